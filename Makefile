@@ -1,0 +1,45 @@
+# Every target sets up what it needs in .venv, and does nothing twice.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: demo test lint bench faults clean help
+
+help:
+	@echo "make demo    render a few pictures with the built-in simulator"
+	@echo "make test    lint and every test that is quick enough for each change"
+	@echo "make faults  the long fault runs"
+	@echo "make bench   measurements, goal and reached side by side"
+	@echo "make lint    ruff, mypy, import-linter"
+	@echo "make clean   remove .venv and what the other targets left"
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 10) else "E3 needs Python 3.10 or newer; this is %s. Try: make PYTHON=python3.12" % sys.version.split()[0])'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable . --group dev
+	@touch $@
+
+demo: $(STAMP)
+	@$(BIN)/e3 demo
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint
+	$(PYTEST) -m "not slow"
+
+faults: $(STAMP)
+	$(PYTEST) tests/faults
+
+bench: $(STAMP)
+	$(BIN)/python bench/run.py
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis demo_output
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

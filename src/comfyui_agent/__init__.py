@@ -1,0 +1,3 @@
+"""E3, the ComfyUI Agent."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""How people talk to E3 in a terminal: parse, call, print."""

@@ -1,0 +1,40 @@
+"""Running something until it ends or a signal asks it to: 130 after Ctrl-C, 143 after SIGTERM, as shells expect."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from typing import Any
+
+import typer
+
+INTERRUPTED = 130
+TERMINATED = 143
+
+
+def run_until_signal(work: Coroutine[Any, Any, int | None]) -> None:
+    """Run a coroutine; on a signal cancel it, let it clean up, and leave with the signal's exit code."""
+    raise typer.Exit(asyncio.run(_run(work)))
+
+
+async def _run(work: Coroutine[Any, Any, int | None]) -> int:
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(work)
+    received: list[int] = []
+
+    def stop(number: int, code: int) -> None:
+        received.append(code)
+        task.cancel()
+
+    for number, code in ((signal.SIGINT, INTERRUPTED), (signal.SIGTERM, TERMINATED)):
+        try:
+            loop.add_signal_handler(number, stop, number, code)
+        except NotImplementedError:  # Windows: Ctrl-C arrives as KeyboardInterrupt instead
+            signal.signal(number, signal.default_int_handler)
+    try:
+        return await task or 0
+    except asyncio.CancelledError:
+        if not received:
+            raise
+        return received[0]

@@ -1,0 +1,3 @@
+"""stub"""
+def servers() -> None:
+    """Look at servers."""

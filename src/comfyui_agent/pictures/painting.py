@@ -1,0 +1,148 @@
+"""A painting that follows from a prompt, a seed and settings: the same ones give the same picture, others another.
+
+The words choose the colours, the seed the composition, the model the style, the guidance the saturation; few steps leave
+noise in it. So differences between settings can be seen side by side without a model.
+"""
+
+from __future__ import annotations
+
+import colorsys
+import hashlib
+import random
+from dataclasses import dataclass, replace
+
+from PIL import Image, ImageChops, ImageDraw, ImageFilter, ImageFont
+
+CANVAS = 192
+CAPTION_FROM = 128
+
+Colour = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that a painting depends on."""
+
+    words: str = ""
+    avoid: str = ""
+    seed: int = 0
+    steps: int = 20
+    guidance: float = 7.0
+    sampler: str = ""
+    style: str = ""
+    frame: int = 0
+
+    def at_frame(self, frame: int) -> Recipe:
+        return replace(self, frame=frame)
+
+
+def paint(recipe: Recipe, width: int, height: int, finished: float = 1.0) -> Image.Image:
+    """The painting at a size; `finished` below 1 gives the noisy picture of an earlier step."""
+    scale = min(1.0, CANVAS / max(width, height))
+    canvas = (max(1, round(width * scale)), max(1, round(height * scale)))
+    picture = _scene(recipe, *canvas)
+    noise_left = max(0.0, min(0.9, 1.0 - finished + 0.6 / max(1, recipe.steps) - 0.03))
+    if noise_left > 0.01:
+        picture = Image.blend(picture, _noise(recipe, *canvas), noise_left)
+    if canvas != (width, height):
+        picture = picture.resize((width, height), Image.Resampling.BICUBIC)
+    if finished >= 1.0 and min(width, height) >= CAPTION_FROM:
+        _caption(picture, recipe)
+    return picture
+
+
+def _scene(recipe: Recipe, width: int, height: int) -> Image.Image:
+    hue = _digest(recipe.words)[0] / 255
+    away = (_digest(recipe.avoid)[0] / 255 - 0.5) * 0.1 if recipe.avoid else 0.0
+    saturation = max(0.05, min(1.0, 0.25 + recipe.guidance / 16))
+    dice = random.Random(f"{recipe.seed}/{recipe.sampler}")
+    picture = _sky(_colour(hue + away, saturation * 0.7, 0.95), _colour(hue + 0.12, saturation, 0.45), width, height)
+    drawing = ImageDraw.Draw(picture)
+    _sun(drawing, dice, recipe.frame, _colour(hue + 0.5, saturation * 0.8, 1.0), width, height)
+    accents = [_colour(hue + 0.05 * n, saturation, 0.75 - 0.15 * n) for n in range(4)]
+    style = _digest(recipe.style)[0] % 3
+    if style == 0:
+        _hills(drawing, dice, accents, width, height)
+    elif style == 1:
+        _towers(drawing, dice, accents, width, height)
+    else:
+        _bubbles(drawing, dice, accents, width, height)
+    return picture
+
+
+def _sky(top: Colour, bottom: Colour, width: int, height: int) -> Image.Image:
+    column = Image.new("RGB", (1, height))
+    for y in range(height):
+        share = y / max(1, height - 1)
+        column.putpixel((0, y), _mix(top, bottom, share))
+    return column.resize((width, height))
+
+
+def _sun(drawing: ImageDraw.ImageDraw, dice: random.Random, frame: int, colour: Colour, width: int, height: int) -> None:
+    radius = max(1, min(width, height) * dice.uniform(0.08, 0.18))
+    x = (dice.uniform(0.15, 0.85) * width + frame * width / 24) % max(1, width)
+    y = dice.uniform(0.15, 0.4) * height
+    drawing.ellipse((x - radius, y - radius, x + radius, y + radius), fill=colour)
+
+
+def _hills(drawing: ImageDraw.ImageDraw, dice: random.Random, colours: list[Colour], width: int, height: int) -> None:
+    for layer, colour in enumerate(colours):
+        level = height * (0.5 + 0.12 * layer)
+        points: list[tuple[float, float]] = [(0.0, float(height))]
+        points += [(width * n / 6, level - dice.uniform(0, 0.22) * height) for n in range(7)]
+        points.append((float(width), float(height)))
+        drawing.polygon(points, fill=colour)
+
+
+def _towers(drawing: ImageDraw.ImageDraw, dice: random.Random, colours: list[Colour], width: int, height: int) -> None:
+    for layer, colour in enumerate(colours):
+        x = 0.0
+        while x < width:
+            broad = width * dice.uniform(0.06, 0.16)
+            top = height * dice.uniform(0.3 + 0.1 * layer, 0.75 + 0.05 * layer)
+            drawing.rectangle((x, top, x + broad * 0.8, height), fill=colour)
+            x += broad
+
+
+def _bubbles(drawing: ImageDraw.ImageDraw, dice: random.Random, colours: list[Colour], width: int, height: int) -> None:
+    for n in range(22):
+        radius = max(1.0, min(width, height) * dice.uniform(0.03, 0.16))
+        x, y = dice.uniform(0, width), dice.uniform(0.3, 1.0) * height
+        drawing.ellipse((x - radius, y - radius, x + radius, y + radius), fill=colours[n % len(colours)])
+
+
+def _noise(recipe: Recipe, width: int, height: int) -> Image.Image:
+    dice = random.Random(recipe.seed)
+    bands = [Image.frombytes("L", (width, height), dice.randbytes(width * height)) for _ in range(3)]
+    return Image.merge("RGB", bands).filter(ImageFilter.BoxBlur(1))
+
+
+def _caption(picture: Image.Image, recipe: Recipe) -> None:
+    width, height = picture.size
+    size = max(10, height // 22)
+    words = " ".join(recipe.words.split())
+    longest = max(8, int(width / (size * 0.58)) - 12)
+    words = words if len(words) <= longest else words[: longest - 1] + "…"
+    band = Image.new("RGB", (width, size * 2), (0, 0, 0))
+    box = (0, height - size * 2, width, height)
+    picture.paste(ImageChops.blend(picture.crop(box), band, 0.45), box)
+    font = ImageFont.load_default(size=size)
+    text = f"{words} · seed {recipe.seed}"
+    ImageDraw.Draw(picture).text((size // 2, height - size * 1.6), text, fill=(255, 255, 255), font=font)
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "replace")).digest()
+
+
+def _colour(hue: float, saturation: float, value: float) -> Colour:
+    red, green, blue = colorsys.hsv_to_rgb(hue % 1.0, saturation, value)
+    return round(red * 255), round(green * 255), round(blue * 255)
+
+
+def _mix(first: Colour, second: Colour, share: float) -> Colour:
+    return (
+        round(first[0] + (second[0] - first[0]) * share),
+        round(first[1] + (second[1] - first[1]) * share),
+        round(first[2] + (second[2] - first[2]) * share),
+    )

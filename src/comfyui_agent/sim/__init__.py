@@ -1,0 +1,1 @@
+"""A faithful ComfyUI without a GPU."""

@@ -1,0 +1,1 @@
+"""The engine behind the simulator's wire: queue, validation, cache, execution and simulated nodes."""

@@ -1,0 +1,112 @@
+"""Small values, sleeping, and a stand-in for node classes that are known by their definition only."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+from PIL import Image
+
+from comfyui_agent.pictures.painting import Recipe, paint
+from comfyui_agent.sim.engine.behaviours import saving
+from comfyui_agent.sim.engine.behaviours.sampling import picture_of
+from comfyui_agent.sim.engine.node_run import Behaviour, NodeRun, Result
+from comfyui_agent.sim.engine.values import Audio, Conditioning, Images, Latent, Masks, Model, Opaque, Video
+from comfyui_agent.sim.ports import Json
+
+PREFIX = "filename_prefix"
+EDGE = 512
+
+
+def primitive(_: NodeRun, inputs: Json) -> Result:
+    return Result((inputs["value"],))
+
+
+def concatenate(_: NodeRun, inputs: Json) -> Result:
+    return Result((f"{inputs['string_a']}{inputs['delimiter']}{inputs['string_b']}",))
+
+
+def sleep(run: NodeRun, inputs: Json) -> Result:
+    run.pace.wait(inputs["seconds"])
+    return Result((inputs["value"],))
+
+
+def anything(run: NodeRun, inputs: Json) -> Result:
+    """Do what the definition promises: save what came in, or make values of the declared types from it."""
+    if run.definition.is_output:
+        return _save(run, inputs)
+    if "steps" in inputs and "LATENT" in run.definition.output:
+        run.pace.work(int(inputs["steps"]), None)
+    origin = hashlib.sha256(run.key.encode()).hexdigest()
+    return Result(tuple(_value(str(kind), inputs, origin) for kind in run.definition.output))
+
+
+def _save(run: NodeRun, inputs: Json) -> Result:
+    prefix = str(inputs.get(PREFIX, run.definition.name))
+    kinds: list[tuple[type, Callable[[Any], Result]]] = [
+        (Video, lambda video: saving.save_video(run, {"video": video, PREFIX: prefix})),
+        (Images, lambda images: saving.save_image(run, {"images": images, PREFIX: prefix})),
+        (Masks, lambda masks: saving.preview_mask(run, {"mask": masks})),
+        (Audio, lambda audio: saving.save_audio(run, {"audio": audio, PREFIX: prefix})),
+        (Latent, lambda latent: saving.save_latent(run, {"samples": latent, PREFIX: prefix})),
+    ]
+    for kind, save in kinds:
+        for value in inputs.values():
+            if isinstance(value, kind):
+                return save(value)
+    return Result(tuple(Opaque(str(kind), run.node_id) for kind in run.definition.output))
+
+
+def _value(kind: str, inputs: Json, origin: str) -> Any:
+    """A value of a declared type: passed through where one came in, otherwise made up from all that came in."""
+    wanted = {"IMAGE": Images, "MASK": Masks, "LATENT": Latent, "CONDITIONING": Conditioning, "VIDEO": Video}
+    wanted |= {"AUDIO": Audio, "MODEL": Model, "CLIP": Model, "VAE": Model, "STRING": str, "INT": int, "FLOAT": float}
+    if kind in wanted:
+        for value in inputs.values():
+            if isinstance(value, wanted[kind]) and not (isinstance(value, Model) and value.kind != kind.lower()):
+                return value
+    width, height = _size(inputs)
+    made: dict[str, Callable[[], Any]] = {
+        "IMAGE": lambda: _pictures(inputs, origin, width, height),
+        "MASK": lambda: Masks((Image.new("L", (width, height), 255),)),
+        "LATENT": lambda: Latent(width, height, 1, Recipe(words=origin[:12], style=origin)),
+        "CONDITIONING": lambda: Conditioning(origin),
+        "VIDEO": lambda: Video(_pictures(inputs, origin, width, height), 24.0),
+        "AUDIO": lambda: Audio(1.0, 44100, 1),
+        "STRING": lambda: origin,
+        "INT": lambda: 0,
+        "FLOAT": lambda: 0.0,
+        "BOOLEAN": lambda: False,
+        "MODEL": lambda: Model("model", origin),
+        "CLIP": lambda: Model("clip", origin),
+        "VAE": lambda: Model("vae", origin),
+    }
+    return made[kind]() if kind in made else Opaque(kind, origin)
+
+
+def _pictures(inputs: Json, origin: str, width: int, height: int) -> Images:
+    for value in inputs.values():
+        if isinstance(value, Latent):
+            return Images(picture_of(value))
+    words = next((value for value in inputs.values() if isinstance(value, str) and " " in value), origin[:12])
+    seed = next((inputs[name] for name in ("seed", "noise_seed") if isinstance(inputs.get(name), int)), 0)
+    return Images((paint(Recipe(words=words, seed=seed, style=origin), width, height),))
+
+
+def _size(inputs: Json) -> tuple[int, int]:
+    def edge(name: str) -> int:
+        value = inputs.get(name)
+        return value if isinstance(value, int) and 0 < value <= 16384 else EDGE
+
+    return edge("width"), edge("height")
+
+
+BEHAVIOURS: dict[str, Behaviour] = {
+    "PrimitiveInt": primitive,
+    "PrimitiveFloat": primitive,
+    "PrimitiveString": primitive,
+    "PrimitiveBoolean": primitive,
+    "StringConcatenate": concatenate,
+    "Sleep": sleep,
+}

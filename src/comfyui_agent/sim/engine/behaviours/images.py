@@ -1,0 +1,152 @@
+"""Picture work, done for real with Pillow."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable
+
+from PIL import Image, ImageChops, ImageFilter, ImageOps, ImageSequence
+
+from comfyui_agent.sim.engine.node_run import Behaviour, NodeRun, Result
+from comfyui_agent.sim.engine.values import Images, Masks
+from comfyui_agent.sim.ports import Json
+from comfyui_agent.sim.settings import Folders
+
+METHODS = {
+    "nearest-exact": Image.Resampling.NEAREST,
+    "bilinear": Image.Resampling.BILINEAR,
+    "area": Image.Resampling.BOX,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+}
+
+
+def load(run: NodeRun, inputs: Json) -> Result:
+    name, folder = run.folders.annotated(inputs["image"])
+    with Image.open((folder or run.folders.input) / name) as file:
+        frames = tuple(ImageOps.exif_transpose(frame).convert("RGBA") for frame in ImageSequence.Iterator(file))
+    same_size = tuple(frame for frame in frames if frame.size == frames[0].size)
+    masks = tuple(ImageChops.invert(frame.getchannel("A")) for frame in same_size)
+    return Result((Images(tuple(frame.convert("RGB") for frame in same_size)), Masks(masks)))
+
+
+def file_fingerprint(folders: Folders, value: object) -> str:
+    """What makes a loaded picture count as changed: its bytes."""
+    name, folder = folders.annotated(str(value))
+    return hashlib.sha256(((folder or folders.input) / name).read_bytes()).hexdigest()
+
+
+def empty(_: NodeRun, inputs: Json) -> Result:
+    colour = inputs["color"]
+    pixel = (colour >> 16 & 255, colour >> 8 & 255, colour & 255)
+    frame = Image.new("RGB", (inputs["width"], inputs["height"]), pixel)
+    return Result((Images((frame,) * inputs["batch_size"]),))
+
+
+def scale(_: NodeRun, inputs: Json) -> Result:
+    images: Images = inputs["image"]
+    width, height = inputs["width"], inputs["height"]
+    if width == 0 and height == 0:
+        return Result((images,))
+    width = width or max(1, round(images.width * height / images.height))
+    height = height or max(1, round(images.height * width / images.width))
+    method = METHODS[inputs["upscale_method"]]
+    if inputs["crop"] == "center":
+        return Result((Images(tuple(ImageOps.fit(frame, (width, height), method) for frame in images.frames)),))
+    return Result((_each(images, lambda frame: frame.resize((width, height), method)),))
+
+
+def scale_by(_: NodeRun, inputs: Json) -> Result:
+    images: Images = inputs["image"]
+    size = (max(1, round(images.width * inputs["scale_by"])), max(1, round(images.height * inputs["scale_by"])))
+    return Result((_each(images, lambda frame: frame.resize(size, METHODS[inputs["upscale_method"]])),))
+
+
+def invert(_: NodeRun, inputs: Json) -> Result:
+    return Result((_each(inputs["image"], ImageChops.invert),))
+
+
+def batch(_: NodeRun, inputs: Json) -> Result:
+    first: Images = inputs["image1"]
+    second: Images = inputs["image2"]
+    fitted = tuple(ImageOps.fit(frame, first.frames[0].size) for frame in second.frames)
+    return Result((Images(first.frames + fitted),))
+
+
+def crop(_: NodeRun, inputs: Json) -> Result:
+    images: Images = inputs["image"]
+    left, top = min(inputs["x"], images.width - 1), min(inputs["y"], images.height - 1)
+    right, bottom = min(left + inputs["width"], images.width), min(top + inputs["height"], images.height)
+    return Result((_each(images, lambda frame: frame.crop((left, top, right, bottom))),))
+
+
+def blur(_: NodeRun, inputs: Json) -> Result:
+    radius = min(float(inputs["blur_radius"]), inputs["sigma"] * 2)
+    return Result((_each(inputs["image"], lambda frame: frame.filter(ImageFilter.GaussianBlur(radius))),))
+
+
+def blend(_: NodeRun, inputs: Json) -> Result:
+    first: Images = inputs["image1"]
+    second: Images = inputs["image2"]
+    modes = {
+        "multiply": ImageChops.multiply,
+        "screen": ImageChops.screen,
+        "overlay": ImageChops.overlay,
+        "soft_light": ImageChops.soft_light,
+        "difference": ImageChops.difference,
+    }
+    mode = modes.get(inputs["blend_mode"], lambda _first, other: other)
+    frames = []
+    for index, frame in enumerate(first.frames):
+        other = ImageOps.fit(second.frames[index % len(second.frames)], frame.size)
+        frames.append(Image.blend(frame, mode(frame, other), inputs["blend_factor"]))
+    return Result((Images(tuple(frames)),))
+
+
+def repeat(_: NodeRun, inputs: Json) -> Result:
+    return Result((Images(inputs["image"].frames * inputs["amount"]),))
+
+
+def add_noise(_: NodeRun, inputs: Json) -> Result:
+    images: Images = inputs["image"]
+    dice = random.Random(inputs["seed"])
+    size = (images.width, images.height)
+    noise = Image.frombytes("RGB", size, dice.randbytes(size[0] * size[1] * 3))
+    return Result((_each(images, lambda frame: Image.blend(frame, noise, inputs["strength"] / 2)),))
+
+
+def solid_mask(_: NodeRun, inputs: Json) -> Result:
+    return Result((Masks((Image.new("L", (inputs["width"], inputs["height"]), round(inputs["value"] * 255)),)),))
+
+
+def mask_to_image(_: NodeRun, inputs: Json) -> Result:
+    return Result((Images(tuple(frame.convert("RGB") for frame in inputs["mask"].frames)),))
+
+
+def image_to_mask(_: NodeRun, inputs: Json) -> Result:
+    channel = inputs["channel"][0].upper()
+    frames = tuple(frame.convert("RGBA").getchannel(channel) for frame in inputs["image"].frames)
+    return Result((Masks(frames),))
+
+
+def _each(images: Images, change: Callable[[Image.Image], Image.Image]) -> Images:
+    return Images(tuple(change(frame) for frame in images.frames))
+
+
+BEHAVIOURS: dict[str, Behaviour] = {
+    "LoadImage": load,
+    "EmptyImage": empty,
+    "ImageScale": scale,
+    "ImageScaleBy": scale_by,
+    "ImageInvert": invert,
+    "ImageBatch": batch,
+    "ImageCrop": crop,
+    "ImageBlur": blur,
+    "ImageBlend": blend,
+    "RepeatImageBatch": repeat,
+    "ImageAddNoise": add_noise,
+    "SolidMask": solid_mask,
+    "MaskToImage": mask_to_image,
+    "ImageToMask": image_to_mask,
+}

@@ -1,0 +1,121 @@
+"""Latents and samplers: where render time, model loading and video memory are spent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from PIL import Image
+
+from comfyui_agent.pictures.painting import Recipe, paint
+from comfyui_agent.sim.engine.node_run import Behaviour, NodeRun, Result
+from comfyui_agent.sim.engine.values import Conditioning, Images, Latent, Model, Settings
+from comfyui_agent.sim.ports import Json
+
+PREVIEW_EDGE = 64
+
+
+def empty_latent(_: NodeRun, inputs: Json) -> Result:
+    count = inputs.get("length", 1) * inputs["batch_size"]
+    return Result((Latent(inputs["width"], inputs["height"], count),))
+
+
+def upscale_latent(_: NodeRun, inputs: Json) -> Result:
+    latent: Latent = inputs["samples"]
+    return Result((replace(latent, width=inputs["width"] or latent.width, height=inputs["height"] or latent.height),))
+
+
+def video_latent(_: NodeRun, inputs: Json) -> Result:
+    picture: Images = inputs["init_image"]
+    latent = Latent(inputs["width"], inputs["height"], inputs["video_frames"], base=Images(picture.frames[:1]))
+    return Result((Conditioning("from a picture"), Conditioning(""), latent))
+
+
+def encode(_: NodeRun, inputs: Json) -> Result:
+    pixels: Images = inputs["pixels"]
+    return Result((Latent(pixels.width, pixels.height, len(pixels.frames), base=pixels),))
+
+
+def sample(run: NodeRun, inputs: Json) -> Result:
+    recipe = Recipe(
+        words=_words(inputs.get("positive")),
+        avoid=_words(inputs.get("negative")),
+        seed=inputs.get("seed", inputs.get("noise_seed", 0)),
+        steps=inputs["steps"],
+        guidance=inputs["cfg"],
+        sampler=f"{inputs['sampler_name']}/{inputs['scheduler']}",
+    )
+    return Result((_render(run, inputs["model"], recipe, inputs["latent_image"], inputs.get("denoise", 1.0)),))
+
+
+def sample_custom(run: NodeRun, inputs: Json) -> Result:
+    noise, guider, schedule = inputs["noise"], inputs["guider"], inputs["sigmas"]
+    recipe = Recipe(
+        words=_words(guider.get("conditioning")),
+        seed=noise.get("noise_seed"),
+        steps=schedule.get("steps"),
+        sampler=str(inputs["sampler"].get("sampler_name")),
+    )
+    latent = _render(run, guider.get("model"), recipe, inputs["latent_image"], schedule.get("denoise"))
+    return Result((latent, latent))
+
+
+def settings(run: NodeRun, inputs: Json) -> Result:
+    return Result((Settings(run.definition.name, tuple(inputs.items())),))
+
+
+def decode(_: NodeRun, inputs: Json) -> Result:
+    return Result((Images(picture_of(inputs["samples"])),))
+
+
+def picture_of(latent: Latent) -> tuple[Image.Image, ...]:
+    """Decode: paint each picture of a latent, over what it was encoded from."""
+    frames = []
+    for index in range(latent.count):
+        base = None
+        if latent.base is not None:
+            base = latent.base.frames[index % len(latent.base.frames)].resize((latent.width, latent.height))
+        if latent.recipe is None:
+            frames.append(base or Image.new("RGB", (latent.width, latent.height), (128, 118, 108)))
+            continue
+        painted = paint(replace(latent.recipe, seed=latent.recipe.seed + index, frame=index), latent.width, latent.height)
+        frames.append(painted if base is None else Image.blend(base, painted, latent.strength))
+    return tuple(frames)
+
+
+def _render(run: NodeRun, model: Any, recipe: Recipe, latent: Latent, denoise: Any) -> Latent:
+    style = model.style if isinstance(model, Model) else "unknown"
+    recipe = replace(recipe, style=style)
+    if not run.memory.is_loaded(style):
+        run.memory.reserve(style, 0)
+        run.pace.load_model()
+    run.memory.reserve(style, latent.width * latent.height * latent.count)
+    edge = max(latent.width, latent.height)
+    small = (max(1, latent.width * PREVIEW_EDGE // edge), max(1, latent.height * PREVIEW_EDGE // edge))
+    run.pace.work(recipe.steps, lambda step: paint(recipe, *small, finished=step / recipe.steps * 0.99))
+    strength = float(denoise) if latent.base is not None else 1.0
+    return replace(latent, recipe=recipe, strength=strength)
+
+
+def _words(conditioning: Any) -> str:
+    return conditioning.text if isinstance(conditioning, Conditioning) else ""
+
+
+BEHAVIOURS: dict[str, Behaviour] = {
+    "EmptyLatentImage": empty_latent,
+    "EmptySD3LatentImage": empty_latent,
+    "EmptyHunyuanLatentVideo": empty_latent,
+    "LatentUpscale": upscale_latent,
+    "SVD_img2vid_Conditioning": video_latent,
+    "VAEEncode": encode,
+    "VAEDecode": decode,
+    "KSampler": sample,
+    "KSamplerAdvanced": sample,
+    "SamplerCustomAdvanced": sample_custom,
+    "KSamplerSelect": settings,
+    "BasicScheduler": settings,
+    "RandomNoise": settings,
+    "BasicGuider": settings,
+}
+
+SAMPLERS = frozenset({"KSampler", "KSamplerAdvanced", "SamplerCustomAdvanced"})

@@ -1,0 +1,178 @@
+"""Node definitions: from our own data file, or from a user's `/object_info`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from comfyui_agent.sim.ports import Json
+from comfyui_agent.sim.settings import Folders
+
+PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tiff")
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """One declared input of a node."""
+
+    name: str
+    section: str
+    type: Any
+    options: Json
+
+    @property
+    def config(self) -> list[Any]:
+        return [self.type, self.options]
+
+    @property
+    def choices(self) -> list[Any] | None:
+        """The values a combo admits; None for anything else."""
+        if isinstance(self.type, list):
+            return self.type
+        if self.type == "COMBO":
+            choices = self.options.get("options", [])
+            return choices if isinstance(choices, list) else []
+        return None
+
+
+@dataclass(frozen=True)
+class NodeDefinition:
+    """One node class, as `/object_info` describes it."""
+
+    name: str
+    info: Json
+    inputs: dict[str, InputSpec]
+
+    @classmethod
+    def from_info(cls, name: str, info: Json) -> NodeDefinition:
+        inputs = {}
+        for section in ("required", "optional"):
+            for key, value in (info.get("input", {}).get(section) or {}).items():
+                options = value[1] if len(value) > 1 and isinstance(value[1], dict) else {}
+                inputs[key] = InputSpec(key, section, value[0], options)
+        return cls(name, info, inputs)
+
+    @property
+    def output(self) -> list[Any]:
+        return list(self.info.get("output") or [])
+
+    @property
+    def is_output(self) -> bool:
+        return self.info.get("output_node") is True
+
+    @property
+    def hidden(self) -> list[str]:
+        return list(self.info.get("input", {}).get("hidden", {}) or {})
+
+
+class Definitions:
+    """All node classes of a server. Lists of files are looked up anew each time, as new files may have come."""
+
+    def __init__(self, models: dict[str, list[str]], folders: Folders, object_info: Path | None = None) -> None:
+        self._models = models
+        self._folders = folders
+        self._foreign: dict[str, Json] = _read_object_info(object_info) if object_info else {}
+        own = json.loads(resources.files(__package__).joinpath("definitions.json").read_text(encoding="utf-8"))
+        self._lists: dict[str, list[str]] = own["lists"]
+        self._own: dict[str, Json] = {"Sleep": own["nodes"]["Sleep"]} if object_info else own["nodes"]
+        self._fixed: dict[str, NodeDefinition] = {}
+
+    def names(self) -> list[str]:
+        return [*self._foreign, *(name for name in self._own if name not in self._foreign)]
+
+    def get(self, name: str) -> NodeDefinition | None:
+        known = self._fixed.get(name)
+        if known is not None:
+            return known
+        if name in self._foreign:
+            definition = NodeDefinition.from_info(name, self._foreign[name])
+        elif name in self._own:
+            definition = NodeDefinition.from_info(name, self._expand(name, self._own[name]))
+        else:
+            return None
+        if "$input" not in json.dumps(self._own.get(name, {})):
+            self._fixed[name] = definition
+        return definition
+
+    def offered_models(self) -> dict[str, list[str]]:
+        """Model folders and their files; from the combos of a user's own definitions where those are given."""
+        models = {folder: list(files) for folder, files in self._models.items()}
+        loaders = {
+            "checkpoints": ("CheckpointLoaderSimple", "ckpt_name"),
+            "loras": ("LoraLoader", "lora_name"),
+            "vae": ("VAELoader", "vae_name"),
+            "diffusion_models": ("UNETLoader", "unet_name"),
+        }
+        for folder, (loader, key) in loaders.items():
+            if loader in self._foreign:
+                spec = NodeDefinition.from_info(loader, self._foreign[loader]).inputs.get(key)
+                models[folder] = [str(choice) for choice in (spec.choices or [])] if spec else []
+        return models
+
+    def _expand(self, name: str, compact: Json) -> Json:
+        """Our compact notation, written out as ComfyUI would."""
+        third = compact.get("schema") == 3
+        sections: Json = {}
+        for section in ("required", "optional"):
+            if section in compact:
+                sections[section] = {key: self._fill(value) for key, value in compact[section].items()}
+        if "hidden" in compact:
+            kinds = {key: key.upper() for key in compact["hidden"]}
+            sections["hidden"] = {key: [kind] if third else kind for key, kind in kinds.items()}
+        output = compact["output"]
+        info: Json = {
+            "input": sections,
+            "input_order": {section: list(inputs) for section, inputs in sections.items()},
+            "output": output,
+            "output_is_list": [False] * len(output),
+            "output_name": compact.get("output_name", output),
+            "name": name,
+            "display_name": compact.get("title", None if third else name),
+            "description": "",
+            "python_module": compact["module"],
+            "category": compact["category"],
+            "output_node": compact.get("output_node", False),
+        }
+        if third:
+            flags = {key: compact.get(key, False) for key in ("deprecated", "experimental")}
+            info |= {"output_matchtypes": None, "output_tooltips": [None] * len(output), **flags, "api_node": False}
+        elif compact.get("deprecated"):
+            info["deprecated"] = True
+        return info
+
+    def _fill(self, value: Any) -> Any:
+        if isinstance(value, str) and value.startswith("$"):
+            return self._list(value)
+        if isinstance(value, list):
+            return [self._fill(item) for item in value]
+        if isinstance(value, dict):
+            return {key: self._fill(item) for key, item in value.items()}
+        return value
+
+    def _list(self, name: str) -> list[str]:
+        if name in self._lists:
+            return self._lists[name]
+        if name == "$input":
+            files = self._folders.input.iterdir() if self._folders.input.is_dir() else ()
+            return sorted(file.name for file in files if file.is_file() and file.suffix.lower() in PICTURES)
+        files_of = self._models.get(name[1:], [])
+        return [*files_of, "pixel_space"] if name == "$vae" else list(files_of)
+
+
+def _read_object_info(path: Path) -> dict[str, Json]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"cannot read node definitions from {path}: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise ValueError(f"{path} is not JSON: save the answer of GET /object_info of your server there") from None
+    if not isinstance(document, dict) or not all(_is_definition(info) for info in document.values()):
+        raise ValueError(f"{path} does not hold node definitions: save the answer of GET /object_info there")
+    return document
+
+
+def _is_definition(info: Any) -> bool:
+    return isinstance(info, dict) and isinstance(info.get("input"), dict) and isinstance(info.get("output"), list)

@@ -1,0 +1,269 @@
+"""Runs one prompt: node after node, from the cache where it can, telling each step to its client."""
+
+from __future__ import annotations
+
+import random
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from comfyui_agent.sim.dialect import Dialect
+from comfyui_agent.sim.engine.behaviours import behaviour_of
+from comfyui_agent.sim.engine.behaviours.images import file_fingerprint
+from comfyui_agent.sim.engine.cache import Cached, OutputCache
+from comfyui_agent.sim.engine.definitions import Definitions, NodeDefinition
+from comfyui_agent.sim.engine.graph import ExecutionOrder, cache_keys, is_link
+from comfyui_agent.sim.engine.memory import OutOfMemoryError, VideoMemory
+from comfyui_agent.sim.engine.node_run import InterruptProcessingException, NodeRun
+from comfyui_agent.sim.engine.pace import RenderPace, Whims
+from comfyui_agent.sim.engine.progress import Progress
+from comfyui_agent.sim.ports import Audience, Json, QueueItem
+from comfyui_agent.sim.settings import Folders
+
+OOM_TIP = (
+    "This error means you ran out of memory on your GPU.\n\nTIPS: If the workflow worked before you might have "
+    "accidentally set the batch_size to a large number."
+)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a prompt left behind: its history entry is made of it."""
+
+    result: Json
+    status: Json
+
+
+class Executor:
+    """The worker's half of the engine. One prompt at a time; keeps cache and memory between prompts."""
+
+    def __init__(
+        self,
+        definitions: Definitions,
+        folders: Folders,
+        dialect: Dialect,
+        memory: VideoMemory,
+        audience: Audience,
+        whims: Whims,
+        dice: random.Random,
+    ) -> None:
+        self.definitions = definitions
+        self.folders = folders
+        self.dialect = dialect
+        self.memory = memory
+        self.audience = audience
+        self.whims = whims
+        self.dice = dice
+        self.cache = OutputCache(roomy=dialect.cache_survives_other_prompts)
+        self.client_id: str | None = None
+        self.node_id: str | None = None
+
+    def run(self, item: QueueItem) -> Ended:
+        return _PromptRun(self, item).to_the_end()
+
+    def definition(self, class_type: str) -> NodeDefinition:
+        definition = self.definitions.get(class_type)
+        assert definition is not None
+        return definition
+
+
+class _PromptRun:
+    def __init__(self, executor: Executor, item: QueueItem) -> None:
+        self.executor = executor
+        self.prompt_id = item.prompt_id
+        self.prompt = {node_id: dict(node) for node_id, node in item.prompt.items()}
+        self.roots = list(item.outputs)
+        self.extra_data = {**item.extra_data, **item.sensitive}
+        self.client_id: str | None = self.extra_data.get("client_id")
+        self.progress = Progress(
+            executor.audience, self.prompt_id, self.client_id, self.extra_data.get("preview_method")
+        )
+        self.messages: list[tuple[str, Json]] = []
+        self.shown: Json = {}
+        self.meta: Json = {}
+        self.executed: set[str] = set()
+        self.keys: dict[str, str] = {}
+
+    def to_the_end(self) -> Ended:
+        executor = self.executor
+        executor.whims.clear_interrupt()
+        executor.client_id = self.client_id
+        self._note("execution_start", {"prompt_id": self.prompt_id})
+        self.keys = cache_keys(self.prompt, self._fingerprint)
+        executor.cache.start_prompt(self.keys)
+        cached = [node_id for node_id in self.prompt if executor.cache.get(node_id) is not None]
+        self._note("execution_cached", {"nodes": cached, "prompt_id": self.prompt_id})
+        success = self._run_nodes(self._pace())
+        if success:
+            self._note("execution_success", {"prompt_id": self.prompt_id})
+        executor.node_id = None
+        status = {
+            "status_str": "success" if success else "error",
+            "completed": success,
+            "messages": [list(message) for message in self.messages],
+        }
+        return Ended({"outputs": self.shown, "meta": self.meta}, status)
+
+    def _run_nodes(self, pace: RenderPace) -> bool:
+        executor = self.executor
+        order = ExecutionOrder(self.prompt, lambda node_id: executor.cache.get(node_id) is not None, self._is_output)
+        executor.dice.shuffle(self.roots)
+        for root in self.roots:
+            order.add(root)
+        while (node_id := order.pick()) is not None:
+            try:
+                self._run_node(node_id, pace)
+            except InterruptProcessingException:
+                self._note("execution_interrupted", self._blamed(node_id), broadcast=True)
+                return False
+            except Exception as error:  # noqa: BLE001 - a failing node is what this reports
+                self._note("execution_error", self._error(node_id, error))
+                return False
+            order.finish(node_id)
+        return True
+
+    def _run_node(self, node_id: str, pace: RenderPace) -> None:
+        executor = self.executor
+        cached = executor.cache.get(node_id)
+        if cached is not None:
+            self._repeat(node_id, cached)
+            return
+        definition = executor.definition(self.prompt[node_id]["class_type"])
+        self.progress.start(node_id)
+        if self.client_id is not None:
+            executor.node_id = node_id
+            self._tell("executing", {"node": node_id, "display_node": node_id, "prompt_id": self.prompt_id})
+        pace.enter(node_id)
+        run = NodeRun(
+            node_id,
+            self.keys[node_id],
+            definition,
+            self.prompt,
+            self.extra_data,
+            executor.folders,
+            executor.memory,
+            pace,
+            executor.dice,
+        )
+        result = behaviour_of(definition.name)(run, self._inputs(node_id, definition))
+        pace.leave()
+        meta = None
+        if result.shown:
+            shown = self._with_assets(result.shown)
+            meta = {"node_id": node_id, "display_node": node_id, "parent_node": None, "real_node_id": node_id}
+            self._show(node_id, shown, meta)
+            if self.client_id is not None:
+                self._tell_executed(node_id, shown)
+            result = type(result)(result.values, shown)
+        executor.cache.set(node_id, Cached(result.values, result.shown, meta))
+        self.progress.finish(node_id)
+        self.executed.add(node_id)
+
+    def _repeat(self, node_id: str, cached: Cached) -> None:
+        """An output node answered from the cache: its old output is told again; nothing is written."""
+        if self.client_id is not None:
+            self._tell_executed(node_id, cached.shown)
+        keeps = self.client_id is not None or self.executor.dialect.cached_outputs_without_client
+        if keeps and cached.shown is not None and cached.meta is not None:
+            self._show(node_id, cached.shown, cached.meta)
+        self.progress.finish(node_id)
+
+    def _inputs(self, node_id: str, definition: NodeDefinition) -> Json:
+        given = self.prompt[node_id]["inputs"]
+        inputs: Json = {}
+        for name, value in given.items():
+            if name not in definition.inputs:
+                continue
+            if is_link(value):
+                source = self.executor.cache.get(value[0])
+                inputs[name] = source.values[int(value[1])] if source else None
+            else:
+                inputs[name] = value
+        return inputs
+
+    def _pace(self) -> RenderPace:
+        return RenderPace(
+            self.executor.whims,
+            {node_id: node["class_type"] for node_id, node in self.prompt.items()},
+            self._step,
+        )
+
+    def _step(self, node_id: str, value: int, most: int, draw: Callable[[int], Any] | None) -> None:
+        picture = draw(value) if draw is not None and self.progress.wants_previews else None
+        self.progress.step(node_id, value, most, picture)
+
+    def _fingerprint(self, node_id: str) -> Any:
+        node = self.prompt[node_id]
+        if node["class_type"] != "LoadImage":
+            return False
+        if "is_changed" not in node:
+            try:
+                node["is_changed"] = [file_fingerprint(self.executor.folders, node["inputs"]["image"])]
+            except Exception:  # noqa: BLE001 - what cannot be fingerprinted is always run again
+                node["is_changed"] = float("nan")
+                return f"never the same: {self.prompt_id}"
+        return node["is_changed"]
+
+    def _is_output(self, node_id: str) -> bool:
+        return self.executor.definition(self.prompt[node_id]["class_type"]).is_output
+
+    def _with_assets(self, shown: Json) -> Json:
+        """Newer servers give each listed file an id of its own."""
+        if not self.executor.dialect.output_asset_ids:
+            return shown
+        return {
+            key: [{**item, "id": f"asset-{item['filename']}"} if isinstance(item, dict) else item for item in items]
+            for key, items in shown.items()
+        }
+
+    def _show(self, node_id: str, shown: Json, meta: Json) -> None:
+        self.shown[node_id] = shown
+        self.meta[node_id] = meta
+
+    def _blamed(self, node_id: str) -> Json:
+        return {
+            "prompt_id": self.prompt_id,
+            "node_id": node_id,
+            "node_type": self.prompt[node_id]["class_type"],
+            "executed": list(self.executed),
+        }
+
+    def _error(self, node_id: str, error: Exception) -> Json:
+        tip = ""
+        if isinstance(error, OutOfMemoryError):
+            tip = OOM_TIP
+            self.executor.memory.unload_all()
+        definition = self.executor.definition(self.prompt[node_id]["class_type"])
+        inputs = self._inputs(node_id, definition)
+        return {
+            **self._blamed(node_id),
+            "exception_message": f"{error}\n{tip}",
+            "exception_type": _full_name(type(error)),
+            "traceback": traceback.format_tb(error.__traceback__),
+            "current_inputs": {name: [_plain(value)] for name, value in inputs.items()},
+            "current_outputs": list(self.prompt),
+        }
+
+    def _note(self, event: str, data: Json, broadcast: bool = False) -> None:
+        """A milestone: kept for the history, told to the client."""
+        data = {**data, "timestamp": int(time.time() * 1000)}
+        self.messages.append((event, data))
+        if self.client_id is not None or broadcast:
+            self._tell(event, data)
+
+    def _tell(self, event: str, data: Json) -> None:
+        self.executor.audience.tell(event, data, self.client_id)
+
+    def _tell_executed(self, node_id: str, shown: Json | None) -> None:
+        data = {"node": node_id, "display_node": node_id, "output": shown, "prompt_id": self.prompt_id}
+        self._tell("executed", data)
+
+
+def _full_name(kind: type) -> str:
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, int | float | str) else str(value)

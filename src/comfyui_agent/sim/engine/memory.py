@@ -1,0 +1,50 @@
+"""Video memory: models take room while they are loaded, pictures while they are made, and there may be too little."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+GIB = 1024**3
+MODEL_BYTES = 4 * GIB
+BYTES_PER_PIXEL = 1536
+
+
+class OutOfMemoryError(RuntimeError):
+    """Raised when a picture does not fit beside its model, even with all others unloaded."""
+
+
+OutOfMemoryError.__module__ = "torch"
+
+
+class VideoMemory:
+    """The memory of one device."""
+
+    def __init__(self, gib: float) -> None:
+        self.total = int(gib * GIB)
+        self._loaded: OrderedDict[str, int] = OrderedDict()
+
+    @property
+    def free(self) -> int:
+        return max(0, self.total - sum(self._loaded.values()))
+
+    def is_loaded(self, model: str) -> bool:
+        return model in self._loaded
+
+    def reserve(self, model: str, pixels: int) -> None:
+        """Load a model and make room for its work, unloading what was used longest ago."""
+        work = pixels * BYTES_PER_PIXEL
+        self._loaded[model] = MODEL_BYTES
+        self._loaded.move_to_end(model)
+        while self.free < work and len(self._loaded) > 1:
+            self._loaded.popitem(last=False)
+        if sum(self._loaded.values()) + work > self.total:
+            free, wanted = self.free / GIB, work / GIB
+            self._loaded.clear()
+            raise OutOfMemoryError(
+                f"Allocation on device 0 would exceed allowed memory. (out of memory)\n"
+                f"Requested               : {wanted:.2f} GiB\nDevice limit            : {self.total / GIB:.2f} GiB\n"
+                f"Free (according to CUDA): {free:.2f} GiB"
+            )
+
+    def unload_all(self) -> None:
+        self._loaded.clear()

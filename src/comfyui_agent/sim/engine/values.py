@@ -1,0 +1,89 @@
+"""What travels between simulated nodes: enough to make the final file follow from all that led to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from PIL import Image
+
+from comfyui_agent.pictures.painting import Recipe
+
+
+@dataclass(frozen=True)
+class Model:
+    """Weights by name; `kind` is model, clip, vae or another loader's type."""
+
+    kind: str
+    name: str
+    additions: tuple[str, ...] = ()
+
+    @property
+    def style(self) -> str:
+        return "+".join((self.name, *self.additions))
+
+
+@dataclass(frozen=True)
+class Conditioning:
+    text: str
+
+
+@dataclass(frozen=True)
+class Images:
+    frames: tuple[Image.Image, ...]
+
+    @property
+    def width(self) -> int:
+        return self.frames[0].width
+
+    @property
+    def height(self) -> int:
+        return self.frames[0].height
+
+
+@dataclass(frozen=True)
+class Masks:
+    frames: tuple[Image.Image, ...]
+
+
+@dataclass(frozen=True)
+class Latent:
+    """A picture that is not decoded yet: what to paint and, after an encode, what to paint over."""
+
+    width: int
+    height: int
+    count: int
+    recipe: Recipe | None = None
+    base: Images | None = None
+    strength: float = 1.0
+
+
+@dataclass(frozen=True)
+class Video:
+    images: Images
+    fps: float
+
+
+@dataclass(frozen=True)
+class Audio:
+    seconds: float
+    rate: int
+    channels: int
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Sampler settings that travel apart from the sampler: noise, schedule, guider."""
+
+    kind: str
+    values: tuple[tuple[str, object], ...]
+
+    def get(self, name: str) -> object:
+        return dict(self.values).get(name)
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """A value of a type that the simulator knows only by name."""
+
+    type: str
+    origin: str

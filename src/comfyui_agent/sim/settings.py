@@ -1,0 +1,98 @@
+"""How a simulator is set up. The defaults render at once, never fail and offer two checkpoints."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from comfyui_agent.sim.dialect import IMITATED
+from comfyui_agent.sim.durations import AT_ONCE, Duration
+
+CHECKPOINTS = ("e3_dreamscape_v1.safetensors", "e3_inkwash_v2.safetensors")
+
+
+@dataclass(frozen=True)
+class SimSettings:
+    """The switches of `e3 sim`."""
+
+    render_seconds: Duration = AT_ONCE
+    model_load_seconds: Duration = AT_ONCE
+    vram_gb: float = 24.0
+    failure_rate: float = 0.0
+    crash_after: int | None = None
+    hang_after: int | None = None
+    models: tuple[str, ...] = CHECKPOINTS
+    object_info: Path | None = None
+    output_dir: Path | None = None
+    seed: int | None = None
+    imitate: str = IMITATED
+    max_upload_mb: float = 100.0
+    max_history: int = 10_000
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Where a server keeps files; `temp` is wiped at each start."""
+
+    output: Path
+    input: Path
+    temp: Path
+
+    @classmethod
+    def below(cls, output: Path) -> Folders:
+        """The folders of a simulator whose pictures go to `output`; the rest hides inside it and survives restarts."""
+        output = output.resolve()
+        hidden = output / ".e3sim"
+        return cls(output, hidden / "input", hidden / "temp")
+
+    def of_type(self, name: str) -> Path | None:
+        return {"output": self.output, "input": self.input, "temp": self.temp}.get(name)
+
+    def annotated(self, name: str) -> tuple[str, Path | None]:
+        """Split `name [input]` into the name and the folder it asks for, as every server file name may be written."""
+        for kind in ("output", "input", "temp"):
+            if name.endswith(f"[{kind}]"):
+                return name[: -len(kind) - 3], self.of_type(kind)
+        return name, None
+
+
+def model_folders(models: tuple[str, ...]) -> dict[str, list[str]]:
+    """Sort `NAME` and `FOLDER/NAME` into ComfyUI's model folders; a bare name is a checkpoint."""
+    folders: dict[str, list[str]] = {name: [] for name in MODEL_FOLDERS}
+    for model in models:
+        head, slash, tail = model.partition("/")
+        if slash and head in folders:
+            folders[head].append(tail)
+        else:
+            folders["checkpoints"].append(model)
+    return {name: sorted(set(files), key=_natural) for name, files in folders.items()}
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name)]
+
+
+MODEL_FOLDERS = (
+    "checkpoints",
+    "configs",
+    "loras",
+    "vae",
+    "text_encoders",
+    "diffusion_models",
+    "clip_vision",
+    "style_models",
+    "embeddings",
+    "diffusers",
+    "vae_approx",
+    "controlnet",
+    "gligen",
+    "upscale_models",
+    "latent_upscale_models",
+    "custom_nodes",
+    "hypernetworks",
+    "photomaker",
+    "classifiers",
+    "model_patches",
+    "audio_encoders",
+)

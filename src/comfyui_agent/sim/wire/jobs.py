@@ -1,0 +1,174 @@
+"""The `/api/jobs` view of queue and history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from comfyui_agent.sim.ports import Engine, Json, QueueItem
+
+PREVIEWED = ("images", "video", "audio")
+SOLIDS = (".obj", ".fbx", ".gltf", ".glb")
+
+
+class BadQuery(Exception):
+    """A query parameter that the route refuses; its text is the answer."""
+
+
+class JobRoutes:
+    """Lists jobs with filters, sorting and pages; shows one; in newer versions cancels."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._states = ["pending", "in_progress", "completed", "failed"]
+        if engine.dialect.jobs_cancelled_status:
+            self._states.append("cancelled")
+
+    async def list(self, request: web.Request) -> web.Response:
+        query = request.rel_url.query
+        try:
+            states = self._wanted_states(query.get("status"))
+            sort_by = _one_of(query.get("sort_by", "created_at"), "sort_by", ("created_at", "execution_duration"))
+            order = _one_of(query.get("sort_order", "desc"), "sort_order", ("asc", "desc"))
+            limit = _positive(query["limit"]) if "limit" in query else None
+            offset = max(0, _integer(query.get("offset", "0"), "offset"))
+        except BadQuery as error:
+            return web.json_response({"error": str(error)}, status=400)
+        jobs = [job for job in self._all() if job["status"] in states]
+        workflow_id = query.get("workflow_id")
+        if workflow_id:
+            jobs = [job for job in jobs if job.get("workflow_id") == workflow_id]
+        jobs.sort(key=_duration if sort_by == "execution_duration" else _created, reverse=order == "desc")
+        page = jobs[offset:] if limit is None else jobs[offset : offset + limit]
+        pagination = {
+            "offset": offset,
+            "limit": limit,
+            "total": len(jobs),
+            "has_more": offset + len(page) < len(jobs),
+        }
+        return web.json_response({"jobs": page, "pagination": pagination})
+
+    async def show(self, request: web.Request) -> web.Response:
+        job_id = request.match_info["job_id"]
+        entry = self._engine.history_of(job_id).get(job_id)
+        if entry is not None:
+            details = {
+                "outputs": entry["outputs"],
+                "execution_status": entry["status"],
+                "workflow": {"prompt": entry["prompt"][2], "extra_data": entry["prompt"][3]},
+            }
+            return web.json_response({**self._ended(job_id, entry), **details})
+        running, pending = self._engine.queue()
+        for items, status in ((running, "in_progress"), (pending, "pending")):
+            for item in items:
+                if item.prompt_id == job_id:
+                    return web.json_response(_waiting(item, status))
+        return web.json_response({"error": "Job not found"}, status=404)
+
+    async def cancel(self, request: web.Request) -> web.Response:
+        return web.json_response({"cancelled": self._cancel(request.match_info["job_id"])})
+
+    async def cancel_many(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        cancelled = [self._cancel(job_id) for job_id in body["job_ids"]]
+        return web.json_response({"cancelled": any(cancelled)})
+
+    def _cancel(self, job_id: str) -> bool:
+        if self._engine.delete_pending(job_id):
+            return True
+        if any(item.prompt_id == job_id for item in self._engine.queue()[0]):
+            self._engine.interrupt()
+            return True
+        return False
+
+    def _wanted_states(self, wish: str | None) -> list[str]:
+        if not wish:
+            return self._states
+        states = [part.strip().lower() for part in wish.split(",") if part.strip()]
+        wrong = [state for state in states if state not in self._states]
+        if wrong:
+            raise BadQuery(f"Invalid status value(s): {', '.join(wrong)}. Valid values: {', '.join(self._states)}")
+        return states
+
+    def _all(self) -> list[Json]:
+        running, pending = self._engine.queue()
+        jobs = [_waiting(item, "in_progress") for item in running]
+        jobs += [_waiting(item, "pending") for item in pending]
+        return jobs + [self._ended(job_id, entry) for job_id, entry in self._engine.history().items()]
+
+    def _ended(self, job_id: str, entry: Json) -> Json:
+        status = "failed" if entry["status"]["status_str"] == "error" else "completed"
+        times: Json = {}
+        for event, data in entry["status"]["messages"]:
+            if event == "execution_start":
+                times["execution_start_time"] = data["timestamp"]
+            elif event in ("execution_success", "execution_error", "execution_interrupted"):
+                times["execution_end_time"] = data["timestamp"]
+                if event == "execution_error":
+                    times["execution_error"] = data
+                if event == "execution_interrupted" and "cancelled" in self._states:
+                    status = "cancelled"
+        count, preview = _summary(entry["outputs"])
+        priority, extra_data = entry["prompt"][0], entry["prompt"][3]
+        described = _described(extra_data)
+        job = {"id": job_id, "status": status, "priority": priority, **described, **times, "outputs_count": count}
+        return job if preview is None else {**job, "preview_output": preview}
+
+
+def _waiting(item: QueueItem, status: str) -> Json:
+    described = _described(item.extra_data)
+    return {"id": item.prompt_id, "status": status, "priority": item.number, **described, "outputs_count": 0}
+
+
+def _described(extra_data: Json) -> Json:
+    workflow_id = extra_data.get("extra_pnginfo", {}).get("workflow", {}).get("id")
+    values = {"create_time": extra_data.get("create_time"), "workflow_id": workflow_id}
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _summary(outputs: Json) -> tuple[int, Json | None]:
+    count = 0
+    best: Json | None = None
+    for node_id, shown in outputs.items():
+        for kind, items in shown.items():
+            if kind == "animated" or not isinstance(items, list):
+                continue
+            for item in items:
+                if not isinstance(item, dict):
+                    continue
+                count += 1
+                if kind in PREVIEWED or str(item.get("filename", "")).lower().endswith(SOLIDS):
+                    candidate = {**item, "nodeId": node_id, "mediaType": kind}
+                    if best is None or (best.get("type") != "output" and item.get("type") == "output"):
+                        best = candidate
+    return count, best
+
+
+def _created(job: Json) -> Any:
+    return job.get("create_time", 0)
+
+
+def _duration(job: Json) -> Any:
+    start, end = job.get("execution_start_time"), job.get("execution_end_time")
+    return end - start if start and end else 0
+
+
+def _one_of(value: str, name: str, choices: tuple[str, str]) -> str:
+    if value.lower() not in choices:
+        raise BadQuery(f"{name} must be '{choices[0]}' or '{choices[1]}'")
+    return value.lower()
+
+
+def _positive(text: str) -> int:
+    number = _integer(text, "limit")
+    if number <= 0:
+        raise BadQuery("limit must be a positive integer")
+    return number
+
+
+def _integer(text: str, name: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise BadQuery(f"{name} must be an integer") from None

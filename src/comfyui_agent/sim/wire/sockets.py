@@ -1,0 +1,120 @@
+"""The websockets: who is connected, who hears what, and the order in which it is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import struct
+import uuid
+from typing import Any
+
+from aiohttp import WSMsgType, web
+
+from comfyui_agent.sim.ports import Engine, Json, Preview
+
+log = logging.getLogger(__name__)
+
+PREVIEW = 1
+PREVIEW_WITH_METADATA = 4
+FORMATS = {"image/jpeg": 1, "image/png": 2}
+
+
+class Sockets:
+    """All open sockets, by client id. Everything is sent one after the other by one task, so a client that stops
+    reading holds up the others; a second socket of one id replaces the first, and the first one's end then removes
+    the second: both as the real server does.
+    """
+
+    def __init__(self, features: Json) -> None:
+        self._features = features
+        self._sockets: dict[str, web.WebSocketResponse] = {}
+        self._flags: dict[str, Json] = {}
+        self._outbox: asyncio.Queue[tuple[str, Any, str | None]] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+        self._sender = self._loop.create_task(self._send_all())
+
+    def tell(self, event: str, data: Json, client_id: str | None) -> None:
+        self._post(event, data, client_id)
+
+    def show(self, preview: Preview, client_id: str | None) -> None:
+        self._post("", preview, client_id)
+
+    def wants_preview_metadata(self, client_id: str | None) -> bool:
+        return self._flags.get(client_id or "", {}).get("supports_preview_metadata", False) is True
+
+    async def close(self) -> None:
+        self._sender.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._sender
+        for socket in list(self._sockets.values()):
+            await socket.close()
+
+    async def serve(self, request: web.Request, engine: Engine) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        sid = request.rel_url.query.get("clientId", "") or uuid.uuid4().hex
+        self._sockets[sid] = socket
+        self._flags[sid] = {}
+        try:
+            status = {"exec_info": {"queue_remaining": engine.remaining()}}
+            await self._send("status", {"status": status, "sid": sid}, sid)
+            client, node = engine.executing_now()
+            if client == sid and node is not None:
+                await self._send("executing", {"node": node}, sid)
+            await self._listen(socket, sid)
+        finally:
+            self._sockets.pop(sid, None)
+            self._flags.pop(sid, None)
+        return socket
+
+    async def _listen(self, socket: web.WebSocketResponse, sid: str) -> None:
+        first = True
+        async for message in socket:
+            if message.type != WSMsgType.TEXT:
+                continue
+            try:
+                data = json.loads(message.data)
+                if first and data.get("type") == "feature_flags":
+                    self._flags[sid] = data.get("data", {})
+                    await self._send("feature_flags", self._features, sid)
+                first = False
+            except json.JSONDecodeError:
+                log.warning("a client sent something that is not JSON")
+            except Exception:  # noqa: BLE001 - one bad message must not end the socket
+                log.warning("a client sent a message that could not be understood")
+
+    def _post(self, event: str, data: Any, client_id: str | None) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop ended while the worker still had something to say
+            self._loop.call_soon_threadsafe(self._outbox.put_nowait, (event, data, client_id))
+
+    async def _send_all(self) -> None:
+        while True:
+            await self._send(*await self._outbox.get())
+
+    async def _send(self, event: str, data: Any, client_id: str | None) -> None:
+        if client_id is None:
+            targets = list(self._sockets.values())
+        else:
+            targets = [self._sockets[client_id]] if client_id in self._sockets else []
+        if not targets:
+            return
+        frame = self._frame(event, data, client_id)
+        for socket in targets:
+            try:
+                await (socket.send_bytes(frame) if isinstance(frame, bytes) else socket.send_str(frame))
+            except (ConnectionError, RuntimeError):
+                log.debug("a client went away while it was sent to")
+
+    def _frame(self, event: str, data: Any, client_id: str | None) -> str | bytes:
+        if isinstance(data, Preview):
+            return self._preview(data, self.wants_preview_metadata(client_id))
+        return json.dumps({"type": event, "data": data})
+
+    @staticmethod
+    def _preview(preview: Preview, described: bool) -> bytes:
+        if not described:
+            return struct.pack(">II", PREVIEW, FORMATS[preview.mimetype]) + preview.image
+        metadata = json.dumps({**preview.metadata, "image_type": preview.mimetype}).encode()
+        return struct.pack(">II", PREVIEW_WITH_METADATA, len(metadata)) + metadata + preview.image

@@ -1,0 +1,102 @@
+"""The servers the conformance tests talk to: the simulator always, a real ComfyUI where one is named."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from support.servers import REAL_DIR, REAL_URL, ServerProcess, real_comfyui, simulator
+from support.wire import Wire
+
+RENDER_SECONDS = "1.5"
+
+KINDS = [
+    "sim",
+    pytest.param(
+        "real",
+        marks=[
+            pytest.mark.real_comfyui,
+            pytest.mark.skipif(not (REAL_URL or REAL_DIR), reason="neither E3_COMFYUI_URL nor E3_COMFYUI_DIR is set"),
+        ],
+    ),
+]
+
+
+class Servers:
+    """Started on first use and shared by the whole run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.started: dict[str, ServerProcess] = {}
+
+    def url(self, kind: str, *, slow: bool = False) -> str:
+        if kind == "real" and not REAL_DIR:
+            return REAL_URL.rstrip("/")
+        name = f"{kind}-slow" if slow and kind == "sim" else kind
+        if name not in self.started:
+            self.started[name] = self._process(name).start()
+        return self.started[name].url
+
+    def _process(self, name: str) -> ServerProcess:
+        folder = self.folder / name
+        match name:
+            case "real":
+                return real_comfyui(folder)
+            case "sim-slow":
+                return simulator(folder, "--render-seconds", RENDER_SECONDS)
+            case _:
+                return simulator(folder)
+
+    def stop(self) -> None:
+        for process in self.started.values():
+            process.stop()
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    shared = Servers(tmp_path_factory.mktemp("servers"))
+    yield shared
+    shared.stop()
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """Which of the two servers a test runs against: sim or real."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+async def wire(servers: Servers, kind: str) -> AsyncIterator[Wire]:
+    """The server, idle, with nothing of this test left behind afterwards."""
+    async for ready in _idle_wire(servers.url(kind)):
+        yield ready
+
+
+@pytest.fixture
+async def slow_wire(servers: Servers, kind: str) -> AsyncIterator[Wire]:
+    """The server on which sampling takes long enough to be looked at."""
+    async for ready in _idle_wire(servers.url(kind, slow=True)):
+        yield ready
+
+
+async def _idle_wire(url: str) -> AsyncIterator[Wire]:
+    async with aiohttp.ClientSession() as session:
+        ready = Wire(session, url)
+        await ready.idle()
+        yield ready
+        await ready.leave()
+
+
+@pytest.fixture(scope="module")
+def own_server(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server of this module's own, not started, to be killed and started at will."""
+    if kind == "real" and not REAL_DIR:
+        pytest.skip("a server known only by E3_COMFYUI_URL cannot be restarted from here")
+    folder = tmp_path_factory.mktemp(f"own-{kind}")
+    process = real_comfyui(folder) if kind == "real" else simulator(folder)
+    yield process
+    process.kill()

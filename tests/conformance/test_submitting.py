@@ -1,0 +1,84 @@
+"""What else a prompt may carry, what becomes of its values, and what breaks the request itself."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+
+from support.graphs import picture, two_pictures
+from support.wire import Wire
+
+
+async def test_literals_are_kept_as_the_types_the_node_declares(wire: Wire) -> None:
+    graph = picture()
+    graph["1"]["inputs"].update(width="24", height=17.9, batch_size=True)
+    graph["2"]["inputs"]["filename_prefix"] = 5
+    shown = (await wire.run(graph))["prompt"][2]
+    assert shown["1"]["inputs"] == graph["1"]["inputs"] | {"width": 24, "height": 17, "batch_size": 1}
+    assert type(shown["1"]["inputs"]["batch_size"]) is int
+    assert shown["2"]["inputs"]["filename_prefix"] == "5"
+
+
+async def test_a_wrapped_value_is_unwrapped(wire: Wire) -> None:
+    graph = picture()
+    graph["1"]["inputs"]["width"] = {"__value__": 24}
+    assert (await wire.run(graph))["prompt"][2]["1"]["inputs"]["width"] == 24
+
+
+async def test_undeclared_literals_and_titles_are_kept(wire: Wire) -> None:
+    graph = picture()
+    graph["1"]["inputs"]["anything"] = {"nested": [1, 2]}
+    graph["1"]["_meta"] = {"title": "Background"}
+    assert (await wire.run(graph))["prompt"][2] == graph
+
+
+async def test_a_value_that_is_not_a_number_survives_the_round_trip(wire: Wire) -> None:
+    graph = picture()
+    graph["1"]["inputs"]["anything"] = float("nan")
+    prompt_id = await wire.submit(graph)
+    await wire.finished(prompt_id)
+    async with wire.session.get(f"{wire.url}/history/{prompt_id}") as response:
+        assert '"anything": NaN' in await response.text()
+
+
+async def test_targets_choose_which_outputs_run(wire: Wire) -> None:
+    entry = await wire.run(two_pictures(), partial_execution_targets=["4"])
+    assert (entry["outputs"].keys(), entry["prompt"][4]) == ({"4"}, ["4"])
+
+
+async def test_targets_that_are_null_choose_everything(wire: Wire) -> None:
+    entry = await wire.run(two_pictures(), partial_execution_targets=None)
+    assert entry["outputs"].keys() == {"2", "4"}
+
+
+@pytest.mark.parametrize("targets", [[], ["1"], ["no-such-node"]])
+async def test_targets_without_an_output_node_are_refused(wire: Wire, targets: list[str]) -> None:
+    answer = await wire.offer(picture(), partial_execution_targets=targets)
+    assert (answer.status, answer.body["error"]["type"]) == (400, "prompt_no_outputs")
+
+
+@pytest.mark.parametrize("extra_data", [None, [], "text"])
+async def test_extra_data_that_is_no_object_fails_the_request(wire: Wire, extra_data: Any) -> None:
+    assert (await wire.offer(picture(), extra_data=extra_data)).status == 500
+
+
+@pytest.mark.parametrize("route", ["/prompt", "/queue", "/history", "/free", "/api/prompt"])
+@pytest.mark.parametrize("body", [b"", b"{", b"null"])
+async def test_a_body_that_is_no_json_object_fails_the_request(wire: Wire, route: str, body: bytes) -> None:
+    answer = await wire.post(route, data=body, headers={"Content-Type": "application/json"})
+    assert (answer.status, answer.headers["Content-Type"]) == (500, "text/plain; charset=utf-8")
+
+
+@pytest.mark.parametrize("route", ["/prompt", "/upload/image"])
+async def test_a_body_over_the_limit_is_refused(wire: Wire, route: str) -> None:
+    limit = (await wire.get("/features")).body["max_upload_size"]
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = await wire.post(route, data=io.BytesIO(b"a" * (limit + 1)), headers=headers)
+    assert answer.status == 413
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("PUT", "/prompt", 405), ("GET", "/no-such-route", 404)])
+async def test_what_does_not_exist_says_so(wire: Wire, method: str, path: str, status: int) -> None:
+    assert (await wire.request(method, path)).status == status

@@ -1,0 +1,187 @@
+"""Which prompts are refused, and how the refusal says what is wrong where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.graphs import node, picture, text_to_image, two_pictures
+from support.wire import Answer, Graph, Wire
+
+
+def edited(node_id: str, **inputs: Any) -> Graph:
+    """A picture with other values in one of its nodes."""
+    graph = picture()
+    graph[node_id]["inputs"].update(inputs)
+    return graph
+
+
+def assert_refused(answer: Answer, kind: str) -> None:
+    assert answer.status == 400
+    assert answer.body.keys() == {"error", "node_errors"}
+    error = answer.body["error"]
+    assert error.keys() == {"type", "message", "details", "extra_info"}
+    assert (error["type"], error["extra_info"]) == (kind, {})
+
+
+async def only_error(wire: Wire, graph: Graph, node_id: str) -> dict[str, Any]:
+    """The one error of the one node a refusal names."""
+    answer = await wire.offer(graph)
+    assert_refused(answer, "prompt_outputs_failed_validation")
+    assert answer.body["node_errors"].keys() == {node_id}
+    report = answer.body["node_errors"][node_id]
+    assert report.keys() == {"errors", "dependent_outputs", "class_type"}
+    assert report["class_type"] == graph[node_id]["class_type"]
+    (error,) = report["errors"]
+    assert error.keys() == {"type", "message", "details", "extra_info"}
+    found: dict[str, Any] = error
+    return found
+
+
+async def test_a_body_without_a_prompt_is_refused(wire: Wire) -> None:
+    answer = await wire.post("/prompt", {"client_id": wire.client_id})
+    assert_refused(answer, "no_prompt")
+    assert answer.body["node_errors"] == {}
+
+
+@pytest.mark.parametrize("broken", [{"inputs": {}}, {"class_type": "NoSuchNode", "inputs": {}}])
+async def test_a_node_of_no_known_class_is_refused_even_if_nothing_uses_it(wire: Wire, broken: dict[str, Any]) -> None:
+    answer = await wire.offer({**picture(), "9": broken})
+    assert_refused(answer, "invalid_prompt")
+    assert answer.body["error"]["details"] == "Node ID '#9'"
+    assert answer.body["node_errors"] == {}
+
+
+@pytest.mark.parametrize("graph", [{}, {"1": picture()["1"]}])
+async def test_a_prompt_without_output_nodes_is_refused(wire: Wire, graph: Graph) -> None:
+    answer = await wire.offer(graph)
+    assert_refused(answer, "prompt_no_outputs")
+    assert answer.body["error"]["details"] == ""
+
+
+async def test_an_error_upstream_leaves_the_summary_empty(wire: Wire) -> None:
+    answer = await wire.offer(edited("1", width=0))
+    assert_refused(answer, "prompt_outputs_failed_validation")
+    assert answer.body["error"]["details"] == ""
+    assert answer.body["node_errors"]["1"]["dependent_outputs"] == ["2"]
+
+
+async def test_an_error_of_an_output_node_appears_in_the_summary(wire: Wire) -> None:
+    graph = picture()
+    del graph["2"]["inputs"]["filename_prefix"]
+    answer = await wire.offer(graph)
+    assert answer.body["error"]["details"].endswith(": filename_prefix")
+    (error,) = answer.body["node_errors"]["2"]["errors"]
+    assert (error["type"], error["details"]) == ("required_input_missing", "filename_prefix")
+    assert error["extra_info"] == {"input_name": "filename_prefix"}
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (0, "value_smaller_than_min"),
+        (99999, "value_bigger_than_max"),
+        ([1, 2, 3], "bad_linked_input"),
+    ],
+)
+async def test_a_bad_value_is_reported_with_the_rule_it_breaks(wire: Wire, value: Any, kind: str) -> None:
+    error = await only_error(wire, edited("1", width=value), "1")
+    assert (error["type"], error["details"]) == (kind, "width")
+    assert error["extra_info"] == {
+        "input_name": "width",
+        "input_config": ["INT", {"default": 512, "min": 1, "max": 16384, "step": 1}],
+        "received_value": value,
+    }
+
+
+@pytest.mark.parametrize("value", ["wide", None, {}])
+async def test_a_value_of_the_wrong_type_is_reported_with_the_reason(wire: Wire, value: Any) -> None:
+    error = await only_error(wire, edited("1", width=value), "1")
+    assert error["type"] == "invalid_input_type"
+    assert error["details"].startswith(f"width, {value}, ")
+    assert error["extra_info"].keys() == {"input_name", "input_config", "received_value", "exception_message"}
+    assert error["extra_info"]["received_value"] == value
+
+
+async def test_a_link_of_the_wrong_type_is_reported_with_both_ends(wire: Wire) -> None:
+    graph = picture() | {"1": node("SolidMask", value=0.5, width=8, height=8)}
+    error = await only_error(wire, graph, "2")
+    assert error["type"] == "return_type_mismatch"
+    info = error["extra_info"]
+    assert info.keys() == {"input_name", "input_config", "received_type", "linked_node"}
+    assert (info["input_name"], info["received_type"], info["linked_node"]) == ("images", "MASK", ["1", 0])
+    assert info["input_config"][0] == "IMAGE"
+
+
+async def test_a_choice_that_is_not_offered_is_reported_with_the_choices(wire: Wire) -> None:
+    graph = edited("2", images=["3", 0])
+    graph["3"] = node("ImageScale", image=["1", 0], upscale_method="magic", width=8, height=8, crop="disabled")
+    error = await only_error(wire, graph, "3")
+    choices = ["nearest-exact", "bilinear", "area", "bicubic", "lanczos"]
+    assert (error["type"], error["details"]) == ("value_not_in_list", f"upscale_method: 'magic' not in {choices}")
+    assert error["extra_info"]["input_config"] == [choices, {}]
+
+
+async def test_more_than_twenty_choices_are_counted_not_listed(wire: Wire) -> None:
+    graph = await text_to_image(wire)
+    graph["5"]["inputs"]["sampler_name"] = "magic"
+    info = (await wire.get("/object_info/KSampler")).body["KSampler"]
+    offered = len(info["input"]["required"]["sampler_name"][0])
+    error = await only_error(wire, graph, "5")
+    assert offered > 20
+    assert error["details"] == f"sampler_name: 'magic' not in (list of length {offered})"
+    assert error["extra_info"] == {"input_name": "sampler_name", "input_config": None, "received_value": "magic"}
+
+
+async def test_a_missing_file_fails_the_check_of_its_node(wire: Wire) -> None:
+    error = await only_error(wire, picture() | {"1": node("LoadImage", image="no-such-file.png")}, "1")
+    assert error["type"] == "custom_validation_failed"
+    assert error["details"].startswith("image - ")
+    assert error["details"].endswith("no-such-file.png")
+    assert error["extra_info"] == {"input_name": "image"}
+
+
+@pytest.mark.parametrize(("link", "exception"), [(["9", 0], "KeyError"), (["1", 5], "IndexError")])
+async def test_an_output_node_linked_to_nothing_is_reported_as_an_exception(
+    wire: Wire, link: list[Any], exception: str
+) -> None:
+    error = await only_error(wire, edited("2", images=link), "2")
+    assert error["type"] == "exception_during_validation"
+    assert error["extra_info"].keys() == {"exception_type", "traceback"}
+    assert error["extra_info"]["exception_type"] == exception
+
+
+async def test_an_inner_node_linked_to_nothing_is_reported_as_an_inner_exception(wire: Wire) -> None:
+    graph = picture() | {"1": node("ImageInvert", image=["9", 0])}
+    error = await only_error(wire, graph, "1")
+    assert (error["type"], error["details"]) == ("exception_during_inner_validation", "'9'")
+    info = error["extra_info"]
+    assert info.keys() == {
+        "input_name",
+        "input_config",
+        "exception_message",
+        "exception_type",
+        "traceback",
+        "linked_node",
+    }
+    assert (info["input_name"], info["exception_type"], info["linked_node"]) == ("images", "KeyError", ["1", 0])
+
+
+async def test_nodes_that_feed_each_other_are_refused_without_a_culprit(wire: Wire) -> None:
+    ring = {"1": node("ImageInvert", image=["3", 0]), "3": node("ImageInvert", image=["1", 0])}
+    answer = await wire.offer(picture() | ring)
+    assert_refused(answer, "prompt_outputs_failed_validation")
+    assert (answer.body["error"]["details"], answer.body["node_errors"]) == ("", {})
+
+
+async def test_outputs_that_are_valid_run_without_the_others(wire: Wire) -> None:
+    graph = two_pictures()
+    graph["1"]["inputs"]["width"] = 0
+    answer = await wire.offer(graph)
+    assert answer.status == 200
+    assert answer.body["node_errors"].keys() == {"1"}
+    assert answer.body["node_errors"]["1"]["dependent_outputs"] == ["2"]
+    entry = await wire.finished(answer.body["prompt_id"])
+    assert entry["status"]["status_str"] == "success"
+    assert (entry["outputs"].keys(), entry["prompt"][4]) == ({"4"}, ["4"])

@@ -1,0 +1,176 @@
+"""The frames a client receives for its own prompt, in their order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.graphs import failing, picture, slow_graph, text_to_image
+from support.wire import Wire
+
+
+def remaining(status: dict[str, Any]) -> int:
+    count: int = status["status"]["exec_info"]["queue_remaining"]
+    return count
+
+
+async def test_the_first_frame_is_the_status_with_the_session_id(wire: Wire) -> None:
+    async with wire.socket() as recorder:
+        assert recorder.frames == [
+            {"type": "status", "data": {"status": {"exec_info": {"queue_remaining": 0}}, "sid": wire.client_id}}
+        ]
+
+
+async def test_a_client_without_an_id_is_given_one(wire: Wire) -> None:
+    async with wire.socket(client_id="") as recorder:
+        sid = recorder.events("status")[0]["sid"]
+        assert len(sid) == 32
+        assert int(sid, 16)
+        prompt_id = await wire.submit(picture(), client_id=sid)
+        await recorder.last_frame_of(prompt_id)
+
+
+async def test_a_success_is_told_in_this_order(wire: Wire) -> None:
+    async with wire.socket() as recorder:
+        prompt_id = await wire.submit(picture())
+        await recorder.last_frame_of(prompt_id)
+        assert recorder.types() == [
+            "status",
+            "status",
+            "status",
+            "execution_start",
+            "execution_cached",
+            "progress_state",
+            "executing",
+            "progress_state",
+            "progress_state",
+            "executing",
+            "executed",
+            "progress_state",
+            "execution_success",
+            "status",
+            "executing",
+        ]
+        assert [remaining(data) for data in recorder.events("status")] == [0, 1, 1, 0]
+        assert recorder.events("status")[1].keys() == {"status"}
+        assert recorder.events("executing") == [
+            {"node": "1", "display_node": "1", "prompt_id": prompt_id},
+            {"node": "2", "display_node": "2", "prompt_id": prompt_id},
+            {"node": None, "prompt_id": prompt_id},
+        ]
+        entry = await wire.finished(prompt_id)
+        assert recorder.events("executed") == [
+            {"node": "2", "display_node": "2", "output": entry["outputs"]["2"], "prompt_id": prompt_id}
+        ]
+        told = [frame for frame in recorder.frames if str(frame["type"]).startswith("execution_")]
+        assert [[frame["type"], frame["data"]] for frame in told] == entry["status"]["messages"]
+
+
+async def test_progress_state_shows_every_node_that_started(wire: Wire) -> None:
+    async with wire.socket() as recorder:
+        prompt_id = await wire.submit(picture())
+        await recorder.last_frame_of(prompt_id)
+        states = recorder.events("progress_state")
+    assert all(state.keys() == {"prompt_id", "nodes"} and state["prompt_id"] == prompt_id for state in states)
+    assert [{node_id: node["state"] for node_id, node in state["nodes"].items()} for state in states] == [
+        {"1": "running"},
+        {"1": "finished"},
+        {"1": "finished", "2": "running"},
+        {"1": "finished", "2": "finished"},
+    ]
+    assert states[0]["nodes"]["1"] == {
+        "value": 0.0,
+        "max": 1.0,
+        "state": "running",
+        "node_id": "1",
+        "prompt_id": prompt_id,
+        "display_node_id": "1",
+        "parent_node_id": None,
+        "real_node_id": "1",
+    }
+    assert states[1]["nodes"]["1"]["value"] == 1.0
+
+
+async def test_a_cached_run_repeats_the_output_and_executes_nothing(wire: Wire) -> None:
+    graph = picture()
+    first = await wire.run(graph)
+    async with wire.socket() as recorder:
+        prompt_id = await wire.submit(graph)
+        await recorder.last_frame_of(prompt_id)
+        assert recorder.types()[3:] == [
+            "execution_start",
+            "execution_cached",
+            "executed",
+            "progress_state",
+            "execution_success",
+            "status",
+            "executing",
+        ]
+        assert recorder.events("execution_cached")[0]["nodes"] == ["1", "2"]
+        assert recorder.events("executed") == [
+            {"node": "2", "display_node": "2", "output": first["outputs"]["2"], "prompt_id": prompt_id}
+        ]
+        (state,) = recorder.events("progress_state")
+        assert {node_id: node["state"] for node_id, node in state["nodes"].items()} == {"2": "finished"}
+
+
+async def test_sampling_reports_every_step(wire: Wire) -> None:
+    async with wire.socket() as recorder:
+        prompt_id = await wire.submit(await text_to_image(wire, steps=3))
+        await recorder.last_frame_of(prompt_id)
+        assert recorder.events("progress") == [
+            {"value": step, "max": 3, "prompt_id": prompt_id, "node": "5"} for step in (1, 2, 3)
+        ]
+        kinds = recorder.types()
+        assert all(kinds[at - 1] == "progress_state" for at, kind in enumerate(kinds) if kind == "progress")
+        sampler = [state["nodes"]["5"] for state in recorder.events("progress_state") if "5" in state["nodes"]]
+        assert [(node["value"], node["max"], node["state"]) for node in sampler[:5]] == [
+            (0.0, 1.0, "running"),
+            (1, 3, "running"),
+            (2, 3, "running"),
+            (3, 3, "running"),
+            (3, 3, "finished"),
+        ]
+        executed = [data["node"] for data in recorder.events("executing")]
+        assert executed[0] == "1"
+        assert sorted(executed[1:4]) == ["2", "3", "4"]
+        assert executed[4:] == ["5", "6", "7", None]
+
+
+async def test_a_failure_replaces_the_success(wire: Wire) -> None:
+    async with wire.socket() as recorder:
+        prompt_id = await wire.submit(failing())
+        await recorder.last_frame_of(prompt_id)
+        assert recorder.types()[-4:] == ["executing", "execution_error", "status", "executing"]
+        assert "execution_success" not in recorder.types()
+        messages = (await wire.finished(prompt_id))["status"]["messages"]
+        assert messages[-1] == ["execution_error", recorder.events("execution_error")[0]]
+
+
+async def test_an_interruption_replaces_the_success(slow_wire: Wire) -> None:
+    async with slow_wire.socket() as recorder:
+        prompt_id = await slow_wire.submit(await slow_graph(slow_wire))
+        await recorder.event("progress", prompt_id)
+        await slow_wire.interrupt(prompt_id)
+        await recorder.last_frame_of(prompt_id)
+        assert recorder.types()[-3:] == ["execution_interrupted", "status", "executing"]
+        (interrupted,) = recorder.events("execution_interrupted")
+        assert interrupted.keys() == {"prompt_id", "node_id", "node_type", "executed", "timestamp"}
+        assert (interrupted["node_id"], interrupted["node_type"]) == ("5", "KSampler")
+
+
+async def test_a_client_id_in_the_extra_data_is_enough(wire: Wire) -> None:
+    async with wire.socket() as recorder:
+        prompt_id = await wire.submit(picture(), client_id=None, extra_data={"client_id": wire.client_id})
+        await recorder.last_frame_of(prompt_id)
+        assert "executed" in recorder.types()
+
+
+async def test_an_output_within_reach_goes_first(wire: Wire) -> None:
+    """Saving is not left to the end: output nodes, then nodes that feed one, are preferred."""
+    graph = await text_to_image(wire)
+    near = picture()
+    graph["8"], graph["9"] = near["1"], near["2"]
+    graph["9"]["inputs"]["images"] = ["8", 0]
+    async with wire.socket() as recorder:
+        await recorder.last_frame_of(await wire.submit(graph))
+        assert [data["node"] for data in recorder.events("executing")][:2] == ["8", "9"]

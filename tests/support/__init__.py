@@ -1,0 +1,1 @@
+"""What several test folders share: servers to test against, and prompts to send."""
