@@ -63,23 +63,23 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 
 
 @pytest.fixture(scope="session", params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
+def server_kind(request: pytest.FixtureRequest) -> str:
     """Which of the two servers a test runs against: sim or real."""
     name: str = request.param
     return name
 
 
 @pytest.fixture
-async def wire(servers: Servers, kind: str) -> AsyncIterator[Wire]:
+async def wire(servers: Servers, server_kind: str) -> AsyncIterator[Wire]:
     """The server, idle, with nothing of this test left behind afterwards."""
-    async for ready in _idle_wire(servers.url(kind)):
+    async for ready in _idle_wire(servers.url(server_kind)):
         yield ready
 
 
 @pytest.fixture
-async def slow_wire(servers: Servers, kind: str) -> AsyncIterator[Wire]:
+async def slow_wire(servers: Servers, server_kind: str) -> AsyncIterator[Wire]:
     """The server on which sampling takes long enough to be looked at."""
-    async for ready in _idle_wire(servers.url(kind, slow=True)):
+    async for ready in _idle_wire(servers.url(server_kind, slow=True)):
         yield ready
 
 
@@ -92,11 +92,11 @@ async def _idle_wire(url: str) -> AsyncIterator[Wire]:
 
 
 @pytest.fixture(scope="module")
-def own_server(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def own_server(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server of this module's own, not started, to be killed and started at will."""
-    if kind == "real" and not REAL_DIR:
+    if server_kind == "real" and not REAL_DIR:
         pytest.skip("a server known only by E3_COMFYUI_URL cannot be restarted from here")
-    folder = tmp_path_factory.mktemp(f"own-{kind}")
-    process = real_comfyui(folder) if kind == "real" else simulator(folder)
+    folder = tmp_path_factory.mktemp(f"own-{server_kind}")
+    process = real_comfyui(folder) if server_kind == "real" else simulator(folder, "--render-seconds", RENDER_SECONDS)
     yield process
     process.kill()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.graphs import failing, picture
+from support.graphs import failing, fresh_prefix, node, picture
+from support.pictures import form, png
 from support.wire import Graph, Wire
 
 
@@ -93,6 +94,36 @@ async def test_what_succeeded_in_a_failed_run_is_remembered(wire: Wire) -> None:
     await wire.finished(await wire.submit(graph))
     graph["2"]["inputs"]["filename_prefix"] = "inside"
     assert cached(await wire.run(graph)) == ["1"]
+
+
+async def loading(wire: Wire, shade: int) -> Graph:
+    """A prompt that loads an uploaded file and saves it."""
+    name = (await wire.post("/upload/image", data=form(png((shade, 0, 0)), f"{fresh_prefix()}.png"))).body["name"]
+    return {
+        "1": node("LoadImage", image=name),
+        "2": node("SaveImage", images=["1", 0], filename_prefix=fresh_prefix()),
+    }
+
+
+async def replace(wire: Wire, graph: Graph, shade: int) -> None:
+    name = graph["1"]["inputs"]["image"]
+    await wire.post("/upload/image", data=form(png((shade, 0, 0)), name, overwrite="true"))
+
+
+async def test_a_loaded_file_is_known_by_its_content(wire: Wire) -> None:
+    graph = await loading(wire, 10)
+    await wire.run(graph)
+    assert cached(await wire.run(graph)) == ["1", "2"]
+    await replace(wire, graph, 20)
+    assert cached(await wire.run(graph)) == []
+
+
+async def test_a_fingerprint_in_the_prompt_stands_for_the_content(wire: Wire) -> None:
+    graph = await loading(wire, 30)
+    graph["1"]["is_changed"] = ["as it was"]
+    await wire.run(graph)
+    await replace(wire, graph, 40)
+    assert cached(await wire.run(graph)) == ["1", "2"]
 
 
 async def test_freeing_memory_forgets_the_results(wire: Wire) -> None:

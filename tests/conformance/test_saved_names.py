@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from support.graphs import fresh_color, fresh_prefix, picture
+from support.pictures import form, png
 from support.wire import Graph, Wire
 
 
@@ -37,8 +38,6 @@ async def test_counters_of_different_prefixes_are_apart(wire: Wire) -> None:
 
 async def test_the_counter_goes_on_from_the_highest_file_there_is(wire: Wire) -> None:
     prefix = fresh_prefix()
-    from support.pictures import form, png
-
     await wire.post("/upload/image", data=form(png(), f"{prefix}_00041_.png", type="output"))
     assert listed(await wire.run(picture(prefix))) == [f"{prefix}_00042_.png"]
 

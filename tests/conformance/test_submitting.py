@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.graphs import picture, two_pictures
+from support.graphs import node, picture, saved_with, two_pictures
 from support.wire import Wire
 
 
@@ -21,6 +21,14 @@ async def test_literals_are_kept_as_the_types_the_node_declares(wire: Wire) -> N
     assert shown["2"]["inputs"]["filename_prefix"] == "5"
 
 
+@pytest.mark.parametrize(("given", "kept"), [("false", True), ("", False), (0, False), (2, True)])
+async def test_a_boolean_is_whatever_python_takes_for_true(wire: Wire, given: Any, kept: bool) -> None:
+    graph = saved_with("SaveAnimatedWEBP", fps="12", lossless=given, quality=80, method="default")
+    shown = (await wire.run(graph))["prompt"][2]["2"]["inputs"]
+    assert shown["lossless"] is kept
+    assert (shown["fps"], type(shown["fps"])) == (12.0, float)
+
+
 async def test_a_wrapped_value_is_unwrapped(wire: Wire) -> None:
     graph = picture()
     graph["1"]["inputs"]["width"] = {"__value__": 24}
@@ -32,6 +40,16 @@ async def test_undeclared_literals_and_titles_are_kept(wire: Wire) -> None:
     graph["1"]["inputs"]["anything"] = {"nested": [1, 2]}
     graph["1"]["_meta"] = {"title": "Background"}
     assert (await wire.run(graph))["prompt"][2] == graph
+
+
+async def test_a_link_to_an_undeclared_input_is_executed_and_passed(wire: Wire) -> None:
+    graph = picture()
+    graph["3"] = node("ImageInvert", image=["1", 0])
+    graph["2"]["inputs"]["anything"] = ["3", 0]
+    entry = await wire.finished(await wire.submit(graph))
+    event, error = entry["status"]["messages"][-1]
+    assert (event, error["node_id"], error["exception_type"]) == ("execution_error", "2", "TypeError")
+    assert sorted(error["executed"]) == ["1", "3"]
 
 
 async def test_a_value_that_is_not_a_number_survives_the_round_trip(wire: Wire) -> None:

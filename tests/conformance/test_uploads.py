@@ -61,11 +61,11 @@ async def test_overwriting_must_be_asked_for(wire: Wire, overwrite: str, replace
     assert await stored(wire, first.body) == (new if replaces else old)
 
 
-@pytest.mark.parametrize("kind", ["input", "output", "temp"])
-async def test_a_folder_and_subfolder_can_be_chosen(wire: Wire, kind: str) -> None:
+@pytest.mark.parametrize("folder_type", ["input", "output", "temp"])
+async def test_a_folder_and_subfolder_can_be_chosen(wire: Wire, folder_type: str) -> None:
     name, content = fresh_name(), png()
-    answer = await wire.post("/upload/image", data=form(content, name, type=kind, subfolder="deep/er"))
-    assert (answer.status, answer.body) == (200, {"name": name, "subfolder": "deep/er", "type": kind})
+    answer = await wire.post("/upload/image", data=form(content, name, type=folder_type, subfolder="deep/er"))
+    assert (answer.status, answer.body) == (200, {"name": name, "subfolder": "deep/er", "type": folder_type})
     assert await stored(wire, answer.body) == content
 
 
@@ -104,6 +104,19 @@ async def test_an_uploaded_picture_can_be_loaded_by_a_prompt(wire: Wire) -> None
     (listed,) = (await wire.run(graph))["outputs"]["2"]["images"]
     image = opened((await wire.get("/view", params=listed)).body)
     assert (image.size, image.getpixel((0, 0))) == ((12, 8), (9, 99, 199))
+
+
+@pytest.mark.parametrize("place", ["deep/er/{name}", "deep/er/{name} [input]", "deep/er/{name} [output]"])
+async def test_a_prompt_may_load_from_subfolders_and_other_folders(wire: Wire, place: str) -> None:
+    """Such names are not among the choices the node offers, and are accepted all the same."""
+    name = fresh_name()
+    folder_type = "output" if "[output]" in place else "input"
+    await wire.post("/upload/image", data=form(png(), name, type=folder_type, subfolder="deep/er"))
+    graph = {
+        "1": node("LoadImage", image=place.format(name=name)),
+        "2": node("SaveImage", images=["1", 0], filename_prefix=fresh_prefix()),
+    }
+    assert len((await wire.run(graph))["outputs"]["2"]["images"]) == 1
 
 
 def mask_form(name: str, mask: bytes, original: dict[str, str]) -> aiohttp.FormData:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.graphs import node, picture, text_to_image, two_pictures
+from support.graphs import node, picture, saved_with, text_to_image, two_pictures
 from support.wire import Answer, Graph, Wire
 
 
@@ -78,16 +78,16 @@ async def test_an_error_of_an_output_node_appears_in_the_summary(wire: Wire) -> 
 
 
 @pytest.mark.parametrize(
-    ("value", "kind"),
+    ("value", "error_type"),
     [
         (0, "value_smaller_than_min"),
         (99999, "value_bigger_than_max"),
         ([1, 2, 3], "bad_linked_input"),
     ],
 )
-async def test_a_bad_value_is_reported_with_the_rule_it_breaks(wire: Wire, value: Any, kind: str) -> None:
+async def test_a_bad_value_is_reported_with_the_rule_it_breaks(wire: Wire, value: Any, error_type: str) -> None:
     error = await only_error(wire, edited("1", width=value), "1")
-    assert (error["type"], error["details"]) == (kind, "width")
+    assert (error["type"], error["details"]) == (error_type, "width")
     assert error["extra_info"] == {
         "input_name": "width",
         "input_config": ["INT", {"default": 512, "min": 1, "max": 16384, "step": 1}],
@@ -121,6 +121,14 @@ async def test_a_choice_that_is_not_offered_is_reported_with_the_choices(wire: W
     choices = ["nearest-exact", "bilinear", "area", "bicubic", "lanczos"]
     assert (error["type"], error["details"]) == ("value_not_in_list", f"upscale_method: 'magic' not in {choices}")
     assert error["extra_info"]["input_config"] == [choices, {}]
+
+
+async def test_a_newer_node_lists_its_choices_among_the_options(wire: Wire) -> None:
+    graph = saved_with("SaveWEBM", codec="magic", fps=24.0, crf=32.0)
+    error = await only_error(wire, graph, "2")
+    assert (error["type"], error["details"]) == ("value_not_in_list", "codec: 'magic' not in ['vp9', 'av1']")
+    kind, options = error["extra_info"]["input_config"]
+    assert (kind, options["options"]) == ("COMBO", ["vp9", "av1"])
 
 
 async def test_more_than_twenty_choices_are_counted_not_listed(wire: Wire) -> None:
@@ -185,3 +193,18 @@ async def test_outputs_that_are_valid_run_without_the_others(wire: Wire) -> None
     entry = await wire.finished(answer.body["prompt_id"])
     assert entry["status"]["status_str"] == "success"
     assert (entry["outputs"].keys(), entry["prompt"][4]) == ({"4"}, ["4"])
+
+
+async def test_the_outputs_that_depend_on_a_bad_node_are_named(wire: Wire) -> None:
+    graph = edited("1", width=0)
+    graph["3"] = node("PreviewImage", images=["1", 0])
+    answer = await wire.offer(graph)
+    assert sorted(answer.body["node_errors"]["1"]["dependent_outputs"]) == ["2", "3"]
+
+
+async def test_a_bad_node_is_blamed_for_every_bad_output_looked_at_after_it(wire: Wire) -> None:
+    graph = two_pictures()
+    graph["1"]["inputs"]["width"] = graph["3"]["inputs"]["width"] = 0
+    errors = (await wire.offer(graph)).body["node_errors"]
+    blamed = {node_id: report["dependent_outputs"] for node_id, report in errors.items()}
+    assert blamed in [{"1": ["2", "4"], "3": ["4"]}, {"1": ["2"], "3": ["4", "2"]}]

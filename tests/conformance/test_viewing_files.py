@@ -89,7 +89,7 @@ async def test_what_cannot_be_served_says_why(wire: Wire, query: str, status: in
 
 
 @pytest.mark.parametrize(
-    ("query", "kind"),
+    ("query", "image_format"),
     [
         ("preview=webp", "WEBP"),
         ("preview=webp;50", "WEBP"),
@@ -100,11 +100,11 @@ async def test_what_cannot_be_served_says_why(wire: Wire, query: str, status: in
         ("channel=rgb", "PNG"),
     ],
 )
-async def test_a_picture_is_encoded_anew_on_request(wire: Wire, saved: str, query: str, kind: str) -> None:
+async def test_a_picture_is_encoded_anew_on_request(wire: Wire, saved: str, query: str, image_format: str) -> None:
     answer = await wire.get(f"/view?filename={saved}&{query}")
-    assert (answer.status, answer.headers["Content-Type"]) == (200, f"image/{kind.lower()}")
+    assert (answer.status, answer.headers["Content-Type"]) == (200, f"image/{image_format.lower()}")
     assert answer.headers["Content-Disposition"] == f'filename="{saved}"'
-    assert (opened(answer.body).format, opened(answer.body).size) == (kind, (20, 10))
+    assert (opened(answer.body).format, opened(answer.body).size) == (image_format, (20, 10))
     assert "ETag" not in answer.headers
 
 

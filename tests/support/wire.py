@@ -104,6 +104,11 @@ class Recorder:
     def binaries(self) -> list[bytes]:
         return [frame for frame in self.frames if isinstance(frame, bytes)]
 
+    async def lost(self) -> int | None:
+        """Waits until the server is gone; the code the socket closed with."""
+        await asyncio.wait_for(asyncio.shield(self._reader), 30)
+        return self.socket.close_code
+
     async def close(self) -> None:
         await self.socket.close()
         self._reader.cancel()

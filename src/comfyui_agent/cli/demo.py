@@ -1,3 +1,5 @@
 """stub"""
+
+
 def demo() -> None:
     """Demo."""

@@ -23,13 +23,13 @@ async def _run(work: Coroutine[Any, Any, int | None]) -> int:
     task = loop.create_task(work)
     received: list[int] = []
 
-    def stop(number: int, code: int) -> None:
+    def stop(code: int) -> None:
         received.append(code)
         task.cancel()
 
     for number, code in ((signal.SIGINT, INTERRUPTED), (signal.SIGTERM, TERMINATED)):
         try:
-            loop.add_signal_handler(number, stop, number, code)
+            loop.add_signal_handler(number, stop, code)
         except NotImplementedError:  # Windows: Ctrl-C arrives as KeyboardInterrupt instead
             signal.signal(number, signal.default_int_handler)
     try:

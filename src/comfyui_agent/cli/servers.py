@@ -1,3 +1,5 @@
 """stub"""
+
+
 def servers() -> None:
     """Look at servers."""

@@ -1,0 +1,1 @@
+"""One ComfyUI server, spoken to so that it cannot fool us."""

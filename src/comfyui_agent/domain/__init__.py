@@ -1,0 +1,1 @@
+"""What the work is about, without any input or output."""

@@ -1,0 +1,1 @@
+"""Measuring, pressing and breaking, from outside."""

@@ -1,7 +1,7 @@
 """A painting that follows from a prompt, a seed and settings: the same ones give the same picture, others another.
 
-The words choose the colours, the seed the composition, the model the style, the guidance the saturation; few steps leave
-noise in it. So differences between settings can be seen side by side without a model.
+The words choose the colours, the seed the composition, the model the style, the guidance the saturation; few steps
+leave noise in it. So differences between settings can be seen side by side without a model.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ def _sky(top: Colour, bottom: Colour, width: int, height: int) -> Image.Image:
     return column.resize((width, height))
 
 
-def _sun(drawing: ImageDraw.ImageDraw, dice: random.Random, frame: int, colour: Colour, width: int, height: int) -> None:
+def _sun(
+    drawing: ImageDraw.ImageDraw, dice: random.Random, frame: int, colour: Colour, width: int, height: int
+) -> None:
     radius = max(1, min(width, height) * dice.uniform(0.08, 0.18))
     x = (dice.uniform(0.15, 0.85) * width + frame * width / 24) % max(1, width)
     y = dice.uniform(0.15, 0.4) * height

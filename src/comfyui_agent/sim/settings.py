@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from comfyui_agent.domain.prompts import natural_key
 from comfyui_agent.sim.dialect import IMITATED
 from comfyui_agent.sim.durations import AT_ONCE, Duration
 
@@ -66,11 +66,7 @@ def model_folders(models: tuple[str, ...]) -> dict[str, list[str]]:
             folders[head].append(tail)
         else:
             folders["checkpoints"].append(model)
-    return {name: sorted(set(files), key=_natural) for name, files in folders.items()}
-
-
-def _natural(name: str) -> list[tuple[int, int, str]]:
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name)]
+    return {name: sorted(set(files), key=natural_key) for name, files in folders.items()}
 
 
 MODEL_FOLDERS = (

@@ -64,8 +64,9 @@ class NodeDefinition:
         return self.info.get("output_node") is True
 
     @property
-    def hidden(self) -> list[str]:
-        return list(self.info.get("input", {}).get("hidden", {}) or {})
+    def is_sampler(self) -> bool:
+        """Where render time is spent: a node that makes a latent in steps."""
+        return "LATENT" in self.output and ("steps" in self.inputs or "sigmas" in self.inputs)
 
 
 class Definitions:

@@ -184,11 +184,14 @@ class _PromptRun:
         return inputs
 
     def _pace(self) -> RenderPace:
-        return RenderPace(
-            self.executor.whims,
-            {node_id: node["class_type"] for node_id, node in self.prompt.items()},
-            self._step,
-        )
+        """Only samplers that have to run share the render time."""
+        executor = self.executor
+        samplers = [
+            node_id
+            for node_id, node in self.prompt.items()
+            if executor.definition(node["class_type"]).is_sampler and executor.cache.get(node_id) is None
+        ]
+        return RenderPace(executor.whims, len(samplers), self._step)
 
     def _step(self, node_id: str, value: int, most: int, draw: Callable[[int], Any] | None) -> None:
         picture = draw(value) if draw is not None and self.progress.wants_previews else None

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from comfyui_agent.sim.engine.behaviours.sampling import SAMPLERS
 from comfyui_agent.sim.engine.node_run import InterruptProcessingException
 from comfyui_agent.sim.settings import SimSettings
 
@@ -70,9 +69,9 @@ class RenderPace:
     A prompt without a sampler spends it in the first node that runs; one whose every node is cached spends none.
     """
 
-    def __init__(self, whims: Whims, classes: dict[str, str], step: Step) -> None:
+    def __init__(self, whims: Whims, samplers: int, step: Step) -> None:
         self._whims = whims
-        self._samplers = {node_id for node_id, name in classes.items() if name in SAMPLERS}
+        self._samplers = samplers
         self._step = step
         self._node_id = ""
         self._render: tuple[float, bool] | None = None
@@ -80,7 +79,7 @@ class RenderPace:
     def enter(self, node_id: str) -> None:
         self._node_id = node_id
         self._whims.check_interrupt()
-        if self._render is None and not self._samplers:
+        if self._render is None and self._samplers == 0:
             self._spend(self._begin(), 1, None, tell=False)
 
     def leave(self) -> None:
@@ -88,7 +87,7 @@ class RenderPace:
 
     def work(self, steps: int, draw: Callable[[int], Any] | None) -> None:
         seconds = self._begin() if self._render is None else self._render[0]
-        self._spend(seconds / max(1, len(self._samplers)), max(1, steps), draw, tell=True)
+        self._spend(seconds / max(1, self._samplers), max(1, steps), draw, tell=True)
 
     def load_model(self) -> None:
         self._whims.sleep(self._whims.model_load_seconds())

@@ -30,7 +30,7 @@ def save_place(root: Path, prefix: str, width: int = 0, height: int = 0) -> Save
     subfolder, stem = os.path.split(prefix)
     folder = Path(os.path.normpath(root / subfolder))
     if not folder.is_relative_to(root):
-        raise RuntimeError(
+        raise Exception(  # the class that clients of the real server see
             "**** ERROR: Saving image outside the output folder is not allowed."
             f"\n full_output_folder: {folder}\n         output_dir: {root}"
             f"\n         commonpath: {os.path.commonpath((root, folder))}"

@@ -38,9 +38,7 @@ class SimulatedEngine:
         self._validator = Validator(self._definitions, folders, self.dialect)
         self._audience = audience
         self._queue = PromptQueue(self._queue_changed, settings.max_history)
-        self._executor = Executor(
-            self._definitions, folders, self.dialect, self._memory, audience, self._whims, dice
-        )
+        self._executor = Executor(self._definitions, folders, self.dialect, self._memory, audience, self._whims, dice)
         self._number = 0
         self._worker: threading.Thread | None = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from comfyui_agent.sim.dialect import Dialect
@@ -152,9 +152,7 @@ class _Walk:
             if spec.name not in inputs:
                 if spec.section == "required":
                     errors.append(
-                        _problem(
-                            "required_input_missing", "Required input is missing", spec.name, input_name=spec.name
-                        )
+                        _problem("required_input_missing", "Required input is missing", spec.name, input_name=spec.name)
                     )
                 continue
             if isinstance(inputs[spec.name], list):
@@ -270,9 +268,7 @@ def _out_of_range(spec: InputSpec, value: Any) -> Json | None:
     described = {"input_name": spec.name, "input_config": spec.config, "received_value": value}
     least, most = spec.options.get("min"), spec.options.get("max")
     if least is not None and value < least:
-        return _problem(
-            "value_smaller_than_min", f"Value {value} smaller than min of {least}", spec.name, **described
-        )
+        return _problem("value_smaller_than_min", f"Value {value} smaller than min of {least}", spec.name, **described)
     if most is not None and value > most:
         return _problem("value_bigger_than_max", f"Value {value} bigger than max of {most}", spec.name, **described)
     choices = spec.choices

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from PIL import Image
 
@@ -75,10 +76,10 @@ class Settings:
     """Sampler settings that travel apart from the sampler: noise, schedule, guider."""
 
     kind: str
-    values: tuple[tuple[str, object], ...]
+    values: tuple[tuple[str, Any], ...]
 
-    def get(self, name: str) -> object:
-        return dict(self.values).get(name)
+    def get(self, name: str) -> Any:
+        return dict(self.values)[name]
 
 
 @dataclass(frozen=True)

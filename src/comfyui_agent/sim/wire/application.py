@@ -74,9 +74,12 @@ class _Routes:
             web.post("/upload/mask", files.upload_mask),
         ]
         if self._engine.dialect.jobs_api:
-            table += [web.get("/api/jobs", jobs.list), web.get("/api/jobs/{job_id}", jobs.show)]
+            table += [web.get("/api/jobs", jobs.listing), web.get("/api/jobs/{job_id}", jobs.show)]
         if self._engine.dialect.jobs_cancel_api:
-            table += [web.post("/api/jobs/cancel", jobs.cancel_many), web.post("/api/jobs/{job_id}/cancel", jobs.cancel)]
+            table += [
+                web.post("/api/jobs/cancel", jobs.cancel_many),
+                web.post("/api/jobs/{job_id}/cancel", jobs.cancel),
+            ]
         return table
 
     async def page(self, _: web.Request) -> web.Response:

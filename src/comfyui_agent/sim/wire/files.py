@@ -17,6 +17,9 @@ from PIL.PngImagePlugin import PngInfo
 from comfyui_agent.sim.settings import Folders
 
 Save = Callable[[bytes, Path], None]
+TYPES = mimetypes.MimeTypes()
+TYPES.add_type("application/javascript; charset=utf-8", ".js")
+TYPES.add_type("image/webp", ".webp")
 NEVER_SHOWN = ("text/html", "text/html-sandboxed", "application/xhtml+xml", "text/javascript", "text/css")
 
 
@@ -42,7 +45,7 @@ class FileRoutes:
             return _picture(found, lambda image: image.convert("RGB"))
         if channel == "a":
             return _picture(found, _alpha)
-        content_type = mimetypes.guess_type(found.name)[0] or "application/octet-stream"
+        content_type = TYPES.guess_type(found.name)[0] or "application/octet-stream"
         if content_type in NEVER_SHOWN:
             content_type = "application/octet-stream"
         headers = {"Content-Disposition": f'filename="{found.name}"', "Content-Type": content_type}
@@ -50,7 +53,7 @@ class FileRoutes:
 
     async def upload_image(self, request: web.Request) -> web.Response:
         post = await request.post()
-        return self._upload(post, lambda data, path: path.write_bytes(data) and None)
+        return self._upload(post, _write)
 
     async def upload_mask(self, request: web.Request) -> web.Response:
         post = await request.post()
@@ -100,6 +103,10 @@ class FileRoutes:
         if not is_known:
             save(data, folder / name)
         return web.json_response({"name": name, "subfolder": subfolder, "type": kind})
+
+
+def _write(data: bytes, path: Path) -> None:
+    path.write_bytes(data)
 
 
 def _free_name(folder: Path, wanted: str, data: bytes) -> tuple[str, bool]:

@@ -25,7 +25,7 @@ class JobRoutes:
         if engine.dialect.jobs_cancelled_status:
             self._states.append("cancelled")
 
-    async def list(self, request: web.Request) -> web.Response:
+    async def listing(self, request: web.Request) -> web.Response:
         query = request.rel_url.query
         try:
             states = self._wanted_states(query.get("status"))

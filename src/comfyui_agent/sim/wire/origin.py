@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def origin_guard(refuse_cross_site: bool) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+def origin_guard(refuse_cross_site: bool) -> Middleware:
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         if refuse_cross_site and request.headers.get("Sec-Fetch-Site") == "cross-site":

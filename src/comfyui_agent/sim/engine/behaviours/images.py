@@ -117,7 +117,7 @@ def add_noise(_: NodeRun, inputs: Json) -> Result:
 
 
 def solid_mask(_: NodeRun, inputs: Json) -> Result:
-    return Result((Masks((Image.new("L", (inputs["width"], inputs["height"]), round(inputs["value"] * 255)),)),))
+    return Result((Masks((Image.new("L", (inputs["width"], inputs["height"]), int(inputs["value"] * 255)),)),))
 
 
 def mask_to_image(_: NodeRun, inputs: Json) -> Result:

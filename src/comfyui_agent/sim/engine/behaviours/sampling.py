@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from PIL import Image
+from PIL import Image, ImageOps
 
 from comfyui_agent.pictures.painting import Recipe, paint
 from comfyui_agent.sim.engine.node_run import Behaviour, NodeRun, Result
 from comfyui_agent.sim.engine.values import Conditioning, Images, Latent, Model, Settings
 from comfyui_agent.sim.ports import Json
 
-PREVIEW_EDGE = 64
+LATENT_SCALE = 8
+PREVIEW_EDGE = 512
 
 
 def empty_latent(_: NodeRun, inputs: Json) -> Result:
@@ -40,7 +41,7 @@ def sample(run: NodeRun, inputs: Json) -> Result:
     recipe = Recipe(
         words=_words(inputs.get("positive")),
         avoid=_words(inputs.get("negative")),
-        seed=inputs.get("seed", inputs.get("noise_seed", 0)),
+        seed=inputs["seed"] if "seed" in inputs else inputs["noise_seed"],
         steps=inputs["steps"],
         guidance=inputs["cfg"],
         sampler=f"{inputs['sampler_name']}/{inputs['scheduler']}",
@@ -49,11 +50,13 @@ def sample(run: NodeRun, inputs: Json) -> Result:
 
 
 def sample_custom(run: NodeRun, inputs: Json) -> Result:
-    noise, guider, schedule = inputs["noise"], inputs["guider"], inputs["sigmas"]
+    noise: Settings = inputs["noise"]
+    guider: Settings = inputs["guider"]
+    schedule: Settings = inputs["sigmas"]
     recipe = Recipe(
         words=_words(guider.get("conditioning")),
-        seed=noise.get("noise_seed"),
-        steps=schedule.get("steps"),
+        seed=int(noise.get("noise_seed")),
+        steps=int(schedule.get("steps")),
         sampler=str(inputs["sampler"].get("sampler_name")),
     )
     latent = _render(run, guider.get("model"), recipe, inputs["latent_image"], schedule.get("denoise"))
@@ -78,7 +81,9 @@ def picture_of(latent: Latent) -> tuple[Image.Image, ...]:
         if latent.recipe is None:
             frames.append(base or Image.new("RGB", (latent.width, latent.height), (128, 118, 108)))
             continue
-        painted = paint(replace(latent.recipe, seed=latent.recipe.seed + index, frame=index), latent.width, latent.height)
+        painted = paint(
+            replace(latent.recipe, seed=latent.recipe.seed + index, frame=index), latent.width, latent.height
+        )
         frames.append(painted if base is None else Image.blend(base, painted, latent.strength))
     return tuple(frames)
 
@@ -90,11 +95,16 @@ def _render(run: NodeRun, model: Any, recipe: Recipe, latent: Latent, denoise: A
         run.memory.reserve(style, 0)
         run.pace.load_model()
     run.memory.reserve(style, latent.width * latent.height * latent.count)
-    edge = max(latent.width, latent.height)
-    small = (max(1, latent.width * PREVIEW_EDGE // edge), max(1, latent.height * PREVIEW_EDGE // edge))
-    run.pace.work(recipe.steps, lambda step: paint(recipe, *small, finished=step / recipe.steps * 0.99))
+    run.pace.work(recipe.steps, lambda step: _unfinished(recipe, latent, step / recipe.steps))
     strength = float(denoise) if latent.base is not None else 1.0
     return replace(latent, recipe=recipe, strength=strength)
+
+
+def _unfinished(recipe: Recipe, latent: Latent, share: float) -> Image.Image:
+    """A preview: the picture at latent size, blown up to the edge that clients get."""
+    size = (max(1, latent.width // LATENT_SCALE), max(1, latent.height // LATENT_SCALE))
+    rough = paint(recipe, *size, finished=share * 0.99)
+    return ImageOps.contain(rough, (PREVIEW_EDGE, PREVIEW_EDGE), Image.Resampling.BILINEAR)
 
 
 def _words(conditioning: Any) -> str:
@@ -117,5 +127,3 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "RandomNoise": settings,
     "BasicGuider": settings,
 }
-
-SAMPLERS = frozenset({"KSampler", "KSamplerAdvanced", "SamplerCustomAdvanced"})

@@ -30,7 +30,8 @@ def preview_image(run: NodeRun, inputs: Json) -> Result:
 
 def preview_mask(run: NodeRun, inputs: Json) -> Result:
     masks: Masks = inputs["mask"]
-    return _preview(run, tuple(frame.convert("RGB") for frame in masks.frames))
+    pictures = _preview(run, tuple(frame.convert("RGB") for frame in masks.frames))
+    return Result(shown={**(pictures.shown or {}), "animated": [False]})
 
 
 def preview_text(_: NodeRun, inputs: Json) -> Result:
@@ -108,11 +109,11 @@ def empty_audio(_: NodeRun, inputs: Json) -> Result:
 
 
 def save_audio(run: NodeRun, inputs: Json) -> Result:
-    return _sound(run, inputs["audio"], run.folders.output, inputs["filename_prefix"], "output")
+    return _sound(inputs["audio"], run.folders.output, inputs["filename_prefix"], "output")
 
 
 def preview_audio(run: NodeRun, inputs: Json) -> Result:
-    return _sound(run, inputs["audio"], run.folders.temp, f"ComfyUI_temp_{_letters(run)}", "temp")
+    return _sound(inputs["audio"], run.folders.temp, f"ComfyUI_temp_{_letters(run)}", "temp")
 
 
 def _pictures(
@@ -140,7 +141,7 @@ def _film(run: NodeRun, prefix: str, extension: str, images: Images, fps: float)
     return Result(shown={"images": [_listed(name, place, "output")], "animated": [True]})
 
 
-def _sound(run: NodeRun, audio: Audio, root: Path, prefix: str, kind: str) -> Result:
+def _sound(audio: Audio, root: Path, prefix: str, kind: str) -> Result:
     place = save_place(root, prefix)
     name = place.next_name("flac")
     write_flac(place.folder / name, audio.seconds, audio.rate, audio.channels)

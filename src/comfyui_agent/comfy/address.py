@@ -1,0 +1,44 @@
+"""Where a server is. Its secrets are used and never shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import aiohttp
+from yarl import URL
+
+
+@dataclass(frozen=True)
+class ServerAddress:
+    """A base URL, split into what may be printed and what may not."""
+
+    url: URL
+    auth: aiohttp.BasicAuth | None = field(default=None, repr=False)
+    query: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @classmethod
+    def parse(cls, text: str) -> ServerAddress:
+        """Read `http://host:8188`, with a path, a `user:password@` or a `?token=…` where a proxy wants one."""
+        try:
+            url = URL(text.strip())
+            port = url.port
+        except ValueError:
+            raise ValueError("a server's address must look like http://127.0.0.1:8188") from None
+        if url.scheme not in ("http", "https") or not url.host or port is None or url.fragment:
+            raise ValueError("a server's address must look like http://127.0.0.1:8188")
+        auth = aiohttp.BasicAuth(url.user or "", url.password or "", "utf-8") if url.user or url.password else None
+        query = tuple(url.query.items())
+        bare = url.with_user(None).with_query(None)
+        return cls(bare.with_path(bare.path.rstrip("/") + "/"), auth, query)
+
+    def __str__(self) -> str:
+        return str(self.url).rstrip("/")
+
+    def at(self, path: str, params: Mapping[str, str] | None = None) -> URL:
+        """The URL of a route (percent-encoded where it holds names), below the base path and with the base query."""
+        return self.url.joinpath(path.lstrip("/"), encoded=True).with_query([*self.query, *(params or {}).items()])
+
+    def socket(self, client_id: str) -> URL:
+        url = self.at("ws", {"clientId": client_id})
+        return url.with_scheme("wss" if url.scheme == "https" else "ws")

@@ -1,0 +1,154 @@
+"""What a server says about its prompts and itself, as types. Unknown keys are ignored; missing ones are errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from comfyui_agent.comfy import shapes
+from comfyui_agent.comfy.errors import ProtocolError
+from comfyui_agent.domain.prompts import Graph
+
+
+@dataclass(frozen=True)
+class QueuedPrompt:
+    """A prompt that a server has not finished."""
+
+    number: float
+    prompt_id: str
+    graph: Graph
+    client_id: str
+
+
+@dataclass(frozen=True)
+class QueueView:
+    """One look at a queue: what runs, and what waits in the order in which it will run."""
+
+    running: tuple[QueuedPrompt, ...]
+    pending: tuple[QueuedPrompt, ...]
+
+    @classmethod
+    def read(cls, document: Any) -> QueueView:
+        queue = shapes.mapping(document, "the queue")
+        running = tuple(_queued(item) for item in shapes.sequence(queue.get("queue_running"), "queue_running"))
+        pending = [_queued(item) for item in shapes.sequence(queue.get("queue_pending"), "queue_pending")]
+        return cls(running, tuple(sorted(pending, key=lambda item: (item.number, item.prompt_id))))
+
+
+def _queued(item: Any) -> QueuedPrompt:
+    parts = shapes.sequence(item, "a queue item")
+    if len(parts) < 4:
+        raise ProtocolError(f"a queue item should have five parts, not {len(parts)}")
+    extra = parts[3] if isinstance(parts[3], dict) else {}
+    return QueuedPrompt(
+        number=shapes.number(parts[0], "a queue number"),
+        prompt_id=shapes.text(parts[1], "a prompt id"),
+        graph=parts[2] if isinstance(parts[2], dict) else {},
+        client_id=shapes.optional_text(extra.get("client_id")),
+    )
+
+
+@dataclass(frozen=True)
+class Message:
+    """One milestone of a run: `execution_start`, `execution_cached`, `execution_success`, …"""
+
+    event: str
+    data: Mapping[str, Any]
+
+    @property
+    def timestamp(self) -> float | None:
+        """Seconds since the epoch by the server's clock."""
+        milliseconds = shapes.optional_number(self.data.get("timestamp"))
+        return None if milliseconds is None else milliseconds / 1000
+
+
+@dataclass(frozen=True)
+class HistoryEntry:
+    """What a server remembers of a prompt that has ended."""
+
+    prompt_id: str
+    graph: Graph
+    outputs_to_execute: tuple[str, ...]
+    outputs: Mapping[str, Any]
+    status: str
+    completed: bool
+    messages: tuple[Message, ...]
+
+    @classmethod
+    def read(cls, prompt_id: str, document: Any) -> HistoryEntry | None:
+        """The entry of a prompt in the answer to `/history/{id}`; None if the server has none."""
+        history = shapes.mapping(document, "the history")
+        if prompt_id not in history:
+            return None
+        entry = shapes.mapping(history[prompt_id], "a history entry")
+        prompt = shapes.sequence(entry.get("prompt"), "the prompt of a history entry")
+        status = shapes.mapping(entry.get("status") or {}, "the status of a history entry")
+        executed = prompt[4] if len(prompt) > 4 and isinstance(prompt[4], list) else []
+        return cls(
+            prompt_id=prompt_id,
+            graph=prompt[2] if len(prompt) > 2 and isinstance(prompt[2], dict) else {},
+            outputs_to_execute=tuple(node_id for node_id in executed if isinstance(node_id, str)),
+            outputs=shapes.mapping(entry.get("outputs"), "the outputs of a history entry"),
+            status=shapes.optional_text(status.get("status_str")),
+            completed=status.get("completed") is True,
+            messages=_messages(status.get("messages") or []),
+        )
+
+
+def _messages(items: Any) -> tuple[Message, ...]:
+    messages = []
+    for item in shapes.sequence(items, "the messages of a history entry"):
+        if isinstance(item, list) and len(item) >= 2 and isinstance(item[0], str) and isinstance(item[1], dict):
+            messages.append(Message(item[0], item[1]))
+    return tuple(messages)
+
+
+@dataclass(frozen=True)
+class Device:
+    name: str
+    kind: str
+    vram_total: int
+    vram_free: int
+
+
+@dataclass(frozen=True)
+class SystemStats:
+    """A server's version and memory."""
+
+    version: str
+    python: str
+    pytorch: str
+    system: str
+    ram_total: int
+    ram_free: int
+    devices: tuple[Device, ...]
+
+    @property
+    def free_memory(self) -> int:
+        """Free video memory of all devices, or main memory where there is no device."""
+        return sum(device.vram_free for device in self.devices) if self.devices else self.ram_free
+
+    @classmethod
+    def read(cls, document: Any) -> SystemStats:
+        stats = shapes.mapping(document, "the system stats")
+        system = shapes.mapping(stats.get("system"), "system")
+        return cls(
+            version=shapes.optional_text(system.get("comfyui_version")),
+            python=shapes.optional_text(system.get("python_version")),
+            pytorch=shapes.optional_text(system.get("pytorch_version")),
+            system=shapes.optional_text(system.get("os")),
+            ram_total=shapes.whole(system.get("ram_total", 0), "ram_total"),
+            ram_free=shapes.whole(system.get("ram_free", 0), "ram_free"),
+            devices=tuple(_device(item) for item in shapes.sequence(stats.get("devices"), "devices")),
+        )
+
+
+def _device(item: Any) -> Device:
+    device = shapes.mapping(item, "a device")
+    return Device(
+        name=shapes.optional_text(device.get("name")),
+        kind=shapes.optional_text(device.get("type")),
+        vram_total=shapes.whole(device.get("vram_total"), "vram_total"),
+        vram_free=shapes.whole(device.get("vram_free"), "vram_free"),
+    )

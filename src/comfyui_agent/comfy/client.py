@@ -1,0 +1,167 @@
+"""The client of one ComfyUI server."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote
+
+from comfyui_agent.comfy import cancelling, downloads, lookup, memory, shapes, submission, uploads
+from comfyui_agent.comfy.address import ServerAddress
+from comfyui_agent.comfy.answers import QueueView, SystemStats
+from comfyui_agent.comfy.cancelling import Cancellation
+from comfyui_agent.comfy.definitions import NodeDefinitions
+from comfyui_agent.comfy.downloads import StagedFile
+from comfyui_agent.comfy.errors import NotComfyUI
+from comfyui_agent.comfy.limits import Limits
+from comfyui_agent.comfy.lookup import Sighting
+from comfyui_agent.comfy.memory import Freed
+from comfyui_agent.comfy.results import ResultFile
+from comfyui_agent.comfy.transport import Transport
+from comfyui_agent.comfy.uploads import Uploaded
+from comfyui_agent.comfy.versions import Version
+from comfyui_agent.comfy.watch import Watch
+from comfyui_agent.comfy.watches import Watches
+from comfyui_agent.domain.prompts import Graph, PromptId, check_prompt_id
+
+log = logging.getLogger(__name__)
+
+FIRST_SOCKET_SECONDS = 1.0
+
+
+class ComfyClient:
+    """Talks to one server: `async with ComfyClient("http://127.0.0.1:8188") as comfy: …`.
+
+    Entering does not need the server to be up. Every call is bounded; failures are `ComfyError`s.
+    """
+
+    def __init__(
+        self, url: str, *, client_id: str | None = None, limits: Limits | None = None, listen: bool = True
+    ) -> None:
+        self.address = ServerAddress.parse(url)
+        self.limits = limits or Limits()
+        self.client_id = client_id or f"e3-{uuid.uuid4().hex}"
+        self._listens = listen
+        self._transport = Transport(self.address, self.limits)
+        self.definitions = NodeDefinitions(self._transport)
+        self._watches = Watches(self._transport, self.definitions, self.client_id)
+        self._warned = False
+
+    async def __aenter__(self) -> ComfyClient:
+        self._watches.start()
+        if self._listens:
+            self._watches.listener.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._watches.stop()
+        await self._transport.close()
+
+    @property
+    def websocket_is_open(self) -> bool:
+        return self._watches.listener.is_open
+
+    @property
+    def websocket_connections(self) -> int:
+        """How often a websocket was opened; each beyond the first replaced one that was lost or silent."""
+        return self._watches.listener.connections
+
+    async def submit(
+        self,
+        graph: Graph,
+        prompt_id: PromptId,
+        *,
+        extra_data: Mapping[str, Any] | None = None,
+        expected: Iterable[str] | None = None,
+        front: bool = False,
+    ) -> Watch:
+        """Send a prompt under an id that the caller minted, once, and watch it.
+
+        `expected` names the nodes that must leave a result; without it, those that save under a prefix. Raises
+        PromptRejected, NotAccepted, Unreachable, or AcceptanceUnknown: after the last one the prompt may still run,
+        so take it over by its id before making another.
+        """
+        check_prompt_id(prompt_id)
+        watch = self._watches.add(Watch(prompt_id, graph, None if expected is None else frozenset(expected)))
+        body: dict[str, Any] = {"prompt": graph, "prompt_id": prompt_id, "client_id": self.client_id}
+        body |= {"extra_data": dict(extra_data)} if extra_data else {}
+        body |= {"front": True} if front else {}
+        try:
+            if self._listens and self.websocket_connections == 0:
+                await self._watches.listener.wait_open(FIRST_SOCKET_SECONDS)
+            watch.node_errors = await submission.send(self._transport, prompt_id, body)
+        except BaseException:
+            self._watches.drop(watch)
+            raise
+        self._watches.accepted(watch, ours=True)
+        return watch
+
+    def take_over(
+        self, prompt_id: PromptId, graph: Graph | None = None, expected: Iterable[str] | None = None
+    ) -> Watch:
+        """Watch a prompt that someone else sent, knowing only its id. One that the server does not know is lost."""
+        known = self._watches.get(prompt_id)
+        if known is not None:
+            return known
+        watch = Watch(check_prompt_id(prompt_id), graph, None if expected is None else frozenset(expected))
+        self._watches.accepted(self._watches.add(watch), ours=False)
+        return watch
+
+    async def look_up(self, prompt_id: str) -> Sighting:
+        """Where the server has a prompt, from one look at the queue and then the history."""
+        return await lookup.look_up(self._transport, prompt_id)
+
+    async def queue(self) -> QueueView:
+        return await lookup.look_at_queue(self._transport)
+
+    async def cancel(self, prompt_id: str, timeout: float = 30.0) -> Cancellation:
+        """Take a prompt back, queued or running, and touch no other. A watch on it ends as `cancelled`."""
+        watch = self._watches.get(prompt_id)
+        if watch is not None:
+            watch.cancel_requested = True
+        version = Version.parse((await self.system_stats()).version)
+        if not version.can_interrupt_one_prompt and not self._warned:
+            self._warned = True
+            log.warning(
+                "%s is older than ComfyUI 0.3.57: a prompt that runs there is left to finish when it is cancelled",
+                self.address,
+            )
+        return await cancelling.cancel(
+            self._transport, prompt_id, can_interrupt=version.can_interrupt_one_prompt, timeout=timeout
+        )
+
+    async def download(self, result: ResultFile, folder: Path) -> StagedFile:
+        """Bring one result into a folder, checked and on disk; `publish` then names it."""
+        return await downloads.stage(self._transport, result, folder)
+
+    async def upload(
+        self, source: Path | bytes, name: str, *, subfolder: str = "", overwrite: bool = False
+    ) -> Uploaded:
+        """Bring a picture to the server's input folder; use the `reference` of what comes back."""
+        return await uploads.upload(self._transport, source, name, subfolder, overwrite)
+
+    async def free(self, *, wanted: int | None = None, timeout: float = 30.0) -> Freed:
+        """Make the server unload models and drop its cache, and see whether memory came free."""
+        return await memory.free(self._transport, wanted=wanted, timeout=timeout)
+
+    async def system_stats(self) -> SystemStats:
+        return await memory.look_at_stats(self._transport)
+
+    async def object_info(self) -> Mapping[str, Any]:
+        return await self.definitions.all()
+
+    async def models(self, folder: str = "checkpoints") -> list[str]:
+        """The files of a model folder; empty if the server has no such folder."""
+        try:
+            document = await self._transport.get_json(
+                f"models/{quote(folder, safe='')}", most=self.limits.definitions_bytes
+            )
+        except NotComfyUI:
+            return []
+        return [shapes.text(name, "a model name") for name in shapes.sequence(document, "the models")]

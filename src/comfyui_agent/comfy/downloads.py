@@ -1,0 +1,117 @@
+"""Bringing results home: streamed to a temporary file, checked, on disk for good, and only then under their name."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import unicodedata
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import aiohttp
+
+from comfyui_agent.comfy.content import HEAD, FileKind, check_whole, recognise
+from comfyui_agent.comfy.errors import AnswerTooLarge, OutputProblem
+from comfyui_agent.comfy.results import ResultFile
+from comfyui_agent.comfy.transport import CHUNK, Transport
+
+LONGEST_NAME = 120
+RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+MARK = ".e3part"
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """A result that is whole and on disk, under a temporary name in the folder where it will be published."""
+
+    result: ResultFile
+    path: Path
+    kind: FileKind
+    size: int
+
+    def publish(self, target: Path, *, overwrite: bool = True) -> Path:
+        """Give the file its final name, atomically and for good. The target lies in the folder of the staged file.
+
+        With `overwrite=False` an existing file is kept, and FileExistsError is raised.
+        """
+        if overwrite:
+            self.path.replace(target)
+        else:
+            os.link(self.path, target)
+            self.path.unlink()
+        _sync_folder(target.parent)
+        return target
+
+    def discard(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+async def stage(transport: Transport, result: ResultFile, folder: Path) -> StagedFile:
+    """Download one result into a folder. OutputProblem if it is gone, empty, cut short or unreadable."""
+    path = folder / f".{uuid.uuid4().hex}{MARK}"
+    try:
+        with path.open("xb") as file:
+            head, size = await _receive(transport, result, file)
+            await asyncio.to_thread(_sync_file, file)
+        kind = recognise(head, result.filename)
+        await asyncio.to_thread(check_whole, path, kind, result.filename)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    return StagedFile(result, path, kind, size)
+
+
+async def _receive(transport: Transport, result: ResultFile, file: BinaryIO) -> tuple[bytes, int]:
+    limit = transport.limits.file_bytes
+    head, size = b"", 0
+    async with transport.download("view", result.query) as response:
+        _expect_file(response, result, str(transport.address))
+        declared = response.content_length
+        if declared is not None and declared > limit:
+            raise AnswerTooLarge(f"{result.filename} has {declared:,} bytes, more than the limit of {limit:,}")
+        async for chunk in response.content.iter_chunked(CHUNK):
+            size += len(chunk)
+            if size > limit:
+                raise AnswerTooLarge(f"{result.filename} has more than the limit of {limit:,} bytes")
+            head = head if len(head) >= HEAD else (head + chunk)[:HEAD]
+            file.write(chunk)
+    if declared is not None and size != declared:
+        raise OutputProblem(f"{result.filename} is cut short: {size:,} of {declared:,} bytes came")
+    return head, size
+
+
+def _expect_file(response: aiohttp.ClientResponse, result: ResultFile, server: str) -> None:
+    if response.status == 404:
+        raise OutputProblem(f"{result.filename} is not at {server} any more")
+    if response.status != 200:
+        raise OutputProblem(f"{server} answered {response.status} when asked for {result.filename}")
+
+
+def safe_name(server_name: str) -> str:
+    """A file name of our own, made from a server's: no folders, no dots in front, nothing a file system trips over."""
+    name = unicodedata.normalize("NFC", server_name).replace("\\", "/").rpartition("/")[2]
+    name = "".join("_" if c in '<>:"|?*' or not c.isprintable() else c for c in name).strip().lstrip(".")
+    stem, dot, extension = name.rpartition(".")
+    if not dot:
+        stem, extension = name, ""
+    stem = stem.rstrip(". ").encode("utf-8", "replace")[:LONGEST_NAME].decode("utf-8", "ignore")
+    name = f"{stem}.{extension[:16]}" if extension else stem
+    return f"_{name}" if not stem or RESERVED.fullmatch(name) else name
+
+
+def _sync_file(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "nt":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,116 @@
+"""What can go wrong with one server.
+
+    ComfyError
+    ├── ServerLost            the server could not be asked: nothing is known about the prompt
+    │   ├── Unreachable       no connection could be made; nothing was sent
+    │   ├── ConnectionCut     the connection broke while a question or its answer was under way
+    │   └── AnswerTimeout     it took longer than the limit
+    ├── ProtocolError         it answered something that no ComfyUI answers
+    │   ├── AnswerTooLarge
+    │   ├── RedirectRefused
+    │   └── NotComfyUI        the address belongs to something else, or it wants a login
+    ├── PromptRejected        it read the prompt and will not run it
+    ├── NotAccepted           it does not know the prompt: the post was lost on the way
+    ├── AcceptanceUnknown     the post was sent, and nobody can tell yet whether it arrived
+    └── OutputProblem         a result is missing, empty, cut short or unreadable
+
+Messages name the server without its secrets. `kind` is the failure class that an error stands for.
+"""
+
+from __future__ import annotations
+
+from comfyui_agent.domain.failures import Failure, FailureClass
+
+
+class ComfyError(Exception):
+    """Something went wrong with a server."""
+
+    kind = FailureClass.SERVER_LOST
+
+    def __init__(self, message: str, *, details: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+    def failure(self, server: str = "", prompt_id: str = "") -> Failure:
+        return Failure(self.kind, self.message, server=server, prompt_id=prompt_id, details=self.details)
+
+
+class ServerLost(ComfyError):
+    """The server could not be asked."""
+
+
+class Unreachable(ServerLost):
+    """No connection could be made; nothing was sent."""
+
+
+class ConnectionCut(ServerLost):
+    """The connection broke while a question or its answer was under way."""
+
+
+class AnswerTimeout(ServerLost):
+    """An answer took longer than the limit."""
+
+
+class ProtocolError(ComfyError):
+    """The server answered something that no ComfyUI answers."""
+
+
+class AnswerTooLarge(ProtocolError):
+    """An answer was larger than the limit; the rest of it was not read."""
+
+
+class RedirectRefused(ProtocolError):
+    """The server pointed elsewhere; prompts and secrets are not carried along."""
+
+
+class NotComfyUI(ProtocolError):
+    """The address belongs to something else, or it wants a login."""
+
+
+class NotAccepted(ComfyError):
+    """The server does not know the prompt: the post was lost on the way."""
+
+
+class AcceptanceUnknown(ComfyError):
+    """The post was sent, and nobody can tell yet whether it arrived: look the id up, do not post it again."""
+
+
+class PromptRejected(ComfyError):
+    """The server read the prompt and will not run it."""
+
+    kind = FailureClass.INVALID
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: FailureClass = FailureClass.INVALID,
+        error_type: str = "",
+        node_id: str = "",
+        node_type: str = "",
+        details: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(message, details=details)
+        self.kind = kind
+        self.error_type = error_type
+        self.node_id = node_id
+        self.node_type = node_type
+
+    def failure(self, server: str = "", prompt_id: str = "") -> Failure:
+        return Failure(
+            self.kind,
+            self.message,
+            server=server,
+            prompt_id=prompt_id,
+            node_id=self.node_id,
+            node_type=self.node_type,
+            exception_type=self.error_type,
+            details=self.details,
+        )
+
+
+class OutputProblem(ComfyError):
+    """A result is missing, empty, cut short or unreadable."""
+
+    kind = FailureClass.OUTPUT

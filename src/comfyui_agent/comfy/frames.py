@@ -1,0 +1,68 @@
+"""Frames of the websocket, as types. What is not understood is None: the websocket is never needed to be right."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from comfyui_agent.comfy import shapes
+
+PREVIEW = 1
+PREVIEW_WITH_METADATA = 4
+MIMETYPES = {1: "image/jpeg", 2: "image/png"}
+LARGEST_METADATA = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Event:
+    """A text frame about a prompt, or about the server when `prompt_id` is empty."""
+
+    kind: str
+    prompt_id: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Preview:
+    """A picture of unfinished work; older servers do not say of which node."""
+
+    image: bytes
+    mimetype: str
+    node_id: str = ""
+    prompt_id: str = ""
+
+
+def read_text(frame: str) -> Event | None:
+    try:
+        message = json.loads(frame)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+        return None
+    data = message.get("data")
+    data = data if isinstance(data, dict) else {}
+    return Event(message["type"], shapes.optional_text(data.get("prompt_id")), data)
+
+
+def read_binary(frame: bytes) -> Preview | None:
+    if len(frame) < 8:
+        return None
+    kind, second = struct.unpack_from(">II", frame)
+    if kind == PREVIEW and second in MIMETYPES:
+        return Preview(frame[8:], MIMETYPES[second])
+    if kind == PREVIEW_WITH_METADATA and second <= min(LARGEST_METADATA, len(frame) - 8):
+        try:
+            metadata = json.loads(frame[8 : 8 + second])
+        except (ValueError, RecursionError):
+            return None
+        if isinstance(metadata, dict):
+            return Preview(
+                frame[8 + second :],
+                shapes.optional_text(metadata.get("image_type")),
+                shapes.optional_text(metadata.get("node_id")),
+                shapes.optional_text(metadata.get("prompt_id")),
+            )
+    return None

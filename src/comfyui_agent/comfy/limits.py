@@ -1,0 +1,30 @@
+"""How long, how large and how often: every call to a server is bounded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds, bytes and counts. The defaults suit a server in the same room or the same data centre."""
+
+    connect_seconds: float = 5.0
+    answer_seconds: float = 30.0
+    silent_download_seconds: float = 30.0
+    poll_seconds: float = 1.0
+    look_again_seconds: float = 2.0
+    lost_after_seconds: float = 60.0
+    socket_ping_seconds: float = 15.0
+    socket_quiet_seconds: float = 3.0
+    retries: int = 2
+    retry_pause_seconds: float = 0.1
+    small_answer_bytes: int = 1 * MB
+    history_bytes: int = 64 * MB
+    queue_bytes: int = 256 * MB
+    definitions_bytes: int = 128 * MB
+    socket_frame_bytes: int = 32 * MB
+    file_bytes: int = 8 * 1024 * MB
+    connections: int = 16

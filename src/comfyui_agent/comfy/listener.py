@@ -1,0 +1,110 @@
+"""The websocket of one client: kept open, always read, believed only as a hint."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Callable
+
+import aiohttp
+
+from comfyui_agent.comfy.frames import Event, Preview, read_binary, read_text
+from comfyui_agent.comfy.transport import Transport
+
+log = logging.getLogger(__name__)
+
+FEATURES = {"type": "feature_flags", "data": {"supports_preview_metadata": True}}
+SLOWEST_RECONNECT = 5.0
+
+
+class Listener:
+    """Reads one websocket and hands every frame to `hear`, which must not block.
+
+    Two sockets of one client id are a trap: when the server notices the end of the older one, it stops sending to the
+    newer one too, which then stays open and silent. So a socket is closed politely before its successor is opened; and
+    where that was impossible, the owner finds the silence out by evidence and calls `refresh`.
+    """
+
+    def __init__(self, transport: Transport, client_id: str, hear: Callable[[Event | Preview], None]) -> None:
+        self._transport = transport
+        self._client_id = client_id
+        self._hear = hear
+        self._task: asyncio.Task[None] | None = None
+        self._socket: aiohttp.ClientWebSocketResponse | None = None
+        self._open = asyncio.Event()
+        self.last_frame_at = 0.0
+        self.connections = 0
+        self.ignored_frames = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self._open.is_set()
+
+    def start(self) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self._keep_open(), name=f"listen to {self._transport.address}")
+
+    async def wait_open(self, timeout: float) -> bool:
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._open.wait(), timeout)
+        return self.is_open
+
+    async def refresh(self, reason: str) -> None:
+        """Close the socket so that a new one is opened: it is open but says nothing."""
+        socket = self._socket
+        if socket is not None and not socket.closed:
+            log.info("%s: opening a new websocket, %s", self._transport.address, reason)
+            self._open.clear()
+            await socket.close()
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def _keep_open(self) -> None:
+        pause = 0.1
+        while True:
+            opened_at = time.monotonic()
+            try:
+                await self._listen_once()
+            except (aiohttp.ClientError, asyncio.TimeoutError, OSError, ValueError) as error:
+                log.debug("%s: websocket lost (%s)", self._transport.address, type(error).__name__)
+            finally:
+                self._open.clear()
+                self._socket = None
+            pause = 0.1 if time.monotonic() - opened_at > SLOWEST_RECONNECT else min(SLOWEST_RECONNECT, pause * 2)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+
+    async def _listen_once(self) -> None:
+        limits = self._transport.limits
+        async with self._transport.session.ws_connect(
+            self._transport.address.socket(self._client_id),
+            heartbeat=limits.socket_ping_seconds,
+            max_msg_size=limits.socket_frame_bytes,
+            timeout=aiohttp.ClientWSTimeout(ws_close=1.0),
+        ) as socket:
+            self._socket = socket
+            await socket.send_json(FEATURES)
+            self.connections += 1
+            self.last_frame_at = time.monotonic()
+            self._open.set()
+            async for message in socket:
+                self._take(message)
+
+    def _take(self, message: aiohttp.WSMessage) -> None:
+        frame: Event | Preview | None = None
+        if message.type == aiohttp.WSMsgType.TEXT:
+            frame = read_text(message.data)
+        elif message.type == aiohttp.WSMsgType.BINARY:
+            frame = read_binary(message.data)
+        if frame is None:
+            self.ignored_frames += 1
+            return
+        self.last_frame_at = time.monotonic()
+        self._hear(frame)

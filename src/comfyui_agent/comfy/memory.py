@@ -1,0 +1,54 @@
+"""Making a server free its memory, and seeing that it did."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from comfyui_agent.comfy.answers import SystemStats
+from comfyui_agent.comfy.transport import Transport
+
+LOOK_EVERY = 0.25
+
+
+@dataclass(frozen=True)
+class Freed:
+    """Free memory before and after, in bytes."""
+
+    before: int
+    after: int
+    came_free: bool
+
+    @property
+    def gained(self) -> int:
+        return self.after - self.before
+
+
+async def look_at_stats(transport: Transport) -> SystemStats:
+    return SystemStats.read(await transport.get_json("system_stats", most=transport.limits.small_answer_bytes))
+
+
+async def free(transport: Transport, *, wanted: int | None, timeout: float) -> Freed:
+    """Unload models and drop the cache. A busy server does it after its current prompt.
+
+    Memory came free once `wanted` bytes are free; without that, once it rose and rises no more, or once hardly
+    anything is held.
+    """
+    before = (await look_at_stats(transport)).free_memory
+    await transport.change("free", {"unload_models": True, "free_memory": True})
+    deadline = time.monotonic() + timeout
+    last = before
+    while True:
+        await asyncio.sleep(LOOK_EVERY)
+        stats = await look_at_stats(transport)
+        now = stats.free_memory
+        came_free = now >= wanted if wanted is not None else before < now <= last or _is_empty(stats)
+        if came_free or time.monotonic() > deadline:
+            return Freed(before, now, came_free)
+        last = now
+
+
+def _is_empty(stats: SystemStats) -> bool:
+    """Whether nearly all of every device is free."""
+    return bool(stats.devices) and all(device.vram_free >= device.vram_total * 0.9 for device in stats.devices)

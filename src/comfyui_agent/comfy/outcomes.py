@@ -1,0 +1,196 @@
+"""How a prompt ended, read from all that is known about it. A status of `success` alone is not a success."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from comfyui_agent.comfy import shapes
+from comfyui_agent.comfy.answers import HistoryEntry, Message
+from comfyui_agent.comfy.rejections import NodeProblem
+from comfyui_agent.comfy.results import Results, nodes_with_results
+from comfyui_agent.domain.failures import Failure, FailureClass
+from comfyui_agent.domain.prompts import Graph, class_of, natural_order, saving_nodes
+
+ENDINGS = ("execution_success", "execution_error", "execution_interrupted")
+LONGEST_MESSAGE = 2_000
+LONGEST_TRACEBACK = 16_000
+
+
+@dataclass(frozen=True)
+class Succeeded:
+    """The prompt ran to its end and every expected output is there."""
+
+    prompt_id: str
+    results: Results
+    cached_nodes: frozenset[str] = frozenset()
+    started_at: float | None = None
+    ended_at: float | None = None
+    evidence: str = "history"
+
+    @property
+    def seconds(self) -> float | None:
+        """Execution time by the server's own clock."""
+        if self.started_at is None or self.ended_at is None:
+            return None
+        return max(0.0, self.ended_at - self.started_at)
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The prompt gave no usable result; `partial` is what it left behind before it failed."""
+
+    prompt_id: str
+    failure: Failure
+    partial: Results = field(default_factory=Results)
+    cached_nodes: frozenset[str] = frozenset()
+    started_at: float | None = None
+    ended_at: float | None = None
+
+
+Outcome = Succeeded | Failed
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known about a prompt besides its history entry."""
+
+    server: str
+    node_errors: tuple[NodeProblem, ...] = ()
+    dropped: frozenset[str] = frozenset()
+    expected: frozenset[str] | None = None
+    cancel_requested: bool = False
+    heard_errors: tuple[Mapping[str, Any], ...] = field(default=())
+
+
+def read_outcome(entry: HistoryEntry, known: Known) -> Outcome:
+    """Judge a finished prompt. Unknown messages are ignored; the last known ending decides."""
+    results = Results.read(entry.outputs)
+    ending = next((message for message in reversed(entry.messages) if message.event in ENDINGS), None)
+    failure = (
+        _bad_ending(entry, ending, known)
+        or _dropped_outputs(entry, known)
+        or _missing_outputs(entry, known)
+        or _nothing_at_all(entry, results, known)
+    )
+    started = next((m.timestamp for m in entry.messages if m.event == "execution_start"), None)
+    ended = ending.timestamp if ending else None
+    cached = cached_nodes(entry)
+    if failure is not None:
+        return Failed(entry.prompt_id, failure, results, cached, started, ended)
+    return Succeeded(entry.prompt_id, results, cached, started, ended)
+
+
+def cached_nodes(entry: HistoryEntry) -> frozenset[str]:
+    for message in entry.messages:
+        if message.event == "execution_cached" and isinstance(message.data.get("nodes"), list):
+            return frozenset(node_id for node_id in message.data["nodes"] if isinstance(node_id, str))
+    return frozenset()
+
+
+def read_error(data: Mapping[str, Any], server: str, prompt_id: str) -> Failure:
+    """An `execution_error`, from the history or the websocket."""
+    exception_type = shapes.optional_text(data.get("exception_type"))
+    message = shapes.optional_text(data.get("exception_message")).strip()[:LONGEST_MESSAGE]
+    lines = data.get("traceback")
+    traceback = tuple(line for line in lines if isinstance(line, str)) if isinstance(lines, list) else ()
+    return Failure(
+        FailureClass.OOM if _is_out_of_memory(exception_type, message) else FailureClass.EXECUTION,
+        message or exception_type or "the server names no reason",
+        server=server,
+        prompt_id=prompt_id,
+        node_id=shapes.optional_text(data.get("node_id")),
+        node_type=shapes.optional_text(data.get("node_type")),
+        exception_type=exception_type,
+        traceback=_capped(traceback),
+    )
+
+
+def _bad_ending(entry: HistoryEntry, ending: Message | None, known: Known) -> Failure | None:
+    if ending is not None and ending.event == "execution_error":
+        return read_error(ending.data, known.server, entry.prompt_id)
+    if ending is not None and ending.event == "execution_interrupted":
+        return _interruption(entry, ending, known)
+    if ending is None and not (entry.status == "success" and entry.completed):
+        message = f"the prompt ended with status {entry.status or 'unknown'!r} and without a reason"
+        return _failure(FailureClass.EXECUTION, message, entry, known)
+    return None
+
+
+def _interruption(entry: HistoryEntry, ending: Message, known: Known) -> Failure:
+    ours = known.cancel_requested
+    return Failure(
+        FailureClass.CANCELLED if ours else FailureClass.INTERRUPTED,
+        "cancelled while it ran" if ours else "someone else interrupted it",
+        server=known.server,
+        prompt_id=entry.prompt_id,
+        node_id=shapes.optional_text(ending.data.get("node_id")),
+        node_type=shapes.optional_text(ending.data.get("node_type")),
+    )
+
+
+def _dropped_outputs(entry: HistoryEntry, known: Known) -> Failure | None:
+    """The server ran what it could and left out outputs that it found invalid."""
+    if known.node_errors:
+        first = known.node_errors[0]
+        lacking = all(problem.lacks_model for problem in known.node_errors)
+        return Failure(
+            FailureClass.MISSING if lacking else FailureClass.INVALID,
+            "the server ran only a part of the prompt: " + first.line(),
+            server=known.server,
+            prompt_id=entry.prompt_id,
+            node_id=first.node_id,
+            node_type=first.node_type,
+            details=tuple(problem.line() for problem in known.node_errors),
+        )
+    if known.dropped:
+        names = _nodes(entry.graph, known.dropped)
+        return _failure(
+            FailureClass.INVALID, f"the server ran only a part of the prompt, without {names}", entry, known
+        )
+    return None
+
+
+def _missing_outputs(entry: HistoryEntry, known: Known) -> Failure | None:
+    expected = known.expected if known.expected is not None else _must_have_results(entry)
+    missing = expected - nodes_with_results(entry.outputs)
+    if not missing:
+        return None
+    blocked = next((data for data in known.heard_errors if data.get("node_id")), None)
+    reason = shapes.optional_text(blocked.get("exception_message")) if blocked else ""
+    message = f"the server reports success, but {_nodes(entry.graph, missing)} left no result"
+    return _failure(FailureClass.OUTPUT, f"{message} ({reason})" if reason else message, entry, known)
+
+
+def _must_have_results(entry: HistoryEntry) -> frozenset[str]:
+    """Nodes that were executed and save under a prefix list what they saved; others may rightly list nothing."""
+    return frozenset(saving_nodes(entry.graph)) & frozenset(entry.outputs_to_execute)
+
+
+def _nothing_at_all(entry: HistoryEntry, results: Results, known: Known) -> Failure | None:
+    if not results.is_empty or known.expected == frozenset():
+        return None
+    return _failure(FailureClass.OUTPUT, "the server reports success, but no node left a result", entry, known)
+
+
+def _failure(kind: FailureClass, message: str, entry: HistoryEntry, known: Known) -> Failure:
+    return Failure(kind, message, server=known.server, prompt_id=entry.prompt_id)
+
+
+def _nodes(graph: Graph, node_ids: Iterable[str]) -> str:
+    return ", ".join(f"node {node_id} ({class_of(graph, node_id)})" for node_id in natural_order(node_ids))
+
+
+def _is_out_of_memory(exception_type: str, message: str) -> bool:
+    words = message.lower()
+    return (
+        exception_type.endswith("OutOfMemoryError")
+        or "out of memory" in words
+        or words.startswith("allocation on device")
+    )
+
+
+def _capped(traceback: tuple[str, ...]) -> tuple[str, ...]:
+    text = "".join(traceback)
+    return traceback if len(text) <= LONGEST_TRACEBACK else ("…\n" + text[-LONGEST_TRACEBACK:],)

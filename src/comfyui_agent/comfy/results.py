@@ -1,0 +1,89 @@
+"""What a prompt left behind, wherever a node lists it: files of any kind, and texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from comfyui_agent.domain.prompts import natural_order
+
+TEXTS = ("text", "string")
+
+
+@dataclass(frozen=True)
+class ResultFile:
+    """A file at the server. The names are the server's word: fit for asking it, not for naming files here."""
+
+    node_id: str
+    listed_as: str
+    filename: str
+    subfolder: str
+    folder_type: str
+
+    @property
+    def query(self) -> dict[str, str]:
+        return {"filename": self.filename, "subfolder": self.subfolder, "type": self.folder_type}
+
+
+@dataclass(frozen=True)
+class ResultText:
+    node_id: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Results:
+    """Files and texts, by node id as people count, then in the order in which a node lists them."""
+
+    files: tuple[ResultFile, ...] = ()
+    texts: tuple[ResultText, ...] = ()
+
+    @classmethod
+    def read(cls, outputs: Mapping[str, Any]) -> Results:
+        """Take what can be understood and ignore the rest: nodes list whatever they like."""
+        files: dict[tuple[str, str, str], ResultFile] = {}
+        texts = []
+        for node_id in natural_order(key for key in outputs if isinstance(key, str)):
+            shown = outputs[node_id]
+            for key, item in _items(shown):
+                file = _file(node_id, key, item)
+                if file is not None:
+                    files.setdefault((file.filename, file.subfolder, file.folder_type), file)
+                elif key in TEXTS and isinstance(item, str):
+                    texts.append(ResultText(node_id, item))
+        return cls(tuple(files.values()), tuple(texts))
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.files and not self.texts
+
+    @property
+    def kept(self) -> tuple[ResultFile, ...]:
+        """The files that count: those of type `output`, or the temporary ones if there are no others."""
+        lasting = tuple(file for file in self.files if file.folder_type == "output")
+        return lasting or self.files
+
+
+def nodes_with_results(outputs: Mapping[str, Any]) -> set[str]:
+    """Nodes that list at least one file or text."""
+    return {node_id for node_id in outputs if not Results.read({node_id: outputs[node_id]}).is_empty}
+
+
+def _items(shown: Any) -> Iterator[tuple[str, Any]]:
+    if not isinstance(shown, dict):
+        return
+    for key, value in shown.items():
+        if key == "animated":
+            continue
+        for item in value if isinstance(value, list) else [value]:
+            yield str(key), item
+
+
+def _file(node_id: str, key: str, item: Any) -> ResultFile | None:
+    if not isinstance(item, dict) or not isinstance(item.get("filename"), str) or not item["filename"]:
+        return None
+    subfolder, folder_type = item.get("subfolder", ""), item.get("type", "output")
+    if not isinstance(subfolder, str) or not isinstance(folder_type, str):
+        return None
+    return ResultFile(node_id, key, item["filename"], subfolder, folder_type)

@@ -1,0 +1,84 @@
+"""Sending a prompt once, whatever happens to the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from comfyui_agent.comfy import shapes
+from comfyui_agent.comfy.errors import (
+    AcceptanceUnknown,
+    ComfyError,
+    NotAccepted,
+    NotComfyUI,
+    PromptRejected,
+    ProtocolError,
+    RedirectRefused,
+    ServerLost,
+    Unreachable,
+)
+from comfyui_agent.comfy.lookup import Unknown, look_up_twice
+from comfyui_agent.comfy.rejections import NodeProblem, read_node_errors, read_rejection
+from comfyui_agent.comfy.transport import Answer, Transport
+
+
+async def send(transport: Transport, prompt_id: str, body: Mapping[str, Any]) -> tuple[NodeProblem, ...] | None:
+    """Post a prompt. Returns the node errors of the answer, or None if it was accepted but the answer was lost.
+
+    The post is never repeated. When its answer is lost or makes no sense, the id is looked up: a prompt that the
+    server knows was accepted, one that it does not know after two looks was not.
+    """
+    try:
+        answer = await transport.post("prompt", body)
+    except (Unreachable, RedirectRefused):
+        raise
+    except (ServerLost, ProtocolError) as error:
+        await _find_out(transport, prompt_id, error)
+        return None
+    try:
+        if answer.status == 200:
+            return await _accepted(transport, prompt_id, answer)
+        await _refused(transport, answer)
+    except ProtocolError as error:
+        if isinstance(error, NotComfyUI):
+            raise
+        await _find_out(transport, prompt_id, error)
+    return None
+
+
+async def _accepted(transport: Transport, prompt_id: str, answer: Answer) -> tuple[NodeProblem, ...]:
+    reply = shapes.mapping(await transport.parse(answer, "prompt"), "the answer to a prompt")
+    given = shapes.text(reply.get("prompt_id"), "prompt_id")
+    if given != prompt_id:
+        await transport.change("queue", {"delete": [given]})
+        raise ProtocolError(
+            f"{transport.address} runs the prompt under an id of its own: E3 needs ComfyUI 0.3.57 or newer"
+        )
+    return read_node_errors(reply.get("node_errors"))
+
+
+async def _refused(transport: Transport, answer: Answer) -> None:
+    server = str(transport.address)
+    if answer.status == 400:
+        try:
+            document = await transport.parse(answer, "prompt")
+        except ProtocolError:
+            document = {"error": answer.excerpt()}
+        raise read_rejection(document, server)
+    if answer.status == 413:
+        raise PromptRejected(f"{server} rejected the prompt: it is larger than the server takes (413)")
+    if answer.status in (401, 403, 404, 405):
+        raise NotComfyUI(f"{server} refused the prompt ({answer.status}): is that a ComfyUI, and does it want a login?")
+    raise ProtocolError(f"{server} answered the prompt with {answer.status}: {answer.excerpt()!r}")
+
+
+async def _find_out(transport: Transport, prompt_id: str, cause: ComfyError) -> None:
+    """Nothing is known from the answer: return if the server has the prompt, else raise."""
+    try:
+        sighting = await look_up_twice(transport, prompt_id)
+    except ComfyError as error:
+        raise AcceptanceUnknown(
+            f"{cause.message}; and it cannot be asked whether the prompt arrived: {error.message}"
+        ) from None
+    if isinstance(sighting, Unknown):
+        raise NotAccepted(f"{cause.message}; the server does not know the prompt") from None

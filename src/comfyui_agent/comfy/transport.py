@@ -1,0 +1,202 @@
+"""HTTP to one server: bounded in time, size and retries, never redirected, errors translated."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+
+from comfyui_agent.comfy.address import ServerAddress
+from comfyui_agent.comfy.errors import (
+    AnswerTimeout,
+    AnswerTooLarge,
+    ConnectionCut,
+    NotComfyUI,
+    ProtocolError,
+    RedirectRefused,
+    ServerLost,
+    Unreachable,
+)
+from comfyui_agent.comfy.limits import Limits
+
+PARSED_APART = 1024 * 1024
+CHUNK = 256 * 1024
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a server said to one question."""
+
+    status: int
+    body: bytes
+    content_type: str
+
+    def excerpt(self, length: int = 200) -> str:
+        """The start of the body, for a message to a person."""
+        text = self.body[: length * 4].decode("utf-8", "replace")
+        text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+        return text if len(text) <= length else text[: length - 1] + "…"
+
+
+class Transport:
+    """A session with one server. Reading questions are asked again after a lost connection; `post` never is."""
+
+    def __init__(self, address: ServerAddress, limits: Limits) -> None:
+        self.address = address
+        self.limits = limits
+        self._session: aiohttp.ClientSession | None = None
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                auth=self.address.auth,
+                auto_decompress=False,
+                connector=aiohttp.TCPConnector(limit=self.limits.connections),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"Accept-Encoding": "identity"},
+                timeout=aiohttp.ClientTimeout(
+                    total=self.limits.answer_seconds, sock_connect=self.limits.connect_seconds
+                ),
+                trace_configs=[_no_redirects()],
+            )
+        return self._session
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def get_json(self, path: str, *, most: int, params: Mapping[str, str] | None = None) -> Any:
+        """Ask a reading question; 200 and JSON, or an error."""
+        answer = await self.ask_again("GET", path, most=most, params=params)
+        self._expect_ok(answer, path)
+        return await self.parse(answer, path)
+
+    async def change(self, path: str, body: Any) -> None:
+        """Ask for a change that may be asked for twice without harm."""
+        answer = await self.ask_again("POST", path, most=self.limits.small_answer_bytes, body=body)
+        self._expect_ok(answer, path)
+
+    async def post(self, path: str, body: Any) -> Answer:
+        """Send something once, and once only. After ConnectionCut or AnswerTimeout it may have arrived or not."""
+        return await self.ask("POST", path, most=self.limits.history_bytes, body=body)
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        most: int,
+        params: Mapping[str, str] | None = None,
+        body: Any = None,
+        form: Callable[[], aiohttp.FormData] | None = None,
+    ) -> Answer:
+        """Ask once."""
+        data = form() if form is not None else (None if body is None else json.dumps(body).encode())
+        headers = {"Content-Type": "application/json"} if body is not None else None
+        async with self._request(method, path, params=params, data=data, headers=headers) as response:
+            content = await self._read(response, path, most)
+            return Answer(response.status, content, response.content_type)
+
+    async def ask_again(self, method: str, path: str, **question: Any) -> Answer:
+        """Ask something that may arrive twice, as often as the limits allow, until a connection holds."""
+        for attempt in range(self.limits.retries):
+            try:
+                return await self.ask(method, path, **question)
+            except (Unreachable, ConnectionCut):
+                await asyncio.sleep(self.limits.retry_pause_seconds * 2**attempt)
+        return await self.ask(method, path, **question)
+
+    @asynccontextmanager
+    async def download(self, path: str, params: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Open an answer to be read in chunks: no limit on the whole, one on each silence."""
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=self.limits.connect_seconds, sock_read=self.limits.silent_download_seconds
+        )
+        async with self._request("GET", path, params=params, timeout=timeout) as response:
+            yield response
+
+    async def parse(self, answer: Answer, path: str) -> Any:
+        """JSON as ComfyUI writes it, `NaN` included."""
+        try:
+            if len(answer.body) > PARSED_APART:
+                return await asyncio.to_thread(json.loads, answer.body)
+            return json.loads(answer.body)
+        except (ValueError, RecursionError):
+            raise ProtocolError(
+                f"{self.address} answered {path} with something that is not JSON: {answer.excerpt()!r}"
+            ) from None
+
+    @asynccontextmanager
+    async def _request(self, method: str, path: str, **options: Any) -> AsyncIterator[aiohttp.ClientResponse]:
+        url = self.address.at(path, options.pop("params", None))
+        try:
+            async with self.session.request(method, url, allow_redirects=False, **options) as response:
+                if 300 <= response.status < 400:
+                    raise RedirectRefused(
+                        f"{self.address} redirected {path} elsewhere: give the address that it redirects to"
+                    )
+                encoding = response.headers.get("Content-Encoding", "identity").lower()
+                if encoding != "identity":
+                    raise ProtocolError(f"{self.address} answered {path} compressed, though plain was asked for")
+                yield response
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError, ValueError) as error:
+            raise self._translated(error, path) from None
+
+    def _translated(self, error: Exception, path: str) -> ServerLost | ProtocolError:
+        """Driver errors in our words; their own texts may hold the address with its secrets."""
+        if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+            reason = "no answer" if isinstance(error, asyncio.TimeoutError) else _os_reason(error)
+            return Unreachable(f"{self.address} cannot be reached ({reason}): is ComfyUI running there?")
+        if isinstance(error, asyncio.TimeoutError):
+            return AnswerTimeout(f"{self.address} did not answer {path} in time")
+        if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ClientConnectionError | ConnectionError):
+            return ConnectionCut(f"{self.address} broke the connection at {path}")
+        return ProtocolError(f"{self.address} answered {path} in a way that is not HTTP ({type(error).__name__})")
+
+    async def _read(self, response: aiohttp.ClientResponse, path: str, most: int) -> bytes:
+        declared = response.content_length or 0
+        content = bytearray()
+        if declared <= most:
+            async for chunk in response.content.iter_chunked(CHUNK):
+                content += chunk
+                if len(content) > most:
+                    break
+        if max(declared, len(content)) > most:
+            response.close()
+            raise AnswerTooLarge(f"{self.address} answered {path} with more than {most:,} bytes")
+        return bytes(content)
+
+    def _expect_ok(self, answer: Answer, path: str) -> None:
+        if answer.status == 200:
+            return
+        if answer.status in (401, 403):
+            raise NotComfyUI(f"{self.address} refused {path} ({answer.status}): it wants a login, or another origin")
+        if answer.status == 404:
+            raise NotComfyUI(f"{self.address} has no {path} (404): is that a ComfyUI, and is the path right?")
+        if answer.status in (502, 503, 504):
+            raise ServerLost(f"{self.address} answered {path} with {answer.status}: ComfyUI behind it is not up")
+        raise ProtocolError(f"{self.address} answered {path} with {answer.status}: {answer.excerpt()!r}")
+
+
+def _os_reason(error: Exception) -> str:
+    reason = getattr(error, "strerror", None) or getattr(getattr(error, "os_error", None), "strerror", None)
+    return str(reason or "connection refused").split("[")[0].strip() or "connection refused"
+
+
+def _no_redirects() -> aiohttp.TraceConfig:
+    """Websocket handshakes would follow a redirect; this ends them."""
+
+    async def refuse(_session: aiohttp.ClientSession, _context: SimpleNamespace, _params: Any) -> None:
+        raise aiohttp.ClientPayloadError("redirect refused")
+
+    trace = aiohttp.TraceConfig()
+    trace.on_request_redirect.append(refuse)
+    return trace

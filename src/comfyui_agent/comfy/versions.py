@@ -1,0 +1,24 @@
+"""Which ComfyUI a server is, and what follows from that."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+OLDEST_WITH_TARGETED_INTERRUPT = (0, 3, 57)
+
+
+@dataclass(frozen=True, order=True)
+class Version:
+    """A version number; one that cannot be read counts as older than any."""
+
+    number: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Version:
+        found = re.match(r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?", text)
+        return cls(tuple(int(part or 0) for part in found.groups()) if found else ())
+
+    @property
+    def can_interrupt_one_prompt(self) -> bool:
+        return self.number >= OLDEST_WITH_TARGETED_INTERRUPT

@@ -1,0 +1,170 @@
+"""One prompt, watched from submission to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from comfyui_agent.comfy import shapes
+from comfyui_agent.comfy.frames import Event, Preview
+from comfyui_agent.comfy.outcomes import Outcome
+from comfyui_agent.comfy.rejections import NodeProblem
+from comfyui_agent.domain.prompts import Graph, PromptId, class_of
+
+
+class Stage(str, Enum):
+    """Where a prompt is, as far as was last heard or seen."""
+
+    SENT = "sent"
+    WAITING = "waiting"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a prompt is. `changed_at` is a monotonic time: the last sign of life."""
+
+    stage: Stage = Stage.SENT
+    ahead: int | None = None
+    node_id: str = ""
+    node_type: str = ""
+    step: int = 0
+    steps: int = 0
+    nodes_done: int = 0
+    nodes_total: int = 0
+    preview: Preview | None = field(default=None, repr=False)
+    changed_at: float = field(default_factory=time.monotonic)
+
+
+class Watch:
+    """The life of one prompt. `outcome()` may be awaited by many; progress is the newest, older steps are dropped."""
+
+    def __init__(self, prompt_id: PromptId, graph: Graph | None, expected: frozenset[str] | None) -> None:
+        self.prompt_id = prompt_id
+        self.graph = graph
+        self.expected = expected
+        self.node_errors: tuple[NodeProblem, ...] | None = None
+        self.cancel_requested = False
+        self.is_ours = False
+        self.running_since: float | None = None
+        self._progress = Progress(nodes_total=len(graph or {}))
+        self._outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._changed = asyncio.Event()
+        self.heard = Heard()
+        self.judged = Judged()
+
+    @property
+    def progress(self) -> Progress:
+        return self._progress
+
+    @property
+    def is_over(self) -> bool:
+        return self._outcome.done()
+
+    async def outcome(self, timeout: float | None = None) -> Outcome:
+        """Wait for the end. A timeout raises TimeoutError and leaves the watch as it is."""
+        return await asyncio.wait_for(asyncio.shield(self._outcome), timeout)
+
+    async def changes(self) -> AsyncIterator[Progress]:
+        """Progress as it comes, the newest only, until the end."""
+        while not self.is_over:
+            await self._changed.wait()
+            self._changed.clear()
+            yield self._progress
+
+    def update(self, **changes: Any) -> None:
+        if not self.is_over:
+            self._progress = replace(self._progress, changed_at=time.monotonic(), **changes)
+            self._changed.set()
+
+    def settle(self, outcome: Outcome) -> None:
+        """The end. The first word counts; it is given once."""
+        if not self._outcome.done():
+            self.update(stage=Stage.ENDED, preview=None)
+            self._outcome.set_result(outcome)
+            self._changed.set()
+
+    def see_running(self) -> None:
+        if self.running_since is None:
+            self.running_since = time.monotonic()
+        if self._progress.stage is not Stage.RUNNING:
+            self.update(stage=Stage.RUNNING, ahead=0)
+
+    def see_waiting(self, ahead: int) -> None:
+        if (self._progress.stage, self._progress.ahead) != (Stage.WAITING, ahead):
+            self.update(stage=Stage.WAITING, ahead=ahead)
+
+    def hear(self, event: Event) -> bool:
+        """Take a frame about this prompt in; True if it says that the prompt has ended."""
+        data = event.data
+        if event.kind == "execution_start":
+            self.heard.start = True
+            self.see_running()
+        elif event.kind == "execution_cached":
+            nodes = data.get("nodes")
+            self.update(nodes_done=len(nodes) if isinstance(nodes, list) else 0)
+        elif event.kind == "executing":
+            return self._hear_executing(data)
+        elif event.kind == "progress":
+            self._hear_step(data)
+        elif event.kind == "executed":
+            self.heard.take_output(data)
+        elif event.kind == "execution_success":
+            self.heard.success = True
+        elif event.kind == "execution_error":
+            self.heard.errors.append(data)
+        return False
+
+    def hear_preview(self, preview: Preview) -> None:
+        self.update(preview=preview)
+
+    def _hear_executing(self, data: Mapping[str, Any]) -> bool:
+        node_id = data.get("node")
+        if node_id is None:
+            self.heard.end = True
+            return True
+        self.heard.start = True
+        self.see_running()
+        node_id = shapes.optional_text(node_id)
+        done = self._progress.nodes_done + (1 if self._progress.node_id and self._progress.node_id != node_id else 0)
+        self.update(node_id=node_id, node_type=class_of(self.graph or {}, node_id), step=0, steps=0, nodes_done=done)
+        return False
+
+    def _hear_step(self, data: Mapping[str, Any]) -> None:
+        step, steps = shapes.optional_number(data.get("value")), shapes.optional_number(data.get("max"))
+        if step is None or steps is None or steps < 0:
+            return
+        self.see_running()
+        node_id = shapes.optional_text(data.get("node")) or self._progress.node_id
+        self.update(node_id=node_id, node_type=class_of(self.graph or {}, node_id), step=int(step), steps=int(steps))
+
+
+@dataclass
+class Heard:
+    """What the websocket said: hints, and a second memory for when the history is gone."""
+
+    start: bool = False
+    success: bool = False
+    end: bool = False
+    outputs: dict[str, Any] = field(default_factory=dict)
+    errors: list[Mapping[str, Any]] = field(default_factory=list)
+
+    def take_output(self, data: Mapping[str, Any]) -> None:
+        node_id = data.get("node")
+        if isinstance(node_id, str) and isinstance(data.get("output"), dict):
+            self.outputs[node_id] = data["output"]
+
+
+@dataclass
+class Judged:
+    """Where the looking-up of a prompt stands."""
+
+    may_be_judged: bool = False
+    is_settling: bool = False
+    first_unknown_at: float | None = None
+    unreachable_since: float | None = None

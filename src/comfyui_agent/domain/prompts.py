@@ -1,0 +1,70 @@
+"""Prompts: the graphs that ComfyUI runs, and the ids under which they run."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any, NewType
+
+PromptId = NewType("PromptId", str)
+Graph = Mapping[str, Any]
+"""ComfyUI's API format: node id → `{class_type, inputs, _meta?}`."""
+
+CANONICAL = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+SAVES_UNDER = "filename_prefix"
+COUNTS = ("batch_size", "amount", "length", "video_frames", "frames", "repeat", "repeats")
+
+
+def mint_prompt_id() -> PromptId:
+    """A new id: a lower-case uuid4, the one form that every server version takes."""
+    return PromptId(str(uuid.uuid4()))
+
+
+def check_prompt_id(text: str) -> PromptId:
+    if not CANONICAL.fullmatch(text):
+        raise ValueError(f"{text!r} is not a lower-case uuid4: mint one with mint_prompt_id()")
+    return PromptId(text)
+
+
+def inputs_of(graph: Graph, node_id: str) -> Mapping[str, Any]:
+    """The inputs of a node; empty where the graph is not well formed."""
+    node = graph.get(node_id)
+    inputs = node.get("inputs") if isinstance(node, Mapping) else None
+    return inputs if isinstance(inputs, Mapping) else {}
+
+
+def class_of(graph: Graph, node_id: str) -> str:
+    node = graph.get(node_id)
+    name = node.get("class_type") if isinstance(node, Mapping) else None
+    return name if isinstance(name, str) else ""
+
+
+def saving_nodes(graph: Graph) -> dict[str, str]:
+    """Nodes that write files under a prefix that the graph itself states: node id → prefix."""
+    found = {}
+    for node_id in graph:
+        prefix = inputs_of(graph, node_id).get(SAVES_UNDER)
+        if isinstance(prefix, str):
+            found[node_id] = prefix
+    return found
+
+
+def makes_one_picture(graph: Graph) -> bool:
+    """Whether nothing in the graph asks for several pictures at once, as far as its literals tell."""
+    for node_id in graph:
+        inputs = inputs_of(graph, node_id)
+        for name in COUNTS:
+            if name in inputs and inputs[name] != 1:
+                return False
+    return True
+
+
+def natural_order(node_ids: Iterable[str]) -> list[str]:
+    """Sort node ids as people count: 2 before 10, `98:6` after `98`."""
+    return sorted(node_ids, key=natural_key)
+
+
+def natural_key(text: str) -> list[tuple[int, int, str]]:
+    parts = re.split(r"(\d+)", text)
+    return [(0, int(part), "") if part.isdigit() and part.isascii() else (1, 0, part) for part in parts if part]
