@@ -100,7 +100,7 @@ class Silence(Plain):
         return [chunk[: max(0, self.after - passed)]]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Garbage(Plain):
     """Replaces the answer by noise, from some byte on."""
 

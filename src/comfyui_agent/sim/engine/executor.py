@@ -85,6 +85,7 @@ class _PromptRun:
         self.meta: Json = {}
         self.executed: set[str] = set()
         self.keys: dict[str, str] = {}
+        self.inputs: Json = {}
 
     def to_the_end(self) -> Ended:
         executor = self.executor
@@ -131,6 +132,7 @@ class _PromptRun:
             self._repeat(node_id, cached)
             return
         definition = executor.definition(self.prompt[node_id]["class_type"])
+        self.inputs = {}
         self.progress.start(node_id)
         if self.client_id is not None:
             executor.node_id = node_id
@@ -147,7 +149,8 @@ class _PromptRun:
             pace,
             executor.dice,
         )
-        result = behaviour_of(definition.name)(run, self._inputs(node_id, definition))
+        self.inputs = self._inputs(node_id, definition)
+        result = behaviour_of(definition.name)(run, self.inputs)
         pace.leave()
         meta = None
         if result.shown:
@@ -175,6 +178,8 @@ class _PromptRun:
         inputs: Json = {}
         for name, value in given.items():
             if name not in definition.inputs:
+                if is_link(value):  # executed and passed, which a node that does not declare it does not survive
+                    raise TypeError(f"{definition.name} got an unexpected keyword argument '{name}'")
                 continue
             if is_link(value):
                 source = self.executor.cache.get(value[0])
@@ -238,14 +243,12 @@ class _PromptRun:
         if isinstance(error, OutOfMemoryError):
             tip = OOM_TIP
             self.executor.memory.unload_all()
-        definition = self.executor.definition(self.prompt[node_id]["class_type"])
-        inputs = self._inputs(node_id, definition)
         return {
             **self._blamed(node_id),
             "exception_message": f"{error}\n{tip}",
             "exception_type": _full_name(type(error)),
             "traceback": traceback.format_tb(error.__traceback__),
-            "current_inputs": {name: [_plain(value)] for name, value in inputs.items()},
+            "current_inputs": {name: [_plain(value)] for name, value in self.inputs.items()},
             "current_outputs": list(self.prompt),
         }
 

@@ -31,6 +31,7 @@ class Sockets:
         self._features = features
         self._sockets: dict[str, web.WebSocketResponse] = {}
         self._flags: dict[str, Json] = {}
+        self._transports: dict[web.WebSocketResponse, asyncio.WriteTransport] = {}
         self._outbox: asyncio.Queue[tuple[str, Any, str | None]] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
         self._sender = self._loop.create_task(self._send_all())
@@ -45,16 +46,19 @@ class Sockets:
         return self._flags.get(client_id or "", {}).get("supports_preview_metadata", False) is True
 
     async def close(self) -> None:
+        """End as a server does that is told to stop: without a word of farewell."""
         self._sender.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._sender
-        for socket in list(self._sockets.values()):
-            await socket.close()
+        for transport in self._transports.values():
+            transport.abort()
 
     async def serve(self, request: web.Request, engine: Engine) -> web.WebSocketResponse:
         socket = web.WebSocketResponse()
         await socket.prepare(request)
         sid = request.rel_url.query.get("clientId", "") or uuid.uuid4().hex
+        if isinstance(request.transport, asyncio.WriteTransport):
+            self._transports[socket] = request.transport
         self._sockets[sid] = socket
         self._flags[sid] = {}
         try:
@@ -65,6 +69,7 @@ class Sockets:
                 await self._send("executing", {"node": node}, sid)
             await self._listen(socket, sid)
         finally:
+            self._transports.pop(socket, None)
             self._sockets.pop(sid, None)
             self._flags.pop(sid, None)
         return socket
