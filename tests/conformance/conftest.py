@@ -1,72 +1,14 @@
-"""The servers the conformance tests talk to: the simulator always, a real ComfyUI where one is named."""
+"""Raw access to the servers: requests and frames, with nothing of E3's client in between."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
 
-from support.servers import REAL_DIR, REAL_URL, ServerProcess, real_comfyui, simulator
+from support.running import Servers
 from support.wire import Wire
-
-RENDER_SECONDS = "1.5"
-
-KINDS = [
-    "sim",
-    pytest.param(
-        "real",
-        marks=[
-            pytest.mark.real_comfyui,
-            pytest.mark.skipif(not (REAL_URL or REAL_DIR), reason="neither E3_COMFYUI_URL nor E3_COMFYUI_DIR is set"),
-        ],
-    ),
-]
-
-
-class Servers:
-    """Started on first use and shared by the whole run."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.started: dict[str, ServerProcess] = {}
-
-    def url(self, kind: str, *, slow: bool = False) -> str:
-        if kind == "real" and not REAL_DIR:
-            return REAL_URL.rstrip("/")
-        name = f"{kind}-slow" if slow and kind == "sim" else kind
-        if name not in self.started:
-            self.started[name] = self._process(name).start()
-        return self.started[name].url
-
-    def _process(self, name: str) -> ServerProcess:
-        folder = self.folder / name
-        match name:
-            case "real":
-                return real_comfyui(folder)
-            case "sim-slow":
-                return simulator(folder, "--render-seconds", RENDER_SECONDS)
-            case _:
-                return simulator(folder)
-
-    def stop(self) -> None:
-        for process in self.started.values():
-            process.stop()
-
-
-@pytest.fixture(scope="session")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    shared = Servers(tmp_path_factory.mktemp("servers"))
-    yield shared
-    shared.stop()
-
-
-@pytest.fixture(scope="session", params=KINDS)
-def server_kind(request: pytest.FixtureRequest) -> str:
-    """Which of the two servers a test runs against: sim or real."""
-    name: str = request.param
-    return name
 
 
 @pytest.fixture
@@ -89,14 +31,3 @@ async def _idle_wire(url: str) -> AsyncIterator[Wire]:
         await ready.idle()
         yield ready
         await ready.leave()
-
-
-@pytest.fixture(scope="module")
-def own_server(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server of this module's own, not started, to be killed and started at will."""
-    if server_kind == "real" and not REAL_DIR:
-        pytest.skip("a server known only by E3_COMFYUI_URL cannot be restarted from here")
-    folder = tmp_path_factory.mktemp(f"own-{server_kind}")
-    process = real_comfyui(folder) if server_kind == "real" else simulator(folder, "--render-seconds", RENDER_SECONDS)
-    yield process
-    process.kill()

@@ -4,94 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import socket
-import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from comfyui_agent.sim.process import ServerProcess, free_port, simulator
+
+__all__ = ["REAL_DIR", "REAL_URL", "ServerProcess", "free_port", "real_comfyui", "simulator"]
 
 REAL_URL = os.environ.get("E3_COMFYUI_URL", "")
 REAL_DIR = os.environ.get("E3_COMFYUI_DIR", "")
 REAL_PYTHON = os.environ.get("E3_COMFYUI_PYTHON", "")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-@dataclass
-class ServerProcess:
-    """A ComfyUI, real or simulated, as a child process that can be killed and started again on the same port."""
-
-    command: list[str]
-    url: str
-    folder: Path
-    log: Path
-    working_dir: Path | None = None
-    start_seconds: float = 120.0
-    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
-
-    def start(self) -> ServerProcess:
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                self.command, stdout=log, stderr=subprocess.STDOUT, cwd=self.working_dir, start_new_session=True
-            )
-        deadline = time.monotonic() + self.start_seconds
-        while not self._answers():
-            if self.process.poll() is not None:
-                raise RuntimeError(f"{self.command[0]} ended at start:\n{self.log.read_text()[-3000:]}")
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"no answer at {self.url} after {self.start_seconds} s")
-            time.sleep(0.02)
-        return self
-
-    def _answers(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.url}/prompt", timeout=5):
-                return True
-        except (urllib.error.URLError, OSError):
-            return False
-
-    def kill(self) -> None:
-        """kill -9, as a crash would."""
-        self._signal(signal.SIGKILL)
-
-    def stop(self) -> None:
-        self._signal(signal.SIGTERM)
-
-    def _signal(self, number: int) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(number)
-            try:
-                self.process.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait(timeout=20)
-
-    @property
-    def output_dir(self) -> Path:
-        return self.folder / "output"
-
-    @property
-    def resident_mb(self) -> float:
-        assert self.process is not None
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) / 1024
-
-
-def simulator(folder: Path, *flags: str, port: int | None = None) -> ServerProcess:
-    port = port or free_port()
-    folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "comfyui_agent", "sim", "--port", str(port)]
-    command += ["--output-dir", str(folder / "output"), *flags]
-    return ServerProcess(command, f"http://127.0.0.1:{port}", folder, folder / "server.log", start_seconds=20)
 
 
 def real_comfyui(folder: Path, *flags: str, port: int | None = None) -> ServerProcess:

@@ -54,6 +54,13 @@ class Refuse(Plain):
 
 
 @dataclass(frozen=True)
+class Late(Plain):
+    """Resets the client at once and passes the request on a while later: a post whose sender believes it lost."""
+
+    seconds: float = 0.5
+
+
+@dataclass(frozen=True)
 class Reset(Plain):
     """Lets the request through and resets when the answer has come so far: the answer is lost, or half of it."""
 
@@ -295,6 +302,9 @@ class _Link:
                 except Cut:
                     self.close(reset=True)
                     return
+                if isinstance(self.fault, Late):
+                    self.abandon()
+                    await asyncio.sleep(self.fault.seconds)
                 self._server_writer.write(chunk)
                 await self._server_writer.drain()
 

@@ -1,0 +1,37 @@
+"""The servers that tests talk to: the simulator always, a real ComfyUI where one is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from support.running import KINDS, RENDER_SECONDS, Servers
+from support.servers import REAL_DIR, ServerProcess, real_comfyui, simulator
+
+pytest_plugins = ["comfyui_agent.sim.pytest_plugin"]
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    shared = Servers(tmp_path_factory.mktemp("servers"))
+    yield shared
+    shared.stop()
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def server_kind(request: pytest.FixtureRequest) -> str:
+    """Which of the two servers a test runs against: sim or real."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="module")
+def own_server(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server of this module's own, not started, to be killed and started at will."""
+    if server_kind == "real" and not REAL_DIR:
+        pytest.skip("a server known only by E3_COMFYUI_URL cannot be restarted from here")
+    folder = tmp_path_factory.mktemp(f"own-{server_kind}")
+    process = real_comfyui(folder) if server_kind == "real" else simulator(folder, "--render-seconds", RENDER_SECONDS)
+    yield process
+    process.kill()

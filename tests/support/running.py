@@ -1,0 +1,52 @@
+"""Servers that are started on first use and shared by a whole test run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.servers import REAL_DIR, REAL_URL, ServerProcess, real_comfyui, simulator
+
+RENDER_SECONDS = "1.5"
+
+KINDS = [
+    "sim",
+    pytest.param(
+        "real",
+        marks=[
+            pytest.mark.real_comfyui,
+            pytest.mark.skipif(not (REAL_URL or REAL_DIR), reason="neither E3_COMFYUI_URL nor E3_COMFYUI_DIR is set"),
+        ],
+    ),
+]
+
+
+class Servers:
+    """Started on first use and shared by the whole run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.started: dict[str, ServerProcess] = {}
+
+    def url(self, kind: str, *, slow: bool = False) -> str:
+        if kind == "real" and not REAL_DIR:
+            return REAL_URL.rstrip("/")
+        name = f"{kind}-slow" if slow and kind == "sim" else kind
+        if name not in self.started:
+            self.started[name] = self._process(name).start()
+        return self.started[name].url
+
+    def _process(self, name: str) -> ServerProcess:
+        folder = self.folder / name
+        match name:
+            case "real":
+                return real_comfyui(folder)
+            case "sim-slow":
+                return simulator(folder, "--render-seconds", RENDER_SECONDS)
+            case _:
+                return simulator(folder)
+
+    def stop(self) -> None:
+        for process in self.started.values():
+            process.stop()
