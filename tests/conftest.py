@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
+import aiohttp
 import pytest
 
 from support.running import KINDS, RENDER_SECONDS, Servers
 from support.servers import REAL_DIR, ServerProcess, real_comfyui, simulator
+from support.wire import Wire
 
 pytest_plugins = ["comfyui_agent.sim.pytest_plugin"]
 
@@ -24,6 +26,28 @@ def server_kind(request: pytest.FixtureRequest) -> str:
     """Which of the two servers a test runs against: sim or real."""
     name: str = request.param
     return name
+
+
+@pytest.fixture
+async def wire(servers: Servers, server_kind: str) -> AsyncIterator[Wire]:
+    """The server, idle, with nothing of this test left behind afterwards."""
+    async for ready in _idle_wire(servers.url(server_kind)):
+        yield ready
+
+
+@pytest.fixture
+async def slow_wire(servers: Servers, server_kind: str) -> AsyncIterator[Wire]:
+    """The server on which sampling takes long enough to be looked at."""
+    async for ready in _idle_wire(servers.url(server_kind, slow=True)):
+        yield ready
+
+
+async def _idle_wire(url: str) -> AsyncIterator[Wire]:
+    async with aiohttp.ClientSession() as session:
+        ready = Wire(session, url)
+        await ready.idle()
+        yield ready
+        await ready.leave()
 
 
 @pytest.fixture(scope="module")

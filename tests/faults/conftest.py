@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import aiohttp
 import pytest
 from yarl import URL
 
@@ -26,16 +25,6 @@ QUICK = Limits(
 
 
 @pytest.fixture
-async def wire(servers: Servers, server_kind: str) -> AsyncIterator[Wire]:
-    """The server itself, behind the proxy's back."""
-    async with aiohttp.ClientSession() as session:
-        raw = Wire(session, servers.url(server_kind))
-        await raw.idle()
-        yield raw
-        await raw.leave()
-
-
-@pytest.fixture
 async def proxy(wire: Wire) -> AsyncIterator[FaultProxy]:
     url = URL(wire.url)
     async with FaultProxy(url.host or "", url.port or 0) as proxy:
@@ -52,6 +41,13 @@ async def comfy(proxy: FaultProxy) -> AsyncIterator[ComfyClient]:
 async def deaf_comfy(proxy: FaultProxy) -> AsyncIterator[ComfyClient]:
     """A client without a websocket."""
     async with ComfyClient(proxy.url, limits=QUICK, listen=False) as client:
+        yield client
+
+
+@pytest.fixture
+async def slow_comfy(slow_wire: Wire) -> AsyncIterator[ComfyClient]:
+    """A client of the server on which sampling takes long enough to be looked at."""
+    async with ComfyClient(slow_wire.url, limits=QUICK) as client:
         yield client
 
 

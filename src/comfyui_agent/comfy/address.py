@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import aiohttp
 from yarl import URL
 
 
@@ -14,7 +14,7 @@ class ServerAddress:
     """A base URL, split into what may be printed and what may not."""
 
     url: URL
-    auth: aiohttp.BasicAuth | None = field(default=None, repr=False)
+    authorization: str = field(default="", repr=False)
     query: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @classmethod
@@ -27,13 +27,18 @@ class ServerAddress:
             raise ValueError("a server's address must look like http://127.0.0.1:8188") from None
         if url.scheme not in ("http", "https") or not url.host or port is None or url.fragment:
             raise ValueError("a server's address must look like http://127.0.0.1:8188")
-        auth = aiohttp.BasicAuth(url.user or "", url.password or "", "utf-8") if url.user or url.password else None
+        login = f"{url.user or ''}:{url.password or ''}".encode()
+        authorization = f"Basic {base64.b64encode(login).decode()}" if len(login) > 1 else ""
         query = tuple(url.query.items())
         bare = url.with_user(None).with_query(None)
-        return cls(bare.with_path(bare.path.rstrip("/") + "/"), auth, query)
+        return cls(bare.with_path(bare.path.rstrip("/") + "/"), authorization, query)
 
     def __str__(self) -> str:
         return str(self.url).rstrip("/")
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": self.authorization} if self.authorization else {}
 
     def at(self, path: str, params: Mapping[str, str] | None = None) -> URL:
         """The URL of a route (percent-encoded where it holds names), below the base path and with the base query."""

@@ -50,6 +50,7 @@ class ComfyClient:
         self.definitions = NodeDefinitions(self._transport)
         self._watches = Watches(self._transport, self.definitions, self.client_id)
         self._warned = False
+        self._is_listening = not listen
 
     async def __aenter__(self) -> ComfyClient:
         self._watches.start()
@@ -93,14 +94,19 @@ class ComfyClient:
         body |= {"extra_data": dict(extra_data)} if extra_data else {}
         body |= {"front": True} if front else {}
         try:
-            if self._listens and self.websocket_connections == 0:
-                await self._watches.listener.wait_open(FIRST_SOCKET_SECONDS)
+            await self._first_socket()
             watch.node_errors = await submission.send(self._transport, prompt_id, body)
         except BaseException:
             self._watches.drop(watch)
             raise
         self._watches.accepted(watch, ours=True)
         return watch
+
+    async def _first_socket(self) -> None:
+        """Give the websocket a moment before the first prompt, so that its progress is heard from the start."""
+        if not self._is_listening:
+            self._is_listening = True
+            await self._watches.listener.wait_open(FIRST_SOCKET_SECONDS)
 
     def take_over(
         self, prompt_id: PromptId, graph: Graph | None = None, expected: Iterable[str] | None = None

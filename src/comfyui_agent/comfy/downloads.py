@@ -14,9 +14,9 @@ from typing import BinaryIO
 import aiohttp
 
 from comfyui_agent.comfy.content import HEAD, FileKind, check_whole, recognise
-from comfyui_agent.comfy.errors import AnswerTooLarge, OutputProblem
+from comfyui_agent.comfy.errors import AnswerTimeout, AnswerTooLarge, OutputProblem
 from comfyui_agent.comfy.results import ResultFile
-from comfyui_agent.comfy.transport import CHUNK, Transport
+from comfyui_agent.comfy.transport import BROKEN, CHUNK, Transport
 
 LONGEST_NAME = 120
 RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
@@ -50,7 +50,14 @@ class StagedFile:
 
 
 async def stage(transport: Transport, result: ResultFile, folder: Path) -> StagedFile:
-    """Download one result into a folder. OutputProblem if it is gone, empty, cut short or unreadable."""
+    """Download one result into a folder. OutputProblem if it is gone, empty, cut short or unreadable.
+
+    A connection that breaks or falls silent is tried again, from the start.
+    """
+    return await transport.again(lambda: _stage_once(transport, result, folder), on=(*BROKEN, AnswerTimeout))
+
+
+async def _stage_once(transport: Transport, result: ResultFile, folder: Path) -> StagedFile:
     path = folder / f".{uuid.uuid4().hex}{MARK}"
     try:
         with path.open("xb") as file:

@@ -14,6 +14,7 @@ class Limits:
     connect_seconds: float = 5.0
     answer_seconds: float = 30.0
     silent_download_seconds: float = 30.0
+    download_seconds: float = 3600.0
     poll_seconds: float = 1.0
     look_again_seconds: float = 2.0
     lost_after_seconds: float = 60.0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 
@@ -27,6 +27,9 @@ from comfyui_agent.comfy.limits import Limits
 
 PARSED_APART = 1024 * 1024
 CHUNK = 256 * 1024
+BROKEN = (Unreachable, ConnectionCut)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -56,11 +59,10 @@ class Transport:
     def session(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                auth=self.address.auth,
                 auto_decompress=False,
                 connector=aiohttp.TCPConnector(limit=self.limits.connections),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"Accept-Encoding": "identity"},
+                headers={"Accept-Encoding": "identity"} | self.address.headers,
                 timeout=aiohttp.ClientTimeout(
                     total=self.limits.answer_seconds, sock_connect=self.limits.connect_seconds
                 ),
@@ -106,13 +108,17 @@ class Transport:
             return Answer(response.status, content, response.content_type)
 
     async def ask_again(self, method: str, path: str, **question: Any) -> Answer:
-        """Ask something that may arrive twice, as often as the limits allow, until a connection holds."""
+        """Ask something that may arrive twice, until a connection holds."""
+        return await self.again(lambda: self.ask(method, path, **question))
+
+    async def again(self, call: Callable[[], Awaitable[T]], on: tuple[type[ServerLost], ...] = BROKEN) -> T:
+        """Try a call as often as the limits allow while it ends in one of these errors."""
         for attempt in range(self.limits.retries):
             try:
-                return await self.ask(method, path, **question)
-            except (Unreachable, ConnectionCut):
+                return await call()
+            except on:
                 await asyncio.sleep(self.limits.retry_pause_seconds * 2**attempt)
-        return await self.ask(method, path, **question)
+        return await call()
 
     @asynccontextmanager
     async def download(self, path: str, params: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:

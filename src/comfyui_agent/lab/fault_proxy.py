@@ -245,6 +245,8 @@ class FaultProxy:
                 await link.run()
             finally:
                 self._links.discard(link)
+        except asyncio.CancelledError:
+            pass  # only the end of the proxy cancels it, and the stream server trips over a cancelled handler
         finally:
             self._tasks.discard(task)
 

@@ -1,0 +1,87 @@
+"""A scripted server that answers as an idle ComfyUI until a test makes it hostile, and a client with small limits."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from comfyui_agent.comfy.client import ComfyClient
+from comfyui_agent.comfy.limits import Limits
+from support.hostile import PASSWORD, TOKEN, HostileServer, answer, hostile_server, says
+
+SMALL = Limits(
+    connect_seconds=2.0,
+    answer_seconds=0.4,
+    silent_download_seconds=0.4,
+    download_seconds=1.0,
+    poll_seconds=0.02,
+    look_again_seconds=0.05,
+    lost_after_seconds=0.1,
+    socket_quiet_seconds=0.2,
+    retries=1,
+    retry_pause_seconds=0.01,
+    small_answer_bytes=100_000,
+    history_bytes=400_000,
+    queue_bytes=400_000,
+    definitions_bytes=400_000,
+    socket_frame_bytes=400_000,
+    file_bytes=2_000_000,
+)
+STATS = {
+    "system": {"comfyui_version": "0.7.0", "ram_total": 100, "ram_free": 50, "os": "posix"},
+    "devices": [{"name": "card", "type": "cuda", "index": 0, "vram_total": 100, "vram_free": 50}],
+}
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[HostileServer]:
+    async with hostile_server() as server:
+        server.replies |= {
+            "GET /queue": says({"queue_running": [], "queue_pending": []}),
+            "POST /queue": answer(),
+            "GET /history": says({}),
+            "POST /interrupt": answer(),
+            "GET /system_stats": says(STATS),
+            "GET /object_info": says({"SaveImage": {"output_node": True}, "EmptyImage": {"output_node": False}}),
+            "GET /models": says(["sdxl.safetensors"]),
+            "POST /free": answer(),
+            "POST /upload": says({"name": "picture.png", "subfolder": "", "type": "input"}),
+        }
+        yield server
+
+
+@pytest.fixture
+async def comfy(server: HostileServer) -> AsyncIterator[ComfyClient]:
+    async with ComfyClient(server.url, limits=SMALL, listen=False) as client:
+        yield client
+
+
+@pytest.fixture
+async def listening(server: HostileServer) -> AsyncIterator[ComfyClient]:
+    async with ComfyClient(server.url, limits=SMALL) as client:
+        yield client
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Where results go; whatever was tried, nothing lies around it and nothing temporary is left in it."""
+    folder = tmp_path / "outer" / "results"
+    folder.mkdir(parents=True)
+    yield folder
+    everything = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")}
+    assert everything - {"outer", "outer/results"} == {f"outer/results/{path.name}" for path in folder.iterdir()}
+    assert not [path.name for path in folder.iterdir() if path.name.startswith(".")]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_logged_holds_a_secret(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    caplog.set_level(logging.DEBUG)
+    yield
+    for record in caplog.get_records("call"):
+        text = logging.Formatter().format(record)
+        assert PASSWORD not in text
+        assert TOKEN not in text
+        assert record.levelno < logging.ERROR, text
