@@ -29,7 +29,7 @@ def sim(
         str, typer.Option(metavar=SPEC, help="How long a model takes to load when it is not in memory.")
     ] = "0",
     vram_gb: Annotated[
-        float, typer.Option(min=0.1, help="Video memory; a picture that does not fit ends in an out-of-memory error.")
+        float, typer.Option(min=0.1, max=4096.0, help="Video memory; a picture that does not fit ends in an out-of-memory error.")
     ] = 24.0,
     failure_rate: Annotated[float, typer.Option(min=0.0, max=1.0, help="The share of renders that fail.")] = 0.0,
     crash_after: Annotated[
@@ -38,7 +38,7 @@ def sim(
     hang_after: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Never come back from render N+1; HTTP goes on.")
     ] = None,
-    start_delay: Annotated[float, typer.Option(metavar="S", min=0.0, help="Seconds before the port opens.")] = 0.0,
+    start_delay: Annotated[float, typer.Option(metavar="S", min=0.0, max=1e6, help="Seconds before the port opens.")] = 0.0,
     models: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="A checkpoint to offer, or FOLDER/NAME such as loras/ink.safetensors."),
@@ -104,11 +104,15 @@ async def _serve(settings: SimSettings, host: str, port: int, start_delay: float
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             fail(f"port {port} at {host} is taken: stop what runs there, or give another with --port")
+        if error.filename is not None:
+            fail(f"cannot keep files in {error.filename}: {error.strerror}; give a folder with --output-dir", code=2)
         fail(f"cannot start a simulator at {host}:{port}: {error.strerror or error}")
     threading.excepthook = _report_dead_worker
     try:
         typer.echo(f"ComfyUI simulator ({settings.imitate}) at {simulator.url}, files in {simulator.output_dir}")
-        await asyncio.Event().wait()
+        await simulator.serve()
+    except TypeError as error:
+        fail(f"the simulator died of TypeError: {error}. A real server dies of such a client_id too; start it again")
     finally:
         await simulator.stop()
 

@@ -15,7 +15,7 @@ from comfyui_agent.comfy.errors import OutputProblem
 
 MOST_PIXELS_DECODED = 64_000_000
 MOST_FRAMES_DECODED = 300
-HEAD = 64
+HEAD = 512
 
 Image.MAX_IMAGE_PIXELS = None  # judged below, by a bound of our own: larger pictures are checked without decoding
 

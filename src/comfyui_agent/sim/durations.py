@@ -6,12 +6,13 @@ import math
 import random
 from dataclasses import dataclass
 
+LONGEST = 1_000_000.0
 FORMS = "a number of seconds such as 0.5, uniform:A:B, or lognormal:MEDIAN:SIGMA"
 
 
 @dataclass(frozen=True)
 class Duration:
-    """A rule that gives seconds; `draw` never returns a negative number."""
+    """A rule that gives seconds; `draw` returns none below 0 and none above `LONGEST`."""
 
     form: str
     first: float
@@ -20,29 +21,29 @@ class Duration:
     @classmethod
     def parse(cls, spec: str) -> Duration:
         """Read a SPEC as typed on the command line; ValueError says what would be right."""
-        name, _, rest = spec.partition(":")
+        name, *numbers = spec.split(":")
         try:
-            if not rest:
+            if not numbers:
                 duration = cls("fixed", float(name))
             else:
-                first, second = (float(part) for part in rest.split(":"))
-                duration = cls(name, first, second)
+                first, second = (float(number) for number in numbers)
+                duration = cls({"fixed": ""}.get(name, name), first, second)
         except ValueError:
             raise ValueError(f"{spec!r} is not a duration: give {FORMS}") from None
         duration._check(spec)
         return duration
 
     def _check(self, spec: str) -> None:
-        numbers_fit = all(math.isfinite(number) and number >= 0 for number in (self.first, self.second))
+        numbers_fit = all(0 <= number <= LONGEST for number in (self.first, self.second))
         ordered = self.form != "uniform" or self.first <= self.second
         if self.form not in ("fixed", "uniform", "lognormal") or not numbers_fit or not ordered:
-            raise ValueError(f"{spec!r} is not a duration: give {FORMS}, with numbers from 0 up")
+            raise ValueError(f"{spec!r} is not a duration: give {FORMS}, with numbers from 0 to {LONGEST:.0f}")
 
     def draw(self, dice: random.Random) -> float:
         if self.form == "uniform":
             return dice.uniform(self.first, self.second)
         if self.form == "lognormal" and self.first > 0:
-            return dice.lognormvariate(math.log(self.first), self.second)
+            return math.exp(min(math.log(LONGEST), dice.normalvariate(math.log(self.first), self.second)))
         return self.first
 
 

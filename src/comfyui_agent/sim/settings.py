@@ -61,6 +61,8 @@ def model_folders(models: tuple[str, ...]) -> dict[str, list[str]]:
     """Sort `NAME` and `FOLDER/NAME` into ComfyUI's model folders; a bare name is a checkpoint."""
     folders: dict[str, list[str]] = {name: [] for name in MODEL_FOLDERS}
     for model in models:
+        if not model.strip() or model.endswith("/"):
+            raise ValueError(f"{model!r} names no model: give NAME or FOLDER/NAME such as loras/ink.safetensors")
         head, slash, tail = model.partition("/")
         if slash and head in folders:
             folders[head].append(tail)

@@ -37,7 +37,7 @@ class Simulator:
     async def start(self) -> None:
         output = self.settings.output_dir
         if output is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="e3-sim-")
+            self._temporary = tempfile.TemporaryDirectory(prefix="e3-sim-", ignore_cleanup_errors=True)
             output = Path(self._temporary.name)
         folders = Folders.below(output)
         self.output_dir = folders.output
@@ -53,13 +53,19 @@ class Simulator:
         await web.TCPSite(self._runner, self.host, self.port).start()
         self.port = self._runner.addresses[0][1]
 
+    async def serve(self) -> None:
+        """Serve until cancelled; raises what the server died of."""
+        if self._sockets is not None:
+            await self._sockets.ended()
+
     async def stop(self) -> None:
-        if self._engine is not None:
-            await asyncio.to_thread(self._engine.stop)
+        """End as a killed server does: nobody hears or reads what becomes of the prompt that runs."""
         if self._sockets is not None:
             await self._sockets.close()
         if self._runner is not None:
             await self._runner.cleanup()
+        if self._engine is not None:
+            await asyncio.to_thread(self._engine.stop)
         if self._temporary is not None:
             self._temporary.cleanup()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -79,7 +81,8 @@ def _key(prompt: Json, node_id: str, fingerprint: Callable[[str], Any]) -> str:
     ancestors: dict[str, int] = {}
     _collect(prompt, node_id, ancestors)
     parts = [_own_part(prompt, member, ancestors, fingerprint) for member in (node_id, *ancestors)]
-    return json.dumps(parts, sort_keys=True, default=str)
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _collect(prompt: Json, node_id: str, ancestors: dict[str, int]) -> None:
@@ -101,5 +104,10 @@ def _own_part(prompt: Json, node_id: str, ancestors: dict[str, int], fingerprint
     part: list[Any] = [prompt[node_id]["class_type"], fingerprint(node_id)]
     for name in sorted(inputs):
         value = inputs[name]
-        part.append([name, ["ANCESTOR", ancestors[value[0]], value[1]] if is_link(value) else value])
+        part.append([name, ["ANCESTOR", ancestors[value[0]], value[1]] if is_link(value) else _literal(value)])
     return part
+
+
+def _literal(value: Any) -> Any:
+    """NaN equals nothing, itself included: a node with one is never found in the cache."""
+    return uuid.uuid4().hex if value != value else value  # noqa: PLR0124

@@ -17,15 +17,20 @@ OutOfMemoryError.__module__ = "torch"
 
 
 class VideoMemory:
-    """The memory of one device."""
+    """The memory of one device. A model takes a fixed room, or half of a small device."""
 
     def __init__(self, gib: float) -> None:
         self.total = int(gib * GIB)
+        self._model_bytes = min(MODEL_BYTES, self.total // 2)
         self._loaded: OrderedDict[str, int] = OrderedDict()
 
     @property
     def free(self) -> int:
-        return max(0, self.total - sum(self._loaded.values()))
+        return max(0, self.total - self._taken)
+
+    @property
+    def _taken(self) -> int:
+        return sum(self._loaded.values())
 
     def is_loaded(self, model: str) -> bool:
         return model in self._loaded
@@ -33,11 +38,11 @@ class VideoMemory:
     def reserve(self, model: str, pixels: int) -> None:
         """Load a model and make room for its work, unloading what was used longest ago."""
         work = pixels * BYTES_PER_PIXEL
-        self._loaded[model] = MODEL_BYTES
+        self._loaded[model] = self._model_bytes
         self._loaded.move_to_end(model)
-        while self.free < work and len(self._loaded) > 1:
+        while self._taken + work > self.total and len(self._loaded) > 1:
             self._loaded.popitem(last=False)
-        if sum(self._loaded.values()) + work > self.total:
+        if self._taken + work > self.total:
             free, wanted = self.free / GIB, work / GIB
             self._loaded.clear()
             raise OutOfMemoryError(

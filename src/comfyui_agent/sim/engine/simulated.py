@@ -53,7 +53,7 @@ class SimulatedEngine:
         self._queue.close()
         self._whims.interrupt()
         if self._worker is not None:
-            self._worker.join(timeout=2)
+            self._worker.join(timeout=1)
 
     def _work(self) -> None:
         while not self._queue.closed:

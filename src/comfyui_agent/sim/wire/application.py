@@ -39,6 +39,7 @@ def application(engine: Engine, sockets: Sockets, max_upload_bytes: int) -> web.
     routes = _Routes(engine, sockets, max_upload_bytes)
     for route in routes.table():
         app.router.add_routes([web.RouteDef(route.method, f"/api{route.path}", route.handler, {}), route])
+    app.router.add_get("/{path:.*}", routes.no_such_file)
     return app
 
 
@@ -85,6 +86,10 @@ class _Routes:
     async def page(self, _: web.Request) -> web.Response:
         return web.Response(text=PAGE, content_type="text/html")
 
+    async def no_such_file(self, _: web.Request) -> web.Response:
+        """Whatever is no route may be a file of the editor: GET finds none, other methods are not allowed."""
+        return web.Response(status=404)
+
     async def websocket(self, request: web.Request) -> web.StreamResponse:
         return await self._sockets.serve(request, self._engine)
 
@@ -94,7 +99,7 @@ class _Routes:
             number = float(body["number"])
         else:
             number = self._engine.take_number()
-            if body.get("front"):
+            if "front" in body and body["front"]:
                 number = -number
         if "prompt" not in body:
             error = {
@@ -144,9 +149,9 @@ class _Routes:
 
     async def change_queue(self, request: web.Request) -> web.Response:
         body = await request.json()
-        if body.get("clear"):
+        if "clear" in body and body["clear"]:
             self._engine.clear_pending()
-        for prompt_id in body.get("delete", ()):
+        for prompt_id in body["delete"] if "delete" in body else ():
             self._engine.delete_pending(prompt_id)
         return web.Response()
 
@@ -176,9 +181,9 @@ class _Routes:
 
     async def change_history(self, request: web.Request) -> web.Response:
         body = await request.json()
-        if body.get("clear"):
+        if "clear" in body and body["clear"]:
             self._engine.clear_history()
-        self._engine.delete_history(body.get("delete", ()))
+        self._engine.delete_history(body["delete"] if "delete" in body else ())
         return web.Response()
 
     async def object_info(self, request: web.Request) -> web.Response:

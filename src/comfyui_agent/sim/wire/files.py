@@ -36,7 +36,7 @@ class FileRoutes:
         found = self._locate(query["filename"], query.get("type", "output"), query.get("subfolder"))
         if isinstance(found, int):
             return web.Response(status=found)
-        if not found.is_file():
+        if not os.path.isfile(found):  # noqa: PTH113 - a name too long for the file system is not there either
             return web.Response(status=404)
         channel = query.get("channel", "rgba")
         if "preview" in query:
@@ -88,8 +88,10 @@ class FileRoutes:
         root = self._folders.of_type(kind)
         if root is None:
             raise ValueError(f"no folder of type {kind}")
-        if not isinstance(image, web.FileField) or not image.filename:
+        if not image:
             return web.Response(status=400)
+        if not isinstance(image, web.FileField):
+            raise TypeError("the image is a text field, not a file")
         subfolder = post.get("subfolder", "")
         folder = Path(os.path.normpath(root / subfolder))
         target = Path(os.path.abspath(folder / image.filename))

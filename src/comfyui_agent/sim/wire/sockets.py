@@ -45,11 +45,14 @@ class Sockets:
     def wants_preview_metadata(self, client_id: str | None) -> bool:
         return self._flags.get(client_id or "", {}).get("supports_preview_metadata", False) is True
 
+    async def ended(self) -> None:
+        """Wait for as long as messages can be sent; raises what put an end to it."""
+        await asyncio.shield(self._sender)
+
     async def close(self) -> None:
         """End as a server does that is told to stop: without a word of farewell."""
         self._sender.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._sender
+        await asyncio.wait([self._sender])
         for transport in self._transports.values():
             transport.abort()
 

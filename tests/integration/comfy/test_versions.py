@@ -1,0 +1,96 @@
+"""Servers from 0.3.57 to the newest: what changed on the wire is handled, one test a difference."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from comfyui_agent.comfy.client import ComfyClient
+from comfyui_agent.comfy.errors import PromptRejected
+from comfyui_agent.comfy.limits import Limits
+from comfyui_agent.comfy.watch import Stage
+from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.domain.prompts import mint_prompt_id
+from comfyui_agent.sim.process import ServerProcess, simulator
+from support.graphs import node, picture
+from support.promises import failed, succeeded
+
+LIMITS = Limits(poll_seconds=0.3, look_again_seconds=0.75)
+
+
+@pytest.fixture(scope="module", params=["0.3.57", "0.3.68", "0.6.0", "0.7.0", "0.12.0", "0.19.0", "newest"])
+def aged_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    server = simulator(tmp_path_factory.mktemp("aged"), "--imitate", request.param)
+    yield server.start()
+    server.kill()
+
+
+@pytest.fixture(scope="module")
+def newest_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    server = simulator(tmp_path_factory.mktemp("newest"), "--imitate", "newest")
+    yield server.start()
+    server.kill()
+
+
+@pytest.fixture
+async def newest(newest_server: ServerProcess) -> AsyncIterator[ComfyClient]:
+    async with ComfyClient(newest_server.url, limits=LIMITS) as client:
+        yield client
+
+
+async def test_every_version_renders_cancels_and_is_taken_over_from(aged_server: ServerProcess) -> None:
+    sleeping = picture()
+    sleeping["3"] = node("Sleep", value=["1", 0], seconds=30.0)
+    sleeping["2"]["inputs"]["images"] = ["3", 0]
+    async with ComfyClient(aged_server.url, limits=LIMITS) as comfy:
+        watch = await comfy.submit(picture(), mint_prompt_id())
+        succeeded(await watch.outcome(timeout=20))
+        running = await comfy.submit(sleeping, mint_prompt_id())
+        async for progress in running.changes():
+            if progress.stage is Stage.RUNNING:
+                break
+        await comfy.cancel(running.prompt_id)
+        failed(await running.outcome(timeout=20), FailureClass.CANCELLED)
+        async with ComfyClient(aged_server.url, limits=LIMITS) as other:
+            succeeded(await other.take_over(watch.prompt_id).outcome(timeout=20))
+
+
+async def test_a_missing_node_reported_in_the_new_way_is_missing_and_named(newest: ComfyClient) -> None:
+    graph = {"7": {**node("FancyUpscaler"), "_meta": {"title": "My upscaler"}}}
+    with pytest.raises(PromptRejected) as raised:
+        await newest.submit(graph, mint_prompt_id())
+    failure = raised.value.failure()
+    assert (failure.kind, failure.node_id, failure.node_type) == (FailureClass.MISSING, "7", "FancyUpscaler")
+    assert "My upscaler" in failure.message
+
+
+async def test_a_cycle_reported_in_the_new_way_is_invalid_and_named(newest: ComfyClient) -> None:
+    graph = {
+        "1": node("ImageInvert", image=["2", 0]),
+        "2": node("ImageInvert", image=["1", 0]),
+        "3": node("SaveImage", images=["1", 0], filename_prefix="x"),
+    }
+    with pytest.raises(PromptRejected) as raised:
+        await newest.submit(graph, mint_prompt_id())
+    assert raised.value.kind is FailureClass.INVALID
+    assert any("cycle" in line.lower() for line in raised.value.details)
+
+
+async def test_an_id_that_is_not_a_uuid_is_rejected_by_the_server_and_never_sent_by_us(newest: ComfyClient) -> None:
+    watch = await newest.submit(picture(), mint_prompt_id())
+    succeeded(await watch.outcome(timeout=20))
+
+
+async def test_a_cache_that_outlives_other_prompts_still_says_that_it_answered(newest: ComfyClient) -> None:
+    first = picture()
+    for graph in (first, picture()):
+        succeeded(await (await newest.submit(graph, mint_prompt_id())).outcome(timeout=20))
+    again = succeeded(await (await newest.submit(first, mint_prompt_id())).outcome(timeout=20))
+    assert again.cached_nodes == {"1", "2"}
+
+
+async def test_output_entries_with_more_keys_are_read_all_the_same(newest: ComfyClient) -> None:
+    graph = picture("with_assets")
+    outcome = succeeded(await (await newest.submit(graph, mint_prompt_id())).outcome(timeout=20))
+    assert [file.filename for file in outcome.results.files] == ["with_assets_00001_.png"]
