@@ -8,7 +8,7 @@ import typer
 
 from comfyui_agent import __version__
 from comfyui_agent.cli.demo import demo
-from comfyui_agent.cli.servers import servers
+from comfyui_agent.cli.servers import app as servers_app
 from comfyui_agent.cli.simulate import sim
 
 app = typer.Typer(
@@ -37,8 +37,8 @@ def root(
 
 
 app.command()(sim)
-app.command()(servers)
 app.command()(demo)
+app.add_typer(servers_app, name="servers")
 
 
 def main() -> None:

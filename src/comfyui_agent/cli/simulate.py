@@ -29,7 +29,10 @@ def sim(
         str, typer.Option(metavar=SPEC, help="How long a model takes to load when it is not in memory.")
     ] = "0",
     vram_gb: Annotated[
-        float, typer.Option(min=0.1, max=4096.0, help="Video memory; a picture that does not fit ends in an out-of-memory error.")
+        float,
+        typer.Option(
+            min=0.1, max=4096.0, help="Video memory; a picture that does not fit ends in an out-of-memory error."
+        ),
     ] = 24.0,
     failure_rate: Annotated[float, typer.Option(min=0.0, max=1.0, help="The share of renders that fail.")] = 0.0,
     crash_after: Annotated[
@@ -38,7 +41,9 @@ def sim(
     hang_after: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Never come back from render N+1; HTTP goes on.")
     ] = None,
-    start_delay: Annotated[float, typer.Option(metavar="S", min=0.0, max=1e6, help="Seconds before the port opens.")] = 0.0,
+    start_delay: Annotated[
+        float, typer.Option(metavar="S", min=0.0, max=1e6, help="Seconds before the port opens.")
+    ] = 0.0,
     models: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="A checkpoint to offer, or FOLDER/NAME such as loras/ink.safetensors."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,7 +17,7 @@ from comfyui_agent.comfy.answers import QueueView, SystemStats
 from comfyui_agent.comfy.cancelling import Cancellation
 from comfyui_agent.comfy.definitions import NodeDefinitions
 from comfyui_agent.comfy.downloads import StagedFile
-from comfyui_agent.comfy.errors import NotComfyUI
+from comfyui_agent.comfy.errors import NoSuchRoute
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.comfy.lookup import Sighting
 from comfyui_agent.comfy.memory import Freed
@@ -50,9 +51,10 @@ class ComfyClient:
         self.definitions = NodeDefinitions(self._transport)
         self._watches = Watches(self._transport, self.definitions, self.client_id)
         self._warned = False
-        self._is_listening = not listen
+        self._entered_at = 0.0
 
     async def __aenter__(self) -> ComfyClient:
+        self._entered_at = time.monotonic()
         self._watches.start()
         if self._listens:
             self._watches.listener.start()
@@ -104,9 +106,9 @@ class ComfyClient:
 
     async def _first_socket(self) -> None:
         """Give the websocket a moment before the first prompt, so that its progress is heard from the start."""
-        if not self._is_listening:
-            self._is_listening = True
-            await self._watches.listener.wait_open(FIRST_SOCKET_SECONDS)
+        left = self._entered_at + FIRST_SOCKET_SECONDS - time.monotonic()
+        if self._listens and self.websocket_connections == 0 and left > 0:
+            await self._watches.listener.wait_open(left)
 
     def take_over(
         self, prompt_id: PromptId, graph: Graph | None = None, expected: Iterable[str] | None = None
@@ -165,9 +167,12 @@ class ComfyClient:
     async def models(self, folder: str = "checkpoints") -> list[str]:
         """The files of a model folder; empty if the server has no such folder."""
         try:
-            document = await self._transport.get_json(
-                f"models/{quote(folder, safe='')}", most=self.limits.definitions_bytes
+            return await self._transport.get_json(
+                f"models/{quote(folder, safe='')}", _read_names, most=self.limits.definitions_bytes
             )
-        except NotComfyUI:
+        except NoSuchRoute:
             return []
-        return [shapes.text(name, "a model name") for name in shapes.sequence(document, "the models")]
+
+
+def _read_names(document: Any) -> list[str]:
+    return [shapes.text(name, "a model name") for name in shapes.sequence(document, "the models")]

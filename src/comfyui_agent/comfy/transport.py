@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,11 +13,13 @@ from typing import Any, TypeVar
 
 import aiohttp
 
+from comfyui_agent.comfy import shapes
 from comfyui_agent.comfy.address import ServerAddress
 from comfyui_agent.comfy.errors import (
     AnswerTimeout,
     AnswerTooLarge,
     ConnectionCut,
+    NoSuchRoute,
     NotComfyUI,
     ProtocolError,
     RedirectRefused,
@@ -27,6 +30,7 @@ from comfyui_agent.comfy.limits import Limits
 
 PARSED_APART = 1024 * 1024
 CHUNK = 256 * 1024
+EXCERPTED = 8 * 1024
 BROKEN = (Unreachable, ConnectionCut)
 
 T = TypeVar("T")
@@ -39,12 +43,6 @@ class Answer:
     status: int
     body: bytes
     content_type: str
-
-    def excerpt(self, length: int = 200) -> str:
-        """The start of the body, for a message to a person."""
-        text = self.body[: length * 4].decode("utf-8", "replace")
-        text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-        return text if len(text) <= length else text[: length - 1] + "…"
 
 
 class Transport:
@@ -75,11 +73,11 @@ class Transport:
             await self._session.close()
             self._session = None
 
-    async def get_json(self, path: str, *, most: int, params: Mapping[str, str] | None = None) -> Any:
-        """Ask a reading question; 200 and JSON, or an error."""
-        answer = await self.ask_again("GET", path, most=most, params=params)
+    async def get_json(self, path: str, read: Callable[[Any], T], *, most: int) -> T:
+        """Ask a reading question; 200 and JSON that `read` understands, or an error."""
+        answer = await self.ask_again("GET", path, most=most)
         self._expect_ok(answer, path)
-        return await self.parse(answer, path)
+        return await self.parse(answer, path, read)
 
     async def change(self, path: str, body: Any) -> None:
         """Ask for a change that may be asked for twice without harm."""
@@ -122,28 +120,36 @@ class Transport:
 
     @asynccontextmanager
     async def download(self, path: str, params: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Open an answer to be read in chunks: no limit on the whole, one on each silence."""
+        """Open an answer to be read in chunks: a wide limit on the whole, a narrow one on each silence."""
         timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=self.limits.connect_seconds, sock_read=self.limits.silent_download_seconds
+            total=self.limits.download_seconds,
+            sock_connect=self.limits.connect_seconds,
+            sock_read=self.limits.silent_download_seconds,
         )
         async with self._request("GET", path, params=params, timeout=timeout) as response:
             yield response
 
-    async def parse(self, answer: Answer, path: str) -> Any:
-        """JSON as ComfyUI writes it, `NaN` included."""
+    async def parse(self, answer: Answer, path: str, read: Callable[[Any], T]) -> T:
+        """JSON as ComfyUI writes it, `NaN` included, and what `read` makes of it."""
         try:
             if len(answer.body) > PARSED_APART:
-                return await asyncio.to_thread(json.loads, answer.body)
-            return json.loads(answer.body)
+                return await asyncio.to_thread(_parsed, answer.body, read)
+            return _parsed(answer.body, read)
         except (ValueError, RecursionError):
             raise ProtocolError(
-                f"{self.address} answered {path} with something that is not JSON: {answer.excerpt()!r}"
+                f"{self.address} answered {path} with something that is not JSON: {self.excerpt(answer)!r}"
             ) from None
+        except ProtocolError as error:
+            raise ProtocolError(f"{self.address} answered {path} as no ComfyUI does: {error.message}") from None
+
+    def excerpt(self, answer: Answer) -> str:
+        """The start of a body, for a message to a person. Error pages like to repeat what they were asked."""
+        return shapes.shown(self.address.without_secrets(answer.body[:EXCERPTED].decode("utf-8", "replace")))
 
     @asynccontextmanager
     async def _request(self, method: str, path: str, **options: Any) -> AsyncIterator[aiohttp.ClientResponse]:
-        url = self.address.at(path, options.pop("params", None))
         try:
+            url = self.address.at(path, options.pop("params", None))
             async with self.session.request(method, url, allow_redirects=False, **options) as response:
                 if 300 <= response.status < 400:
                     raise RedirectRefused(
@@ -153,11 +159,13 @@ class Transport:
                 if encoding != "identity":
                     raise ProtocolError(f"{self.address} answered {path} compressed, though plain was asked for")
                 yield response
-        except (aiohttp.ClientError, asyncio.TimeoutError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError, ValueError) as error:
             raise self._translated(error, path) from None
 
     def _translated(self, error: Exception, path: str) -> ServerLost | ProtocolError:
         """Driver errors in our words; their own texts may hold the address with its secrets."""
+        if isinstance(error, aiohttp.ClientSSLError):
+            return Unreachable(f"{self.address} does not speak https, or not with a certificate that is trusted here")
         if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
             reason = "no answer" if isinstance(error, asyncio.TimeoutError) else _os_reason(error)
             return Unreachable(f"{self.address} cannot be reached ({reason}): is ComfyUI running there?")
@@ -168,6 +176,8 @@ class Transport:
         return ProtocolError(f"{self.address} answered {path} in a way that is not HTTP ({type(error).__name__})")
 
     async def _read(self, response: aiohttp.ClientResponse, path: str, most: int) -> bytes:
+        if response.method == "HEAD":
+            return b""  # what it declares is the size of the file that it did not send
         declared = response.content_length or 0
         content = bytearray()
         if declared <= most:
@@ -186,15 +196,19 @@ class Transport:
         if answer.status in (401, 403):
             raise NotComfyUI(f"{self.address} refused {path} ({answer.status}): it wants a login, or another origin")
         if answer.status == 404:
-            raise NotComfyUI(f"{self.address} has no {path} (404): is that a ComfyUI, and is the path right?")
+            raise NoSuchRoute(f"{self.address} has no {path} (404): is that a ComfyUI, and is the path right?")
         if answer.status in (502, 503, 504):
             raise ServerLost(f"{self.address} answered {path} with {answer.status}: ComfyUI behind it is not up")
-        raise ProtocolError(f"{self.address} answered {path} with {answer.status}: {answer.excerpt()!r}")
+        raise ProtocolError(f"{self.address} answered {path} with {answer.status}: {self.excerpt(answer)!r}")
+
+
+def _parsed(body: bytes, read: Callable[[Any], T]) -> T:
+    return read(json.loads(body))
 
 
 def _os_reason(error: Exception) -> str:
-    reason = getattr(error, "strerror", None) or getattr(getattr(error, "os_error", None), "strerror", None)
-    return str(reason or "connection refused").split("[")[0].strip() or "connection refused"
+    number = getattr(getattr(error, "os_error", error), "errno", None)
+    return os.strerror(number).lower() if isinstance(number, int) and number > 0 else "the name or the way is unknown"
 
 
 def _no_redirects() -> aiohttp.TraceConfig:
