@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
 
 from comfyui_agent import __version__
 from comfyui_agent.cli.demo import demo
+from comfyui_agent.cli.running import INTERRUPTED
 from comfyui_agent.cli.servers import app as servers_app
 from comfyui_agent.cli.simulate import sim
+
+USAGE = 2
 
 app = typer.Typer(
     name="e3",
     help="E3, the ComfyUI Agent: ComfyUI renders, E3 sees to it that nothing gets lost.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -29,11 +33,13 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and leave.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """E3, the ComfyUI Agent."""
+    if context.invoked_subcommand is None and not version:
+        typer.echo(context.get_help())
 
 
 app.command()(sim)
@@ -42,5 +48,15 @@ app.add_typer(servers_app, name="servers")
 
 
 def main() -> None:
-    """Run `e3`."""
-    app()
+    """Run `e3`. A wrong word is one line on stderr, like every other error."""
+    try:
+        code = typer.main.get_command(app).main(prog_name="e3", standalone_mode=False)
+    except typer.TyperException as error:
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "e3"
+        message = " ".join(error.format_message().split())
+        typer.echo(f"e3: {message.rstrip('.')}. See: {command} --help", err=True)
+        sys.exit(USAGE)
+    except (typer.Abort, KeyboardInterrupt):
+        sys.exit(INTERRUPTED)
+    sys.exit(code)

@@ -8,7 +8,7 @@ from typing import Any
 Graph = dict[str, Any]
 
 CHECKPOINT = "e3_dreamscape_v1.safetensors"
-OTHER_CHECKPOINT = "e3_inkwash_v2.safetensors"
+OTHER_CHECKPOINT = "e3_inkwash_v1.safetensors"
 
 
 @dataclass(frozen=True)

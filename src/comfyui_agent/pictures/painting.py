@@ -1,13 +1,14 @@
 """A painting that follows from a prompt, a seed and settings: the same ones give the same picture, others another.
 
-The words choose the colours, the seed the composition, the model the style, the guidance the saturation; few steps
-leave noise in it. So differences between settings can be seen side by side without a model.
+The words choose the colours, the seed the composition, the model the style, the guidance the saturation; each step
+adds a dot, and few steps leave noise. So differences between settings can be seen side by side without a model.
 """
 
 from __future__ import annotations
 
 import colorsys
 import hashlib
+import math
 import random
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,7 @@ from PIL import Image, ImageChops, ImageDraw, ImageFilter, ImageFont
 
 CANVAS = 192
 CAPTION_FROM = 128
+MOST_DOTS = 500
 
 Colour = tuple[int, int, int]
 
@@ -52,21 +54,19 @@ def paint(recipe: Recipe, width: int, height: int, finished: float = 1.0) -> Ima
 
 
 def _scene(recipe: Recipe, width: int, height: int) -> Image.Image:
-    hue = _digest(recipe.words)[0] / 255
+    words, style = _digest(recipe.words), _digest(recipe.style)
+    hue = int.from_bytes(words[:2], "big") / 65536
+    spread = 0.03 + 0.05 * words[2] / 255
     away = (_digest(recipe.avoid)[0] / 255 - 0.5) * 0.1 if recipe.avoid else 0.0
-    saturation = max(0.05, min(1.0, 0.25 + recipe.guidance / 16))
+    saturation = 1.0 - 0.9 * math.exp(-max(0.0, recipe.guidance) / 9)
+    dusk, light = 0.35 + 0.2 * style[1] / 255, 0.65 + 0.2 * style[2] / 255
     dice = random.Random(f"{recipe.seed}/{recipe.sampler}")
-    picture = _sky(_colour(hue + away, saturation * 0.7, 0.95), _colour(hue + 0.12, saturation, 0.45), width, height)
+    picture = _sky(_colour(hue + away, saturation * 0.7, 0.95), _colour(hue + 0.12, saturation, dusk), width, height)
     drawing = ImageDraw.Draw(picture)
     _sun(drawing, dice, recipe.frame, _colour(hue + 0.5, saturation * 0.8, 1.0), width, height)
-    accents = [_colour(hue + 0.05 * n, saturation, 0.75 - 0.15 * n) for n in range(4)]
-    style = _digest(recipe.style)[0] % 3
-    if style == 0:
-        _hills(drawing, dice, accents, width, height)
-    elif style == 1:
-        _towers(drawing, dice, accents, width, height)
-    else:
-        _bubbles(drawing, dice, accents, width, height)
+    accents = [_colour(hue + spread * n, saturation, light - 0.15 * n) for n in range(4)]
+    (_hills, _towers, _bubbles)[style[0] % 3](drawing, dice, accents, width, height)
+    _dots(drawing, dice, min(recipe.steps, MOST_DOTS), width, height)
     return picture
 
 
@@ -111,6 +111,11 @@ def _bubbles(drawing: ImageDraw.ImageDraw, dice: random.Random, colours: list[Co
         radius = max(1.0, min(width, height) * dice.uniform(0.03, 0.16))
         x, y = dice.uniform(0, width), dice.uniform(0.3, 1.0) * height
         drawing.ellipse((x - radius, y - radius, x + radius, y + radius), fill=colours[n % len(colours)])
+
+
+def _dots(drawing: ImageDraw.ImageDraw, dice: random.Random, count: int, width: int, height: int) -> None:
+    for _ in range(count):
+        drawing.point((dice.uniform(0, width - 1), dice.uniform(0, height - 1)), fill=(255, 255, 255))
 
 
 def _noise(recipe: Recipe, width: int, height: int) -> Image.Image:

@@ -23,11 +23,11 @@ class Duration:
         """Read a SPEC as typed on the command line; ValueError says what would be right."""
         name, *numbers = spec.split(":")
         try:
-            if not numbers:
-                duration = cls("fixed", float(name))
-            else:
+            if name in ("uniform", "lognormal"):
                 first, second = (float(number) for number in numbers)
-                duration = cls({"fixed": ""}.get(name, name), first, second)
+                duration = cls(name, first, second)
+            else:
+                duration = cls("fixed", float(spec))
         except ValueError:
             raise ValueError(f"{spec!r} is not a duration: give {FORMS}") from None
         duration._check(spec)
@@ -36,7 +36,7 @@ class Duration:
     def _check(self, spec: str) -> None:
         numbers_fit = all(0 <= number <= LONGEST for number in (self.first, self.second))
         ordered = self.form != "uniform" or self.first <= self.second
-        if self.form not in ("fixed", "uniform", "lognormal") or not numbers_fit or not ordered:
+        if not numbers_fit or not ordered:
             raise ValueError(f"{spec!r} is not a duration: give {FORMS}, with numbers from 0 to {LONGEST:.0f}")
 
     def draw(self, dice: random.Random) -> float:

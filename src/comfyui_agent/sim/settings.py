@@ -9,7 +9,7 @@ from comfyui_agent.domain.prompts import natural_key
 from comfyui_agent.sim.dialect import IMITATED
 from comfyui_agent.sim.durations import AT_ONCE, Duration
 
-CHECKPOINTS = ("e3_dreamscape_v1.safetensors", "e3_inkwash_v2.safetensors")
+CHECKPOINTS = ("e3_dreamscape_v1.safetensors", "e3_inkwash_v1.safetensors")
 
 
 @dataclass(frozen=True)

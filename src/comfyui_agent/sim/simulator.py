@@ -35,6 +35,14 @@ class Simulator:
         return f"http://{host}:{self.port}"
 
     async def start(self) -> None:
+        """Open the port; nothing is left behind when that fails."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> None:
         output = self.settings.output_dir
         if output is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="e3-sim-", ignore_cleanup_errors=True)

@@ -48,12 +48,7 @@ class NodeDefinition:
 
     @classmethod
     def from_info(cls, name: str, info: Json) -> NodeDefinition:
-        inputs = {}
-        for section in ("required", "optional"):
-            for key, value in (info.get("input", {}).get(section) or {}).items():
-                options = value[1] if len(value) > 1 and isinstance(value[1], dict) else {}
-                inputs[key] = InputSpec(key, section, value[0], options)
-        return cls(name, info, inputs)
+        return cls(name, info, specs_of(info["input"]))
 
     @property
     def output(self) -> list[Any]:
@@ -64,9 +59,23 @@ class NodeDefinition:
         return self.info.get("output_node") is True
 
     @property
+    def has_dynamic_inputs(self) -> bool:
+        return any(str(spec.type).startswith("COMFY_") for spec in self.inputs.values())
+
+    @property
     def is_sampler(self) -> bool:
         """Where render time is spent: a node that makes a latent in steps."""
         return "LATENT" in self.output and ("steps" in self.inputs or "sigmas" in self.inputs)
+
+
+def specs_of(sections: Json) -> dict[str, InputSpec]:
+    """The inputs that `required` and `optional` sections declare."""
+    inputs = {}
+    for section in ("required", "optional"):
+        for name, value in (sections.get(section) or {}).items():
+            options = value[1] if len(value) > 1 and isinstance(value[1], dict) else {}
+            inputs[name] = InputSpec(name, section, value[0], options)
+    return inputs
 
 
 class Definitions:
@@ -165,15 +174,24 @@ class Definitions:
 
 def _read_object_info(path: Path) -> dict[str, Json]:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_bytes())
     except OSError as error:
         raise ValueError(f"cannot read node definitions from {path}: {error.strerror}") from None
     except (ValueError, RecursionError):
         raise ValueError(f"{path} is not JSON: save the answer of GET /object_info of your server there") from None
-    if not isinstance(document, dict) or not all(_is_definition(info) for info in document.values()):
+    if not isinstance(document, dict) or not document:
         raise ValueError(f"{path} does not hold node definitions: save the answer of GET /object_info there")
+    for name, info in document.items():
+        if not _is_definition(info):
+            raise ValueError(f"{path} has no usable definition of {name!r}: save the answer of GET /object_info there")
     return document
 
 
 def _is_definition(info: Any) -> bool:
-    return isinstance(info, dict) and isinstance(info.get("input"), dict) and isinstance(info.get("output"), list)
+    if not isinstance(info, dict) or not isinstance(info.get("input"), dict):
+        return False
+    sections = [info["input"].get(section) or {} for section in ("required", "optional")]
+    return isinstance(info.get("output"), list) and all(
+        isinstance(section, dict) and all(isinstance(spec, list) and spec for spec in section.values())
+        for section in sections
+    )

@@ -14,6 +14,7 @@ from comfyui_agent.sim.engine.behaviours import behaviour_of
 from comfyui_agent.sim.engine.behaviours.images import file_fingerprint
 from comfyui_agent.sim.engine.cache import Cached, OutputCache
 from comfyui_agent.sim.engine.definitions import Definitions, NodeDefinition
+from comfyui_agent.sim.engine.dynamic_inputs import inputs_for
 from comfyui_agent.sim.engine.graph import ExecutionOrder, cache_keys, is_link
 from comfyui_agent.sim.engine.memory import OutOfMemoryError, VideoMemory
 from comfyui_agent.sim.engine.node_run import InterruptProcessingException, NodeRun
@@ -175,9 +176,10 @@ class _PromptRun:
 
     def _inputs(self, node_id: str, definition: NodeDefinition) -> Json:
         given = self.prompt[node_id]["inputs"]
+        declared = inputs_for(definition, given)
         inputs: Json = {}
         for name, value in given.items():
-            if name not in definition.inputs:
+            if name not in declared:
                 if is_link(value):  # executed and passed, which a node that does not declare it does not survive
                     raise TypeError(f"{definition.name} got an unexpected keyword argument '{name}'")
                 continue

@@ -110,4 +110,4 @@ def _own_part(prompt: Json, node_id: str, ancestors: dict[str, int], fingerprint
 
 def _literal(value: Any) -> Any:
     """NaN equals nothing, itself included: a node with one is never found in the cache."""
-    return uuid.uuid4().hex if value != value else value  # noqa: PLR0124
+    return uuid.uuid4().hex if value != value else value

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from comfyui_agent.sim.dialect import Dialect
 from comfyui_agent.sim.engine.definitions import Definitions, InputSpec, NodeDefinition
+from comfyui_agent.sim.engine.dynamic_inputs import inputs_for
 from comfyui_agent.sim.ports import Json, Verdict
 from comfyui_agent.sim.settings import Folders
 
 LONGEST_LIST_SHOWN = 20
+LONGEST_CHAIN = 980
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -20,6 +25,9 @@ class _Finding:
 
     valid: bool
     errors: list[Json]
+
+
+Visit: TypeAlias = Generator[str, _Finding | None, T]
 
 
 @dataclass
@@ -89,7 +97,11 @@ class Validator:
 
 
 class _Walk:
-    """One pass over the nodes that the outputs of one prompt need."""
+    """One pass over the nodes that the outputs of one prompt need.
+
+    A visit of a node is a generator that yields the nodes upstream whose findings it needs, so that the length of a
+    chain has a limit of its own and not that of Python's stack.
+    """
 
     def __init__(self, validator: Validator, prompt: Json) -> None:
         self.validator = validator
@@ -112,14 +124,36 @@ class _Walk:
             return self.findings[node_id]
 
     def node(self, node_id: str) -> _Finding:
+        visits = [self._visit(node_id)]
+        finding: _Finding | None = None
+        failure: Exception | None = None
+        while visits:
+            try:
+                wanted = visits[-1].send(finding) if failure is None else visits[-1].throw(failure)
+                visits.append(self._visit(wanted))
+                finding = failure = None
+            except StopIteration as ended:
+                visits.pop()
+                finding, failure = ended.value, None
+            except Exception as error:  # noqa: BLE001 - handed to the visit that waits for this one
+                visits.pop()
+                finding, failure = None, error
+        if failure is not None:
+            raise failure
+        assert finding is not None
+        return finding
+
+    def _visit(self, node_id: str) -> Visit[_Finding]:
         known = self.findings.get(node_id)
         if known is not None:
             return known
         if node_id in self._path:
             return self._cycle(node_id)
+        if len(self._path) > LONGEST_CHAIN:
+            raise RecursionError("maximum recursion depth exceeded while calling a Python object")
         self._path.append(node_id)
         try:
-            finding = self._inputs(node_id)
+            finding = yield from self._inputs(node_id)
         finally:
             self._path.pop()
         return self.findings.setdefault(node_id, finding)
@@ -140,7 +174,7 @@ class _Walk:
             self.findings[node_id] = _Finding(False, [])
         return self.findings[node_id]
 
-    def _inputs(self, node_id: str) -> _Finding:
+    def _inputs(self, node_id: str) -> Visit[_Finding]:
         node = self.prompt[node_id]
         definition = self.validator.definitions.get(node["class_type"])
         assert definition is not None
@@ -148,27 +182,28 @@ class _Walk:
         checks_itself = _checks_itself(definition)
         errors: list[Json] = []
         upstream_valid = True
-        for spec in definition.inputs.values():
+        for spec in inputs_for(definition, inputs).values():
             if spec.name not in inputs:
                 if spec.section == "required":
+                    short = spec.name.rpartition(".")[2]
                     errors.append(
-                        _problem("required_input_missing", "Required input is missing", spec.name, input_name=spec.name)
+                        _problem("required_input_missing", "Required input is missing", short, input_name=spec.name)
                     )
                 continue
             if isinstance(inputs[spec.name], list):
-                error, linked_valid = self._link(spec, inputs[spec.name])
+                error, linked_valid = yield from self._link(spec, inputs[spec.name])
                 upstream_valid = upstream_valid and linked_valid
             else:
                 error = _literal(spec, inputs, ranged=spec.name not in checks_itself)
             if error is not None:
                 errors.append(error)
         for name in checks_itself & set(inputs):
-            error = self._file_exists(name, inputs[name])
+            error = self._file_exists(definition.inputs[name], inputs[name])
             if error is not None:
                 errors.append(error)
         return _Finding(upstream_valid and not errors, errors)
 
-    def _link(self, spec: InputSpec, link: list[Any]) -> tuple[Json | None, bool]:
+    def _link(self, spec: InputSpec, link: list[Any]) -> Visit[tuple[Json | None, bool]]:
         if len(link) != 2:
             return (
                 _problem(
@@ -198,7 +233,8 @@ class _Walk:
                 True,
             )
         try:
-            return None, self.node(link[0]).valid
+            finding = yield link[0]
+            return None, finding is not None and finding.valid
         except Exception as error:  # noqa: BLE001 - whatever goes wrong is part of the answer
             reason = _problem(
                 "exception_during_inner_validation",
@@ -214,15 +250,17 @@ class _Walk:
             self.findings[link[0]] = _Finding(False, [reason])
             return None, False
 
-    def _file_exists(self, name: str, value: Any) -> Json | None:
+    def _file_exists(self, spec: InputSpec, value: Any) -> Json | None:
+        """A file that a user's own definitions list is at the user's own server; a picture stands in for it."""
         file_name, folder = self.validator.folders.annotated(str(value))
-        if ((folder or self.validator.folders.input) / file_name).exists():
+        exists = ((folder or self.validator.folders.input) / file_name).exists()
+        if exists or value in (spec.choices or []):
             return None
         return _problem(
             "custom_validation_failed",
             "Custom validation failed for node",
-            f"{name} - Invalid image file: {value}",
-            input_name=name,
+            f"{spec.name} - Invalid image file: {value}",
+            input_name=spec.name,
         )
 
 

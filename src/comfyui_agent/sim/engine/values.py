@@ -73,13 +73,18 @@ class Audio:
 
 @dataclass(frozen=True)
 class Settings:
-    """Sampler settings that travel apart from the sampler: noise, schedule, guider."""
+    """Sampler settings that travel apart from the sampler: noise, schedule, guider; one may be made from another."""
 
     kind: str
     values: tuple[tuple[str, Any], ...]
 
-    def get(self, name: str) -> Any:
-        return dict(self.values)[name]
+    def get(self, name: str, default: Any = None) -> Any:
+        """A setting by name: of this node, or of those that it was made from."""
+        given = dict(self.values)
+        if name in given:
+            return given[name]
+        sources = (value for value in given.values() if isinstance(value, Settings))
+        return next((found for source in sources if (found := source.get(name)) is not None), default)
 
 
 @dataclass(frozen=True)

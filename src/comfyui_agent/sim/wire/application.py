@@ -99,7 +99,7 @@ class _Routes:
             number = float(body["number"])
         else:
             number = self._engine.take_number()
-            if "front" in body and body["front"]:
+            if _field(body, "front"):
                 number = -number
         if "prompt" not in body:
             error = {
@@ -149,9 +149,9 @@ class _Routes:
 
     async def change_queue(self, request: web.Request) -> web.Response:
         body = await request.json()
-        if "clear" in body and body["clear"]:
+        if _field(body, "clear"):
             self._engine.clear_pending()
-        for prompt_id in body["delete"] if "delete" in body else ():
+        for prompt_id in _field(body, "delete", ()):
             self._engine.delete_pending(prompt_id)
         return web.Response()
 
@@ -181,9 +181,9 @@ class _Routes:
 
     async def change_history(self, request: web.Request) -> web.Response:
         body = await request.json()
-        if "clear" in body and body["clear"]:
+        if _field(body, "clear"):
             self._engine.clear_history()
-        self._engine.delete_history(body["delete"] if "delete" in body else ())
+        self._engine.delete_history(_field(body, "delete", ()))
         return web.Response()
 
     async def object_info(self, request: web.Request) -> web.Response:
@@ -204,6 +204,13 @@ class _Routes:
     async def models(self, request: web.Request) -> web.Response:
         files = self._engine.models().get(request.match_info["folder"])
         return web.Response(status=404) if files is None else web.json_response(files)
+
+
+def _field(body: Any, name: str, default: Any = None) -> Any:
+    """A field of a JSON body. A list or a text, which is taken for an object here as there, lacks it."""
+    if name in body:
+        return body[name]
+    return default
 
 
 def _invalid_id(given: Any) -> Json:

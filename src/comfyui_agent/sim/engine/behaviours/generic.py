@@ -12,11 +12,13 @@ from comfyui_agent.pictures.painting import Recipe, paint
 from comfyui_agent.sim.engine.behaviours import saving
 from comfyui_agent.sim.engine.behaviours.sampling import picture_of
 from comfyui_agent.sim.engine.node_run import Behaviour, NodeRun, Result
-from comfyui_agent.sim.engine.values import Audio, Conditioning, Images, Latent, Masks, Model, Opaque, Video
+from comfyui_agent.sim.engine.values import Audio, Conditioning, Images, Latent, Masks, Model, Opaque, Settings, Video
 from comfyui_agent.sim.ports import Json
 
 PREFIX = "filename_prefix"
 EDGE = 512
+SAMPLER_SETTINGS = ("NOISE", "GUIDER", "SAMPLER", "SIGMAS")
+SAME_AS_INPUT = ("*", "COMFY_MATCHTYPE_V3")
 
 
 def primitive(_: NodeRun, inputs: Json) -> Result:
@@ -39,7 +41,13 @@ def anything(run: NodeRun, inputs: Json) -> Result:
     if "steps" in inputs and "LATENT" in run.definition.output:
         run.pace.work(int(inputs["steps"]), None)
     origin = hashlib.sha256(run.key.encode()).hexdigest()
-    return Result(tuple(_value(str(kind), inputs, origin) for kind in run.definition.output))
+    settings = Settings(run.definition.name, tuple(inputs.items()))
+    return Result(
+        tuple(
+            settings if kind in SAMPLER_SETTINGS else _value(str(kind), inputs, origin)
+            for kind in run.definition.output
+        )
+    )
 
 
 def _save(run: NodeRun, inputs: Json) -> Result:
@@ -66,6 +74,9 @@ def _value(kind: str, inputs: Json, origin: str) -> Any:
         for value in inputs.values():
             if isinstance(value, wanted[kind]) and not (isinstance(value, Model) and value.kind != kind.lower()):
                 return value
+    if kind in SAME_AS_INPUT:
+        passed = (value for value in inputs.values() if not isinstance(value, bool | int | float | str | None))
+        return next(passed, Opaque(kind, origin))
     width, height = _size(inputs)
     made: dict[str, Callable[[], Any]] = {
         "IMAGE": lambda: _pictures(inputs, origin, width, height),

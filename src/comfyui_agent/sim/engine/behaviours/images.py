@@ -8,11 +8,13 @@ from collections.abc import Callable
 
 from PIL import Image, ImageChops, ImageFilter, ImageOps, ImageSequence
 
+from comfyui_agent.pictures.painting import Recipe, paint
 from comfyui_agent.sim.engine.node_run import Behaviour, NodeRun, Result
 from comfyui_agent.sim.engine.values import Images, Masks
 from comfyui_agent.sim.ports import Json
 from comfyui_agent.sim.settings import Folders
 
+EDGE = 512
 METHODS = {
     "nearest-exact": Image.Resampling.NEAREST,
     "bilinear": Image.Resampling.BILINEAR,
@@ -24,7 +26,11 @@ METHODS = {
 
 def load(run: NodeRun, inputs: Json) -> Result:
     name, folder = run.folders.annotated(inputs["image"])
-    with Image.open((folder or run.folders.input) / name) as file:
+    path = (folder or run.folders.input) / name
+    if not path.exists() and inputs["image"] in (run.definition.inputs["image"].choices or []):
+        stand_in = paint(Recipe(words=name), EDGE, EDGE)
+        return Result((Images((stand_in,)), Masks((Image.new("L", stand_in.size),))))
+    with Image.open(path) as file:
         frames = tuple(ImageOps.exif_transpose(frame).convert("RGBA") for frame in ImageSequence.Iterator(file))
     same_size = tuple(frame for frame in frames if frame.size == frames[0].size)
     masks = tuple(ImageChops.invert(frame.getchannel("A")) for frame in same_size)

@@ -14,6 +14,7 @@ from comfyui_agent.sim.ports import Json
 
 LATENT_SCALE = 8
 PREVIEW_EDGE = 512
+USUAL_STEPS = 20
 
 
 def empty_latent(_: NodeRun, inputs: Json) -> Result:
@@ -54,12 +55,14 @@ def sample_custom(run: NodeRun, inputs: Json) -> Result:
     guider: Settings = inputs["guider"]
     schedule: Settings = inputs["sigmas"]
     recipe = Recipe(
-        words=_words(guider.get("conditioning")),
-        seed=int(noise.get("noise_seed")),
-        steps=int(schedule.get("steps")),
-        sampler=str(inputs["sampler"].get("sampler_name")),
+        words=_words(guider.get("conditioning") or guider.get("positive")),
+        avoid=_words(guider.get("negative")),
+        seed=int(noise.get("noise_seed", 0)),
+        steps=int(schedule.get("steps", USUAL_STEPS)),
+        guidance=float(guider.get("cfg", Recipe.guidance)),
+        sampler=str(inputs["sampler"].get("sampler_name", inputs["sampler"].kind)),
     )
-    latent = _render(run, guider.get("model"), recipe, inputs["latent_image"], schedule.get("denoise"))
+    latent = _render(run, guider.get("model"), recipe, inputs["latent_image"], schedule.get("denoise", 1.0))
     return Result((latent, latent))
 
 

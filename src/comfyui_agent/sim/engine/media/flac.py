@@ -1,40 +1,35 @@
-"""FLAC sound, stored without compression: every decoder reads it."""
+"""FLAC sound: silence, in frames that say so with one sample a channel; every decoder reads it."""
 
 from __future__ import annotations
 
 import hashlib
-import math
 import struct
 from pathlib import Path
 
 BLOCK = 4096
-NOISELESS_BITS = 16
+SAMPLE_BITS = 16
+SILENCE = b"\x00" + bytes(SAMPLE_BITS // 8)
 
 
-def write_flac(path: Path, seconds: float, rate: int, channels: int, pitch: float = 0.0) -> None:
-    """Write a tone of a pitch in Hz, or silence."""
+def write_flac(path: Path, seconds: float, rate: int, channels: int) -> None:
+    """Write silence of a length; never fewer than one sample."""
     total = max(1, int(seconds * rate))
     frames = bytearray()
     digest = hashlib.md5(usedforsecurity=False)
     for number, start in enumerate(range(0, total, BLOCK)):
-        samples = [_sample(index, rate, pitch) for index in range(start, min(total, start + BLOCK))]
-        digest.update(struct.pack(f"<{len(samples) * channels}h", *(s for s in samples for _ in range(channels))))
-        frames += _frame(number, samples, channels)
-    shape = rate << 44 | (channels - 1) << 41 | (NOISELESS_BITS - 1) << 36 | total
+        length = min(total - start, BLOCK)
+        digest.update(bytes(length * channels * SAMPLE_BITS // 8))
+        frames += _frame(number, length, channels)
+    shape = rate << 44 | (channels - 1) << 41 | (SAMPLE_BITS - 1) << 36 | total
     info = struct.pack(">HH", BLOCK, BLOCK) + bytes(6) + shape.to_bytes(8, "big") + digest.digest()
     path.write_bytes(b"fLaC" + struct.pack(">I", 0x80000000 | len(info)) + info + frames)
 
 
-def _sample(index: int, rate: int, pitch: float) -> int:
-    return int(8000 * math.sin(2 * math.pi * pitch * index / rate)) if pitch else 0
-
-
-def _frame(number: int, samples: list[int], channels: int) -> bytes:
+def _frame(number: int, length: int, channels: int) -> bytes:
     header = bytes([0xFF, 0xF8, 0x70, (channels - 1) << 4 | 0x08]) + _coded_number(number)
-    header += struct.pack(">H", len(samples) - 1)
+    header += struct.pack(">H", length - 1)
     header += bytes([_crc(header, 8, 0x07)])
-    channel = b"\x02" + struct.pack(f">{len(samples)}h", *samples)
-    body = header + channel * channels
+    body = header + SILENCE * channels
     return body + struct.pack(">H", _crc(body, 16, 0x8005))
 
 

@@ -1,0 +1,72 @@
+"""What fits into video memory, and what has to leave it."""
+
+from __future__ import annotations
+
+import pytest
+
+from comfyui_agent.sim.engine.memory import BYTES_PER_PIXEL, GIB, MODEL_BYTES, OutOfMemoryError, VideoMemory
+
+MEGAPIXEL = 1024 * 1024
+
+
+def test_an_unused_device_is_free() -> None:
+    memory = VideoMemory(24)
+    assert memory.free == memory.total == 24 * GIB
+
+
+def test_a_model_stays_loaded_and_a_picture_does_not() -> None:
+    memory = VideoMemory(24)
+    memory.reserve("ink", MEGAPIXEL)
+    assert memory.is_loaded("ink")
+    assert memory.free == memory.total - MODEL_BYTES
+
+
+def test_a_picture_that_fits_exactly_fits() -> None:
+    memory = VideoMemory(8)
+    most = (memory.total - MODEL_BYTES) // BYTES_PER_PIXEL
+    memory.reserve("ink", most)
+    with pytest.raises(OutOfMemoryError):
+        memory.reserve("ink", most + 1)
+
+
+def test_the_model_used_longest_ago_makes_room_for_a_new_one() -> None:
+    memory = VideoMemory(9)
+    memory.reserve("ink", 0)
+    memory.reserve("oil", 0)
+    memory.reserve("ink", 0)
+    memory.reserve("pen", 0)
+    assert memory.is_loaded("ink")
+    assert not memory.is_loaded("oil")
+
+
+def test_other_models_make_room_for_a_large_picture() -> None:
+    memory = VideoMemory(12)
+    for name in ("ink", "oil", "pen"):
+        memory.reserve(name, 0)
+    memory.reserve("pen", 4 * MEGAPIXEL)
+    assert [memory.is_loaded(name) for name in ("ink", "oil", "pen")] == [False, False, True]
+
+
+def test_a_small_device_renders_small_pictures() -> None:
+    memory = VideoMemory(2)
+    memory.reserve("ink", 512 * 512)
+    with pytest.raises(OutOfMemoryError):
+        memory.reserve("ink", 2 * MEGAPIXEL)
+
+
+def test_running_out_says_how_much_was_wanted_and_leaves_the_device_empty() -> None:
+    memory = VideoMemory(24)
+    with pytest.raises(OutOfMemoryError, match=r"Requested +: 96.00 GiB\nDevice limit +: 24.00 GiB"):
+        memory.reserve("ink", 64 * MEGAPIXEL)
+    assert memory.free == memory.total
+
+
+def test_the_error_bears_the_name_that_clients_look_for() -> None:
+    assert f"{OutOfMemoryError.__module__}.{OutOfMemoryError.__qualname__}" == "torch.OutOfMemoryError"
+
+
+def test_everything_can_be_unloaded() -> None:
+    memory = VideoMemory(24)
+    memory.reserve("ink", 0)
+    memory.unload_all()
+    assert memory.free == memory.total
