@@ -52,6 +52,7 @@ class HostileServer:
     replies: dict[str, Reply] = field(default_factory=dict)
     questions: list[Question] = field(default_factory=list)
     frames: Callable[[Writer], Awaitable[None]] | None = None
+    _arrival: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def name(self) -> str:
@@ -66,10 +67,18 @@ class HostileServer:
     def asked(self, route: str) -> int:
         return sum(question.route == route for question in self.questions)
 
+    async def until_asked(self, route: str, times: int = 1) -> None:
+        """Wait until a route was asked for so many more times."""
+        wanted = self.asked(route) + times
+        while self.asked(route) < wanted:
+            self._arrival.clear()
+            await self._arrival.wait()
+
     async def serve(self, reader: asyncio.StreamReader, writer: Writer) -> None:
         with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             question = await _read_question(reader)
             self.questions.append(question)
+            self._arrival.set()
             if question.route == "GET /ws" and question.route not in self.replies:
                 await self._websocket(question, writer)
             else:

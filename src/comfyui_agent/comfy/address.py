@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from urllib.parse import quote
 
 from yarl import URL
 
@@ -39,6 +40,15 @@ class ServerAddress:
     @property
     def headers(self) -> dict[str, str]:
         return {"Authorization": self.authorization} if self.authorization else {}
+
+    def without_secrets(self, text: str) -> str:
+        """A text that came from outside, such as an error page that repeats the address it was asked for."""
+        encoded = self.authorization.removeprefix("Basic ")
+        login = base64.b64decode(encoded).decode().split(":", 1)
+        secrets = {encoded, login[-1], *(value for _, value in self.query)} - {""}
+        for secret in sorted(secrets | {quote(secret, safe="") for secret in secrets}, key=len, reverse=True):
+            text = text.replace(secret, "…")
+        return text
 
     def at(self, path: str, params: Mapping[str, str] | None = None) -> URL:
         """The URL of a route (percent-encoded where it holds names), below the base path and with the base query."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from enum import Enum
 
 from comfyui_agent.comfy.lookup import Ended, Running, Unknown, look_up
@@ -31,8 +32,10 @@ class Cancellation(str, Enum):
     """It was told to stop and has not yet: a node that does not look up from its work."""
 
 
-async def cancel(transport: Transport, prompt_id: str, *, can_interrupt: bool, timeout: float) -> Cancellation:
-    """Delete, then look: a prompt that began in between is interrupted by its id."""
+async def cancel(
+    transport: Transport, prompt_id: str, *, can_interrupt: Callable[[], Awaitable[bool]], timeout: float
+) -> Cancellation:
+    """Delete, then look: a prompt that began in between is interrupted by its id, if the server can do that."""
     deadline = time.monotonic() + timeout
     interrupted_at: float | None = None
     while True:
@@ -43,7 +46,7 @@ async def cancel(transport: Transport, prompt_id: str, *, can_interrupt: bool, t
         if isinstance(sighting, Ended):
             return _how_it_ended(sighting, interrupted_at is not None)
         if isinstance(sighting, Running):
-            if not can_interrupt:
+            if interrupted_at is None and not await can_interrupt():
                 return Cancellation.LEFT_RUNNING
             if interrupted_at is None or time.monotonic() - interrupted_at > INTERRUPT_EVERY:
                 await transport.change("interrupt", {"prompt_id": prompt_id})

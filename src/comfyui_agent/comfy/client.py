@@ -133,6 +133,11 @@ class ComfyClient:
         watch = self._watches.get(prompt_id)
         if watch is not None:
             watch.cancel_requested = True
+        return await cancelling.cancel(
+            self._transport, prompt_id, can_interrupt=self._can_interrupt_one, timeout=timeout
+        )
+
+    async def _can_interrupt_one(self) -> bool:
         version = Version.parse((await self.system_stats()).version)
         if not version.can_interrupt_one_prompt and not self._warned:
             self._warned = True
@@ -140,9 +145,7 @@ class ComfyClient:
                 "%s is older than ComfyUI 0.3.57: a prompt that runs there is left to finish when it is cancelled",
                 self.address,
             )
-        return await cancelling.cancel(
-            self._transport, prompt_id, can_interrupt=version.can_interrupt_one_prompt, timeout=timeout
-        )
+        return version.can_interrupt_one_prompt
 
     async def download(self, result: ResultFile, folder: Path) -> StagedFile:
         """Bring one result into a folder, checked and on disk; `publish` then names it."""

@@ -6,15 +6,23 @@ import json
 import re
 import struct
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
 from PIL import Image, ImageSequence, UnidentifiedImageError
 
+from comfyui_agent.comfy import shapes
 from comfyui_agent.comfy.errors import OutputProblem
 
 MOST_PIXELS_DECODED = 64_000_000
+MOST_PIXELS_IN_ALL = 512_000_000
 MOST_FRAMES_DECODED = 300
+MOST_BOXES = 100_000
+TAIL = 4096
+ENDS = {"png": b"IEND\xaeB`\x82", "jpg": b"\xff\xd9"}
+LARGEST_TENSOR_HEADER = 32 * 1024 * 1024
+PICTURES = {"png": "PNG", "jpg": "JPEG", "gif": "GIF", "webp": "WEBP"}
 HEAD = 512
 
 Image.MAX_IMAGE_PIXELS = None  # judged below, by a bound of our own: larger pictures are checked without decoding
@@ -32,12 +40,10 @@ SIGNATURES: tuple[tuple[int, bytes, FileKind], ...] = (
     (0, b"\x89PNG\r\n\x1a\n", FileKind("png", "image")),
     (0, b"\xff\xd8\xff", FileKind("jpg", "image")),
     (0, b"GIF8", FileKind("gif", "image")),
-    (8, b"WEBP", FileKind("webp", "image")),
     (4, b"ftypavif", FileKind("avif", "image")),
     (4, b"ftypqt", FileKind("mov", "video")),
+    (4, b"ftypM4A", FileKind("m4a", "audio")),
     (4, b"ftyp", FileKind("mp4", "video")),
-    (8, b"WAVE", FileKind("wav", "audio")),
-    (8, b"AVI ", FileKind("avi", "video")),
     (0, b"fLaC", FileKind("flac", "audio")),
     (0, b"ID3", FileKind("mp3", "audio")),
     (0, b"\xff\xfb", FileKind("mp3", "audio")),
@@ -45,6 +51,14 @@ SIGNATURES: tuple[tuple[int, bytes, FileKind], ...] = (
     (0, b"II*\x00", FileKind("tiff", "image")),
     (0, b"MM\x00*", FileKind("tiff", "image")),
 )
+RIFF_KINDS = {
+    b"WEBP": FileKind("webp", "image"),
+    b"WAVE": FileKind("wav", "audio"),
+    b"AVI ": FileKind("avi", "video"),
+}
+TOLD_BY_BYTES = {"jpeg", "webm", "mkv", "ogg", "opus", "webp", "wav", "avi"} | {
+    kind.extension for _, _, kind in SIGNATURES if kind.extension != "mp3"
+}
 BY_NAME = {
     "latent": "latent",
     "safetensors": "latent",
@@ -63,8 +77,6 @@ BY_NAME = {
     "mp3": "audio",
     "m4a": "audio",
     "aac": "audio",
-    "opus": "audio",
-    "mkv": "video",
 }
 
 
@@ -73,63 +85,79 @@ def recognise(head: bytes, server_name: str) -> FileKind:
     for offset, signature, kind in SIGNATURES:
         if head[offset : offset + len(signature)] == signature:
             return kind
+    if head.startswith(b"RIFF") and head[8:12] in RIFF_KINDS:
+        return RIFF_KINDS[head[8:12]]
     if head.startswith(b"\x1a\x45\xdf\xa3"):
         return FileKind("webm", "video") if b"webm" in head else FileKind("mkv", "video")
     if head.startswith(b"OggS"):
         return FileKind("opus" if b"OpusHead" in head else "ogg", "audio")
     extension = server_name.rpartition(".")[2].lower() if "." in server_name else ""
-    if not re.fullmatch(r"[a-z0-9]{1,8}", extension):
+    if not re.fullmatch(r"[a-z0-9]{1,12}", extension):
         extension = "bin"
     return FileKind(extension, BY_NAME.get(extension, "other"))
 
 
 def check_whole(path: Path, kind: FileKind, server_name: str) -> None:
     """Raise OutputProblem if a file is empty, cut short or unreadable, as far as its kind lets that be known."""
-    size = path.stat().st_size
+    size, name = path.stat().st_size, shapes.shown(server_name)
     if size == 0:
-        raise OutputProblem(f"{server_name} is empty")
-    claimed = FileKind(server_name.rpartition(".")[2].lower(), "")
-    if kind.media != "image" and claimed.extension in ("png", "jpg", "jpeg", "webp", "gif"):
-        raise OutputProblem(f"{server_name} is not a picture")
-    if kind.media == "image" and kind.extension not in ("svg", "exr", "avif", "tiff"):
-        _check_picture(path, server_name)
-        return
+        raise OutputProblem(f"{name} is empty")
+    claimed = server_name.rpartition(".")[2].lower()
+    if kind.media != "image" and claimed in ("png", "jpg", "jpeg", "webp", "gif"):
+        raise OutputProblem(f"{name} is not a picture")
+    if kind.media == "other" and claimed in TOLD_BY_BYTES:
+        raise OutputProblem(f"{name} is not what its name says")
+    if kind.extension in PICTURES:
+        _check_picture(path, PICTURES[kind.extension], name)
     with path.open("rb") as file:
-        if not _length_fits(file, kind.extension, size):
-            raise OutputProblem(f"{server_name} is cut short: it has {size:,} bytes and says that it is longer")
+        if not (_length_fits(file, kind.extension, size) and _has_end(file, kind.extension, size)):
+            raise OutputProblem(f"{name} is cut short: it has {size:,} bytes and says that it is longer")
 
 
-def _check_picture(path: Path, server_name: str) -> None:
+def _check_picture(path: Path, reader: str, name: str) -> None:
+    """Decode it with the one reader that fits its first bytes: others run programs on what they are given."""
     try:
-        with Image.open(path) as picture:
-            if picture.width * picture.height > MOST_PIXELS_DECODED:
+        with Image.open(path, formats=(reader,)) as picture:
+            pixels = max(1, picture.width * picture.height)
+            if pixels > MOST_PIXELS_DECODED:
                 picture.verify()
                 return
-            for number, frame in enumerate(ImageSequence.Iterator(picture)):
+            frames = min(MOST_FRAMES_DECODED, max(1, MOST_PIXELS_IN_ALL // pixels))
+            for frame in islice(ImageSequence.Iterator(picture), frames):
                 frame.load()
-                if number >= MOST_FRAMES_DECODED:
-                    break
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, struct.error, EOFError, MemoryError) as error:
-        raise OutputProblem(f"{server_name} cannot be read as a picture: {error}") from None
+        reason = "" if isinstance(error, UnidentifiedImageError) else f": {shapes.shown(str(error))}"
+        raise OutputProblem(f"{name} cannot be read as a picture{reason}") from None
 
 
 def _length_fits(file: BinaryIO, extension: str, size: int) -> bool:
     """Whether a container is as long as it says; True for kinds that do not say."""
-    if extension in ("mp4", "mov"):
+    if extension in ("mp4", "mov", "m4a"):
         return _boxes_fit(file, size)
     head = file.read(HEAD)
-    if extension in ("wav", "avi") and len(head) >= 8:
-        return bool(struct.unpack_from("<I", head, 4)[0] + 8 <= size)
-    if extension == "glb" and len(head) >= 12:
-        return bool(struct.unpack_from("<I", head, 8)[0] <= size)
-    if extension in ("latent", "safetensors") and len(head) >= 8:
-        return _tensors_fit(file, int(struct.unpack_from("<Q", head)[0]), size)
+    try:
+        if extension in ("wav", "avi", "webp"):
+            return bool(struct.unpack_from("<I", head, 4)[0] + 8 <= size)
+        if extension == "glb":
+            return bool(struct.unpack_from("<I", head, 8)[0] <= size)
+        if extension in ("latent", "safetensors"):
+            return _tensors_fit(file, int(struct.unpack_from("<Q", head)[0]), size)
+    except struct.error:
+        return False
     return True
+
+
+def _has_end(file: BinaryIO, extension: str, size: int) -> bool:
+    """Whether the mark that closes a picture is there: decoders forgive its absence."""
+    file.seek(max(0, size - TAIL))
+    return ENDS.get(extension, b"") in file.read(TAIL)
 
 
 def _boxes_fit(file: BinaryIO, size: int) -> bool:
     position, has_index = 0, False
-    while position + 8 <= size:
+    for _ in range(MOST_BOXES):
+        if position + 8 > size:
+            break
         file.seek(position)
         head = file.read(16)
         length = struct.unpack_from(">I", head)[0]
@@ -145,7 +173,7 @@ def _boxes_fit(file: BinaryIO, size: int) -> bool:
 
 
 def _tensors_fit(file: BinaryIO, header: int, size: int) -> bool:
-    if header > size - 8:
+    if header > min(size - 8, LARGEST_TENSOR_HEADER):
         return False
     file.seek(8)
     try:

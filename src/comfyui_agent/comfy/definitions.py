@@ -11,6 +11,7 @@ from comfyui_agent.comfy.transport import Transport
 from comfyui_agent.domain.prompts import Graph, class_of
 
 MOST_REMEMBERED = 5_000
+MOST_ASKED_SINGLY = 30
 
 
 class NodeDefinitions:
@@ -20,26 +21,31 @@ class NodeDefinitions:
         self._transport = transport
         self._is_output: dict[str, bool] = {}
 
-    async def all(self) -> Mapping[str, Any]:
-        document = await self._transport.get_json("object_info", most=self._transport.limits.definitions_bytes)
-        return shapes.mapping(document, "the node definitions")
+    async def all(self) -> Mapping[str, Mapping[str, Any]]:
+        return await self._transport.get_json(
+            "object_info", _read_definitions, most=self._transport.limits.definitions_bytes
+        )
 
     async def of(self, class_type: str) -> Mapping[str, Any] | None:
         """The definition of one class; None if the server has no such node."""
-        path = f"object_info/{quote(class_type, safe='')}"
-        document = await self._transport.get_json(path, most=self._transport.limits.definitions_bytes)
-        definition = shapes.mapping(document, "a node definition").get(class_type)
-        return None if definition is None else shapes.mapping(definition, "a node definition")
+        path = f"object_info/{quote(class_type, safe='', errors='replace')}"
+        most = self._transport.limits.definitions_bytes
+        return (await self._transport.get_json(path, _read_definitions, most=most)).get(class_type)
 
     async def output_nodes(self, graph: Graph) -> frozenset[str]:
         """The nodes of a graph that the server would execute for their own sake."""
-        found = set()
-        for node_id in graph:
-            name = class_of(graph, node_id)
-            if name and name not in self._is_output:
-                definition = await self.of(name)
-                if len(self._is_output) < MOST_REMEMBERED:
-                    self._is_output[name] = definition is not None and definition.get("output_node") is True
-            if self._is_output.get(name):
-                found.add(node_id)
-        return frozenset(found)
+        names = {node_id: class_of(graph, node_id) for node_id in graph}
+        await self._learn(set(names.values()) - self._is_output.keys() - {""})
+        return frozenset(node_id for node_id, name in names.items() if self._is_output.get(name))
+
+    async def _learn(self, names: set[str]) -> None:
+        everything = await self.all() if len(names) > MOST_ASKED_SINGLY else None
+        for name in names:
+            definition = await self.of(name) if everything is None else everything.get(name)
+            if len(self._is_output) < MOST_REMEMBERED:
+                self._is_output[name] = definition is not None and definition.get("output_node") is True
+
+
+def _read_definitions(document: Any) -> Mapping[str, Mapping[str, Any]]:
+    definitions = shapes.mapping(document, "the node definitions")
+    return {name: shapes.mapping(definition, f"node {shapes.shown(name)}") for name, definition in definitions.items()}

@@ -13,12 +13,14 @@ from typing import BinaryIO
 
 import aiohttp
 
+from comfyui_agent.comfy import shapes
 from comfyui_agent.comfy.content import HEAD, FileKind, check_whole, recognise
 from comfyui_agent.comfy.errors import AnswerTimeout, AnswerTooLarge, OutputProblem
 from comfyui_agent.comfy.results import ResultFile
 from comfyui_agent.comfy.transport import BROKEN, CHUNK, Transport
 
 LONGEST_NAME = 120
+LONGEST_EXTENSION = 16
 RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 MARK = ".e3part"
 
@@ -40,8 +42,7 @@ class StagedFile:
         if overwrite:
             self.path.replace(target)
         else:
-            os.link(self.path, target)
-            self.path.unlink()
+            _rename_without_replacing(self.path, target)
         _sync_folder(target.parent)
         return target
 
@@ -65,6 +66,9 @@ async def _stage_once(transport: Transport, result: ResultFile, folder: Path) ->
             await asyncio.to_thread(_sync_file, file)
         kind = recognise(head, result.filename)
         await asyncio.to_thread(check_whole, path, kind, result.filename)
+    except OutputProblem as problem:
+        path.unlink(missing_ok=True)
+        raise OutputProblem(f"{transport.address}: {problem.message}") from None
     except BaseException:
         path.unlink(missing_ok=True)
         raise
@@ -73,28 +77,29 @@ async def _stage_once(transport: Transport, result: ResultFile, folder: Path) ->
 
 async def _receive(transport: Transport, result: ResultFile, file: BinaryIO) -> tuple[bytes, int]:
     limit = transport.limits.file_bytes
+    name = shapes.shown(result.filename)
     head, size = b"", 0
     async with transport.download("view", result.query) as response:
-        _expect_file(response, result, str(transport.address))
+        _expect_file(response, name)
         declared = response.content_length
         if declared is not None and declared > limit:
-            raise AnswerTooLarge(f"{result.filename} has {declared:,} bytes, more than the limit of {limit:,}")
+            raise AnswerTooLarge(f"{transport.address}: {name} has {declared:,} bytes, the limit is {limit:,}")
         async for chunk in response.content.iter_chunked(CHUNK):
             size += len(chunk)
             if size > limit:
-                raise AnswerTooLarge(f"{result.filename} has more than the limit of {limit:,} bytes")
+                raise AnswerTooLarge(f"{transport.address}: {name} has more than the limit of {limit:,} bytes")
             head = head if len(head) >= HEAD else (head + chunk)[:HEAD]
             file.write(chunk)
     if declared is not None and size != declared:
-        raise OutputProblem(f"{result.filename} is cut short: {size:,} of {declared:,} bytes came")
+        raise OutputProblem(f"{name} is cut short: {size:,} of {declared:,} bytes came")
     return head, size
 
 
-def _expect_file(response: aiohttp.ClientResponse, result: ResultFile, server: str) -> None:
+def _expect_file(response: aiohttp.ClientResponse, name: str) -> None:
     if response.status == 404:
-        raise OutputProblem(f"{result.filename} is not at {server} any more")
+        raise OutputProblem(f"{name} is not there any more")
     if response.status != 200:
-        raise OutputProblem(f"{server} answered {response.status} when asked for {result.filename}")
+        raise OutputProblem(f"asked for {name}, it answered {response.status}")
 
 
 def safe_name(server_name: str) -> str:
@@ -104,9 +109,21 @@ def safe_name(server_name: str) -> str:
     stem, dot, extension = name.rpartition(".")
     if not dot:
         stem, extension = name, ""
-    stem = stem.rstrip(". ").encode("utf-8", "replace")[:LONGEST_NAME].decode("utf-8", "ignore")
-    name = f"{stem}.{extension[:16]}" if extension else stem
+    stem = stem.encode("utf-8", "replace")[:LONGEST_NAME].decode("utf-8", "ignore").rstrip(". ")
+    extension = extension[:LONGEST_EXTENSION].rstrip()
+    name = f"{stem}.{extension}" if extension else stem
     return f"_{name}" if not stem or RESERVED.fullmatch(name) else name
+
+
+def _rename_without_replacing(path: Path, target: Path) -> None:
+    try:
+        os.link(path, target)
+        path.unlink()
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links: reserve the name, then take it
+        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        path.replace(target)
 
 
 def _sync_file(file: BinaryIO) -> None:

@@ -9,9 +9,11 @@
     │   ├── AnswerTooLarge
     │   ├── RedirectRefused
     │   └── NotComfyUI        the address belongs to something else, or it wants a login
+    │       └── NoSuchRoute   it has nothing at that path (404)
     ├── PromptRejected        it read the prompt and will not run it
     ├── NotAccepted           it does not know the prompt: the post was lost on the way
     ├── AcceptanceUnknown     the post was sent, and nobody can tell yet whether it arrived
+    ├── ClientClosed          nobody watches the prompt any more; it may still run
     └── OutputProblem         a result is missing, empty, cut short or unreadable
 
 Messages name the server without its secrets. `kind` is the failure class that an error stands for.
@@ -19,7 +21,12 @@ Messages name the server without its secrets. `kind` is the failure class that a
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from comfyui_agent.domain.failures import Failure, FailureClass
+
+E = TypeVar("E", bound="ComfyError")
 
 
 class ComfyError(Exception):
@@ -34,6 +41,13 @@ class ComfyError(Exception):
 
     def failure(self, server: str = "", prompt_id: str = "") -> Failure:
         return Failure(self.kind, self.message, server=server, prompt_id=prompt_id, details=self.details)
+
+    def cleaned(self: E, clean: Callable[[str], str]) -> E:
+        """The same error with each of its texts passed through `clean`."""
+        self.message = clean(self.message)
+        self.details = tuple(clean(detail) for detail in self.details)
+        self.args = (self.message,)
+        return self
 
 
 class ServerLost(ComfyError):
@@ -66,6 +80,10 @@ class RedirectRefused(ProtocolError):
 
 class NotComfyUI(ProtocolError):
     """The address belongs to something else, or it wants a login."""
+
+
+class NoSuchRoute(NotComfyUI):
+    """The server has nothing at that path."""
 
 
 class NotAccepted(ComfyError):
@@ -108,6 +126,10 @@ class PromptRejected(ComfyError):
             exception_type=self.error_type,
             details=self.details,
         )
+
+
+class ClientClosed(ComfyError):
+    """The client was closed while a prompt was watched: how it ends is not known here."""
 
 
 class OutputProblem(ComfyError):

@@ -14,6 +14,8 @@ PREVIEW = 1
 PREVIEW_WITH_METADATA = 4
 MIMETYPES = {1: "image/jpeg", 2: "image/png"}
 LARGEST_METADATA = 1024 * 1024
+LARGEST_PREVIEW = 8 * 1024 * 1024
+LONGEST_TEXT = 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class Preview:
 
 
 def read_text(frame: str) -> Event | None:
+    if len(frame) > LONGEST_TEXT:
+        return None
     try:
         message = json.loads(frame)
     except (ValueError, RecursionError):
@@ -48,7 +52,7 @@ def read_text(frame: str) -> Event | None:
 
 
 def read_binary(frame: bytes) -> Preview | None:
-    if len(frame) < 8:
+    if not 8 <= len(frame) <= LARGEST_PREVIEW:
         return None
     kind, second = struct.unpack_from(">II", frame)
     if kind == PREVIEW and second in MIMETYPES:

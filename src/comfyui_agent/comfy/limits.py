@@ -20,12 +20,13 @@ class Limits:
     lost_after_seconds: float = 60.0
     socket_ping_seconds: float = 15.0
     socket_quiet_seconds: float = 3.0
+    upload_bytes_per_second: int = 256 * 1024
     retries: int = 2
     retry_pause_seconds: float = 0.1
     small_answer_bytes: int = 1 * MB
-    history_bytes: int = 64 * MB
-    queue_bytes: int = 256 * MB
-    definitions_bytes: int = 128 * MB
+    history_bytes: int = 32 * MB
+    queue_bytes: int = 64 * MB
+    definitions_bytes: int = 64 * MB
     socket_frame_bytes: int = 32 * MB
     file_bytes: int = 8 * 1024 * MB
     connections: int = 16

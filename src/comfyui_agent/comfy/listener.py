@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 FEATURES = {"type": "feature_flags", "data": {"supports_preview_metadata": True}}
 SLOWEST_RECONNECT = 5.0
+CLOSE_SECONDS = 1.0
 
 
 class Listener:
@@ -58,7 +59,10 @@ class Listener:
         if socket is not None and not socket.closed:
             log.info("%s: opening a new websocket, %s", self._transport.address, reason)
             self._open.clear()
-            await socket.close()
+            await _close(socket)
+            if self._socket is socket:  # a reader that was busy when its socket was closed may wait for ever
+                await self.stop()
+                self.start()
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -83,12 +87,13 @@ class Listener:
 
     async def _listen_once(self) -> None:
         limits = self._transport.limits
-        async with self._transport.session.ws_connect(
+        socket = await self._transport.session.ws_connect(
             self._transport.address.socket(self._client_id),
             heartbeat=limits.socket_ping_seconds,
             max_msg_size=limits.socket_frame_bytes,
-            timeout=aiohttp.ClientWSTimeout(ws_close=1.0),
-        ) as socket:
+            timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_SECONDS),
+        )
+        try:
             self._socket = socket
             await socket.send_json(FEATURES)
             self.connections += 1
@@ -96,6 +101,8 @@ class Listener:
             self._open.set()
             async for message in socket:
                 self._take(message)
+        finally:
+            await _close(socket)
 
     def _take(self, message: aiohttp.WSMessage) -> None:
         frame: Event | Preview | None = None
@@ -108,3 +115,9 @@ class Listener:
             return
         self.last_frame_at = time.monotonic()
         self._hear(frame)
+
+
+async def _close(socket: aiohttp.ClientWebSocketResponse) -> None:
+    """Close politely, yet in time: aiohttp waits anew after each frame of a server that goes on sending."""
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(socket.close(), 2 * CLOSE_SECONDS)

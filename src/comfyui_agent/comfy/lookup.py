@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 
 from comfyui_agent.comfy.answers import HistoryEntry, QueueView
 from comfyui_agent.comfy.transport import Transport
@@ -41,12 +42,12 @@ Sighting = Waiting | Running | Ended | Unknown
 
 
 async def look_at_queue(transport: Transport) -> QueueView:
-    return QueueView.read(await transport.get_json("queue", most=transport.limits.queue_bytes))
+    return await transport.get_json("queue", QueueView.read, most=transport.limits.queue_bytes)
 
 
 async def look_at_history(transport: Transport, prompt_id: str) -> HistoryEntry | None:
-    document = await transport.get_json(f"history/{prompt_id}", most=transport.limits.history_bytes)
-    return HistoryEntry.read(prompt_id, document)
+    read = partial(HistoryEntry.read, prompt_id)
+    return await transport.get_json(f"history/{prompt_id}", read, most=transport.limits.history_bytes)
 
 
 async def look_up(transport: Transport, prompt_id: str) -> Sighting:

@@ -26,7 +26,7 @@ class Freed:
 
 
 async def look_at_stats(transport: Transport) -> SystemStats:
-    return SystemStats.read(await transport.get_json("system_stats", most=transport.limits.small_answer_bytes))
+    return await transport.get_json("system_stats", SystemStats.read, most=transport.limits.small_answer_bytes)
 
 
 async def free(transport: Transport, *, wanted: int | None, timeout: float) -> Freed:

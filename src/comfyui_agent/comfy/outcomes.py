@@ -14,6 +14,18 @@ from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.prompts import Graph, class_of, natural_order, saving_nodes
 
 ENDINGS = ("execution_success", "execution_error", "execution_interrupted")
+OUT_OF_MEMORY = (
+    "out of memory",
+    "out_of_memory",
+    "out_of_device_memory",
+    "allocation on device",
+    "alloc_failed",
+    "can't allocate memory",
+    "not enough memory",
+    "not enough gpu video memory",
+)
+MOST_NAMED = 5
+LONGEST_REASON = 500
 LONGEST_MESSAGE = 2_000
 LONGEST_TRACEBACK = 16_000
 
@@ -91,17 +103,17 @@ def cached_nodes(entry: HistoryEntry) -> frozenset[str]:
 
 def read_error(data: Mapping[str, Any], server: str, prompt_id: str) -> Failure:
     """An `execution_error`, from the history or the websocket."""
-    exception_type = shapes.optional_text(data.get("exception_type"))
+    exception_type = shapes.shown(data.get("exception_type"))
     message = shapes.optional_text(data.get("exception_message")).strip()[:LONGEST_MESSAGE]
     lines = data.get("traceback")
-    traceback = tuple(line for line in lines if isinstance(line, str)) if isinstance(lines, list) else ()
+    traceback = tuple(filter(None, map(shapes.optional_text, lines))) if isinstance(lines, list) else ()
     return Failure(
         FailureClass.OOM if _is_out_of_memory(exception_type, message) else FailureClass.EXECUTION,
         message or exception_type or "the server names no reason",
         server=server,
         prompt_id=prompt_id,
-        node_id=shapes.optional_text(data.get("node_id")),
-        node_type=shapes.optional_text(data.get("node_type")),
+        node_id=shapes.shown(data.get("node_id")),
+        node_type=shapes.shown(data.get("node_type")),
         exception_type=exception_type,
         traceback=_capped(traceback),
     )
@@ -112,8 +124,9 @@ def _bad_ending(entry: HistoryEntry, ending: Message | None, known: Known) -> Fa
         return read_error(ending.data, known.server, entry.prompt_id)
     if ending is not None and ending.event == "execution_interrupted":
         return _interruption(entry, ending, known)
-    if ending is None and not (entry.status == "success" and entry.completed):
-        message = f"the prompt ended with status {entry.status or 'unknown'!r} and without a reason"
+    agrees = entry.status != "error" if ending is not None else entry.status == "success" and entry.completed
+    if not agrees:
+        message = f"the prompt ended with status {shapes.shown(entry.status) or 'unknown'!r} and without a reason"
         return _failure(FailureClass.EXECUTION, message, entry, known)
     return None
 
@@ -125,8 +138,8 @@ def _interruption(entry: HistoryEntry, ending: Message, known: Known) -> Failure
         "cancelled while it ran" if ours else "someone else interrupted it",
         server=known.server,
         prompt_id=entry.prompt_id,
-        node_id=shapes.optional_text(ending.data.get("node_id")),
-        node_type=shapes.optional_text(ending.data.get("node_type")),
+        node_id=shapes.shown(ending.data.get("node_id")),
+        node_type=shapes.shown(ending.data.get("node_type")),
     )
 
 
@@ -158,7 +171,7 @@ def _missing_outputs(entry: HistoryEntry, known: Known) -> Failure | None:
     if not missing:
         return None
     blocked = next((data for data in known.heard_errors if data.get("node_id")), None)
-    reason = shapes.optional_text(blocked.get("exception_message")) if blocked else ""
+    reason = shapes.shown(blocked.get("exception_message"), LONGEST_REASON) if blocked else ""
     message = f"the server reports success, but {_nodes(entry.graph, missing)} left no result"
     return _failure(FailureClass.OUTPUT, f"{message} ({reason})" if reason else message, entry, known)
 
@@ -179,16 +192,14 @@ def _failure(kind: FailureClass, message: str, entry: HistoryEntry, known: Known
 
 
 def _nodes(graph: Graph, node_ids: Iterable[str]) -> str:
-    return ", ".join(f"node {node_id} ({class_of(graph, node_id)})" for node_id in natural_order(node_ids))
+    ordered = natural_order(node_ids)
+    names = [f"node {shapes.shown(each)} ({shapes.shown(class_of(graph, each))})" for each in ordered[:MOST_NAMED]]
+    return ", ".join(names) + (f" and {len(ordered) - MOST_NAMED} more" if len(ordered) > MOST_NAMED else "")
 
 
 def _is_out_of_memory(exception_type: str, message: str) -> bool:
     words = message.lower()
-    return (
-        exception_type.endswith("OutOfMemoryError")
-        or "out of memory" in words
-        or words.startswith("allocation on device")
-    )
+    return exception_type.endswith("MemoryError") or any(spelling in words for spelling in OUT_OF_MEMORY)
 
 
 def _capped(traceback: tuple[str, ...]) -> tuple[str, ...]:

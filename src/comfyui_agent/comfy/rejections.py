@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from comfyui_agent.comfy import shapes
@@ -14,6 +15,7 @@ from comfyui_agent.domain.failures import FailureClass
 MODEL_FILE = re.compile(r"\.(safetensors|sft|ckpt|pt|pth|bin|gguf|onnx|engine|patch)$", re.IGNORECASE)
 NO_SUCH_NODE = re.compile(r"node .* does not exist|not found", re.IGNORECASE)
 LONGEST_DETAIL = 500
+MOST_PROBLEMS = 100
 
 
 @dataclass(frozen=True)
@@ -29,56 +31,57 @@ class NodeProblem:
 
     def line(self) -> str:
         text = f"{self.message}: {self.details}" if self.details else self.message
-        return f"node {self.node_id} ({self.node_type}): {text[:LONGEST_DETAIL]}"
+        return f"node {self.node_id} ({self.node_type}): {shapes.shown(text, LONGEST_DETAIL)}"
 
 
 def read_node_errors(document: Any) -> tuple[NodeProblem, ...]:
     """The `node_errors` of an answer; what is not understood still counts as a problem of its node."""
     problems = []
-    for node_id, entry in document.items() if isinstance(document, dict) else ():
+    nodes = document if isinstance(document, dict) else {}
+    for node_id, entry in islice(nodes.items(), MOST_PROBLEMS):
         entry = entry if isinstance(entry, dict) else {}
-        node_type = shapes.optional_text(entry.get("class_type"))
+        node_type = shapes.shown(entry.get("class_type"))
         errors = entry.get("errors")
-        for error in errors if isinstance(errors, list) and errors else [{}]:
-            problems.append(_problem(str(node_id), node_type, error if isinstance(error, dict) else {}))
-    return tuple(problems)
+        for error in errors[:MOST_PROBLEMS] if isinstance(errors, list) and errors else [{}]:
+            problems.append(_problem(shapes.shown(node_id), node_type, error if isinstance(error, dict) else {}))
+    return tuple(problems[:MOST_PROBLEMS])
 
 
 def _problem(node_id: str, node_type: str, error: Mapping[str, Any]) -> NodeProblem:
     info = error.get("extra_info")
     received = info.get("received_value") if isinstance(info, dict) else None
-    problem = shapes.optional_text(error.get("type"))
+    problem = shapes.shown(error.get("type"))
     return NodeProblem(
         node_id=node_id,
         node_type=node_type,
         problem=problem,
-        message=shapes.optional_text(error.get("message")) or "the server names no reason",
-        details=shapes.optional_text(error.get("details")),
+        message=shapes.shown(error.get("message"), LONGEST_DETAIL) or "the server names no reason",
+        details=shapes.shown(error.get("details"), LONGEST_DETAIL),
         lacks_model=problem == "value_not_in_list" and isinstance(received, str) and bool(MODEL_FILE.search(received)),
     )
 
 
-def read_rejection(document: Any, server: str) -> PromptRejected:
+def read_rejection(server: str, document: Any) -> PromptRejected:
     """The error that a 400 stands for: `missing` if another server may have what this one lacks, else `invalid`."""
     answer = document if isinstance(document, dict) else {}
     error = answer.get("error")
     if isinstance(error, str):
         error = {"message": error}
     error = error if isinstance(error, dict) else {}
-    error_type = shapes.optional_text(error.get("type"))
-    message = shapes.optional_text(error.get("message")) or "no reason given"
-    details = shapes.optional_text(error.get("details"))
+    error_type = shapes.shown(error.get("type"))
+    message = shapes.shown(error.get("message"), LONGEST_DETAIL) or "no reason given"
+    details = shapes.shown(error.get("details"), LONGEST_DETAIL)
     problems = read_node_errors(answer.get("node_errors"))
     first = problems[0] if problems else None
     info = error.get("extra_info")
     info = info if isinstance(info, dict) else {}
-    lines = tuple(problem.line() for problem in problems) or ((details[:LONGEST_DETAIL],) if details else ())
+    lines = tuple(problem.line() for problem in problems) or ((details,) if details else ())
     return PromptRejected(
         f"{server} rejected the prompt: {message}",
         kind=_kind(error_type, message, problems),
         error_type=error_type,
-        node_id=first.node_id if first else shapes.optional_text(info.get("node_id")) or _node_id_in(details),
-        node_type=first.node_type if first else shapes.optional_text(info.get("class_type")),
+        node_id=first.node_id if first else shapes.shown(info.get("node_id")) or _node_id_in(details),
+        node_type=first.node_type if first else shapes.shown(info.get("class_type")),
         details=lines,
     )
 

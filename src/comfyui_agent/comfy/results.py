@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from comfyui_agent.comfy import shapes
 from comfyui_agent.domain.prompts import natural_order
 
 TEXTS = ("text", "string")
@@ -51,7 +52,7 @@ class Results:
                 if file is not None:
                     files.setdefault((file.filename, file.subfolder, file.folder_type), file)
                 elif key in TEXTS and isinstance(item, str):
-                    texts.append(ResultText(node_id, item))
+                    texts.append(ResultText(node_id, shapes.optional_text(item)))
         return cls(tuple(files.values()), tuple(texts))
 
     @property
@@ -85,5 +86,7 @@ def _file(node_id: str, key: str, item: Any) -> ResultFile | None:
         return None
     subfolder, folder_type = item.get("subfolder", ""), item.get("type", "output")
     if not isinstance(subfolder, str) or not isinstance(folder_type, str):
+        return None
+    if not all(shapes.can_be_sent(part) for part in (item["filename"], subfolder, folder_type)):
         return None
     return ResultFile(node_id, key, item["filename"], subfolder, folder_type)

@@ -28,9 +28,15 @@ def text(value: Any, where: str) -> str:
 
 
 def number(value: Any, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise ProtocolError(f"{where} should be a number, not {_named(value)}")
-    return float(value)
+    try:
+        found = float(value)
+    except OverflowError:
+        found = math.inf
+    if not math.isfinite(found):
+        raise ProtocolError(f"{where} should be a finite number")
+    return found
 
 
 def whole(value: Any, where: str) -> int:
@@ -38,8 +44,20 @@ def whole(value: Any, where: str) -> int:
 
 
 def optional_text(value: Any) -> str:
-    """A text, or nothing where there is none: for what is shown, not relied upon."""
-    return value if isinstance(value, str) else ""
+    """A text that any file and any database takes, or nothing where there is none: for what is not relied upon."""
+    return value.replace("\0", "�").encode("utf-8", "replace").decode() if isinstance(value, str) else ""
+
+
+def shown(value: Any, longest: int = 200) -> str:
+    """A text for a message to a person: one line, not too long; nothing where there is none."""
+    text = value[: longest * 4] if isinstance(value, str) else ""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+def can_be_sent(text: str) -> bool:
+    """Whether a text has an encoding: JSON can spell half a character."""
+    return not any("\ud800" <= c <= "\udfff" for c in text)
 
 
 def optional_number(value: Any) -> float | None:
@@ -51,4 +69,4 @@ def optional_number(value: Any) -> float | None:
 
 def _named(value: Any) -> str:
     names = {dict: "an object", list: "a list", str: "a text", bool: "a boolean", type(None): "null"}
-    return "NaN" if value != value else names.get(type(value), "a number")  # only NaN differs from itself
+    return names.get(type(value), "a number")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from comfyui_agent.comfy import shapes
@@ -17,7 +19,7 @@ from comfyui_agent.comfy.errors import (
     ServerLost,
     Unreachable,
 )
-from comfyui_agent.comfy.lookup import Unknown, look_up_twice
+from comfyui_agent.comfy.lookup import Unknown, look_at_queue, look_up_twice
 from comfyui_agent.comfy.rejections import NodeProblem, read_node_errors, read_rejection
 from comfyui_agent.comfy.transport import Answer, Transport
 
@@ -37,7 +39,7 @@ async def send(transport: Transport, prompt_id: str, body: Mapping[str, Any]) ->
         return None
     try:
         if answer.status == 200:
-            return await _accepted(transport, prompt_id, answer)
+            return await _accepted(transport, prompt_id, body, answer)
         await _refused(transport, answer)
     except ProtocolError as error:
         if isinstance(error, NotComfyUI):
@@ -46,30 +48,44 @@ async def send(transport: Transport, prompt_id: str, body: Mapping[str, Any]) ->
     return None
 
 
-async def _accepted(transport: Transport, prompt_id: str, answer: Answer) -> tuple[NodeProblem, ...]:
-    reply = shapes.mapping(await transport.parse(answer, "prompt"), "the answer to a prompt")
-    given = shapes.text(reply.get("prompt_id"), "prompt_id")
+async def _accepted(
+    transport: Transport, prompt_id: str, body: Mapping[str, Any], answer: Answer
+) -> tuple[NodeProblem, ...]:
+    given, problems = await transport.parse(answer, "prompt", _read_reply)
     if given != prompt_id:
-        await transport.change("queue", {"delete": [given]})
+        await _take_back(transport, given, body["client_id"])
         raise ProtocolError(
             f"{transport.address} runs the prompt under an id of its own: E3 needs ComfyUI 0.3.57 or newer"
         )
-    return read_node_errors(reply.get("node_errors"))
+    return problems
+
+
+async def _take_back(transport: Transport, given: str, client_id: str) -> None:
+    """Delete a prompt that runs under an id we did not choose, if it is really ours: a proxy may mix answers up."""
+    with contextlib.suppress(ComfyError):
+        view = await look_at_queue(transport)
+        if any(prompt.prompt_id == given and prompt.client_id == client_id for prompt in view.pending):
+            await transport.change("queue", {"delete": [given]})
+
+
+def _read_reply(document: Any) -> tuple[str, tuple[NodeProblem, ...]]:
+    reply = shapes.mapping(document, "the answer to a prompt")
+    return shapes.text(reply.get("prompt_id"), "prompt_id"), read_node_errors(reply.get("node_errors"))
 
 
 async def _refused(transport: Transport, answer: Answer) -> None:
     server = str(transport.address)
     if answer.status == 400:
         try:
-            document = await transport.parse(answer, "prompt")
+            rejection = await transport.parse(answer, "prompt", partial(read_rejection, server))
         except ProtocolError:
-            document = {"error": answer.excerpt()}
-        raise read_rejection(document, server)
+            rejection = read_rejection(server, {"error": transport.excerpt(answer)})
+        raise rejection.cleaned(transport.address.without_secrets)
     if answer.status == 413:
         raise PromptRejected(f"{server} rejected the prompt: it is larger than the server takes (413)")
     if answer.status in (401, 403, 404, 405):
         raise NotComfyUI(f"{server} refused the prompt ({answer.status}): is that a ComfyUI, and does it want a login?")
-    raise ProtocolError(f"{server} answered the prompt with {answer.status}: {answer.excerpt()!r}")
+    raise ProtocolError(f"{server} answered the prompt with {answer.status}: {transport.excerpt(answer)!r}")
 
 
 async def _find_out(transport: Transport, prompt_id: str, cause: ComfyError) -> None:

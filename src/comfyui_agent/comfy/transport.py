@@ -97,11 +97,15 @@ class Transport:
         params: Mapping[str, str] | None = None,
         body: Any = None,
         form: Callable[[], aiohttp.FormData] | None = None,
+        seconds: float | None = None,
     ) -> Answer:
-        """Ask once."""
+        """Ask once. `seconds` replaces the usual limit, for questions that take long to say."""
         data = form() if form is not None else (None if body is None else json.dumps(body).encode())
         headers = {"Content-Type": "application/json"} if body is not None else None
-        async with self._request(method, path, params=params, data=data, headers=headers) as response:
+        timeout = aiohttp.ClientTimeout(
+            total=seconds or self.limits.answer_seconds, sock_connect=self.limits.connect_seconds
+        )
+        async with self._request(method, path, params=params, data=data, headers=headers, timeout=timeout) as response:
             content = await self._read(response, path, most)
             return Answer(response.status, content, response.content_type)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 
@@ -30,6 +31,9 @@ class Uploaded:
 async def upload(transport: Transport, source: Path | bytes, name: str, subfolder: str, overwrite: bool) -> Uploaded:
     """Send a file. Sending the same bytes twice gives the same name, so a broken connection is simply tried again."""
     data = source if isinstance(source, bytes) else await asyncio.to_thread(source.read_bytes)
+    name = "".join(c if c.isprintable() else "_" for c in name)  # a file name may hold what a header must not
+
+    seconds = transport.limits.answer_seconds + len(data) / transport.limits.upload_bytes_per_second
 
     def form() -> aiohttp.FormData:
         fields = aiohttp.FormData(quote_fields=False)
@@ -39,16 +43,24 @@ async def upload(transport: Transport, source: Path | bytes, name: str, subfolde
         fields.add_field("overwrite", "true" if overwrite else "false")
         return fields
 
-    answer = await transport.ask_again("POST", "upload/image", most=transport.limits.small_answer_bytes, form=form)
-    return await _read(transport, answer)
+    answer = await transport.ask_again(
+        "POST", "upload/image", most=transport.limits.small_answer_bytes, form=form, seconds=seconds
+    )
+    return await _expect_name(transport, answer)
 
 
-async def _read(transport: Transport, answer: Answer) -> Uploaded:
+async def _expect_name(transport: Transport, answer: Answer) -> Uploaded:
     if answer.status == 413:
         raise ProtocolError(f"{transport.address} refused the upload: it is larger than the server takes (413)")
     if answer.status != 200:
-        raise ProtocolError(f"{transport.address} refused the upload with {answer.status}: {answer.excerpt()!r}")
-    reply = shapes.mapping(await transport.parse(answer, "upload/image"), "the answer to an upload")
+        raise ProtocolError(
+            f"{transport.address} refused the upload with {answer.status}: {transport.excerpt(answer)!r}"
+        )
+    return await transport.parse(answer, "upload/image", _read_reply)
+
+
+def _read_reply(document: Any) -> Uploaded:
+    reply = shapes.mapping(document, "the answer to an upload")
     return Uploaded(
         name=shapes.text(reply.get("name"), "name"),
         subfolder=shapes.optional_text(reply.get("subfolder")),

@@ -10,6 +10,7 @@ from comfyui_agent.comfy.watch import Watch
 from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.prompts import class_of, makes_one_picture, saving_nodes
 
+MOST_LOOKED_FOR = 200
 EXTENSIONS = {
     "SaveAnimatedWEBP": "webp",
     "SaveVideo": "mp4",
@@ -42,7 +43,7 @@ async def judge_vanished(transport: Transport, watch: Watch) -> Outcome:
 
 async def all_exist(transport: Transport, files: tuple[ResultFile, ...]) -> bool:
     """Whether the server has every one of these files, without reading them."""
-    for file in files:
+    for file in files[:MOST_LOOKED_FOR]:
         try:
             answer = await transport.ask("HEAD", "view", most=transport.limits.small_answer_bytes, params=file.query)
         except ComfyError:

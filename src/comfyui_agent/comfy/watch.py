@@ -10,10 +10,14 @@ from enum import Enum
 from typing import Any
 
 from comfyui_agent.comfy import shapes
+from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.frames import Event, Preview
 from comfyui_agent.comfy.outcomes import Outcome
 from comfyui_agent.comfy.rejections import NodeProblem
 from comfyui_agent.domain.prompts import Graph, PromptId, class_of
+
+MOST_OUTPUTS_HEARD = 200
+MOST_ERRORS_HEARD = 20
 
 
 class Stage(str, Enum):
@@ -67,7 +71,10 @@ class Watch:
         return self._outcome.done()
 
     async def outcome(self, timeout: float | None = None) -> Outcome:
-        """Wait for the end. A timeout raises TimeoutError and leaves the watch as it is."""
+        """Wait for the end. A timeout raises TimeoutError and leaves the watch as it is.
+
+        ClientClosed if the client is closed before.
+        """
         return await asyncio.wait_for(asyncio.shield(self._outcome), timeout)
 
     async def changes(self) -> AsyncIterator[Progress]:
@@ -87,6 +94,13 @@ class Watch:
         if not self._outcome.done():
             self.update(stage=Stage.ENDED, preview=None)
             self._outcome.set_result(outcome)
+            self._changed.set()
+
+    def abandon(self, error: ComfyError) -> None:
+        """Nobody will learn the end any more: whoever waits gets the error."""
+        if not self._outcome.done():
+            self._outcome.set_exception(error)
+            self._outcome.exception()  # waiting is not required of anyone
             self._changed.set()
 
     def see_running(self) -> None:
@@ -117,7 +131,7 @@ class Watch:
         elif event.kind == "execution_success":
             self.heard.success = True
         elif event.kind == "execution_error":
-            self.heard.errors.append(data)
+            self.heard.take_error(data)
         return False
 
     def hear_preview(self, preview: Preview) -> None:
@@ -156,8 +170,12 @@ class Heard:
 
     def take_output(self, data: Mapping[str, Any]) -> None:
         node_id = data.get("node")
-        if isinstance(node_id, str) and isinstance(data.get("output"), dict):
+        if isinstance(node_id, str) and isinstance(data.get("output"), dict) and len(self.outputs) < MOST_OUTPUTS_HEARD:
             self.outputs[node_id] = data["output"]
+
+    def take_error(self, data: Mapping[str, Any]) -> None:
+        if len(self.errors) < MOST_ERRORS_HEARD:
+            self.errors.append({key: shapes.shown(data.get(key), 500) for key in ("node_id", "exception_message")})
 
 
 @dataclass
@@ -165,6 +183,7 @@ class Judged:
     """Where the looking-up of a prompt stands."""
 
     may_be_judged: bool = False
+    is_asked: bool = False
     is_settling: bool = False
     first_unknown_at: float | None = None
     unreachable_since: float | None = None

@@ -7,11 +7,12 @@ import contextlib
 import logging
 import time
 from collections.abc import Coroutine, Iterable
+from dataclasses import replace
 from typing import Any
 
 from comfyui_agent.comfy.answers import HistoryEntry
 from comfyui_agent.comfy.definitions import NodeDefinitions
-from comfyui_agent.comfy.errors import ComfyError
+from comfyui_agent.comfy.errors import ClientClosed, ComfyError
 from comfyui_agent.comfy.frames import Event, Preview
 from comfyui_agent.comfy.listener import Listener
 from comfyui_agent.comfy.lookup import Running, Waiting, in_queue, look_at_history, look_at_queue
@@ -51,6 +52,9 @@ class Watches:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         await self.listener.stop()
+        for watch in list(self._watches.values()):
+            self.drop(watch)
+            watch.abandon(ClientClosed(f"the client of {self._server} was closed before the prompt ended"))
 
     def __len__(self) -> int:
         return len(self._watches)
@@ -60,6 +64,8 @@ class Watches:
 
     def add(self, watch: Watch) -> Watch:
         """Register a prompt before it is sent, so that no frame about it is missed."""
+        if watch.prompt_id in self._watches:
+            raise ValueError(f"prompt {watch.prompt_id} is watched already: a prompt id is used once")
         self._watches[watch.prompt_id] = watch
         self._any.set()
         return watch
@@ -81,6 +87,8 @@ class Watches:
 
     def _settle(self, watch: Watch, outcome: Outcome) -> None:
         self.drop(watch)
+        if isinstance(outcome, Failed):
+            outcome = replace(outcome, failure=outcome.failure.cleaned(self._transport.address.without_secrets))
         watch.settle(outcome)
         if watch.is_ours and not watch.heard.end and self.listener.is_open:
             self._unheard[watch.prompt_id] = time.monotonic()
@@ -100,10 +108,16 @@ class Watches:
 
     async def _settle_by_hint(self, watch: Watch) -> None:
         """The websocket says that it ended. If the history does not agree, the next poll goes on looking."""
-        with contextlib.suppress(ComfyError):
-            entry = await look_at_history(self._transport, watch.prompt_id)
-            if entry is not None:
-                await self._judge(watch, entry)
+        if watch.judged.is_asked:
+            return
+        watch.judged.is_asked = True
+        try:
+            with contextlib.suppress(ComfyError):
+                entry = await look_at_history(self._transport, watch.prompt_id)
+                if entry is not None:
+                    await self._judge(watch, entry)
+        finally:
+            watch.judged.is_asked = False
 
     async def _judge(self, watch: Watch, entry: HistoryEntry) -> None:
         if watch.judged.is_settling or watch.is_over:
@@ -149,8 +163,11 @@ class Watches:
         while True:
             await self._any.wait()
             await asyncio.sleep(self._transport.limits.poll_seconds)
-            await self._poll([watch for watch in self._watches.values() if watch.judged.may_be_judged])
-            await self._doubt_the_socket()
+            try:
+                await self._poll([watch for watch in self._watches.values() if watch.judged.may_be_judged])
+                await self._doubt_the_socket()
+            except Exception:  # whatever it was, prompts are waited for: look again
+                log.exception("looking at %s failed", self._server)
 
     async def _poll(self, watches: Iterable[Watch]) -> None:
         """First the queue, then, for what is not in it, the history."""
@@ -177,11 +194,11 @@ class Watches:
     async def _poll_history(self, watch: Watch) -> None:
         try:
             entry = await look_at_history(self._transport, watch.prompt_id)
-            watch.judged.unreachable_since = None
             if entry is not None:
                 await self._judge(watch, entry)
             else:
                 await self._unknown(watch)
+            watch.judged.unreachable_since = None
         except ComfyError as error:
             self._unreachable(watch, error)
 

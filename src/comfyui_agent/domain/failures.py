@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import Enum
 
 
@@ -38,6 +39,15 @@ class Failure:
     traceback: tuple[str, ...] = ()
     details: tuple[str, ...] = ()
 
+    def cleaned(self, clean: Callable[[str], str]) -> Failure:
+        """The same failure with each text that a server wrote passed through `clean`."""
+        return replace(
+            self,
+            message=clean(self.message),
+            traceback=tuple(clean(line) for line in self.traceback),
+            details=tuple(clean(detail) for detail in self.details),
+        )
+
     def trace(self) -> str:
         """A text for `error_trace`: what happened, where, and the server's own traceback below it."""
         place = f"node {self.node_id} ({self.node_type})" if self.node_id else ""
@@ -47,5 +57,5 @@ class Failure:
         lines += [", ".join(part for part in where if part)] if any(where) else []
         if self.traceback:
             lines += ["Traceback (most recent call last):", "".join(self.traceback).rstrip()]
-            lines.append(f"{self.exception_type}: {self.message}")
+            lines.append(f"{self.exception_type}: {self.message}" if self.exception_type else self.message)
         return "\n".join(lines)

@@ -13,6 +13,7 @@ Graph = Mapping[str, Any]
 
 CANONICAL = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 SAVES_UNDER = "filename_prefix"
+DIGITS = "0123456789"
 COUNTS = ("batch_size", "amount", "length", "video_frames", "frames", "repeat", "repeats")
 
 
@@ -79,5 +80,6 @@ def natural_order(node_ids: Iterable[str]) -> list[str]:
 
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:
-    parts = re.split(r"(\d+)", text)
-    return [(0, int(part), "") if part.isdigit() and part.isascii() else (1, 0, part) for part in parts if part]
+    """Runs of digits compare by their length, then digit by digit: as numbers, however long they are."""
+    parts = [part for part in re.split(r"([0-9]+)", text) if part]
+    return [(0, len(part.lstrip("0")), part.lstrip("0")) if part[0] in DIGITS else (1, 0, part) for part in parts]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,9 +14,9 @@ from support.hostile import PASSWORD, TOKEN, HostileServer, answer, hostile_serv
 
 SMALL = Limits(
     connect_seconds=2.0,
-    answer_seconds=0.4,
-    silent_download_seconds=0.4,
-    download_seconds=1.0,
+    answer_seconds=0.15,
+    silent_download_seconds=0.15,
+    download_seconds=0.3,
     poll_seconds=0.02,
     look_again_seconds=0.05,
     lost_after_seconds=0.1,
@@ -85,3 +85,9 @@ def _nothing_logged_holds_a_secret(caplog: pytest.LogCaptureFixture) -> Iterator
         assert PASSWORD not in text
         assert TOKEN not in text
         assert record.levelno < logging.ERROR, text
+
+
+@pytest.fixture
+def small_client(server: HostileServer) -> Callable[[], ComfyClient]:
+    """Makes a listening client whose leaving is part of the test."""
+    return lambda: ComfyClient(server.url, limits=SMALL)

@@ -1,4 +1,4 @@
-"""Fault 22: whatever a server answers to whatever it is asked, the call ends soon, in an error that says what happened."""
+"""Fault 22: whatever a server answers to whatever it is asked, the call ends soon, in an error that says why."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.outcomes import Failed
+from comfyui_agent.comfy.results import ResultFile
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.prompts import PromptId, mint_prompt_id
 from support.graphs import picture
@@ -29,6 +30,7 @@ from support.hostile import (
     never,
     raw,
     reset,
+    says,
 )
 
 SOON = 5.0
@@ -104,30 +106,30 @@ PROMPT_ID = PromptId("01234567-89ab-4def-8123-456789abcdef")
 
 
 async def download(comfy: ComfyClient, folder: Path) -> None:
-    from comfyui_agent.comfy.results import ResultFile
-
     await comfy.download(ResultFile("2", "images", "a.png", "", "output"), folder)
 
 
 CALLS: dict[str, tuple[str, Call]] = {
     "queue": ("GET /queue", lambda comfy, _: comfy.queue()),
-    "look_up_in_queue": ("GET /queue", lambda comfy, _: comfy.look_up(PROMPT_ID)),
-    "look_up_in_history": ("GET /history", lambda comfy, _: comfy.look_up(PROMPT_ID)),
-    "cancel_by_stats": ("GET /system_stats", lambda comfy, _: comfy.cancel(PROMPT_ID, timeout=0.2)),
-    "cancel_by_queue": ("GET /queue", lambda comfy, _: comfy.cancel(PROMPT_ID, timeout=0.2)),
-    "cancel_by_history": ("GET /history", lambda comfy, _: comfy.cancel(PROMPT_ID, timeout=0.2)),
-    "free": ("GET /system_stats", lambda comfy, _: comfy.free(timeout=0.2)),
+    "look_up": ("GET /history", lambda comfy, _: comfy.look_up(PROMPT_ID)),
     "system_stats": ("GET /system_stats", lambda comfy, _: comfy.system_stats()),
     "object_info": ("GET /object_info", lambda comfy, _: comfy.object_info()),
     "models": ("GET /models", lambda comfy, _: comfy.models()),
     "upload": ("POST /upload", lambda comfy, _: comfy.upload(b"bytes", "picture.png")),
     "download": ("GET /view", download),
 }
-CHANGES: dict[str, tuple[str, Call]] = {
+STEPS: dict[str, tuple[str, Call]] = {
+    "look_up_in_queue": ("GET /queue", lambda comfy, _: comfy.look_up(PROMPT_ID)),
     "cancel_deleting": ("POST /queue", lambda comfy, _: comfy.cancel(PROMPT_ID, timeout=0.2)),
+    "cancel_seeing_queue": ("GET /queue", lambda comfy, _: comfy.cancel(PROMPT_ID, timeout=0.2)),
+    "cancel_seeing_history": ("GET /history", lambda comfy, _: comfy.cancel(PROMPT_ID, timeout=0.2)),
+    "free_seeing_stats": ("GET /system_stats", lambda comfy, _: comfy.free(timeout=0.2)),
     "freeing": ("POST /free", lambda comfy, _: comfy.free(timeout=0.2)),
 }
 PARSED = NOT_HTTP | TOO_MUCH | NOT_JSON | BAD_STATUS | WRONG_JSON
+SOME = {
+    name: PARSED[name] for name in ("never_answers", "reset", "not_http", "redirect_307", "endless_body", "html_500")
+}
 
 
 def pairs(calls: dict[str, Any], replies: dict[str, Reply]) -> list[Any]:
@@ -143,9 +145,17 @@ async def _ends_clearly(server: HostileServer, work: Awaitable[Any]) -> ComfyErr
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("route", "call", "reply"), pairs(CALLS, PARSED) + pairs(CHANGES, NOT_HTTP | TOO_MUCH | BAD_STATUS)
-)
+@pytest.mark.parametrize("route", ["GET /system_stats", "POST /interrupt"])
+@pytest.mark.parametrize("reply", SOME.values(), ids=SOME)
+async def test_nonsense_while_a_running_prompt_is_cancelled_ends_in_a_clear_error(
+    server: HostileServer, comfy: ComfyClient, route: str, reply: Reply
+) -> None:
+    server.replies["GET /queue"] = says({"queue_running": [[0, PROMPT_ID, {}, {}, []]], "queue_pending": []})
+    server.replies[route] = reply
+    await _ends_clearly(server, comfy.cancel(PROMPT_ID, timeout=0.2))
+
+
+@pytest.mark.parametrize(("route", "call", "reply"), pairs(CALLS, PARSED) + pairs(STEPS, SOME))
 async def test_nonsense_ends_in_a_clear_error(
     server: HostileServer, comfy: ComfyClient, folder: Path, route: str, call: Call, reply: Reply
 ) -> None:
@@ -178,7 +188,7 @@ async def test_a_watch_over_nonsense_ends_with_a_class_and_a_reason(
     assert server.name in outcome.failure.message
 
 
-@pytest.mark.parametrize("reply", [pytest.param(reply, id=name) for name, reply in PARSED.items()])
+@pytest.mark.parametrize("reply", [pytest.param(reply, id=name) for name, reply in SOME.items()])
 async def test_a_watch_ends_though_node_definitions_are_nonsense(
     server: HostileServer, comfy: ComfyClient, reply: Reply
 ) -> None:

@@ -1,0 +1,97 @@
+"""Prompt ids are minted in the one form that all servers take, and graphs of any shape can be read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from comfyui_agent.domain.prompts import (
+    check_prompt_id,
+    class_of,
+    inputs_of,
+    makes_one_picture,
+    mint_prompt_id,
+    natural_key,
+    natural_order,
+    saving_nodes,
+)
+
+NONSENSE: list[Any] = [None, 5, "text", [], {}, {"inputs": None}, {"inputs": [], "class_type": 7}]
+
+
+def test_a_minted_id_is_a_lower_case_uuid4_and_new_each_time() -> None:
+    first, second = mint_prompt_id(), mint_prompt_id()
+    assert check_prompt_id(first) == first
+    assert first != second
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "not-an-id",
+        "01234567-89AB-4DEF-8123-456789ABCDEF",
+        "01234567-89ab-1def-8123-456789abcdef",
+        "01234567-89ab-4def-8123-456789abcdef\n",
+        "../01234567-89ab-4def-8123-456789abcdef",
+    ],
+)
+def test_any_other_id_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="mint_prompt_id"):
+        check_prompt_id(text)
+
+
+@pytest.mark.parametrize("node", NONSENSE, ids=str)
+def test_a_node_of_any_shape_has_no_class_and_no_inputs_rather_than_an_error(node: Any) -> None:
+    graph = {"1": node}
+    assert inputs_of(graph, "1") == {}
+    assert class_of(graph, "1") == ""
+    assert saving_nodes(graph) == {}
+    assert makes_one_picture(graph)
+
+
+def test_nodes_that_save_are_found_by_their_prefix() -> None:
+    graph = {
+        "1": {"class_type": "SaveImage", "inputs": {"filename_prefix": "a/b"}},
+        "2": {"class_type": "SaveImage", "inputs": {"filename_prefix": ["5", 0]}},
+        "3": {"class_type": "PreviewImage", "inputs": {}},
+    }
+    assert saving_nodes(graph) == {"1": "a/b"}
+
+
+@pytest.mark.parametrize(
+    ("count", "one"), [(1, True), (2, False), (["7", 0], False)], ids=["one", "two", "from another node"]
+)
+def test_a_batch_is_seen_in_the_literals(count: Any, one: bool) -> None:
+    assert makes_one_picture({"1": {"inputs": {"batch_size": count}}}) is one
+
+
+def test_node_ids_are_sorted_as_people_count() -> None:
+    assert natural_order(["10", "9", "98:6", "98", "2.0.10", "2.0.9", "b", "a2", "a10"]) == [
+        "2.0.9",
+        "2.0.10",
+        "9",
+        "10",
+        "98",
+        "98:6",
+        "a2",
+        "a10",
+        "b",
+    ]
+
+
+@given(st.lists(st.integers(min_value=0)))
+def test_numbers_are_sorted_as_numbers(numbers: list[int]) -> None:
+    assert natural_order(map(str, numbers)) == [str(number) for number in sorted(numbers)]
+
+
+@given(st.lists(st.text()))
+def test_any_names_can_be_sorted(names: list[str]) -> None:
+    assert sorted(natural_order(names)) == sorted(names)
+
+
+def test_a_number_of_any_length_can_be_sorted() -> None:
+    assert natural_key("9" * 10_000) > natural_key("8" * 10_000) > natural_key("7")
