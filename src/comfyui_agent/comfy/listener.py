@@ -8,6 +8,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import aiohttp
 
@@ -19,6 +20,8 @@ log = logging.getLogger(__name__)
 FEATURES = {"type": "feature_flags", "data": {"supports_preview_metadata": True}}
 SLOWEST_RECONNECT = 5.0
 CLOSE_SECONDS = 1.0
+
+Socket: TypeAlias = "aiohttp.ClientWebSocketResponse[bool]"
 
 
 class Listener:
@@ -34,7 +37,7 @@ class Listener:
         self._client_id = client_id
         self._hear = hear
         self._task: asyncio.Task[None] | None = None
-        self._socket: aiohttp.ClientWebSocketResponse | None = None
+        self._socket: Socket | None = None
         self._open = asyncio.Event()
         self.last_frame_at = 0.0
         self.connections = 0
@@ -100,16 +103,16 @@ class Listener:
             self.last_frame_at = time.monotonic()
             self._open.set()
             async for message in socket:
-                self._take(message)
+                self._take(message.type, message.data)
         finally:
             await _close(socket)
 
-    def _take(self, message: aiohttp.WSMessage) -> None:
+    def _take(self, kind: aiohttp.WSMsgType, data: Any) -> None:
         frame: Event | Preview | None = None
-        if message.type == aiohttp.WSMsgType.TEXT:
-            frame = read_text(message.data)
-        elif message.type == aiohttp.WSMsgType.BINARY:
-            frame = read_binary(message.data)
+        if kind == aiohttp.WSMsgType.TEXT:
+            frame = read_text(data)
+        elif kind == aiohttp.WSMsgType.BINARY:
+            frame = read_binary(data)
         if frame is None:
             self.ignored_frames += 1
             return
@@ -117,7 +120,7 @@ class Listener:
         self._hear(frame)
 
 
-async def _close(socket: aiohttp.ClientWebSocketResponse) -> None:
+async def _close(socket: Socket) -> None:
     """Close politely, yet in time: aiohttp waits anew after each frame of a server that goes on sending."""
     with contextlib.suppress(asyncio.TimeoutError):
         await asyncio.wait_for(socket.close(), 2 * CLOSE_SECONDS)

@@ -149,7 +149,7 @@ def _alpha(image: Image.Image) -> Image.Image:
 
 def _with_alpha(original: Path, mask: bytes) -> Image.Image:
     with Image.open(original) as image, Image.open(io.BytesIO(mask)) as drawn:
-        picture = image.convert("RGBA")
+        picture: Image.Image = image.convert("RGBA")
         picture.putalpha(drawn.convert("RGBA").getchannel("A"))
         return picture
 

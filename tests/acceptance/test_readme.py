@@ -1,0 +1,47 @@
+"""What the README tells a newcomer to type works as written."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from PIL import Image
+
+from comfyui_agent.cli.demo_prompts import text_to_image
+from comfyui_agent.sim.process import ServerProcess
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_program_in_the_readme_renders_a_workflow(
+    comfyui_simulator: Callable[..., ServerProcess], tmp_path: Path
+) -> None:
+    (program,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    (tmp_path / "render.py").write_text(program)
+    (tmp_path / "my_workflow_api.json").write_text(json.dumps(text_to_image("a windmill", seed=5)))
+    answer = _run(tmp_path, comfyui_simulator("--render-seconds", "0.5").url)
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.splitlines()[-1] == "result_1.png"
+    assert "running KSampler step" in answer.stdout
+    with Image.open(tmp_path / "result_1.png") as picture:
+        assert picture.size == (768, 512)
+
+
+def test_the_program_in_the_readme_explains_a_failure(
+    comfyui_simulator: Callable[..., ServerProcess], tmp_path: Path
+) -> None:
+    (program,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    (tmp_path / "render.py").write_text(program)
+    (tmp_path / "my_workflow_api.json").write_text(json.dumps(text_to_image("a windmill", seed=5)))
+    answer = _run(tmp_path, comfyui_simulator("--failure-rate", "1").url)
+    assert answer.returncode == 1
+    assert "node 5 (KSampler)" in answer.stderr
+
+
+def _run(folder: Path, url: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "render.py", url, "my_workflow_api.json"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)

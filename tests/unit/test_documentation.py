@@ -1,0 +1,65 @@
+"""The documentation names everything that people can type or meet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import typer
+
+from comfyui_agent.cli.app import app
+from comfyui_agent.comfy.cancelling import Cancellation
+from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.lab import fault_proxy
+
+ROOT = Path(__file__).parents[2]
+
+
+def page(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def options_of(command: str) -> list[str]:
+    found = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
+    return [option for parameter in found.params for option in parameter.opts if option not in ("--help", "-h")]
+
+
+@pytest.mark.parametrize("option", options_of("sim"))
+def test_every_switch_of_the_simulator_is_documented(option: str) -> None:
+    assert f"`{option}" in page("docs/simulator.md")
+
+
+@pytest.mark.parametrize("command", list(typer.main.get_command(app).commands))  # type: ignore[attr-defined]
+def test_every_command_is_in_the_readme(command: str) -> None:
+    assert f"e3 {command}" in page("README.md")
+
+
+@pytest.mark.parametrize("kind", list(FailureClass))
+def test_every_failure_class_is_documented(kind: FailureClass) -> None:
+    assert f"`{kind}`" in page("docs/client.md")
+
+
+@pytest.mark.parametrize("result", list(Cancellation))
+def test_every_result_of_cancelling_is_documented(result: Cancellation) -> None:
+    assert f"`{result.value}`" in page("docs/client.md")
+
+
+@pytest.mark.parametrize("fault", [kind.__name__ for kind in fault_proxy.Plain.__subclasses__()])
+def test_every_fault_is_documented(fault: str) -> None:
+    assert f"`{fault}`" in page("docs/faults.md")
+
+
+@pytest.mark.parametrize(
+    "name", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in (ROOT / "docs").iterdir())]
+)
+def test_every_link_leads_to_a_file(name: str) -> None:
+    folder = (ROOT / name).parent
+    targets = [part.split(")")[0] for part in page(name).split("](")[1:]]
+    assert [target for target in targets if "://" not in target and not (folder / target).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "room", [p.name for p in (ROOT / "src/comfyui_agent").iterdir() if (p / "__init__.py").exists()]
+)
+def test_every_room_is_on_the_map(room: str) -> None:
+    assert f"`{room}/`" in page("docs/architecture.md")
