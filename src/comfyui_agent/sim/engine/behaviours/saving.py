@@ -59,36 +59,14 @@ def save_latent(run: NodeRun, inputs: Json) -> Result:
 
 
 def save_animated_png(run: NodeRun, inputs: Json) -> Result:
-    images: Images = inputs["images"]
-    place = save_place(run.folders.output, inputs["filename_prefix"], images.width, images.height)
-    name = place.next_name("png")
-    frames = _distinct(images.frames)
-    frames[0].save(
-        place.folder / name,
-        save_all=True,
-        append_images=frames[1:],
-        duration=int(1000 / inputs["fps"]),
-        compress_level=inputs["compress_level"],
-        pnginfo=_png_metadata(run),
-    )
-    return Result(shown={"images": [_listed(name, place, "output")], "animated": [True]})
+    options = {"compress_level": inputs["compress_level"], "pnginfo": _png_metadata(run)}
+    return _animation(run, inputs, "png", options, animated=True)
 
 
 def save_animated_webp(run: NodeRun, inputs: Json) -> Result:
-    images: Images = inputs["images"]
-    place = save_place(run.folders.output, inputs["filename_prefix"], images.width, images.height)
-    name = place.next_name("webp")
-    frames = _distinct(images.frames)
-    frames[0].save(
-        place.folder / name,
-        save_all=True,
-        append_images=frames[1:],
-        duration=int(1000 / inputs["fps"]),
-        lossless=inputs["lossless"],
-        quality=inputs["quality"],
-        method={"default": 4, "fastest": 0, "slowest": 6}[inputs["method"]],
-    )
-    return Result(shown={"images": [_listed(name, place, "output")], "animated": [len(images.frames) != 1]})
+    method = {"default": 4, "fastest": 0, "slowest": 6}[inputs["method"]]
+    options = {"lossless": inputs["lossless"], "quality": inputs["quality"], "method": method}
+    return _animation(run, inputs, "webp", options, animated=len(inputs["images"].frames) != 1)
 
 
 def create_video(_: NodeRun, inputs: Json) -> Result:
@@ -131,6 +109,16 @@ def _pictures(
 
 def _preview(run: NodeRun, frames: Sequence[Image.Image]) -> Result:
     return _pictures(run, frames, run.folders.temp, f"ComfyUI_temp_{_letters(run)}", "temp", 1)
+
+
+def _animation(run: NodeRun, inputs: Json, extension: str, options: dict[str, Any], animated: bool) -> Result:
+    images: Images = inputs["images"]
+    place = save_place(run.folders.output, inputs["filename_prefix"], images.width, images.height)
+    name = place.next_name(extension)
+    first, *others = _distinct(images.frames)
+    duration = int(1000 / inputs["fps"])
+    first.save(place.folder / name, save_all=True, append_images=others, duration=duration, **options)
+    return Result(shown={"images": [_listed(name, place, "output")], "animated": [animated]})
 
 
 def _film(run: NodeRun, prefix: str, extension: str, images: Images, fps: float) -> Result:
