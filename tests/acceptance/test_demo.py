@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
 from support.command import e3
@@ -50,3 +56,23 @@ def test_a_folder_that_cannot_be_made_is_one_clear_line(tmp_path: Path) -> None:
     assert answer.returncode == 1
     assert len(answer.stderr.splitlines()) == 1
     assert "--output-dir" in answer.stderr
+
+
+@pytest.mark.parametrize("seconds", [0.3, 0.6, 2.0])
+def test_ctrl_c_ends_the_demo_and_its_simulator(tmp_path: Path, seconds: float) -> None:
+    command = [sys.executable, "-m", "comfyui_agent", "demo"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    demo = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
+    with pytest.raises(subprocess.TimeoutExpired):
+        demo.wait(timeout=seconds)
+    demo.send_signal(signal.SIGINT)
+    assert demo.wait(timeout=10) == 130
+    assert _simulators_below(tmp_path) == []
+
+
+def _simulators_below(folder: Path) -> list[str]:
+    commands = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            commands.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+    return [command for command in commands if str(folder) in command]

@@ -45,8 +45,9 @@ async def _demo(folder: Path) -> int:
     prompts = demo_prompts()
     with tempfile.TemporaryDirectory(prefix="e3-demo-") as place:
         server = simulator(Path(place), *FLAGS)
-        await asyncio.to_thread(server.start)
+        server.launch()
         try:
+            await asyncio.to_thread(server.wait_until_up)
             async with ComfyClient(server.url) as comfy:
                 typer.echo(f"A ComfyUI simulator runs at {server.url}. {len(prompts)} prompts go there.")
                 with Board([prompt.name for prompt in prompts], live=on_terminal()) as board:

@@ -31,12 +31,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdou
 
 @app.callback()
 def servers(context: typer.Context, server: Servers = None, as_json: AsJson = False) -> None:
+    context.obj = (server, as_json)
     if context.invoked_subcommand is None:
-        ls(server, as_json)
+        _show(server, as_json)
 
 
 @app.command()
-def ls(server: Servers = None, as_json: AsJson = False) -> None:
+def ls(context: typer.Context, server: Servers = None, as_json: AsJson = False) -> None:
     """Show version, devices, memory and queue of each server.
 
     [bold]Examples[/bold]
@@ -47,7 +48,12 @@ def ls(server: Servers = None, as_json: AsJson = False) -> None:
     e3 servers ls --server http://gpu1:8188 --server http://gpu2:8188 --json
         Two others, for a script.
     """
-    reports = asyncio.run(_look_at_all(server or [DEFAULT]))
+    given, wanted_json = context.obj
+    _show([*(given or []), *(server or [])], as_json or wanted_json)
+
+
+def _show(urls: list[str] | None, as_json: bool) -> None:
+    reports = asyncio.run(_look_at_all(urls or [DEFAULT]))
     if as_json:
         print_json([report.as_json() for report in reports])
     elif on_terminal():
@@ -131,6 +137,7 @@ async def _look_at(url: str) -> ServerReport:
 def _print_table(reports: list[ServerReport]) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, header_style="dim", pad_edge=False)
     for heading in ("Server", "State", "ComfyUI", "Device", "Free memory"):
@@ -140,10 +147,9 @@ def _print_table(reports: list[ServerReport]) -> None:
     for report in reports:
         state = f"{MARKS[report.state]} {report.state}"
         if report.stats is None:
-            table.add_row(report.name, f"[yellow]{state}[/yellow]", "", report.error)
+            table.add_row(report.name, Text(state, "yellow"), "", Text(report.error))
         else:
             counts = (str(report.running), str(report.pending))
-            table.add_row(
-                report.name, f"[green]{state}[/green]", report.stats.version, report.device, report.memory, *counts
-            )
+            described = (Text(report.stats.version), Text(report.device), report.memory)
+            table.add_row(report.name, Text(state, "green"), *described, *counts)
     Console().print(table)

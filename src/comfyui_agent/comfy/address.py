@@ -9,6 +9,8 @@ from urllib.parse import quote
 
 from yarl import URL
 
+SHORTEST_SECRET = 4
+
 
 @dataclass(frozen=True)
 class ServerAddress:
@@ -45,7 +47,7 @@ class ServerAddress:
         """A text that came from outside, such as an error page that repeats the address it was asked for."""
         encoded = self.authorization.removeprefix("Basic ")
         login = base64.b64decode(encoded).decode().split(":", 1)
-        secrets = {encoded, login[-1], *(value for _, value in self.query)} - {""}
+        secrets = {encoded, login[-1], *(value for _, value in self.query if len(value) >= SHORTEST_SECRET)} - {""}
         for secret in sorted(secrets | {quote(secret, safe="") for secret in secrets}, key=len, reverse=True):
             text = text.replace(secret, "…")
         return text

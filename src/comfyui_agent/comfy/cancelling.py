@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from enum import Enum
 
-from comfyui_agent.comfy.lookup import Ended, Running, Unknown, look_up
+from comfyui_agent.comfy.lookup import Ended, Unknown, Waiting, look_up, look_up_twice
 from comfyui_agent.comfy.transport import Transport
 
 log = logging.getLogger(__name__)
@@ -35,25 +35,30 @@ class Cancellation(str, Enum):
 async def cancel(
     transport: Transport, prompt_id: str, *, can_interrupt: Callable[[], Awaitable[bool]], timeout: float
 ) -> Cancellation:
-    """Delete, then look: a prompt that began in between is interrupted by its id, if the server can do that."""
+    """Look, delete what waits, and look again: what began in between is interrupted by its id, if that can be done.
+
+    A prompt that was never seen is called removed only after two looks: its post may be under way.
+    """
     deadline = time.monotonic() + timeout
-    interrupted_at: float | None = None
+    was_seen, interrupted_at = False, None
     while True:
-        await transport.change("queue", {"delete": [prompt_id]})
-        sighting = await look_up(transport, prompt_id)
+        sighting = await look_up_twice(transport, prompt_id) if not was_seen else await look_up(transport, prompt_id)
         if isinstance(sighting, Unknown):
             return Cancellation.REMOVED
         if isinstance(sighting, Ended):
             return _how_it_ended(sighting, interrupted_at is not None)
-        if isinstance(sighting, Running):
-            if interrupted_at is None and not await can_interrupt():
-                return Cancellation.LEFT_RUNNING
-            if interrupted_at is None or time.monotonic() - interrupted_at > INTERRUPT_EVERY:
-                await transport.change("interrupt", {"prompt_id": prompt_id})
-                interrupted_at = time.monotonic()
+        if isinstance(sighting, Waiting):
+            await transport.change("queue", {"delete": [prompt_id]})
+        elif interrupted_at is None and not await can_interrupt():
+            return Cancellation.LEFT_RUNNING
+        elif interrupted_at is None or time.monotonic() - interrupted_at > INTERRUPT_EVERY:
+            await transport.change("interrupt", {"prompt_id": prompt_id})
+            interrupted_at = time.monotonic()
         if time.monotonic() > deadline:
             return Cancellation.STILL_RUNNING
-        await asyncio.sleep(LOOK_EVERY)
+        if was_seen:
+            await asyncio.sleep(LOOK_EVERY)
+        was_seen = True
 
 
 def _how_it_ended(sighting: Ended, interrupted: bool) -> Cancellation:

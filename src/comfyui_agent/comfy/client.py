@@ -63,8 +63,10 @@ class ComfyClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._watches.stop()
-        await self._transport.close()
+        try:
+            await self._watches.stop()
+        finally:
+            await self._transport.close()
 
     @property
     def websocket_is_open(self) -> bool:
@@ -102,6 +104,8 @@ class ComfyClient:
             self._watches.drop(watch)
             raise
         self._watches.accepted(watch, ours=True)
+        if watch.cancel_requested:  # meanwhile, when the server did not know it yet
+            await self.cancel(prompt_id)
         return watch
 
     async def _first_socket(self) -> None:

@@ -19,8 +19,8 @@ MOST_PIXELS_DECODED = 64_000_000
 MOST_PIXELS_IN_ALL = 512_000_000
 MOST_FRAMES_DECODED = 300
 MOST_BOXES = 100_000
-TAIL = 4096
-ENDS = {"png": b"IEND\xaeB`\x82", "jpg": b"\xff\xd9"}
+MOST_CHUNKS = 1_000_000
+TAIL = 256 * 1024
 LARGEST_TENSOR_HEADER = 32 * 1024 * 1024
 PICTURES = {"png": "PNG", "jpg": "JPEG", "gif": "GIF", "webp": "WEBP"}
 HEAD = 512
@@ -149,8 +149,25 @@ def _length_fits(file: BinaryIO, extension: str, size: int) -> bool:
 
 def _has_end(file: BinaryIO, extension: str, size: int) -> bool:
     """Whether the mark that closes a picture is there: decoders forgive its absence."""
-    file.seek(max(0, size - TAIL))
-    return ENDS.get(extension, b"") in file.read(TAIL)
+    if extension == "png":
+        return _chunks_end(file)
+    if extension == "jpg":
+        file.seek(max(0, size - TAIL))
+        return b"\xff\xd9" in file.read(TAIL)
+    return True
+
+
+def _chunks_end(file: BinaryIO) -> bool:
+    position = 8
+    for _ in range(MOST_CHUNKS):
+        file.seek(position)
+        head = file.read(8)
+        if len(head) < 8:
+            return False
+        if head[4:] == b"IEND":
+            return len(file.read(4)) == 4
+        position += 12 + int(struct.unpack_from(">I", head)[0])
+    return False
 
 
 def _boxes_fit(file: BinaryIO, size: int) -> bool:

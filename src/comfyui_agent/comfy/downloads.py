@@ -15,9 +15,9 @@ import aiohttp
 
 from comfyui_agent.comfy import shapes
 from comfyui_agent.comfy.content import HEAD, FileKind, check_whole, recognise
-from comfyui_agent.comfy.errors import AnswerTimeout, AnswerTooLarge, OutputProblem
+from comfyui_agent.comfy.errors import AnswerTooLarge, OutputProblem, ServerLost
 from comfyui_agent.comfy.results import ResultFile
-from comfyui_agent.comfy.transport import BROKEN, CHUNK, Transport
+from comfyui_agent.comfy.transport import CHUNK, Transport
 
 LONGEST_NAME = 120
 LONGEST_EXTENSION = 16
@@ -37,6 +37,8 @@ class StagedFile:
     def publish(self, target: Path, *, overwrite: bool = True) -> Path:
         """Give the file its final name, atomically and for good. The target lies in the folder of the staged file.
 
+        It waits for the disk: call it in a thread where that matters.
+
         With `overwrite=False` an existing file is kept, and FileExistsError is raised.
         """
         if overwrite:
@@ -55,7 +57,7 @@ async def stage(transport: Transport, result: ResultFile, folder: Path) -> Stage
 
     A connection that breaks or falls silent is tried again, from the start.
     """
-    return await transport.again(lambda: _stage_once(transport, result, folder), on=(*BROKEN, AnswerTimeout))
+    return await transport.again(lambda: _stage_once(transport, result, folder), on=(ServerLost,))
 
 
 async def _stage_once(transport: Transport, result: ResultFile, folder: Path) -> StagedFile:
@@ -80,7 +82,7 @@ async def _receive(transport: Transport, result: ResultFile, file: BinaryIO) -> 
     name = shapes.shown(result.filename)
     head, size = b"", 0
     async with transport.download("view", result.query) as response:
-        _expect_file(response, name)
+        _expect_file(response, name, str(transport.address))
         declared = response.content_length
         if declared is not None and declared > limit:
             raise AnswerTooLarge(f"{transport.address}: {name} has {declared:,} bytes, the limit is {limit:,}")
@@ -95,9 +97,11 @@ async def _receive(transport: Transport, result: ResultFile, file: BinaryIO) -> 
     return head, size
 
 
-def _expect_file(response: aiohttp.ClientResponse, name: str) -> None:
+def _expect_file(response: aiohttp.ClientResponse, name: str, server: str) -> None:
     if response.status == 404:
         raise OutputProblem(f"{name} is not there any more")
+    if response.status in (502, 503, 504):
+        raise ServerLost(f"{server} answered {response.status} when asked for {name}: ComfyUI behind it is not up")
     if response.status != 200:
         raise OutputProblem(f"asked for {name}, it answered {response.status}")
 

@@ -13,6 +13,8 @@
     ├── PromptRejected        it read the prompt and will not run it
     ├── NotAccepted           it does not know the prompt: the post was lost on the way
     ├── AcceptanceUnknown     the post was sent, and nobody can tell yet whether it arrived
+    ├── Unreadable            the prompt has ended, and its history makes no sense
+    ├── UploadRefused         it will not take a file
     ├── ClientClosed          nobody watches the prompt any more; it may still run
     └── OutputProblem         a result is missing, empty, cut short or unreadable
 
@@ -130,6 +132,18 @@ class PromptRejected(ComfyError):
 
 class ClientClosed(ComfyError):
     """The client was closed while a prompt was watched: how it ends is not known here."""
+
+
+class Unreadable(ComfyError):
+    """The prompt has ended, and the server's account of it makes no sense."""
+
+    kind = FailureClass.OUTPUT
+
+
+class UploadRefused(ComfyError):
+    """The server will not take a file: too large, or badly named."""
+
+    kind = FailureClass.INVALID
 
 
 class OutputProblem(ComfyError):

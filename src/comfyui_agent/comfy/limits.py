@@ -29,4 +29,5 @@ class Limits:
     definitions_bytes: int = 64 * MB
     socket_frame_bytes: int = 32 * MB
     file_bytes: int = 8 * 1024 * MB
-    connections: int = 16
+    connections: int = 32
+    downloads_at_once: int = 8

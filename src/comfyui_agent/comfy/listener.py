@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import aiohttp
 
 from comfyui_agent.comfy.frames import Event, Preview, read_binary, read_text
+from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.comfy.transport import Transport
 
 log = logging.getLogger(__name__)
@@ -41,7 +42,6 @@ class Listener:
         self._open = asyncio.Event()
         self.last_frame_at = 0.0
         self.connections = 0
-        self.ignored_frames = 0
 
     @property
     def is_open(self) -> bool:
@@ -68,11 +68,9 @@ class Listener:
                 self.start()
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        task, self._task = self._task, None
+        if task is not None:
+            await end_tasks([task])
 
     async def _keep_open(self) -> None:
         pause = 0.1
@@ -82,6 +80,8 @@ class Listener:
                 await self._listen_once()
             except (aiohttp.ClientError, asyncio.TimeoutError, OSError, ValueError) as error:
                 log.debug("%s: websocket lost (%s)", self._transport.address, type(error).__name__)
+            except Exception:  # whatever a frame brought about, listening goes on
+                log.exception("listening to %s failed", self._transport.address)
             finally:
                 self._open.clear()
                 self._socket = None
@@ -113,11 +113,9 @@ class Listener:
             frame = read_text(data)
         elif kind == aiohttp.WSMsgType.BINARY:
             frame = read_binary(data)
-        if frame is None:
-            self.ignored_frames += 1
-            return
-        self.last_frame_at = time.monotonic()
-        self._hear(frame)
+        if frame is not None:
+            self.last_frame_at = time.monotonic()
+            self._hear(frame)
 
 
 async def _close(socket: Socket) -> None:

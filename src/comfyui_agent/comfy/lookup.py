@@ -10,15 +10,17 @@ import asyncio
 from dataclasses import dataclass
 from functools import partial
 
+from comfyui_agent.comfy import shapes
 from comfyui_agent.comfy.answers import HistoryEntry, QueueView
+from comfyui_agent.comfy.errors import ProtocolError
 from comfyui_agent.comfy.transport import Transport
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """In the queue, with so many prompts to run before it."""
+    """In the queue, with so many prompts to run before it, where that is known."""
 
-    ahead: int
+    ahead: int | None
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,22 @@ async def look_at_queue(transport: Transport) -> QueueView:
 async def look_at_history(transport: Transport, prompt_id: str) -> HistoryEntry | None:
     read = partial(HistoryEntry.read, prompt_id)
     return await transport.get_json(f"history/{prompt_id}", read, most=transport.limits.history_bytes)
+
+
+async def look_at_job(transport: Transport, prompt_id: str) -> Waiting | Running | None:
+    """Ask for one job, where the whole queue is too long to be read; None if it neither waits nor runs.
+
+    Servers before 0.6 cannot be asked so: ProtocolError.
+    """
+    answer = await transport.ask_again("GET", f"api/jobs/{prompt_id}", most=transport.limits.history_bytes)
+    job = await transport.parse(answer, "api/jobs", partial(shapes.mapping, where="a job"))
+    if answer.status == 404 and "error" in job:
+        return None
+    if answer.status != 200:
+        raise ProtocolError(f"{transport.address} answered api/jobs with {answer.status}")
+    if job.get("status") == "in_progress":
+        return Running()
+    return Waiting(None) if job.get("status") == "pending" else None
 
 
 async def look_up(transport: Transport, prompt_id: str) -> Sighting:

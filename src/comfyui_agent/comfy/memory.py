@@ -20,10 +20,6 @@ class Freed:
     after: int
     came_free: bool
 
-    @property
-    def gained(self) -> int:
-        return self.after - self.before
-
 
 async def look_at_stats(transport: Transport) -> SystemStats:
     return await transport.get_json("system_stats", SystemStats.read, most=transport.limits.small_answer_bytes)

@@ -11,7 +11,8 @@ from comfyui_agent.comfy.answers import HistoryEntry, Message
 from comfyui_agent.comfy.rejections import NodeProblem
 from comfyui_agent.comfy.results import Results, nodes_with_results
 from comfyui_agent.domain.failures import Failure, FailureClass
-from comfyui_agent.domain.prompts import Graph, class_of, natural_order, saving_nodes
+from comfyui_agent.domain.node_classes import LISTED, UNLISTED
+from comfyui_agent.domain.prompts import Graph, class_of, natural_order
 
 ENDINGS = ("execution_success", "execution_error", "execution_interrupted")
 OUT_OF_MEMORY = (
@@ -102,7 +103,7 @@ def cached_nodes(entry: HistoryEntry) -> frozenset[str]:
 
 
 def read_error(data: Mapping[str, Any], server: str, prompt_id: str) -> Failure:
-    """An `execution_error`, from the history or the websocket."""
+    """An `execution_error` of the history."""
     exception_type = shapes.shown(data.get("exception_type"))
     message = shapes.optional_text(data.get("exception_message")).strip()[:LONGEST_MESSAGE]
     lines = data.get("traceback")
@@ -177,12 +178,13 @@ def _missing_outputs(entry: HistoryEntry, known: Known) -> Failure | None:
 
 
 def _must_have_results(entry: HistoryEntry) -> frozenset[str]:
-    """Nodes that were executed and save under a prefix list what they saved; others may rightly list nothing."""
-    return frozenset(saving_nodes(entry.graph)) & frozenset(entry.outputs_to_execute)
+    """Executed nodes of classes that list what they save; others may rightly list nothing."""
+    return frozenset(node_id for node_id in entry.outputs_to_execute if class_of(entry.graph, node_id) in LISTED)
 
 
 def _nothing_at_all(entry: HistoryEntry, results: Results, known: Known) -> Failure | None:
-    if not results.is_empty or known.expected == frozenset():
+    wants_nothing = all(class_of(entry.graph, node_id) in UNLISTED for node_id in entry.outputs_to_execute)
+    if not results.is_empty or known.expected == frozenset() or (entry.outputs_to_execute and wants_nothing):
         return None
     return _failure(FailureClass.OUTPUT, "the server reports success, but no node left a result", entry, known)
 

@@ -24,6 +24,10 @@ from comfyui_agent.comfy.rejections import NodeProblem, read_node_errors, read_r
 from comfyui_agent.comfy.transport import Answer, Transport
 
 
+class Choked(ProtocolError):
+    """The server broke over the prompt (500). It may have queued it all the same."""
+
+
 async def send(transport: Transport, prompt_id: str, body: Mapping[str, Any]) -> tuple[NodeProblem, ...] | None:
     """Post a prompt. Returns the node errors of the answer, or None if it was accepted but the answer was lost.
 
@@ -85,7 +89,8 @@ async def _refused(transport: Transport, answer: Answer) -> None:
         raise PromptRejected(f"{server} rejected the prompt: it is larger than the server takes (413)")
     if answer.status in (401, 403, 404, 405):
         raise NotComfyUI(f"{server} refused the prompt ({answer.status}): is that a ComfyUI, and does it want a login?")
-    raise ProtocolError(f"{server} answered the prompt with {answer.status}: {transport.excerpt(answer)!r}")
+    message = f"{server} answered the prompt with {answer.status}: {transport.excerpt(answer)!r}"
+    raise Choked(message) if answer.status == 500 else ProtocolError(message)
 
 
 async def _find_out(transport: Transport, prompt_id: str, cause: ComfyError) -> None:
@@ -96,5 +101,7 @@ async def _find_out(transport: Transport, prompt_id: str, cause: ComfyError) -> 
         raise AcceptanceUnknown(
             f"{cause.message}; and it cannot be asked whether the prompt arrived: {error.message}"
         ) from None
+    if isinstance(sighting, Unknown) and isinstance(cause, Choked):
+        raise PromptRejected(f"{cause.message}; something in the prompt is not as a prompt should be") from None
     if isinstance(sighting, Unknown):
         raise NotAccepted(f"{cause.message}; the server does not know the prompt") from None

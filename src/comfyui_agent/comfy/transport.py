@@ -18,6 +18,7 @@ from comfyui_agent.comfy.address import ServerAddress
 from comfyui_agent.comfy.errors import (
     AnswerTimeout,
     AnswerTooLarge,
+    ClientClosed,
     ConnectionCut,
     NoSuchRoute,
     NotComfyUI,
@@ -52,9 +53,14 @@ class Transport:
         self.address = address
         self.limits = limits
         self._session: aiohttp.ClientSession | None = None
+        self._open: set[aiohttp.ClientResponse] = set()
+        self._downloads = asyncio.Semaphore(limits.downloads_at_once)
+        self._is_closed = False
 
     @property
     def session(self) -> aiohttp.ClientSession:
+        if self._is_closed:
+            raise ClientClosed(f"the client of {self.address} is closed")
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 auto_decompress=False,
@@ -69,9 +75,12 @@ class Transport:
         return self._session
 
     async def close(self) -> None:
+        """End everything that is under way: whoever waits for an answer gets an error."""
+        self._is_closed = True
+        for response in list(self._open):
+            response.close()
         if self._session is not None:
             await self._session.close()
-            self._session = None
 
     async def get_json(self, path: str, read: Callable[[Any], T], *, most: int) -> T:
         """Ask a reading question; 200 and JSON that `read` understands, or an error."""
@@ -130,7 +139,7 @@ class Transport:
             sock_connect=self.limits.connect_seconds,
             sock_read=self.limits.silent_download_seconds,
         )
-        async with self._request("GET", path, params=params, timeout=timeout) as response:
+        async with self._downloads, self._request("GET", path, params=params, timeout=timeout) as response:
             yield response
 
     async def parse(self, answer: Answer, path: str, read: Callable[[Any], T]) -> T:
@@ -162,8 +171,16 @@ class Transport:
                 encoding = response.headers.get("Content-Encoding", "identity").lower()
                 if encoding != "identity":
                     raise ProtocolError(f"{self.address} answered {path} compressed, though plain was asked for")
-                yield response
-        except (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError, ValueError) as error:
+                self._open.add(response)
+                try:
+                    yield response
+                finally:
+                    self._open.discard(response)
+        except (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError, ValueError, RuntimeError) as error:
+            if self._is_closed:
+                raise ClientClosed(f"the client of {self.address} was closed while it asked for {path}") from None
+            if isinstance(error, RuntimeError):
+                raise
             raise self._translated(error, path) from None
 
     def _translated(self, error: Exception, path: str) -> ServerLost | ProtocolError:

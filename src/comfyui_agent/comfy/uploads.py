@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 
 from comfyui_agent.comfy import shapes
-from comfyui_agent.comfy.errors import ProtocolError
+from comfyui_agent.comfy.errors import UploadRefused
 from comfyui_agent.comfy.transport import Answer, Transport
 
 
@@ -51,9 +51,9 @@ async def upload(transport: Transport, source: Path | bytes, name: str, subfolde
 
 async def _expect_name(transport: Transport, answer: Answer) -> Uploaded:
     if answer.status == 413:
-        raise ProtocolError(f"{transport.address} refused the upload: it is larger than the server takes (413)")
+        raise UploadRefused(f"{transport.address} refused the upload: it is larger than the server takes (413)")
     if answer.status != 200:
-        raise ProtocolError(
+        raise UploadRefused(
             f"{transport.address} refused the upload with {answer.status}: {transport.excerpt(answer)!r}"
         )
     return await transport.parse(answer, "upload/image", _read_reply)

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from comfyui_agent.comfy.errors import ComfyError
+from comfyui_agent.comfy.errors import ServerLost
 from comfyui_agent.comfy.outcomes import Failed, Outcome, Succeeded
 from comfyui_agent.comfy.results import ResultFile, Results, nodes_with_results
 from comfyui_agent.comfy.transport import Transport
 from comfyui_agent.comfy.watch import Watch
 from comfyui_agent.domain.failures import Failure, FailureClass
+from comfyui_agent.domain.node_classes import LISTED
 from comfyui_agent.domain.prompts import class_of, makes_one_picture, saving_nodes
 
 MOST_LOOKED_FOR = 200
-EXTENSIONS = {
-    "SaveAnimatedWEBP": "webp",
-    "SaveVideo": "mp4",
-    "SaveWEBM": "webm",
-    "SaveLatent": "latent",
-    "SaveAudio": "flac",
-    "SaveAudioMP3": "mp3",
-    "SaveAudioOpus": "opus",
-    "SaveGLB": "glb",
-}
 
 
 async def judge_vanished(transport: Transport, watch: Watch) -> Outcome:
@@ -42,38 +33,42 @@ async def judge_vanished(transport: Transport, watch: Watch) -> Outcome:
 
 
 async def all_exist(transport: Transport, files: tuple[ResultFile, ...]) -> bool:
-    """Whether the server has every one of these files, without reading them."""
+    """Whether the server has every one of these files, without reading them. Only a clear no is a no."""
     for file in files[:MOST_LOOKED_FOR]:
-        try:
-            answer = await transport.ask("HEAD", "view", most=transport.limits.small_answer_bytes, params=file.query)
-        except ComfyError:
-            return False
-        if answer.status != 200:
+        if not await _exists(transport, file):
             return False
     return bool(files)
+
+
+async def _exists(transport: Transport, file: ResultFile) -> bool:
+    answer = await transport.ask_again("HEAD", "view", most=transport.limits.small_answer_bytes, params=file.query)
+    if answer.status in (400, 403, 404):
+        return False
+    if answer.status != 200:
+        raise ServerLost(f"{transport.address} answered {answer.status} when asked for a file")
+    return True
 
 
 def _heard(watch: Watch) -> Results | None:
     """What the websocket listed, if it also reported success and every node that saves is among it."""
     if not watch.heard.success or watch.node_errors:
         return None
-    expected = watch.expected if watch.expected is not None else frozenset(saving_nodes(watch.graph or {}))
+    graph = watch.graph or {}
+    listed = frozenset(node_id for node_id in graph if class_of(graph, node_id) in LISTED)
+    expected = watch.expected if watch.expected is not None else listed
     if expected - nodes_with_results(watch.heard.outputs):
         return None
     return Results.read(watch.heard.outputs)
 
 
 def _guessed(watch: Watch) -> Results | None:
-    """The files that must be there, if the prompt saves one picture a node under prefixes that are its own."""
+    """The file that must be there, if the prompt makes one picture and saves it once under a prefix of its own."""
     graph = watch.graph or {}
     saving = saving_nodes(graph)
-    if not saving or watch.node_errors or not makes_one_picture(graph):
+    if len(saving) != 1 or watch.node_errors or not makes_one_picture(graph):
         return None
-    if not all(watch.prompt_id in prefix and "%" not in prefix for prefix in saving.values()):
+    ((node_id, prefix),) = saving.items()
+    if watch.prompt_id not in prefix or "%" in prefix:
         return None
-    files = []
-    for node_id, prefix in saving.items():
-        subfolder, _, stem = prefix.rpartition("/")
-        extension = EXTENSIONS.get(class_of(graph, node_id), "png")
-        files.append(ResultFile(node_id, "images", f"{stem}_00001_.{extension}", subfolder, "output"))
-    return Results(tuple(files))
+    subfolder, _, stem = prefix.rpartition("/")
+    return Results((ResultFile(node_id, "images", f"{stem}_00001_.png", subfolder, "output"),))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from comfyui_agent.comfy.outcomes import Outcome
 from comfyui_agent.comfy.rejections import NodeProblem
 from comfyui_agent.domain.prompts import Graph, PromptId, class_of
 
-MOST_OUTPUTS_HEARD = 200
+MOST_OUTPUT_BYTES_HEARD = 2 * 1024 * 1024
 MOST_ERRORS_HEARD = 20
 
 
@@ -75,7 +76,10 @@ class Watch:
 
         ClientClosed if the client is closed before.
         """
-        return await asyncio.wait_for(asyncio.shield(self._outcome), timeout)
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._outcome), timeout)
+        except asyncio.TimeoutError:  # another class than TimeoutError before Python 3.11
+            raise TimeoutError(f"prompt {self.prompt_id} did not end within {timeout} s") from None
 
     async def changes(self) -> AsyncIterator[Progress]:
         """Progress as it comes, the newest only, until the end."""
@@ -109,7 +113,7 @@ class Watch:
         if self._progress.stage is not Stage.RUNNING:
             self.update(stage=Stage.RUNNING, ahead=0)
 
-    def see_waiting(self, ahead: int) -> None:
+    def see_waiting(self, ahead: int | None) -> None:
         if (self._progress.stage, self._progress.ahead) != (Stage.WAITING, ahead):
             self.update(stage=Stage.WAITING, ahead=ahead)
 
@@ -167,11 +171,14 @@ class Heard:
     end: bool = False
     outputs: dict[str, Any] = field(default_factory=dict)
     errors: list[Mapping[str, Any]] = field(default_factory=list)
+    _output_bytes: int = 0
 
     def take_output(self, data: Mapping[str, Any]) -> None:
-        node_id = data.get("node")
-        if isinstance(node_id, str) and isinstance(data.get("output"), dict) and len(self.outputs) < MOST_OUTPUTS_HEARD:
-            self.outputs[node_id] = data["output"]
+        node_id, output = data.get("node"), data.get("output")
+        if isinstance(node_id, str) and isinstance(output, dict):
+            self._output_bytes += len(json.dumps(output))
+            if self._output_bytes <= MOST_OUTPUT_BYTES_HEARD:
+                self.outputs[node_id] = output
 
     def take_error(self, data: Mapping[str, Any]) -> None:
         if len(self.errors) < MOST_ERRORS_HEARD:

@@ -6,25 +6,28 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
-from comfyui_agent.comfy.answers import HistoryEntry
+from comfyui_agent.comfy.answers import HistoryEntry, QueueView
 from comfyui_agent.comfy.definitions import NodeDefinitions
-from comfyui_agent.comfy.errors import ClientClosed, ComfyError
+from comfyui_agent.comfy.errors import AnswerTooLarge, ClientClosed, ComfyError, ProtocolError, Unreadable
 from comfyui_agent.comfy.frames import Event, Preview
+from comfyui_agent.comfy.judging import judge_ended
 from comfyui_agent.comfy.listener import Listener
-from comfyui_agent.comfy.lookup import Running, Waiting, in_queue, look_at_history, look_at_queue
-from comfyui_agent.comfy.outcomes import Failed, Known, Outcome, Succeeded, read_outcome
+from comfyui_agent.comfy.lookup import Running, Waiting, in_queue, look_at_history, look_at_job, look_at_queue
+from comfyui_agent.comfy.outcomes import Failed, Outcome
+from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.comfy.transport import Transport
-from comfyui_agent.comfy.vanished import all_exist, judge_vanished
+from comfyui_agent.comfy.vanished import judge_vanished
 from comfyui_agent.comfy.watch import Watch
-from comfyui_agent.domain.failures import Failure, FailureClass
+from comfyui_agent.domain.failures import Failure
 
 log = logging.getLogger(__name__)
 
 UNHEARD_GRACE = 1.0
+LOOKS_AT_ONCE = 8
 
 
 class Watches:
@@ -37,33 +40,31 @@ class Watches:
         self._watches: dict[str, Watch] = {}
         self._any = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._looks = asyncio.Semaphore(LOOKS_AT_ONCE)
         self._running: str = ""
         self._unheard: dict[str, float] = {}
         self._last_submit_at = 0.0
+        self._is_closed = False
         self.listener = Listener(transport, client_id, self._hear)
 
     def start(self) -> None:
         self._spawn(self._poll_forever())
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        for task in list(self._tasks):
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        self._is_closed = True
+        await end_tasks(self._tasks)
         await self.listener.stop()
         for watch in list(self._watches.values()):
             self.drop(watch)
-            watch.abandon(ClientClosed(f"the client of {self._server} was closed before the prompt ended"))
-
-    def __len__(self) -> int:
-        return len(self._watches)
+            watch.abandon(self._closed())
 
     def get(self, prompt_id: str) -> Watch | None:
         return self._watches.get(prompt_id)
 
     def add(self, watch: Watch) -> Watch:
         """Register a prompt before it is sent, so that no frame about it is missed."""
+        if self._is_closed:
+            raise self._closed()
         if watch.prompt_id in self._watches:
             raise ValueError(f"prompt {watch.prompt_id} is watched already: a prompt id is used once")
         self._watches[watch.prompt_id] = watch
@@ -81,17 +82,19 @@ class Watches:
 
     def drop(self, watch: Watch) -> None:
         """Forget a prompt that was never accepted, or that nobody waits for any more."""
-        self._watches.pop(watch.prompt_id, None)
+        if self._watches.get(watch.prompt_id) is watch:
+            del self._watches[watch.prompt_id]
         if not self._watches:
             self._any.clear()
+
+    def _closed(self) -> ClientClosed:
+        return ClientClosed(f"the client of {self._server} is closed: how the prompt ends is not known here")
 
     def _settle(self, watch: Watch, outcome: Outcome) -> None:
         self.drop(watch)
         if isinstance(outcome, Failed):
             outcome = replace(outcome, failure=outcome.failure.cleaned(self._transport.address.without_secrets))
         watch.settle(outcome)
-        if watch.is_ours and not watch.heard.end and self.listener.is_open:
-            self._unheard[watch.prompt_id] = time.monotonic()
 
     def _hear(self, frame: Event | Preview) -> None:
         if isinstance(frame, Preview):
@@ -124,43 +127,14 @@ class Watches:
             return
         watch.judged.is_settling = True
         try:
-            known = Known(
-                server=self._server,
-                node_errors=watch.node_errors or (),
-                dropped=await self._dropped(watch, entry),
-                expected=watch.expected,
-                cancel_requested=watch.cancel_requested,
-                heard_errors=tuple(watch.heard.errors),
-            )
-            self._settle(watch, await self._with_files(read_outcome(entry, known)))
+            self._settle(watch, await judge_ended(self._transport, self._definitions, watch, entry))
+            if watch.is_ours and not watch.heard.end and self.listener.is_open:
+                self._unheard[watch.prompt_id] = time.monotonic()
         finally:
             watch.judged.is_settling = False
 
-    async def _dropped(self, watch: Watch, entry: HistoryEntry) -> frozenset[str]:
-        """Outputs that the server left out, found without the answer to the post: it was lost, or never ours."""
-        if watch.node_errors is not None or watch.expected is not None:
-            return frozenset()
-        outputs = await self._definitions.output_nodes(entry.graph)
-        return outputs - frozenset(entry.outputs_to_execute)
-
-    async def _with_files(self, outcome: Outcome) -> Outcome:
-        """Files named from the cache may be long gone: see that they exist."""
-        if not isinstance(outcome, Succeeded):
-            return outcome
-        old = tuple(file for file in outcome.results.files if file.node_id in outcome.cached_nodes)
-        if not old or await all_exist(self._transport, old):
-            return outcome
-        failure = Failure(
-            FailureClass.OUTPUT,
-            f"the server answered from its cache, and {old[0].filename} is no longer there",
-            server=self._server,
-            prompt_id=outcome.prompt_id,
-            node_id=old[0].node_id,
-        )
-        return Failed(outcome.prompt_id, failure, outcome.results, outcome.cached_nodes)
-
     async def _poll_forever(self) -> None:
-        while True:
+        while not self._is_closed:
             await self._any.wait()
             await asyncio.sleep(self._transport.limits.poll_seconds)
             try:
@@ -169,38 +143,48 @@ class Watches:
             except Exception:  # whatever it was, prompts are waited for: look again
                 log.exception("looking at %s failed", self._server)
 
-    async def _poll(self, watches: Iterable[Watch]) -> None:
+    async def _poll(self, watches: list[Watch]) -> None:
         """First the queue, then, for what is not in it, the history."""
-        watches = list(watches)
         if not watches:
             return
+        view: QueueView | None = None
         try:
             view = await look_at_queue(self._transport)
+        except AnswerTooLarge:
+            log.debug("%s: the queue is too long to be read, asking for each prompt", self._server)
         except ComfyError as error:
             for watch in watches:
-                self._unreachable(watch, error)
+                self._unreachable(watch, error.failure(self._server, watch.prompt_id))
             return
-        for watch in watches:
-            if watch.is_over:
-                continue
-            sighting = in_queue(view, watch.prompt_id)
-            if isinstance(sighting, Running | Waiting):
-                watch.judged.first_unknown_at = None
-                watch.judged.unreachable_since = None
-                watch.see_running() if isinstance(sighting, Running) else watch.see_waiting(sighting.ahead)
-            else:
-                await self._poll_history(watch)
+        await asyncio.gather(*(self._look(watch, view) for watch in watches if not watch.is_over))
 
-    async def _poll_history(self, watch: Watch) -> None:
+    async def _look(self, watch: Watch, view: QueueView | None) -> None:
+        async with self._looks:
+            try:
+                sighting = await self._sighting(watch, view)
+                if sighting is None:
+                    await self._look_at_history(watch)
+                else:
+                    watch.judged.first_unknown_at = None
+                    watch.see_running() if isinstance(sighting, Running) else watch.see_waiting(sighting.ahead)
+                watch.judged.unreachable_since = None
+            except ComfyError as error:
+                self._unreachable(watch, error.failure(self._server, watch.prompt_id))
+
+    async def _sighting(self, watch: Watch, view: QueueView | None) -> Running | Waiting | None:
+        if view is not None:
+            return in_queue(view, watch.prompt_id)
+        return await look_at_job(self._transport, watch.prompt_id)
+
+    async def _look_at_history(self, watch: Watch) -> None:
         try:
             entry = await look_at_history(self._transport, watch.prompt_id)
-            if entry is not None:
-                await self._judge(watch, entry)
-            else:
-                await self._unknown(watch)
-            watch.judged.unreachable_since = None
-        except ComfyError as error:
-            self._unreachable(watch, error)
+        except ProtocolError as error:
+            raise Unreadable(f"how the prompt ended cannot be read: {error.message}") from None
+        if entry is not None:
+            await self._judge(watch, entry)
+        else:
+            await self._unknown(watch)
 
     async def _unknown(self, watch: Watch) -> None:
         now = time.monotonic()
@@ -209,13 +193,13 @@ class Watches:
         elif now - watch.judged.first_unknown_at >= self._transport.limits.look_again_seconds:
             self._settle(watch, await judge_vanished(self._transport, watch))
 
-    def _unreachable(self, watch: Watch, error: ComfyError) -> None:
+    def _unreachable(self, watch: Watch, failure: Failure) -> None:
+        """Nothing is known at the moment; after a while that is the outcome."""
         now = time.monotonic()
         watch.judged.first_unknown_at = None
         if watch.judged.unreachable_since is None:
             watch.judged.unreachable_since = now
         elif now - watch.judged.unreachable_since >= self._transport.limits.lost_after_seconds:
-            failure = error.failure(self._server, watch.prompt_id)
             self._settle(watch, Failed(watch.prompt_id, failure))
 
     async def _doubt_the_socket(self) -> None:

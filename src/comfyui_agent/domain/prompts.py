@@ -7,6 +7,8 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, NewType
 
+from comfyui_agent.domain.node_classes import ONE_PICTURE
+
 PromptId = NewType("PromptId", str)
 Graph = Mapping[str, Any]
 """ComfyUI's API format: node id → `{class_type, inputs, _meta?}`."""
@@ -14,7 +16,6 @@ Graph = Mapping[str, Any]
 CANONICAL = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 SAVES_UNDER = "filename_prefix"
 DIGITS = "0123456789"
-COUNTS = ("batch_size", "amount", "length", "video_frames", "frames", "repeat", "repeats")
 
 
 def mint_prompt_id() -> PromptId:
@@ -52,13 +53,11 @@ def saving_nodes(graph: Graph) -> dict[str, str]:
 
 
 def makes_one_picture(graph: Graph) -> bool:
-    """Whether nothing in the graph asks for several pictures at once, as far as its literals tell."""
-    for node_id in graph:
-        inputs = inputs_of(graph, node_id)
-        for name in COUNTS:
-            if name in inputs and inputs[name] != 1:
-                return False
-    return True
+    """Whether a graph is known to make one picture: all of its nodes are known, and none is asked for a batch."""
+    return all(
+        class_of(graph, node_id) in ONE_PICTURE and inputs_of(graph, node_id).get("batch_size", 1) == 1
+        for node_id in graph
+    )
 
 
 def avoiding_cache(graph: Graph, token: str) -> dict[str, Any]:

@@ -26,6 +26,8 @@ class Dialect:
     jobs_cancel_api: bool
     cached_outputs_without_client: bool
     output_asset_ids: bool
+    all_devices_listed: bool
+    more_keys_in_definitions: bool
 
     @classmethod
     def of(cls, version: str) -> Dialect:
@@ -49,4 +51,6 @@ class Dialect:
             jobs_cancel_api=number >= (0, 28, 0),
             cached_outputs_without_client=number >= (0, 30, 0),
             output_asset_ids=number >= (0, 38, 0),
+            all_devices_listed=number >= (0, 38, 0),
+            more_keys_in_definitions=number >= (0, 38, 0),
         )

@@ -33,10 +33,23 @@ class ServerProcess:
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     def start(self) -> ServerProcess:
+        """Launch the server and wait until it answers; nothing is left running if it does not."""
+        self.launch()
+        try:
+            self.wait_until_up()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def launch(self) -> None:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(  # noqa: S603 - the command is the caller's own
                 self.command, stdout=log, stderr=subprocess.STDOUT, cwd=self.working_dir, start_new_session=True
             )
+
+    def wait_until_up(self) -> None:
+        assert self.process is not None
         deadline = time.monotonic() + self.start_seconds
         while not self._answers():
             if self.process.poll() is not None:
@@ -44,7 +57,6 @@ class ServerProcess:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"no answer at {self.url} after {self.start_seconds} s")
             time.sleep(0.02)
-        return self
 
     def _answers(self) -> bool:
         try:

@@ -176,7 +176,7 @@ async def test_a_history_entry_of_another_shape_ends_the_watch_with_a_reason(
     server.replies["GET /history"] = says(history_of(prompt_id, graph, **changes))
     outcome = await comfy.take_over(prompt_id, graph).outcome(SOON)
     assert isinstance(outcome, Failed)
-    assert outcome.failure.kind is FailureClass.SERVER_LOST
+    assert outcome.failure.kind is FailureClass.OUTPUT
     assert server.name in outcome.failure.message
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from comfyui_agent import __version__
+from comfyui_agent.cli.servers import ServerReport, _print_table
+from comfyui_agent.comfy.answers import Device, SystemStats
 from comfyui_agent.sim.process import ServerProcess, free_port
 from support.command import e3
 from support.wire import Wire
@@ -69,3 +71,19 @@ def test_the_version_is_shown() -> None:
 
 def test_an_unknown_command_is_a_usage_error() -> None:
     assert e3("rendre").returncode == 2
+
+
+def test_options_may_stand_before_or_after_ls(comfyui_simulator: Callable[..., ServerProcess]) -> None:
+    url = comfyui_simulator().url
+    before = e3("servers", "--server", url, "--json", "ls")
+    after = e3("servers", "ls", "--server", url, "--json")
+    assert [server["url"] for server in json.loads(before.stdout)] == [url]
+    assert json.loads(before.stdout)[0].keys() == json.loads(after.stdout)[0].keys()
+
+
+def test_a_name_that_looks_like_markup_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    stats = SystemStats("[/x]", "", "", "", 1, 1, (Device("[bold]card[/x]", "cuda", 2**30, 2**30),))
+    _print_table([ServerReport("gpu", "http://gpu", stats, 0, 0), ServerReport("b", "http://b", error="[/y]")])
+    shown = capsys.readouterr().out
+    assert "[bold]card[/x]" in shown
+    assert "[/y]" in shown

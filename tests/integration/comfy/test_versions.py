@@ -8,6 +8,7 @@ import pytest
 
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import PromptRejected
+from comfyui_agent.comfy.frames import Event
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.comfy.watch import Stage
 from comfyui_agent.domain.failures import FailureClass
@@ -77,11 +78,6 @@ async def test_a_cycle_reported_in_the_new_way_is_invalid_and_named(newest: Comf
     assert any("cycle" in line.lower() for line in raised.value.details)
 
 
-async def test_an_id_that_is_not_a_uuid_is_rejected_by_the_server_and_never_sent_by_us(newest: ComfyClient) -> None:
-    watch = await newest.submit(picture(), mint_prompt_id())
-    succeeded(await watch.outcome(timeout=20))
-
-
 async def test_a_cache_that_outlives_other_prompts_still_says_that_it_answered(newest: ComfyClient) -> None:
     first = picture()
     for graph in (first, picture()):
@@ -94,3 +90,31 @@ async def test_output_entries_with_more_keys_are_read_all_the_same(newest: Comfy
     graph = picture("with_assets")
     outcome = succeeded(await (await newest.submit(graph, mint_prompt_id())).outcome(timeout=20))
     assert [file.filename for file in outcome.results.files] == ["with_assets_00001_.png"]
+
+
+async def test_all_devices_of_a_server_are_read(newest: ComfyClient) -> None:
+    stats = await newest.system_stats()
+    assert [device.name[:6] for device in stats.devices] == ["cuda:0", "cuda:1"]
+    assert stats.free_memory == sum(device.vram_free for device in stats.devices)
+
+
+async def test_definitions_with_more_keys_are_read_all_the_same(newest: ComfyClient) -> None:
+    definition = await newest.definitions.of("SaveImage")
+    assert definition is not None
+    assert definition["has_intermediate_output"] is False
+    assert await newest.definitions.output_nodes(picture()) == {"2"}
+
+
+async def test_a_cached_answer_lists_its_files_with_and_without_a_client_id_of_ours(newest: ComfyClient) -> None:
+    graph = picture()
+    first = succeeded(await (await newest.submit(graph, mint_prompt_id())).outcome(timeout=20))
+    second = succeeded(await (await newest.submit(graph, mint_prompt_id())).outcome(timeout=20))
+    assert second.results == first.results
+
+
+async def test_executed_frames_of_nodes_in_the_middle_change_no_outcome(newest: ComfyClient) -> None:
+    """Newer servers tell the intermediate outputs of some nodes, cached ones too."""
+    watch = await newest.submit(picture(), mint_prompt_id())
+    watch.hear(Event("executed", watch.prompt_id, {"node": "1", "output": {"images": [{"filename": "half.png"}]}}))
+    outcome = succeeded(await watch.outcome(timeout=20))
+    assert [file.node_id for file in outcome.results.files] == ["2"]

@@ -50,7 +50,7 @@ def test_a_node_of_any_shape_has_no_class_and_no_inputs_rather_than_an_error(nod
     assert inputs_of(graph, "1") == {}
     assert class_of(graph, "1") == ""
     assert saving_nodes(graph) == {}
-    assert makes_one_picture(graph)
+    assert not makes_one_picture(graph)
 
 
 def test_nodes_that_save_are_found_by_their_prefix() -> None:
@@ -66,7 +66,12 @@ def test_nodes_that_save_are_found_by_their_prefix() -> None:
     ("count", "one"), [(1, True), (2, False), (["7", 0], False)], ids=["one", "two", "from another node"]
 )
 def test_a_batch_is_seen_in_the_literals(count: Any, one: bool) -> None:
-    assert makes_one_picture({"1": {"inputs": {"batch_size": count}}}) is one
+    assert makes_one_picture({"1": {"class_type": "EmptyImage", "inputs": {"batch_size": count}}}) is one
+
+
+@pytest.mark.parametrize("class_type", ["ImageBatch", "RepeatImageBatch", "LoadImage", "SomeCustomNode"])
+def test_a_class_that_may_make_several_pictures_is_not_taken_for_one(class_type: str) -> None:
+    assert not makes_one_picture({"1": {"class_type": class_type, "inputs": {}}})
 
 
 def test_node_ids_are_sorted_as_people_count() -> None:

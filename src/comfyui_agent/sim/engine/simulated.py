@@ -123,7 +123,8 @@ class SimulatedEngine:
     def object_info(self, node_class: str | None = None) -> Json:
         names = self._definitions.names() if node_class is None else [node_class]
         found = {name: self._definitions.get(name) for name in names}
-        return {name: definition.info for name, definition in found.items() if definition is not None}
+        more = {"has_intermediate_output": False} if self.dialect.more_keys_in_definitions else {}
+        return {name: {**definition.info, **more} for name, definition in found.items() if definition is not None}
 
     def models(self) -> dict[str, list[str]]:
         return self._definitions.offered_models()
@@ -132,7 +133,6 @@ class SimulatedEngine:
         return self._executor.client_id, self._executor.node_id
 
     def system_stats(self) -> Json:
-        total, free = self._memory.total, self._memory.free
         return {
             "system": {
                 "os": sys.platform,
@@ -147,15 +147,19 @@ class SimulatedEngine:
                 "embedded_python": False,
                 "argv": ["main.py"],
             },
-            "devices": [
-                {
-                    "name": "cuda:0 E3 simulated GPU",
-                    "type": "cuda",
-                    "index": 0,
-                    "vram_total": total,
-                    "vram_free": free,
-                    "torch_vram_total": total - free,
-                    "torch_vram_free": 0,
-                }
-            ],
+            "devices": [self._device(index) for index in range(2 if self.dialect.all_devices_listed else 1)],
+        }
+
+    def _device(self, index: int) -> Json:
+        """The first device renders; newer versions list idle ones too."""
+        total = self._memory.total
+        free = self._memory.free if index == 0 else total
+        return {
+            "name": f"cuda:{index} E3 simulated GPU",
+            "type": "cuda",
+            "index": index,
+            "vram_total": total,
+            "vram_free": free,
+            "torch_vram_total": total - free,
+            "torch_vram_free": 0,
         }

@@ -8,6 +8,7 @@ from typing import Any
 
 from PIL import Image
 
+from comfyui_agent.domain.node_classes import UNLISTED
 from comfyui_agent.pictures.painting import Recipe, paint
 from comfyui_agent.sim.engine.behaviours import saving
 from comfyui_agent.sim.engine.behaviours.sampling import picture_of
@@ -51,6 +52,8 @@ def anything(run: NodeRun, inputs: Json) -> Result:
 
 
 def _save(run: NodeRun, inputs: Json) -> Result:
+    if run.definition.name in UNLISTED:
+        return Result(tuple(Opaque(str(kind), run.node_id) for kind in run.definition.output))
     prefix = str(inputs.get(PREFIX, run.definition.name))
     kinds: list[tuple[type, Callable[[Any], Result]]] = [
         (Video, lambda video: saving.save_video(run, {"video": video, PREFIX: prefix})),
