@@ -54,7 +54,7 @@ class Transport:
         self.limits = limits
         self._session: aiohttp.ClientSession | None = None
         self._open: set[aiohttp.ClientResponse] = set()
-        self._downloads = asyncio.Semaphore(limits.downloads_at_once)
+        self._downloads = asyncio.Semaphore(max(1, min(limits.downloads_at_once, limits.connections // 2)))
         self._is_closed = False
 
     @property
@@ -81,6 +81,7 @@ class Transport:
             response.close()
         if self._session is not None:
             await self._session.close()
+            self._session = None
 
     async def get_json(self, path: str, read: Callable[[Any], T], *, most: int) -> T:
         """Ask a reading question; 200 and JSON that `read` understands, or an error."""
