@@ -21,6 +21,8 @@ FIRST_VERSION = {
     "jobs_cancel_api": "0.28.0",
     "cached_outputs_without_client": "0.30.0",
     "output_asset_ids": "0.38.0",
+    "all_devices_listed": "0.38.0",
+    "more_keys_in_definitions": "0.38.0",
 }
 
 
