@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable
 from enum import Enum
 
 from comfyui_agent.comfy.lookup import Ended, Unknown, Waiting, look_up, look_up_twice
 from comfyui_agent.comfy.transport import Transport
-
-log = logging.getLogger(__name__)
 
 LOOK_EVERY = 0.1
 INTERRUPT_EVERY = 2.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import shutil
 import sys
@@ -19,8 +18,6 @@ from comfyui_agent.sim.engine.queue import PromptQueue
 from comfyui_agent.sim.engine.validation import Validator
 from comfyui_agent.sim.ports import Audience, Json, QueueItem, Verdict
 from comfyui_agent.sim.settings import Folders, SimSettings, model_folders
-
-log = logging.getLogger(__name__)
 
 RAM_BYTES = 64 * 1024**3
 
