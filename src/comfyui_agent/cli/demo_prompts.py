@@ -42,7 +42,7 @@ def text_to_image(words: str, seed: int, checkpoint: str = CHECKPOINT, steps: in
 
 def film(words: str, seed: int) -> Graph:
     return {
-        **_sampled(words, seed, CHECKPOINT, 20, 7.0, "EmptyHunyuanLatentVideo", {"length": 25, "batch_size": 1}),
+        **_sampled(words, seed, OTHER_CHECKPOINT, 20, 7.0, "EmptyHunyuanLatentVideo", {"length": 25, "batch_size": 1}),
         "7": _node("SaveWEBM", images=["6", 0], filename_prefix="e3_demo/film", codec="vp9", fps=12.0, crf=32.0),
     }
 

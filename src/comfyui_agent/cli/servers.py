@@ -59,8 +59,9 @@ def _show(urls: list[str] | None, as_json: bool) -> None:
     elif on_terminal():
         _print_table(reports)
     else:
+        width = max(len(report.name) for report in reports)
         for report in reports:
-            typer.echo(report.line())
+            typer.echo(report.line(width))
 
 
 @dataclass(frozen=True)
@@ -105,11 +106,12 @@ class ServerReport:
             "error": self.error or None,
         }
 
-    def line(self) -> str:
+    def line(self, width: int) -> str:
+        name = self.name.ljust(width)
         if self.stats is None:
-            return f"{self.name}  down  {self.error}"
+            return f"{name}  down  {self.error}"
         queue = f"{self.running} running, {self.pending} waiting"
-        return f"{self.name}  up  ComfyUI {self.stats.version}  {self.device}  {self.memory} free  {queue}"
+        return f"{name}  up    ComfyUI {self.stats.version}  {self.device}  {self.memory} free  {queue}"
 
 
 async def _look_at_all(urls: list[str]) -> list[ServerReport]:
@@ -125,7 +127,7 @@ async def _look_at(url: str) -> ServerReport:
         client = ComfyClient(url, limits=Limits(connect_seconds=3, answer_seconds=10, retries=0), listen=False)
     except ValueError as error:
         fail(str(error), code=2)
-    name = f"{client.address.url.host}:{client.address.url.port}"
+    name = str(client.address).partition("://")[2]
     async with client:
         try:
             stats, queue = await asyncio.gather(client.system_stats(), client.queue())

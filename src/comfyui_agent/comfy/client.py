@@ -17,7 +17,7 @@ from comfyui_agent.comfy.answers import QueueView, SystemStats
 from comfyui_agent.comfy.cancelling import Cancellation
 from comfyui_agent.comfy.definitions import NodeDefinitions
 from comfyui_agent.comfy.downloads import StagedFile
-from comfyui_agent.comfy.errors import NoSuchRoute
+from comfyui_agent.comfy.errors import NoSuchRoute, PromptRejected
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.comfy.lookup import Sighting
 from comfyui_agent.comfy.memory import Freed
@@ -27,7 +27,7 @@ from comfyui_agent.comfy.uploads import Uploaded
 from comfyui_agent.comfy.versions import Version
 from comfyui_agent.comfy.watch import Watch
 from comfyui_agent.comfy.watches import Watches
-from comfyui_agent.domain.prompts import Graph, PromptId, check_prompt_id
+from comfyui_agent.domain.prompts import Graph, PromptId, check_prompt_id, is_editor_format
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +93,8 @@ class ComfyClient:
         so take it over by its id before making another.
         """
         check_prompt_id(prompt_id)
+        if is_editor_format(graph):
+            raise PromptRejected("this is a workflow as the editor saves it: export it with Workflow → Export (API)")
         watch = self._watches.add(Watch(prompt_id, graph, None if expected is None else frozenset(expected)))
         body: dict[str, Any] = {"prompt": graph, "prompt_id": prompt_id, "client_id": self.client_id}
         body |= {"extra_data": dict(extra_data)} if extra_data else {}
@@ -117,7 +119,10 @@ class ComfyClient:
     def take_over(
         self, prompt_id: PromptId, graph: Graph | None = None, expected: Iterable[str] | None = None
     ) -> Watch:
-        """Watch a prompt that someone else sent, knowing only its id. One that the server does not know is lost."""
+        """Watch a prompt that someone else sent, knowing only its id. One that the server does not know is lost.
+
+        Nothing is asked here, so there is nothing to await: the watch is looked at with the next poll.
+        """
         known = self._watches.get(prompt_id)
         if known is not None:
             return known
@@ -156,13 +161,16 @@ class ComfyClient:
         return await downloads.stage(self._transport, result, folder)
 
     async def upload(
-        self, source: Path | bytes, name: str, *, subfolder: str = "", overwrite: bool = False
+        self, source: Path | str | bytes, name: str, *, subfolder: str = "", overwrite: bool = False
     ) -> Uploaded:
         """Bring a picture to the server's input folder; use the `reference` of what comes back."""
         return await uploads.upload(self._transport, source, name, subfolder, overwrite)
 
     async def free(self, *, wanted: int | None = None, timeout: float = 30.0) -> Freed:
-        """Make the server unload models and drop its cache, and see whether memory came free."""
+        """Make the server unload models and drop its cache, and see whether memory came free.
+
+        `wanted` is how many bytes shall be free in all afterwards.
+        """
         return await memory.free(self._transport, wanted=wanted, timeout=timeout)
 
     async def system_stats(self) -> SystemStats:

@@ -41,6 +41,9 @@ class ComfyError(Exception):
         self.message = message
         self.details = details
 
+    def __str__(self) -> str:
+        return "\n".join((self.message, *(f"  {detail}" for detail in self.details)))
+
     def failure(self, server: str = "", prompt_id: str = "") -> Failure:
         return Failure(self.kind, self.message, server=server, prompt_id=prompt_id, details=self.details)
 
@@ -48,7 +51,6 @@ class ComfyError(Exception):
         """The same error with each of its texts passed through `clean`."""
         self.message = clean(self.message)
         self.details = tuple(clean(detail) for detail in self.details)
-        self.args = (self.message,)
         return self
 
 

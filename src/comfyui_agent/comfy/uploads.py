@@ -28,9 +28,11 @@ class Uploaded:
         return f"{self.subfolder}/{self.name}" if self.subfolder else self.name
 
 
-async def upload(transport: Transport, source: Path | bytes, name: str, subfolder: str, overwrite: bool) -> Uploaded:
+async def upload(
+    transport: Transport, source: Path | str | bytes, name: str, subfolder: str, overwrite: bool
+) -> Uploaded:
     """Send a file. Sending the same bytes twice gives the same name, so a broken connection is simply tried again."""
-    data = source if isinstance(source, bytes) else await asyncio.to_thread(source.read_bytes)
+    data = source if isinstance(source, bytes) else await asyncio.to_thread(Path(source).read_bytes)
     name = "".join(c if c.isprintable() else "_" for c in name)  # a file name may hold what a header must not
 
     seconds = transport.limits.answer_seconds + len(data) / transport.limits.upload_bytes_per_second

@@ -29,6 +29,11 @@ def check_prompt_id(text: str) -> PromptId:
     return PromptId(text)
 
 
+def is_editor_format(document: Graph) -> bool:
+    """Whether this is a workflow as ComfyUI's editor saves it: nodes and links as lists, not a graph to run."""
+    return isinstance(document.get("nodes"), list) and "class_type" not in document
+
+
 def inputs_of(graph: Graph, node_id: str) -> Mapping[str, Any]:
     """The inputs of a node; empty where the graph is not well formed."""
     node = graph.get(node_id)

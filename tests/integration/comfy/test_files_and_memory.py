@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from comfyui_agent.cli.demo_prompts import film as film_graph_of
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.comfy.memory import Freed
@@ -112,6 +113,28 @@ async def test_an_uploaded_picture_is_used_under_the_name_that_comes_back(comfy:
         succeeded(await watch.outcome(timeout=20))
 
 
+async def test_a_file_is_uploaded_by_its_path_too(comfy: ComfyClient, tmp_path: Path) -> None:
+    file = tmp_path / "here.png"
+    file.write_bytes(_png("red"))
+    name = f"{fresh_prefix()}.png"
+    assert (await comfy.upload(file, name)).reference == name
+    assert (await comfy.upload(str(file), name)).reference == name
+
+
+async def test_the_pictures_of_a_film_follow_each_other(
+    comfyui_simulator: Callable[..., ServerProcess], tmp_path: Path
+) -> None:
+    graph = {**film_graph(), "7": node("SaveImage", images=["6", 0], filename_prefix="frame")}
+    async with ComfyClient(comfyui_simulator().url) as comfy:
+        outcome = succeeded(await (await comfy.submit(graph, mint_prompt_id())).outcome(timeout=20))
+        frames = [
+            Image.open((await comfy.download(file, tmp_path)).path).convert("RGB") for file in outcome.results.files
+        ]
+    assert len(frames) == 25
+    changed = [sum(a != b for a, b in zip(frames[0].tobytes(), frame.tobytes(), strict=True)) for frame in frames[1:]]
+    assert 0 < max(changed) < 0.2 * len(frames[0].tobytes())
+
+
 async def test_out_of_memory_is_a_class_of_its_own_and_freed_memory_is_seen(
     comfyui_simulator: Callable[..., ServerProcess],
 ) -> None:
@@ -155,6 +178,10 @@ async def test_without_a_websocket_the_end_is_known_within_the_poll_interval(wir
         watch = await comfy.submit(await text_to_image(wire), mint_prompt_id())
         outcome = succeeded(await watch.outcome(timeout=30))
     assert outcome.results.files
+
+
+def film_graph() -> Graph:
+    return film_graph_of("a sunrise", seed=3)
 
 
 def _png(colour: str) -> bytes:

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from comfyui_agent.comfy.client import ComfyClient
+from comfyui_agent.comfy.errors import PromptRejected
 from comfyui_agent.comfy.lookup import Ended, Running, Unknown, Waiting
 from comfyui_agent.comfy.watch import Progress, Stage
 from comfyui_agent.domain.failures import FailureClass
@@ -105,6 +106,18 @@ async def test_taking_over_a_prompt_that_nobody_knows_ends_as_lost(comfy: ComfyC
 async def test_an_id_that_newer_servers_refuse_is_refused_here_already(comfy: ComfyClient, prompt_id: str) -> None:
     with pytest.raises(ValueError, match="uuid4"):
         await comfy.submit(picture(), PromptId(prompt_id))
+
+
+async def test_a_workflow_as_the_editor_saves_it_is_refused_with_a_remedy(comfy: ComfyClient) -> None:
+    with pytest.raises(PromptRejected, match="Export \\(API\\)"):
+        await comfy.submit({"nodes": [], "links": []}, mint_prompt_id())
+
+
+async def test_a_rejection_says_in_its_text_which_node_and_why(comfy: ComfyClient) -> None:
+    graph = picture()
+    graph["1"]["inputs"]["width"] = 0
+    with pytest.raises(PromptRejected, match="node 1 \\(EmptyImage\\): Value 0 smaller than min"):
+        await comfy.submit(graph, mint_prompt_id())
 
 
 async def _reaches(changes: object, stage: Stage) -> None:

@@ -12,6 +12,7 @@ from comfyui_agent.domain.prompts import (
     check_prompt_id,
     class_of,
     inputs_of,
+    is_editor_format,
     makes_one_picture,
     mint_prompt_id,
     natural_key,
@@ -100,3 +101,9 @@ def test_any_names_can_be_sorted(names: list[str]) -> None:
 
 def test_a_number_of_any_length_can_be_sorted() -> None:
     assert natural_key("9" * 10_000) > natural_key("8" * 10_000) > natural_key("7")
+
+
+def test_what_the_editor_saves_is_told_from_a_graph() -> None:
+    assert is_editor_format({"nodes": [], "links": [], "version": 0.4})
+    assert not is_editor_format({"nodes": {"class_type": "SaveImage", "inputs": {}}})
+    assert not is_editor_format({"1": {"class_type": "SaveImage", "inputs": {}}})

@@ -57,6 +57,7 @@ class Whims:
     def halfway(self) -> None:
         """Called in the middle of each render: the place where a server dies or hangs."""
         if self._settings.crash_after is not None and self._renders > self._settings.crash_after:
+            os.write(2, f"e3: the simulator dies in render {self._renders}, as it was told\n".encode())
             os._exit(CRASHED)
         if self._settings.hang_after is not None and self._renders > self._settings.hang_after:
             while True:

@@ -48,7 +48,10 @@ class Masks:
 
 @dataclass(frozen=True)
 class Latent:
-    """A picture that is not decoded yet: what to paint and, after an encode, what to paint over."""
+    """Pictures that are not decoded yet: what to paint and, after an encode, what to paint over.
+
+    Those of a film follow each other; those of a batch are different pictures.
+    """
 
     width: int
     height: int
@@ -56,6 +59,7 @@ class Latent:
     recipe: Recipe | None = None
     base: Images | None = None
     strength: float = 1.0
+    is_film: bool = False
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ USUAL_STEPS = 20
 
 def empty_latent(_: NodeRun, inputs: Json) -> Result:
     count = inputs.get("length", 1) * inputs["batch_size"]
-    return Result((Latent(inputs["width"], inputs["height"], count),))
+    return Result((Latent(inputs["width"], inputs["height"], count, is_film="length" in inputs),))
 
 
 def upscale_latent(_: NodeRun, inputs: Json) -> Result:
@@ -29,7 +29,9 @@ def upscale_latent(_: NodeRun, inputs: Json) -> Result:
 
 def video_latent(_: NodeRun, inputs: Json) -> Result:
     picture: Images = inputs["init_image"]
-    latent = Latent(inputs["width"], inputs["height"], inputs["video_frames"], base=Images(picture.frames[:1]))
+    latent = Latent(
+        inputs["width"], inputs["height"], inputs["video_frames"], base=Images(picture.frames[:1]), is_film=True
+    )
     return Result((Conditioning("from a picture"), Conditioning(""), latent))
 
 
@@ -84,9 +86,8 @@ def picture_of(latent: Latent) -> tuple[Image.Image, ...]:
         if latent.recipe is None:
             frames.append(base or Image.new("RGB", (latent.width, latent.height), (128, 118, 108)))
             continue
-        painted = paint(
-            replace(latent.recipe, seed=latent.recipe.seed + index, frame=index), latent.width, latent.height
-        )
+        seed = latent.recipe.seed + (0 if latent.is_film else index)
+        painted = paint(replace(latent.recipe, seed=seed, frame=index), latent.width, latent.height)
         frames.append(painted if base is None else Image.blend(base, painted, latent.strength))
     return tuple(frames)
 
