@@ -117,9 +117,9 @@ async def test_it_hangs_in_the_render_after_n_while_http_goes_on(start: Start, c
     async with connect(start("--hang-after", "1")) as wire, wire.socket() as socket:
         first: Any = await wire.run(picture())
         assert first["status"]["completed"]
-        stuck = await wire.submit(picture())
+        stuck = await wire.submit(await text_to_image(wire, steps=4))
         waiting = await wire.submit(picture())
-        await socket.event("execution_start", stuck)
+        await socket.event("progress", stuck, value=1)  # it hangs in the next step, where no interrupt is looked for
         await wire.post("/interrupt")
         await wire.post("/free", {"free_memory": True})
         for _ in range(30):
