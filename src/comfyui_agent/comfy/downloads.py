@@ -9,7 +9,6 @@ import unicodedata
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import aiohttp
 
@@ -23,6 +22,7 @@ LONGEST_NAME = 120
 LONGEST_EXTENSION = 16
 RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 MARK = ".e3part"
+WRITTEN_AT_ONCE = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,9 @@ async def stage(transport: Transport, result: ResultFile, folder: Path) -> Stage
 async def _stage_once(transport: Transport, result: ResultFile, folder: Path) -> StagedFile:
     path = folder / f".{uuid.uuid4().hex}{MARK}"
     try:
-        with path.open("xb") as file:
-            head, size = await _receive(transport, result, file)
-            await asyncio.to_thread(_sync_file, file)
+        head, size, unwritten = await _receive(transport, result, path)
         kind = recognise(head, result.filename)
-        await asyncio.to_thread(check_whole, path, kind, result.filename)
+        await asyncio.to_thread(_finish, path, unwritten, kind, result.filename)
     except OutputProblem as problem:
         path.unlink(missing_ok=True)
         raise OutputProblem(f"{transport.address}: {problem.message}") from None
@@ -77,10 +75,11 @@ async def _stage_once(transport: Transport, result: ResultFile, folder: Path) ->
     return StagedFile(result, path, kind, size)
 
 
-async def _receive(transport: Transport, result: ResultFile, file: BinaryIO) -> tuple[bytes, int]:
+async def _receive(transport: Transport, result: ResultFile, path: Path) -> tuple[bytes, int, bytes]:
+    """The first bytes, the size, and what is not in the file yet: all of a small one, the rest of a large one."""
     limit = transport.limits.file_bytes
     name = shapes.shown(result.filename)
-    head, size = b"", 0
+    head, size, waiting = b"", 0, bytearray()
     async with transport.download("view", result.query) as response:
         _expect_file(response, name, str(transport.address))
         declared = response.content_length
@@ -91,10 +90,27 @@ async def _receive(transport: Transport, result: ResultFile, file: BinaryIO) -> 
             if size > limit:
                 raise AnswerTooLarge(f"{transport.address}: {name} has more than the limit of {limit:,} bytes")
             head = head if len(head) >= HEAD else (head + chunk)[:HEAD]
-            file.write(chunk)
+            waiting += chunk
+            if len(waiting) >= WRITTEN_AT_ONCE:
+                await asyncio.to_thread(_append, path, bytes(waiting))
+                waiting.clear()
     if declared is not None and size != declared:
         raise OutputProblem(f"{name} is cut short: {size:,} of {declared:,} bytes came")
-    return head, size
+    return head, size, bytes(waiting)
+
+
+def _append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
+
+
+def _finish(path: Path, data: bytes, kind: FileKind, server_name: str) -> None:
+    """Write the rest, put it on disk for good, and see that it is whole."""
+    with path.open("ab") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    check_whole(path, kind, server_name)
 
 
 def _expect_file(response: aiohttp.ClientResponse, name: str, server: str) -> None:
@@ -128,11 +144,6 @@ def _rename_without_replacing(path: Path, target: Path) -> None:
     except OSError:  # a file system without hard links: reserve the name, then take it
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         path.replace(target)
-
-
-def _sync_file(file: BinaryIO) -> None:
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def _sync_folder(folder: Path) -> None:

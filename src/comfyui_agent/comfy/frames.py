@@ -15,6 +15,8 @@ PREVIEW_WITH_METADATA = 4
 MIMETYPES = {1: "image/jpeg", 2: "image/png"}
 LARGEST_METADATA = 1024 * 1024
 LARGEST_PREVIEW = 8 * 1024 * 1024
+NODE_STATES = '{"type": "progress_state"'
+"""How every other frame of a run begins: the states of all nodes, which tell nothing that others do not."""
 LONGEST_TEXT = 1024 * 1024
 
 
@@ -40,6 +42,8 @@ class Preview:
 def read_text(frame: str) -> Event | None:
     if len(frame) > LONGEST_TEXT:
         return None
+    if frame.startswith(NODE_STATES):
+        return Event("progress_state", "", {})
     try:
         message = json.loads(frame)
     except (ValueError, RecursionError):

@@ -90,7 +90,7 @@ class Listener:
 
     async def _listen_once(self) -> None:
         limits = self._transport.limits
-        socket = await self._transport.session.ws_connect(
+        socket = await self._transport.socket_session.ws_connect(
             self._transport.address.socket(self._client_id),
             heartbeat=limits.socket_ping_seconds,
             max_msg_size=limits.socket_frame_bytes,

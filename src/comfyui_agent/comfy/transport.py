@@ -53,35 +53,45 @@ class Transport:
         self.address = address
         self.limits = limits
         self._session: aiohttp.ClientSession | None = None
+        self._socket_session: aiohttp.ClientSession | None = None
         self._open: set[aiohttp.ClientResponse] = set()
         self._downloads = asyncio.Semaphore(max(1, min(limits.downloads_at_once, limits.connections // 2)))
         self._is_closed = False
 
     @property
     def session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = self._new_session(None)
+        return self._session
+
+    @property
+    def socket_session(self) -> aiohttp.ClientSession:
+        """For the websocket alone, whose handshake would follow a redirect if it were not stopped."""
+        if self._socket_session is None:
+            self._socket_session = self._new_session([_no_redirects()])
+        return self._socket_session
+
+    def _new_session(self, traces: list[aiohttp.TraceConfig] | None) -> aiohttp.ClientSession:
         if self._is_closed:
             raise ClientClosed(f"the client of {self.address} is closed")
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                auto_decompress=False,
-                connector=aiohttp.TCPConnector(limit=self.limits.connections),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"Accept-Encoding": "identity"} | self.address.headers,
-                timeout=aiohttp.ClientTimeout(
-                    total=self.limits.answer_seconds, sock_connect=self.limits.connect_seconds
-                ),
-                trace_configs=[_no_redirects()],
-            )
-        return self._session
+        return aiohttp.ClientSession(
+            auto_decompress=False,
+            connector=aiohttp.TCPConnector(limit=self.limits.connections),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"Accept-Encoding": "identity"} | self.address.headers,
+            timeout=aiohttp.ClientTimeout(total=self.limits.answer_seconds, sock_connect=self.limits.connect_seconds),
+            trace_configs=traces,
+        )
 
     async def close(self) -> None:
         """End everything that is under way: whoever waits for an answer gets an error."""
         self._is_closed = True
         for response in list(self._open):
             response.close()
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        for session in (self._session, self._socket_session):
+            if session is not None:
+                await session.close()
+        self._session = self._socket_session = None
 
     async def get_json(self, path: str, read: Callable[[Any], T], *, most: int) -> T:
         """Ask a reading question; 200 and JSON that `read` understands, or an error."""
