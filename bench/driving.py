@@ -20,7 +20,8 @@ from comfyui_agent.domain.prompts import mint_prompt_id
 from report import Line, at_least
 
 PAIRS = 9
-IN_FLIGHT = 8
+IN_FLIGHT = 16
+FOLDER = 100
 
 
 async def bare_run(url: str, prompts: int, folder: Path) -> float:
@@ -34,7 +35,7 @@ async def bare_run(url: str, prompts: int, folder: Path) -> float:
 
         async def one(number: int) -> None:
             async with gate:
-                await client.render(trivial(prefix), folder / f"{number}.png")
+                await client.render(trivial(f"{prefix}{number // FOLDER}/picture"), folder / f"{number}.png")
 
         started = time.perf_counter()
         await asyncio.gather(*(one(number) for number in range(prompts)))
@@ -54,7 +55,7 @@ async def client_run(url: str, prompts: int, folder: Path) -> float:
 
         async def one(number: int) -> None:
             async with gate:
-                watch = await client.submit(trivial(prefix), mint_prompt_id())
+                watch = await client.submit(trivial(f"{prefix}{number // FOLDER}/picture"), mint_prompt_id())
                 outcome = await watch.outcome()
                 assert isinstance(outcome, Succeeded), outcome
                 staged = await client.download(outcome.results.kept[0], folder)

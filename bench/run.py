@@ -53,7 +53,7 @@ def main() -> int:
             missed += show(asyncio.run(watching.measure_without_socket("simulator at 20 ms a render", url)))
         if REAL_URL or REAL_DIR:
             with real_server(Path(base) / "real") as url:
-                missed += show(asyncio.run(driving.measure("real ComfyUI", url, prompts=200)))
+                missed += show(asyncio.run(driving.measure("real ComfyUI", url, prompts=600)))
                 missed += show(asyncio.run(watching.measure("real ComfyUI", url)))
                 missed += show(asyncio.run(watching.measure_without_socket("real ComfyUI", url)))
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import unicodedata
@@ -65,7 +64,7 @@ async def _stage_once(transport: Transport, result: ResultFile, folder: Path) ->
     try:
         head, size, unwritten = await _receive(transport, result, path)
         kind = recognise(head, result.filename)
-        await asyncio.to_thread(_finish, path, unwritten, kind, result.filename)
+        await transport.on_disk(_finish, path, unwritten, kind, result.filename)
     except OutputProblem as problem:
         path.unlink(missing_ok=True)
         raise OutputProblem(f"{transport.address}: {problem.message}") from None
@@ -92,7 +91,7 @@ async def _receive(transport: Transport, result: ResultFile, path: Path) -> tupl
             head = head if len(head) >= HEAD else (head + chunk)[:HEAD]
             waiting += chunk
             if len(waiting) >= WRITTEN_AT_ONCE:
-                await asyncio.to_thread(_append, path, bytes(waiting))
+                await transport.on_disk(_append, path, bytes(waiting))
                 waiting.clear()
     if declared is not None and size != declared:
         raise OutputProblem(f"{name} is cut short: {size:,} of {declared:,} bytes came")

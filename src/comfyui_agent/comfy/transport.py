@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -33,6 +34,7 @@ PARSED_APART = 1024 * 1024
 CHUNK = 256 * 1024
 EXCERPTED = 8 * 1024
 BROKEN = (Unreachable, ConnectionCut)
+DISK_THREADS = 2
 
 T = TypeVar("T")
 
@@ -57,6 +59,7 @@ class Transport:
         self._open: set[aiohttp.ClientResponse] = set()
         self._downloads = asyncio.Semaphore(max(1, min(limits.downloads_at_once, limits.connections // 2)))
         self._is_closed = False
+        self._disk = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="e3-disk")
 
     @property
     def session(self) -> aiohttp.ClientSession:
@@ -152,6 +155,10 @@ class Transport:
         )
         async with self._downloads, self._request("GET", path, params=params, timeout=timeout) as response:
             yield response
+
+    async def on_disk(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Do file work beside the event loop, in few threads: more of them only get into each other's way."""
+        return await asyncio.get_running_loop().run_in_executor(self._disk, work, *arguments)
 
     async def parse(self, answer: Answer, path: str, read: Callable[[Any], T]) -> T:
         """JSON as ComfyUI writes it, `NaN` included, and what `read` makes of it."""
