@@ -22,6 +22,7 @@ from report import Line, at_least
 PAIRS = 9
 IN_FLIGHT = 16
 FOLDER = 100
+WHY = "where client and server share few cores, each check and fsync of the client takes time from the server"
 
 
 async def bare_run(url: str, prompts: int, folder: Path) -> float:
@@ -85,5 +86,5 @@ async def measure(name: str, url: str, prompts: int) -> list[Line]:
     ratio = statistics.median(ratios)
     rates_seen = f"{statistics.median(client_rates):.0f}/s of {statistics.median(bare_rates):.0f}/s"
     spread = f"pairs {min(ratios):.2f} to {max(ratios):.2f}"
-    line = at_least(f"{name}: client against bare loop, {rates_seen}, {spread}", 0.9, ratio)
+    line = at_least(f"{name}: client against bare loop, {rates_seen}, {spread}", 0.9, ratio, why=WHY)
     return [line]
