@@ -2,54 +2,87 @@
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import NewType
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NewType
+
+from comfyui_agent.domain.prompts import Graph
+from comfyui_agent.domain.states import JobStatus
 
 JobId = NewType("JobId", int)
 
-
-class JobStatus(str, Enum):
-    """The four states that users see in the database."""
-
-    PENDING = "pending"
-    PROCESSING = "processing"
-    DONE = "done"
-    FAILED = "failed"
-
-    def __str__(self) -> str:
-        return self.value
+DEFAULT_PRIORITY = 50
 
 
-class JobEvent(str, Enum):
-    """What can happen to a job."""
+@dataclass(frozen=True)
+class Template:
+    """A workflow in API format, known by the hash of its text: many jobs share one."""
 
-    LEASE = "lease"
-    COMPLETE = "complete"
-    REQUEUE = "requeue"
-    FAIL = "fail"
-    CANCEL = "cancel"
-    RETRY = "retry"
+    hash: str
+    text: str
 
+    @classmethod
+    def of(cls, graph: Graph) -> Template:
+        text = json.dumps(graph, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return cls(hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(), text)
 
-class NotAllowed(Exception):
-    """An event that the state of a job does not allow."""
-
-
-TRANSITIONS: dict[tuple[JobStatus, JobEvent], JobStatus] = {
-    (JobStatus.PENDING, JobEvent.LEASE): JobStatus.PROCESSING,
-    (JobStatus.PENDING, JobEvent.CANCEL): JobStatus.FAILED,
-    (JobStatus.PENDING, JobEvent.FAIL): JobStatus.FAILED,
-    (JobStatus.PROCESSING, JobEvent.COMPLETE): JobStatus.DONE,
-    (JobStatus.PROCESSING, JobEvent.REQUEUE): JobStatus.PENDING,
-    (JobStatus.PROCESSING, JobEvent.FAIL): JobStatus.FAILED,
-    (JobStatus.PROCESSING, JobEvent.CANCEL): JobStatus.FAILED,
-    (JobStatus.FAILED, JobEvent.RETRY): JobStatus.PENDING,
-}
+    def graph(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self.text)
+        return document
 
 
-def next_status(status: JobStatus, event: JobEvent) -> JobStatus:
-    """The state after an event; NotAllowed if the event cannot happen there."""
-    try:
-        return TRANSITIONS[status, event]
-    except KeyError:
-        raise NotAllowed(f"a job that is {status} cannot {event.value}") from None
+@dataclass(frozen=True)
+class NewJob:
+    """What a door hands in. `inputs` are values by place (`6.text`), put into the template when the job runs."""
+
+    config_name: str
+    job_type: str
+    workflow_id: str
+    template: Template | None = None
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    priority: int = DEFAULT_PRIORITY
+    retry_limit: int | None = None
+    timeout_seconds: float | None = None
+    file_path: str | None = None
+    output_node: str | None = None
+    metadata: Mapping[str, Any] | None = None
+    batch_id: str | None = None
+    batch_index: int | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as it stands in the database; times are UTC text."""
+
+    id: JobId
+    config_name: str
+    job_type: str
+    workflow_id: str
+    priority: int | None
+    status: JobStatus
+    retries_attempted: int
+    run_count: int
+    retry_limit: int | None
+    start_time: str | None
+    end_time: str | None
+    duration: float | None
+    error_trace: str | None
+    metadata: str | None
+    worker_id: str | None
+    lease_expires_at: str | None
+    failure_class: str | None
+    next_attempt_at: str | None
+    server: str | None
+    prompt_id: str | None
+    batch_id: str | None
+    batch_index: int | None
+    outputs: tuple[str, ...]
+    needs_regeneration: bool
+    created_at: str | None
+    file_path: str | None
+    output_node: str | None
+    timeout_seconds: float | None
+    hold: str | None
+    strikes: int

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from comfyui_agent.domain.jobs import TRANSITIONS, JobEvent, JobStatus, NotAllowed, next_status
+from comfyui_agent.domain.states import TRANSITIONS, JobEvent, JobStatus, NotAllowed, next_status
 
 
 @pytest.mark.parametrize(("status", "event"), list(itertools.product(JobStatus, JobEvent)))

@@ -1,0 +1,27 @@
+"""An attempt: one run of a job, under one prompt id, at one server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NewType
+
+AttemptId = NewType("AttemptId", int)
+
+DONE = "done"
+"""The outcome of an attempt that gave the result; every other outcome is a failure class."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One run. It is open, and its prompt may be taken over, until it has an outcome."""
+
+    id: AttemptId
+    number: int
+    server: str | None
+    prompt_id: str | None
+    worker_id: str | None
+    started_at: str | None
+    running_at: str | None
+    ended_at: str | None
+    outcome: str | None
+    error: str | None

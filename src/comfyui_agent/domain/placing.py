@@ -1,0 +1,37 @@
+"""Putting a job's values into its workflow template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from comfyui_agent.domain.prompts import Graph, inputs_of
+
+
+class NoSuchPlace(Exception):
+    """A value that has nowhere to go."""
+
+
+def split_place(place: str) -> tuple[str, str]:
+    """`98:6.text` is the input `text` of node `98:6`. Node ids hold no dot; names of inputs may."""
+    node_id, dot, name = place.partition(".")
+    if not (node_id and dot and name):
+        raise NoSuchPlace(f"{place!r} is not a place: write NODE.input, such as 6.text")
+    return node_id, name
+
+
+def place(graph: Graph, values: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a graph with each value at its place; NoSuchPlace names a node that is not there."""
+    placed = dict(graph)
+    for where, value in values.items():
+        node_id, name = split_place(where)
+        node = placed.get(node_id)
+        if not isinstance(node, Mapping):
+            raise NoSuchPlace(f"{where!r}: the workflow has no node {node_id!r}; it has {_some(graph)}")
+        placed[node_id] = {**node, "inputs": {**inputs_of(placed, node_id), name: value}}
+    return placed
+
+
+def _some(graph: Graph) -> str:
+    names = list(graph)
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

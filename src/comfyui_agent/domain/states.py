@@ -1,0 +1,52 @@
+"""The states of a job, and what leads from one to the next."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class JobStatus(str, Enum):
+    """The four states that users see in the database."""
+
+    PENDING = "pending"
+    PROCESSING = "processing"
+    DONE = "done"
+    FAILED = "failed"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class JobEvent(str, Enum):
+    """What can happen to a job."""
+
+    LEASE = "lease"
+    COMPLETE = "complete"
+    REQUEUE = "requeue"
+    FAIL = "fail"
+    CANCEL = "cancel"
+    RETRY = "retry"
+
+
+class NotAllowed(Exception):
+    """An event that the state of a job does not allow."""
+
+
+TRANSITIONS: dict[tuple[JobStatus, JobEvent], JobStatus] = {
+    (JobStatus.PENDING, JobEvent.LEASE): JobStatus.PROCESSING,
+    (JobStatus.PENDING, JobEvent.CANCEL): JobStatus.FAILED,
+    (JobStatus.PENDING, JobEvent.FAIL): JobStatus.FAILED,
+    (JobStatus.PROCESSING, JobEvent.COMPLETE): JobStatus.DONE,
+    (JobStatus.PROCESSING, JobEvent.REQUEUE): JobStatus.PENDING,
+    (JobStatus.PROCESSING, JobEvent.FAIL): JobStatus.FAILED,
+    (JobStatus.PROCESSING, JobEvent.CANCEL): JobStatus.FAILED,
+    (JobStatus.FAILED, JobEvent.RETRY): JobStatus.PENDING,
+}
+
+
+def next_status(status: JobStatus, event: JobEvent) -> JobStatus:
+    """The state after an event; NotAllowed if the event cannot happen there."""
+    try:
+        return TRANSITIONS[status, event]
+    except KeyError:
+        raise NotAllowed(f"a job that is {status} cannot {event.value}") from None

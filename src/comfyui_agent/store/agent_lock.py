@@ -1,0 +1,78 @@
+"""The lock file that an agent holds while it lives. Whoever can take it knows that the agent is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import uuid
+from pathlib import Path
+
+SAFE = re.compile(r"[^A-Za-z0-9.-]+")
+SUFFIX = ".lock"
+
+if os.name == "nt":  # pragma: no cover - kept possible
+    import msvcrt
+
+    def _take(handle: int) -> bool:
+        try:
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+        except OSError:
+            return False
+        return True
+else:
+    import fcntl
+
+    def _take(handle: int) -> bool:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+
+class AgentLock:
+    """Taken when made, given back by `release` or by the end of the process, however it ends."""
+
+    def __init__(self, folder: Path) -> None:
+        host = SAFE.sub("-", socket.gethostname())[:40] or "host"
+        self.worker = f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / f"{self.worker}{SUFFIX}"
+        self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        if not _take(self._handle):
+            raise OSError(f"{self._path} is locked")
+        os.write(self._handle, f"{os.getpid()}\n".encode())
+
+    def is_dead(self, worker: str) -> bool:
+        """Whether another agent on this machine is gone: its lock can be taken, or is no longer there."""
+        if worker == self.worker:
+            return False
+        return is_dead(self.folder, worker)
+
+    def sweep(self) -> None:
+        """Remove what dead agents left."""
+        for path in self.folder.glob(f"*{SUFFIX}"):
+            if path != self._path and is_dead(self.folder, path.name.removesuffix(SUFFIX)):
+                path.unlink(missing_ok=True)
+
+    def release(self) -> None:
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
+            os.close(self._handle)
+
+
+def is_dead(folder: Path, worker: str) -> bool:
+    path = folder / f"{SAFE.sub('-', worker)}{SUFFIX}"
+    try:
+        handle = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    try:
+        return _take(handle)
+    finally:
+        os.close(handle)

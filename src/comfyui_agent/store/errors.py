@@ -1,0 +1,67 @@
+"""What can go wrong with the memory.
+
+    StoreError
+    ├── LeaseLost            the job is no longer this worker's: nothing was changed
+    ├── FileTaken            a result's path belongs to another job
+    ├── DatabaseAway         locked by someone, or it cannot be reached: try again
+    ├── DatabaseFull         no room on its disk, or the disk fails: nothing was changed, try again
+    ├── DatabaseUnusable     it cannot be worked with until a person does something
+    │   ├── DatabaseReadOnly
+    │   ├── DatabaseTooNew   a newer E3 made it
+    │   ├── DatabaseCorrupt
+    │   └── NotADatabase     the file is something else, or a database of another program
+    └── StoreClosed
+
+Messages are for people: what happened, to which file, what to do.
+"""
+
+from __future__ import annotations
+
+
+class StoreError(Exception):
+    """Something went wrong with the memory."""
+
+
+class LeaseLost(StoreError):
+    """The job is no longer this worker's: nothing was changed."""
+
+
+class FileTaken(StoreError):
+    """A result's path belongs to another job."""
+
+    def __init__(self, path: str, owner: str) -> None:
+        super().__init__(f"{path} belongs to the job {owner}: give this one another file_path")
+        self.path = path
+        self.owner = owner
+
+
+class DatabaseAway(StoreError):
+    """Locked by someone, or it cannot be reached: try again."""
+
+
+class DatabaseFull(StoreError):
+    """No room on its disk, or the disk fails: nothing was changed, try again."""
+
+
+class DatabaseUnusable(StoreError):
+    """It cannot be worked with until a person does something."""
+
+
+class DatabaseReadOnly(DatabaseUnusable):
+    """It may be read and not written."""
+
+
+class DatabaseTooNew(DatabaseUnusable):
+    """A newer E3 made it."""
+
+
+class DatabaseCorrupt(DatabaseUnusable):
+    """Its pages make no sense."""
+
+
+class NotADatabase(DatabaseUnusable):
+    """The file is something else, or a database of another program."""
+
+
+class StoreClosed(StoreError):
+    """The store was closed before the work was done."""

@@ -1,0 +1,91 @@
+"""Who runs what: leases by priority and age, kept alive by heartbeats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from comfyui_agent.domain.attempts import AttemptId
+from comfyui_agent.domain.jobs import JobId
+from comfyui_agent.domain.prompts import PromptId
+from comfyui_agent.domain.retrying import Tally
+from comfyui_agent.store.errors import LeaseLost
+from comfyui_agent.store.port import Row, Session
+from comfyui_agent.store.records import Lease, Leased, Window
+
+LONGEST_BACKOFF = 24 * 3600.0
+
+
+def lease_jobs(
+    session: Session, worker: str, window: Window, prompt_ids: Iterable[PromptId], seconds: float
+) -> list[Leased]:
+    """Take the next jobs for a server, as many as its window has room for and prompt ids are given.
+
+    The run, its prompt id included, is noted in the same transaction: before anything is sent. A job under suspicion
+    is leased only to a server that has nothing else, and keeps others away until it ends.
+    """
+    session.run("end_backoffs", longest=LONGEST_BACKOFF)
+    load = session.one("load_of_server", server=window.server)
+    assert load is not None
+    ids = list(prompt_ids)[: max(0, window.size - load["open"])]
+    if not ids or load["suspects"]:
+        return []
+    leased: list[Leased] = []
+    for row in session.rows("next_jobs", server=window.server, most=len(ids)):
+        if row["strikes"] and (load["open"] or leased):
+            break
+        leased.append(_take(session, row["id"], worker, window.server, ids[len(leased)], seconds))
+        if row["strikes"]:
+            break
+    return leased
+
+
+def _take(session: Session, job_id: int, worker: str, server: str, prompt_id: PromptId, seconds: float) -> Leased:
+    job = session.one("take_job", id=job_id, worker=worker, server=server, prompt_id=prompt_id, seconds=seconds)
+    assert job is not None
+    attempt = session.one(
+        "open_attempt", job_id=job_id, number=job["run_count"], server=server, prompt_id=prompt_id, worker=worker
+    )
+    assert attempt is not None
+    session.run("note_started", job_id=job_id)
+    return leased_from(job, attempt["id"])
+
+
+def leased_from(job: Row, attempt_id: int) -> Leased:
+    return Leased(
+        lease=Lease(JobId(job["id"]), job["fence"], AttemptId(attempt_id)),
+        config_name=job["config_name"],
+        job_type=job["job_type"],
+        workflow_id=job["workflow_id"],
+        template_hash=job["template_hash"],
+        inputs=job["inputs"],
+        server=job["server"],
+        prompt_id=job["prompt_id"],
+        tally=Tally(job["retries_attempted"] or 0, job["strikes"] or 0, job["retry_limit"]),
+        last_failure=job["failure_class"],
+        file_path=job["file_path"],
+        output_node=job["output_node"],
+        timeout_seconds=job["timeout_seconds"],
+    )
+
+
+def renew(session: Session, worker: str, seconds: float) -> frozenset[tuple[JobId, int]]:
+    """Prolong all leases of a worker; those that it still has, as job and fence."""
+    return _pairs(session.rows("renew_leases", worker=worker, seconds=seconds))
+
+
+def held(session: Session, worker: str) -> frozenset[tuple[JobId, int]]:
+    return _pairs(session.rows("held_leases", worker=worker))
+
+
+def _pairs(rows: list[Row]) -> frozenset[tuple[JobId, int]]:
+    return frozenset((JobId(row["id"]), row["fence"]) for row in rows)
+
+
+def prove(session: Session, lease: Lease, seconds: float) -> None:
+    """Prolong one lease; LeaseLost if it is no longer there."""
+    if not session.run("prove_lease", id=lease.job_id, fence=lease.fence, seconds=seconds):
+        raise LeaseLost(f"job {lease.job_id} is no longer this worker's")
+
+
+def release(session: Session, worker: str) -> int:
+    return session.run("release_jobs", worker=worker)

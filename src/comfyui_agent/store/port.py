@@ -1,0 +1,39 @@
+"""What a database driver offers. The store's transitions are written against this and know no database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+Row = Mapping[str, Any]
+
+
+class Session(Protocol):
+    """One transaction. Queries are known by name; each dialect has its own text of them."""
+
+    def rows(self, query: str, **values: Any) -> list[Row]: ...
+
+    def one(self, query: str, **values: Any) -> Row | None:
+        """The first row, or None."""
+
+    def run(self, query: str, **values: Any) -> int:
+        """How many rows were changed."""
+
+
+class Driver(Protocol):
+    """A database. Callers that wait at the same time may share a commit; each still succeeds or fails alone."""
+
+    @property
+    def identity(self) -> str:
+        """A name of this database that no other has, not even a copy of it elsewhere."""
+
+    async def write(self, work: Callable[[Session], T]) -> T:
+        """Run work in a transaction; it is on disk when this returns. An exception undoes it."""
+
+    async def read(self, work: Callable[[Session], T]) -> T: ...
+
+    def on_change(self, call: Callable[[], None]) -> None:
+        """Call this, in the event loop, soon after something else has committed."""
+
+    async def close(self, *, timeout: float | None = None) -> None: ...

@@ -1,0 +1,64 @@
+"""What happened, in the same transaction as the thing that happened."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from comfyui_agent.domain.events import Event
+from comfyui_agent.store.port import Session
+
+LONGEST_MESSAGE = 2_000
+KEPT = 1_000_000
+PRUNED_AT_ONCE = 5_000
+
+
+def note(session: Session, event: Event, **facts: Any) -> None:
+    """Record an event; the database tells the time."""
+    event = replace(event, **facts)
+    session.run(
+        "note_event",
+        event=str(event.name),
+        job_id=event.job_id,
+        prompt_id=event.prompt_id,
+        server=event.server,
+        failure_class=event.failure_class,
+        duration_sec=event.duration_sec,
+        wait_sec=event.wait_sec,
+        message=event.message[:LONGEST_MESSAGE] if event.message else None,
+    )
+
+
+def events_after(session: Session, after: int, most: int) -> list[Event]:
+    return [
+        Event(
+            name=row["event"],
+            timestamp=row["at"],
+            id=row["id"],
+            job_id=row["job_id"],
+            config_name=row["config_name"],
+            batch_id=row["batch_id"],
+            prompt_id=row["prompt_id"],
+            server=row["server"],
+            failure_class=row["failure_class"],
+            duration_sec=row["duration_sec"],
+            wait_sec=row["wait_sec"],
+            message=row["message"],
+        )
+        for row in session.rows("events_after", after=after, most=most)
+    ]
+
+
+def newest_event(session: Session) -> int:
+    row = session.one("newest_event")
+    return 0 if row is None else int(row["id"])
+
+
+def failures_since(session: Session, after: int) -> int:
+    row = session.one("failures_since", after=after)
+    return 0 if row is None else int(row["failures"])
+
+
+def prune_events(session: Session) -> int:
+    """Forget the oldest events beyond a million, some at a time."""
+    return session.run("prune_events", keep=KEPT, most=PRUNED_AT_ONCE)

@@ -1,0 +1,89 @@
+"""What the store hands out: leases, and prompts that may be at a server without anyone who cares for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from comfyui_agent.domain.attempts import AttemptId
+from comfyui_agent.domain.jobs import JobId
+from comfyui_agent.domain.prompts import PromptId
+from comfyui_agent.domain.retrying import Tally
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to write about a job, until the fence goes up."""
+
+    job_id: JobId
+    fence: int
+    attempt_id: AttemptId
+
+
+@dataclass(frozen=True)
+class Leased:
+    """A job to run, or a run to take over: all that is needed to make its prompt."""
+
+    lease: Lease
+    config_name: str
+    job_type: str
+    workflow_id: str
+    template_hash: str | None
+    inputs: str | None
+    server: str
+    prompt_id: PromptId
+    tally: Tally
+    last_failure: str | None = None
+    file_path: str | None = None
+    output_node: str | None = None
+    timeout_seconds: float | None = None
+    is_taken_over: bool = False
+    previous_worker: str | None = None
+    running_seconds: float | None = None
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether a server died while it ran: it runs alone."""
+        return self.tally.strikes > 0
+
+
+@dataclass(frozen=True)
+class OpenAttempt:
+    """A run without an outcome, and what its job says now. Its prompt may be at the server."""
+
+    attempt_id: AttemptId
+    job_id: JobId
+    server: str
+    prompt_id: PromptId
+    worker: str | None
+    fence: int
+    status: str | None
+    """None if the job was deleted."""
+    has_expired: bool
+    attempt_worker: str | None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether its result still counts; else the prompt is to be taken back."""
+        return self.status in ("pending", "processing")
+
+
+@dataclass(frozen=True)
+class Window:
+    """What one server may be given: at most `size` prompts over all agents together."""
+
+    server: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many jobs are in each state."""
+
+    pending: int = 0
+    processing: int = 0
+    done: int = 0
+    failed: int = 0
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.pending and not self.processing

@@ -1,0 +1,145 @@
+"""How a run ends: each ending is one transaction, and needs the lease."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from comfyui_agent.domain.attempts import DONE
+from comfyui_agent.domain.events import Event, EventName
+from comfyui_agent.domain.failures import Failure, FailureClass
+from comfyui_agent.domain.retrying import Again, Over
+from comfyui_agent.store.errors import FileTaken, LeaseLost
+from comfyui_agent.store.leasing import prove
+from comfyui_agent.store.port import Row, Session
+from comfyui_agent.store.recording import note
+from comfyui_agent.store.records import Lease
+
+LONGEST_TRACE = 32_000
+
+
+def claim_files(session: Session, lease: Lease, paths: Sequence[str], seconds: float) -> list[str]:
+    """Prove the lease and note that these files are the job's, before they are there; those that were its already.
+
+    FileTaken if one belongs to another job.
+    """
+    prove(session, lease, seconds)
+    ours = []
+    for path in paths:
+        owner = session.one("owner_of_file", path=path)
+        if owner is not None and owner["job_id"] != lease.job_id:
+            raise FileTaken(path, owner["config_name"])
+        if owner is not None:
+            ours.append(path)
+        else:
+            session.run("claim_file", path=path, job_id=lease.job_id)
+    return ours
+
+
+def complete(session: Session, lease: Lease, outputs: Sequence[str], duration: float | None) -> list[str]:
+    """The result is there. What other files the job has are returned: nothing refers to them any more."""
+    listed = json.dumps(list(outputs), ensure_ascii=False)
+    job = _changed(session.one("complete_job", **_keys(lease), outputs=listed, duration=duration), lease)
+    session.run("end_attempt", attempt_id=lease.attempt_id, outcome=DONE, error=None)
+    event = Event(EventName.JOB_DONE, job_id=lease.job_id, duration_sec=_rounded(job["duration"]))
+    note(session, event, **_where(job))
+    return _disclaim(session, lease, set(outputs))
+
+
+def requeue(session: Session, lease: Lease, failure: Failure, again: Again, *, avoid_server: bool = False) -> None:
+    """The run failed, and the job runs again."""
+    job = session.one(
+        "requeue_job",
+        **_keys(lease),
+        **_error(failure),
+        charged=int(again.charged),
+        strike=int(again.strike),
+        wait=again.after_seconds,
+        avoid=int(avoid_server),
+    )
+    job = _changed(job, lease)
+    _end_attempt(session, lease, failure)
+    event = Event(EventName.JOB_RETRY, job_id=lease.job_id, failure_class=failure.kind.value, message=failure.message)
+    note(session, event, **_where(job))
+
+
+def fail(session: Session, lease: Lease, failure: Failure, over: Over) -> list[str]:
+    """The run failed, and the job with it. Files that it has noted and not delivered are returned."""
+    strike = int(over.kind is FailureClass.POISON)
+    job = session.one(
+        "fail_job",
+        **_keys(lease),
+        error_trace=_error(failure)["error_trace"],
+        failure_class=over.kind.value,
+        needs_regeneration=int(over.needs_regeneration),
+        strike=strike,
+    )
+    job = _changed(job, lease)
+    _end_attempt(session, lease, failure)
+    event = Event(EventName.JOB_FAILED, job_id=lease.job_id, failure_class=over.kind.value, message=failure.message)
+    note(session, event, **_where(job), duration_sec=_rounded(job["duration"]))
+    if over.kind is FailureClass.POISON:
+        words = f"a server died {strike} times too often while this job ran"
+        note(session, Event(EventName.ALERT_POISON, job_id=lease.job_id, message=words), **_where(job))
+    return undelivered(session, lease)
+
+
+def unsend(session: Session, lease: Lease) -> None:
+    """Nothing reached the server: the job waits again, and the run is not counted."""
+    if not session.run("unsend_job", **_keys(lease)):
+        raise LeaseLost(f"job {lease.job_id} is no longer this worker's")
+    session.run("forget_attempt", attempt_id=lease.attempt_id)
+
+
+def refuse(session: Session, lease: Lease, failure: Failure) -> None:
+    """The job cannot be made into a prompt: failed, and the run is not counted."""
+    unsend(session, lease)
+    row = session.one(
+        "refuse_job", id=lease.job_id, fence=lease.fence, error_trace=failure.trace(), failure_class=failure.kind.value
+    )
+    _changed(row, lease)
+    event = Event(EventName.JOB_FAILED, job_id=lease.job_id, failure_class=failure.kind.value, message=failure.message)
+    note(session, event)
+
+
+def undelivered(session: Session, lease: Lease) -> list[str]:
+    """Files that the job has noted, and that are not its result."""
+    job = session.one("job_by_id", id=lease.job_id)
+    delivered = json.loads(job["outputs"] or "[]") if job else []
+    return _disclaim(session, lease, set(delivered))
+
+
+def _disclaim(session: Session, lease: Lease, keep: set[str]) -> list[str]:
+    strays = [row["path"] for row in session.rows("files_of_job", job_id=lease.job_id) if row["path"] not in keep]
+    for path in strays:
+        session.run("disclaim_file", path=path, job_id=lease.job_id)
+    return strays
+
+
+def _end_attempt(session: Session, lease: Lease, failure: Failure) -> None:
+    facts = {key: value for key, value in asdict(failure).items() if value}
+    error = json.dumps(facts, ensure_ascii=False)
+    session.run("end_attempt", attempt_id=lease.attempt_id, outcome=failure.kind.value, error=error)
+
+
+def _keys(lease: Lease) -> dict[str, int]:
+    return {"id": lease.job_id, "fence": lease.fence}
+
+
+def _where(job: Row) -> dict[str, str]:
+    return {"prompt_id": job["prompt_id"], "server": job["server"]}
+
+
+def _error(failure: Failure) -> dict[str, str]:
+    return {"error_trace": failure.trace()[:LONGEST_TRACE], "failure_class": failure.kind.value}
+
+
+def _changed(row: Row | None, lease: Lease) -> Row:
+    if row is None:
+        raise LeaseLost(f"job {lease.job_id} is no longer this worker's")
+    return row
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)

@@ -1,0 +1,1 @@
+"""SQLite behind the store: one writer thread, WAL, every commit on disk."""

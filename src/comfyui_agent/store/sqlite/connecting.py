@@ -1,0 +1,95 @@
+"""Opening an SQLite file, and its errors in our words."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+
+from comfyui_agent.store.errors import (
+    DatabaseAway,
+    DatabaseCorrupt,
+    DatabaseFull,
+    DatabaseReadOnly,
+    DatabaseUnusable,
+    NotADatabase,
+    StoreError,
+)
+
+WAL_KEPT_BYTES = 4 * 1024 * 1024
+SHORTEST_WAIT, LONGEST_WAIT = 0.0005, 0.004
+
+
+Patience = Callable[[float], bool]
+"""Whether to wait on for another process, given the seconds so far."""
+
+
+def connect(path: Path, *, wait: Patience, vfs: str | None = None, create: bool = True) -> apsw.Connection:
+    """A connection that commits to disk for good. While another process writes, `wait` decides."""
+    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+    database = apsw.Connection(str(path), flags=flags, vfs=vfs, statementcachesize=200)
+    try:
+        if database.readonly("main"):
+            raise apsw.ReadOnlyError
+        database.set_busy_handler(_patience(wait))
+        if database.execute("PRAGMA journal_mode").get != "wal":
+            database.execute("PRAGMA journal_mode = wal")
+        database.execute(
+            f"PRAGMA synchronous = full; PRAGMA journal_size_limit = {WAL_KEPT_BYTES}; PRAGMA foreign_keys = off;"
+            "PRAGMA temp_store = memory; PRAGMA trusted_schema = on"
+        )
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _patience(wait: Patience) -> Callable[[int], bool]:
+    began = 0.0
+
+    def is_busy(calls: int) -> bool:
+        nonlocal began
+        now = time.monotonic()
+        began = now if calls == 0 else began
+        if not wait(now - began):
+            return False
+        time.sleep(random.uniform(SHORTEST_WAIT, LONGEST_WAIT))
+        return True
+
+    return is_busy
+
+
+def in_our_words(error: apsw.Error, path: Path) -> StoreError:
+    """The same error, for people."""
+    match error:
+        case apsw.BusyError() | apsw.LockedError():
+            return DatabaseAway(f"the database {path} is locked by another program: close what writes to it")
+        case apsw.FullError():
+            return DatabaseFull(f"no room for the database {path}: free space on its disk")
+        case apsw.ReadOnlyError():
+            return DatabaseReadOnly(f"the database {path} is read-only: make the file and its folder writable")
+        case apsw.NotADBError():
+            return NotADatabase(f"{path} is not a database: move it away or name another file")
+        case apsw.CorruptError():
+            return DatabaseCorrupt(f"the database {path} is corrupt: restore a copy, or try `sqlite3 {path} .recover`")
+        case apsw.CantOpenError():
+            return DatabaseUnusable(f"the database {path} cannot be opened: {reason_of(path)}")
+        case apsw.IOError():
+            return DatabaseFull(f"the disk of the database {path} fails ({error}): see to the disk")
+        case apsw.PermissionsError() | apsw.AuthError():
+            return DatabaseReadOnly(f"the database {path} may not be used: make the file and its folder writable")
+        case _:
+            return DatabaseUnusable(f"the database {path} does not work: {error}")
+
+
+def reason_of(path: Path) -> str:
+    if path.is_dir():
+        return "it is a folder; name a file"
+    if not path.parent.is_dir():
+        return f"the folder {path.parent} is not there; make it"
+    if not path.exists():
+        return f"there is no such file, or {path.parent} is not writable"
+    return "make the file and its folder readable and writable"

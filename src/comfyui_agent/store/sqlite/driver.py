@@ -1,0 +1,109 @@
+"""The SQLite driver of the store."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from comfyui_agent.store.errors import DatabaseUnusable, StoreClosed
+from comfyui_agent.store.port import Session
+from comfyui_agent.store.sqlite import migrating
+from comfyui_agent.store.sqlite.connecting import connect, in_our_words
+from comfyui_agent.store.sqlite.session import SqliteSession
+from comfyui_agent.store.sqlite.writer import Writer
+
+T = TypeVar("T")
+
+READ_PATIENCE = 10.0
+
+
+class SqliteDriver:
+    """One file, one writer thread, one reader thread. Open it with `SqliteDriver.open`."""
+
+    def __init__(self, path: Path, writer: Writer, reader: apsw.Connection, identity: str) -> None:
+        self.path = path
+        self.identity = identity
+        self._writer = writer
+        self._reader = reader
+        self._reading = SqliteSession(reader)
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="e3-reader")
+        self._is_closed = False
+
+    @classmethod
+    def open(cls, path: Path, *, create: bool = True, vfs: str | None = None) -> SqliteDriver:
+        """Open a database and bring it to the newest version; an unusable one is a DatabaseUnusable."""
+        try:
+            if create:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            elif not path.exists():
+                raise DatabaseUnusable(f"there is no database {path}: `e3 execute` makes one")
+        except OSError as error:
+            raise DatabaseUnusable(f"the folder {path.parent} cannot be made: {error.strerror}") from None
+        try:
+            writer = Writer(
+                lambda wait: connect(path, wait=wait, vfs=vfs, create=create), lambda error: in_our_words(error, path)
+            )
+            migrating.migrate(writer.database, path)
+            _check_writable(writer.database)
+            reader = connect(path, wait=lambda seconds: seconds < READ_PATIENCE, vfs=vfs, create=False)
+            token = reader.execute("SELECT value FROM about WHERE key = 'identity'").get
+        except apsw.Error as error:
+            raise in_our_words(error, path) from None
+        except OSError as error:
+            raise DatabaseUnusable(f"the database {path} cannot be opened: {error.strerror}") from None
+        writer.start()
+        place = hashlib.sha256(f"{token} {path.resolve()}".encode()).hexdigest()
+        return cls(path, writer, reader, place[:12])
+
+    @property
+    def commits(self) -> int:
+        return self._writer.commits
+
+    async def write(self, work: Callable[[Session], T]) -> T:
+        result: T = await self._writer.write(work)
+        return result
+
+    async def read(self, work: Callable[[Session], T]) -> T:
+        if self._is_closed:
+            raise StoreClosed("the store is closed")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, work)
+
+    def _read(self, work: Callable[[Session], T]) -> T:
+        try:
+            with self._snapshot():
+                return work(self._reading)
+        except apsw.Error as error:
+            raise in_our_words(error, self.path) from None
+
+    @contextlib.contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        self._reader.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._reader.execute("COMMIT")
+
+    def on_change(self, call: Callable[[], None]) -> None:
+        self._writer.on_change(asyncio.get_running_loop(), call)
+
+    async def close(self, *, timeout: float | None = None) -> None:
+        """Write what is waiting, and end. After the timeout the rest is given up."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._writer.ask_to_close()
+        await asyncio.get_running_loop().run_in_executor(None, self._writer.wait_closed, timeout)
+        await asyncio.get_running_loop().run_in_executor(self._threads, self._reader.close)
+        self._threads.shutdown(wait=False)
+
+
+def _check_writable(database: apsw.Connection) -> None:
+    """Find out at once, not at the first job: a read-only file opens without a word."""
+    database.execute("BEGIN IMMEDIATE; ROLLBACK")

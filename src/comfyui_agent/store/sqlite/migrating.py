@@ -1,0 +1,64 @@
+"""Bringing a database to the version that this E3 knows: numbered files, each in a transaction, applied once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+
+from comfyui_agent.store.errors import DatabaseTooNew, NotADatabase
+
+MIGRATIONS = {int(file.name[:4]): file for file in sorted((Path(__file__).parent / "migrations").glob("*.sql"))}
+NEWEST = max(MIGRATIONS)
+OURS = 0x45334341
+DOCUMENTED = frozenset(
+    """id config_name job_type workflow_id priority status retries_attempted run_count retry_limit start_time end_time
+    duration error_trace metadata worker_id lease_expires_at""".split()  # noqa: SIM905 - a list of words
+)
+
+
+def version_of(database: apsw.Connection) -> int:
+    version: int = database.execute("PRAGMA user_version").get
+    return version
+
+
+def migrate(database: apsw.Connection, path: Path) -> tuple[int, int]:
+    """Apply what is missing; the versions before and after. Several processes may do this at once."""
+    before = version_of(database)
+    _refuse_strangers(database, path, before)
+    while version_of(database) < NEWEST:
+        _apply_next(database)
+    return before, NEWEST
+
+
+def _apply_next(database: apsw.Connection) -> None:
+    with _immediate(database):
+        number = version_of(database) + 1  # another process may have been quicker
+        if number <= NEWEST:
+            database.execute(MIGRATIONS[number].read_text(encoding="utf-8"))
+            database.execute(f"PRAGMA user_version = {number}; PRAGMA application_id = {OURS}")
+
+
+def _refuse_strangers(database: apsw.Connection, path: Path, version: int) -> None:
+    if version > NEWEST:
+        raise DatabaseTooNew(
+            f"the database {path} has version {version}, this E3 knows up to {NEWEST}: install the newer E3 again"
+        )
+    application: int = database.execute("PRAGMA application_id").get
+    if application == OURS:
+        return
+    tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    columns = {row[1] for row in database.execute("PRAGMA table_info(jobs)")}
+    if version or application or (tables and not columns >= DOCUMENTED):
+        raise NotADatabase(f"{path} is a database of another program: name another file")
+
+
+class _immediate:  # noqa: N801 - reads as a word of the with statement
+    def __init__(self, database: apsw.Connection) -> None:
+        self._database = database
+
+    def __enter__(self) -> None:
+        self._database.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._database.execute("ROLLBACK" if kind else "COMMIT")

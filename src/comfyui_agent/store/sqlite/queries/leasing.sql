@@ -1,0 +1,60 @@
+-- name: end_backoffs
+-- Jobs that have waited long enough may run. One that would wait longer than anyone is told to wait was noted before
+-- the clock stepped back.
+UPDATE jobs INDEXED BY idx_jobs_backoff SET hold = NULL, next_attempt_at = NULL
+WHERE status = 'pending' AND hold = 'backoff'
+  AND (next_attempt_at <= strftime('%Y-%m-%d %H:%M:%f', 'now')
+    OR next_attempt_at > strftime('%Y-%m-%d %H:%M:%f', 'now', :longest || ' seconds'));
+
+-- name: load_of_server
+-- How many prompts of all agents are at a server, and how many of them are suspected of killing servers.
+SELECT count(*) AS open, coalesce(sum(jobs.strikes > 0), 0) AS suspects
+FROM attempts LEFT JOIN jobs ON jobs.id = attempts.job_id
+WHERE attempts.server = :server AND attempts.outcome IS NULL;
+
+-- name: next_jobs
+-- What runs next: by priority, then by age. A job that still has an open attempt is taken over, not run anew.
+SELECT id, strikes FROM jobs INDEXED BY idx_jobs_next
+WHERE status = 'pending' AND hold IS NULL
+  AND NOT EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL)
+  AND (avoids IS NULL OR instr(avoids, :server || char(10)) = 0)
+ORDER BY priority, id LIMIT :most;
+
+-- name: take_job
+UPDATE jobs SET
+    status = 'processing', worker_id = :worker, server = :server, prompt_id = :prompt_id,
+    lease_expires_at = strftime('%Y-%m-%d %H:%M:%f', 'now', :seconds || ' seconds'),
+    start_time = strftime('%Y-%m-%d %H:%M:%f', 'now'), end_time = NULL, duration = NULL,
+    run_count = coalesce(run_count, 0) + 1, fence = coalesce(fence, 0) + 1
+WHERE id = :id AND status = 'pending'
+RETURNING *;
+
+-- name: open_attempt
+INSERT INTO attempts (job_id, number, server, prompt_id, worker_id, started_at)
+VALUES (:job_id, :number, :server, :prompt_id, :worker, strftime('%Y-%m-%d %H:%M:%f', 'now'))
+RETURNING id;
+
+-- name: renew_leases
+UPDATE jobs SET lease_expires_at = strftime('%Y-%m-%d %H:%M:%f', 'now', :seconds || ' seconds')
+WHERE worker_id = :worker AND status = 'processing'
+RETURNING id, fence;
+
+-- name: held_leases
+SELECT id, fence FROM jobs WHERE worker_id = :worker AND status = 'processing';
+
+-- name: prove_lease
+UPDATE jobs SET lease_expires_at = strftime('%Y-%m-%d %H:%M:%f', 'now', :seconds || ' seconds')
+WHERE id = :id AND fence = :fence AND status = 'processing';
+
+-- name: note_running
+UPDATE attempts SET running_at = strftime('%Y-%m-%d %H:%M:%f', 'now', -:seconds || ' seconds')
+WHERE id = :attempt_id AND outcome IS NULL AND running_at IS NULL;
+
+-- name: release_jobs
+-- A clean goodbye: the prompts stay at their servers, for the next agent to take over.
+UPDATE jobs SET status = 'pending', worker_id = NULL, lease_expires_at = NULL
+WHERE worker_id = :worker AND status = 'processing';
+
+-- name: seconds_until_next
+SELECT min((julianday(next_attempt_at) - julianday('now')) * 86400.0) AS seconds
+FROM jobs INDEXED BY idx_jobs_backoff WHERE status = 'pending' AND hold = 'backoff';

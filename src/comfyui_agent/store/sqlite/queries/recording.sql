@@ -1,0 +1,25 @@
+-- name: note_event
+INSERT INTO events (at, event, job_id, prompt_id, server, failure_class, duration_sec, wait_sec, message)
+VALUES (strftime('%Y-%m-%d %H:%M:%f', 'now'), :event, :job_id, :prompt_id, :server, :failure_class, :duration_sec,
+    :wait_sec, :message);
+
+-- name: note_started
+INSERT INTO events (at, event, job_id, prompt_id, server, wait_sec)
+SELECT strftime('%Y-%m-%d %H:%M:%f', 'now'), 'job.started', id, prompt_id, server,
+    round((julianday('now') - julianday(created_at)) * 86400.0, 3)
+FROM jobs WHERE id = :job_id;
+
+-- name: events_after
+SELECT events.*, jobs.config_name, jobs.batch_id
+FROM events LEFT JOIN jobs ON jobs.id = events.job_id
+WHERE events.id > :after ORDER BY events.id LIMIT :most;
+
+-- name: newest_event
+SELECT coalesce(max(id), 0) AS id FROM events;
+
+-- name: failures_since
+SELECT count(*) AS failures FROM events WHERE id > :after AND event = 'job.failed';
+
+-- name: prune_events
+DELETE FROM events WHERE id <= (SELECT max(id) FROM events) - :keep
+    AND id <= (SELECT min(id) FROM events) + :most;

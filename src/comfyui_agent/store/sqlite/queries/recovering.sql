@@ -1,0 +1,47 @@
+-- name: open_attempts
+-- Every prompt that may be at a server, with what its job says. There are never more than the windows of the servers.
+SELECT attempts.id AS attempt_id, attempts.job_id, attempts.server, attempts.prompt_id,
+    attempts.worker_id AS attempt_worker, jobs.id IS NOT NULL AS has_job, jobs.status, jobs.worker_id, jobs.fence,
+    coalesce(jobs.lease_expires_at < strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) AS has_expired
+FROM attempts LEFT JOIN jobs ON jobs.id = attempts.job_id
+WHERE attempts.outcome IS NULL ORDER BY attempts.id;
+
+-- name: adopt_job
+-- Whoever read this fence takes the run over; the run stays the same run.
+UPDATE jobs SET
+    status = 'processing', worker_id = :worker, fence = coalesce(fence, 0) + 1, hold = NULL, next_attempt_at = NULL,
+    lease_expires_at = strftime('%Y-%m-%d %H:%M:%f', 'now', :seconds || ' seconds'),
+    server = :server, prompt_id = :prompt_id
+WHERE id = :id AND coalesce(fence, 0) = :fence AND status IN ('pending', 'processing')
+    AND EXISTS (SELECT 1 FROM attempts WHERE id = :attempt_id AND outcome IS NULL)
+RETURNING *;
+
+-- name: adopt_attempt
+UPDATE attempts SET worker_id = :worker WHERE id = :attempt_id
+RETURNING (julianday('now') - julianday(running_at)) * 86400.0 AS running_seconds;
+
+-- name: withdraw_attempt
+-- The prompt was taken back, or nobody wants it. Not if the job has been asked for again meanwhile.
+UPDATE attempts SET outcome = 'cancelled', ended_at = strftime('%Y-%m-%d %H:%M:%f', 'now')
+WHERE id = :attempt_id AND outcome IS NULL
+    AND NOT EXISTS (SELECT 1 FROM jobs WHERE id = attempts.job_id AND status IN ('pending', 'processing'));
+
+-- name: owned_prompts
+SELECT prompt_id FROM attempts WHERE outcome IS NULL;
+
+-- name: unattended_jobs
+-- Processing, and nothing of it is at a server: made so by hand.
+SELECT id, worker_id, coalesce(lease_expires_at < strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) AS has_expired
+FROM jobs WHERE status = 'processing'
+    AND NOT EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL);
+
+-- name: processing_jobs
+SELECT id, worker_id, coalesce(lease_expires_at < strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) AS has_expired
+FROM jobs WHERE status = 'processing';
+
+-- name: put_back
+UPDATE jobs SET status = 'pending', worker_id = NULL, lease_expires_at = NULL, fence = coalesce(fence, 0) + 1
+WHERE id = :id AND status = 'processing' AND worker_id IS :worker;
+
+-- name: recount
+UPDATE job_counts SET jobs = (SELECT count(*) FROM jobs WHERE jobs.status = job_counts.status);

@@ -1,0 +1,63 @@
+-- name: owner_of_file
+SELECT files.job_id, jobs.config_name FROM files JOIN jobs ON jobs.id = files.job_id WHERE files.path = :path;
+
+-- name: claim_file
+INSERT INTO files (path, job_id) VALUES (:path, :job_id)
+ON CONFLICT (path) DO UPDATE SET job_id = excluded.job_id;
+
+-- name: files_of_job
+SELECT path FROM files WHERE job_id = :job_id;
+
+-- name: disclaim_file
+DELETE FROM files WHERE path = :path AND job_id = :job_id;
+
+-- name: complete_job
+UPDATE jobs SET
+    status = 'done', outputs = :outputs, end_time = strftime('%Y-%m-%d %H:%M:%f', 'now'),
+    duration = coalesce(:duration, (julianday('now') - julianday(start_time)) * 86400.0),
+    worker_id = NULL, lease_expires_at = NULL, error_trace = NULL, failure_class = NULL, needs_regeneration = 0,
+    hold = NULL, next_attempt_at = NULL, strikes = 0, avoids = NULL
+WHERE id = :id AND fence = :fence AND status = 'processing'
+RETURNING duration, prompt_id, server;
+
+-- name: requeue_job
+UPDATE jobs SET
+    status = 'pending', worker_id = NULL, lease_expires_at = NULL,
+    retries_attempted = coalesce(retries_attempted, 0) + :charged, strikes = coalesce(strikes, 0) + :strike,
+    error_trace = :error_trace, failure_class = :failure_class,
+    hold = CASE WHEN :wait > 0 THEN 'backoff' END,
+    next_attempt_at = CASE WHEN :wait > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', :wait || ' seconds') END,
+    avoids = CASE WHEN :avoid THEN coalesce(avoids, '') || server || char(10) ELSE avoids END
+WHERE id = :id AND fence = :fence AND status = 'processing'
+RETURNING prompt_id, server;
+
+-- name: fail_job
+UPDATE jobs SET
+    status = 'failed', end_time = strftime('%Y-%m-%d %H:%M:%f', 'now'),
+    duration = (julianday('now') - julianday(start_time)) * 86400.0,
+    worker_id = NULL, lease_expires_at = NULL, error_trace = :error_trace, failure_class = :failure_class,
+    needs_regeneration = :needs_regeneration, hold = NULL, next_attempt_at = NULL,
+    strikes = coalesce(strikes, 0) + :strike
+WHERE id = :id AND fence = :fence AND status = 'processing'
+RETURNING prompt_id, server, duration;
+
+-- name: unsend_job
+-- Nothing reached the server: as if it had not been leased.
+UPDATE jobs SET
+    status = 'pending', worker_id = NULL, lease_expires_at = NULL, server = NULL, prompt_id = NULL, start_time = NULL,
+    run_count = run_count - 1
+WHERE id = :id AND fence = :fence AND status = 'processing';
+
+-- name: forget_attempt
+DELETE FROM attempts WHERE id = :attempt_id AND outcome IS NULL;
+
+-- name: end_attempt
+UPDATE attempts SET outcome = :outcome, error = :error, ended_at = strftime('%Y-%m-%d %H:%M:%f', 'now')
+WHERE id = :attempt_id AND outcome IS NULL;
+
+-- name: refuse_job
+UPDATE jobs SET
+    status = 'failed', end_time = strftime('%Y-%m-%d %H:%M:%f', 'now'), error_trace = :error_trace,
+    failure_class = :failure_class, needs_regeneration = 1, hold = NULL, next_attempt_at = NULL
+WHERE id = :id AND fence = :fence AND status = 'pending'
+RETURNING id;

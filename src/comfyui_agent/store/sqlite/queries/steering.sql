@@ -1,0 +1,31 @@
+-- name: keep_template
+INSERT INTO templates (hash, graph) VALUES (:hash, :graph) ON CONFLICT (hash) DO NOTHING;
+
+-- name: insert_job
+INSERT INTO jobs (config_name, job_type, workflow_id, priority, status, retry_limit, metadata, template_hash, inputs,
+    file_path, output_node, timeout_seconds, batch_id, batch_index, created_at, retries_attempted, run_count)
+VALUES (:config_name, :job_type, :workflow_id, :priority, 'pending', :retry_limit, :metadata, :template_hash, :inputs,
+    :file_path, :output_node, :timeout_seconds, :batch_id, :batch_index, strftime('%Y-%m-%d %H:%M:%f', 'now'), 0, 0)
+ON CONFLICT (config_name) DO NOTHING
+RETURNING id;
+
+-- name: note_submitted
+INSERT INTO events (at, event, job_id) VALUES (strftime('%Y-%m-%d %H:%M:%f', 'now'), 'job.submitted', :job_id);
+
+-- name: cancel_job
+-- The fence goes up: whoever runs it can change nothing any more. Its prompt is taken back by whoever sees it.
+UPDATE jobs SET
+    status = 'failed', failure_class = 'cancelled', error_trace = :error_trace,
+    end_time = strftime('%Y-%m-%d %H:%M:%f', 'now'), worker_id = NULL, lease_expires_at = NULL, hold = NULL,
+    next_attempt_at = NULL, fence = coalesce(fence, 0) + 1
+WHERE id = :id AND status IN ('pending', 'processing')
+RETURNING server, prompt_id;
+
+-- name: retry_job
+UPDATE jobs SET
+    status = 'pending', retries_attempted = 0, strikes = 0, needs_regeneration = 0, hold = NULL,
+    next_attempt_at = NULL, avoids = NULL, end_time = NULL, duration = NULL
+WHERE id = :id AND status = 'failed';
+
+-- name: set_priority
+UPDATE jobs SET priority = :priority WHERE id = :id;

@@ -1,0 +1,209 @@
+"""The one thread that writes. Callers that wait at the same time share a commit, and so one wait for the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import apsw
+
+from comfyui_agent.store.errors import StoreClosed
+from comfyui_agent.store.sqlite.connecting import Patience
+from comfyui_agent.store.sqlite.session import SqliteSession
+
+log = logging.getLogger(__name__)
+
+MOST_AT_ONCE = 256
+LOOK_SECONDS = 0.1
+SAY_LOCKED_AFTER = 5.0
+PATIENCE_AT_THE_END = 1.0
+
+
+@dataclass
+class Call:
+    """Work of one caller, and where to tell how it went."""
+
+    work: Callable[[SqliteSession], Any]
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+    result: Any = field(default=None)
+    error: Exception | None = None
+
+    def settle(self) -> None:
+        if self.future.done():  # whoever asked is gone
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+class Writer:
+    """Runs calls in the order in which they come, many to a commit; each in a savepoint of its own."""
+
+    def __init__(
+        self, connect: Callable[[Patience], apsw.Connection], translate: Callable[[apsw.Error], Exception]
+    ) -> None:
+        self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self._translate = translate
+        self._closing = threading.Event()
+        self._give_up_at = math.inf
+        self._said_locked = False
+        self._ended = threading.Event()
+        self._listeners: list[tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = []
+        self._database = connect(self._is_patient)
+        self._session = SqliteSession(self._database)
+        self._version = self._data_version()
+        self._looked_at = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="e3-writer", daemon=True)
+        self.commits = 0
+
+    @property
+    def database(self) -> apsw.Connection:
+        """For the opening alone, before the thread runs."""
+        return self._database
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def write(self, work: Callable[[SqliteSession], Any]) -> Any:
+        if self._closing.is_set():
+            raise StoreClosed("the store is closed")
+        loop = asyncio.get_running_loop()
+        call = Call(work, loop, loop.create_future())
+        self._calls.put(call)
+        return await call.future
+
+    def on_change(self, loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+        self._listeners.append((loop, call))
+
+    def ask_to_close(self) -> None:
+        """What is waiting is still written, unless the database stays locked."""
+        self._give_up_at = time.monotonic() + PATIENCE_AT_THE_END
+        self._closing.set()
+        self._calls.put(None)
+
+    def wait_closed(self, timeout: float | None) -> bool:
+        return self._ended.wait(timeout)
+
+    def _is_patient(self, seconds: float) -> bool:
+        """While another process writes, wait: nobody shall meet a locked database."""
+        if seconds < SAY_LOCKED_AFTER:
+            self._said_locked = False
+        elif not self._said_locked:
+            self._said_locked = True
+            log.warning("the database has been locked by another program for %.0f s; waiting", seconds)
+        return time.monotonic() < self._give_up_at
+
+    def _run(self) -> None:
+        try:
+            while True:
+                calls = self._wait_for_calls()
+                if calls:
+                    self._commit(calls)
+                elif self._closing.is_set():
+                    return
+                self._look_for_changes()
+        finally:
+            with contextlib.suppress(apsw.Error):
+                self._database.close()
+            self._refuse_the_rest()
+            self._ended.set()
+
+    def _wait_for_calls(self) -> list[Call]:
+        try:
+            first = self._calls.get(timeout=LOOK_SECONDS)
+        except queue.Empty:
+            return []
+        return self._more([] if first is None else [first])
+
+    def _more(self, calls: list[Call]) -> list[Call]:
+        with contextlib.suppress(queue.Empty):
+            while len(calls) < MOST_AT_ONCE:
+                call = self._calls.get_nowait()
+                if call is not None:
+                    calls.append(call)
+        return calls
+
+    def _commit(self, calls: list[Call]) -> None:
+        """One transaction for all. Calls that arrive while it runs come along."""
+        done = 0
+        try:
+            self._database.execute("BEGIN IMMEDIATE")
+            while done < len(calls):
+                for call in calls[done:]:
+                    self._work(call)
+                    done += 1
+                self._more(calls)
+            self._database.execute("COMMIT")
+            self.commits += 1
+        except Exception as error:  # noqa: BLE001 - whatever it was, each caller is told
+            self._roll_back()
+            words = self._translate(error) if isinstance(error, apsw.Error) else error
+            for call in calls:
+                call.error, call.result = call.error or words, None
+        self._tell(calls)
+
+    def _work(self, call: Call) -> None:
+        """A failure of one caller undoes what that caller did, and nothing else."""
+        self._database.execute("SAVEPOINT call")
+        try:
+            call.result = call.work(self._session)
+        except (apsw.FullError, apsw.IOError, apsw.CorruptError):  # the whole transaction is in doubt
+            raise
+        except Exception as error:  # noqa: BLE001 - it is told to whoever asked
+            self._database.execute("ROLLBACK TO call")
+            call.error = self._translate(error) if isinstance(error, apsw.Error) else error
+        self._database.execute("RELEASE call")
+
+    def _roll_back(self) -> None:
+        with contextlib.suppress(apsw.Error):
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+
+    def _tell(self, calls: list[Call]) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[Call]] = {}
+        for call in calls:
+            by_loop.setdefault(call.loop, []).append(call)
+        for loop, waiting in by_loop.items():
+            with contextlib.suppress(RuntimeError):  # that loop has ended
+                loop.call_soon_threadsafe(_settle_all, waiting)
+
+    def _data_version(self) -> int:
+        version: int = self._database.execute("PRAGMA data_version").get
+        return version
+
+    def _look_for_changes(self) -> None:
+        """See whether another process has committed since the last look."""
+        now = time.monotonic()
+        if now - self._looked_at < LOOK_SECONDS:
+            return
+        self._looked_at = now
+        try:
+            version = self._data_version()
+        except apsw.Error:
+            return
+        if version != self._version:
+            self._version = version
+            for loop, call in self._listeners:
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(call)
+
+    def _refuse_the_rest(self) -> None:
+        calls = self._more([])
+        for call in calls:
+            call.error = StoreClosed("the store was closed before the work was done")
+        self._tell(calls)
+
+
+def _settle_all(calls: list[Call]) -> None:
+    for call in calls:
+        call.settle()

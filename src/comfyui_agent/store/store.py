@@ -1,0 +1,156 @@
+"""The store: every question and every transition, each in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from comfyui_agent.domain.attempts import Attempt
+from comfyui_agent.domain.events import Event
+from comfyui_agent.domain.failures import Failure
+from comfyui_agent.domain.jobs import Job, JobId, NewJob, Template
+from comfyui_agent.domain.prompts import PromptId
+from comfyui_agent.domain.retrying import Again, Over
+from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.store import leasing, reading, recording, recovering, settling, steering
+from comfyui_agent.store.port import Driver
+from comfyui_agent.store.records import Counts, Lease, Leased, OpenAttempt, Window
+
+
+class Store:
+    """The memory of E3 over any driver. What returns has been committed; what raises has changed nothing."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+
+    @property
+    def identity(self) -> str:
+        return self.driver.identity
+
+    def on_change(self, call: Callable[[], None]) -> None:
+        """Call this soon after another process has changed something."""
+        self.driver.on_change(call)
+
+    async def close(self, *, timeout: float | None = None) -> None:
+        await self.driver.close(timeout=timeout)
+
+    # What doors and people ask for.
+
+    async def submit(self, jobs: Sequence[NewJob]) -> list[JobId | None]:
+        """Accept jobs, all or none. None stands for one whose name is taken."""
+        return await self.driver.write(lambda session: steering.submit(session, jobs))
+
+    async def cancel(self, jobs: Iterable[JobId]) -> list[JobId]:
+        return await self.driver.write(lambda session: steering.cancel(session, jobs))
+
+    async def retry(self, jobs: Iterable[JobId]) -> list[JobId]:
+        return await self.driver.write(lambda session: steering.retry(session, jobs))
+
+    async def set_priority(self, job_id: JobId, priority: int) -> bool:
+        return await self.driver.write(lambda session: steering.set_priority(session, job_id, priority))
+
+    # Leases.
+
+    async def lease(self, worker: str, window: Window, prompt_ids: Sequence[PromptId], seconds: float) -> list[Leased]:
+        """The next jobs for a server, leased, each with one of the prompt ids noted as its run."""
+        return await self.driver.write(lambda session: leasing.lease_jobs(session, worker, window, prompt_ids, seconds))
+
+    async def renew(self, worker: str, seconds: float) -> frozenset[tuple[JobId, int]]:
+        return await self.driver.write(lambda session: leasing.renew(session, worker, seconds))
+
+    async def held(self, worker: str) -> frozenset[tuple[JobId, int]]:
+        return await self.driver.read(lambda session: leasing.held(session, worker))
+
+    async def release(self, worker: str) -> int:
+        """Let go of everything; prompts at servers stay there for the next agent."""
+        return await self.driver.write(lambda session: leasing.release(session, worker))
+
+    async def note_running(self, lease: Lease, seconds: float) -> None:
+        """The prompt has been executing for so many seconds; once known, this is remembered."""
+        await self.driver.write(
+            lambda session: session.run("note_running", attempt_id=lease.attempt_id, seconds=round(seconds, 3))
+        )
+
+    # How runs end. All raise LeaseLost, and change nothing, if the job is no longer the worker's.
+
+    async def claim_files(self, lease: Lease, paths: Sequence[str], seconds: float) -> list[str]:
+        """Prove the lease and note files as the job's; those that were so before. FileTaken if another has one."""
+        return await self.driver.write(lambda session: settling.claim_files(session, lease, paths, seconds))
+
+    async def complete(self, lease: Lease, outputs: Sequence[str], duration: float | None) -> list[str]:
+        """`done`. Returns files of earlier runs that are no longer the job's result."""
+        return await self.driver.write(lambda session: settling.complete(session, lease, outputs, duration))
+
+    async def requeue(self, lease: Lease, failure: Failure, again: Again, *, avoid_server: bool = False) -> None:
+        await self.driver.write(
+            lambda session: settling.requeue(session, lease, failure, again, avoid_server=avoid_server)
+        )
+
+    async def fail(self, lease: Lease, failure: Failure, over: Over) -> list[str]:
+        """`failed`. Returns files that were noted and never became the result."""
+        return await self.driver.write(lambda session: settling.fail(session, lease, failure, over))
+
+    async def unsend(self, lease: Lease) -> None:
+        await self.driver.write(lambda session: settling.unsend(session, lease))
+
+    async def refuse(self, lease: Lease, failure: Failure) -> None:
+        await self.driver.write(lambda session: settling.refuse(session, lease, failure))
+
+    # Recovery.
+
+    async def open_attempts(self) -> list[OpenAttempt]:
+        return await self.driver.read(recovering.open_attempts)
+
+    async def adopt(self, attempt: OpenAttempt, worker: str, seconds: float) -> Leased | None:
+        return await self.driver.write(lambda session: recovering.adopt(session, attempt, worker, seconds))
+
+    async def withdraw(self, attempt: OpenAttempt) -> bool:
+        return await self.driver.write(lambda session: recovering.withdraw(session, attempt))
+
+    async def owned_prompts(self) -> frozenset[str]:
+        return await self.driver.read(recovering.owned_prompts)
+
+    async def put_back_unattended(self, is_dead: Callable[[str], bool]) -> int:
+        return await self.driver.write(lambda session: recovering.put_back_unattended(session, is_dead))
+
+    async def put_back_orphans(self, is_dead: Callable[[str], bool]) -> int:
+        return await self.driver.write(lambda session: recovering.put_back_orphans(session, is_dead))
+
+    async def recount(self) -> None:
+        await self.driver.write(recovering.recount)
+
+    # Looking.
+
+    async def find(self, name: str) -> Job | None:
+        return await self.driver.read(lambda session: reading.find_job(session, name))
+
+    async def jobs(self, *, status: JobStatus | None = None, batch_id: str | None = None, limit: int = 50) -> list[Job]:
+        return await self.driver.read(lambda session: reading.list_jobs(session, status, batch_id, limit))
+
+    async def attempts(self, job_id: JobId) -> list[Attempt]:
+        return await self.driver.read(lambda session: reading.attempts_of(session, job_id))
+
+    async def counts(self) -> Counts:
+        return await self.driver.read(reading.counts)
+
+    async def seconds_until_next(self) -> float | None:
+        return await self.driver.read(reading.seconds_until_next)
+
+    async def template(self, hash_: str) -> Template | None:
+        return await self.driver.read(lambda session: reading.template(session, hash_))
+
+    # Events.
+
+    async def note(self, event: Event) -> None:
+        await self.driver.write(lambda session: recording.note(session, event))
+
+    async def events_after(self, after: int, most: int = 500) -> list[Event]:
+        return await self.driver.read(lambda session: recording.events_after(session, after, most))
+
+    async def newest_event(self) -> int:
+        return await self.driver.read(recording.newest_event)
+
+    async def failures_since(self, event_id: int) -> int:
+        return await self.driver.read(lambda session: recording.failures_since(session, event_id))
+
+    async def prune_events(self) -> int:
+        return await self.driver.write(recording.prune_events)
