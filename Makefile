@@ -38,6 +38,7 @@ faults: $(STAMP)
 	$(PYTEST) tests/faults
 
 bench: $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group bench
 	$(BIN)/python bench/run.py
 
 clean:

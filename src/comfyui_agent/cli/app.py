@@ -8,7 +8,11 @@ from typing import Annotated
 import typer
 
 from comfyui_agent import __version__
+from comfyui_agent.cli.database import app as database_app
 from comfyui_agent.cli.demo import demo
+from comfyui_agent.cli.execute import execute
+from comfyui_agent.cli.queue import app as queue_app
+from comfyui_agent.cli.queue import show
 from comfyui_agent.cli.running import INTERRUPTED
 from comfyui_agent.cli.servers import app as servers_app
 from comfyui_agent.cli.simulate import sim
@@ -42,8 +46,12 @@ def root(
         typer.echo(context.get_help())
 
 
-app.command()(sim)
 app.command()(demo)
+app.command()(execute)
+app.add_typer(queue_app, name="queue")
+app.command()(show)
+app.add_typer(database_app, name="db")
+app.command()(sim)
 app.add_typer(servers_app, name="servers")
 
 

@@ -39,7 +39,7 @@ class Board:
         if progress.stage is Stage.WAITING and progress.ahead:
             self._set(name, "○", Text(f"Pending, {progress.ahead} ahead"))
         elif progress.stage is Stage.RUNNING:
-            self._set(name, "◐", _rendering(progress))
+            self._set(name, "◐", rendering(progress))
 
     def done(self, name: str, file: Path, seconds: float | None) -> None:
         took = "" if seconds is None else f" in {seconds:.1f} s"
@@ -67,7 +67,7 @@ class Board:
         return table
 
 
-def _rendering(progress: Progress) -> Text:
+def rendering(progress: Progress) -> Text:
     if not progress.steps:
         return Text(f"Rendering, {progress.node_type}" if progress.node_type else "Rendering")
     filled = round(BAR * min(1.0, progress.step / progress.steps))

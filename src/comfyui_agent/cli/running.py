@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Coroutine
 from typing import Any
@@ -14,7 +15,10 @@ TERMINATED = 143
 
 
 def run_until_signal(work: Coroutine[Any, Any, int | None]) -> None:
-    """Run a coroutine; on a signal cancel it, let it clean up, and leave with the signal's exit code."""
+    """Run a coroutine; on a signal cancel it, let it clean up, and leave with the signal's exit code.
+
+    A second Ctrl-C does not wait for the cleaning up.
+    """
     raise typer.Exit(asyncio.run(_run(work)))
 
 
@@ -24,6 +28,8 @@ async def _run(work: Coroutine[Any, Any, int | None]) -> int:
     received: list[int] = []
 
     def stop(code: int) -> None:
+        if received and code == INTERRUPTED:
+            os._exit(INTERRUPTED)
         received.append(code)
         task.cancel()
 

@@ -156,9 +156,12 @@ class ComfyClient:
             )
         return version.can_interrupt_one_prompt
 
-    async def download(self, result: ResultFile, folder: Path) -> StagedFile:
-        """Bring one result into a folder, checked and on disk; `publish` then names it."""
-        return await downloads.stage(self._transport, result, folder)
+    async def download(self, result: ResultFile, folder: Path, *, owner: str = "") -> StagedFile:
+        """Bring one result into a folder, checked and on disk; `publish` then names it.
+
+        `owner` marks the temporary file: `downloads.remove_leftovers` finds what a killed owner left.
+        """
+        return await downloads.stage(self._transport, result, folder, owner)
 
     async def upload(
         self, source: Path | str | bytes, name: str, *, subfolder: str = "", overwrite: bool = False

@@ -51,16 +51,18 @@ class StagedFile:
         self.path.unlink(missing_ok=True)
 
 
-async def stage(transport: Transport, result: ResultFile, folder: Path) -> StagedFile:
+async def stage(transport: Transport, result: ResultFile, folder: Path, owner: str = "") -> StagedFile:
     """Download one result into a folder. OutputProblem if it is gone, empty, cut short or unreadable.
+
+    `owner` becomes part of the temporary name, so that what a killed process leaves can be told and removed.
 
     A connection that breaks or falls silent is tried again, from the start.
     """
-    return await transport.again(lambda: _stage_once(transport, result, folder), on=(ServerLost,))
+    return await transport.again(lambda: _stage_once(transport, result, folder, owner), on=(ServerLost,))
 
 
-async def _stage_once(transport: Transport, result: ResultFile, folder: Path) -> StagedFile:
-    path = folder / f".{uuid.uuid4().hex}{MARK}"
+async def _stage_once(transport: Transport, result: ResultFile, folder: Path, owner: str) -> StagedFile:
+    path = folder / f".{owner}{'-' if owner else ''}{uuid.uuid4().hex}{MARK}"
     try:
         head, size, unwritten = await _receive(transport, result, path)
         kind = recognise(head, result.filename)
@@ -119,6 +121,12 @@ def _expect_file(response: aiohttp.ClientResponse, name: str, server: str) -> No
         raise ServerLost(f"{server} answered {response.status} when asked for {name}: ComfyUI behind it is not up")
     if response.status != 200:
         raise OutputProblem(f"asked for {name}, it answered {response.status}")
+
+
+def remove_leftovers(folder: Path, owner: str) -> None:
+    """Remove what a process that is gone had staged and not published."""
+    for path in folder.glob(f".{owner}-*{MARK}"):
+        path.unlink(missing_ok=True)
 
 
 def safe_name(server_name: str) -> str:

@@ -5,16 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 
 from comfyui_agent.store.errors import DatabaseUnusable
-from comfyui_agent.store.sqlite.driver import SqliteDriver
+from comfyui_agent.store.sqlite.driver import SqliteDriver, migrate_file
 from comfyui_agent.store.store import Store
 
 
 def open_store(place: str | Path, *, create: bool = True) -> Store:
     """A path or `sqlite:///path`; other databases are refused in one line."""
+    return Store(SqliteDriver.open(_path(place), create=create))
+
+
+def migrate_store(place: str | Path) -> tuple[int, int]:
+    """Make a database or bring it up to date; its version before and after."""
+    return migrate_file(_path(place))
+
+
+def _path(place: str | Path) -> Path:
     text = str(place)
     if text.startswith("sqlite:///"):
-        text = text.removeprefix("sqlite:///")
-    elif "://" in text:
+        return Path(text.removeprefix("sqlite:///"))
+    if "://" in text:
         scheme = text.partition("://")[0]
         raise DatabaseUnusable(f"databases of the kind {scheme}:// cannot be used yet: give the path of an SQLite file")
-    return Store(SqliteDriver.open(Path(text), create=create))
+    return Path(text)

@@ -28,6 +28,10 @@ class Driver(Protocol):
     def identity(self) -> str:
         """A name of this database that no other has, not even a copy of it elsewhere."""
 
+    @property
+    def log_bytes(self) -> int:
+        """The size of a log that grows while an old state is read, where the database has one."""
+
     async def write(self, work: Callable[[Session], T]) -> T:
         """Run work in a transaction; it is on disk when this returns. An exception undoes it."""
 

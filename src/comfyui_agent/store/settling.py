@@ -37,6 +37,11 @@ def claim_files(session: Session, lease: Lease, paths: Sequence[str], seconds: f
     return ours
 
 
+def owned_files(session: Session, paths: Sequence[str]) -> frozenset[str]:
+    listed = json.dumps(list(paths), ensure_ascii=False)
+    return frozenset(row["path"] for row in session.rows("owned_files", paths=listed))
+
+
 def complete(session: Session, lease: Lease, outputs: Sequence[str], duration: float | None) -> list[str]:
     """The result is there. What other files the job has are returned: nothing refers to them any more."""
     listed = json.dumps(list(outputs), ensure_ascii=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from comfyui_agent.domain.attempts import Attempt
 from comfyui_agent.domain.events import Event
@@ -12,8 +13,10 @@ from comfyui_agent.domain.prompts import PromptId
 from comfyui_agent.domain.retrying import Again, Over
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store import leasing, reading, recording, recovering, settling, steering
-from comfyui_agent.store.port import Driver
+from comfyui_agent.store.port import Driver, Session
 from comfyui_agent.store.records import Counts, Lease, Leased, OpenAttempt, Window
+
+T = TypeVar("T")
 
 
 class Store:
@@ -21,14 +24,23 @@ class Store:
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
+        self._listeners: list[Callable[[], None]] = []
 
     @property
     def identity(self) -> str:
         return self.driver.identity
 
     def on_change(self, call: Callable[[], None]) -> None:
-        """Call this soon after another process has changed something."""
+        """Call this soon after another process has changed something, or a door of this one."""
+        self._listeners.append(call)
         self.driver.on_change(call)
+
+    async def _steer(self, work: Callable[[Session], T]) -> T:
+        """A change that people or doors make: whoever works the queue off wakes up."""
+        result = await self.driver.write(work)
+        for call in self._listeners:
+            call()
+        return result
 
     async def close(self, *, timeout: float | None = None) -> None:
         await self.driver.close(timeout=timeout)
@@ -37,16 +49,16 @@ class Store:
 
     async def submit(self, jobs: Sequence[NewJob]) -> list[JobId | None]:
         """Accept jobs, all or none. None stands for one whose name is taken."""
-        return await self.driver.write(lambda session: steering.submit(session, jobs))
+        return await self._steer(lambda session: steering.submit(session, jobs))
 
     async def cancel(self, jobs: Iterable[JobId]) -> list[JobId]:
-        return await self.driver.write(lambda session: steering.cancel(session, jobs))
+        return await self._steer(lambda session: steering.cancel(session, jobs))
 
     async def retry(self, jobs: Iterable[JobId]) -> list[JobId]:
-        return await self.driver.write(lambda session: steering.retry(session, jobs))
+        return await self._steer(lambda session: steering.retry(session, jobs))
 
     async def set_priority(self, job_id: JobId, priority: int) -> bool:
-        return await self.driver.write(lambda session: steering.set_priority(session, job_id, priority))
+        return await self._steer(lambda session: steering.set_priority(session, job_id, priority))
 
     # Leases.
 
@@ -75,6 +87,10 @@ class Store:
     async def claim_files(self, lease: Lease, paths: Sequence[str], seconds: float) -> list[str]:
         """Prove the lease and note files as the job's; those that were so before. FileTaken if another has one."""
         return await self.driver.write(lambda session: settling.claim_files(session, lease, paths, seconds))
+
+    async def owned_files(self, paths: Sequence[str]) -> frozenset[str]:
+        """Those of these paths that belong to a job."""
+        return await self.driver.read(lambda session: settling.owned_files(session, paths))
 
     async def complete(self, lease: Lease, outputs: Sequence[str], duration: float | None) -> list[str]:
         """`done`. Returns files of earlier runs that are no longer the job's result."""

@@ -39,13 +39,7 @@ class SqliteDriver:
     @classmethod
     def open(cls, path: Path, *, create: bool = True, vfs: str | None = None) -> SqliteDriver:
         """Open a database and bring it to the newest version; an unusable one is a DatabaseUnusable."""
-        try:
-            if create:
-                path.parent.mkdir(parents=True, exist_ok=True)
-            elif not path.exists():
-                raise DatabaseUnusable(f"there is no database {path}: `e3 execute` makes one")
-        except OSError as error:
-            raise DatabaseUnusable(f"the folder {path.parent} cannot be made: {error.strerror}") from None
+        _find_or_make_room(path, create)
         try:
             writer = Writer(
                 lambda wait: connect(path, wait=wait, vfs=vfs, create=create), lambda error: in_our_words(error, path)
@@ -65,6 +59,11 @@ class SqliteDriver:
     @property
     def commits(self) -> int:
         return self._writer.commits
+
+    @property
+    def log_bytes(self) -> int:
+        log = self.path.with_name(f"{self.path.name}-wal")
+        return log.stat().st_size if log.exists() else 0
 
     async def write(self, work: Callable[[Session], T]) -> T:
         result: T = await self._writer.write(work)
@@ -102,6 +101,29 @@ class SqliteDriver:
         await asyncio.get_running_loop().run_in_executor(None, self._writer.wait_closed, timeout)
         await asyncio.get_running_loop().run_in_executor(self._threads, self._reader.close)
         self._threads.shutdown(wait=False)
+
+
+def migrate_file(path: Path) -> tuple[int, int]:
+    """Make a database or bring it up to date; its version before and after."""
+    _find_or_make_room(path, create=True)
+    try:
+        database = connect(path, wait=lambda seconds: seconds < READ_PATIENCE)
+        try:
+            return migrating.migrate(database, path)
+        finally:
+            database.close()
+    except apsw.Error as error:
+        raise in_our_words(error, path) from None
+
+
+def _find_or_make_room(path: Path, create: bool) -> None:
+    try:
+        if create:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        elif not path.exists():
+            raise DatabaseUnusable(f"there is no database {path}: `e3 execute` makes one")
+    except OSError as error:
+        raise DatabaseUnusable(f"the folder {path.parent} cannot be made: {error.strerror}") from None
 
 
 def _check_writable(database: apsw.Connection) -> None:

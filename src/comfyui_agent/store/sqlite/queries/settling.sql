@@ -61,3 +61,7 @@ UPDATE jobs SET
     failure_class = :failure_class, needs_regeneration = 1, hold = NULL, next_attempt_at = NULL
 WHERE id = :id AND fence = :fence AND status = 'pending'
 RETURNING id;
+
+-- name: owned_files
+SELECT files.path FROM files JOIN jobs ON jobs.id = files.job_id
+WHERE files.path IN (SELECT value FROM json_each(:paths));

@@ -1,0 +1,73 @@
+"""`e3 db`: bring the database up to date, check it, and let go of what dead agents hold."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
+
+import typer
+
+from comfyui_agent.cli.printing import fail, print_json
+from comfyui_agent.cli.workspace import HERE, AsJson, DatabaseOption, Folder, opened, workspace_at
+
+if TYPE_CHECKING:
+    from comfyui_agent.engine.workspace import Workspace
+
+app = typer.Typer(help="The database.", no_args_is_help=True, rich_markup_mode="rich")
+
+
+@app.command()
+def migrate(workspace: Folder = HERE, database: DatabaseOption = "") -> None:
+    """Make the database, or bring an older one to the version that this E3 knows.
+
+    Every command does so when it opens the database; here it is done alone, and said.
+    """
+    from comfyui_agent.store.errors import StoreError
+    from comfyui_agent.store.opening import migrate_store
+
+    place = workspace_at(workspace, database).database
+    try:
+        before, after = migrate_store(place)
+    except StoreError as error:
+        fail(str(error))
+    done = "is up to date" if before == after else f"was brought from version {before} to {after}"
+    typer.echo(f"{place} {done}{f' (version {after})' if before == after else ''}.")
+
+
+@app.command()
+def check(workspace: Folder = HERE, database: DatabaseOption = "", as_json: AsJson = False) -> None:
+    """Check the database: its pages, its counts, leases that ran out, results that are gone, its write-ahead log.
+
+    Exit 1 if something is wrong.
+    """
+    asyncio.run(_check(workspace_at(workspace, database), as_json))
+
+
+async def _check(workspace: Workspace, as_json: bool) -> None:
+    from comfyui_agent.store.agent_lock import is_dead
+    from comfyui_agent.store.checking import examine
+
+    async with opened(workspace) as store:
+        found = await examine(store, partial(is_dead, workspace.locks), workspace.root)
+    if as_json:
+        print_json([{"name": each.name, "fine": each.is_fine, "message": each.message} for each in found])
+    else:
+        for each in found:
+            typer.echo(f"{'●' if each.is_fine else '△'} {each.name}: {each.message}")
+    raise typer.Exit(0 if all(each.is_fine for each in found) else 1)
+
+
+@app.command()
+def recover(workspace: Folder = HERE, database: DatabaseOption = "") -> None:
+    """Requeue jobs whose lease ran out or whose agent is gone, now. Prompts at a server are still taken over."""
+    asyncio.run(_recover(workspace_at(workspace, database)))
+
+
+async def _recover(workspace: Workspace) -> None:
+    from comfyui_agent.store.agent_lock import is_dead
+
+    async with opened(workspace) as store:
+        count = await store.put_back_orphans(partial(is_dead, workspace.locks))
+        await store.recount()
+    typer.echo(f"{count} jobs were let go and wait again." if count else "Nothing to recover: every lease is held.")

@@ -1,0 +1,171 @@
+"""`e3 queue` and `e3 show`: what is in the memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from comfyui_agent.cli.printing import fail, on_terminal, print_json
+from comfyui_agent.cli.workspace import HERE, AsJson, DatabaseOption, Folder, Name, opened, workspace_at
+from comfyui_agent.domain.states import JobStatus
+
+if TYPE_CHECKING:
+    from comfyui_agent.domain.attempts import Attempt
+    from comfyui_agent.domain.jobs import Job
+    from comfyui_agent.engine.workspace import Workspace
+
+BADGES = {
+    JobStatus.PENDING: "○ Pending",
+    JobStatus.PROCESSING: "◐ Rendering",
+    JobStatus.DONE: "● Done",
+    JobStatus.FAILED: "△ Needs attention",
+}
+COLOURS = {JobStatus.PROCESSING: "cyan", JobStatus.DONE: "green", JobStatus.FAILED: "yellow"}
+
+app = typer.Typer(help="The queue.", no_args_is_help=True, rich_markup_mode="rich")
+
+
+@app.callback()
+def queue() -> None:
+    """The queue."""
+
+
+@app.command()
+def ls(
+    status: Annotated[JobStatus | None, typer.Option("--status", help="Only jobs in this state.")] = None,
+    batch: Annotated[str | None, typer.Option("--batch", metavar="ID", help="Only the jobs of this batch.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="At most so many jobs.")] = 50,
+    workspace: Folder = HERE,
+    database: DatabaseOption = "",
+    as_json: AsJson = False,
+) -> None:
+    """List jobs: what renders, what waits in the order in which it will run, then what ended, the newest first.
+
+    [bold]Examples[/bold]
+
+    e3 queue ls --status failed
+        What needs attention, and why.
+
+    e3 queue ls --status pending --limit 1000 --json
+        For a script.
+    """
+    asyncio.run(_ls(workspace_at(workspace, database), status, batch, limit, as_json))
+
+
+async def _ls(workspace: Workspace, status: JobStatus | None, batch: str | None, limit: int, as_json: bool) -> None:
+    async with opened(workspace) as store:
+        jobs = await store.jobs(status=status, batch_id=batch, limit=limit)
+        counts = await store.counts()
+    if as_json:
+        print_json([job_as_json(job) for job in jobs])
+    elif on_terminal():
+        _print_table(jobs)
+    else:
+        for job in jobs:
+            typer.echo("  ".join(_cells(job)))
+    if not as_json:
+        waiting = f"{counts.pending} pending, {counts.processing} rendering"
+        typer.echo(f"{waiting}, {counts.done} done, {counts.failed} need attention")
+
+
+def show(name: Name, workspace: Folder = HERE, database: DatabaseOption = "", as_json: AsJson = False) -> None:
+    """Show one job: its state, its results, every run and what went wrong.
+
+    [bold]Examples[/bold]
+
+    e3 show knight.yaml
+        By its name.
+
+    e3 show 17 --json
+        By its id, for a script.
+    """
+    asyncio.run(_show(workspace_at(workspace, database), name, as_json))
+
+
+async def _show(workspace: Workspace, name: str, as_json: bool) -> None:
+    async with opened(workspace) as store:
+        job = await store.find(name)
+        if job is None:
+            fail(f"there is no job {name!r}: see e3 queue ls")
+        attempts = await store.attempts(job.id)
+    if as_json:
+        print_json(job_as_json(job) | {"attempts": [attempt_as_json(attempt) for attempt in attempts]})
+        return
+    for label, value in _facts(job):
+        typer.echo(f"{label:<12} {value}")
+    for attempt in attempts:
+        typer.echo(f"run {attempt.number:<8} {_told(attempt)}")
+    if job.error_trace:
+        typer.echo(f"\n{job.error_trace}")
+
+
+def job_as_json(job: Job) -> dict[str, Any]:
+    """A row of `jobs`, lists and objects as such."""
+    row = asdict(job)
+    row["status"] = job.status.value
+    row["metadata"] = _parsed(job.metadata)
+    return row
+
+
+def attempt_as_json(attempt: Attempt) -> dict[str, Any]:
+    return asdict(attempt) | {"error": _parsed(attempt.error)}
+
+
+def _parsed(text: str | None) -> Any:
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        return text
+
+
+def _facts(job: Job) -> list[tuple[str, str]]:
+    facts = [
+        ("job", f"{job.config_name} ({job.id})"),
+        ("state", BADGES[job.status] + (f": {job.failure_class}" if job.failure_class else "")),
+        ("kind", f"{job.job_type}, workflow {job.workflow_id}"),
+        ("priority", str(job.priority)),
+        ("runs", f"{job.run_count}, {job.retries_attempted} of them retries"),
+        ("submitted", job.created_at or ""),
+        ("started", job.start_time or ""),
+        ("ended", (job.end_time or "") + (f", took {job.duration:.1f} s" if job.duration is not None else "")),
+        ("next try", job.next_attempt_at or ""),
+        ("server", job.server or ""),
+        ("results", "\n             ".join(job.outputs)),
+    ]
+    return [(label, value) for label, value in facts if value]
+
+
+def _told(attempt: Attempt) -> str:
+    ended = f"{attempt.outcome} at {attempt.ended_at}" if attempt.outcome else "open"
+    error = _parsed(attempt.error)
+    why = f": {error.get('message', '')}" if isinstance(error, dict) else ""
+    return f"{ended}{why}  ({attempt.server}, prompt {attempt.prompt_id})"
+
+
+def _cells(job: Job) -> list[str]:
+    detail = ""
+    if job.status is JobStatus.FAILED or job.failure_class:
+        first = (job.error_trace or "").partition("\n")[0]
+        detail = first or (job.failure_class or "")
+    elif job.outputs:
+        detail = job.outputs[0]
+    took = f"{job.duration:.1f} s" if job.duration is not None else ""
+    return [str(job.id), BADGES[job.status], str(job.priority), job.config_name, took, detail]
+
+
+def _print_table(jobs: list[Job]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for heading in ("Id", "State", "Priority", "Job", "Took", "Result or reason"):
+        table.add_column(heading, overflow="fold" if heading == "Job" else "ellipsis", no_wrap=heading != "Job")
+    for job in jobs:
+        number, state, *rest = _cells(job)
+        table.add_row(number, Text(state, COLOURS.get(job.status, "")), *(Text(cell) for cell in rest))
+    Console().print(table)

@@ -1,0 +1,67 @@
+"""The options that commands on a workspace share, and opening what they name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from comfyui_agent.cli.printing import fail
+
+if TYPE_CHECKING:
+    from comfyui_agent.engine.workspace import Workspace
+    from comfyui_agent.store.store import Store
+
+Folder = Annotated[
+    Path, typer.Option("-C", "--workspace", metavar="DIR", help="The workspace; else the current folder.")
+]
+DatabaseOption = Annotated[
+    str,
+    typer.Option("--database", metavar="FILE", help="The database; else database/comfyui_agent.db in the workspace."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The config_name of a job, or its id.")]
+
+HERE = Path()
+
+
+def workspace_at(folder: Path, database: str = "", servers: list[str] | None = None) -> Workspace:
+    """The workspace with its settings: the environment's, and on top what the command line says."""
+    from comfyui_agent.config.settings import SettingsError, load_settings
+    from comfyui_agent.engine.workspace import Workspace
+
+    try:
+        settings = load_settings(os.environ)
+    except SettingsError as error:
+        fail(str(error), code=2)
+    if not folder.is_dir():
+        fail(f"there is no folder {folder}", code=2)
+    if database:
+        place = database if "://" in database else str(Path(database).absolute())
+        settings = settings.model_copy(update={"database": settings.database.model_copy(update={"url": place})})
+    if servers:
+        comfyui = settings.comfyui.model_copy(update={"servers": tuple(servers)})
+        settings = settings.model_copy(update={"comfyui": comfyui})
+    return Workspace(folder.absolute(), settings)
+
+
+@asynccontextmanager
+async def opened(workspace: Workspace, *, create: bool = False) -> AsyncIterator[Store]:
+    """The store of a workspace, closed at the end. A database that cannot be used is one line."""
+    from comfyui_agent.store.errors import StoreError
+    from comfyui_agent.store.opening import open_store
+
+    try:
+        store = open_store(workspace.database, create=create)
+    except StoreError as error:
+        fail(str(error))
+    try:
+        yield store
+    except StoreError as error:
+        fail(str(error))
+    finally:
+        await store.close(timeout=1.0)

@@ -1,0 +1,227 @@
+"""The servers that are used: which of them are up, how busy they are, which are set aside."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from enum import Enum
+
+from comfyui_agent.comfy.answers import QueueView
+from comfyui_agent.comfy.client import ComfyClient
+from comfyui_agent.comfy.errors import AnswerTimeout, AnswerTooLarge, ComfyError
+from comfyui_agent.comfy.limits import Limits
+from comfyui_agent.comfy.tasks import end_tasks
+
+log = logging.getLogger(__name__)
+
+PROBE = Limits(connect_seconds=3.0, answer_seconds=10.0, retries=0)
+PROBE_SECONDS = 2.0
+PROBE_DOWN_SECONDS = 0.5
+DOUBTS = 2
+SMALLEST_WINDOW, LARGEST_WINDOW = 2, 16
+AHEAD_SECONDS = 0.3
+SMOOTHING = 0.3
+LONGEST_PAUSE = 60.0
+
+
+class Health(str, Enum):
+    """UNKNOWN until the first look. ASIDE: it answers, and does not work."""
+
+    UNKNOWN = "unknown"
+    UP = "up"
+    DOWN = "down"
+    ASIDE = "aside"
+
+
+class FleetServer:
+    """One server of the fleet, with a client to work with and another to feel its pulse."""
+
+    def __init__(self, url: str, client_id: str, limits: Limits, *, is_retired: bool = False) -> None:
+        self.client = ComfyClient(url, client_id=client_id, limits=limits)
+        self._pulse = ComfyClient(url, limits=PROBE, listen=False)
+        self.name = str(self.client.address)
+        self.is_retired = is_retired
+        self.health = Health.UNKNOWN
+        self.reason = ""
+        self.since = time.monotonic()
+        self.queued_by_others = 0
+        self.at_work: set[str] = set()
+        """Prompt ids that this process has there."""
+        self.stuck: set[str] = set()
+        """Prompts that do not end: the server is set aside until they are gone."""
+        self.pauses = 0
+        self._paused_until = 0.0
+        self._failures_in_a_row = 0
+        self._failed_looks = 0
+        self._pace: float | None = None
+        self.looks = 0
+
+    @property
+    def takes_work(self) -> bool:
+        return (
+            self.health is Health.UP
+            and not self.is_retired
+            and not self.pauses
+            and time.monotonic() >= self._paused_until
+        )
+
+    @property
+    def window(self) -> int:
+        """How many prompts it shall have: two, or as many as it works off in a moment."""
+        if self._pace is None:
+            return SMALLEST_WINDOW
+        wanted = 1 + math.ceil(AHEAD_SECONDS / max(self._pace, 0.001))
+        return max(SMALLEST_WINDOW, min(LARGEST_WINDOW, wanted))
+
+    @property
+    def load(self) -> int:
+        return len(self.at_work) + self.queued_by_others
+
+    def seconds_unfit(self) -> float:
+        """How long it has been down; endless if it is set aside."""
+        if self.health is Health.ASIDE:
+            return math.inf
+        return time.monotonic() - self.since if self.health is Health.DOWN else 0.0
+
+    def rendered(self, seconds: float | None) -> None:
+        """A prompt succeeded, in so many seconds by the server's clock."""
+        self._failures_in_a_row = 0
+        if seconds is not None:
+            self._pace = seconds if self._pace is None else self._pace + SMOOTHING * (seconds - self._pace)
+
+    def misbehaved(self) -> None:
+        """It answered nonsense: give it nothing for a while, longer each time."""
+        self._failures_in_a_row += 1
+        pause = min(LONGEST_PAUSE, 0.5 * 2 ** min(self._failures_in_a_row, 10))
+        self._paused_until = time.monotonic() + pause
+
+    async def look(self) -> QueueView | None:
+        """Feel the pulse; the queue if it could be read. ComfyError if the server does not answer."""
+        try:
+            view = await self._pulse.queue()
+        except AnswerTooLarge:
+            return None
+        prompts = (*view.running, *view.pending)
+        self.queued_by_others = sum(prompt.prompt_id not in self.at_work for prompt in prompts)
+        self.stuck &= {prompt.prompt_id for prompt in prompts}
+        return view
+
+    def judge(self, error: ComfyError | None) -> Health:
+        """What the look says about its health. One slow answer is no proof: it may be collecting garbage."""
+        if error is None:
+            self._failed_looks = 0
+            return Health.ASIDE if self.stuck else Health.UP
+        self._failed_looks += 1
+        if isinstance(error, AnswerTimeout) and self._failed_looks < DOUBTS and self.health is Health.UP:
+            return self.health
+        return Health.DOWN
+
+    async def enter(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self.client)
+        await stack.enter_async_context(self._pulse)
+
+
+class Fleet:
+    """Looks at each server all the time and tells what changes."""
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        client_id: str,
+        limits: Limits,
+        *,
+        on_health: Callable[[FleetServer, Health], None],
+        on_queue: Callable[[FleetServer, QueueView], None],
+    ) -> None:
+        self._client_id = client_id
+        self._limits = limits
+        self._on_health = on_health
+        self._on_queue = on_queue
+        self._stack = AsyncExitStack()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._hurry: dict[str, asyncio.Event] = {}
+        self.servers: dict[str, FleetServer] = {}
+        for url in urls:
+            server = FleetServer(url, client_id, limits)
+            self.servers[server.name] = server
+
+    async def start(self) -> None:
+        for server in list(self.servers.values()):
+            await self._employ(server)
+
+    async def stop(self) -> None:
+        await end_tasks(self._tasks)
+        await self._stack.aclose()
+
+    async def get(self, name: str) -> FleetServer:
+        """A server by its address. One that is no longer configured gets no new work, and its prompts are fetched."""
+        if name not in self.servers:
+            server = FleetServer(name, self._client_id, self._limits, is_retired=True)
+            self.servers[server.name] = server
+            await self._employ(server)
+            return server
+        return self.servers[name]
+
+    def ready(self) -> list[FleetServer]:
+        """Those that take work, the least busy first."""
+        return sorted((server for server in self.servers.values() if server.takes_work), key=lambda each: each.load)
+
+    def is_alternative_to(self, server: FleetServer) -> bool:
+        return any(other.takes_work for other in self.servers.values() if other is not server)
+
+    def doubt(self, server: FleetServer) -> None:
+        """Something went wrong there: look now."""
+        self._hurry[server.name].set()
+
+    def set_aside(self, server: FleetServer, prompt_id: str, reason: str) -> None:
+        """It does not work any more, because of this prompt: no work for it until the prompt is gone."""
+        server.stuck.add(prompt_id)
+        self._change(server, Health.ASIDE, reason)
+
+    def mark_down(self, server: FleetServer, reason: str) -> None:
+        self._change(server, Health.DOWN, reason)
+        self.doubt(server)
+
+    async def _employ(self, server: FleetServer) -> None:
+        await server.enter(self._stack)
+        self._hurry[server.name] = asyncio.Event()
+        task = asyncio.create_task(self._look_forever(server))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _look_forever(self, server: FleetServer) -> None:
+        while True:
+            self._hurry[server.name].clear()
+            try:
+                await self._look(server)
+            except Exception:
+                log.exception("looking at %s failed", server.name)
+            pause = PROBE_SECONDS if server.health is Health.UP else PROBE_DOWN_SECONDS
+            try:
+                await asyncio.wait_for(self._hurry[server.name].wait(), pause)
+            except asyncio.TimeoutError:
+                continue
+            await asyncio.sleep(0.05)
+
+    async def _look(self, server: FleetServer) -> None:
+        view: QueueView | None = None
+        trouble: ComfyError | None = None
+        try:
+            view = await server.look()
+        except ComfyError as error:
+            trouble = error
+        server.looks += 1
+        self._change(server, server.judge(trouble), trouble.message if trouble else "")
+        if view is not None:
+            self._on_queue(server, view)
+
+    def _change(self, server: FleetServer, health: Health, reason: str) -> None:
+        if server.health is health:
+            return
+        before, server.health = server.health, health
+        server.reason, server.since = reason, time.monotonic()
+        self._on_health(server, before)

@@ -1,0 +1,1 @@
+"""Settings: what can be configured, where it comes from, and what is right."""

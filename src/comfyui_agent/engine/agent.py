@@ -1,0 +1,267 @@
+"""The agent: keeps every server fed from the queue until it is told to stop or nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
+
+from comfyui_agent.comfy.fleet import Fleet, FleetServer, Health
+from comfyui_agent.comfy.limits import Limits
+from comfyui_agent.domain.events import Event, EventName
+from comfyui_agent.domain.prompts import mint_prompt_id
+from comfyui_agent.domain.retrying import RetryPolicy
+from comfyui_agent.engine.clock import now
+from comfyui_agent.engine.collecting import Collecting
+from comfyui_agent.engine.leases import Leases
+from comfyui_agent.engine.persistence import persistently
+from comfyui_agent.engine.preparing import Preparing
+from comfyui_agent.engine.recovery import Recovery
+from comfyui_agent.engine.run import Rules, Run
+from comfyui_agent.engine.tail import EventTail
+from comfyui_agent.engine.workspace import Workspace
+from comfyui_agent.events.bus import Bus
+from comfyui_agent.events.log import MetricsLog
+from comfyui_agent.store.agent_lock import AgentLock
+from comfyui_agent.store.errors import DatabaseUnusable, StoreError
+from comfyui_agent.store.records import Leased, Window
+from comfyui_agent.store.store import Store
+
+log = logging.getLogger(__name__)
+
+RECOVERY_SECONDS = 2.0
+COLLECTING_GRACE = 0.7
+GOODBYE_SECONDS = 0.3
+CHECK_PAUSE = 0.2
+NEVER = 10 * 365 * 24 * 3600.0
+
+
+class Agent:
+    """One process that works the queue off. Several may share one database."""
+
+    def __init__(self, store: Store, workspace: Workspace, bus: Bus | None = None) -> None:
+        settings = workspace.settings
+        self._store = store
+        self._settings = settings
+        self._lock = AgentLock(workspace.locks)
+        self.worker = self._lock.worker
+        self.bus = bus or Bus()
+        client_prefix = f"e3-{store.identity}-"
+        self._leases = Leases(store, self.worker, settings.lease_seconds)
+        self.fleet = Fleet(
+            settings.comfyui.urls,
+            client_prefix + self.worker,
+            Limits(lost_after_seconds=NEVER, poll_seconds=settings.poll_interval_ms / 1000),
+            on_health=self._tell_health,
+            on_queue=lambda server, view: self._recovery.see_queue(server, view),
+        )
+        self._tail = EventTail(store, MetricsLog(workspace.metrics_log), self.bus)
+        self._collecting = Collecting(store, workspace, self._leases, self.worker, self._alert_disk)
+        self._recovery = Recovery(
+            store=store,
+            fleet=self.fleet,
+            leases=self._leases,
+            lock=self._lock,
+            workspace=workspace,
+            client_prefix=client_prefix,
+            take=self._start_run,
+        )
+        self._make_run = partial(
+            Run,
+            fleet=self.fleet,
+            store=store,
+            preparing=Preparing(store, workspace),
+            collecting=self._collecting,
+            rules=Rules(
+                RetryPolicy(settings.retry_limit, settings.retry_backoff_seconds, settings.poison_limit),
+                settings.comfyui.timeout_seconds,
+                settings.comfyui.stall_seconds,
+                settings.comfyui.failover_seconds,
+            ),
+        )
+        self._runs: dict[Run, asyncio.Task[None]] = {}
+        self._wake = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._background: set[asyncio.Task[None]] = set()
+        self._disk_alerts: set[str] = set()
+        self._fatal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.first_event = 0
+
+    @property
+    def runs(self) -> list[Run]:
+        """What is at work now."""
+        return list(self._runs)
+
+    async def run(self, *, until_idle: bool = False) -> int:
+        """Work until cancelled or, if asked, until nothing is pending; how many jobs failed meanwhile."""
+        self.first_event = await self._tail.begin()
+        await self.fleet.start()
+        self._store.on_change(self._see_change)
+        loops = [
+            asyncio.create_task(work)
+            for work in (self._leases.keep(), self._recover(), self._check(), self._dispatch(), self._tail.follow())
+        ]
+        ending = asyncio.create_task(self._until_idle()) if until_idle else self._fatal
+        try:
+            done, _ = await asyncio.wait({*loops, ending, self._fatal}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            await self._stop([*loops, *([ending] if isinstance(ending, asyncio.Task) else [])])
+        return await self._store.failures_since(self.first_event)
+
+    async def _stop(self, loops: list[asyncio.Task[None]]) -> None:
+        """Leave prompts at their servers, finish what is being brought home if that is quick, and say goodbye."""
+        for task in loops:
+            task.cancel()
+        for run, task in list(self._runs.items()):
+            if not run.is_collecting:
+                task.cancel()
+        if self._runs:
+            await asyncio.wait(self._runs.values(), timeout=COLLECTING_GRACE)
+        for task in (*self._runs.values(), *self._background):
+            task.cancel()
+        await asyncio.gather(*loops, *self._runs.values(), *self._background, return_exceptions=True)
+        await self._recovery.stop()
+        with contextlib.suppress(StoreError, asyncio.TimeoutError):
+            await asyncio.wait_for(self._store.release(self.worker), GOODBYE_SECONDS)
+            await asyncio.wait_for(self._tail.catch_up(), GOODBYE_SECONDS)
+        self._tail.close()
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self.fleet.stop(), GOODBYE_SECONDS)
+        self._lock.release()
+
+    # The dispatcher.
+
+    async def _dispatch(self) -> None:
+        """Hand out work whenever there may be room and work. First what others left, then what is new."""
+        await self._first_recovery()
+        while True:
+            self._wake.clear()
+            try:
+                for server, most in self._rooms():
+                    await self._lease_for(server, most)
+            except DatabaseUnusable:
+                raise
+            except StoreError as error:
+                log.error("no job can be leased: %s", error)
+                await asyncio.sleep(1.0)
+            await self._sleep()
+
+    def _rooms(self) -> list[tuple[FleetServer, int]]:
+        """Servers with room, the least busy first; idle ones get one job each before any gets its second."""
+        ready = self.fleet.ready()
+        idle = [(server, 1) for server in ready if not server.at_work] if len(ready) > 1 else []
+        return idle + [(server, server.window) for server in ready]
+
+    async def _lease_for(self, server: FleetServer, most: int) -> None:
+        room = min(most, server.window - len(server.at_work))
+        if room <= 0 or not server.takes_work:
+            return
+        asked_at = now()
+        ids = [mint_prompt_id() for _ in range(room)]
+        for leased in await self._store.lease(
+            self.worker, Window(server.name, server.window), ids, self._leases.seconds
+        ):
+            await self._start_run(leased, asked_at)
+
+    async def _sleep(self) -> None:
+        """Until something changes, a job in backoff is due, or the poll interval is over."""
+        seconds = self._settings.poll_interval_ms / 1000
+        with contextlib.suppress(StoreError):
+            due = await self._store.seconds_until_next()
+            seconds = seconds if due is None else max(0.01, min(seconds, due))
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), seconds)
+
+    async def _start_run(self, leased: Leased, asked_at: float) -> None:
+        server = await self.fleet.get(leased.server)
+        run = self._make_run(leased, server)
+        server.at_work.add(leased.prompt_id)
+        task = asyncio.create_task(run.live())
+        self._runs[run] = task
+        self._leases.add(leased.lease, asked_at, lambda reason: self._lose(run, reason))
+        task.add_done_callback(lambda done: self._ended(run, done))
+
+    def _lose(self, run: Run, reason: str) -> None:
+        log.info("%s: dropped, %s", run.leased.config_name, reason)
+        task = self._runs.get(run)
+        if task is not None:
+            task.cancel()
+
+    def _ended(self, run: Run, task: asyncio.Task[None]) -> None:
+        self._runs.pop(run, None)
+        self._leases.drop(run.leased.lease)
+        run.server.at_work.discard(run.leased.prompt_id)
+        self._wake.set()
+        if task.cancelled() or task.exception() is None:
+            return
+        error = task.exception()
+        log.error("running %s failed", run.leased.config_name, exc_info=error)
+        if isinstance(error, DatabaseUnusable) and not self._fatal.done():
+            self._fatal.set_exception(error)
+
+    # What runs beside it.
+
+    async def _first_recovery(self) -> None:
+        """Before anything new is sent: what is at the servers already."""
+        with contextlib.suppress(StoreError):
+            await self._recovery.look()
+
+    async def _recover(self) -> None:
+        while True:
+            await asyncio.sleep(RECOVERY_SECONDS)
+            try:
+                await self._recovery.look()
+            except DatabaseUnusable:
+                raise
+            except StoreError as error:
+                log.warning("what others left cannot be looked at: %s", error)
+
+    async def _check(self) -> None:
+        """After a change from outside: what was cancelled or reset is noticed at once."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            self._wake.set()
+            with contextlib.suppress(StoreError):
+                await self._leases.check()
+                await self._recovery.look()
+            await asyncio.sleep(CHECK_PAUSE)
+
+    async def _until_idle(self) -> None:
+        while True:
+            with contextlib.suppress(StoreError):
+                if not self._runs and (await self._store.counts()).is_idle:
+                    return
+            await asyncio.sleep(CHECK_PAUSE)
+
+    def _see_change(self) -> None:
+        self._changed.set()
+
+    def _tell_health(self, server: FleetServer, before: Health) -> None:
+        self._wake.set()
+        if server.health is Health.UP:
+            if before is not Health.UNKNOWN:
+                self._note(Event(EventName.SERVER_UP, server=server.name))
+        elif server.health is Health.DOWN:
+            self._note(Event(EventName.SERVER_DOWN, server=server.name, message=server.reason))
+        elif server.health is Health.ASIDE:
+            self._note(Event(EventName.ALERT_SERVER, server=server.name, message=f"set aside: {server.reason}"))
+
+    def _alert_disk(self, message: str, leased: Leased) -> None:
+        if message not in self._disk_alerts:
+            self._disk_alerts.add(message)
+            log.error("%s", message)
+            self._note(Event(EventName.ALERT_DISK, job_id=leased.lease.job_id, message=message))
+
+    def _note(self, event: Event) -> None:
+        self._spawn(persistently(lambda: self._store.note(event)))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)

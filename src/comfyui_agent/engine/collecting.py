@@ -1,0 +1,155 @@
+"""Bringing a result home: download, check, claim, publish under a proved lease, and only then `done`."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from comfyui_agent.comfy.downloads import StagedFile
+from comfyui_agent.comfy.errors import OutputProblem, ServerLost
+from comfyui_agent.comfy.fleet import FleetServer
+from comfyui_agent.comfy.outcomes import Succeeded
+from comfyui_agent.comfy.results import ResultFile, Results
+from comfyui_agent.engine.clock import now
+from comfyui_agent.engine.leases import Leases
+from comfyui_agent.engine.naming import keep_aside, stem_of, targets
+from comfyui_agent.engine.persistence import persistently
+from comfyui_agent.engine.workspace import Workspace
+from comfyui_agent.store.errors import LeaseLost
+from comfyui_agent.store.records import Leased
+from comfyui_agent.store.store import Store
+
+log = logging.getLogger(__name__)
+
+MENDED_BY_WAITING = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG}
+)
+PAUSE = 1.0
+MOST_FILES = 1_000
+
+
+class LostMeanwhile(Exception):
+    """The server went away while its result was fetched, and came back without it."""
+
+
+class Collecting:
+    """Fetches results into the workspace."""
+
+    def __init__(
+        self,
+        store: Store,
+        workspace: Workspace,
+        leases: Leases,
+        worker: str,
+        alert: Callable[[str, Leased], None],
+    ) -> None:
+        self._store = store
+        self._workspace = workspace
+        self._leases = leases
+        self._worker = worker
+        self._alert = alert
+
+    async def collect(self, leased: Leased, server: FleetServer, outcome: Succeeded) -> list[str]:
+        """The paths of the result, recorded. OutputProblem, FileTaken, LeaseLost, ValueError or LostMeanwhile."""
+        stem = stem_of(leased, self._workspace)
+        results = wanted(outcome.results, leased.output_node)
+        if not results:
+            return await self._done(leased, [], outcome)
+        while True:
+            staged: list[StagedFile] = []
+            try:
+                await asyncio.to_thread(stem.parent.mkdir, parents=True, exist_ok=True)
+                staged = await self._fetch(server, results, stem.parent, staged)
+                paths = targets(stem, [file.kind.extension for file in staged])
+                await self._publish(leased, staged, paths)
+                break
+            except FileNotFoundError:  # whoever took the job over has cleaned up after us, or the folder was removed
+                _discard(staged)
+                await self._leases.check()
+            except OSError as error:
+                _discard(staged)
+                if error.errno not in MENDED_BY_WAITING:
+                    raise OutputProblem(f"the result cannot be kept at {stem}: {error.strerror or error}") from None
+                self._alert(f"results cannot be kept in {stem.parent}: {error.strerror}. Trying again", leased)
+                await asyncio.sleep(PAUSE)
+            except BaseException:
+                _discard(staged)
+                raise
+        return await self._done(leased, [self._workspace.shown(path) for path in paths], outcome)
+
+    async def _fetch(
+        self, server: FleetServer, results: Sequence[ResultFile], folder: Path, staged: list[StagedFile]
+    ) -> list[StagedFile]:
+        """All files, one after another; through a server that goes away for a while."""
+        was_away = False
+        for result in results:
+            while True:
+                try:
+                    staged.append(await server.client.download(result, folder, owner=self._worker))
+                    break
+                except ServerLost as error:
+                    was_away = True
+                    log.warning("fetching %s: %s", result.filename, error)
+                    await asyncio.sleep(PAUSE)
+                except OutputProblem:
+                    if was_away:
+                        raise LostMeanwhile from None
+                    raise
+        return staged
+
+    async def _publish(self, leased: Leased, staged: Sequence[StagedFile], paths: Sequence[Path]) -> None:
+        shown = [self._workspace.shown(path) for path in paths]
+        if any(await asyncio.to_thread(_present, paths)):
+            await self._make_room(paths)
+        asked_at = now()
+        await persistently(lambda: self._store.claim_files(leased.lease, shown, self._leases.seconds))
+        until = self._leases.prove(leased.lease, asked_at)
+        await asyncio.to_thread(_publish_all, staged, paths, until)
+
+    async def _make_room(self, paths: Sequence[Path]) -> None:
+        """Files in the way that are no job's are kept under another name."""
+        owned = await self._store.owned_files([self._workspace.shown(path) for path in paths])
+        for path in paths:
+            if self._workspace.shown(path) not in owned and path.exists():
+                kept = await asyncio.to_thread(keep_aside, path)
+                log.warning("%s was there already and is no job's: it is now %s", path, kept.name)
+
+    async def _done(self, leased: Leased, outputs: list[str], outcome: Succeeded) -> list[str]:
+        strays = await persistently(lambda: self._store.complete(leased.lease, outputs, outcome.seconds))
+        await self.remove(strays)
+        return outputs
+
+    async def remove(self, paths: Sequence[str]) -> None:
+        """Remove files of ours that nothing refers to any more."""
+        for path in paths:
+            try:
+                await asyncio.to_thread(self._workspace.inside(path).unlink, missing_ok=True)
+            except (OSError, ValueError) as error:
+                log.warning("%s could not be removed: %s", path, error)
+
+
+def wanted(results: Results, node_id: str | None) -> list[ResultFile]:
+    """The files that count, of one node where the job names one."""
+    if node_id is None:
+        return list(results.kept[:MOST_FILES])
+    own = Results(tuple(file for file in results.files if file.node_id == node_id), ())
+    return list(own.kept[:MOST_FILES])
+
+
+def _publish_all(staged: Sequence[StagedFile], paths: Sequence[Path], until: float) -> None:
+    for file, path in zip(staged, paths, strict=True):
+        if now() >= until:
+            raise LeaseLost("the lease could have run out before the file was named")
+        file.publish(path)
+
+
+def _present(paths: Sequence[Path]) -> list[bool]:
+    return [path.exists() for path in paths]
+
+
+def _discard(staged: Sequence[StagedFile]) -> None:
+    for file in staged:
+        file.discard()

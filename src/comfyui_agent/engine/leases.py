@@ -1,0 +1,111 @@
+"""Keeping leases alive, and letting go of a job before anyone else may take it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from comfyui_agent.domain.jobs import JobId
+from comfyui_agent.engine.clock import now
+from comfyui_agent.store.errors import DatabaseUnusable, StoreError
+from comfyui_agent.store.records import Lease
+from comfyui_agent.store.store import Store
+
+log = logging.getLogger(__name__)
+
+RENEWALS_PER_LEASE = 3
+MARGIN = 0.1
+RETRY_SECONDS = 0.5
+
+
+class Leases:
+    """The leases of this process. `lose` of a lease is called once, when it is lost or can no longer be proved."""
+
+    def __init__(self, store: Store, worker: str, seconds: float) -> None:
+        self._store = store
+        self._worker = worker
+        self.seconds = seconds
+        self._held: dict[tuple[JobId, int], Callable[[str], None]] = {}
+        self._proved_until: dict[tuple[JobId, int], float] = {}
+
+    def add(self, lease: Lease, asked_at: float, lose: Callable[[str], None]) -> None:
+        """A lease that was asked for at that time."""
+        key = (lease.job_id, lease.fence)
+        self._held[key] = lose
+        self.prove(lease, asked_at)
+
+    def prove(self, lease: Lease, asked_at: float) -> float:
+        """A write about this lease succeeded; the time until which the job is certainly ours."""
+        key = (lease.job_id, lease.fence)
+        until = asked_at + self.seconds * (1 - MARGIN)
+        if key in self._held:
+            self._proved_until[key] = max(until, self._proved_until.get(key, 0.0))
+        return until
+
+    def drop(self, lease: Lease) -> None:
+        self._forget((lease.job_id, lease.fence))
+
+    def holds(self, job_id: JobId, fence: int) -> bool:
+        return (job_id, fence) in self._held
+
+    async def keep(self) -> None:
+        """Renew for ever. While the database is away, leases run out here before they run out there."""
+        renewing: asyncio.Task[None] | None = None
+        while True:
+            if renewing is None or renewing.done():
+                if renewing is not None and isinstance(renewing.exception(), DatabaseUnusable):
+                    renewing.result()
+                renewing = asyncio.create_task(self._renew())
+                pause = self.seconds / RENEWALS_PER_LEASE
+            else:
+                pause = RETRY_SECONDS
+            await asyncio.wait({renewing}, timeout=min(pause, self.seconds / 20))
+            if renewing.done():
+                failed = renewing.exception() is not None
+                await self._sleep(RETRY_SECONDS if failed else pause)
+            self._drop_unproved()
+
+    async def _sleep(self, seconds: float) -> None:
+        until = now() + seconds
+        while (left := until - now()) > 0:
+            await asyncio.sleep(min(left, self.seconds / 20))
+            self._drop_unproved()
+
+    async def _renew(self) -> None:
+        asked_at = now()
+        before = set(self._held)
+        try:
+            held = await self._store.renew(self._worker, self.seconds)
+        except StoreError as error:
+            log.warning("leases could not be renewed: %s", error)
+            raise
+        for key in before & set(self._held):
+            if key in held:
+                self._proved_until[key] = asked_at + self.seconds * (1 - MARGIN)
+            else:
+                self._lose(key, "someone else has it now, or it was cancelled")
+
+    async def check(self) -> None:
+        """Something changed in the database: see whether everything is still ours."""
+        before = set(self._held)
+        if before:
+            held = await self._store.held(self._worker)
+            for key in before & set(self._held):
+                if key not in held:
+                    self._lose(key, "someone else has it now, or it was cancelled")
+
+    def _drop_unproved(self) -> None:
+        for key, until in list(self._proved_until.items()):
+            if now() >= until:
+                self._lose(key, "the database could not be asked in time")
+
+    def _lose(self, key: tuple[JobId, int], reason: str) -> None:
+        lose = self._held.get(key)
+        self._forget(key)
+        if lose is not None:
+            lose(reason)
+
+    def _forget(self, key: tuple[JobId, int]) -> None:
+        self._held.pop(key, None)
+        self._proved_until.pop(key, None)

@@ -1,0 +1,157 @@
+"""What dead agents, cancelled jobs and late posts left at the servers: taken over, or taken back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from comfyui_agent.comfy.answers import QueueView
+from comfyui_agent.comfy.downloads import remove_leftovers
+from comfyui_agent.comfy.errors import ComfyError
+from comfyui_agent.comfy.fleet import Fleet, FleetServer, Health
+from comfyui_agent.engine.clock import now
+from comfyui_agent.engine.leases import Leases
+from comfyui_agent.engine.naming import stem_of
+from comfyui_agent.engine.workspace import Workspace
+from comfyui_agent.store.agent_lock import AgentLock
+from comfyui_agent.store.records import Leased, OpenAttempt
+from comfyui_agent.store.store import Store
+
+log = logging.getLogger(__name__)
+
+OWN_GRACE = 3.0
+FOREIGN_SERVER_GRACE = 10.0
+WITHDRAW_SECONDS = 10.0
+
+
+class Recovery:
+    """Goes through the runs without an outcome, again and again. What nobody cares for becomes ours."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        fleet: Fleet,
+        leases: Leases,
+        lock: AgentLock,
+        workspace: Workspace,
+        client_prefix: str,
+        take: Callable[[Leased, float], Awaitable[None]],
+    ) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._leases = leases
+        self._lock = lock
+        self._workspace = workspace
+        self._client_prefix = client_prefix
+        self._take = take
+        self._seen: dict[int, float] = {}
+        self._withdrawing: set[int] = set()
+        self._deleting: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def look(self) -> int:
+        """One round; how many runs were taken over."""
+        attempts = await self._store.open_attempts()
+        unattended = [each for each in attempts if not self._leases.holds(each.job_id, each.fence)]
+        ids = {each.attempt_id for each in unattended}
+        self._seen = {key: at for key, at in self._seen.items() if key in ids}
+        taken = 0
+        for attempt in unattended:
+            self._seen.setdefault(attempt.attempt_id, now())
+            if not attempt.is_wanted:
+                await self._start_withdrawing(attempt)
+            elif self._may_be_taken(attempt):
+                taken += await self._adopt(attempt)
+        await self._store.put_back_unattended(self._lock.is_dead)
+        self._lock.sweep()
+        return taken
+
+    def _may_be_taken(self, attempt: OpenAttempt) -> bool:
+        waited = now() - self._seen[attempt.attempt_id]
+        if attempt.server not in self._fleet.servers and waited < FOREIGN_SERVER_GRACE:
+            return False  # an agent that has this server may come first
+        if attempt.status == "pending":
+            return True
+        if attempt.worker == self._lock.worker:
+            return waited >= OWN_GRACE  # leased a moment ago, and not yet begun; else dropped by us
+        return attempt.has_expired or (attempt.worker is not None and self._lock.is_dead(attempt.worker))
+
+    async def _adopt(self, attempt: OpenAttempt) -> int:
+        asked_at = now()
+        leased = await self._store.adopt(attempt, self._lock.worker, self._leases.seconds)
+        if leased is None:
+            return 0
+        log.info("%s: taken over from %s", leased.config_name, leased.previous_worker)
+        await self._clean_up_after(leased)
+        await self._take(leased, asked_at)
+        return 1
+
+    async def _clean_up_after(self, leased: Leased) -> None:
+        """Remove what the agent before had fetched and not named."""
+        worker = leased.previous_worker
+        if not worker or worker == self._lock.worker:
+            return
+        try:
+            folder = stem_of(leased, self._workspace).parent
+            await asyncio.to_thread(remove_leftovers, folder, worker)
+        except (OSError, ValueError) as error:
+            log.warning("leftovers of %s could not be removed: %s", worker, error)
+
+    async def _start_withdrawing(self, attempt: OpenAttempt) -> None:
+        if attempt.attempt_id not in self._withdrawing:
+            self._withdrawing.add(attempt.attempt_id)
+            server = await self._fleet.get(attempt.server)
+            self._spawn(self._withdraw(attempt, server))
+
+    async def _withdraw(self, attempt: OpenAttempt, server: FleetServer) -> None:
+        """Take a prompt back whose job was cancelled, deleted, or set to another state by hand."""
+        try:
+            if server.health is Health.DOWN and not server.is_retired:
+                return  # later, when it can be asked
+            await server.client.cancel(attempt.prompt_id, timeout=WITHDRAW_SECONDS)
+            await self._store.withdraw(attempt)
+        except ComfyError as error:
+            if server.is_retired:
+                await self._store.withdraw(attempt)
+            log.info("prompt %s could not be taken back yet: %s", attempt.prompt_id, error.message)
+        finally:
+            self._withdrawing.discard(attempt.attempt_id)
+
+    def see_queue(self, server: FleetServer, view: QueueView) -> None:
+        """A look at a server's queue: prompts of ours that no open run owns came too late, and go."""
+        ours = {
+            prompt.prompt_id
+            for prompt in (*view.running, *view.pending)
+            if prompt.client_id.startswith(self._client_prefix) and prompt.prompt_id not in server.at_work
+        }
+        fresh = ours - self._deleting
+        if fresh:
+            self._deleting |= fresh
+            self._spawn(self._delete_unowned(server, fresh))
+
+    async def _delete_unowned(self, server: FleetServer, prompt_ids: set[str]) -> None:
+        try:
+            for prompt_id in prompt_ids - await self._store.owned_prompts():
+                log.warning("%s: prompt %s arrived after its run was given up, and is deleted", server.name, prompt_id)
+                await server.client.cancel(prompt_id, timeout=WITHDRAW_SECONDS)
+        except ComfyError as error:
+            log.info("%s: %s", server.name, error.message)
+        finally:
+            self._deleting -= prompt_ids
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._reap)
+
+    def _reap(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("recovery failed", exc_info=task.exception())
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

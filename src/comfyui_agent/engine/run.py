@@ -1,0 +1,256 @@
+"""One run of one job: from its lease to its end, or until someone else has it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import time
+from dataclasses import dataclass
+
+from comfyui_agent.comfy.cancelling import Cancellation
+from comfyui_agent.comfy.errors import (
+    AcceptanceUnknown,
+    ComfyError,
+    NotAccepted,
+    OutputProblem,
+    PromptRejected,
+)
+from comfyui_agent.comfy.fleet import Fleet, FleetServer, Health
+from comfyui_agent.comfy.outcomes import Failed, Outcome, Succeeded
+from comfyui_agent.comfy.watch import Progress, Stage, Watch
+from comfyui_agent.domain.events import Event, EventName
+from comfyui_agent.domain.failures import Failure, FailureClass
+from comfyui_agent.domain.retrying import Again, Over, RetryPolicy, decide
+from comfyui_agent.engine.collecting import Collecting, LostMeanwhile
+from comfyui_agent.engine.persistence import persistently
+from comfyui_agent.engine.preparing import Prepared, Preparing, Unpreparable
+from comfyui_agent.store.errors import FileTaken, LeaseLost
+from comfyui_agent.store.records import Leased
+from comfyui_agent.store.store import Store
+
+log = logging.getLogger(__name__)
+
+TICK = 0.5
+RUNNING_IS_NOTED_AFTER = 1.0
+INTERRUPT_SECONDS = 10.0
+FREE_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The limits that runs are held to."""
+
+    policy: RetryPolicy
+    timeout_seconds: float
+    stall_seconds: float
+    failover_seconds: float
+
+
+class Run:
+    """Sends or takes over one prompt, watches it, and records how it ended. Every record needs the lease."""
+
+    def __init__(
+        self,
+        leased: Leased,
+        server: FleetServer,
+        *,
+        fleet: Fleet,
+        store: Store,
+        preparing: Preparing,
+        collecting: Collecting,
+        rules: Rules,
+    ) -> None:
+        self.leased = leased
+        self.server = server
+        self._fleet = fleet
+        self._store = store
+        self._preparing = preparing
+        self._collecting = collecting
+        self._rules = rules
+        self._watch: Watch | None = None
+        self._noted_running = leased.running_seconds is not None
+        self.is_collecting = False
+
+    @property
+    def progress(self) -> Progress | None:
+        return self._watch.progress if self._watch is not None else None
+
+    async def live(self) -> None:
+        """From here to the end. LeaseLost is no error: the job is someone else's."""
+        self.server.at_work.add(self.leased.prompt_id)
+        try:
+            await self._live()
+        except LeaseLost as lost:
+            log.info("%s: dropped, %s", self.leased.config_name, lost)
+        finally:
+            self.server.at_work.discard(self.leased.prompt_id)
+
+    async def _live(self) -> None:
+        prepared = await self._prepare()
+        if prepared is None and not self.leased.is_taken_over:
+            return
+        outcome: Outcome
+        try:
+            watch = await self._send(prepared)
+            if watch is None:
+                return
+            self._watch = watch
+            outcome = await self._wait(watch)
+        except ComfyError as error:
+            outcome = Failed(self.leased.prompt_id, error.failure(self.server.name, self.leased.prompt_id))
+        if isinstance(outcome, Succeeded):
+            self.is_collecting = True
+            outcome = await self._bring_home(outcome)
+        if isinstance(outcome, Failed):
+            await self._settle(outcome.failure)
+
+    async def _prepare(self) -> Prepared | None:
+        try:
+            return await self._preparing.prepare(self.leased)
+        except Unpreparable as error:
+            if not self.leased.is_taken_over:  # a prompt that is at its server needs no template any more
+                failure = Failure(FailureClass.INVALID, str(error))
+                await persistently(lambda: self._store.refuse(self.leased.lease, failure))
+            return None
+
+    async def _send(self, prepared: Prepared | None) -> Watch | None:
+        """The watch on the prompt; None if nothing reached the server and the job waits again."""
+        client, prompt_id = self.server.client, self.leased.prompt_id
+        graph = prepared.graph if prepared else None
+        expected = prepared.expected if prepared else None
+        if self.leased.is_taken_over or graph is None:
+            return client.take_over(prompt_id, graph, expected)
+        try:
+            return await client.submit(graph, prompt_id, expected=expected)
+        except AcceptanceUnknown as error:
+            log.warning("%s: %s", self.leased.config_name, error.message)
+            self._fleet.doubt(self.server)
+            return client.take_over(prompt_id, graph, expected)
+        except (PromptRejected, NotAccepted):
+            raise
+        except ComfyError as error:
+            await persistently(lambda: self._store.unsend(self.leased.lease))
+            self.server.misbehaved()
+            self._fleet.mark_down(self.server, error.message)
+            return None
+
+    async def _wait(self, watch: Watch) -> Outcome:
+        """The end of the prompt, or of our patience with it."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                return await watch.outcome(TICK)
+            await self._note_running(watch)
+            failure = self._out_of_patience(watch)
+            if failure is not None:
+                ended = await self._interrupt(watch, failure)
+                return ended or Failed(watch.prompt_id, failure)
+
+    async def _note_running(self, watch: Watch) -> None:
+        """Remember that it is being executed, for whoever takes it over: once, and not for short ones."""
+        seconds = self._seconds_running(watch)
+        if seconds >= RUNNING_IS_NOTED_AFTER and not self._noted_running:
+            self._noted_running = True
+            await persistently(lambda: self._store.note_running(self.leased.lease, seconds))
+
+    def _seconds_running(self, watch: Watch) -> float:
+        """Seconds of execution; those before a take-over included, where they were noted."""
+        if watch.running_since is None:
+            return 0.0
+        return time.monotonic() - watch.running_since + (self.leased.running_seconds or 0.0)
+
+    def _out_of_patience(self, watch: Watch) -> Failure | None:
+        if self._fleet.is_alternative_to(self.server) and self.server.seconds_unfit() > self._rules.failover_seconds:
+            return self._failure(FailureClass.SERVER_LOST, f"its server is away: {self.server.reason or 'set aside'}")
+        if self.server.health is not Health.UP or watch.judged.unreachable_since is not None:
+            return None
+        limit = self.leased.timeout_seconds or self._rules.timeout_seconds
+        if self._seconds_running(watch) > limit:
+            return self._failure(FailureClass.TIMEOUT, f"it ran for more than {limit:g} s")
+        stall = self._rules.stall_seconds
+        if watch.is_ours and self._could_move(watch) and time.monotonic() - watch.progress.changed_at > stall:
+            return self._failure(FailureClass.TIMEOUT, f"no sign of life for {stall:g} s: the server has stalled")
+        return None
+
+    def _could_move(self, watch: Watch) -> bool:
+        """Whether a sign of life is due: it runs and we would hear of it, or it is the next to run."""
+        progress = watch.progress
+        if progress.stage is Stage.RUNNING:
+            return self.server.client.websocket_is_open
+        return progress.stage is Stage.WAITING and progress.ahead == 0
+
+    def _failure(self, kind: FailureClass, message: str) -> Failure:
+        return Failure(kind, message, server=self.server.name, prompt_id=self.leased.prompt_id)
+
+    async def _interrupt(self, watch: Watch, failure: Failure) -> Outcome | None:
+        """Take the prompt back; its outcome if it ended after all. A server that does not let go is set aside."""
+        if failure.kind is FailureClass.SERVER_LOST and self.server.health is Health.DOWN:
+            return None  # deleted on sight, should it ever come back
+        if failure.kind is FailureClass.TIMEOUT:
+            self._fleet.set_aside(self.server, self.leased.prompt_id, failure.message)
+        try:
+            result = await self.server.client.cancel(self.leased.prompt_id, timeout=INTERRUPT_SECONDS)
+        except ComfyError as error:
+            log.warning("%s could not be interrupted: %s", self.leased.config_name, error.message)
+            return None
+        if result is Cancellation.ENDED_BEFORE:
+            with contextlib.suppress(TimeoutError):
+                outcome = await watch.outcome(INTERRUPT_SECONDS)
+                return outcome if isinstance(outcome, Succeeded) else None
+        self._fleet.doubt(self.server)
+        return None
+
+    async def _bring_home(self, outcome: Succeeded) -> Outcome:
+        self.server.rendered(outcome.seconds)
+        try:
+            await self._collecting.collect(self.leased, self.server, outcome)
+        except LostMeanwhile:
+            failure = self._failure(FailureClass.SERVER_LOST, "the server went away before its result was fetched")
+            return Failed(outcome.prompt_id, failure)
+        except OutputProblem as error:
+            return Failed(outcome.prompt_id, error.failure(self.server.name, outcome.prompt_id))
+        except (FileTaken, ValueError) as error:
+            failure = self._failure(FailureClass.OUTPUT, str(error))
+            await self._end(failure, Over(FailureClass.OUTPUT))
+        return outcome
+
+    async def _settle(self, failure: Failure) -> None:
+        """Decide by the class of the failure, and record it."""
+        if failure.kind is FailureClass.OOM:
+            await self._free_memory()
+        if failure.kind is FailureClass.SERVER_LOST:
+            self._fleet.doubt(self.server)
+        if failure.kind is FailureClass.MISSING and self._fleet.is_alternative_to(self.server):
+            await persistently(
+                lambda: self._store.requeue(self.leased.lease, failure, Again(0.0, charged=False), avoid_server=True)
+            )
+            return
+        was_running = self._noted_running or (self._watch is not None and self._watch.running_since is not None)
+        decision = decide(
+            failure.kind, self.leased.tally, self._rules.policy, suspect=was_running, chance=random.random()
+        )
+        await self._end(failure, decision)
+
+    async def _end(self, failure: Failure, decision: Again | Over) -> None:
+        log.info("%s: %s: %s", self.leased.config_name, failure.kind, failure.message)
+        if isinstance(decision, Again):
+            await persistently(lambda: self._store.requeue(self.leased.lease, failure, decision))
+        else:
+            strays = await persistently(lambda: self._store.fail(self.leased.lease, failure, decision))
+            await self._collecting.remove(strays)
+
+    async def _free_memory(self) -> None:
+        """Make the server let go of its models and see that memory came free; it gets nothing new meanwhile."""
+        self.server.pauses += 1
+        try:
+            freed = await self.server.client.free(timeout=FREE_SECONDS)
+            if not freed.came_free:
+                await self._alert(EventName.ALERT_MEMORY, "memory did not come free after an out-of-memory error")
+        except ComfyError as error:
+            await self._alert(EventName.ALERT_MEMORY, f"memory could not be freed: {error.message}")
+        finally:
+            self.server.pauses -= 1
+
+    async def _alert(self, name: EventName, message: str) -> None:
+        event = Event(name, job_id=self.leased.lease.job_id, server=self.server.name, message=message)
+        await persistently(lambda: self._store.note(event))

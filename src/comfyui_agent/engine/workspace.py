@@ -1,0 +1,46 @@
+"""The folder that all relative paths are relative to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from comfyui_agent.config.settings import Settings
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Where things are."""
+
+    root: Path
+    settings: Settings
+
+    @property
+    def database(self) -> str:
+        """What to open: the URL if there is one, else the file."""
+        return self.settings.database.url or str(self.root / self.settings.paths.database)
+
+    @property
+    def locks(self) -> Path:
+        """The lock files of agents, beside the database."""
+        place = self.database.removeprefix("sqlite:///")
+        return Path(place).absolute().parent / "agents"
+
+    @property
+    def metrics_log(self) -> Path:
+        return self.root / self.settings.metrics_log
+
+    def workflow(self, workflow_id: str) -> Path:
+        return self.root / self.settings.paths.workflows / f"{workflow_id}.json"
+
+    def inside(self, path: str) -> Path:
+        """A path in the workspace; ValueError if it leads out, by whatever way."""
+        root = self.root.resolve()
+        found = (root / path).resolve()
+        if found == root or not found.is_relative_to(root):
+            raise ValueError(f"{path!r} leads out of the workspace {root}")
+        return found
+
+    def shown(self, path: Path) -> str:
+        """A path as it is recorded: relative, with forward slashes."""
+        return path.relative_to(self.root.resolve()).as_posix()

@@ -1,0 +1,1 @@
+"""What happened, told to subscribers and written to the metrics log."""

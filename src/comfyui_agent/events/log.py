@@ -1,0 +1,113 @@
+"""The metrics log: one JSON object a line, rotated by size, each event once even if its writer is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from comfyui_agent.domain.events import Event
+
+LARGEST = 64 * 1024 * 1024
+KEPT = 5
+TAIL = 64 * 1024
+
+if os.name == "nt":  # pragma: no cover - kept possible, with one process per log
+
+    def _take(handle: int) -> bool:
+        return handle >= 0
+else:
+    import fcntl
+
+    def _take(handle: int) -> bool:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+
+class MetricsLog:
+    """A log that one process at a time writes. The last line tells which event comes next."""
+
+    def __init__(self, path: Path, *, largest: int = LARGEST, kept: int = KEPT) -> None:
+        self.path = path
+        self._largest = largest
+        self._kept = kept
+        self._lock: int | None = None
+        self.last_id = 0
+
+    def try_open(self) -> bool:
+        """Become the writer, if nobody else is; mend what a killed writer left half written."""
+        if self._lock is not None:
+            return True
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self.path.with_name(self.path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o644)
+        if not _take(handle):
+            os.close(handle)
+            return False
+        self._lock = handle
+        self._mend()
+        self.last_id = max(_last_id(self.path), _last_id(self._rotated(1)))
+        return True
+
+    def write(self, events: Sequence[Event]) -> None:
+        """Append what is newer than the last line."""
+        fresh = [event for event in events if event.id > self.last_id]
+        if not fresh:
+            return
+        text = "".join(json.dumps(event.as_json(), ensure_ascii=False) + "\n" for event in fresh)
+        with self.path.open("ab") as file:
+            start = file.tell()
+            try:
+                file.write(text.encode("utf-8", "backslashreplace"))
+                file.flush()
+            except OSError:
+                file.truncate(start)
+                raise
+            size = file.tell()
+        self.last_id = fresh[-1].id
+        if size >= self._largest:
+            self._rotate()
+
+    def close(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _rotated(self, number: int) -> Path:
+        return self.path.with_name(f"{self.path.name}.{number}")
+
+    def _rotate(self) -> None:
+        for number in range(self._kept, 1, -1):
+            if self._rotated(number - 1).exists():
+                self._rotated(number - 1).replace(self._rotated(number))
+        self.path.replace(self._rotated(1))
+
+    def _mend(self) -> None:
+        """Cut off a last line without its end."""
+        if not self.path.exists():
+            return
+        with self.path.open("rb+") as file:
+            size = file.seek(0, os.SEEK_END)
+            start = max(0, size - TAIL)
+            file.seek(start)
+            tail = file.read()
+            if tail and not tail.endswith(b"\n"):
+                file.truncate(start + tail.rfind(b"\n") + 1)
+
+
+def _last_id(path: Path) -> int:
+    if not path.exists():
+        return 0
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - TAIL))
+        lines = file.read().splitlines()
+    for line in reversed(lines):
+        try:
+            return int(json.loads(line)["id"])
+        except (ValueError, KeyError, TypeError):
+            continue
+    return 0

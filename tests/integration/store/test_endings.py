@@ -1,0 +1,234 @@
+"""How a run ends, and what each ending leaves behind: in the job, in its attempts and in the events."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from comfyui_agent.domain.events import Event
+from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.retrying import Again, Over, Tally
+from comfyui_agent.store.errors import FileTaken
+from comfyui_agent.store.store import Store
+from support.stores import LEASE_SECONDS, SERVER, Database, broken, everything, lease_one, submit_and_lease, submit_one
+
+
+async def the_job(store: Store, name: str = "knight.yaml") -> Job:
+    job = await store.find(name)
+    assert job is not None
+    return job
+
+
+async def last_event(store: Store) -> Event:
+    return (await store.events_after(0))[-1]
+
+
+async def test_a_completed_job_is_done_with_its_files_and_how_long_it_took(store: Store, database: Database) -> None:
+    leased = await submit_and_lease(store)
+    database.clock.advance(2.5)
+    assert await store.complete(leased.lease, ["ä/a.png", "ä/a_2.png"], None) == []
+    job = await the_job(store)
+    assert (job.status, job.outputs, job.duration) == ("done", ("ä/a.png", "ä/a_2.png"), pytest.approx(2.5, abs=0.002))
+    assert (job.end_time, job.worker_id, job.lease_expires_at) == (database.clock.text(), None, None)
+    assert (job.run_count, job.retries_attempted, job.error_trace, job.failure_class) == (1, 0, None, None)
+    (attempt,) = await store.attempts(job.id)
+    assert (attempt.outcome, attempt.error, attempt.ended_at) == ("done", None, database.clock.text())
+    event = await last_event(store)
+    assert (event.name, event.job_id, event.config_name) == ("job.done", job.id, "knight.yaml")
+    assert (event.prompt_id, event.server, event.duration_sec) == (leased.prompt_id, SERVER, pytest.approx(2.5))
+    assert await store.owned_prompts() == frozenset()
+
+
+async def test_a_duration_that_was_measured_is_kept_as_measured(store: Store, database: Database) -> None:
+    leased = await submit_and_lease(store)
+    database.clock.advance(60)
+    await store.complete(leased.lease, [], 1.25)
+    assert (await the_job(store)).duration == 1.25
+    assert (await last_event(store)).duration_sec == 1.25
+
+
+async def test_a_success_after_failures_forgets_them_in_the_job_and_keeps_them_in_its_attempts(store: Store) -> None:
+    leased = await submit_and_lease(store)
+    await store.requeue(leased.lease, broken(), Again(0.0, charged=True, strike=True), avoid_server=True)
+    again = await lease_one(store, server="http://other:8188")
+    await store.complete(again.lease, ["a.png"], 1.0)
+    job = await the_job(store)
+    assert (job.error_trace, job.failure_class, job.strikes, job.needs_regeneration) == (None, None, 0, False)
+    assert (job.run_count, job.retries_attempted, job.server) == (2, 1, "http://other:8188")
+    assert [(attempt.number, attempt.outcome) for attempt in await store.attempts(job.id)] == [
+        (1, "execution"),
+        (2, "done"),
+    ]
+
+
+async def test_a_charged_retry_counts_and_waits(store: Store, database: Database) -> None:
+    leased = await submit_and_lease(store)
+    failure = broken(
+        FailureClass.OOM,
+        "out of memory",
+        server=SERVER,
+        prompt_id=leased.prompt_id,
+        node_id="3",
+        node_type="KSampler",
+        traceback=("line 1\n", "line 2\n"),
+    )
+    await store.requeue(leased.lease, failure, Again(15.0, charged=True))
+    job = await the_job(store)
+    assert (job.status, job.retries_attempted, job.run_count, job.strikes) == ("pending", 1, 1, 0)
+    assert (job.hold, job.failure_class, job.error_trace) == ("backoff", "oom", failure.trace())
+    assert (job.worker_id, job.lease_expires_at, job.needs_regeneration) == (None, None, False)
+    (attempt,) = await store.attempts(job.id)
+    assert attempt.outcome == "oom"
+    assert json.loads(attempt.error or "") == {
+        "kind": "oom",
+        "message": "out of memory",
+        "server": SERVER,
+        "prompt_id": leased.prompt_id,
+        "node_id": "3",
+        "node_type": "KSampler",
+        "traceback": ["line 1\n", "line 2\n"],
+    }
+    event = await last_event(store)
+    assert (event.name, event.failure_class, event.message) == ("job.retry", "oom", "out of memory")
+    database.clock.advance(15.0)
+    assert job.next_attempt_at == database.clock.text()
+
+
+async def test_a_retry_that_is_not_the_jobs_fault_is_not_charged_and_may_be_a_strike(store: Store) -> None:
+    leased = await submit_and_lease(store)
+    await store.requeue(leased.lease, broken(FailureClass.SERVER_LOST), Again(0.0, charged=False, strike=True))
+    job = await the_job(store)
+    assert (job.retries_attempted, job.strikes, job.hold, job.next_attempt_at) == (0, 1, None, None)
+    again = await lease_one(store)
+    assert again.tally == Tally(retries_attempted=0, strikes=1)
+    assert (await the_job(store)).run_count == 2
+
+
+async def test_a_failed_job_says_why_and_when(store: Store, database: Database) -> None:
+    leased = await submit_and_lease(store)
+    database.clock.advance(4)
+    await store.fail(leased.lease, broken(FailureClass.INVALID), Over(FailureClass.INVALID, needs_regeneration=True))
+    job = await the_job(store)
+    assert (job.status, job.failure_class, job.error_trace) == ("failed", "invalid", "invalid: boom")
+    assert (job.needs_regeneration, job.end_time, job.duration) == (True, database.clock.text(), pytest.approx(4))
+    assert (job.worker_id, job.lease_expires_at, job.next_attempt_at, job.hold) == (None, None, None, None)
+    assert (job.retries_attempted, job.run_count) == (0, 1)
+    (attempt,) = await store.attempts(job.id)
+    assert (attempt.outcome, json.loads(attempt.error or "")["message"]) == ("invalid", "boom")
+    event = await last_event(store)
+    assert (event.name, event.failure_class, event.duration_sec) == ("job.failed", "invalid", pytest.approx(4))
+    assert await store.failures_since(event.id - 1) == 1
+    assert await store.failures_since(event.id) == 0
+
+
+async def test_poison_is_named_in_the_job_and_a_person_is_told(store: Store) -> None:
+    leased = await submit_and_lease(store)
+    await store.fail(leased.lease, broken(FailureClass.SERVER_LOST), Over(FailureClass.POISON))
+    job = await the_job(store)
+    assert (job.failure_class, job.strikes) == ("poison", 1)
+    assert (await store.attempts(job.id))[0].outcome == "server_lost"
+    assert [event.name for event in await store.events_after(0)][-2:] == ["job.failed", "alert.poison"]
+
+
+async def test_a_job_that_was_never_sent_is_as_if_it_had_not_been_leased(store: Store) -> None:
+    await submit_one(store)
+    before = await the_job(store)
+    leased = await lease_one(store)
+    await store.unsend(leased.lease)
+    assert await the_job(store) == before
+    assert await store.attempts(before.id) == []
+    assert await store.owned_prompts() == frozenset()
+    assert (await lease_one(store)).lease.fence > leased.lease.fence
+
+
+async def test_a_job_that_cannot_be_made_into_a_prompt_fails_without_a_run(store: Store, database: Database) -> None:
+    leased = await submit_and_lease(store)
+    await store.refuse(leased.lease, broken(FailureClass.INVALID, "no such workflow"))
+    job = await the_job(store)
+    assert (job.status, job.failure_class, job.error_trace) == ("failed", "invalid", "invalid: no such workflow")
+    assert (job.run_count, job.needs_regeneration, job.end_time) == (0, True, database.clock.text())
+    assert (job.worker_id, job.prompt_id) == (None, None)
+    assert await store.attempts(job.id) == []
+    event = await last_event(store)
+    assert (event.name, event.failure_class, event.message) == ("job.failed", "invalid", "no such workflow")
+
+
+@pytest.mark.parametrize("how", ["requeue", "fail", "refuse"])
+async def test_endless_texts_of_a_server_are_cut(store: Store, database: Database, how: str) -> None:
+    leased = await submit_and_lease(store)
+    failure = broken(message="x" * 300_000, traceback=("y" * 300_000,), details=("z" * 300_000,))
+    match how:
+        case "requeue":
+            await store.requeue(leased.lease, failure, Again(0.0, charged=True))
+        case "fail":
+            await store.fail(leased.lease, failure, Over(FailureClass.EXECUTION))
+        case _:
+            await store.refuse(leased.lease, failure)
+    stored = everything(database)
+    longest = {
+        f"{table}.{column}": len(value)
+        for table, rows in stored.items()
+        for row in rows
+        for column, value in row.items()
+        if isinstance(value, str) and len(value) > 32_000
+    }
+    assert longest == {}
+    for attempt in stored["attempts"]:
+        assert json.loads(attempt["error"])["kind"] == "execution"
+
+
+async def test_files_are_noted_before_they_are_there(store: Store, database: Database) -> None:
+    leased = await submit_and_lease(store)
+    database.clock.advance(20)
+    assert await store.claim_files(leased.lease, ["a.png", "b.png"], LEASE_SECONDS) == []
+    assert await store.claim_files(leased.lease, ["b.png", "c.png"], LEASE_SECONDS) == ["b.png"]
+    assert {row["path"] for row in database.by_hand("SELECT path FROM files")} == {"a.png", "b.png", "c.png"}
+    database.clock.advance(LEASE_SECONDS)
+    assert (await the_job(store)).lease_expires_at == database.clock.text()
+
+
+async def test_a_file_of_another_job_is_never_taken(store: Store, database: Database) -> None:
+    first = await submit_and_lease(store, "a.yaml")
+    await store.claim_files(first.lease, ["shared.png"], LEASE_SECONDS)
+    second = await submit_and_lease(store, "b.yaml")
+    before = everything(database)
+    database.clock.advance(10)
+    with pytest.raises(FileTaken, match=r"shared\.png belongs to the job a\.yaml") as raised:
+        await store.claim_files(second.lease, ["own.png", "shared.png"], LEASE_SECONDS)
+    assert (raised.value.path, raised.value.owner) == ("shared.png", "a.yaml")
+    assert everything(database) == before
+
+
+async def test_a_file_stays_its_jobs_after_the_job_is_done(store: Store) -> None:
+    first = await submit_and_lease(store, "a.yaml")
+    await store.claim_files(first.lease, ["shared.png"], LEASE_SECONDS)
+    await store.complete(first.lease, ["shared.png"], 1.0)
+    second = await submit_and_lease(store, "b.yaml")
+    with pytest.raises(FileTaken):
+        await store.claim_files(second.lease, ["shared.png"], LEASE_SECONDS)
+
+
+async def test_a_file_whose_job_was_deleted_is_free(store: Store, database: Database) -> None:
+    first = await submit_and_lease(store, "a.yaml")
+    await store.claim_files(first.lease, ["shared.png"], LEASE_SECONDS)
+    database.by_hand("DELETE FROM jobs WHERE config_name = 'a.yaml'")
+    second = await submit_and_lease(store, "b.yaml")
+    assert await store.claim_files(second.lease, ["shared.png"], LEASE_SECONDS) == []
+    (row,) = database.by_hand("SELECT job_id FROM files")
+    assert row["job_id"] == second.lease.job_id
+
+
+async def test_files_that_are_not_the_result_are_handed_back_at_the_end(store: Store, database: Database) -> None:
+    leased = await submit_and_lease(store)
+    await store.claim_files(leased.lease, ["a.png", "a_2.png"], LEASE_SECONDS)
+    assert await store.complete(leased.lease, ["a.png"], 1.0) == ["a_2.png"]
+    assert [row["path"] for row in database.by_hand("SELECT path FROM files")] == ["a.png"]
+
+
+async def test_a_failed_job_hands_back_what_it_noted_and_never_delivered(store: Store, database: Database) -> None:
+    leased = await submit_and_lease(store)
+    await store.claim_files(leased.lease, ["a.png"], LEASE_SECONDS)
+    assert await store.fail(leased.lease, broken(), Over(FailureClass.OUTPUT)) == ["a.png"]
+    assert database.by_hand("SELECT path FROM files") == []
