@@ -1,0 +1,107 @@
+"""What happened, in order, in the same transaction as the thing that happened."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from comfyui_agent.domain.events import Event, EventName
+from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.domain.retrying import Again, Over
+from comfyui_agent.store import recording
+from comfyui_agent.store.store import Store
+from support.stores import SERVER, Database, broken, lease_one, submit_and_lease, submit_one
+
+
+async def test_the_life_of_a_job_can_be_read_in_order(store: Store, database: Database) -> None:
+    await submit_one(store)
+    database.clock.advance(2)
+    first = await lease_one(store)
+    await store.requeue(first.lease, broken(), Again(0.0, charged=True))
+    second = await lease_one(store)
+    await store.fail(second.lease, broken(), Over(FailureClass.EXECUTION))
+    await store.retry([first.lease.job_id])
+    third = await lease_one(store)
+    await store.complete(third.lease, ["a.png"], 1.0)
+    events = await store.events_after(0)
+    told = [event.name for event in events if event.name != "job.submitted"]
+    assert told == ["job.started", "job.retry", "job.started", "job.failed", "job.started", "job.done"]
+    assert events[0].name == "job.submitted"
+    assert {event.config_name for event in events} == {"knight.yaml"}
+    assert [event.id for event in events] == sorted({event.id for event in events})
+    assert events[1].wait_sec == pytest.approx(2, abs=0.002)
+    assert (events[1].server, events[1].prompt_id) == (SERVER, first.prompt_id)
+    assert events[0].timestamp < events[1].timestamp
+
+
+async def test_events_are_read_on_from_where_one_left_off(store: Store) -> None:
+    for name in "abc":
+        await submit_one(store, name)
+    newest = await store.newest_event()
+    assert [event.id for event in await store.events_after(0, 2)] == [newest - 2, newest - 1]
+    assert [event.id for event in await store.events_after(newest - 1)] == [newest]
+    assert await store.events_after(newest) == []
+
+
+async def test_events_of_many_writers_have_the_order_of_their_commits(store: Store, database: Database) -> None:
+    other = database.open()
+    seen: list[int] = []
+
+    async def follow() -> None:
+        while len(seen) < 60:
+            seen.extend(event.id for event in await store.events_after(seen[-1] if seen else 0))
+
+    writing = [submit_one(each, f"{number}-{id(each)}") for number in range(30) for each in (store, other)]
+    await asyncio.wait_for(asyncio.gather(follow(), *writing), 20)
+    assert len(seen) == len(set(seen)) == 60
+
+
+async def test_what_is_undone_leaves_no_event(store: Store, database: Database) -> None:
+    with pytest.raises(RuntimeError, match="on purpose"):
+        await store.driver.write(_note_and_fall_over)
+    assert await store.events_after(0) == []
+
+
+def _note_and_fall_over(session: object) -> None:
+    recording.note(session, Event(EventName.SERVER_UP))  # type: ignore[arg-type]
+    raise RuntimeError("on purpose")
+
+
+async def test_an_event_of_no_job_is_kept_with_what_applies(store: Store, database: Database) -> None:
+    await store.note(Event(EventName.SERVER_DOWN, server=SERVER, message="m" * 5000))
+    (event,) = await store.events_after(0)
+    assert (event.name, event.server, event.job_id, event.config_name) == ("server.down", SERVER, None, None)
+    assert event.message == "m" * 2000
+    assert event.timestamp == database.clock.text()
+
+
+async def test_events_of_a_deleted_job_can_still_be_read(store: Store, database: Database) -> None:
+    await submit_and_lease(store)
+    database.by_hand("DELETE FROM jobs")
+    assert [(event.name, event.config_name) for event in await store.events_after(0)] == [
+        ("job.submitted", None),
+        ("job.started", None),
+    ]
+
+
+async def test_old_events_are_forgotten_some_at_a_time(
+    store: Store, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "KEPT", 10)
+    monkeypatch.setattr(recording, "PRUNED_AT_ONCE", 5)
+    for number in range(30):
+        await submit_one(store, str(number))
+    assert 0 < await store.prune_events() <= 6
+    while await store.prune_events():
+        pass
+    assert [event.id for event in await store.events_after(0)] == list(range(21, 31))
+    assert await store.prune_events() == 0
+
+
+async def test_an_id_of_an_event_is_never_given_twice(store: Store, database: Database) -> None:
+    await submit_one(store, "a")
+    newest = await store.newest_event()
+    database.by_hand("DELETE FROM events")
+    await submit_one(store, "b")
+    assert await store.newest_event() > newest

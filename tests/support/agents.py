@@ -1,0 +1,184 @@
+"""Agents as real processes on a workspace, and what must be true of that workspace in the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from PIL import Image
+
+from comfyui_agent.domain.attempts import Attempt
+from comfyui_agent.domain.jobs import Job, NewJob, Template
+from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.store.opening import open_store
+from comfyui_agent.store.store import Store
+
+T = TypeVar("T")
+
+QUICK = {"E3_RETRY_BACKOFF_SECONDS": "0.2", "E3_POLL_INTERVAL_MS": "250"}
+
+
+def sized_picture(edge: int = 32) -> dict[str, Any]:
+    """EmptyImage "1" saved by SaveImage "2"."""
+    return {
+        "1": {"class_type": "EmptyImage", "inputs": {"width": edge, "height": edge, "batch_size": 1, "color": 0}},
+        "2": {"class_type": "SaveImage", "inputs": {"images": ["1", 0], "filename_prefix": "x"}},
+    }
+
+
+@dataclass
+class AgentWorkspace:
+    """A workspace with agents that can be started, signalled and killed."""
+
+    root: Path
+    servers: list[str]
+    environment: dict[str, str] = field(default_factory=dict)
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    @property
+    def database(self) -> Path:
+        return self.root / "database" / "comfyui_agent.db"
+
+    @property
+    def log(self) -> Path:
+        return self.root / "agents.log"
+
+    def start(self, *flags: str, **environment: str) -> subprocess.Popen[bytes]:
+        """One more agent."""
+        command = [sys.executable, "-m", "comfyui_agent", "execute", "-v", "-C", str(self.root)]
+        for url in self.servers:
+            command += ["--server", url]
+        self.root.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            process = subprocess.Popen(
+                [*command, *flags],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **QUICK, **self.environment, **environment},
+                start_new_session=True,
+            )
+        self.processes.append(process)
+        return process
+
+    def finish(self, *, timeout: float = 60, **environment: str) -> int:
+        """An agent that works until nothing is left; its exit status."""
+        process = self.start("--until-idle", **environment)
+        try:
+            return process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"not done after {timeout} s: {self.counts()}\n{self.tail()}") from None
+
+    def kill(self, process: subprocess.Popen[bytes]) -> None:
+        """kill -9."""
+        process.kill()
+        process.wait(20)
+
+    def stop_all(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                self.kill(process)
+
+    def tail(self) -> str:
+        return self.log.read_text(errors="replace")[-4000:] if self.log.exists() else ""
+
+    def store(self, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
+        """Ask the memory something, from this process."""
+
+        async def ask() -> T:
+            store = open_store(self.database)
+            try:
+                return await work(store)
+            finally:
+                await store.close()
+
+        return asyncio.run(ask())
+
+    def submit(self, count: int, graph: dict[str, Any] | None = None, **facts: Any) -> list[str]:
+        """So many jobs, each with a picture of its own colour; their names."""
+        template = Template.of(graph or sized_picture())
+        jobs = [
+            NewJob(f"job_{n:05}.yaml", "T2I", "wf", template, {"1.color": n + 1} if not graph else {}, **facts)
+            for n in range(count)
+        ]
+        self.submit_jobs(jobs)
+        return [job.config_name for job in jobs]
+
+    def submit_jobs(self, jobs: list[NewJob]) -> None:
+        assert None not in self.store(lambda store: store.submit(jobs))
+
+    def jobs(self) -> list[Job]:
+        return self.store(lambda store: store.jobs(limit=1_000_000))
+
+    def job(self, name: str) -> Job:
+        found = self.store(lambda store: store.find(name))
+        assert found is not None
+        return found
+
+    def attempts(self, name: str) -> list[Attempt]:
+        job = self.job(name)
+        return self.store(lambda store: store.attempts(job.id))
+
+    def counts(self) -> Any:
+        return self.store(lambda store: store.counts())
+
+    def wait_for(self, condition: Callable[[], bool], what: str, timeout: float = 30) -> None:
+        deadline = time.monotonic() + timeout
+        while not condition():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"waited {timeout} s for {what}: {self.counts()}\n{self.tail()}")
+            time.sleep(0.02)
+
+    def wait_done(self, at_least: int, timeout: float = 30) -> None:
+        self.wait_for(lambda: self.counts().done >= at_least, f"{at_least} done", timeout)
+
+    def events(self) -> list[dict[str, Any]]:
+        """The metrics log."""
+        path = self.root / "infra" / "observability" / "comfyui_metrics.ndjson"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def renders(output_dirs: Iterable[Path]) -> int:
+    """How many pictures the servers have saved: each execution saves one, under a prefix of its own."""
+    return sum(1 for folder in output_dirs for path in folder.rglob("*.png") if path.is_file())
+
+
+def check_promises(workspace: AgentWorkspace, count: int, *, done: int | None = None) -> list[Job]:
+    """Every job ended once; every result is there, whole, its own, and nothing else lies about."""
+    jobs = workspace.jobs()
+    assert len(jobs) == count
+    states = [job.status for job in jobs]
+    assert set(states) <= {JobStatus.DONE, JobStatus.FAILED}, states
+    assert states.count(JobStatus.DONE) == (count if done is None else done), [job.error_trace for job in jobs][:3]
+    listed = [path for job in jobs for path in job.outputs]
+    assert len(listed) == len(set(listed))
+    for path in listed:
+        with Image.open(workspace.root / path) as picture:
+            picture.load()
+    finished = workspace.root / "jobs"
+    found = {path.relative_to(workspace.root).as_posix() for path in finished.rglob("*") if path.is_file()}
+    assert found == set(listed), "stray or missing files"
+    completions: dict[int, int] = {}
+    for event in workspace.events():
+        if event["event"] == "job.done":
+            completions[event["job_id"]] = completions.get(event["job_id"], 0) + 1
+    assert all(number == 1 for number in completions.values())
+    assert len(completions) == states.count(JobStatus.DONE)
+    assert not workspace.store(lambda store: store.open_attempts())
+    return jobs
+
+
+def colour_of(path: Path) -> int:
+    """The colour that a job asked for, read from its result."""
+    with Image.open(path) as picture:
+        red, green, blue = picture.convert("RGB").getpixel((0, 0))  # type: ignore[misc]
+    return (red << 16) | (green << 8) | blue
