@@ -26,6 +26,7 @@ SMALLEST_WINDOW, LARGEST_WINDOW = 2, 16
 AHEAD_SECONDS = 0.3
 SMOOTHING = 0.3
 LONGEST_PAUSE = 60.0
+MOST_FETCHING = 8
 
 
 class Health(str, Enum):
@@ -50,7 +51,10 @@ class FleetServer:
         self.since = time.monotonic()
         self.queued_by_others = 0
         self.at_work: set[str] = set()
-        """Prompt ids that this process has there."""
+        """Prompt ids that this process has there, those whose result is being fetched included."""
+        self.fetching: set[str] = set()
+        self.sending = asyncio.Lock()
+        """Prompts are sent one after another, in the order in which they were leased."""
         self.stuck: set[str] = set()
         """Prompts that do not end: the server is set aside until they are gone."""
         self.pauses = 0
@@ -78,8 +82,18 @@ class FleetServer:
         return max(SMALLEST_WINDOW, min(LARGEST_WINDOW, wanted))
 
     @property
+    def room(self) -> int:
+        """How many prompts it lacks. A result that is being fetched takes no room, up to a bound."""
+        return self.window + min(len(self.fetching), MOST_FETCHING) - len(self.at_work)
+
+    @property
+    def most_open(self) -> int:
+        """How many runs without an outcome it may have, over all agents."""
+        return self.window + min(len(self.fetching), MOST_FETCHING)
+
+    @property
     def load(self) -> int:
-        return len(self.at_work) + self.queued_by_others
+        return len(self.at_work) - len(self.fetching) + self.queued_by_others
 
     def seconds_unfit(self) -> float:
         """How long it has been down; endless if it is set aside."""
@@ -95,6 +109,8 @@ class FleetServer:
 
     def misbehaved(self) -> None:
         """It answered nonsense: give it nothing for a while, longer each time."""
+        if time.monotonic() < self._paused_until:
+            return
         self._failures_in_a_row += 1
         pause = min(LONGEST_PAUSE, 0.5 * 2 ** min(self._failures_in_a_row, 10))
         self._paused_until = time.monotonic() + pause

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -75,6 +75,7 @@ class Agent:
             store=store,
             preparing=Preparing(store, workspace),
             collecting=self._collecting,
+            wake=self._hurry,
             rules=Rules(
                 RetryPolicy(settings.retry_limit, settings.retry_backoff_seconds, settings.poison_limit),
                 settings.comfyui.timeout_seconds,
@@ -138,38 +139,38 @@ class Agent:
 
     async def _dispatch(self) -> None:
         """Hand out work whenever there may be room and work. First what others left, then what is new."""
-        await self._first_recovery()
+        await self._attempt("looking at what others left", self._recovery.look)
         while True:
             self._wake.clear()
-            try:
-                for server, most in self._rooms():
-                    await self._lease_for(server, most)
-            except DatabaseUnusable:
-                raise
-            except StoreError as error:
-                log.error("no job can be leased: %s", error)
+            if not await self._attempt("leasing jobs", self._hand_out):
                 await asyncio.sleep(1.0)
             await self._sleep()
+
+    async def _hand_out(self) -> None:
+        for server, most in self._rooms():
+            await self._lease_for(server, most)
 
     def _rooms(self) -> list[tuple[FleetServer, int]]:
         """Servers with room, the least busy first; idle ones get one job each before any gets its second."""
         ready = self.fleet.ready()
         idle = [(server, 1) for server in ready if not server.at_work] if len(ready) > 1 else []
-        return idle + [(server, server.window) for server in ready]
+        return idle + [(server, server.most_open) for server in ready]
 
     async def _lease_for(self, server: FleetServer, most: int) -> None:
-        room = min(most, server.window - len(server.at_work))
+        room = min(most, server.room)
         if room <= 0 or not server.takes_work:
             return
         asked_at = now()
         ids = [mint_prompt_id() for _ in range(room)]
         for leased in await self._store.lease(
-            self.worker, Window(server.name, server.window), ids, self._leases.seconds
+            self.worker, Window(server.name, server.most_open), ids, self._leases.seconds
         ):
             await self._start_run(leased, asked_at)
 
     async def _sleep(self) -> None:
         """Until something changes, a job in backoff is due, or the poll interval is over."""
+        if self._wake.is_set():
+            return
         seconds = self._settings.poll_interval_ms / 1000
         with contextlib.suppress(StoreError):
             due = await self._store.seconds_until_next()
@@ -206,20 +207,24 @@ class Agent:
 
     # What runs beside it.
 
-    async def _first_recovery(self) -> None:
-        """Before anything new is sent: what is at the servers already."""
-        with contextlib.suppress(StoreError):
-            await self._recovery.look()
+    async def _attempt(self, what: str, work: Callable[[], Awaitable[object]]) -> bool:
+        """Do something that is done again later: only a database that needs a person ends the agent."""
+        try:
+            await work()
+        except DatabaseUnusable:
+            raise
+        except StoreError as error:
+            log.error("%s: %s", what, error)
+        except Exception:
+            log.exception("%s failed", what)
+        else:
+            return True
+        return False
 
     async def _recover(self) -> None:
         while True:
             await asyncio.sleep(RECOVERY_SECONDS)
-            try:
-                await self._recovery.look()
-            except DatabaseUnusable:
-                raise
-            except StoreError as error:
-                log.warning("what others left cannot be looked at: %s", error)
+            await self._attempt("looking at what others left", self._recovery.look)
 
     async def _check(self) -> None:
         """After a change from outside: what was cancelled or reset is noticed at once."""
@@ -227,17 +232,19 @@ class Agent:
             await self._changed.wait()
             self._changed.clear()
             self._wake.set()
-            with contextlib.suppress(StoreError):
-                await self._leases.check()
-                await self._recovery.look()
+            await self._attempt("looking at what changed", self._leases.check)
+            await self._attempt("looking at what others left", self._recovery.look)
             await asyncio.sleep(CHECK_PAUSE)
 
     async def _until_idle(self) -> None:
         while True:
             with contextlib.suppress(StoreError):
-                if not self._runs and (await self._store.counts()).is_idle:
+                if not self._runs and not self._recovery.is_busy and (await self._store.counts()).is_idle:
                     return
             await asyncio.sleep(CHECK_PAUSE)
+
+    def _hurry(self) -> None:
+        self._wake.set()
 
     def _see_change(self) -> None:
         self._changed.set()

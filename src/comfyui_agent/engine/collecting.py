@@ -31,6 +31,10 @@ PAUSE = 1.0
 MOST_FILES = 1_000
 
 
+class Unkeepable(Exception):
+    """A result that has no place here, however often it is rendered: what is in the way."""
+
+
 class LostMeanwhile(Exception):
     """The server went away while its result was fetched, and came back without it."""
 
@@ -53,15 +57,18 @@ class Collecting:
         self._alert = alert
 
     async def collect(self, leased: Leased, server: FleetServer, outcome: Succeeded) -> list[str]:
-        """The paths of the result, recorded. OutputProblem, FileTaken, LeaseLost, ValueError or LostMeanwhile."""
-        stem = stem_of(leased, self._workspace)
+        """The paths of the result, recorded. OutputProblem, FileTaken, LeaseLost, Unkeepable or LostMeanwhile."""
+        try:
+            stem = stem_of(leased, self._workspace)
+        except ValueError as error:
+            raise Unkeepable(str(error)) from None
         results = wanted(outcome.results, leased.output_node)
         if not results:
             return await self._done(leased, [], outcome)
         while True:
             staged: list[StagedFile] = []
             try:
-                await asyncio.to_thread(stem.parent.mkdir, parents=True, exist_ok=True)
+                stem.parent.mkdir(parents=True, exist_ok=True)
                 staged = await self._fetch(server, results, stem.parent, staged)
                 paths = targets(stem, [file.kind.extension for file in staged])
                 await self._publish(leased, staged, paths)
@@ -72,7 +79,7 @@ class Collecting:
             except OSError as error:
                 _discard(staged)
                 if error.errno not in MENDED_BY_WAITING:
-                    raise OutputProblem(f"the result cannot be kept at {stem}: {error.strerror or error}") from None
+                    raise Unkeepable(f"the result cannot be kept at {stem}: {error.strerror or error}") from None
                 self._alert(f"results cannot be kept in {stem.parent}: {error.strerror}. Trying again", leased)
                 await asyncio.sleep(PAUSE)
             except BaseException:
@@ -102,7 +109,7 @@ class Collecting:
 
     async def _publish(self, leased: Leased, staged: Sequence[StagedFile], paths: Sequence[Path]) -> None:
         shown = [self._workspace.shown(path) for path in paths]
-        if any(await asyncio.to_thread(_present, paths)):
+        if any(path.exists() for path in paths):
             await self._make_room(paths)
         asked_at = now()
         await persistently(lambda: self._store.claim_files(leased.lease, shown, self._leases.seconds))
@@ -144,10 +151,6 @@ def _publish_all(staged: Sequence[StagedFile], paths: Sequence[Path], until: flo
         if now() >= until:
             raise LeaseLost("the lease could have run out before the file was named")
         file.publish(path)
-
-
-def _present(paths: Sequence[Path]) -> list[bool]:
-    return [path.exists() for path in paths]
 
 
 def _discard(staged: Sequence[StagedFile]) -> None:

@@ -13,6 +13,7 @@ from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Template
 from comfyui_agent.domain.placing import NoSuchPlace, place
 from comfyui_agent.domain.prompts import SAVES_UNDER, Graph, avoiding_cache, inputs_of, is_editor_format, saving_nodes
+from comfyui_agent.engine.naming import stem_of
 from comfyui_agent.engine.workspace import Workspace
 from comfyui_agent.store.records import Leased
 from comfyui_agent.store.store import Store
@@ -45,6 +46,10 @@ class Preparing:
 
     async def prepare(self, leased: Leased) -> Prepared:
         """The prompt of a run; the same for whoever takes it over."""
+        try:
+            stem_of(leased, self._workspace)
+        except ValueError as error:
+            raise Unpreparable(str(error)) from None
         graph = await self._graph(leased)
         try:
             graph = place(graph, _values(leased.inputs))
@@ -104,9 +109,12 @@ def template_of(document: Any, name: str) -> Template:
 
 
 def _values(text: str | None) -> Mapping[str, Any]:
-    values = json.loads(text) if text else {}
+    try:
+        values = json.loads(text) if text else {}
+    except (ValueError, RecursionError) as error:
+        raise Unpreparable(f"its inputs are not JSON: {error}") from None
     if not isinstance(values, dict):
-        raise Unpreparable("its inputs are not an object")
+        raise Unpreparable("its inputs are not an object of places and values")
     return values
 
 

@@ -51,6 +51,11 @@ class Recovery:
         self._deleting: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether prompts are being taken back."""
+        return bool(self._withdrawing)
+
     async def look(self) -> int:
         """One round; how many runs were taken over."""
         attempts = await self._store.open_attempts()

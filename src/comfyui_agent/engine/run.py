@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from comfyui_agent.comfy.cancelling import Cancellation
@@ -15,6 +17,7 @@ from comfyui_agent.comfy.errors import (
     NotAccepted,
     OutputProblem,
     PromptRejected,
+    Unreachable,
 )
 from comfyui_agent.comfy.fleet import Fleet, FleetServer, Health
 from comfyui_agent.comfy.outcomes import Failed, Outcome, Succeeded
@@ -22,10 +25,10 @@ from comfyui_agent.comfy.watch import Progress, Stage, Watch
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.retrying import Again, Over, RetryPolicy, decide
-from comfyui_agent.engine.collecting import Collecting, LostMeanwhile
+from comfyui_agent.engine.collecting import Collecting, LostMeanwhile, Unkeepable
 from comfyui_agent.engine.persistence import persistently
 from comfyui_agent.engine.preparing import Prepared, Preparing, Unpreparable
-from comfyui_agent.store.errors import FileTaken, LeaseLost
+from comfyui_agent.store.errors import FileTaken, LeaseLost, StoreError
 from comfyui_agent.store.records import Leased
 from comfyui_agent.store.store import Store
 
@@ -60,6 +63,7 @@ class Run:
         preparing: Preparing,
         collecting: Collecting,
         rules: Rules,
+        wake: Callable[[], None],
     ) -> None:
         self.leased = leased
         self.server = server
@@ -68,6 +72,7 @@ class Run:
         self._preparing = preparing
         self._collecting = collecting
         self._rules = rules
+        self._wake = wake
         self._watch: Watch | None = None
         self._noted_running = leased.running_seconds is not None
         self.is_collecting = False
@@ -83,7 +88,14 @@ class Run:
             await self._live()
         except LeaseLost as lost:
             log.info("%s: dropped, %s", self.leased.config_name, lost)
+        except (ComfyError, StoreError):
+            raise
+        except Exception as error:
+            log.exception("running %s failed", self.leased.config_name)
+            words = f"E3 itself failed: {type(error).__name__}: {error}"
+            await self._settle(self._failure(FailureClass.EXECUTION, words))
         finally:
+            self.server.fetching.discard(self.leased.prompt_id)
             self.server.at_work.discard(self.leased.prompt_id)
 
     async def _live(self) -> None:
@@ -101,6 +113,8 @@ class Run:
             outcome = Failed(self.leased.prompt_id, error.failure(self.server.name, self.leased.prompt_id))
         if isinstance(outcome, Succeeded):
             self.is_collecting = True
+            self.server.fetching.add(self.leased.prompt_id)
+            self._wake()
             outcome = await self._bring_home(outcome)
         if isinstance(outcome, Failed):
             await self._settle(outcome.failure)
@@ -122,7 +136,7 @@ class Run:
         if self.leased.is_taken_over or graph is None:
             return client.take_over(prompt_id, graph, expected)
         try:
-            return await client.submit(graph, prompt_id, expected=expected)
+            return await self._submit(Prepared(graph, expected))
         except AcceptanceUnknown as error:
             log.warning("%s: %s", self.leased.config_name, error.message)
             self._fleet.doubt(self.server)
@@ -131,9 +145,29 @@ class Run:
             raise
         except ComfyError as error:
             await persistently(lambda: self._store.unsend(self.leased.lease))
-            self.server.misbehaved()
+            if not isinstance(error, Unreachable):
+                self.server.misbehaved()
             self._fleet.mark_down(self.server, error.message)
             return None
+
+    async def _submit(self, prepared: Prepared) -> Watch:
+        """Send the prompt. A server that swallows it without an answer is left, once there is another."""
+        sending = asyncio.create_task(self._submit_in_turn(prepared))
+        try:
+            while not (await asyncio.wait({sending}, timeout=TICK))[0]:
+                if self._is_to_be_left():
+                    raise NotAccepted(f"{self.server.name} did not answer the prompt: {self.server.reason}")
+            return sending.result()
+        finally:
+            sending.cancel()
+
+    async def _submit_in_turn(self, prepared: Prepared) -> Watch:
+        async with self.server.sending:
+            return await self.server.client.submit(prepared.graph, self.leased.prompt_id, expected=prepared.expected)
+
+    def _is_to_be_left(self) -> bool:
+        """Whether the server has been away for too long, and another is there."""
+        return self._fleet.is_alternative_to(self.server) and self.server.seconds_unfit() > self._rules.failover_seconds
 
     async def _wait(self, watch: Watch) -> Outcome:
         """The end of the prompt, or of our patience with it."""
@@ -160,7 +194,7 @@ class Run:
         return time.monotonic() - watch.running_since + (self.leased.running_seconds or 0.0)
 
     def _out_of_patience(self, watch: Watch) -> Failure | None:
-        if self._fleet.is_alternative_to(self.server) and self.server.seconds_unfit() > self._rules.failover_seconds:
+        if self._is_to_be_left() and not (self.server.health is Health.ASIDE and watch.progress.stage is Stage.RUNNING):
             return self._failure(FailureClass.SERVER_LOST, f"its server is away: {self.server.reason or 'set aside'}")
         if self.server.health is not Health.UP or watch.judged.unreachable_since is not None:
             return None
@@ -209,7 +243,7 @@ class Run:
             return Failed(outcome.prompt_id, failure)
         except OutputProblem as error:
             return Failed(outcome.prompt_id, error.failure(self.server.name, outcome.prompt_id))
-        except (FileTaken, ValueError) as error:
+        except (FileTaken, Unkeepable) as error:
             failure = self._failure(FailureClass.OUTPUT, str(error))
             await self._end(failure, Over(FailureClass.OUTPUT))
         return outcome

@@ -35,13 +35,13 @@ class EventTail:
 
     async def follow(self) -> None:
         while True:
+            self._rounds += 1
             try:
                 await self.catch_up()
+                if self._rounds % PRUNE_EVERY == 0:
+                    await self._store.prune_events()
             except StoreError as error:
-                log.warning("events cannot be read: %s", error)
-            self._rounds += 1
-            if self._rounds % PRUNE_EVERY == 0:
-                await self._store.prune_events()
+                log.warning("events cannot be followed: %s", error)
             await asyncio.sleep(PAUSE)
 
     async def catch_up(self) -> None:

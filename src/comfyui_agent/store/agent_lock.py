@@ -41,10 +41,22 @@ class AgentLock:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / f"{self.worker}{SUFFIX}"
-        self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
-        if not _take(self._handle):
-            raise OSError(f"{self._path} is locked")
-        os.write(self._handle, f"{os.getpid()}\n".encode())
+        self._handle = self._take_and_name()
+
+    def _take_and_name(self) -> int:
+        """Locked first, named then: nobody ever sees the file unlocked while this process lives."""
+        unnamed = self._path.with_suffix(".new")
+        handle = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            if not _take(handle):
+                raise OSError(f"{unnamed} cannot be locked")
+            os.write(handle, f"{os.getpid()}\n".encode())
+            unnamed.rename(self._path)
+        except BaseException:
+            os.close(handle)
+            unnamed.unlink(missing_ok=True)
+            raise
+        return handle
 
     def is_dead(self, worker: str) -> bool:
         """Whether another agent on this machine is gone: its lock can be taken, or is no longer there."""
