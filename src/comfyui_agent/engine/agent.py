@@ -266,7 +266,7 @@ class Agent:
             self._note(Event(EventName.ALERT_DISK, job_id=leased.lease.job_id, message=message))
 
     def _note(self, event: Event) -> None:
-        self._spawn(persistently(lambda: self._store.note(event)))
+        self._spawn(persistently(self._store, lambda: self._store.note(event)))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -112,7 +112,7 @@ class Collecting:
         if any(path.exists() for path in paths):
             await self._make_room(paths)
         asked_at = now()
-        await persistently(lambda: self._store.claim_files(leased.lease, shown, self._leases.seconds))
+        await persistently(self._store, lambda: self._store.claim_files(leased.lease, shown, self._leases.seconds))
         until = self._leases.prove(leased.lease, asked_at)
         await asyncio.to_thread(_publish_all, staged, paths, until)
 
@@ -125,7 +125,7 @@ class Collecting:
                 log.warning("%s was there already and is no job's: it is now %s", path, kept.name)
 
     async def _done(self, leased: Leased, outputs: list[str], outcome: Succeeded) -> list[str]:
-        strays = await persistently(lambda: self._store.complete(leased.lease, outputs, outcome.seconds))
+        strays = await persistently(self._store, lambda: self._store.complete(leased.lease, outputs, outcome.seconds))
         await self.remove(strays)
         return outputs
 

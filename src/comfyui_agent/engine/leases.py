@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.engine.clock import now
+from comfyui_agent.engine.persistence import alert
 from comfyui_agent.store.errors import DatabaseUnusable, StoreError
 from comfyui_agent.store.records import Lease
 from comfyui_agent.store.store import Store
@@ -50,41 +51,40 @@ class Leases:
         return (job_id, fence) in self._held
 
     async def keep(self) -> None:
-        """Renew for ever. While the database is away, leases run out here before they run out there."""
-        renewing: asyncio.Task[None] | None = None
-        while True:
-            if renewing is None or renewing.done():
-                if renewing is not None and isinstance(renewing.exception(), DatabaseUnusable):
-                    renewing.result()
-                renewing = asyncio.create_task(self._renew())
-                pause = self.seconds / RENEWALS_PER_LEASE
-            else:
-                pause = RETRY_SECONDS
-            await asyncio.wait({renewing}, timeout=min(pause, self.seconds / 20))
-            if renewing.done():
-                failed = renewing.exception() is not None
-                await self._sleep(RETRY_SECONDS if failed else pause)
-            self._drop_unproved()
+        """Renew for ever."""
+        watching = asyncio.create_task(self._watch_time())
+        try:
+            while True:
+                try:
+                    await self._renew()
+                    pause = self.seconds / RENEWALS_PER_LEASE
+                except DatabaseUnusable:
+                    raise
+                except StoreError as error:
+                    log.warning("leases could not be renewed: %s", error)
+                    pause = RETRY_SECONDS
+                await asyncio.sleep(pause)
+        finally:
+            watching.cancel()
 
-    async def _sleep(self, seconds: float) -> None:
-        until = now() + seconds
-        while (left := until - now()) > 0:
-            await asyncio.sleep(min(left, self.seconds / 20))
+    async def _watch_time(self) -> None:
+        """While the database is away, leases run out here before they run out there."""
+        while True:
+            await asyncio.sleep(self.seconds / 20)
             self._drop_unproved()
 
     async def _renew(self) -> None:
         asked_at = now()
         before = set(self._held)
-        try:
-            held = await self._store.renew(self._worker, self.seconds)
-        except StoreError as error:
-            log.warning("leases could not be renewed: %s", error)
-            raise
+        held = await self._store.renew(self._worker, self.seconds)
         for key in before & set(self._held):
             if key in held:
                 self._proved_until[key] = asked_at + self.seconds * (1 - MARGIN)
             else:
                 self._lose(key, "someone else has it now, or it was cancelled")
+        took = now() - asked_at
+        if took > self.seconds / 2:
+            await alert(self._store, f"the database was locked: leases could not be renewed for {took:.0f} s")
 
     async def check(self) -> None:
         """Something changed in the database: see whether everything is still ours."""

@@ -125,7 +125,7 @@ class Run:
         except Unpreparable as error:
             if not self.leased.is_taken_over:  # a prompt that is at its server needs no template any more
                 failure = Failure(FailureClass.INVALID, str(error))
-                await persistently(lambda: self._store.refuse(self.leased.lease, failure))
+                await persistently(self._store, lambda: self._store.refuse(self.leased.lease, failure))
             return None
 
     async def _send(self, prepared: Prepared | None) -> Watch | None:
@@ -144,7 +144,7 @@ class Run:
         except (PromptRejected, NotAccepted):
             raise
         except ComfyError as error:
-            await persistently(lambda: self._store.unsend(self.leased.lease))
+            await persistently(self._store, lambda: self._store.unsend(self.leased.lease))
             if not isinstance(error, Unreachable):
                 self.server.misbehaved()
             self._fleet.mark_down(self.server, error.message)
@@ -185,7 +185,7 @@ class Run:
         seconds = self._seconds_running(watch)
         if seconds >= RUNNING_IS_NOTED_AFTER and not self._noted_running:
             self._noted_running = True
-            await persistently(lambda: self._store.note_running(self.leased.lease, seconds))
+            await persistently(self._store, lambda: self._store.note_running(self.leased.lease, seconds))
 
     def _seconds_running(self, watch: Watch) -> float:
         """Seconds of execution; those before a take-over included, where they were noted."""
@@ -256,7 +256,8 @@ class Run:
             self._fleet.doubt(self.server)
         if failure.kind is FailureClass.MISSING and self._fleet.is_alternative_to(self.server):
             await persistently(
-                lambda: self._store.requeue(self.leased.lease, failure, Again(0.0, charged=False), avoid_server=True)
+                self._store,
+                lambda: self._store.requeue(self.leased.lease, failure, Again(0.0, charged=False), avoid_server=True),
             )
             return
         was_running = self._noted_running or (self._watch is not None and self._watch.running_since is not None)
@@ -268,9 +269,9 @@ class Run:
     async def _end(self, failure: Failure, decision: Again | Over) -> None:
         log.info("%s: %s: %s", self.leased.config_name, failure.kind, failure.message)
         if isinstance(decision, Again):
-            await persistently(lambda: self._store.requeue(self.leased.lease, failure, decision))
+            await persistently(self._store, lambda: self._store.requeue(self.leased.lease, failure, decision))
         else:
-            strays = await persistently(lambda: self._store.fail(self.leased.lease, failure, decision))
+            strays = await persistently(self._store, lambda: self._store.fail(self.leased.lease, failure, decision))
             await self._collecting.remove(strays)
 
     async def _free_memory(self) -> None:
@@ -287,4 +288,4 @@ class Run:
 
     async def _alert(self, name: EventName, message: str) -> None:
         event = Event(name, job_id=self.leased.lease.job_id, server=self.server.name, message=message)
-        await persistently(lambda: self._store.note(event))
+        await persistently(self._store, lambda: self._store.note(event))
