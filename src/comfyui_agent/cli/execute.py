@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from comfyui_agent.cli.printing import fail, on_terminal
+from comfyui_agent.cli.printing import fail, log_for_people, on_terminal
 from comfyui_agent.cli.running import run_until_signal
 from comfyui_agent.cli.workspace import HERE, DatabaseOption, Folder, opened, workspace_at
 
@@ -45,11 +44,7 @@ def execute(
     e3 execute --until-idle --server http://gpu1:8188 --server http://gpu2:8188
         Two servers, until everything is done.
     """
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING,
-        format="%(asctime)s  %(message)s",
-        datefmt="%H:%M:%S",
-    )
+    log_for_people(verbose)
     run_until_signal(_execute(workspace_at(workspace, database, server), until_idle))
 
 

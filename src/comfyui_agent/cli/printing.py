@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from typing import Any, NoReturn
 
@@ -22,6 +23,20 @@ def print_json(document: Any) -> None:
 def on_terminal() -> bool:
     """Whether a person is watching: progress bars there, plain lines elsewhere."""
     return sys.stdout.isatty()
+
+
+class _Stderr(logging.Handler):
+    """Writes to what stderr is at that moment: a live board puts itself there to keep its lines apart."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        typer.echo(self.format(record), err=True)
+
+
+def log_for_people(verbose: bool) -> None:
+    """Messages on stderr: what needs attention, or all that happens."""
+    handler = _Stderr()
+    handler.setFormatter(logging.Formatter("%(asctime)s  %(message)s", "%H:%M:%S"))
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
 
 
 def gigabytes(number: float) -> str:

@@ -8,7 +8,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from comfyui_agent.comfy.cancelling import Cancellation
 from comfyui_agent.comfy.errors import (
@@ -264,6 +264,10 @@ class Run:
         decision = decide(
             failure.kind, self.leased.tally, self._rules.policy, suspect=was_running, chance=random.random()
         )
+        if isinstance(decision, Over) and decision.kind is FailureClass.POISON:
+            times = self.leased.tally.strikes + 1
+            words = f"its server died {times} times while it ran; not tried again. The last time: {failure.message}"
+            failure = replace(failure, kind=FailureClass.POISON, message=words)
         await self._end(failure, decision)
 
     async def _end(self, failure: Failure, decision: Again | Over) -> None:

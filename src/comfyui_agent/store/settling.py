@@ -71,22 +71,21 @@ def requeue(session: Session, lease: Lease, failure: Failure, again: Again, *, a
 
 def fail(session: Session, lease: Lease, failure: Failure, over: Over) -> list[str]:
     """The run failed, and the job with it. Files that it has noted and not delivered are returned."""
-    strike = int(over.kind is FailureClass.POISON)
+    is_poison = over.kind is FailureClass.POISON
     job = session.one(
         "fail_job",
         **_keys(lease),
         error_trace=_error(failure)["error_trace"],
         failure_class=over.kind.value,
         needs_regeneration=int(over.needs_regeneration),
-        strike=strike,
+        strike=int(is_poison),
     )
     job = _changed(job, lease)
     _end_attempt(session, lease, failure)
     event = Event(EventName.JOB_FAILED, job_id=lease.job_id, failure_class=over.kind.value, message=failure.message)
     note(session, event, **_where(job), duration_sec=_rounded(job["duration"]))
-    if over.kind is FailureClass.POISON:
-        words = f"a server died {strike} times too often while this job ran"
-        note(session, Event(EventName.ALERT_POISON, job_id=lease.job_id, message=words), **_where(job))
+    if is_poison:
+        note(session, Event(EventName.ALERT_POISON, job_id=lease.job_id, message=failure.message), **_where(job))
     return undelivered(session, lease)
 
 
