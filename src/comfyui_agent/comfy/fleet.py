@@ -24,6 +24,7 @@ PROBE_DOWN_SECONDS = 0.5
 DOUBTS = 2
 SMALLEST_WINDOW, LARGEST_WINDOW = 2, 16
 AHEAD_SECONDS = 0.3
+QUICK_SECONDS = 0.1
 SMOOTHING = 0.3
 LONGEST_PAUSE = 60.0
 MOST_FETCHING = 8
@@ -75,8 +76,8 @@ class FleetServer:
 
     @property
     def window(self) -> int:
-        """How many prompts it shall have: two, or as many as it works off in a moment."""
-        if self._pace is None:
+        """How many prompts it shall have: two, or, of prompts of milliseconds, as many as it works off in a moment."""
+        if self._pace is None or self._pace >= QUICK_SECONDS:
             return SMALLEST_WINDOW
         wanted = 1 + math.ceil(AHEAD_SECONDS / max(self._pace, 0.001))
         return max(SMALLEST_WINDOW, min(LARGEST_WINDOW, wanted))

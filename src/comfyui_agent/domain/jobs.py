@@ -10,6 +10,7 @@ from typing import Any, NewType
 
 from comfyui_agent.domain.prompts import Graph
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.texts import json_text
 
 JobId = NewType("JobId", int)
 
@@ -25,8 +26,8 @@ class Template:
 
     @classmethod
     def of(cls, graph: Graph) -> Template:
-        text = json.dumps(graph, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return cls(hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(), text)
+        text = json_text(graph, sort=True)
+        return cls(hashlib.sha256(text.encode("utf-8")).hexdigest(), text)
 
     def graph(self) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(self.text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from comfyui_agent.config.settings import Settings
@@ -33,9 +34,13 @@ class Workspace:
     def workflow(self, workflow_id: str) -> Path:
         return self.root / self.settings.paths.workflows / f"{workflow_id}.json"
 
+    @cached_property
+    def _real_root(self) -> Path:
+        return self.root.resolve()
+
     def inside(self, path: str) -> Path:
         """A path in the workspace; ValueError if it leads out, by whatever way."""
-        root = self.root.resolve()
+        root = self._real_root
         found = (root / path).resolve()
         if found == root or not found.is_relative_to(root):
             raise ValueError(f"{path!r} leads out of the workspace {root}")
@@ -43,4 +48,4 @@ class Workspace:
 
     def shown(self, path: Path) -> str:
         """A path as it is recorded: relative, with forward slashes."""
-        return path.relative_to(self.root.resolve()).as_posix()
+        return path.relative_to(self._real_root).as_posix()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from comfyui_agent.domain.attempts import AttemptId
 from comfyui_agent.domain.jobs import JobId
@@ -16,7 +16,7 @@ LONGEST_BACKOFF = 24 * 3600.0
 
 
 def lease_jobs(
-    session: Session, worker: str, window: Window, prompt_ids: Iterable[PromptId], seconds: float
+    session: Session, worker: str, window: Window, prompt_ids: Sequence[PromptId], seconds: float
 ) -> list[Leased]:
     """Take the next jobs for a server, as many as its window has room for and prompt ids are given.
 
@@ -26,7 +26,7 @@ def lease_jobs(
     session.run("end_backoffs", longest=LONGEST_BACKOFF)
     load = session.one("load_of_server", server=window.server)
     assert load is not None
-    ids = list(prompt_ids)[: max(0, window.size - load["open"])]
+    ids = prompt_ids[: max(0, window.size - load["open"])]
     if not ids or load["suspects"]:
         return []
     leased: list[Leased] = []
@@ -85,6 +85,10 @@ def prove(session: Session, lease: Lease, seconds: float) -> None:
     """Prolong one lease; LeaseLost if it is no longer there."""
     if not session.run("prove_lease", id=lease.job_id, fence=lease.fence, seconds=seconds):
         raise LeaseLost(f"job {lease.job_id} is no longer this worker's")
+
+
+def note_running(session: Session, lease: Lease, seconds: float) -> None:
+    session.run("note_running", attempt_id=lease.attempt_id, fence=lease.fence, seconds=round(seconds, 3))
 
 
 def release(session: Session, worker: str) -> int:

@@ -33,7 +33,10 @@ class Driver(Protocol):
         """The size of a log that grows while an old state is read, where the database has one."""
 
     async def write(self, work: Callable[[Session], T]) -> T:
-        """Run work in a transaction; it is on disk when this returns. An exception undoes it."""
+        """Run work in a transaction; it is on disk when this returns. An exception undoes it.
+
+        Work may be run more than once before its commit: what it does besides the transaction must bear that.
+        """
 
     async def read(self, work: Callable[[Session], T]) -> T: ...
 

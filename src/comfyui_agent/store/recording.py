@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from comfyui_agent.domain.events import Event
+from comfyui_agent.domain.texts import whole
 from comfyui_agent.store.port import Session
 
 LONGEST_MESSAGE = 2_000
@@ -25,7 +26,7 @@ def note(session: Session, event: Event, **facts: Any) -> None:
         failure_class=event.failure_class,
         duration_sec=event.duration_sec,
         wait_sec=event.wait_sec,
-        message=event.message[:LONGEST_MESSAGE] if event.message else None,
+        message=whole(event.message, LONGEST_MESSAGE) if event.message else None,
     )
 
 

@@ -10,6 +10,7 @@ from comfyui_agent.domain.attempts import DONE
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.retrying import Again, Over
+from comfyui_agent.domain.texts import json_text, whole
 from comfyui_agent.store.errors import FileTaken, LeaseLost
 from comfyui_agent.store.leasing import prove
 from comfyui_agent.store.port import Row, Session
@@ -17,6 +18,7 @@ from comfyui_agent.store.recording import note
 from comfyui_agent.store.records import Lease
 
 LONGEST_TRACE = 32_000
+LONGEST_TEXT = 8_000
 
 
 def claim_files(session: Session, lease: Lease, paths: Sequence[str], seconds: float) -> list[str]:
@@ -38,13 +40,13 @@ def claim_files(session: Session, lease: Lease, paths: Sequence[str], seconds: f
 
 
 def owned_files(session: Session, paths: Sequence[str]) -> frozenset[str]:
-    listed = json.dumps(list(paths), ensure_ascii=False)
+    listed = json_text(list(paths))
     return frozenset(row["path"] for row in session.rows("owned_files", paths=listed))
 
 
 def complete(session: Session, lease: Lease, outputs: Sequence[str], duration: float | None) -> list[str]:
     """The result is there. What other files the job has are returned: nothing refers to them any more."""
-    listed = json.dumps(list(outputs), ensure_ascii=False)
+    listed = json_text(list(outputs))
     job = _changed(session.one("complete_job", **_keys(lease), outputs=listed, duration=duration), lease)
     session.run("end_attempt", attempt_id=lease.attempt_id, outcome=DONE, error=None)
     event = Event(EventName.JOB_DONE, job_id=lease.job_id, duration_sec=_rounded(job["duration"]))
@@ -99,9 +101,7 @@ def unsend(session: Session, lease: Lease) -> None:
 def refuse(session: Session, lease: Lease, failure: Failure) -> None:
     """The job cannot be made into a prompt: failed, and the run is not counted."""
     unsend(session, lease)
-    row = session.one(
-        "refuse_job", id=lease.job_id, fence=lease.fence, error_trace=failure.trace(), failure_class=failure.kind.value
-    )
+    row = session.one("refuse_job", **_keys(lease), **_error(failure))
     _changed(row, lease)
     event = Event(EventName.JOB_FAILED, job_id=lease.job_id, failure_class=failure.kind.value, message=failure.message)
     note(session, event)
@@ -122,9 +122,22 @@ def _disclaim(session: Session, lease: Lease, keep: set[str]) -> list[str]:
 
 
 def _end_attempt(session: Session, lease: Lease, failure: Failure) -> None:
-    facts = {key: value for key, value in asdict(failure).items() if value}
-    error = json.dumps(facts, ensure_ascii=False)
-    session.run("end_attempt", attempt_id=lease.attempt_id, outcome=failure.kind.value, error=error)
+    facts = {key: _cut(value) for key, value in asdict(failure).items() if value}
+    session.run("end_attempt", attempt_id=lease.attempt_id, outcome=failure.kind.value, error=json_text(facts))
+
+
+def _cut(value: str | tuple[str, ...]) -> str | list[str]:
+    """A text of a failure, or the last lines of several, short enough to be kept."""
+    if isinstance(value, str):
+        return whole(value, LONGEST_TEXT)
+    kept: list[str] = []
+    room = LONGEST_TEXT
+    for line in reversed(value):
+        if room <= 0:
+            break
+        kept.append(whole(line, room))
+        room -= len(line)
+    return kept[::-1]
 
 
 def _keys(lease: Lease) -> dict[str, int]:
@@ -136,7 +149,7 @@ def _where(job: Row) -> dict[str, str]:
 
 
 def _error(failure: Failure) -> dict[str, str]:
-    return {"error_trace": failure.trace()[:LONGEST_TRACE], "failure_class": failure.kind.value}
+    return {"error_trace": whole(failure.trace(), LONGEST_TRACE), "failure_class": failure.kind.value}
 
 
 def _changed(row: Row | None, lease: Lease) -> Row:

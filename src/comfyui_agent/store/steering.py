@@ -3,52 +3,51 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import JobId, NewJob, Template
+from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.recording import note
 
 
 def submit(session: Session, jobs: Sequence[NewJob]) -> list[JobId | None]:
     """Accept jobs, all or none; None in the place of one whose name is taken."""
-    known: set[str] = set()
-    return [_submit_one(session, job, known) for job in jobs]
+    for template in {job.template.hash: job.template for job in jobs if job.template is not None}.values():
+        keep_template(session, template)
+    rows = session.rows("insert_jobs", jobs=json_text([_facts(job) for job in jobs]))
+    ids = {row["config_name"]: JobId(row["id"]) for row in rows}
+    session.run("note_submitted", ids=json.dumps(sorted(ids.values())))
+    return [ids.pop(job.config_name, None) for job in jobs]
 
 
-def _submit_one(session: Session, job: NewJob, known: set[str]) -> JobId | None:
-    if job.template is not None and job.template.hash not in known:
-        keep_template(session, job.template)
-        known.add(job.template.hash)
-    row = session.one(
-        "insert_job",
-        config_name=job.config_name,
-        job_type=job.job_type,
-        workflow_id=job.workflow_id,
-        priority=job.priority,
-        retry_limit=job.retry_limit,
-        metadata=None if job.metadata is None else json.dumps(job.metadata, ensure_ascii=False),
-        template_hash=job.template.hash if job.template else None,
-        inputs=json.dumps(job.inputs, ensure_ascii=False) if job.inputs else None,
-        file_path=job.file_path,
-        output_node=job.output_node,
-        timeout_seconds=job.timeout_seconds,
-        batch_id=job.batch_id,
-        batch_index=job.batch_index,
-    )
-    if row is None:
-        return None
-    session.run("note_submitted", job_id=row["id"])
-    return JobId(row["id"])
+def _facts(job: NewJob) -> list[Any]:
+    """In the order of the query's columns."""
+    return [
+        job.config_name,
+        job.job_type,
+        job.workflow_id,
+        job.priority,
+        job.retry_limit,
+        None if job.metadata is None else json_text(job.metadata),
+        job.template.hash if job.template else None,
+        json_text(job.inputs) if job.inputs else None,
+        job.file_path,
+        job.output_node,
+        job.timeout_seconds,
+        job.batch_id,
+        job.batch_index,
+    ]
 
 
 def keep_template(session: Session, template: Template) -> None:
     session.run("keep_template", hash=template.hash, graph=template.text)
 
 
-def cancel(session: Session, jobs: Iterable[JobId]) -> list[JobId]:
+def cancel(session: Session, jobs: Sequence[JobId]) -> list[JobId]:
     """End jobs that have not ended; those that were. A prompt at a server is taken back soon after."""
     return [job_id for job_id in jobs if _cancel_one(session, job_id)]
 
@@ -62,7 +61,7 @@ def _cancel_one(session: Session, job_id: JobId) -> bool:
     return True
 
 
-def retry(session: Session, jobs: Iterable[JobId]) -> list[JobId]:
+def retry(session: Session, jobs: Sequence[JobId]) -> list[JobId]:
     """Give failed jobs a fresh start, cancelled ones included; those that had failed."""
     return [job_id for job_id in jobs if session.run("retry_job", id=job_id)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from comfyui_agent.domain.attempts import Attempt
@@ -51,10 +51,10 @@ class Store:
         """Accept jobs, all or none. None stands for one whose name is taken."""
         return await self._steer(lambda session: steering.submit(session, jobs))
 
-    async def cancel(self, jobs: Iterable[JobId]) -> list[JobId]:
+    async def cancel(self, jobs: Sequence[JobId]) -> list[JobId]:
         return await self._steer(lambda session: steering.cancel(session, jobs))
 
-    async def retry(self, jobs: Iterable[JobId]) -> list[JobId]:
+    async def retry(self, jobs: Sequence[JobId]) -> list[JobId]:
         return await self._steer(lambda session: steering.retry(session, jobs))
 
     async def set_priority(self, job_id: JobId, priority: int) -> bool:
@@ -78,9 +78,7 @@ class Store:
 
     async def note_running(self, lease: Lease, seconds: float) -> None:
         """The prompt has been executing for so many seconds; once known, this is remembered."""
-        await self.driver.write(
-            lambda session: session.run("note_running", attempt_id=lease.attempt_id, seconds=round(seconds, 3))
-        )
+        await self.driver.write(lambda session: leasing.note_running(session, lease, seconds))
 
     # How runs end. All raise LeaseLost, and change nothing, if the job is no longer the worker's.
 

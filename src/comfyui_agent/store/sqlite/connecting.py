@@ -27,14 +27,25 @@ Patience = Callable[[float], bool]
 """Whether to wait on for another process, given the seconds so far."""
 
 
-def connect(path: Path, *, wait: Patience, vfs: str | None = None, create: bool = True) -> apsw.Connection:
-    """A connection that commits to disk for good. While another process writes, `wait` decides."""
+def connect(
+    path: Path,
+    *,
+    wait: Patience,
+    vet: Callable[[apsw.Connection], None] = lambda _: None,
+    vfs: str | None = None,
+    create: bool = True,
+) -> apsw.Connection:
+    """A connection that commits to disk for good. While another process writes, `wait` decides.
+
+    `vet` looks at the database before anything in it is changed.
+    """
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     database = apsw.Connection(str(path), flags=flags, vfs=vfs, statementcachesize=200)
     try:
         if database.readonly("main"):
             raise apsw.ReadOnlyError
         database.set_busy_handler(_patience(wait))
+        vet(database)
         if database.execute("PRAGMA journal_mode").get != "wal":
             database.execute("PRAGMA journal_mode = wal")
         database.execute(

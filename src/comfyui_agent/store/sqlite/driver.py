@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -40,18 +41,18 @@ class SqliteDriver:
     def open(cls, path: Path, *, create: bool = True, vfs: str | None = None) -> SqliteDriver:
         """Open a database and bring it to the newest version; an unusable one is a DatabaseUnusable."""
         _find_or_make_room(path, create)
-        try:
+        with _our_words(path):
             writer = Writer(
-                lambda wait: connect(path, wait=wait, vfs=vfs, create=create), lambda error: in_our_words(error, path)
+                partial(connect, path, vet=vet(path), vfs=vfs, create=create), partial(in_our_words, path=path)
             )
-            migrating.migrate(writer.database, path)
-            _check_writable(writer.database)
-            reader = connect(path, wait=lambda seconds: seconds < READ_PATIENCE, vfs=vfs, create=False)
+            try:
+                migrating.migrate(writer.database)
+                _check_writable(writer.database)
+                reader = connect(path, wait=lambda seconds: seconds < READ_PATIENCE, vfs=vfs, create=False)
+            except BaseException:
+                writer.database.close()
+                raise
             token = reader.execute("SELECT value FROM about WHERE key = 'identity'").get
-        except apsw.Error as error:
-            raise in_our_words(error, path) from None
-        except OSError as error:
-            raise DatabaseUnusable(f"the database {path} cannot be opened: {error.strerror}") from None
         writer.start()
         place = hashlib.sha256(f"{token} {path.resolve()}".encode()).hexdigest()
         return cls(path, writer, reader, place[:12])
@@ -106,14 +107,26 @@ class SqliteDriver:
 def migrate_file(path: Path) -> tuple[int, int]:
     """Make a database or bring it up to date; its version before and after."""
     _find_or_make_room(path, create=True)
-    try:
-        database = connect(path, wait=lambda seconds: seconds < READ_PATIENCE)
+    with _our_words(path):
+        database = connect(path, wait=lambda seconds: seconds < READ_PATIENCE, vet=vet(path))
         try:
-            return migrating.migrate(database, path)
+            return migrating.migrate(database)
         finally:
             database.close()
+
+
+def vet(path: Path) -> Callable[[apsw.Connection], None]:
+    return partial(migrating.refuse_strangers, path=path)
+
+
+@contextlib.contextmanager
+def _our_words(path: Path) -> Iterator[None]:
+    try:
+        yield
     except apsw.Error as error:
         raise in_our_words(error, path) from None
+    except OSError as error:
+        raise DatabaseUnusable(f"the database {path} cannot be opened: {error.strerror}") from None
 
 
 def _find_or_make_room(path: Path, create: bool) -> None:

@@ -22,10 +22,9 @@ def version_of(database: apsw.Connection) -> int:
     return version
 
 
-def migrate(database: apsw.Connection, path: Path) -> tuple[int, int]:
+def migrate(database: apsw.Connection) -> tuple[int, int]:
     """Apply what is missing; the versions before and after. Several processes may do this at once."""
     before = version_of(database)
-    _refuse_strangers(database, path, before)
     while version_of(database) < NEWEST:
         _apply_next(database)
     return before, NEWEST
@@ -39,7 +38,9 @@ def _apply_next(database: apsw.Connection) -> None:
             database.execute(f"PRAGMA user_version = {number}; PRAGMA application_id = {OURS}")
 
 
-def _refuse_strangers(database: apsw.Connection, path: Path, version: int) -> None:
+def refuse_strangers(database: apsw.Connection, path: Path) -> None:
+    """Raise unless this database is ours, or may become so."""
+    version = version_of(database)
     if version > NEWEST:
         raise DatabaseTooNew(
             f"the database {path} has version {version}, this E3 knows up to {NEWEST}: install the newer E3 again"

@@ -23,9 +23,10 @@ class SqliteSession:
     def rows(self, query: str, **values: Any) -> list[Row]:
         cursor = self.database.execute(QUERIES[query], values)
         found: list[Row] = []
-        columns: tuple[str, ...] | None = None
+        columns = self._columns.get(query, ())
         for row in cursor:
-            columns = columns or self._columns.get(query) or self._describe(query, cursor)
+            if len(row) != len(columns):  # the first time, or someone has added a column by hand
+                columns = self._describe(query, cursor)
             found.append(dict(zip(columns, row, strict=True)))
         return found
 

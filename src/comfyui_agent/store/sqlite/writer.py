@@ -16,7 +16,6 @@ from typing import Any
 import apsw
 
 from comfyui_agent.store.errors import StoreClosed
-from comfyui_agent.store.sqlite.connecting import Patience
 from comfyui_agent.store.sqlite.session import SqliteSession
 
 log = logging.getLogger(__name__)
@@ -25,6 +24,12 @@ MOST_AT_ONCE = 256
 LOOK_SECONDS = 0.1
 SAY_LOCKED_AFTER = 5.0
 PATIENCE_AT_THE_END = 1.0
+DISK_TROUBLE = (apsw.FullError, apsw.IOError, apsw.CorruptError)
+"""After these the whole transaction is in doubt."""
+
+
+class _Failed(Exception):
+    """One of several calls in a transaction failed."""
 
 
 @dataclass
@@ -49,9 +54,7 @@ class Call:
 class Writer:
     """Runs calls in the order in which they come, many to a commit; each in a savepoint of its own."""
 
-    def __init__(
-        self, connect: Callable[[Patience], apsw.Connection], translate: Callable[[apsw.Error], Exception]
-    ) -> None:
+    def __init__(self, connect: Callable[..., apsw.Connection], translate: Callable[[apsw.Error], Exception]) -> None:
         self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._translate = translate
         self._closing = threading.Event()
@@ -59,7 +62,7 @@ class Writer:
         self._said_locked = False
         self._ended = threading.Event()
         self._listeners: list[tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = []
-        self._database = connect(self._is_patient)
+        self._database = connect(wait=self._is_patient)
         self._session = SqliteSession(self._database)
         self._version = self._data_version()
         self._looked_at = time.monotonic()
@@ -134,16 +137,14 @@ class Writer:
         return calls
 
     def _commit(self, calls: list[Call]) -> None:
-        """One transaction for all. Calls that arrive while it runs come along."""
-        done = 0
+        """One transaction for all; calls that arrive while it runs come along. If one fails, all are undone and run
+        again, each in a savepoint of its own: failures are rare, and savepoints cost every call."""
         try:
-            self._database.execute("BEGIN IMMEDIATE")
-            while done < len(calls):
-                for call in calls[done:]:
-                    self._work(call)
-                    done += 1
-                self._more(calls)
-            self._database.execute("COMMIT")
+            try:
+                self._transact(calls, self._plainly)
+            except _Failed:
+                self._roll_back()
+                self._transact(calls, self._apart)
             self.commits += 1
         except Exception as error:  # noqa: BLE001 - whatever it was, each caller is told
             self._roll_back()
@@ -152,12 +153,30 @@ class Writer:
                 call.error, call.result = call.error or words, None
         self._tell(calls)
 
-    def _work(self, call: Call) -> None:
+    def _transact(self, calls: list[Call], run: Callable[[Call], None]) -> None:
+        done = 0
+        self._database.execute("BEGIN IMMEDIATE")
+        while done < len(calls):
+            for call in calls[done:]:
+                run(call)
+                done += 1
+            self._more(calls)
+        self._database.execute("COMMIT")
+
+    def _plainly(self, call: Call) -> None:
+        try:
+            call.result = call.work(self._session)
+        except DISK_TROUBLE:
+            raise
+        except Exception as error:
+            raise _Failed from error
+
+    def _apart(self, call: Call) -> None:
         """A failure of one caller undoes what that caller did, and nothing else."""
         self._database.execute("SAVEPOINT call")
         try:
             call.result = call.work(self._session)
-        except (apsw.FullError, apsw.IOError, apsw.CorruptError):  # the whole transaction is in doubt
+        except DISK_TROUBLE:
             raise
         except Exception as error:  # noqa: BLE001 - it is told to whoever asked
             self._database.execute("ROLLBACK TO call")

@@ -136,12 +136,12 @@ SELECT
     jobs.start_time AS last_attempted_at,
     coalesce(jobs.needs_regeneration, 0) AS needs_regeneration,
     (SELECT json_group_array(json(failed.error)) FROM
-        (SELECT error FROM attempts WHERE job_id = jobs.id AND error IS NOT NULL ORDER BY number) AS failed
+        (SELECT error FROM attempts WHERE job_id = jobs.id AND json_valid(error) ORDER BY number) AS failed
     ) AS image_error,
     json_object(
         'prompt_ids', (SELECT json_group_array(run.prompt_id) FROM
             (SELECT prompt_id FROM attempts WHERE job_id = jobs.id ORDER BY number) AS run),
-        'overrides', json(coalesce(jobs.inputs, '{}'))
+        'overrides', json(CASE WHEN json_valid(jobs.inputs) THEN jobs.inputs ELSE '{}' END)
     ) AS job_metadata
 FROM jobs JOIN batches ON batches.id = jobs.batch_id
 WHERE batches.kind = 'book';

@@ -1,10 +1,13 @@
 -- name: end_backoffs
 -- Jobs that have waited long enough may run. One that would wait longer than anyone is told to wait was noted before
 -- the clock stepped back.
-UPDATE jobs INDEXED BY idx_jobs_backoff SET hold = NULL, next_attempt_at = NULL
-WHERE status = 'pending' AND hold = 'backoff'
-  AND (next_attempt_at <= strftime('%Y-%m-%d %H:%M:%f', 'now')
-    OR next_attempt_at > strftime('%Y-%m-%d %H:%M:%f', 'now', :longest || ' seconds'));
+UPDATE jobs SET hold = NULL, next_attempt_at = NULL
+WHERE id IN (
+    SELECT id FROM jobs INDEXED BY idx_jobs_backoff WHERE status = 'pending' AND hold = 'backoff'
+        AND next_attempt_at <= strftime('%Y-%m-%d %H:%M:%f', 'now')
+    UNION ALL
+    SELECT id FROM jobs INDEXED BY idx_jobs_backoff WHERE status = 'pending' AND hold = 'backoff'
+        AND next_attempt_at > strftime('%Y-%m-%d %H:%M:%f', 'now', :longest || ' seconds'));
 
 -- name: load_of_server
 -- How many prompts of all agents are at a server, and how many of them are suspected of killing servers.
@@ -17,7 +20,7 @@ WHERE attempts.server = :server AND attempts.outcome IS NULL;
 SELECT id, strikes FROM jobs INDEXED BY idx_jobs_next
 WHERE status = 'pending' AND hold IS NULL
   AND NOT EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL)
-  AND (avoids IS NULL OR instr(avoids, :server || char(10)) = 0)
+  AND (avoids IS NULL OR instr(char(10) || avoids, char(10) || :server || char(10)) = 0)
 ORDER BY priority, id LIMIT :most;
 
 -- name: take_job
@@ -27,7 +30,8 @@ UPDATE jobs SET
     start_time = strftime('%Y-%m-%d %H:%M:%f', 'now'), end_time = NULL, duration = NULL,
     run_count = coalesce(run_count, 0) + 1, fence = coalesce(fence, 0) + 1
 WHERE id = :id AND status = 'pending'
-RETURNING *;
+RETURNING id, fence, config_name, job_type, workflow_id, template_hash, inputs, server, prompt_id, retries_attempted,
+    strikes, retry_limit, failure_class, file_path, output_node, timeout_seconds, run_count;
 
 -- name: open_attempt
 INSERT INTO attempts (job_id, number, server, prompt_id, worker_id, started_at)
@@ -48,7 +52,8 @@ WHERE id = :id AND fence = :fence AND status = 'processing';
 
 -- name: note_running
 UPDATE attempts SET running_at = strftime('%Y-%m-%d %H:%M:%f', 'now', -:seconds || ' seconds')
-WHERE id = :attempt_id AND outcome IS NULL AND running_at IS NULL;
+WHERE id = :attempt_id AND outcome IS NULL AND running_at IS NULL
+    AND EXISTS (SELECT 1 FROM jobs WHERE id = attempts.job_id AND fence = :fence AND status = 'processing');
 
 -- name: release_jobs
 -- A clean goodbye: the prompts stay at their servers, for the next agent to take over.
@@ -56,5 +61,5 @@ UPDATE jobs SET status = 'pending', worker_id = NULL, lease_expires_at = NULL
 WHERE worker_id = :worker AND status = 'processing';
 
 -- name: seconds_until_next
-SELECT min((julianday(next_attempt_at) - julianday('now')) * 86400.0) AS seconds
+SELECT (julianday(min(next_attempt_at)) - julianday('now')) * 86400.0 AS seconds
 FROM jobs INDEXED BY idx_jobs_backoff WHERE status = 'pending' AND hold = 'backoff';

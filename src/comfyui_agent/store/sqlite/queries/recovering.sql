@@ -3,7 +3,7 @@
 SELECT attempts.id AS attempt_id, attempts.job_id, attempts.server, attempts.prompt_id,
     attempts.worker_id AS attempt_worker, jobs.id IS NOT NULL AS has_job, jobs.status, jobs.worker_id, jobs.fence,
     coalesce(jobs.lease_expires_at < strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) AS has_expired
-FROM attempts LEFT JOIN jobs ON jobs.id = attempts.job_id
+FROM attempts INDEXED BY idx_attempts_open LEFT JOIN jobs ON jobs.id = attempts.job_id
 WHERE attempts.outcome IS NULL ORDER BY attempts.id;
 
 -- name: adopt_job
@@ -14,7 +14,8 @@ UPDATE jobs SET
     server = :server, prompt_id = :prompt_id
 WHERE id = :id AND coalesce(fence, 0) = :fence AND status IN ('pending', 'processing')
     AND EXISTS (SELECT 1 FROM attempts WHERE id = :attempt_id AND outcome IS NULL)
-RETURNING *;
+RETURNING id, fence, config_name, job_type, workflow_id, template_hash, inputs, server, prompt_id, retries_attempted,
+    strikes, retry_limit, failure_class, file_path, output_node, timeout_seconds;
 
 -- name: adopt_attempt
 UPDATE attempts SET worker_id = :worker WHERE id = :attempt_id
@@ -27,7 +28,7 @@ WHERE id = :attempt_id AND outcome IS NULL
     AND NOT EXISTS (SELECT 1 FROM jobs WHERE id = attempts.job_id AND status IN ('pending', 'processing'));
 
 -- name: owned_prompts
-SELECT prompt_id FROM attempts WHERE outcome IS NULL;
+SELECT prompt_id FROM attempts INDEXED BY idx_attempts_open WHERE outcome IS NULL;
 
 -- name: unattended_jobs
 -- Processing, and nothing of it is at a server: made so by hand.

@@ -1,16 +1,19 @@
 -- name: keep_template
 INSERT INTO templates (hash, graph) VALUES (:hash, :graph) ON CONFLICT (hash) DO NOTHING;
 
--- name: insert_job
+-- name: insert_jobs
+-- All of a submission in one statement; a name that is taken is left out.
 INSERT INTO jobs (config_name, job_type, workflow_id, priority, status, retry_limit, metadata, template_hash, inputs,
     file_path, output_node, timeout_seconds, batch_id, batch_index, created_at, retries_attempted, run_count)
-VALUES (:config_name, :job_type, :workflow_id, :priority, 'pending', :retry_limit, :metadata, :template_hash, :inputs,
-    :file_path, :output_node, :timeout_seconds, :batch_id, :batch_index, strftime('%Y-%m-%d %H:%M:%f', 'now'), 0, 0)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, 'pending', value ->> 4, value ->> 5, value ->> 6, value ->> 7,
+    value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12, strftime('%Y-%m-%d %H:%M:%f', 'now'), 0, 0
+FROM json_each(:jobs) WHERE true ORDER BY key
 ON CONFLICT (config_name) DO NOTHING
-RETURNING id;
+RETURNING id, config_name;
 
 -- name: note_submitted
-INSERT INTO events (at, event, job_id) VALUES (strftime('%Y-%m-%d %H:%M:%f', 'now'), 'job.submitted', :job_id);
+INSERT INTO events (at, event, job_id)
+SELECT strftime('%Y-%m-%d %H:%M:%f', 'now'), 'job.submitted', value FROM json_each(:ids) WHERE true ORDER BY key;
 
 -- name: cancel_job
 -- The fence goes up: whoever runs it can change nothing any more. Its prompt is taken back by whoever sees it.

@@ -1,0 +1,29 @@
+"""Texts as they are kept: JSON that people can read, and nothing that no file or database takes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+COMPACT = (",", ":")
+
+
+def json_text(value: Any, *, sort: bool = False) -> str:
+    """JSON in plain letters; escaped only where half a character would make it unwritable."""
+    text = json.dumps(value, ensure_ascii=False, sort_keys=sort, separators=COMPACT)
+    return text if is_whole(text) else json.dumps(value, sort_keys=sort, separators=COMPACT)
+
+
+def whole(text: str, longest: int) -> str:
+    """A text from outside, cut and with half characters made visible."""
+    text = text if len(text) <= longest else text[: longest - 1] + "…"
+    return text if is_whole(text) else text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def is_whole(text: str) -> bool:
+    """Whether a text has no half characters (lone surrogates), which JSON allows and UTF-8 does not."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
