@@ -55,6 +55,7 @@ class Collecting:
         self._leases = leases
         self._worker = worker
         self._alert = alert
+        self._made: set[Path] = set()
 
     async def collect(self, leased: Leased, server: FleetServer, outcome: Succeeded) -> list[str]:
         """The paths of the result, recorded. OutputProblem, FileTaken, LeaseLost, Unkeepable or LostMeanwhile."""
@@ -68,13 +69,14 @@ class Collecting:
         while True:
             staged: list[StagedFile] = []
             try:
-                stem.parent.mkdir(parents=True, exist_ok=True)
+                self._make(stem.parent)
                 staged = await self._fetch(server, results, stem.parent, staged)
                 paths = targets(stem, [file.kind.extension for file in staged])
                 await self._publish(leased, staged, paths)
                 break
             except FileNotFoundError:  # whoever took the job over has cleaned up after us, or the folder was removed
                 _discard(staged)
+                self._made.discard(stem.parent)
                 await self._leases.check()
             except OSError as error:
                 _discard(staged)
@@ -86,6 +88,11 @@ class Collecting:
                 _discard(staged)
                 raise
         return await self._done(leased, [self._workspace.shown(path) for path in paths], outcome)
+
+    def _make(self, folder: Path) -> None:
+        if folder not in self._made:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._made.add(folder)
 
     async def _fetch(
         self, server: FleetServer, results: Sequence[ResultFile], folder: Path, staged: list[StagedFile]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from comfyui_agent.domain.kinds import folder_of
 from comfyui_agent.engine.workspace import Workspace
@@ -22,13 +22,12 @@ def stem_of(leased: Leased, workspace: Workspace) -> Path:
     if leased.file_path:
         path = workspace.inside(leased.file_path)
         return path.with_suffix("") if path.suffix.lower().lstrip(".") in EXTENSIONS else path
-    finished = PurePosixPath(workspace.settings.paths.jobs_finished) / folder_of(leased.job_type)
     name = leased.config_name
     for ending in (".yaml", ".yml"):
         name = name.removesuffix(ending)
-    if not name or name in (".", "..") or "/" in name or "\\" in name or "\0" in name:
+    if not name or name in (".", "..") or any(each in name for each in "/\\\0"):
         raise ValueError(f"config_name {leased.config_name!r} cannot name a file: give the job a file_path")
-    return workspace.inside(str(finished / name))
+    return workspace.finished(folder_of(leased.job_type)) / name
 
 
 def targets(stem: Path, extensions: Sequence[str]) -> list[Path]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -15,6 +15,7 @@ class Workspace:
 
     root: Path
     settings: Settings
+    _finished: dict[str, Path] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def database(self) -> str:
@@ -37,6 +38,12 @@ class Workspace:
     @cached_property
     def _real_root(self) -> Path:
         return self.root.resolve()
+
+    def finished(self, kind: str) -> Path:
+        """The folder for results of a kind. It is looked at once: links in it are not followed anew for every file."""
+        if kind not in self._finished:
+            self._finished[kind] = self.inside(f"{self.settings.paths.jobs_finished}/{kind}")
+        return self._finished[kind]
 
     def inside(self, path: str) -> Path:
         """A path in the workspace; ValueError if it leads out, by whatever way."""
