@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterable
+import urllib.request
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +27,7 @@ from comfyui_agent.store.store import Store
 T = TypeVar("T")
 
 QUICK = {"E3_RETRY_BACKOFF_SECONDS": "0.2", "E3_POLL_INTERVAL_MS": "250"}
+SCALINGS = 8
 
 
 def sized_picture(edge: int = 32) -> dict[str, Any]:
@@ -182,3 +185,115 @@ def colour_of(path: Path) -> int:
     with Image.open(path) as picture:
         red, green, blue = picture.convert("RGB").getpixel((0, 0))  # type: ignore[misc]
     return (red << 16) | (green << 8) | blue
+
+
+def slow_picture(kind: str) -> dict[str, Any]:
+    """A picture that takes seconds: a simulator is told so by `--render-seconds`, a real server has to work for it."""
+    graph = sized_picture()
+    if kind == "real":
+        image = "1"
+        for pair in range(10, 10 + 2 * SCALINGS, 2):
+            for node_id, edge in ((str(pair), 4096), (str(pair + 1), 32)):
+                scaling = {"upscale_method": "lanczos", "width": edge, "height": edge, "crop": "disabled"}
+                graph[node_id] = {"class_type": "ImageScale", "inputs": {"image": [image, 0], **scaling}}
+                image = node_id
+        graph["2"]["inputs"]["images"] = [image, 0]
+    return graph
+
+
+def submit_slow(workspace: AgentWorkspace, kind: str, count: int, **facts: Any) -> list[str]:
+    """So many jobs that take seconds each, none of which the cache of a server can answer; their names."""
+    template = Template.of(slow_picture(kind))
+    jobs = [NewJob(f"slow_{n:02}.yaml", "T2I", "wf", template, {"1.color": 1000 + n}, **facts) for n in range(count)]
+    workspace.submit_jobs(jobs)
+    return [job.config_name for job in jobs]
+
+
+@dataclass(frozen=True)
+class ServerQueue:
+    """The prompt ids at a server."""
+
+    running: tuple[str, ...]
+    pending: tuple[str, ...]
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return self.running + self.pending
+
+
+def server_queue(url: str) -> ServerQueue:
+    """One look at a server's queue, what waits in the order in which it will run."""
+    with urllib.request.urlopen(f"{url}/queue", timeout=10) as answer:
+        queue = json.load(answer)
+    running, pending = (sorted(queue[key], key=lambda item: item[0]) for key in ("queue_running", "queue_pending"))
+    return ServerQueue(tuple(item[1] for item in running), tuple(item[1] for item in pending))
+
+
+def start_changed(workspace: AgentWorkspace, change: str, *flags: str, **environment: str) -> subprocess.Popen[bytes]:
+    """One more agent, changed as `changed_agent.py` says; `change` is what that script wants to know first."""
+    command = [sys.executable, str(Path(__file__).parent / "changed_agent.py"), change]
+    command += ["execute", "-v", "-C", str(workspace.root)]
+    for url in workspace.servers:
+        command += ["--server", url]
+    workspace.root.mkdir(parents=True, exist_ok=True)
+    with workspace.log.open("ab") as log:
+        process = subprocess.Popen(
+            [*command, *flags],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **QUICK, **workspace.environment, **environment},
+            start_new_session=True,
+        )
+    workspace.processes.append(process)
+    return process
+
+
+def leave(process: subprocess.Popen[bytes], signal_number: int = signal.SIGTERM, timeout: float = 20) -> float:
+    """Send a signal and wait for the end; the seconds that it took."""
+    began = time.monotonic()
+    process.send_signal(signal_number)
+    process.wait(timeout)
+    return time.monotonic() - began
+
+
+def is_stopped(process: subprocess.Popen[bytes]) -> bool:
+    """Whether a SIGSTOP has taken effect."""
+    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def wait_until(condition: Callable[[], Any], what: str, timeout: float = 20) -> float:
+    """Wait without asking the database, for when it is away; the seconds that it took."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() < began + timeout, f"waited {timeout} s for {what}"
+        time.sleep(0.01)
+    return time.monotonic() - began
+
+
+def leftovers(workspace: AgentWorkspace) -> list[Path]:
+    """Downloads that were begun and not named."""
+    return list((workspace.root / "jobs").rglob("*.e3part"))
+
+
+@contextlib.contextmanager
+def locked_database(path: Path) -> Iterator[None]:
+    """A process of its own that holds the write lock meanwhile."""
+    code = (
+        "import sqlite3, sys\n"
+        "database = sqlite3.connect(sys.argv[1], timeout=20, isolation_level=None)\n"
+        "database.execute('BEGIN IMMEDIATE')\n"
+        "print('locked', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdin is not None
+    assert holder.stdout is not None
+    try:
+        assert holder.stdout.readline() == "locked\n"
+        yield
+    finally:
+        holder.stdin.close()
+        holder.wait(20)
+        holder.stdout.close()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -55,13 +57,21 @@ async def opened(workspace: Workspace, *, create: bool = False) -> AsyncIterator
     from comfyui_agent.store.errors import StoreError
     from comfyui_agent.store.opening import open_store
 
+    leaving = threading.Event()
+    opening = asyncio.ensure_future(
+        asyncio.to_thread(open_store, workspace.database, create=create, give_up=leaving.is_set)
+    )
     try:
-        store = open_store(workspace.database, create=create)
+        store = await asyncio.shield(opening)
     except StoreError as error:
         fail(str(error))
+    except asyncio.CancelledError:  # it may be waiting for a database that is locked
+        leaving.set()
+        await asyncio.gather(opening, return_exceptions=True)
+        raise
     try:
         yield store
     except StoreError as error:
         fail(str(error))
     finally:
-        await store.close(timeout=1.0)
+        await store.close(timeout=0.5)

@@ -14,13 +14,14 @@ from comfyui_agent.comfy.answers import QueueView
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import AnswerTimeout, AnswerTooLarge, ComfyError
 from comfyui_agent.comfy.limits import Limits
-from comfyui_agent.comfy.tasks import end_tasks
+from comfyui_agent.comfy.tasks import end_tasks, wait_until_set
 
 log = logging.getLogger(__name__)
 
 PROBE = Limits(connect_seconds=3.0, answer_seconds=10.0, retries=0)
 PROBE_SECONDS = 2.0
 PROBE_DOWN_SECONDS = 0.5
+BREATH = 0.05
 DOUBTS = 2
 SMALLEST_WINDOW, LARGEST_WINDOW = 2, 16
 AHEAD_SECONDS = 0.3
@@ -218,11 +219,8 @@ class Fleet:
             except Exception:
                 log.exception("looking at %s failed", server.name)
             pause = PROBE_SECONDS if server.health is Health.UP else PROBE_DOWN_SECONDS
-            try:
-                await asyncio.wait_for(self._hurry[server.name].wait(), pause)
-            except asyncio.TimeoutError:
-                continue
-            await asyncio.sleep(0.05)
+            if await wait_until_set(self._hurry[server.name], pause):
+                await asyncio.sleep(BREATH)
 
     async def _look(self, server: FleetServer) -> None:
         view: QueueView | None = None

@@ -6,7 +6,17 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-CANCEL_AGAIN_SECONDS = 0.5
+CANCEL_AGAIN_SECONDS = 0.2
+
+
+async def wait_until_set(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for an event for some time; whether it came. Unlike `wait_for`, it never swallows a cancellation."""
+    waiting = asyncio.ensure_future(event.wait())
+    try:
+        done, _ = await asyncio.wait({waiting}, timeout=seconds)
+        return bool(done)
+    finally:
+        waiting.cancel()
 
 
 async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:

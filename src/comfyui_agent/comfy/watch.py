@@ -76,10 +76,10 @@ class Watch:
 
         ClientClosed if the client is closed before.
         """
-        try:
-            return await asyncio.wait_for(asyncio.shield(self._outcome), timeout)
-        except asyncio.TimeoutError:  # another class than TimeoutError before Python 3.11
-            raise TimeoutError(f"prompt {self.prompt_id} did not end within {timeout} s") from None
+        done, _ = await asyncio.wait({self._outcome}, timeout=timeout)
+        if not done:
+            raise TimeoutError(f"prompt {self.prompt_id} did not end within {timeout} s")
+        return self._outcome.result()
 
     async def changes(self) -> AsyncIterator[Progress]:
         """Progress as it comes, the newest only, until the end."""

@@ -21,7 +21,7 @@ class Attempt:
     prompt_id: str | None
     worker_id: str | None
     started_at: str | None
-    running_at: str | None
+    running_seconds: float | None
     ended_at: str | None
     outcome: str | None
     error: str | None

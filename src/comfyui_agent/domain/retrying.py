@@ -27,6 +27,11 @@ class RetryPolicy:
         base = self.backoff_seconds[min(retries_attempted, len(self.backoff_seconds) - 1)]
         return base * (1.0 - JITTER + 2 * JITTER * chance)
 
+    @property
+    def longest_backoff(self) -> float:
+        """No job waits longer than this; one that seems to was noted by another clock."""
+        return max(self.backoff_seconds, default=0.0) * (1.0 + JITTER) + 1.0
+
 
 @dataclass(frozen=True)
 class Tally:

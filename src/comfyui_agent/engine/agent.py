@@ -11,6 +11,7 @@ from typing import Any
 
 from comfyui_agent.comfy.fleet import Fleet, FleetServer, Health
 from comfyui_agent.comfy.limits import Limits
+from comfyui_agent.comfy.tasks import end_tasks, wait_until_set
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.prompts import mint_prompt_id
 from comfyui_agent.domain.retrying import RetryPolicy
@@ -33,8 +34,9 @@ from comfyui_agent.store.store import Store
 log = logging.getLogger(__name__)
 
 RECOVERY_SECONDS = 2.0
-COLLECTING_GRACE = 0.7
-GOODBYE_SECONDS = 0.3
+COLLECTING_GRACE = 0.6
+LEAVING_SECONDS = 0.8
+CLOSING_SECONDS = 0.2
 CHECK_PAUSE = 0.2
 NEVER = 10 * 365 * 24 * 3600.0
 
@@ -49,6 +51,7 @@ class Agent:
         self._lock = AgentLock(workspace.locks)
         self.worker = self._lock.worker
         self.bus = bus or Bus()
+        self._policy = RetryPolicy(settings.retry_limit, settings.retry_backoff_seconds, settings.poison_limit)
         client_prefix = f"e3-{store.identity}-"
         self._leases = Leases(store, self.worker, settings.lease_seconds)
         self.fleet = Fleet(
@@ -67,7 +70,9 @@ class Agent:
             lock=self._lock,
             workspace=workspace,
             client_prefix=client_prefix,
+            collecting=self._collecting,
             take=self._start_run,
+            is_running=lambda prompt_id: any(run.leased.prompt_id == prompt_id for run in self._runs),
         )
         self._make_run = partial(
             Run,
@@ -77,7 +82,7 @@ class Agent:
             collecting=self._collecting,
             wake=self._hurry,
             rules=Rules(
-                RetryPolicy(settings.retry_limit, settings.retry_backoff_seconds, settings.poison_limit),
+                self._policy,
                 settings.comfyui.timeout_seconds,
                 settings.comfyui.stall_seconds,
                 settings.comfyui.failover_seconds,
@@ -98,42 +103,47 @@ class Agent:
 
     async def run(self, *, until_idle: bool = False) -> int:
         """Work until cancelled or, if asked, until nothing is pending; how many jobs failed meanwhile."""
-        self.first_event = await self._tail.begin()
-        await self.fleet.start()
-        self._store.on_change(self._see_change)
-        loops = [
-            asyncio.create_task(work)
-            for work in (self._leases.keep(), self._recover(), self._check(), self._dispatch(), self._tail.follow())
-        ]
-        ending = asyncio.create_task(self._until_idle()) if until_idle else self._fatal
+        loops: list[asyncio.Task[None]] = []
         try:
-            done, _ = await asyncio.wait({*loops, ending, self._fatal}, return_when=asyncio.FIRST_COMPLETED)
+            self.first_event = await self._tail.begin()
+            await self.fleet.start()
+            self._store.on_change(self._see_change)
+            works = [self._leases.keep(), self._recover(), self._check(), self._dispatch(), self._tail.follow()]
+            loops += [asyncio.create_task(work) for work in works]
+            ends = {*loops, self._fatal}
+            if until_idle:
+                loops.append(asyncio.create_task(self._until_idle()))
+                ends.add(loops[-1])
+            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
-            await self._stop([*loops, *([ending] if isinstance(ending, asyncio.Task) else [])])
+            await self._stop(loops)
         return await self._store.failures_since(self.first_event)
 
     async def _stop(self, loops: list[asyncio.Task[None]]) -> None:
         """Leave prompts at their servers, finish what is being brought home if that is quick, and say goodbye."""
-        for task in loops:
-            task.cancel()
-        for run, task in list(self._runs.items()):
-            if not run.is_collecting:
-                task.cancel()
+        deadline = now() + LEAVING_SECONDS
+        await end_tasks([*loops, *(task for run, task in self._runs.items() if not run.is_collecting)])
         if self._runs:
             await asyncio.wait(self._runs.values(), timeout=COLLECTING_GRACE)
-        for task in (*self._runs.values(), *self._background):
-            task.cancel()
-        await asyncio.gather(*loops, *self._runs.values(), *self._background, return_exceptions=True)
+        await end_tasks([*self._runs.values(), *self._background])
         await self._recovery.stop()
-        with contextlib.suppress(StoreError, asyncio.TimeoutError):
-            await asyncio.wait_for(self._store.release(self.worker), GOODBYE_SECONDS)
-            await asyncio.wait_for(self._tail.catch_up(), GOODBYE_SECONDS)
+        await self._until(deadline, self._say_goodbye())
         self._tail.close()
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self.fleet.stop(), GOODBYE_SECONDS)
+        await self._until(deadline + CLOSING_SECONDS, self.fleet.stop())
         self._lock.release()
+
+    async def _say_goodbye(self) -> None:
+        with contextlib.suppress(StoreError):
+            await self._store.release(self.worker)
+            await self._tail.catch_up()
+
+    async def _until(self, deadline: float, work: Coroutine[Any, Any, None]) -> None:
+        """Do something, if it is done in time."""
+        task = asyncio.create_task(work)
+        await asyncio.wait({task}, timeout=max(0.0, deadline - now()))
+        await end_tasks([task])
 
     # The dispatcher.
 
@@ -162,8 +172,9 @@ class Agent:
             return
         asked_at = now()
         ids = [mint_prompt_id() for _ in range(room)]
+        window = Window(server.name, server.most_open)
         for leased in await self._store.lease(
-            self.worker, Window(server.name, server.most_open), ids, self._leases.seconds
+            self.worker, window, ids, self._leases.seconds, longest_backoff=self._policy.longest_backoff
         ):
             await self._start_run(leased, asked_at)
 
@@ -175,8 +186,7 @@ class Agent:
         with contextlib.suppress(StoreError):
             due = await self._store.seconds_until_next()
             seconds = seconds if due is None else max(0.01, min(seconds, due))
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), seconds)
+        await wait_until_set(self._wake, seconds)
 
     async def _start_run(self, leased: Leased, asked_at: float) -> None:
         server = await self.fleet.get(leased.server)

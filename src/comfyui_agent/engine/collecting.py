@@ -28,6 +28,7 @@ MENDED_BY_WAITING = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG}
 )
 PAUSE = 1.0
+PUBLISHING_SECONDS = 0.5
 MOST_FILES = 1_000
 
 
@@ -121,7 +122,12 @@ class Collecting:
         asked_at = now()
         await persistently(self._store, lambda: self._store.claim_files(leased.lease, shown, self._leases.seconds))
         until = self._leases.prove(leased.lease, asked_at)
-        await asyncio.to_thread(_publish_all, staged, paths, until)
+        publishing = asyncio.ensure_future(asyncio.to_thread(_publish_all, staged, paths, until))
+        try:
+            await asyncio.shield(publishing)
+        except asyncio.CancelledError:  # the thread goes on: whoever cleans up shall find all that it leaves
+            await asyncio.wait({publishing}, timeout=PUBLISHING_SECONDS)
+            raise
 
     async def _make_room(self, paths: Sequence[Path]) -> None:
         """Files in the way that are no job's are kept under another name."""

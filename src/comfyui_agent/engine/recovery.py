@@ -10,7 +10,9 @@ from comfyui_agent.comfy.answers import QueueView
 from comfyui_agent.comfy.downloads import remove_leftovers
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.fleet import Fleet, FleetServer, Health
+from comfyui_agent.domain.kinds import FOLDERS
 from comfyui_agent.engine.clock import now
+from comfyui_agent.engine.collecting import Collecting
 from comfyui_agent.engine.leases import Leases
 from comfyui_agent.engine.naming import stem_of
 from comfyui_agent.engine.workspace import Workspace
@@ -37,7 +39,9 @@ class Recovery:
         lock: AgentLock,
         workspace: Workspace,
         client_prefix: str,
+        collecting: Collecting,
         take: Callable[[Leased, float], Awaitable[None]],
+        is_running: Callable[[str], bool],
     ) -> None:
         self._store = store
         self._fleet = fleet
@@ -45,7 +49,9 @@ class Recovery:
         self._lock = lock
         self._workspace = workspace
         self._client_prefix = client_prefix
+        self._collecting = collecting
         self._take = take
+        self._is_running = is_running
         self._seen: dict[int, float] = {}
         self._withdrawing: set[int] = set()
         self._deleting: set[str] = set()
@@ -66,12 +72,29 @@ class Recovery:
         for attempt in unattended:
             self._seen.setdefault(attempt.attempt_id, now())
             if not attempt.is_wanted:
-                await self._start_withdrawing(attempt)
+                if self._may_be_withdrawn(attempt):
+                    await self._start_withdrawing(attempt)
             elif self._may_be_taken(attempt):
                 taken += await self._adopt(attempt)
         await self._store.put_back_unattended(self._lock.is_dead)
-        self._lock.sweep()
+        for worker in self._lock.sweep():
+            await asyncio.to_thread(self._remove_staged, worker)
         return taken
+
+    def _may_be_withdrawn(self, attempt: OpenAttempt) -> bool:
+        """Whoever ran it takes it back, once it has let go; others only if that agent is gone, or does not wake up."""
+        if attempt.attempt_worker in (None, self._lock.worker):
+            return not self._is_running(attempt.prompt_id)
+        waited = now() - self._seen[attempt.attempt_id]
+        return waited > self._leases.seconds or self._lock.is_dead(attempt.attempt_worker or "")
+
+    def _remove_staged(self, worker: str) -> None:
+        """What a dead agent had fetched and not named, where results usually go."""
+        for kind in sorted(set(FOLDERS.values())):
+            try:
+                remove_leftovers(self._workspace.finished(kind), worker)
+            except (OSError, ValueError) as error:
+                log.warning("leftovers of %s could not be removed: %s", worker, error)
 
     def _may_be_taken(self, attempt: OpenAttempt) -> bool:
         waited = now() - self._seen[attempt.attempt_id]
@@ -116,10 +139,10 @@ class Recovery:
             if server.health is Health.DOWN and not server.is_retired:
                 return  # later, when it can be asked
             await server.client.cancel(attempt.prompt_id, timeout=WITHDRAW_SECONDS)
-            await self._store.withdraw(attempt)
+            await self._collecting.remove(await self._store.withdraw(attempt) or [])
         except ComfyError as error:
             if server.is_retired:
-                await self._store.withdraw(attempt)
+                await self._collecting.remove(await self._store.withdraw(attempt) or [])
             log.info("prompt %s could not be taken back yet: %s", attempt.prompt_id, error.message)
         finally:
             self._withdrawing.discard(attempt.attempt_id)

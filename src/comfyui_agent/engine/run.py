@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 
 TICK = 0.5
 RUNNING_IS_NOTED_AFTER = 1.0
+RUNNING_IS_NOTED_EVERY = 10.0
 INTERRUPT_SECONDS = 10.0
 FREE_SECONDS = 30.0
 
@@ -74,7 +75,7 @@ class Run:
         self._rules = rules
         self._wake = wake
         self._watch: Watch | None = None
-        self._noted_running = leased.running_seconds is not None
+        self._noted_seconds = leased.running_seconds or 0.0
         self.is_collecting = False
 
     @property
@@ -181,10 +182,10 @@ class Run:
                 return ended or Failed(watch.prompt_id, failure)
 
     async def _note_running(self, watch: Watch) -> None:
-        """Remember that it is being executed, for whoever takes it over: once, and not for short ones."""
+        """Remember now and then how long it has been executed, for whoever takes it over; not for short ones."""
         seconds = self._seconds_running(watch)
-        if seconds >= RUNNING_IS_NOTED_AFTER and not self._noted_running:
-            self._noted_running = True
+        if seconds >= self._noted_seconds + (RUNNING_IS_NOTED_EVERY if self._noted_seconds else RUNNING_IS_NOTED_AFTER):
+            self._noted_seconds = seconds
             await persistently(self._store, lambda: self._store.note_running(self.leased.lease, seconds))
 
     def _seconds_running(self, watch: Watch) -> float:
@@ -260,7 +261,7 @@ class Run:
                 lambda: self._store.requeue(self.leased.lease, failure, Again(0.0, charged=False), avoid_server=True),
             )
             return
-        was_running = self._noted_running or (self._watch is not None and self._watch.running_since is not None)
+        was_running = self._noted_seconds > 0 or (self._watch is not None and self._watch.running_since is not None)
         decision = decide(
             failure.kind, self.leased.tally, self._rules.policy, suspect=was_running, chance=random.random()
         )

@@ -64,11 +64,12 @@ class AgentLock:
             return False
         return is_dead(self.folder, worker)
 
-    def sweep(self) -> None:
-        """Remove what dead agents left."""
-        for path in self.folder.glob(f"*{SUFFIX}"):
-            if path != self._path and is_dead(self.folder, path.name.removesuffix(SUFFIX)):
-                path.unlink(missing_ok=True)
+    def sweep(self) -> list[str]:
+        """Remove the lock files of dead agents; whose they were."""
+        dead = [path for path in self.folder.glob(f"*{SUFFIX}") if self.is_dead(path.name.removesuffix(SUFFIX))]
+        for path in dead:
+            path.unlink(missing_ok=True)
+        return [path.name.removesuffix(SUFFIX) for path in dead]
 
     def release(self) -> None:
         with contextlib.suppress(OSError):

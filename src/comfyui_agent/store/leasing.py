@@ -12,18 +12,21 @@ from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.port import Row, Session
 from comfyui_agent.store.records import Lease, Leased, Window
 
-LONGEST_BACKOFF = 24 * 3600.0
-
 
 def lease_jobs(
-    session: Session, worker: str, window: Window, prompt_ids: Sequence[PromptId], seconds: float
+    session: Session,
+    worker: str,
+    window: Window,
+    prompt_ids: Sequence[PromptId],
+    seconds: float,
+    longest_backoff: float,
 ) -> list[Leased]:
     """Take the next jobs for a server, as many as its window has room for and prompt ids are given.
 
     The run, its prompt id included, is noted in the same transaction: before anything is sent. A job under suspicion
     is leased only to a server that has nothing else, and keeps others away until it ends.
     """
-    session.run("end_backoffs", longest=LONGEST_BACKOFF)
+    session.run("end_backoffs", longest=longest_backoff)
     load = session.one("load_of_server", server=window.server)
     assert load is not None
     ids = prompt_ids[: max(0, window.size - load["open"])]

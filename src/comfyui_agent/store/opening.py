@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from comfyui_agent.store.errors import DatabaseUnusable
@@ -9,9 +10,12 @@ from comfyui_agent.store.sqlite.driver import SqliteDriver, migrate_file
 from comfyui_agent.store.store import Store
 
 
-def open_store(place: str | Path, *, create: bool = True) -> Store:
-    """A path or `sqlite:///path`; other databases are refused in one line."""
-    return Store(SqliteDriver.open(_path(place), create=create))
+def open_store(place: str | Path, *, create: bool = True, give_up: Callable[[], bool] = lambda: False) -> Store:
+    """A path or `sqlite:///path`; other databases are refused in one line.
+
+    While another program has the database locked, this waits until `give_up` says so.
+    """
+    return Store(SqliteDriver.open(_path(place), create=create, give_up=give_up))
 
 
 def migrate_store(place: str | Path) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.store.leasing import leased_from
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Leased, OpenAttempt
+from comfyui_agent.store.settling import undelivered
 
 
 def open_attempts(session: Session) -> list[OpenAttempt]:
@@ -49,9 +50,11 @@ def adopt(session: Session, attempt: OpenAttempt, worker: str, seconds: float) -
     return replace(leased, is_taken_over=True, previous_worker=attempt.attempt_worker, running_seconds=running)
 
 
-def withdraw(session: Session, attempt: OpenAttempt) -> bool:
-    """Close a run whose result nobody wants any more."""
-    return session.run("withdraw_attempt", attempt_id=attempt.attempt_id) > 0
+def withdraw(session: Session, attempt: OpenAttempt) -> list[str] | None:
+    """Close a run whose result nobody wants any more; files noted for it that are not a result. None: not closed."""
+    if not session.run("withdraw_attempt", attempt_id=attempt.attempt_id):
+        return None
+    return undelivered(session, attempt.job_id)
 
 
 def owned_prompts(session: Session) -> frozenset[str]:

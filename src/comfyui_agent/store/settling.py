@@ -9,6 +9,7 @@ from dataclasses import asdict
 from comfyui_agent.domain.attempts import DONE
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import Failure, FailureClass
+from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.retrying import Again, Over
 from comfyui_agent.domain.texts import json_text, whole
 from comfyui_agent.store.errors import FileTaken, LeaseLost
@@ -51,7 +52,7 @@ def complete(session: Session, lease: Lease, outputs: Sequence[str], duration: f
     session.run("end_attempt", attempt_id=lease.attempt_id, outcome=DONE, error=None)
     event = Event(EventName.JOB_DONE, job_id=lease.job_id, duration_sec=_rounded(job["duration"]))
     note(session, event, **_where(job))
-    return _disclaim(session, lease, set(outputs))
+    return _disclaim(session, lease.job_id, set(outputs))
 
 
 def requeue(session: Session, lease: Lease, failure: Failure, again: Again, *, avoid_server: bool = False) -> None:
@@ -88,7 +89,7 @@ def fail(session: Session, lease: Lease, failure: Failure, over: Over) -> list[s
     note(session, event, **_where(job), duration_sec=_rounded(job["duration"]))
     if is_poison:
         note(session, Event(EventName.ALERT_POISON, job_id=lease.job_id, message=failure.message), **_where(job))
-    return undelivered(session, lease)
+    return undelivered(session, lease.job_id)
 
 
 def unsend(session: Session, lease: Lease) -> None:
@@ -107,17 +108,17 @@ def refuse(session: Session, lease: Lease, failure: Failure) -> None:
     note(session, event)
 
 
-def undelivered(session: Session, lease: Lease) -> list[str]:
-    """Files that the job has noted, and that are not its result."""
-    job = session.one("job_by_id", id=lease.job_id)
+def undelivered(session: Session, job_id: JobId) -> list[str]:
+    """Files that the job has noted, and that are not its result: from now on they are nobody's."""
+    job = session.one("job_by_id", id=job_id)
     delivered = json.loads(job["outputs"] or "[]") if job else []
-    return _disclaim(session, lease, set(delivered))
+    return _disclaim(session, job_id, set(delivered))
 
 
-def _disclaim(session: Session, lease: Lease, keep: set[str]) -> list[str]:
-    strays = [row["path"] for row in session.rows("files_of_job", job_id=lease.job_id) if row["path"] not in keep]
+def _disclaim(session: Session, job_id: JobId, keep: set[str]) -> list[str]:
+    strays = [row["path"] for row in session.rows("files_of_job", job_id=job_id) if row["path"] not in keep]
     for path in strays:
-        session.run("disclaim_file", path=path, job_id=lease.job_id)
+        session.run("disclaim_file", path=path, job_id=job_id)
     return strays
 
 

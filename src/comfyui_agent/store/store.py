@@ -18,6 +18,8 @@ from comfyui_agent.store.records import Counts, Lease, Leased, OpenAttempt, Wind
 
 T = TypeVar("T")
 
+LONGEST_BACKOFF = 24 * 3600.0
+
 
 class Store:
     """The memory of E3 over any driver. What returns has been committed; what raises has changed nothing."""
@@ -62,9 +64,22 @@ class Store:
 
     # Leases.
 
-    async def lease(self, worker: str, window: Window, prompt_ids: Sequence[PromptId], seconds: float) -> list[Leased]:
-        """The next jobs for a server, leased, each with one of the prompt ids noted as its run."""
-        return await self.driver.write(lambda session: leasing.lease_jobs(session, worker, window, prompt_ids, seconds))
+    async def lease(
+        self,
+        worker: str,
+        window: Window,
+        prompt_ids: Sequence[PromptId],
+        seconds: float,
+        *,
+        longest_backoff: float = LONGEST_BACKOFF,
+    ) -> list[Leased]:
+        """The next jobs for a server, leased, each with one of the prompt ids noted as its run.
+
+        A job that would wait longer than the longest backoff was noted before the clock stepped back: it may run.
+        """
+        return await self.driver.write(
+            lambda session: leasing.lease_jobs(session, worker, window, prompt_ids, seconds, longest_backoff)
+        )
 
     async def renew(self, worker: str, seconds: float) -> frozenset[tuple[JobId, int]]:
         return await self.driver.write(lambda session: leasing.renew(session, worker, seconds))
@@ -117,7 +132,11 @@ class Store:
     async def adopt(self, attempt: OpenAttempt, worker: str, seconds: float) -> Leased | None:
         return await self.driver.write(lambda session: recovering.adopt(session, attempt, worker, seconds))
 
-    async def withdraw(self, attempt: OpenAttempt) -> bool:
+    async def withdraw(self, attempt: OpenAttempt) -> list[str] | None:
+        """Close a run that nobody wants. Returns files that were noted for it and never became a result.
+
+        None if it is closed already, or wanted again.
+        """
         return await self.driver.write(lambda session: recovering.withdraw(session, attempt))
 
     async def owned_prompts(self) -> frozenset[str]:

@@ -101,7 +101,7 @@ async def test_every_time_in_the_database_is_written_in_one_way(store: Store, da
     )
     times = {
         "jobs": ("created_at", "start_time", "end_time", "lease_expires_at", "next_attempt_at"),
-        "attempts": ("started_at", "running_at", "ended_at"),
+        "attempts": ("started_at", "ended_at"),
         "events": ("at",),
         "batches": ("created_at",),
     }

@@ -37,7 +37,11 @@ async def test_a_completed_job_is_done_with_its_files_and_how_long_it_took(store
     assert (attempt.outcome, attempt.error, attempt.ended_at) == ("done", None, database.clock.text())
     event = await last_event(store)
     assert (event.name, event.job_id, event.config_name) == ("job.done", job.id, "knight.yaml")
-    assert (event.prompt_id, event.server, event.duration_sec) == (leased.prompt_id, SERVER, pytest.approx(2.5, abs=0.002))
+    assert (event.prompt_id, event.server, event.duration_sec) == (
+        leased.prompt_id,
+        SERVER,
+        pytest.approx(2.5, abs=0.002),
+    )
     assert await store.owned_prompts() == frozenset()
 
 
@@ -112,13 +116,21 @@ async def test_a_failed_job_says_why_and_when(store: Store, database: Database) 
     await store.fail(leased.lease, broken(FailureClass.INVALID), Over(FailureClass.INVALID, needs_regeneration=True))
     job = await the_job(store)
     assert (job.status, job.failure_class, job.error_trace) == ("failed", "invalid", "invalid: boom")
-    assert (job.needs_regeneration, job.end_time, job.duration) == (True, database.clock.text(), pytest.approx(4, abs=0.002))
+    assert (job.needs_regeneration, job.end_time, job.duration) == (
+        True,
+        database.clock.text(),
+        pytest.approx(4, abs=0.002),
+    )
     assert (job.worker_id, job.lease_expires_at, job.next_attempt_at, job.hold) == (None, None, None, None)
     assert (job.retries_attempted, job.run_count) == (0, 1)
     (attempt,) = await store.attempts(job.id)
     assert (attempt.outcome, json.loads(attempt.error or "")["message"]) == ("invalid", "boom")
     event = await last_event(store)
-    assert (event.name, event.failure_class, event.duration_sec) == ("job.failed", "invalid", pytest.approx(4, abs=0.002))
+    assert (event.name, event.failure_class, event.duration_sec) == (
+        "job.failed",
+        "invalid",
+        pytest.approx(4, abs=0.002),
+    )
     assert await store.failures_since(event.id - 1) == 1
     assert await store.failures_since(event.id) == 0
 

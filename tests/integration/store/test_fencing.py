@@ -75,7 +75,7 @@ async def released_and_adopted(store: Store, database: Database, lease: Lease) -
 
 
 async def put_back_as_an_orphan(store: Store, database: Database, lease: Lease) -> None:
-    assert await store.put_back_orphans(lambda worker: True) == 1
+    assert await store.put_back_orphans(lambda _: True) == 1
 
 
 async def failed_and_leased_anew(store: Store, database: Database, lease: Lease) -> None:
@@ -128,7 +128,7 @@ async def test_every_write_of_a_lost_lease_says_so_and_changes_nothing(
     assert (stale.job_id, stale.fence) not in await store.held(WORKER)
 
 
-async def test_a_worker_that_lost_its_lease_no_longer_says_when_the_prompt_began(
+async def test_a_worker_that_lost_its_lease_no_longer_says_how_long_the_prompt_ran(
     store: Store, database: Database
 ) -> None:
     stale = (await submit_and_lease(store)).lease

@@ -12,9 +12,17 @@ from typing import Any, ClassVar, TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.prompts import mint_prompt_id
 from comfyui_agent.domain.retrying import Again, Over
 from comfyui_agent.domain.states import JobEvent, JobStatus, NotAllowed, next_status
@@ -81,6 +89,9 @@ class StoreMachine(RuleBasedStateMachine):
         return self.loop.run_until_complete(work)
 
     def teardown(self) -> None:
+        for job in self.jobs.values():
+            runs = [run.prompt_id for run in self.do(self.store.attempts(JobId(job.id)))]
+            assert runs == job.attempts
         self.do(self.database.close())
         self.do(self.loop.shutdown_default_executor())
         self.loop.close()
@@ -93,7 +104,11 @@ class StoreMachine(RuleBasedStateMachine):
 
     # What doors and people do.
 
-    @rule(priorities=st.lists(PRIORITY, min_size=1, max_size=4))
+    @initialize(priorities=st.lists(PRIORITY, min_size=6, max_size=8))
+    def there_is_much_to_do(self, priorities: list[int]) -> None:
+        self.submit(priorities)
+
+    @rule(priorities=st.lists(PRIORITY, min_size=1, max_size=3))
     def submit(self, priorities: list[int]) -> None:
         wishes = [wish(f"{next(self.names)}.yaml", priority=priority) for priority in priorities]
         for job_id, priority in zip(self.do(self.store.submit(wishes)), priorities, strict=True):
@@ -151,6 +166,10 @@ class StoreMachine(RuleBasedStateMachine):
     def time_passes(self, seconds: int) -> None:
         self.database.clock.advance(seconds)
         self.now += seconds
+
+    @rule(worker=WORKERS, size=st.integers(1, 3))
+    def lease_for_the_usual_server(self, worker: str, size: int) -> None:
+        self.lease(worker, "http://one:8188", 3, size)
 
     @rule(worker=WORKERS, server=SERVERS, most=st.integers(0, 3), size=st.integers(1, 3))
     def lease(self, worker: str, server: str, most: int, size: int) -> None:
@@ -239,6 +258,25 @@ class StoreMachine(RuleBasedStateMachine):
             job.run_count -= 1
             job.attempts.pop()
 
+    @precondition(lambda self: self.outlived_leases())
+    @rule(pick=PICK)
+    def a_worker_wakes_up_whose_job_another_has(self, pick: int) -> None:
+        stale = self.outlived_leases()
+        lease = stale[pick % len(stale)]
+        for write in (
+            self.store.complete(lease, ["stale.png"], None),
+            self.store.fail(lease, broken(), Over(FailureClass.EXECUTION)),
+            self.store.requeue(lease, broken(), Again(0.0, charged=True)),
+            self.store.unsend(lease),
+            self.store.claim_files(lease, ["stale.png"], LEASE_SECONDS),
+        ):
+            with pytest.raises(LeaseLost):
+                self.do(write)
+
+    def outlived_leases(self) -> list[Lease]:
+        running = {job.id: job for job in self.jobs.values() if job.status is JobStatus.PROCESSING}
+        return [lease for lease in self.leases if lease.job_id in running and not running[lease.job_id].holds(lease)]
+
     def _write(self, pick: int, write: Callable[[Lease], Coroutine[Any, Any, object]]) -> ModelJob | None:
         """Write with any lease that was ever handed out; the job, if that lease still is good."""
         lease = self.leases[-1 - pick % len(self.leases)]
@@ -262,11 +300,18 @@ class StoreMachine(RuleBasedStateMachine):
     def look_around(self) -> None:
         self.seen += self.do(self.store.open_attempts())
 
+    @rule(pick=PICK, worker=WORKERS)
+    def take_over(self, pick: int, worker: str) -> None:
+        seen = self.do(self.store.open_attempts())
+        if seen:
+            self._adopt(seen[pick % len(seen)], worker)
+
     @precondition(lambda self: self.seen)
     @rule(pick=PICK, worker=WORKERS)
-    def adopt(self, pick: int, worker: str) -> None:
-        """As it was seen, perhaps long ago."""
-        seen = self.seen[-1 - pick % len(self.seen)]
+    def take_over_as_seen_before(self, pick: int, worker: str) -> None:
+        self._adopt(self.seen[-1 - pick % len(self.seen)], worker)
+
+    def _adopt(self, seen: OpenAttempt, worker: str) -> None:
         job = self.jobs[seen.job_id]
         leased = self.do(self.store.adopt(seen, worker, LEASE_SECONDS))
         is_open = job.prompt_id == seen.prompt_id
@@ -286,7 +331,7 @@ class StoreMachine(RuleBasedStateMachine):
         seen = self.seen[-1 - pick % len(self.seen)]
         job = self.jobs[seen.job_id]
         unwanted = job.prompt_id == seen.prompt_id and job.status in (JobStatus.DONE, JobStatus.FAILED)
-        assert self.do(self.store.withdraw(seen)) == unwanted
+        assert self.do(self.store.withdraw(seen)) == ([] if unwanted else None)
         if unwanted:
             job.run_ends()
 
@@ -334,6 +379,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert all(job.completions == (job.status is JobStatus.DONE) for job in self.jobs.values())
 
 
+@pytest.mark.timeout(600)  # a failure takes a while to be made small
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_store_does_what_the_model_says(kind: str, tmp_path: Path) -> None:
     numbers = count()
@@ -348,6 +394,10 @@ def test_the_store_does_what_the_model_says(kind: str, tmp_path: Path) -> None:
 
     Machine.make = staticmethod(make)
     quick = settings(
-        max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+        max_examples=60,
+        stateful_step_count=40,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
     )
     run_state_machine_as_test(Machine, settings=quick)

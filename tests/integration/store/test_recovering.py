@@ -45,16 +45,16 @@ async def test_an_open_run_is_seen_with_what_its_job_says(store: Store, database
 
 async def test_a_run_that_is_taken_over_stays_the_same_run(store: Store, database: Database) -> None:
     leased = await submit_and_lease(store, inputs={"6.text": "x"})
-    await store.note_running(leased.lease, 0.0)
+    await store.note_running(leased.lease, 12.5)
     before = await store.find("knight.yaml")
     database.clock.advance(LEASE_SECONDS + 1)
     taken = await take_over(store, "second-agent")
     job = await store.find("knight.yaml")
     assert job is not None
     assert before is not None
-    assert (taken.prompt_id, taken.server, taken.inputs) == (leased.prompt_id, SERVER, '{"6.text": "x"}')
+    assert (taken.prompt_id, taken.server, taken.inputs) == (leased.prompt_id, SERVER, '{"6.text":"x"}')
     assert (taken.is_taken_over, taken.previous_worker) == (True, WORKER)
-    assert taken.running_seconds == pytest.approx(LEASE_SECONDS + 1, abs=0.01)
+    assert taken.running_seconds == 12.5, "seconds without an agent are not counted"
     assert taken.lease.attempt_id == leased.lease.attempt_id
     assert taken.lease.fence > leased.lease.fence
     assert (job.run_count, job.retries_attempted, job.strikes) == (1, 0, 0)
@@ -106,6 +106,23 @@ async def test_a_run_that_ended_and_whose_job_waits_again_is_not_taken_over(stor
     assert (await lease_one(store)).config_name == "knight.yaml"
 
 
+async def test_a_run_seen_before_its_job_was_cancelled_and_retried_has_to_be_looked_at_again(store: Store) -> None:
+    leased = await submit_and_lease(store)
+    seen = await open_attempt(store)
+    await store.cancel([leased.lease.job_id])
+    await store.retry([leased.lease.job_id])
+    assert await store.adopt(seen, "second-agent", LEASE_SECONDS) is None
+    assert (await take_over(store)).prompt_id == leased.prompt_id
+
+
+async def test_a_run_seen_before_its_job_was_put_back_has_to_be_looked_at_again(store: Store) -> None:
+    leased = await submit_and_lease(store)
+    seen = await open_attempt(store)
+    assert await store.put_back_orphans(all_are_dead) == 1
+    assert await store.adopt(seen, "second-agent", LEASE_SECONDS) is None
+    assert (await take_over(store)).prompt_id == leased.prompt_id
+
+
 @pytest.mark.parametrize("ending", ["cancelled", "deleted", "done by hand", "failed by hand"])
 async def test_a_run_nobody_wants_is_withdrawn_and_never_taken_over(
     store: Store, database: Database, ending: str
@@ -121,8 +138,8 @@ async def test_a_run_nobody_wants_is_withdrawn_and_never_taken_over(
     seen = await open_attempt(store)
     assert not seen.is_wanted
     assert await store.adopt(seen, "second-agent", LEASE_SECONDS) is None
-    assert await store.withdraw(seen)
-    assert not await store.withdraw(seen)
+    assert await store.withdraw(seen) == []
+    assert await store.withdraw(seen) is None
     (attempt,) = await store.attempts(leased.lease.job_id)
     assert (attempt.outcome, attempt.ended_at) == ("cancelled", database.clock.text())
     assert await store.open_attempts() == []
@@ -133,8 +150,18 @@ async def test_a_run_whose_job_is_asked_for_again_is_not_withdrawn(store: Store)
     await store.cancel([leased.lease.job_id])
     seen = await open_attempt(store)
     await store.retry([leased.lease.job_id])
-    assert not await store.withdraw(seen)
+    assert await store.withdraw(seen) is None
     assert (await take_over(store)).prompt_id == leased.prompt_id
+
+
+async def test_a_run_that_is_withdrawn_hands_back_what_it_noted_and_never_delivered(
+    store: Store, database: Database
+) -> None:
+    leased = await submit_and_lease(store)
+    await store.claim_files(leased.lease, ["a.png"], LEASE_SECONDS)
+    await store.cancel([leased.lease.job_id])
+    assert await store.withdraw(await open_attempt(store)) == ["a.png"]
+    assert database.by_hand("SELECT path FROM files") == []
 
 
 async def test_a_job_said_to_be_processing_of_which_nothing_is_anywhere_waits_again(

@@ -148,6 +148,8 @@ async def test_counts_are_what_counting_would_say_also_after_changes_by_hand(sto
 
 async def test_counts_that_went_wrong_are_put_right(store: Store, database: Database) -> None:
     await store.submit([wish("a"), wish("b")])
-    database.by_hand("INSERT OR REPLACE INTO jobs (config_name, job_type, workflow_id, status) VALUES ('a','T2I','w','done')")
+    database.by_hand(
+        "INSERT OR REPLACE INTO jobs (config_name, job_type, workflow_id, status) VALUES ('a','T2I','w','done')"
+    )
     await store.recount()
     assert await store.counts() == Counts(**real_counts(database)) == Counts(pending=1, done=1)

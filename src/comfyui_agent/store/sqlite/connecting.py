@@ -46,8 +46,7 @@ def connect(
             raise apsw.ReadOnlyError
         database.set_busy_handler(_patience(wait))
         vet(database)
-        if database.execute("PRAGMA journal_mode").get != "wal":
-            database.execute("PRAGMA journal_mode = wal")
+        _switch_to_wal(database, wait)
         database.execute(
             f"PRAGMA synchronous = full; PRAGMA journal_size_limit = {WAL_KEPT_BYTES}; PRAGMA foreign_keys = off;"
             "PRAGMA temp_store = memory; PRAGMA trusted_schema = on"
@@ -56,6 +55,20 @@ def connect(
         database.close()
         raise
     return database
+
+
+def _switch_to_wal(database: apsw.Connection, wait: Patience) -> None:
+    """SQLite does not ask the busy handler here: when several processes open a new file at once, this waits."""
+    began = time.monotonic()
+    while True:
+        try:
+            if database.execute("PRAGMA journal_mode").get != "wal":
+                database.execute("PRAGMA journal_mode = wal")
+            return
+        except apsw.BusyError:
+            if not wait(time.monotonic() - began):
+                raise
+            time.sleep(random.uniform(SHORTEST_WAIT, LONGEST_WAIT))
 
 
 def _patience(wait: Patience) -> Callable[[int], bool]:

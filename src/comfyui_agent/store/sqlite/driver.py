@@ -38,16 +38,22 @@ class SqliteDriver:
         self._is_closed = False
 
     @classmethod
-    def open(cls, path: Path, *, create: bool = True, vfs: str | None = None) -> SqliteDriver:
-        """Open a database and bring it to the newest version; an unusable one is a DatabaseUnusable."""
+    def open(
+        cls, path: Path, *, create: bool = True, vfs: str | None = None, give_up: Callable[[], bool] = lambda: False
+    ) -> SqliteDriver:
+        """Open a database and bring it to the newest version; an unusable one is a DatabaseUnusable.
+
+        One that may be created is to be written: whether it can be is found out at once.
+        """
         _find_or_make_room(path, create)
         with _our_words(path):
             writer = Writer(
-                partial(connect, path, vet=vet(path), vfs=vfs, create=create), partial(in_our_words, path=path)
+                partial(connect, path, vet=vet(path), vfs=vfs, create=create), partial(in_our_words, path=path), give_up
             )
             try:
                 migrating.migrate(writer.database)
-                _check_writable(writer.database)
+                if create:
+                    _check_writable(writer.database)
                 reader = connect(path, wait=lambda seconds: seconds < READ_PATIENCE, vfs=vfs, create=False)
             except BaseException:
                 writer.database.close()

@@ -62,4 +62,7 @@ class _immediate:  # noqa: N801 - reads as a word of the with statement
         self._database.execute("BEGIN IMMEDIATE")
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._database.execute("ROLLBACK" if kind else "COMMIT")
+        if kind is None:
+            self._database.execute("COMMIT")
+        elif self._database.in_transaction:  # a full disk has rolled back already
+            self._database.execute("ROLLBACK")

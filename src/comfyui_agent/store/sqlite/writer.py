@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 MOST_AT_ONCE = 256
 LOOK_SECONDS = 0.1
 SAY_LOCKED_AFTER = 5.0
-PATIENCE_AT_THE_END = 1.0
+PATIENCE_AT_THE_END = 0.3
 DISK_TROUBLE = (apsw.FullError, apsw.IOError, apsw.CorruptError)
 """After these the whole transaction is in doubt."""
 
@@ -54,10 +54,16 @@ class Call:
 class Writer:
     """Runs calls in the order in which they come, many to a commit; each in a savepoint of its own."""
 
-    def __init__(self, connect: Callable[..., apsw.Connection], translate: Callable[[apsw.Error], Exception]) -> None:
+    def __init__(
+        self,
+        connect: Callable[..., apsw.Connection],
+        translate: Callable[[apsw.Error], Exception],
+        give_up: Callable[[], bool],
+    ) -> None:
         self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._translate = translate
         self._closing = threading.Event()
+        self._give_up = give_up
         self._give_up_at = math.inf
         self._said_locked = False
         self._ended = threading.Event()
@@ -104,7 +110,7 @@ class Writer:
         elif not self._said_locked:
             self._said_locked = True
             log.warning("the database has been locked by another program for %.0f s; waiting", seconds)
-        return time.monotonic() < self._give_up_at
+        return time.monotonic() < self._give_up_at and not self._give_up()
 
     def _run(self) -> None:
         try:

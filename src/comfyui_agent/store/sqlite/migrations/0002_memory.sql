@@ -28,10 +28,10 @@ ALTER TABLE jobs ADD COLUMN avoids TEXT;              -- servers that lack somet
 
 -- A database from before E3 may have other ways to write times.
 UPDATE jobs SET
-    start_time = replace(start_time, 'T', ' '),
-    end_time = replace(end_time, 'T', ' '),
-    lease_expires_at = replace(lease_expires_at, 'T', ' '),
-    created_at = coalesce(replace(start_time, 'T', ' '), strftime('%Y-%m-%d %H:%M:%f', 'now'));
+    start_time = coalesce(strftime('%Y-%m-%d %H:%M:%f', start_time), start_time),
+    end_time = coalesce(strftime('%Y-%m-%d %H:%M:%f', end_time), end_time),
+    lease_expires_at = coalesce(strftime('%Y-%m-%d %H:%M:%f', lease_expires_at), lease_expires_at),
+    created_at = coalesce(strftime('%Y-%m-%d %H:%M:%f', start_time), strftime('%Y-%m-%d %H:%M:%f', 'now'));
 
 -- What may run, in the order in which it runs. The lease query names this index: rows that wait never slow it down.
 CREATE INDEX idx_jobs_next ON jobs(priority, id) WHERE status = 'pending' AND hold IS NULL;
@@ -54,7 +54,7 @@ CREATE TABLE attempts (
     prompt_id TEXT,
     worker_id TEXT,
     started_at TEXT,
-    running_at TEXT,
+    running_seconds REAL,
     ended_at TEXT,
     outcome TEXT,
     error TEXT

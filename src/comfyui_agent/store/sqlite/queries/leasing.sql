@@ -51,8 +51,9 @@ UPDATE jobs SET lease_expires_at = strftime('%Y-%m-%d %H:%M:%f', 'now', :seconds
 WHERE id = :id AND fence = :fence AND status = 'processing';
 
 -- name: note_running
-UPDATE attempts SET running_at = strftime('%Y-%m-%d %H:%M:%f', 'now', -:seconds || ' seconds')
-WHERE id = :attempt_id AND outcome IS NULL AND running_at IS NULL
+-- Seconds, not a time: clocks step, and the seconds without an agent were not seen.
+UPDATE attempts SET running_seconds = :seconds
+WHERE id = :attempt_id AND outcome IS NULL
     AND EXISTS (SELECT 1 FROM jobs WHERE id = attempts.job_id AND fence = :fence AND status = 'processing');
 
 -- name: release_jobs

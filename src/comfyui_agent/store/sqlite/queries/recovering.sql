@@ -19,7 +19,7 @@ RETURNING id, fence, config_name, job_type, workflow_id, template_hash, inputs, 
 
 -- name: adopt_attempt
 UPDATE attempts SET worker_id = :worker WHERE id = :attempt_id
-RETURNING (julianday('now') - julianday(running_at)) * 86400.0 AS running_seconds;
+RETURNING running_seconds;
 
 -- name: withdraw_attempt
 -- The prompt was taken back, or nobody wants it. Not if the job has been asked for again meanwhile.

@@ -1,0 +1,114 @@
+"""An agent that dies or stops at one exact moment, or whose database has a clock of its own.
+
+Run as `changed_agent.py CHANGE execute …`. CHANGE is `die:MOMENT` or `stop:MOMENT`; `term:TURNS` for a SIGTERM so many
+turns of the event loop before a job ends; or `clock:FILE`, where FILE holds the seconds by which the clock is wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from comfyui_agent.cli.app import main
+from comfyui_agent.comfy.downloads import StagedFile
+from comfyui_agent.store import opening
+from comfyui_agent.store.sqlite.driver import SqliteDriver
+from comfyui_agent.store.store import Store
+
+UNIX_EPOCH_MS = 210_866_760_000_000
+"""The first of January 1970 in milliseconds of the Julian day."""
+
+MOMENTS = {
+    "downloaded": (Store, "claim_files", "before"),
+    "claimed": (Store, "claim_files", "after"),
+    "one_named": (StagedFile, "publish", "after"),
+    "named": (Store, "complete", "before"),
+    "done": (Store, "complete", "after"),
+}
+
+
+def change(what: str) -> None:
+    verb, _, argument = what.partition(":")
+    if verb == "clock":
+        own_clock(Path(argument))
+    elif verb == "term":
+        leave_as_a_job_ends(int(argument))
+    else:
+        meet(signal.SIGKILL if verb == "die" else signal.SIGSTOP, *MOMENTS[argument])
+
+
+def meet(signal_number: int, owner: type, name: str, when: str) -> None:
+    """The signal arrives before or after the first call of a method, and at no other."""
+    original: Callable[..., Any] = getattr(owner, name)
+    met: list[str] = []
+
+    def strike() -> None:
+        if not met:
+            met.append(name)
+            os.kill(os.getpid(), signal_number)
+
+    async def awaited(*arguments: Any, **options: Any) -> Any:
+        if when == "before":
+            strike()
+        result = await original(*arguments, **options)
+        strike()
+        return result
+
+    def called(*arguments: Any, **options: Any) -> Any:
+        result = original(*arguments, **options)
+        strike()
+        return result
+
+    setattr(owner, name, called if owner is StagedFile else awaited)
+
+
+def leave_as_a_job_ends(turns: int) -> None:
+    complete: Callable[..., Any] = Store.complete
+
+    async def completed(*arguments: Any, **options: Any) -> Any:
+        result = await complete(*arguments, **options)
+        os.kill(os.getpid(), signal.SIGTERM)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        return result
+
+    Store.complete = completed  # type: ignore[method-assign]
+
+
+class SteppingClock(apsw.VFS):
+    """SQLite asks its file system layer for the time: this one adds what a file says."""
+
+    def __init__(self, offset: Path) -> None:
+        self._offset = offset
+        super().__init__("stepping", "")
+
+    def xCurrentTimeInt64(self) -> int:
+        return round((time.time() + float(self._offset.read_text())) * 1000) + UNIX_EPOCH_MS
+
+    def xCurrentTime(self) -> float:
+        return self.xCurrentTimeInt64() / 86_400_000
+
+
+def own_clock(offset: Path) -> None:
+    clock = SteppingClock(offset)
+
+    def open_store(place: str | Path, **options: Any) -> Store:
+        return Store(SqliteDriver.open(Path(place), vfs="stepping", **options))
+
+    opening.open_store = open_store
+    KEPT.append(clock)
+
+
+KEPT: list[apsw.VFS] = []
+
+if __name__ == "__main__":
+    change(sys.argv.pop(1))
+    main()
