@@ -25,12 +25,16 @@ class Line:
 
 def at_least(what: str, goal: float, reached: float, unit: str = "", why: str = "") -> Line:
     met = reached >= goal
-    return Line(what, f"≥ {goal:g}{unit}", f"{reached:.3g}{unit}", met, "" if met else why)
+    return Line(what, f"≥ {_figure(goal)}{unit}", f"{_figure(reached)}{unit}", met, "" if met else why)
 
 
 def at_most(what: str, goal: float, reached: float, unit: str = "", why: str = "") -> Line:
     met = reached <= goal
-    return Line(what, f"≤ {goal:g}{unit}", f"{reached:.3g}{unit}", met, "" if met else why)
+    return Line(what, f"≤ {_figure(goal)}{unit}", f"{_figure(reached)}{unit}", met, "" if met else why)
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def p95(values: Sequence[float]) -> float:

@@ -14,6 +14,7 @@ from comfyui_agent.cli.running import run_until_signal
 from comfyui_agent.cli.workspace import HERE, DatabaseOption, Folder, opened, workspace_at
 
 if TYPE_CHECKING:
+    from comfyui_agent.domain.events import Event
     from comfyui_agent.engine.agent import Agent
     from comfyui_agent.engine.workspace import Workspace
     from comfyui_agent.store.store import Store
@@ -69,10 +70,10 @@ async def _execute(workspace: Workspace, until_idle: bool) -> int:
 
 @contextlib.asynccontextmanager
 async def _shown(agent: Agent, store: Store) -> AsyncIterator[None]:
-    from comfyui_agent.cli.telling import QueueBoard, tell
+    from comfyui_agent.cli.telling import QueueBoard
 
     if not on_terminal():
-        agent.bus.subscribe(lambda event: typer.echo(tell(event)))
+        agent.bus.subscribe(_print_line)
         yield
         return
     board = QueueBoard(agent, store)
@@ -83,6 +84,13 @@ async def _shown(agent: Agent, store: Store) -> AsyncIterator[None]:
         showing.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await showing
+
+
+def _print_line(event: Event) -> None:
+    from comfyui_agent.cli.telling import tell
+
+    with contextlib.suppress(OSError):  # no room for a log, or nobody reads it: the work goes on
+        typer.echo(tell(event))
 
 
 def main() -> None:

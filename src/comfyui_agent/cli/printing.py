@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import sys
@@ -29,7 +30,8 @@ class _Stderr(logging.Handler):
     """Writes to what stderr is at that moment: a live board puts itself there to keep its lines apart."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        typer.echo(self.format(record), err=True)
+        with contextlib.suppress(OSError):  # no room, or nobody listens: no reason to stop working
+            typer.echo(self.format(record), err=True)
 
 
 def log_for_people(verbose: bool) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from enum import Enum
 
@@ -188,8 +188,10 @@ class Fleet:
         """Those that take work, the least busy first."""
         return sorted((server for server in self.servers.values() if server.takes_work), key=lambda each: each.load)
 
-    def is_alternative_to(self, server: FleetServer) -> bool:
-        return any(other.takes_work for other in self.servers.values() if other is not server)
+    def is_alternative_to(self, server: FleetServer, besides: Collection[str] = ()) -> bool:
+        """Whether another server takes work, other than those named."""
+        others = (each for each in self.servers.values() if each is not server and each.name not in besides)
+        return any(other.takes_work for other in others)
 
     def doubt(self, server: FleetServer) -> None:
         """Something went wrong there: look now."""

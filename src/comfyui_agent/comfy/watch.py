@@ -15,6 +15,7 @@ from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.frames import Event, Preview
 from comfyui_agent.comfy.outcomes import Outcome
 from comfyui_agent.comfy.rejections import NodeProblem
+from comfyui_agent.domain.failures import Failure
 from comfyui_agent.domain.prompts import Graph, PromptId, class_of
 
 MOST_OUTPUT_BYTES_HEARD = 2 * 1024 * 1024
@@ -194,3 +195,5 @@ class Judged:
     is_settling: bool = False
     first_unknown_at: float | None = None
     unreachable_since: float | None = None
+    trouble: Failure | None = None
+    """Why nothing could be learned about it, the last time."""

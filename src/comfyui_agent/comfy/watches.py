@@ -197,6 +197,7 @@ class Watches:
         """Nothing is known at the moment; after a while that is the outcome."""
         now = time.monotonic()
         watch.judged.first_unknown_at = None
+        watch.judged.trouble = failure
         if watch.judged.unreachable_since is None:
             watch.judged.unreachable_since = now
         elif now - watch.judged.unreachable_since >= self._transport.limits.lost_after_seconds:

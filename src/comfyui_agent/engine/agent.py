@@ -38,6 +38,7 @@ COLLECTING_GRACE = 0.6
 LEAVING_SECONDS = 0.8
 CLOSING_SECONDS = 0.2
 CHECK_PAUSE = 0.2
+BUSY_SECONDS = 0.05
 NEVER = 10 * 365 * 24 * 3600.0
 
 
@@ -172,7 +173,7 @@ class Agent:
             return
         asked_at = now()
         ids = [mint_prompt_id() for _ in range(room)]
-        window = Window(server.name, server.most_open)
+        window = Window(server.name, server.most_open, is_only=not self.fleet.is_alternative_to(server))
         for leased in await self._store.lease(
             self.worker, window, ids, self._leases.seconds, longest_backoff=self._policy.longest_backoff
         ):
@@ -180,7 +181,7 @@ class Agent:
 
     async def _sleep(self) -> None:
         """Until something changes, a job in backoff is due, or the poll interval is over."""
-        if self._wake.is_set():
+        if await wait_until_set(self._wake, BUSY_SECONDS):
             return
         seconds = self._settings.poll_interval_ms / 1000
         with contextlib.suppress(StoreError):

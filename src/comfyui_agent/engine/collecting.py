@@ -58,7 +58,9 @@ class Collecting:
         self._alert = alert
         self._made: set[Path] = set()
 
-    async def collect(self, leased: Leased, server: FleetServer, outcome: Succeeded) -> list[str]:
+    async def collect(
+        self, leased: Leased, server: FleetServer, outcome: Succeeded, *, is_lost: Callable[[], bool]
+    ) -> list[str]:
         """The paths of the result, recorded. OutputProblem, FileTaken, LeaseLost, Unkeepable or LostMeanwhile."""
         try:
             stem = stem_of(leased, self._workspace)
@@ -71,7 +73,7 @@ class Collecting:
             staged: list[StagedFile] = []
             try:
                 self._make(stem.parent)
-                staged = await self._fetch(server, results, stem.parent, staged)
+                await self._fetch(server, results, stem.parent, staged, is_lost)
                 paths = targets(stem, [file.kind.extension for file in staged])
                 await self._publish(leased, staged, paths)
                 break
@@ -96,9 +98,14 @@ class Collecting:
             self._made.add(folder)
 
     async def _fetch(
-        self, server: FleetServer, results: Sequence[ResultFile], folder: Path, staged: list[StagedFile]
-    ) -> list[StagedFile]:
-        """All files, one after another; through a server that goes away for a while."""
+        self,
+        server: FleetServer,
+        results: Sequence[ResultFile],
+        folder: Path,
+        staged: list[StagedFile],
+        is_lost: Callable[[], bool],
+    ) -> None:
+        """All files, one after another; through a server that goes away for a while, unless it `is_lost`."""
         was_away = False
         for result in results:
             while True:
@@ -108,12 +115,13 @@ class Collecting:
                 except ServerLost as error:
                     was_away = True
                     log.warning("fetching %s: %s", result.filename, error)
+                    if is_lost():
+                        raise LostMeanwhile from None
                     await asyncio.sleep(PAUSE)
                 except OutputProblem:
                     if was_away:
                         raise LostMeanwhile from None
                     raise
-        return staged
 
     async def _publish(self, leased: Leased, staged: Sequence[StagedFile], paths: Sequence[Path]) -> None:
         shown = [self._workspace.shown(path) for path in paths]

@@ -20,6 +20,7 @@ from comfyui_agent.store.store import Store
 
 JOBS_PER_FOLDER = 100
 TEMPLATES_KEPT = 64
+LONGEST_ID = 200
 LARGEST_WORKFLOW = 32 * 1024 * 1024
 WORKFLOW_ID = re.compile(r"[\w][\w .-]*")
 
@@ -82,8 +83,8 @@ class Preparing:
     def _from_file(self, workflow_id: str) -> Graph:
         """A row made by hand names its workflow only: `workflows/<workflow_id>.json`."""
         path = self._workspace.workflow(workflow_id)
-        if not WORKFLOW_ID.fullmatch(workflow_id) or not path.is_file():
-            raise Unpreparable(f"workflow_id {workflow_id!r} is not known: there is no {path}")
+        if not WORKFLOW_ID.fullmatch(workflow_id) or len(workflow_id) > LONGEST_ID or not path.is_file():
+            raise Unpreparable(f"workflow_id {workflow_id[:LONGEST_ID]!r} is not known: there is no {path}")
         try:
             if path.stat().st_size > LARGEST_WORKFLOW:
                 raise Unpreparable(f"{path} is too large for a workflow")

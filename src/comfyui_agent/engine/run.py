@@ -15,7 +15,6 @@ from comfyui_agent.comfy.errors import (
     AcceptanceUnknown,
     ComfyError,
     NotAccepted,
-    OutputProblem,
     PromptRejected,
     Unreachable,
 )
@@ -111,6 +110,8 @@ class Run:
             self._watch = watch
             outcome = await self._wait(watch)
         except ComfyError as error:
+            if isinstance(error, NotAccepted):
+                self.server.misbehaved()
             outcome = Failed(self.leased.prompt_id, error.failure(self.server.name, self.leased.prompt_id))
         if isinstance(outcome, Succeeded):
             self.is_collecting = True
@@ -197,8 +198,10 @@ class Run:
     def _out_of_patience(self, watch: Watch) -> Failure | None:
         if self._is_to_be_left() and not (self.server.health is Health.ASIDE and watch.progress.stage is Stage.RUNNING):
             return self._failure(FailureClass.SERVER_LOST, f"its server is away: {self.server.reason or 'set aside'}")
-        if self.server.health is not Health.UP or watch.judged.unreachable_since is not None:
+        if self.server.health is not Health.UP:
             return None
+        if watch.judged.unreachable_since is not None:
+            return self._unreadable(watch, time.monotonic() - watch.judged.unreachable_since)
         limit = self.leased.timeout_seconds or self._rules.timeout_seconds
         if self._seconds_running(watch) > limit:
             return self._failure(FailureClass.TIMEOUT, f"it ran for more than {limit:g} s")
@@ -206,6 +209,15 @@ class Run:
         if watch.is_ours and self._could_move(watch) and time.monotonic() - watch.progress.changed_at > stall:
             return self._failure(FailureClass.TIMEOUT, f"no sign of life for {stall:g} s: the server has stalled")
         return None
+
+    def _unreadable(self, watch: Watch, seconds: float) -> Failure | None:
+        """The server answers, and what it says about this prompt makes no sense: for a while, then that is the end."""
+        if seconds <= self._rules.failover_seconds or watch.judged.trouble is None:
+            return None
+        self.server.misbehaved()
+        if self._fleet.is_alternative_to(self.server):
+            return replace(watch.judged.trouble, kind=FailureClass.SERVER_LOST)
+        return watch.judged.trouble
 
     def _could_move(self, watch: Watch) -> bool:
         """Whether a sign of life is due: it runs and we would hear of it, or it is the next to run."""
@@ -238,12 +250,13 @@ class Run:
     async def _bring_home(self, outcome: Succeeded) -> Outcome:
         self.server.rendered(outcome.seconds)
         try:
-            await self._collecting.collect(self.leased, self.server, outcome)
+            await self._collecting.collect(self.leased, self.server, outcome, is_lost=self._is_to_be_left)
         except LostMeanwhile:
             failure = self._failure(FailureClass.SERVER_LOST, "the server went away before its result was fetched")
             return Failed(outcome.prompt_id, failure)
-        except OutputProblem as error:
-            return Failed(outcome.prompt_id, error.failure(self.server.name, outcome.prompt_id))
+        except ComfyError as error:  # the server answers, and what it hands out is no result
+            failure = error.failure(self.server.name, outcome.prompt_id)
+            return Failed(outcome.prompt_id, replace(failure, kind=FailureClass.OUTPUT))
         except (FileTaken, Unkeepable) as error:
             failure = self._failure(FailureClass.OUTPUT, str(error))
             await self._end(failure, Over(FailureClass.OUTPUT))
@@ -255,11 +268,8 @@ class Run:
             await self._free_memory()
         if failure.kind is FailureClass.SERVER_LOST:
             self._fleet.doubt(self.server)
-        if failure.kind is FailureClass.MISSING and self._fleet.is_alternative_to(self.server):
-            await persistently(
-                self._store,
-                lambda: self._store.requeue(self.leased.lease, failure, Again(0.0, charged=False), avoid_server=True),
-            )
+        if failure.kind is FailureClass.MISSING and self._fleet.is_alternative_to(self.server, self.leased.avoids):
+            await self._go_elsewhere(failure)
             return
         was_running = self._noted_seconds > 0 or (self._watch is not None and self._watch.running_since is not None)
         decision = decide(
@@ -271,10 +281,25 @@ class Run:
             failure = replace(failure, kind=FailureClass.POISON, message=words)
         await self._end(failure, decision)
 
+    def _is_too_small(self, failure: Failure) -> bool:
+        """Whether memory was short here again after it had been freed, and there is another server."""
+        again = failure.kind is FailureClass.OOM and self.leased.tally.retries_attempted > 0
+        return again and self._fleet.is_alternative_to(self.server, self.leased.avoids)
+
+    async def _go_elsewhere(self, failure: Failure) -> None:
+        again = Again(0.0, charged=False)
+        await persistently(
+            self._store, lambda: self._store.requeue(self.leased.lease, failure, again, avoid_server=True)
+        )
+
     async def _end(self, failure: Failure, decision: Again | Over) -> None:
         log.info("%s: %s: %s", self.leased.config_name, failure.kind, failure.message)
         if isinstance(decision, Again):
-            await persistently(self._store, lambda: self._store.requeue(self.leased.lease, failure, decision))
+            avoid = self._is_too_small(failure)
+            await persistently(
+                self._store,
+                lambda: self._store.requeue(self.leased.lease, failure, decision, avoid_server=avoid),
+            )
         else:
             strays = await persistently(self._store, lambda: self._store.fail(self.leased.lease, failure, decision))
             await self._collecting.remove(strays)

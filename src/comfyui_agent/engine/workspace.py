@@ -48,7 +48,10 @@ class Workspace:
     def inside(self, path: str) -> Path:
         """A path in the workspace; ValueError if it leads out, by whatever way."""
         root = self._real_root
-        found = (root / path).resolve()
+        try:
+            found = (root / path).resolve()
+        except (OSError, RuntimeError) as error:  # links that go round in circles
+            raise ValueError(f"{path!r} cannot be followed: {error}") from None
         if found == root or not found.is_relative_to(root):
             raise ValueError(f"{path!r} leads out of the workspace {root}")
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from comfyui_agent.domain.attempts import AttemptId
 from comfyui_agent.domain.jobs import JobId
@@ -33,7 +34,7 @@ def lease_jobs(
     if not ids or load["suspects"]:
         return []
     leased: list[Leased] = []
-    for row in session.rows("next_jobs", server=window.server, most=len(ids)):
+    for row in session.rows("next_jobs", server=window.server, is_only=window.is_only, most=len(ids)):
         if row["strikes"] and (load["open"] or leased):
             break
         leased.append(_take(session, row["id"], worker, window.server, ids[len(leased)], seconds))
@@ -54,21 +55,37 @@ def _take(session: Session, job_id: int, worker: str, server: str, prompt_id: Pr
 
 
 def leased_from(job: Row, attempt_id: int) -> Leased:
+    """A lease as it is read. People write rows by hand: what should be a text or a number is made one."""
     return Leased(
         lease=Lease(JobId(job["id"]), job["fence"], AttemptId(attempt_id)),
-        config_name=job["config_name"],
-        job_type=job["job_type"],
-        workflow_id=job["workflow_id"],
-        template_hash=job["template_hash"],
-        inputs=job["inputs"],
+        config_name=_text(job["config_name"]) or "",
+        job_type=_text(job["job_type"]) or "",
+        workflow_id=_text(job["workflow_id"]) or "",
+        template_hash=_text(job["template_hash"]),
+        inputs=_text(job["inputs"]),
         server=job["server"],
         prompt_id=job["prompt_id"],
-        tally=Tally(job["retries_attempted"] or 0, job["strikes"] or 0, job["retry_limit"]),
-        last_failure=job["failure_class"],
-        file_path=job["file_path"],
-        output_node=job["output_node"],
-        timeout_seconds=job["timeout_seconds"],
+        tally=Tally(_whole(job["retries_attempted"]) or 0, _whole(job["strikes"]) or 0, _whole(job["retry_limit"])),
+        last_failure=_text(job["failure_class"]),
+        file_path=_text(job["file_path"]),
+        output_node=_text(job["output_node"]),
+        timeout_seconds=_number(job["timeout_seconds"]),
+        avoids=frozenset((_text(job["avoids"]) or "").split()),
     )
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, (int, float)) else None
+
+
+def _whole(value: Any) -> int | None:
+    return int(value) if isinstance(value, (int, float)) else None
 
 
 def renew(session: Session, worker: str, seconds: float) -> frozenset[tuple[JobId, int]]:

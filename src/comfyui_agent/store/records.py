@@ -36,6 +36,7 @@ class Leased:
     file_path: str | None = None
     output_node: str | None = None
     timeout_seconds: float | None = None
+    avoids: frozenset[str] = frozenset()
     is_taken_over: bool = False
     previous_worker: str | None = None
     running_seconds: float | None = None
@@ -69,10 +70,14 @@ class OpenAttempt:
 
 @dataclass(frozen=True)
 class Window:
-    """What one server may be given: at most `size` prompts over all agents together."""
+    """What one server may be given: at most `size` prompts over all agents together.
+
+    The only server there is gets jobs that would rather avoid it, too.
+    """
 
     server: str
     size: int
+    is_only: bool = False
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,12 @@ class SqliteDriver:
     async def read(self, work: Callable[[Session], T]) -> T:
         if self._is_closed:
             raise StoreClosed("the store is closed")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, work)
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._threads, self._read, work)
+        except UnicodeDecodeError:
+            await self.write(lambda _: self._writer.session.mend_texts())
+            return await loop.run_in_executor(self._threads, self._read, work)
 
     def _read(self, work: Callable[[Session], T]) -> T:
         try:

@@ -13,22 +13,41 @@ from comfyui_agent.store.queries import load_queries
 QUERIES = load_queries(Path(__file__).parent / "queries")
 
 
+TEXTS = (  # noqa: SIM905 - a list of words
+    "config_name job_type workflow_id status error_trace metadata worker_id failure_class server prompt_id batch_id "
+    "outputs template_hash inputs file_path output_node hold avoids start_time end_time lease_expires_at "
+    "next_attempt_at created_at"
+).split()
+
+
 class SqliteSession:
     """Runs named queries. Rows come back as mappings from column to value."""
 
     def __init__(self, database: apsw.Connection) -> None:
         self.database = database
+        database.create_scalar_function("e3_mended", _mended, 1, deterministic=True)
         self._columns: dict[str, tuple[str, ...]] = {}
 
     def rows(self, query: str, **values: Any) -> list[Row]:
         cursor = self.database.execute(QUERIES[query], values)
         found: list[Row] = []
         columns = self._columns.get(query, ())
-        for row in cursor:
-            if len(row) != len(columns):  # the first time, or someone has added a column by hand
-                columns = self._describe(query, cursor)
-            found.append(dict(zip(columns, row, strict=True)))
+        try:
+            for row in cursor:
+                if len(row) != len(columns):  # the first time, or someone has added a column by hand
+                    columns = self._describe(query, cursor)
+                found.append(dict(zip(columns, row, strict=True)))
+        finally:
+            cursor.close()
         return found
+
+    def mend_texts(self) -> None:
+        """Make rows readable that hold bytes which are no text: a shell with another encoding writes such."""
+        for column in TEXTS:
+            self.database.execute(
+                f"UPDATE jobs SET {column} = e3_mended(CAST({column} AS BLOB)) "  # noqa: S608 - our own names
+                f"WHERE typeof({column}) = 'text' AND e3_mended(CAST({column} AS BLOB)) IS NOT NULL"
+            )
 
     def one(self, query: str, **values: Any) -> Row | None:
         found = self.rows(query, **values)
@@ -42,3 +61,13 @@ class SqliteSession:
         columns = tuple(column[0] for column in cursor.get_description())
         self._columns[query] = columns
         return columns
+
+
+def _mended(*values: Any) -> str | None:
+    """A readable text in the place of bytes that are none; None if they are one."""
+    data = bytes(values[0])
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return data.decode("utf-8", "replace")
+    return None

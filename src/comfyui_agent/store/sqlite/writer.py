@@ -66,10 +66,11 @@ class Writer:
         self._give_up = give_up
         self._give_up_at = math.inf
         self._said_locked = False
+        self._found_no_text = False
         self._ended = threading.Event()
         self._listeners: list[tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = []
         self._database = connect(wait=self._is_patient)
-        self._session = SqliteSession(self._database)
+        self.session = SqliteSession(self._database)
         self._version = self._data_version()
         self._looked_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="e3-writer", daemon=True)
@@ -150,7 +151,7 @@ class Writer:
                 self._transact(calls, self._plainly)
             except _Failed:
                 self._roll_back()
-                self._transact(calls, self._apart)
+                self._transact(calls, self._apart, first=self.session.mend_texts if self._found_no_text else None)
             self.commits += 1
         except Exception as error:  # noqa: BLE001 - whatever it was, each caller is told
             self._roll_back()
@@ -159,9 +160,13 @@ class Writer:
                 call.error, call.result = call.error or words, None
         self._tell(calls)
 
-    def _transact(self, calls: list[Call], run: Callable[[Call], None]) -> None:
+    def _transact(
+        self, calls: list[Call], run: Callable[[Call], None], first: Callable[[], None] | None = None
+    ) -> None:
         done = 0
         self._database.execute("BEGIN IMMEDIATE")
+        if first is not None:
+            first()
         while done < len(calls):
             for call in calls[done:]:
                 run(call)
@@ -171,17 +176,18 @@ class Writer:
 
     def _plainly(self, call: Call) -> None:
         try:
-            call.result = call.work(self._session)
+            call.result = call.work(self.session)
         except DISK_TROUBLE:
             raise
         except Exception as error:
+            self._found_no_text = isinstance(error, UnicodeDecodeError)
             raise _Failed from error
 
     def _apart(self, call: Call) -> None:
         """A failure of one caller undoes what that caller did, and nothing else."""
         self._database.execute("SAVEPOINT call")
         try:
-            call.result = call.work(self._session)
+            call.result = call.work(self.session)
         except DISK_TROUBLE:
             raise
         except Exception as error:  # noqa: BLE001 - it is told to whoever asked

@@ -20,7 +20,7 @@ WHERE attempts.server = :server AND attempts.outcome IS NULL;
 SELECT id, strikes FROM jobs INDEXED BY idx_jobs_next
 WHERE status = 'pending' AND hold IS NULL
   AND NOT EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL)
-  AND (avoids IS NULL OR instr(char(10) || avoids, char(10) || :server || char(10)) = 0)
+  AND (avoids IS NULL OR :is_only OR instr(char(10) || avoids, char(10) || :server || char(10)) = 0)
 ORDER BY priority, id LIMIT :most;
 
 -- name: take_job
@@ -31,7 +31,7 @@ UPDATE jobs SET
     run_count = coalesce(run_count, 0) + 1, fence = coalesce(fence, 0) + 1
 WHERE id = :id AND status = 'pending'
 RETURNING id, fence, config_name, job_type, workflow_id, template_hash, inputs, server, prompt_id, retries_attempted,
-    strikes, retry_limit, failure_class, file_path, output_node, timeout_seconds, run_count;
+    strikes, retry_limit, failure_class, file_path, output_node, timeout_seconds, avoids, run_count;
 
 -- name: open_attempt
 INSERT INTO attempts (job_id, number, server, prompt_id, worker_id, started_at)
