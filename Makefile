@@ -32,7 +32,7 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 test: lint
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow" -n 3 --dist worksteal
 
 faults: $(STAMP)
 	$(PYTEST) tests/faults

@@ -44,7 +44,10 @@ def test_every_result_of_cancelling_is_documented(result: Cancellation) -> None:
     assert f"`{result.value}`" in page("docs/client.md")
 
 
-@pytest.mark.parametrize("fault", [kind.__name__ for kind in fault_proxy.Plain.__subclasses__()])
+OUR_FAULTS = [kind.__name__ for kind in fault_proxy.Plain.__subclasses__() if kind.__module__ == fault_proxy.__name__]
+
+
+@pytest.mark.parametrize("fault", OUR_FAULTS)
 def test_every_fault_is_documented(fault: str) -> None:
     assert f"`{fault}`" in page("docs/faults.md")
 

@@ -55,6 +55,8 @@ class FleetServer:
         self.at_work: set[str] = set()
         """Prompt ids that this process has there, those whose result is being fetched included."""
         self.fetching: set[str] = set()
+        self._line: list[str] = []
+        self._first_at_loss = ""
         self.sending = asyncio.Lock()
         """Prompts are sent one after another, in the order in which they were leased."""
         self.stuck: set[str] = set()
@@ -102,6 +104,21 @@ class FleetServer:
         if self.health is Health.ASIDE:
             return math.inf
         return time.monotonic() - self.since if self.health is Health.DOWN else 0.0
+
+    def accepted(self, prompt_id: str) -> None:
+        """It has taken a prompt of ours, behind those that it had."""
+        self._line.append(prompt_id)
+
+    def ended(self, prompt_id: str) -> None:
+        if prompt_id in self._line:
+            self._line.remove(prompt_id)
+
+    def forgot(self, prompt_id: str) -> bool:
+        """It knows a prompt no more; whether that one was the first in line, and so was the one that ran."""
+        if prompt_id in self._line:
+            self._first_at_loss = self._line[0]
+            self._line.clear()
+        return prompt_id == self._first_at_loss
 
     def rendered(self, seconds: float | None) -> None:
         """A prompt succeeded, in so many seconds by the server's clock."""

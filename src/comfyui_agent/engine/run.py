@@ -95,6 +95,7 @@ class Run:
             words = f"E3 itself failed: {type(error).__name__}: {error}"
             await self._settle(self._failure(FailureClass.EXECUTION, words))
         finally:
+            self.server.ended(self.leased.prompt_id)
             self.server.fetching.discard(self.leased.prompt_id)
             self.server.at_work.discard(self.leased.prompt_id)
 
@@ -114,6 +115,7 @@ class Run:
                 self.server.misbehaved()
             outcome = Failed(self.leased.prompt_id, error.failure(self.server.name, self.leased.prompt_id))
         if isinstance(outcome, Succeeded):
+            self.server.ended(self.leased.prompt_id)
             self.is_collecting = True
             self.server.fetching.add(self.leased.prompt_id)
             self._wake()
@@ -165,7 +167,9 @@ class Run:
 
     async def _submit_in_turn(self, prepared: Prepared) -> Watch:
         async with self.server.sending:
-            return await self.server.client.submit(prepared.graph, self.leased.prompt_id, expected=prepared.expected)
+            watch = await self.server.client.submit(prepared.graph, self.leased.prompt_id, expected=prepared.expected)
+            self.server.accepted(self.leased.prompt_id)
+            return watch
 
     def _is_to_be_left(self) -> bool:
         """Whether the server has been away for too long, and another is there."""
@@ -255,8 +259,10 @@ class Run:
             failure = self._failure(FailureClass.SERVER_LOST, "the server went away before its result was fetched")
             return Failed(outcome.prompt_id, failure)
         except ComfyError as error:  # the server answers, and what it hands out is no result
+            # A file that was found without its history may be what a dying server had begun to write.
+            kind = FailureClass.OUTPUT if outcome.evidence == "history" else FailureClass.SERVER_LOST
             failure = error.failure(self.server.name, outcome.prompt_id)
-            return Failed(outcome.prompt_id, replace(failure, kind=FailureClass.OUTPUT))
+            return Failed(outcome.prompt_id, replace(failure, kind=kind))
         except (FileTaken, Unkeepable) as error:
             failure = self._failure(FailureClass.OUTPUT, str(error))
             await self._end(failure, Over(FailureClass.OUTPUT))
@@ -271,7 +277,7 @@ class Run:
         if failure.kind is FailureClass.MISSING and self._fleet.is_alternative_to(self.server, self.leased.avoids):
             await self._go_elsewhere(failure)
             return
-        was_running = self._noted_seconds > 0 or (self._watch is not None and self._watch.running_since is not None)
+        was_running = failure.kind is FailureClass.SERVER_LOST and self._was_running()
         decision = decide(
             failure.kind, self.leased.tally, self._rules.policy, suspect=was_running, chance=random.random()
         )
@@ -280,6 +286,17 @@ class Run:
             words = f"its server died {times} times while it ran; not tried again. The last time: {failure.message}"
             failure = replace(failure, kind=FailureClass.POISON, message=words)
         await self._end(failure, decision)
+
+    def _was_running(self) -> bool:
+        """Whether the prompt was being executed when its server was lost, as far as anyone can tell."""
+        watch = self._watch
+        if watch is None:
+            return False
+        is_forgotten = watch.is_ours and watch.is_over
+        was_first = is_forgotten and self.server.forgot(self.leased.prompt_id)
+        if self._noted_seconds > 0 or watch.running_since is not None:
+            return True
+        return is_forgotten and (was_first or self.leased.is_suspect)
 
     def _is_too_small(self, failure: Failure) -> bool:
         """Whether memory was short here again after it had been freed, and there is another server."""

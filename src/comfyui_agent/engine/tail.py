@@ -42,6 +42,8 @@ class EventTail:
                     await self._store.prune_events()
             except StoreError as error:
                 log.warning("events cannot be followed: %s", error)
+            except Exception:
+                log.exception("following the events failed")
             await asyncio.sleep(PAUSE)
 
     async def catch_up(self) -> None:

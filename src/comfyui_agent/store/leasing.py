@@ -10,7 +10,7 @@ from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.prompts import PromptId
 from comfyui_agent.domain.retrying import Tally
 from comfyui_agent.store.errors import LeaseLost
-from comfyui_agent.store.port import Row, Session
+from comfyui_agent.store.port import Row, Session, text
 from comfyui_agent.store.records import Lease, Leased, Window
 
 
@@ -58,26 +58,20 @@ def leased_from(job: Row, attempt_id: int) -> Leased:
     """A lease as it is read. People write rows by hand: what should be a text or a number is made one."""
     return Leased(
         lease=Lease(JobId(job["id"]), job["fence"], AttemptId(attempt_id)),
-        config_name=_text(job["config_name"]) or "",
-        job_type=_text(job["job_type"]) or "",
-        workflow_id=_text(job["workflow_id"]) or "",
-        template_hash=_text(job["template_hash"]),
-        inputs=_text(job["inputs"]),
+        config_name=text(job["config_name"]) or "",
+        job_type=text(job["job_type"]) or "",
+        workflow_id=text(job["workflow_id"]) or "",
+        template_hash=text(job["template_hash"]),
+        inputs=text(job["inputs"]),
         server=job["server"],
         prompt_id=job["prompt_id"],
         tally=Tally(_whole(job["retries_attempted"]) or 0, _whole(job["strikes"]) or 0, _whole(job["retry_limit"])),
-        last_failure=_text(job["failure_class"]),
-        file_path=_text(job["file_path"]),
-        output_node=_text(job["output_node"]),
+        last_failure=text(job["failure_class"]),
+        file_path=text(job["file_path"]),
+        output_node=text(job["output_node"]),
         timeout_seconds=_number(job["timeout_seconds"]),
-        avoids=frozenset((_text(job["avoids"]) or "").split()),
+        avoids=frozenset((text(job["avoids"]) or "").split()),
     )
-
-
-def _text(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 def _number(value: Any) -> float | None:

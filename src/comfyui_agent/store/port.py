@@ -9,6 +9,13 @@ T = TypeVar("T")
 Row = Mapping[str, Any]
 
 
+def text(value: Any) -> str | None:
+    """What should be a text in a row that someone wrote by hand."""
+    if value is None or isinstance(value, str):
+        return value
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
 class Session(Protocol):
     """One transaction. Queries are known by name; each dialect has its own text of them."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from comfyui_agent.domain.events import Event
 from comfyui_agent.domain.texts import whole
-from comfyui_agent.store.port import Session
+from comfyui_agent.store.port import Session, text
 
 LONGEST_MESSAGE = 2_000
 KEPT = 1_000_000
@@ -37,8 +37,8 @@ def events_after(session: Session, after: int, most: int) -> list[Event]:
             timestamp=row["at"],
             id=row["id"],
             job_id=row["job_id"],
-            config_name=row["config_name"],
-            batch_id=row["batch_id"],
+            config_name=text(row["config_name"]),
+            batch_id=text(row["batch_id"]),
             prompt_id=row["prompt_id"],
             server=row["server"],
             failure_class=row["failure_class"],
