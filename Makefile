@@ -4,6 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
+# Tests mostly wait: three at a time. One at a time where they share a ComfyUI that is running already.
+AT_ONCE := $(if $(E3_COMFYUI_URL),,-n 3 --dist worksteal)
 
 .PHONY: demo test lint bench faults clean help
 
@@ -32,10 +34,10 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 test: lint
-	$(PYTEST) -m "not slow" -n 3 --dist worksteal
+	$(PYTEST) -m "not slow" $(AT_ONCE)
 
 faults: $(STAMP)
-	$(PYTEST) tests/faults
+	$(PYTEST) tests/faults $(AT_ONCE)
 
 bench: $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group bench

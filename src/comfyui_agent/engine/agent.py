@@ -39,6 +39,7 @@ LEAVING_SECONDS = 0.8
 CLOSING_SECONDS = 0.2
 CHECK_PAUSE = 0.2
 BUSY_SECONDS = 0.05
+ALERT_AGAIN_SECONDS = 600.0
 NEVER = 10 * 365 * 24 * 3600.0
 
 
@@ -93,7 +94,7 @@ class Agent:
         self._wake = asyncio.Event()
         self._changed = asyncio.Event()
         self._background: set[asyncio.Task[None]] = set()
-        self._disk_alerts: set[str] = set()
+        self._disk_alerts: dict[str, float] = {}
         self._fatal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.first_event = 0
 
@@ -271,8 +272,8 @@ class Agent:
             self._note(Event(EventName.ALERT_SERVER, server=server.name, message=f"set aside: {server.reason}"))
 
     def _alert_disk(self, message: str, leased: Leased) -> None:
-        if message not in self._disk_alerts:
-            self._disk_alerts.add(message)
+        if now() - self._disk_alerts.get(message, -ALERT_AGAIN_SECONDS) >= ALERT_AGAIN_SECONDS:
+            self._disk_alerts[message] = now()
             log.error("%s", message)
             self._note(Event(EventName.ALERT_DISK, job_id=leased.lease.job_id, message=message))
 

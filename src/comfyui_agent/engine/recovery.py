@@ -52,6 +52,7 @@ class Recovery:
         self._collecting = collecting
         self._take = take
         self._is_running = is_running
+        self._looking = asyncio.Lock()
         self._seen: dict[int, float] = {}
         self._withdrawing: set[int] = set()
         self._deleting: set[str] = set()
@@ -63,7 +64,11 @@ class Recovery:
         return bool(self._withdrawing)
 
     async def look(self) -> int:
-        """One round; how many runs were taken over."""
+        """One round; how many runs were taken over. Rounds do not overlap."""
+        async with self._looking:
+            return await self._look()
+
+    async def _look(self) -> int:
         attempts = await self._store.open_attempts()
         unattended = [each for each in attempts if not self._leases.holds(each.job_id, each.fence)]
         ids = {each.attempt_id for each in unattended}
@@ -109,6 +114,7 @@ class Recovery:
     async def _adopt(self, attempt: OpenAttempt) -> int:
         asked_at = now()
         leased = await self._store.adopt(attempt, self._lock.worker, self._leases.seconds)
+        self._seen.pop(attempt.attempt_id, None)
         if leased is None:
             return 0
         log.info("%s: taken over from %s", leased.config_name, leased.previous_worker)
