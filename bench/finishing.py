@@ -8,8 +8,8 @@ import time
 from collections.abc import Sequence
 
 from comfyui_agent.config.settings import Comfy, Settings
+from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.engine.agent import Agent
-from comfyui_agent.engine.workspace import Workspace
 from comfyui_agent.store.records import Lease
 from comfyui_agent.store.sqlite.driver import SqliteDriver
 from comfyui_agent.store.store import Store

@@ -12,7 +12,7 @@ from comfyui_agent.cli.printing import fail, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, DatabaseOption, Folder, opened, workspace_at
 
 if TYPE_CHECKING:
-    from comfyui_agent.engine.workspace import Workspace
+    from comfyui_agent.config.workspace import Workspace
 
 app = typer.Typer(help="The database.", no_args_is_help=True, rich_markup_mode="rich")
 

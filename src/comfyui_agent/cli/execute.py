@@ -14,9 +14,9 @@ from comfyui_agent.cli.running import run_until_signal
 from comfyui_agent.cli.workspace import HERE, DatabaseOption, Folder, opened, workspace_at
 
 if TYPE_CHECKING:
+    from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.domain.events import Event
     from comfyui_agent.engine.agent import Agent
-    from comfyui_agent.engine.workspace import Workspace
     from comfyui_agent.store.store import Store
 
 

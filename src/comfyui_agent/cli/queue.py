@@ -14,9 +14,9 @@ from comfyui_agent.cli.workspace import HERE, AsJson, DatabaseOption, Folder, Na
 from comfyui_agent.domain.states import JobStatus
 
 if TYPE_CHECKING:
+    from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.domain.attempts import Attempt
     from comfyui_agent.domain.jobs import Job
-    from comfyui_agent.engine.workspace import Workspace
 
 BADGES = {
     JobStatus.PENDING: "○ Pending",
@@ -107,7 +107,7 @@ def job_as_json(job: Job) -> dict[str, Any]:
     """A row of `jobs`, lists and objects as such."""
     row = asdict(job)
     row["status"] = job.status.value
-    row["metadata"] = _parsed(job.metadata)
+    row["metadata"], row["inputs"] = _parsed(job.metadata), _parsed(job.inputs)
     return row
 
 

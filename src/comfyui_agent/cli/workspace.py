@@ -15,7 +15,7 @@ import typer
 from comfyui_agent.cli.printing import fail
 
 if TYPE_CHECKING:
-    from comfyui_agent.engine.workspace import Workspace
+    from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.store.store import Store
 
 Folder = Annotated[
@@ -34,7 +34,7 @@ HERE = Path()
 def workspace_at(folder: Path, database: str = "", servers: list[str] | None = None) -> Workspace:
     """The workspace with its settings: the environment's, and on top what the command line says."""
     from comfyui_agent.config.settings import SettingsError, load_settings
-    from comfyui_agent.engine.workspace import Workspace
+    from comfyui_agent.config.workspace import Workspace
 
     try:
         settings = load_settings(os.environ)

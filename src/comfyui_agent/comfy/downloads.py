@@ -66,7 +66,7 @@ async def _stage_once(transport: Transport, result: ResultFile, folder: Path, ow
     try:
         head, size, unwritten = await _receive(transport, result, path)
         kind = recognise(head, result.filename)
-        await transport.on_disk(_finish, path, unwritten, kind, result.filename)
+        await transport.on_disk(_finish, path, unwritten, size, kind, result.filename)
     except OutputProblem as problem:
         path.unlink(missing_ok=True)
         raise OutputProblem(f"{transport.address}: {problem.message}") from None
@@ -105,12 +105,17 @@ def _append(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def _finish(path: Path, data: bytes, kind: FileKind, server_name: str) -> None:
-    """Write the rest, put it on disk for good, and see that it is whole."""
+def _finish(path: Path, data: bytes, size: int, kind: FileKind, server_name: str) -> None:
+    """Write the rest, put it on disk for good, and see that it is whole.
+
+    FileNotFoundError if someone has removed what was there of it.
+    """
     with path.open("ab") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+        if os.fstat(file.fileno()).st_size != size:
+            raise FileNotFoundError(f"{path} was removed while it was written")
     check_whole(path, kind, server_name)
 
 

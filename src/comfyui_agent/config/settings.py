@@ -57,7 +57,6 @@ class Database(_Section):
 class Settings(_Section):
     """How E3 works."""
 
-    default_priority: int = 50
     retry_limit: Annotated[int, Field(ge=0, le=1000)] = 2
     poll_interval_ms: Annotated[int, Field(ge=10, le=60_000)] = 1000
     retry_backoff_seconds: Backoff = (15.0, 45.0, 90.0)
@@ -88,4 +87,5 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
         name = PREFIX + "__".join(str(part) for part in first["loc"] if isinstance(part, str)).upper()
         if first["type"] == "extra_forbidden":
             raise SettingsError(f"{name}: there is no such setting") from None
-        raise SettingsError(f"{name}={first['input']!r}: {first['msg']}") from None
+        given = "" if "://" in str(first["input"]) else f"={first['input']!r}"  # an address may hold a password
+        raise SettingsError(f"{name}{given}: {first['msg']}") from None

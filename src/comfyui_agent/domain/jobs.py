@@ -85,5 +85,9 @@ class Job:
     file_path: str | None
     output_node: str | None
     timeout_seconds: float | None
+    template_hash: str | None
+    inputs: str | None
     hold: str | None
+    fence: int
     strikes: int
+    avoids: str | None

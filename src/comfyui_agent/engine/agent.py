@@ -12,6 +12,7 @@ from typing import Any
 from comfyui_agent.comfy.fleet import Fleet, FleetServer, Health
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.comfy.tasks import end_tasks, wait_until_set
+from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.prompts import mint_prompt_id
 from comfyui_agent.domain.retrying import RetryPolicy
@@ -23,7 +24,6 @@ from comfyui_agent.engine.preparing import Preparing
 from comfyui_agent.engine.recovery import Recovery
 from comfyui_agent.engine.run import Rules, Run
 from comfyui_agent.engine.tail import EventTail
-from comfyui_agent.engine.workspace import Workspace
 from comfyui_agent.events.bus import Bus
 from comfyui_agent.events.log import MetricsLog
 from comfyui_agent.store.agent_lock import AgentLock
@@ -63,8 +63,15 @@ class Agent:
             on_health=self._tell_health,
             on_queue=lambda server, view: self._recovery.see_queue(server, view),
         )
-        self._tail = EventTail(store, MetricsLog(workspace.metrics_log), self.bus)
-        self._collecting = Collecting(store, workspace, self._leases, self.worker, self._alert_disk)
+        self._tail = EventTail(store, MetricsLog(workspace.metrics_log, store.identity), self.bus)
+        self._collecting = Collecting(
+            store,
+            workspace,
+            self._leases,
+            self.worker,
+            self._alert_disk,
+            patience=settings.comfyui.failover_seconds,
+        )
         self._recovery = Recovery(
             store=store,
             fleet=self.fleet,
@@ -187,7 +194,7 @@ class Agent:
         seconds = self._settings.poll_interval_ms / 1000
         with contextlib.suppress(StoreError):
             due = await self._store.seconds_until_next()
-            seconds = seconds if due is None else max(0.01, min(seconds, due))
+            seconds = min(seconds, due) if due is not None and due > 0 else seconds
         await wait_until_set(self._wake, seconds)
 
     async def _start_run(self, leased: Leased, asked_at: float) -> None:
@@ -251,7 +258,7 @@ class Agent:
     async def _until_idle(self) -> None:
         while True:
             with contextlib.suppress(StoreError):
-                if not self._runs and not self._recovery.is_busy and (await self._store.counts()).is_idle:
+                if not self._runs and not self._recovery.is_busy and await self._store.is_idle():
                     return
             await asyncio.sleep(CHECK_PAUSE)
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from comfyui_agent.comfy.downloads import StagedFile
 from comfyui_agent.comfy.errors import OutputProblem, ServerLost
-from comfyui_agent.comfy.fleet import FleetServer
+from comfyui_agent.comfy.fleet import FleetServer, Health
 from comfyui_agent.comfy.outcomes import Succeeded
 from comfyui_agent.comfy.results import ResultFile, Results
+from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.engine.clock import now
 from comfyui_agent.engine.leases import Leases
 from comfyui_agent.engine.naming import keep_aside, stem_of, targets
 from comfyui_agent.engine.persistence import persistently
-from comfyui_agent.engine.workspace import Workspace
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.records import Leased
 from comfyui_agent.store.store import Store
@@ -29,7 +29,7 @@ MENDED_BY_WAITING = frozenset(
 )
 PAUSE = 1.0
 PUBLISHING_SECONDS = 0.5
-MOST_FILES = 1_000
+MOST_FILES = 10_000
 
 
 class Unkeepable(Exception):
@@ -50,12 +50,15 @@ class Collecting:
         leases: Leases,
         worker: str,
         alert: Callable[[str, Leased], None],
+        *,
+        patience: float,
     ) -> None:
         self._store = store
         self._workspace = workspace
         self._leases = leases
         self._worker = worker
         self._alert = alert
+        self._patience = patience
         self._made: set[Path] = set()
 
     async def collect(
@@ -69,6 +72,8 @@ class Collecting:
         results = wanted(outcome.results, leased.output_node)
         if not results:
             return await self._done(leased, [], outcome)
+        if len(results) > MOST_FILES:
+            raise Unkeepable(f"{len(results)} results, and at most {MOST_FILES} are kept: name one node as output_node")
         while True:
             staged: list[StagedFile] = []
             try:
@@ -108,6 +113,7 @@ class Collecting:
         """All files, one after another; through a server that goes away for a while, unless it `is_lost`."""
         was_away = False
         for result in results:
+            failing_since: float | None = None
             while True:
                 try:
                     staged.append(await server.client.download(result, folder, owner=self._worker))
@@ -117,6 +123,9 @@ class Collecting:
                     log.warning("fetching %s: %s", result.filename, error)
                     if is_lost():
                         raise LostMeanwhile from None
+                    failing_since = (failing_since or now()) if server.health is Health.UP else None
+                    if failing_since is not None and now() - failing_since > self._patience:
+                        raise OutputProblem(f"{result.filename} cannot be fetched: {error.message}") from None
                     await asyncio.sleep(PAUSE)
                 except OutputProblem:
                     if was_away:
@@ -152,19 +161,22 @@ class Collecting:
 
     async def remove(self, paths: Sequence[str]) -> None:
         """Remove files of ours that nothing refers to any more."""
-        for path in paths:
-            try:
-                await asyncio.to_thread(self._workspace.inside(path).unlink, missing_ok=True)
-            except (OSError, ValueError) as error:
-                log.warning("%s could not be removed: %s", path, error)
+        if paths:
+            await self._store.with_unowned(paths, self._unlink)
+
+    def _unlink(self, path: str) -> None:
+        try:
+            self._workspace.entry(path).unlink(missing_ok=True)
+        except (OSError, ValueError) as error:
+            log.warning("%s could not be removed: %s", path, error)
 
 
 def wanted(results: Results, node_id: str | None) -> list[ResultFile]:
     """The files that count, of one node where the job names one."""
     if node_id is None:
-        return list(results.kept[:MOST_FILES])
+        return list(results.kept)
     own = Results(tuple(file for file in results.files if file.node_id == node_id), ())
-    return list(own.kept[:MOST_FILES])
+    return list(own.kept)
 
 
 def _publish_all(staged: Sequence[StagedFile], paths: Sequence[Path], until: float) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.kinds import folder_of
-from comfyui_agent.engine.workspace import Workspace
 from comfyui_agent.store.records import Leased
 
 MOST_KEPT_ASIDE = 10_000

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Template
 from comfyui_agent.domain.placing import NoSuchPlace, place
 from comfyui_agent.domain.prompts import SAVES_UNDER, Graph, avoiding_cache, inputs_of, is_editor_format, saving_nodes
 from comfyui_agent.engine.naming import stem_of
-from comfyui_agent.engine.workspace import Workspace
 from comfyui_agent.store.records import Leased
 from comfyui_agent.store.store import Store
 

@@ -10,12 +10,12 @@ from comfyui_agent.comfy.answers import QueueView
 from comfyui_agent.comfy.downloads import remove_leftovers
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.fleet import Fleet, FleetServer, Health
+from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.kinds import FOLDERS
 from comfyui_agent.engine.clock import now
 from comfyui_agent.engine.collecting import Collecting
 from comfyui_agent.engine.leases import Leases
 from comfyui_agent.engine.naming import stem_of
-from comfyui_agent.engine.workspace import Workspace
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.records import Leased, OpenAttempt
 from comfyui_agent.store.store import Store
@@ -79,7 +79,7 @@ class Recovery:
             if not attempt.is_wanted:
                 if self._may_be_withdrawn(attempt):
                     await self._start_withdrawing(attempt)
-            elif self._may_be_taken(attempt):
+            elif attempt.attempt_id not in self._withdrawing and self._may_be_taken(attempt):
                 taken += await self._adopt(attempt)
         await self._store.put_back_unattended(self._lock.is_dead)
         for worker in self._lock.sweep():
@@ -125,8 +125,8 @@ class Recovery:
     async def _clean_up_after(self, leased: Leased) -> None:
         """Remove what the agent before had fetched and not named."""
         worker = leased.previous_worker
-        if not worker or worker == self._lock.worker:
-            return
+        if not worker or not self._lock.is_dead(worker):
+            return  # whoever lives removes its own
         try:
             folder = stem_of(leased, self._workspace).parent
             await asyncio.to_thread(remove_leftovers, folder, worker)

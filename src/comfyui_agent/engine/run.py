@@ -270,6 +270,8 @@ class Run:
 
     async def _settle(self, failure: Failure) -> None:
         """Decide by the class of the failure, and record it."""
+        if failure.kind is FailureClass.CANCELLED:  # of an earlier life: whoever holds the lease is wanted
+            failure = replace(failure, kind=FailureClass.INTERRUPTED)
         if failure.kind is FailureClass.OOM:
             await self._free_memory()
         if failure.kind is FailureClass.SERVER_LOST:
@@ -296,7 +298,7 @@ class Run:
         was_first = is_forgotten and self.server.forgot(self.leased.prompt_id)
         if self._noted_seconds > 0 or watch.running_since is not None:
             return True
-        return is_forgotten and (was_first or self.leased.is_suspect)
+        return is_forgotten and ((was_first and not watch.progress.ahead) or self.leased.is_suspect)
 
     def _is_too_small(self, failure: Failure) -> bool:
         """Whether memory was short here again after it had been freed, and there is another server."""

@@ -38,8 +38,9 @@ class EventTail:
             self._rounds += 1
             try:
                 await self.catch_up()
-                if self._rounds % PRUNE_EVERY == 0:
-                    await self._store.prune_events()
+                if self._rounds % PRUNE_EVERY == 1:
+                    while await self._store.prune_events():
+                        log.debug("old events were forgotten")
             except StoreError as error:
                 log.warning("events cannot be followed: %s", error)
             except Exception:

@@ -31,8 +31,10 @@ else:
 class MetricsLog:
     """A log that one process at a time writes. The last line tells which event comes next."""
 
-    def __init__(self, path: Path, *, largest: int = LARGEST, kept: int = KEPT) -> None:
+    def __init__(self, path: Path, source: str = "", *, largest: int = LARGEST, kept: int = KEPT) -> None:
+        """`source` names the database: events of another one are counted anew."""
         self.path = path
+        self._source = source
         self._largest = largest
         self._kept = kept
         self._lock: int | None = None
@@ -44,29 +46,36 @@ class MetricsLog:
             return True
         self.path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.path.with_name(self.path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o644)
-        if not _take(handle):
+        try:
+            if not _take(handle):
+                os.close(handle)
+                return False
+            self._mend()
+            known = os.read(handle, 200).decode("utf-8", "replace")
+            self.last_id = max(_last_id(self.path), _last_id(self._rotated(1))) if known in ("", self._source) else 0
+            os.lseek(handle, 0, os.SEEK_SET)
+            os.write(handle, self._source.encode())
+            os.ftruncate(handle, len(self._source.encode()))
+        except OSError:
             os.close(handle)
-            return False
+            raise
         self._lock = handle
-        self._mend()
-        self.last_id = max(_last_id(self.path), _last_id(self._rotated(1)))
         return True
 
     def write(self, events: Sequence[Event]) -> None:
-        """Append what is newer than the last line."""
+        """Append what is newer than the last line: all of it, or nothing."""
         fresh = [event for event in events if event.id > self.last_id]
         if not fresh:
             return
         text = "".join(json.dumps(event.as_json(), ensure_ascii=False) + "\n" for event in fresh)
-        with self.path.open("ab") as file:
-            start = file.tell()
+        with self.path.open("ab", buffering=0) as file:
+            start = os.fstat(file.fileno()).st_size
             try:
-                file.write(text.encode("utf-8", "backslashreplace"))
-                file.flush()
+                _write_all(file.fileno(), text.encode("utf-8", "backslashreplace"))
             except OSError:
-                file.truncate(start)
+                os.ftruncate(file.fileno(), start)
                 raise
-            size = file.tell()
+            size = os.fstat(file.fileno()).st_size
         self.last_id = fresh[-1].id
         if size >= self._largest:
             self._rotate()
@@ -96,6 +105,11 @@ class MetricsLog:
             tail = file.read()
             if tail and not tail.endswith(b"\n"):
                 file.truncate(start + tail.rfind(b"\n") + 1)
+
+
+def _write_all(handle: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(handle, data) :]
 
 
 def _last_id(path: Path) -> int:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from comfyui_agent.domain.attempts import AttemptId
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.prompts import PromptId
 from comfyui_agent.domain.retrying import Tally
 from comfyui_agent.store.errors import LeaseLost
-from comfyui_agent.store.port import Row, Session, text
+from comfyui_agent.store.port import Row, Session, number, text, whole_number
 from comfyui_agent.store.records import Lease, Leased, Window
 
 
@@ -65,21 +64,17 @@ def leased_from(job: Row, attempt_id: int) -> Leased:
         inputs=text(job["inputs"]),
         server=job["server"],
         prompt_id=job["prompt_id"],
-        tally=Tally(_whole(job["retries_attempted"]) or 0, _whole(job["strikes"]) or 0, _whole(job["retry_limit"])),
+        tally=Tally(
+            whole_number(job["retries_attempted"]) or 0,
+            whole_number(job["strikes"]) or 0,
+            whole_number(job["retry_limit"]),
+        ),
         last_failure=text(job["failure_class"]),
         file_path=text(job["file_path"]),
         output_node=text(job["output_node"]),
-        timeout_seconds=_number(job["timeout_seconds"]),
+        timeout_seconds=number(job["timeout_seconds"]),
         avoids=frozenset((text(job["avoids"]) or "").split()),
     )
-
-
-def _number(value: Any) -> float | None:
-    return value if isinstance(value, (int, float)) else None
-
-
-def _whole(value: Any) -> int | None:
-    return int(value) if isinstance(value, (int, float)) else None
 
 
 def renew(session: Session, worker: str, seconds: float) -> frozenset[tuple[JobId, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
@@ -14,6 +15,23 @@ def text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def number(value: Any) -> float | None:
+    return value if isinstance(value, (int, float)) else None
+
+
+def whole_number(value: Any) -> int | None:
+    return int(value) if isinstance(value, (int, float)) else None
+
+
+def paths_in(value: Any) -> tuple[str, ...]:
+    """The paths of `outputs`; none where someone wrote something else."""
+    try:
+        listed = json.loads(value) if value else []
+    except (TypeError, ValueError, RecursionError):
+        return ()
+    return tuple(path for path in listed if isinstance(path, str)) if isinstance(listed, list) else ()
 
 
 class Session(Protocol):

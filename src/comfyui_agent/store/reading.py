@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
+from typing import Any
 
 from comfyui_agent.domain.attempts import Attempt
 from comfyui_agent.domain.jobs import Job, JobId, Template
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.store.port import Row, Session
+from comfyui_agent.store.port import Row, Session, number, paths_in, text, whole_number
 from comfyui_agent.store.records import Counts
+
+TEXTS = frozenset(name for name, each in Job.__dataclass_fields__.items() if "str" in str(each.type)) - {"outputs"}
 
 
 def find_job(session: Session, name: str) -> Job | None:
@@ -36,6 +38,12 @@ def attempts_of(session: Session, job_id: JobId) -> list[Attempt]:
     ]
 
 
+def is_idle(session: Session) -> bool:
+    """Whether nothing waits and nothing is at work: looked up, since counts can be wrong after changes by hand."""
+    row = session.one("is_idle")
+    return bool(row and row["idle"])
+
+
 def counts(session: Session) -> Counts:
     return Counts(**{row["status"]: row["jobs"] for row in session.rows("counts")})
 
@@ -52,10 +60,12 @@ def template(session: Session, hash_: str) -> Template | None:
 
 
 def job_from(row: Row) -> Job:
-    facts = {key: row[key] for key in Job.__dataclass_fields__}
+    """A job as it is read. People write rows by hand: what should be a text or a number is made one."""
+    facts: dict[str, Any] = {key: text(row[key]) if key in TEXTS else row[key] for key in Job.__dataclass_fields__}
     facts["status"] = JobStatus(row["status"])
-    facts["outputs"] = tuple(json.loads(row["outputs"])) if row["outputs"] else ()
+    facts["outputs"] = paths_in(row["outputs"])
     facts["needs_regeneration"] = bool(row["needs_regeneration"])
-    for count in ("retries_attempted", "run_count", "strikes"):
-        facts[count] = row[count] or 0
+    for count in ("retries_attempted", "run_count", "strikes", "fence"):
+        facts[count] = whole_number(row[count]) or 0
+    facts["duration"] = number(row["duration"])
     return Job(**facts)

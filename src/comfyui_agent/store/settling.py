@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from comfyui_agent.domain.attempts import DONE
@@ -14,7 +13,7 @@ from comfyui_agent.domain.retrying import Again, Over
 from comfyui_agent.domain.texts import json_text, whole
 from comfyui_agent.store.errors import FileTaken, LeaseLost
 from comfyui_agent.store.leasing import prove
-from comfyui_agent.store.port import Row, Session
+from comfyui_agent.store.port import Row, Session, paths_in
 from comfyui_agent.store.recording import note
 from comfyui_agent.store.records import Lease
 
@@ -43,6 +42,12 @@ def claim_files(session: Session, lease: Lease, paths: Sequence[str], seconds: f
 def owned_files(session: Session, paths: Sequence[str]) -> frozenset[str]:
     listed = json_text(list(paths))
     return frozenset(row["path"] for row in session.rows("owned_files", paths=listed))
+
+
+def with_unowned(session: Session, paths: Sequence[str], do: Callable[[str], None]) -> None:
+    for path in paths:
+        if session.one("owner_of_file", path=path) is None:
+            do(path)
 
 
 def complete(session: Session, lease: Lease, outputs: Sequence[str], duration: float | None) -> list[str]:
@@ -111,8 +116,9 @@ def refuse(session: Session, lease: Lease, failure: Failure) -> None:
 def undelivered(session: Session, job_id: JobId) -> list[str]:
     """Files that the job has noted, and that are not its result: from now on they are nobody's."""
     job = session.one("job_by_id", id=job_id)
-    delivered = json.loads(job["outputs"] or "[]") if job else []
-    return _disclaim(session, job_id, set(delivered))
+    if job is None and session.one("had_result", job_id=job_id):
+        return []  # which files were delivered is not known any more: none is touched
+    return _disclaim(session, job_id, set(paths_in(job["outputs"]) if job else ()))
 
 
 def _disclaim(session: Session, job_id: JobId, keep: set[str]) -> list[str]:

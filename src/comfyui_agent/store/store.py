@@ -105,6 +105,10 @@ class Store:
         """Those of these paths that belong to a job."""
         return await self.driver.read(lambda session: settling.owned_files(session, paths))
 
+    async def with_unowned(self, paths: Sequence[str], do: Callable[[str], None]) -> None:
+        """Do something with those paths that are no job's, while none can become one's. It may be done twice."""
+        await self.driver.write(lambda session: settling.with_unowned(session, paths, do))
+
     async def complete(self, lease: Lease, outputs: Sequence[str], duration: float | None) -> list[str]:
         """`done`. Returns files of earlier runs that are no longer the job's result."""
         return await self.driver.write(lambda session: settling.complete(session, lease, outputs, duration))
@@ -161,6 +165,9 @@ class Store:
 
     async def attempts(self, job_id: JobId) -> list[Attempt]:
         return await self.driver.read(lambda session: reading.attempts_of(session, job_id))
+
+    async def is_idle(self) -> bool:
+        return await self.driver.read(reading.is_idle)
 
     async def counts(self) -> Counts:
         return await self.driver.read(reading.counts)

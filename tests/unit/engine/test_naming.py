@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from comfyui_agent.config.settings import Settings
+from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.attempts import AttemptId
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.prompts import PromptId
 from comfyui_agent.domain.retrying import Tally
 from comfyui_agent.engine.naming import keep_aside, stem_of, targets
-from comfyui_agent.engine.workspace import Workspace
 from comfyui_agent.store.records import Lease, Leased
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -105,3 +106,35 @@ def test_a_subscriber_that_fails_harms_no_other(caplog: pytest.LogCaptureFixture
     bus.tell(event(2))
     assert [each.id for each in heard] == [1]
     assert "a subscriber failed" in caplog.text
+
+
+def test_a_full_disk_leaves_no_half_line(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = opened(path)
+    log.write([event(1)])
+    real = os.write
+
+    def write_a_little(handle: int, data: bytes) -> int:
+        monkeypatch.setattr(os, "write", fail)
+        return real(handle, data[:7])
+
+    def fail(_handle: int, _data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", write_a_little)
+    with pytest.raises(OSError, match="No space"):
+        log.write([event(2)])
+    monkeypatch.setattr(os, "write", real)
+    log.write([event(2), event(3)])
+    assert ids(path) == [1, 2, 3]
+
+
+def test_events_of_another_database_are_counted_anew(path: Path) -> None:
+    first = MetricsLog(path, "one")
+    assert first.try_open()
+    first.write([event(1), event(2)])
+    first.close()
+    for source, last in (("one", 2), ("two", 0)):
+        log = MetricsLog(path, source)
+        assert log.try_open()
+        assert log.last_id == last
+        log.close()

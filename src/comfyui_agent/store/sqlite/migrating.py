@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import apsw
@@ -15,6 +16,8 @@ DOCUMENTED = frozenset(
     """id config_name job_type workflow_id priority status retries_attempted run_count retry_limit start_time end_time
     duration error_trace metadata worker_id lease_expires_at""".split()  # noqa: SIM905 - a list of words
 )
+
+ADDED = frozenset(re.findall(r"ALTER TABLE jobs ADD COLUMN (\w+)", MIGRATIONS[2].read_text(encoding="utf-8")))
 
 
 def version_of(database: apsw.Connection) -> int:
@@ -52,6 +55,9 @@ def refuse_strangers(database: apsw.Connection, path: Path) -> None:
     columns = {row[1] for row in database.execute("PRAGMA table_info(jobs)")}
     if version or application or (tables and not columns >= DOCUMENTED):
         raise NotADatabase(f"{path} is a database of another program: name another file")
+    taken = sorted(columns & ADDED)
+    if taken:
+        raise NotADatabase(f"{path} has a column jobs.{taken[0]} of its own, which E3 adds: rename it first")
 
 
 class _immediate:  # noqa: N801 - reads as a word of the with statement

@@ -69,5 +69,5 @@ def _mended(*values: Any) -> str | None:
     try:
         data.decode("utf-8")
     except UnicodeDecodeError:
-        return data.decode("utf-8", "replace")
+        return data.decode("latin-1")  # the likeliest meaning, and different bytes stay different names
     return None

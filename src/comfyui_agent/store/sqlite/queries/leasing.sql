@@ -7,6 +7,9 @@ WHERE id IN (
         AND next_attempt_at <= strftime('%Y-%m-%d %H:%M:%f', 'now')
     UNION ALL
     SELECT id FROM jobs INDEXED BY idx_jobs_backoff WHERE status = 'pending' AND hold = 'backoff'
+        AND next_attempt_at IS NULL
+    UNION ALL
+    SELECT id FROM jobs INDEXED BY idx_jobs_backoff WHERE status = 'pending' AND hold = 'backoff'
         AND next_attempt_at > strftime('%Y-%m-%d %H:%M:%f', 'now', :longest || ' seconds'));
 
 -- name: load_of_server

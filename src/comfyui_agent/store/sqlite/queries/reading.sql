@@ -13,6 +13,10 @@ SELECT * FROM attempts WHERE job_id = :job_id ORDER BY number, id;
 -- name: counts
 SELECT status, jobs FROM job_counts;
 
+-- name: is_idle
+SELECT NOT EXISTS (SELECT 1 FROM jobs WHERE status = 'pending')
+    AND NOT EXISTS (SELECT 1 FROM jobs WHERE status = 'processing') AS idle;
+
 -- name: queued_first
 -- What runs, then what waits in the order in which it will run, then what ended, the newest first.
 SELECT * FROM (SELECT * FROM jobs WHERE status = 'processing' ORDER BY start_time LIMIT :most)

@@ -65,3 +65,6 @@ RETURNING id;
 -- name: owned_files
 SELECT files.path FROM files JOIN jobs ON jobs.id = files.job_id
 WHERE files.path IN (SELECT value FROM json_each(:paths));
+
+-- name: had_result
+SELECT 1 FROM attempts WHERE job_id = :job_id AND outcome = 'done' LIMIT 1;

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from comfyui_agent.config.settings import Settings
 
+SQLITE = "sqlite:///"
+
 
 @dataclass(frozen=True)
 class Workspace:
@@ -20,13 +22,15 @@ class Workspace:
     @property
     def database(self) -> str:
         """What to open: the URL if there is one, else the file."""
-        return self.settings.database.url or str(self.root / self.settings.paths.database)
+        url = self.settings.database.url
+        if "://" in url and not url.startswith(SQLITE):
+            return url
+        return str(self.root / (url.removeprefix(SQLITE) or self.settings.paths.database))
 
     @property
     def locks(self) -> Path:
         """The lock files of agents, beside the database."""
-        place = self.database.removeprefix("sqlite:///")
-        return Path(place).absolute().parent / "agents"
+        return Path(self.database).resolve().parent / "agents"
 
     @property
     def metrics_log(self) -> Path:
@@ -55,6 +59,12 @@ class Workspace:
         if found == root or not found.is_relative_to(root):
             raise ValueError(f"{path!r} leads out of the workspace {root}")
         return found
+
+    def entry(self, path: str) -> Path:
+        """A name in the workspace; a link there is the link itself, not where it leads."""
+        whole = self._real_root / path
+        folder = self.inside(str(whole.parent)) if whole.parent != self._real_root else self._real_root
+        return folder / whole.name
 
     def shown(self, path: Path) -> str:
         """A path as it is recorded: relative, with forward slashes."""
