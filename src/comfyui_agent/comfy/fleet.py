@@ -66,7 +66,7 @@ class FleetServer:
         self._failures_in_a_row = 0
         self._failed_looks = 0
         self._pace: float | None = None
-        self.looks = 0
+        self.answered_at = 0.0
 
     @property
     def takes_work(self) -> bool:
@@ -149,6 +149,7 @@ class FleetServer:
         """What the look says about its health. One slow answer is no proof: it may be collecting garbage."""
         if error is None:
             self._failed_looks = 0
+            self.answered_at = time.monotonic()
             return Health.ASIDE if self.stuck else Health.UP
         self._failed_looks += 1
         if isinstance(error, AnswerTimeout) and self._failed_looks < DOUBTS and self.health is Health.UP:
@@ -248,7 +249,6 @@ class Fleet:
             view = await server.look()
         except ComfyError as error:
             trouble = error
-        server.looks += 1
         self._change(server, server.judge(trouble), trouble.message if trouble else "")
         if view is not None:
             self._on_queue(server, view)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -123,8 +124,8 @@ class Collecting:
                     log.warning("fetching %s: %s", result.filename, error)
                     if is_lost():
                         raise LostMeanwhile from None
-                    failing_since = (failing_since or now()) if server.health is Health.UP else None
-                    if failing_since is not None and now() - failing_since > self._patience:
+                    failing_since = (failing_since or time.monotonic()) if server.health is Health.UP else None
+                    if failing_since is not None and server.answered_at - failing_since > self._patience:
                         raise OutputProblem(f"{result.filename} cannot be fetched: {error.message}") from None
                     await asyncio.sleep(PAUSE)
                 except OutputProblem:
