@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 RECOVERY_SECONDS = 2.0
 COLLECTING_GRACE = 0.6
 LEAVING_SECONDS = 0.8
+UNHURRIED_SECONDS = 10.0
 CLOSING_SECONDS = 0.2
 CHECK_PAUSE = 0.2
 BUSY_SECONDS = 0.05
@@ -113,6 +114,7 @@ class Agent:
     async def run(self, *, until_idle: bool = False) -> int:
         """Work until cancelled or, if asked, until nothing is pending; how many jobs failed meanwhile."""
         loops: list[asyncio.Task[None]] = []
+        seconds = LEAVING_SECONDS
         try:
             self.first_event = await self._tail.begin()
             await self.fleet.start()
@@ -126,13 +128,13 @@ class Agent:
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
+            seconds = UNHURRIED_SECONDS
         finally:
-            await self._stop(loops)
+            await self._stop(loops, now() + seconds)
         return await self._store.failures_since(self.first_event)
 
-    async def _stop(self, loops: list[asyncio.Task[None]]) -> None:
+    async def _stop(self, loops: list[asyncio.Task[None]], deadline: float) -> None:
         """Leave prompts at their servers, finish what is being brought home if that is quick, and say goodbye."""
-        deadline = now() + LEAVING_SECONDS
         await end_tasks([*loops, *(task for run, task in self._runs.items() if not run.is_collecting)])
         if self._runs:
             await asyncio.wait(self._runs.values(), timeout=COLLECTING_GRACE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -38,10 +39,15 @@ class MetricsLog:
         self._largest = largest
         self._kept = kept
         self._lock: int | None = None
+        self._busy = threading.RLock()
         self.last_id = 0
 
     def try_open(self) -> bool:
         """Become the writer, if nobody else is; mend what a killed writer left half written."""
+        with self._busy:
+            return self._try_open()
+
+    def _try_open(self) -> bool:
         if self._lock is not None:
             return True
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,6 +70,10 @@ class MetricsLog:
 
     def write(self, events: Sequence[Event]) -> None:
         """Append what is newer than the last line: all of it, or nothing."""
+        with self._busy:
+            self._write(events)
+
+    def _write(self, events: Sequence[Event]) -> None:
         fresh = [event for event in events if event.id > self.last_id]
         if not fresh:
             return
@@ -81,9 +91,10 @@ class MetricsLog:
             self._rotate()
 
     def close(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        with self._busy:
+            if self._lock is not None:
+                os.close(self._lock)
+                self._lock = None
 
     def _rotated(self, number: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{number}")
