@@ -89,13 +89,16 @@ def by_statements(commits: int) -> float:
 
         def submit(name: str) -> None:
             database.execute(QUERIES["keep_template"], {"hash": template.hash, "graph": template.text})
-            (job_id,) = database.execute(QUERIES["insert_job"], new_job(name, template)).fetchall()[0]
-            database.execute(QUERIES["note_submitted"], {"job_id": job_id})
+            rows = json.dumps([new_job(name, template)])
+            job_id, _name = database.execute(QUERIES["insert_jobs"], {"jobs": rows}).fetchall()[0]
+            database.execute(QUERIES["note_submitted"], {"ids": json.dumps([job_id])})
 
         def lease(_: str) -> tuple[int, int, int]:
             database.execute(QUERIES["end_backoffs"], {"longest": 86400.0})
             database.execute(QUERIES["load_of_server"], {"server": SERVER}).fetchall()
-            ((job_id, _strikes),) = database.execute(QUERIES["next_jobs"], {"server": SERVER, "most": 1}).fetchall()
+            ((job_id, _strikes),) = database.execute(
+                QUERIES["next_jobs"], {"server": SERVER, "is_only": True, "most": 1}
+            ).fetchall()
             where = {"server": SERVER, "prompt_id": str(uuid.uuid4()), "worker": WORKER}
             taking = {"id": job_id, "seconds": LEASE_SECONDS, **where}
             taken = database.execute(QUERIES["take_job"], taking)
@@ -133,10 +136,9 @@ def by_statements(commits: int) -> float:
         return JOBS / seconds
 
 
-def new_job(name: str, template: Template) -> dict[str, Any]:
-    job = dict.fromkeys(("retry_limit", "metadata", "file_path", "output_node", "timeout_seconds"))
-    job |= {"config_name": name, "job_type": "T2I", "workflow_id": "wf", "priority": 50, "inputs": PAYLOAD}
-    return job | {"template_hash": template.hash, "batch_id": None, "batch_index": None}
+def new_job(name: str, template: Template) -> list[Any]:
+    """In the order of the query's columns."""
+    return [name, "T2I", "wf", 50, None, None, template.hash, PAYLOAD, None, None, None, None, None]
 
 
 class Committing:
