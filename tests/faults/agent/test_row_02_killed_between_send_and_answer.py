@@ -89,6 +89,8 @@ def test_a_post_that_arrives_between_the_two_looks_is_found(start_server: Start,
 def test_a_post_that_arrives_after_both_looks_is_deleted_on_sight(
     start_server: Start, make_workspace: Make, server_kind: str, when: str
 ) -> None:
+    if server_kind == "real" and when == "when the job is done":
+        pytest.skip("a real server has the picture in its cache by then, and is through before anyone can look")
     server = start_server("--render-seconds", "3")
     with threaded_proxy(server.url) as proxy:
         workspace = make_workspace(proxy.url)
