@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from comfyui_agent.cli.printing import fail, gigabytes, on_terminal, print_json
+from comfyui_agent.cli.workspace import AsJson
 
 if TYPE_CHECKING:
     from comfyui_agent.comfy.answers import SystemStats
@@ -26,7 +27,6 @@ Servers = Annotated[
     list[str] | None,
     typer.Option("--server", metavar="URL", help="A server to look at; give it several times for several."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else.")]
 
 
 @app.callback()

@@ -87,12 +87,12 @@ class FleetServer:
 
     @property
     def room(self) -> int:
-        """How many prompts it lacks. A result that is being fetched takes no room, up to a bound."""
-        return self.window + min(len(self.fetching), MOST_FETCHING) - len(self.at_work)
+        """How many prompts it lacks."""
+        return self.most_open - len(self.at_work)
 
     @property
     def most_open(self) -> int:
-        """How many runs without an outcome it may have, over all agents."""
+        """How many runs without an outcome it may have, over all agents. A result that is fetched takes no room."""
         return self.window + min(len(self.fetching), MOST_FETCHING)
 
     @property

@@ -64,15 +64,16 @@ class Collecting:
 
     async def collect(
         self, leased: Leased, server: FleetServer, outcome: Succeeded, *, is_lost: Callable[[], bool]
-    ) -> list[str]:
-        """The paths of the result, recorded. OutputProblem, FileTaken, LeaseLost, Unkeepable or LostMeanwhile."""
+    ) -> None:
+        """Bring the result home and record it. OutputProblem, FileTaken, LeaseLost, Unkeepable or LostMeanwhile."""
         try:
             stem = stem_of(leased, self._workspace)
         except ValueError as error:
             raise Unkeepable(str(error)) from None
         results = wanted(outcome.results, leased.output_node)
         if not results:
-            return await self._done(leased, [], outcome)
+            await self._done(leased, [], outcome)
+            return
         if len(results) > MOST_FILES:
             raise Unkeepable(f"{len(results)} results, and at most {MOST_FILES} are kept: name one node as output_node")
         while True:
@@ -81,7 +82,7 @@ class Collecting:
                 self._make(stem.parent)
                 await self._fetch(server, results, stem.parent, staged, is_lost)
                 paths = targets(stem, [file.kind.extension for file in staged])
-                await self._publish(leased, staged, paths)
+                outputs = await self._publish(leased, staged, paths)
                 break
             except FileNotFoundError:  # whoever took the job over has cleaned up after us, or the folder was removed
                 _discard(staged)
@@ -96,7 +97,7 @@ class Collecting:
             except BaseException:
                 _discard(staged)
                 raise
-        return await self._done(leased, [self._workspace.shown(path) for path in paths], outcome)
+        await self._done(leased, outputs, outcome)
 
     def _make(self, folder: Path) -> None:
         if folder not in self._made:
@@ -133,10 +134,11 @@ class Collecting:
                         raise LostMeanwhile from None
                     raise
 
-    async def _publish(self, leased: Leased, staged: Sequence[StagedFile], paths: Sequence[Path]) -> None:
+    async def _publish(self, leased: Leased, staged: Sequence[StagedFile], paths: Sequence[Path]) -> list[str]:
+        """Name the files; their paths, as they are recorded."""
         shown = [self._workspace.shown(path) for path in paths]
         if any(path.exists() for path in paths):
-            await self._make_room(paths)
+            await self._make_room(paths, await self._store.owned_files(shown))
         asked_at = now()
         await persistently(self._store, lambda: self._store.claim_files(leased.lease, shown, self._leases.seconds))
         until = self._leases.prove(leased.lease, asked_at)
@@ -146,19 +148,18 @@ class Collecting:
         except asyncio.CancelledError:  # the thread goes on: whoever cleans up shall find all that it leaves
             await asyncio.wait({publishing}, timeout=PUBLISHING_SECONDS)
             raise
+        return shown
 
-    async def _make_room(self, paths: Sequence[Path]) -> None:
+    async def _make_room(self, paths: Sequence[Path], owned: frozenset[str]) -> None:
         """Files in the way that are no job's are kept under another name."""
-        owned = await self._store.owned_files([self._workspace.shown(path) for path in paths])
         for path in paths:
             if self._workspace.shown(path) not in owned and path.exists():
                 kept = await asyncio.to_thread(keep_aside, path)
                 log.warning("%s was there already and is no job's: it is now %s", path, kept.name)
 
-    async def _done(self, leased: Leased, outputs: list[str], outcome: Succeeded) -> list[str]:
+    async def _done(self, leased: Leased, outputs: list[str], outcome: Succeeded) -> None:
         strays = await persistently(self._store, lambda: self._store.complete(leased.lease, outputs, outcome.seconds))
         await self.remove(strays)
-        return outputs
 
     async def remove(self, paths: Sequence[str]) -> None:
         """Remove files of ours that nothing refers to any more."""

@@ -39,7 +39,7 @@ class Leases:
     def prove(self, lease: Lease, asked_at: float) -> float:
         """A write about this lease succeeded; the time until which the job is certainly ours."""
         key = (lease.job_id, lease.fence)
-        until = asked_at + self.seconds * (1 - MARGIN)
+        until = self._until(asked_at)
         if key in self._held:
             self._proved_until[key] = max(until, self._proved_until.get(key, 0.0))
         return until
@@ -77,11 +77,8 @@ class Leases:
         asked_at = now()
         before = set(self._held)
         held = await self._store.renew(self._worker, self.seconds)
-        for key in before & set(self._held):
-            if key in held:
-                self._proved_until[key] = asked_at + self.seconds * (1 - MARGIN)
-            else:
-                self._lose(key, "someone else has it now, or it was cancelled")
+        for key in self._still_held(before, held):
+            self._proved_until[key] = self._until(asked_at)
         took = now() - asked_at
         if took > self.seconds / 2:
             await alert(self._store, f"the database was locked: leases could not be renewed for {took:.0f} s")
@@ -90,10 +87,16 @@ class Leases:
         """Something changed in the database: see whether everything is still ours."""
         before = set(self._held)
         if before:
-            held = await self._store.held(self._worker)
-            for key in before & set(self._held):
-                if key not in held:
-                    self._lose(key, "someone else has it now, or it was cancelled")
+            self._still_held(before, await self._store.held(self._worker))
+
+    def _still_held(self, before: set[tuple[JobId, int]], held: frozenset[tuple[JobId, int]]) -> set[tuple[JobId, int]]:
+        """Let go of those that the database no longer has as ours; the others."""
+        for key in before & set(self._held) - held:
+            self._lose(key, "someone else has it now, or it was cancelled")
+        return before & set(self._held)
+
+    def _until(self, asked_at: float) -> float:
+        return asked_at + self.seconds * (1 - MARGIN)
 
     def _drop_unproved(self) -> None:
         for key, until in list(self._proved_until.items()):

@@ -11,7 +11,6 @@ from typing import Any
 
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.domain.jobs import Template
 from comfyui_agent.domain.placing import NoSuchPlace, place
 from comfyui_agent.domain.prompts import SAVES_UNDER, Graph, avoiding_cache, inputs_of, is_editor_format, saving_nodes
 from comfyui_agent.engine.naming import stem_of
@@ -103,10 +102,6 @@ def read_workflow(document: Any, name: str) -> Graph:
     if is_editor_format(document):
         raise Unpreparable(f"{name} is a workflow as the editor saves it: export it with Workflow → Export (API)")
     return document
-
-
-def template_of(document: Any, name: str) -> Template:
-    return Template.of(read_workflow(document, name))
 
 
 def _values(text: str | None) -> Mapping[str, Any]:

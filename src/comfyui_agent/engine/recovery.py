@@ -10,6 +10,7 @@ from comfyui_agent.comfy.answers import QueueView
 from comfyui_agent.comfy.downloads import remove_leftovers
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.fleet import Fleet, FleetServer, Health
+from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.kinds import FOLDERS
 from comfyui_agent.engine.clock import now
@@ -186,6 +187,4 @@ class Recovery:
             log.error("recovery failed", exc_info=task.exception())
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(self._tasks)

@@ -83,7 +83,6 @@ class Run:
 
     async def live(self) -> None:
         """From here to the end. LeaseLost is no error: the job is someone else's."""
-        self.server.at_work.add(self.leased.prompt_id)
         try:
             await self._live()
         except LeaseLost as lost:
@@ -97,7 +96,6 @@ class Run:
         finally:
             self.server.ended(self.leased.prompt_id)
             self.server.fetching.discard(self.leased.prompt_id)
-            self.server.at_work.discard(self.leased.prompt_id)
 
     async def _live(self) -> None:
         prepared = await self._prepare()
@@ -135,16 +133,16 @@ class Run:
     async def _send(self, prepared: Prepared | None) -> Watch | None:
         """The watch on the prompt; None if nothing reached the server and the job waits again."""
         client, prompt_id = self.server.client, self.leased.prompt_id
-        graph = prepared.graph if prepared else None
-        expected = prepared.expected if prepared else None
-        if self.leased.is_taken_over or graph is None:
-            return client.take_over(prompt_id, graph, expected)
+        if prepared is None:
+            return client.take_over(prompt_id)
+        if self.leased.is_taken_over:
+            return client.take_over(prompt_id, prepared.graph, prepared.expected)
         try:
-            return await self._submit(Prepared(graph, expected))
+            return await self._submit(prepared)
         except AcceptanceUnknown as error:
             log.warning("%s: %s", self.leased.config_name, error.message)
             self._fleet.doubt(self.server)
-            return client.take_over(prompt_id, graph, expected)
+            return client.take_over(prompt_id, prepared.graph, prepared.expected)
         except (PromptRejected, NotAccepted):
             raise
         except ComfyError as error:

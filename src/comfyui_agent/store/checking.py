@@ -8,6 +8,7 @@ from pathlib import Path
 
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store.port import Session
+from comfyui_agent.store.recovering import is_orphan
 from comfyui_agent.store.store import Store
 
 RESULTS_LOOKED_AT = 10_000
@@ -50,7 +51,7 @@ def _counted(session: Session) -> Finding:
 
 def _leases(session: Session, is_dead: Callable[[str], bool]) -> Finding:
     held = session.rows("processing_jobs")
-    orphans = [row for row in held if row["has_expired"] or (row["worker_id"] and is_dead(row["worker_id"]))]
+    orphans = [row for row in held if is_orphan(row, is_dead)]
     if orphans:
         message = f"{len(orphans)} jobs have no living agent: a running agent takes them over, or e3 db recover"
         return Finding("leases", False, message)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.store.leasing import leased_from
-from comfyui_agent.store.port import Session
+from comfyui_agent.store.port import Row, Session
 from comfyui_agent.store.records import Leased, OpenAttempt
 from comfyui_agent.store.settling import undelivered
 
@@ -72,10 +72,13 @@ def put_back_orphans(session: Session, is_dead: Callable[[str], bool]) -> int:
 
 
 def _put_back(session: Session, query: str, is_dead: Callable[[str], bool]) -> int:
-    orphans = [
-        row for row in session.rows(query) if row["has_expired"] or (row["worker_id"] and is_dead(row["worker_id"]))
-    ]
+    orphans = [row for row in session.rows(query) if is_orphan(row, is_dead)]
     return sum(session.run("put_back", id=row["id"], worker=row["worker_id"]) for row in orphans)
+
+
+def is_orphan(job: Row, is_dead: Callable[[str], bool]) -> bool:
+    """Whether nobody holds a job that is processing: its lease ran out, or its agent is gone."""
+    return bool(job["has_expired"] or (job["worker_id"] and is_dead(job["worker_id"])))
 
 
 def recount(session: Session) -> None:
