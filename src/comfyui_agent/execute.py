@@ -1,8 +1,8 @@
-"""`python -m comfyui_agent.execute`: work the queue off, as `e3 execute` does."""
+"""`python -m comfyui_agent.execute`: the same as `e3 execute`."""
 
 from __future__ import annotations
 
-from comfyui_agent.cli.execute import main
+from comfyui_agent.cli.agents import main
 
 if __name__ == "__main__":
-    main()
+    main("execute")

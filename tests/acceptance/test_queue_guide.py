@@ -9,10 +9,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from comfyui_agent.cli.demo_prompts import text_to_image
 from comfyui_agent.sim.process import ServerProcess
 from support.agents import AgentWorkspace, check_promises
 from support.command import e3
+from support.sampled_graphs import text_to_image
 from support.stores import in_the_shell
 
 DOCS = Path(__file__).parents[2] / "docs"

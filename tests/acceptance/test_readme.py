@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from comfyui_agent.cli.demo_prompts import text_to_image
 from comfyui_agent.sim.process import ServerProcess
+from support.sampled_graphs import text_to_image
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 

@@ -8,14 +8,18 @@ from typing import Annotated
 import typer
 
 from comfyui_agent import __version__
+from comfyui_agent.cli.agents import execute, monitor, run
 from comfyui_agent.cli.database import app as database_app
 from comfyui_agent.cli.demo import demo
-from comfyui_agent.cli.execute import execute
+from comfyui_agent.cli.doctor import doctor
+from comfyui_agent.cli.init import init
 from comfyui_agent.cli.queue import app as queue_app
 from comfyui_agent.cli.queue import show
 from comfyui_agent.cli.running import INTERRUPTED
 from comfyui_agent.cli.servers import app as servers_app
 from comfyui_agent.cli.simulate import sim
+from comfyui_agent.cli.steering import add, cancel, retry, set_priority
+from comfyui_agent.cli.workflow import app as workflow_app
 
 USAGE = 2
 
@@ -46,13 +50,22 @@ def root(
         typer.echo(context.get_help())
 
 
+app.command()(init)
+app.command()(doctor)
 app.command()(demo)
+app.command()(run)
+app.command()(monitor)
 app.command()(execute)
+queue_app.command("set-priority")(set_priority)
 app.add_typer(queue_app, name="queue")
 app.command()(show)
+app.command()(add)
+app.command()(retry)
+app.command()(cancel)
 app.add_typer(database_app, name="db")
 app.command()(sim)
 app.add_typer(servers_app, name="servers")
+app.add_typer(workflow_app, name="workflow")
 
 
 def main() -> None:

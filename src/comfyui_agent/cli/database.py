@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from comfyui_agent.cli.printing import fail, print_json
-from comfyui_agent.cli.workspace import HERE, AsJson, DatabaseOption, Folder, opened, workspace_at
+from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
@@ -18,7 +18,7 @@ app = typer.Typer(help="The database.", no_args_is_help=True, rich_markup_mode="
 
 
 @app.command()
-def migrate(workspace: Folder = HERE, database: DatabaseOption = "") -> None:
+def migrate(workspace: Folder = HERE, config: ConfigOption = "", database: DatabaseOption = "") -> None:
     """Make the database, or bring an older one to the version that this E3 knows.
 
     Every command does so when it opens the database; here it is done alone, and said.
@@ -26,7 +26,7 @@ def migrate(workspace: Folder = HERE, database: DatabaseOption = "") -> None:
     from comfyui_agent.store.errors import StoreError
     from comfyui_agent.store.opening import migrate_store
 
-    place = workspace_at(workspace, database).database
+    place = workspace_at(workspace, database, config=config).database
     try:
         before, after = migrate_store(place)
     except StoreError as error:
@@ -36,12 +36,14 @@ def migrate(workspace: Folder = HERE, database: DatabaseOption = "") -> None:
 
 
 @app.command()
-def check(workspace: Folder = HERE, database: DatabaseOption = "", as_json: AsJson = False) -> None:
+def check(
+    workspace: Folder = HERE, config: ConfigOption = "", database: DatabaseOption = "", as_json: AsJson = False
+) -> None:
     """Check the database: its pages, its counts, leases that ran out, results that are gone, its write-ahead log.
 
     Exit 1 if something is wrong.
     """
-    asyncio.run(_check(workspace_at(workspace, database), as_json))
+    asyncio.run(_check(workspace_at(workspace, database, config=config), as_json))
 
 
 async def _check(workspace: Workspace, as_json: bool) -> None:
@@ -59,9 +61,9 @@ async def _check(workspace: Workspace, as_json: bool) -> None:
 
 
 @app.command()
-def recover(workspace: Folder = HERE, database: DatabaseOption = "") -> None:
+def recover(workspace: Folder = HERE, config: ConfigOption = "", database: DatabaseOption = "") -> None:
     """Requeue jobs whose lease ran out or whose agent is gone, now. Prompts at a server are still taken over."""
-    asyncio.run(_recover(workspace_at(workspace, database)))
+    asyncio.run(_recover(workspace_at(workspace, database, config=config)))
 
 
 async def _recover(workspace: Workspace) -> None:

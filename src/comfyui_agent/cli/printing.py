@@ -39,6 +39,7 @@ def log_for_people(verbose: bool) -> None:
     handler = _Stderr()
     handler.setFormatter(logging.Formatter("%(asctime)s  %(message)s", "%H:%M:%S"))
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)
 
 
 def gigabytes(number: float) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from comfyui_agent.cli.printing import fail, on_terminal, print_json
-from comfyui_agent.cli.workspace import HERE, AsJson, DatabaseOption, Folder, Name, opened, workspace_at
+from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, Name, opened, workspace_at
 from comfyui_agent.domain.states import JobStatus
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def ls(
     batch: Annotated[str | None, typer.Option("--batch", metavar="ID", help="Only the jobs of this batch.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="At most so many jobs.")] = 50,
     workspace: Folder = HERE,
+    config: ConfigOption = "",
     database: DatabaseOption = "",
     as_json: AsJson = False,
 ) -> None:
@@ -53,7 +54,7 @@ def ls(
     e3 queue ls --status pending --limit 1000 --json
         For a script.
     """
-    asyncio.run(_ls(workspace_at(workspace, database), status, batch, limit, as_json))
+    asyncio.run(_ls(workspace_at(workspace, database, config=config), status, batch, limit, as_json))
 
 
 async def _ls(workspace: Workspace, status: JobStatus | None, batch: str | None, limit: int, as_json: bool) -> None:
@@ -72,7 +73,13 @@ async def _ls(workspace: Workspace, status: JobStatus | None, batch: str | None,
         typer.echo(f"{waiting}, {counts.done} done, {counts.failed} need attention")
 
 
-def show(name: Name, workspace: Folder = HERE, database: DatabaseOption = "", as_json: AsJson = False) -> None:
+def show(
+    name: Name,
+    workspace: Folder = HERE,
+    config: ConfigOption = "",
+    database: DatabaseOption = "",
+    as_json: AsJson = False,
+) -> None:
     """Show one job: its state, its results, every run and what went wrong.
 
     [bold]Examples[/bold]
@@ -83,7 +90,7 @@ def show(name: Name, workspace: Folder = HERE, database: DatabaseOption = "", as
     e3 show 17 --json
         By its id, for a script.
     """
-    asyncio.run(_show(workspace_at(workspace, database), name, as_json))
+    asyncio.run(_show(workspace_at(workspace, database, config=config), name, as_json))
 
 
 async def _show(workspace: Workspace, name: str, as_json: bool) -> None:
@@ -107,7 +114,8 @@ def job_as_json(job: Job) -> dict[str, Any]:
     """A row of `jobs`, lists and objects as such."""
     row = asdict(job)
     row["status"] = job.status.value
-    row["metadata"], row["inputs"] = _parsed(job.metadata), _parsed(job.inputs)
+    for key in ("metadata", "inputs", "pictures"):
+        row[key] = _parsed(row[key])
     return row
 
 

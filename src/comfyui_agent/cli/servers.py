@@ -1,157 +1,236 @@
-"""`e3 servers`: what the ComfyUI servers are and do."""
+"""`e3 servers`: what the ComfyUI servers are and do, and taking one out of work."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from comfyui_agent.cli.printing import fail, gigabytes, on_terminal, print_json
-from comfyui_agent.cli.workspace import AsJson
+from comfyui_agent.cli.printing import on_terminal, print_json
+from comfyui_agent.cli.server_names import address_of, find_server, name_of
+from comfyui_agent.cli.server_reports import look_at, print_table
+from comfyui_agent.cli.workspace import HERE, AsJson, DatabaseOption, Folder, opened, workspace_at
+from comfyui_agent.domain.halts import Halt
 
 if TYPE_CHECKING:
-    from comfyui_agent.comfy.answers import SystemStats
+    from comfyui_agent.config.workspace import Workspace
+    from comfyui_agent.store.store import Store
 
-DEFAULT = "http://127.0.0.1:8188"
-MARKS = {"up": "●", "down": "△"}
+DATABASE_SECONDS = 2.0
 
 app = typer.Typer(
-    help="Look at ComfyUI servers.\n\nWithout a command: the same as [bold]ls[/bold].",
+    help="Look at ComfyUI servers, and take one out of work.\n\nWithout a command: the same as [bold]ls[/bold].",
     invoke_without_command=True,
     rich_markup_mode="rich",
 )
 
 Servers = Annotated[
     list[str] | None,
-    typer.Option("--server", metavar="URL", help="A server to look at; give it several times for several."),
+    typer.Option("--server", metavar="URL", help="A server, else those of the workspace; several times for several."),
+]
+ServerName = Annotated[
+    str, typer.Argument(metavar="NAME", help="The server as e3 servers shows it, or a part that no other has.")
 ]
 
 
+@dataclass(frozen=True)
+class Asked:
+    """The options that may stand before the command or after it."""
+
+    servers: tuple[str, ...]
+    folder: Path
+    database: str
+    as_json: bool
+
+    @property
+    def workspace(self) -> Workspace:
+        return workspace_at(self.folder, self.database, list(self.servers))
+
+
 @app.callback()
-def servers(context: typer.Context, server: Servers = None, as_json: AsJson = False) -> None:
-    context.obj = (server, as_json)
+def servers(
+    context: typer.Context,
+    server: Servers = None,
+    workspace: Folder = HERE,
+    database: DatabaseOption = "",
+    as_json: AsJson = False,
+) -> None:
+    context.obj = Asked(tuple(server or ()), workspace, database, as_json)
     if context.invoked_subcommand is None:
-        _show(server, as_json)
+        asyncio.run(_show(context.obj))
+
+
+def _asked(context: typer.Context, server: list[str] | None, folder: Path, database: str, as_json: bool) -> Asked:
+    before: Asked = context.obj
+    return Asked(
+        (*before.servers, *(server or ())),
+        before.folder if folder == HERE else folder,
+        database or before.database,
+        as_json or before.as_json,
+    )
 
 
 @app.command()
-def ls(context: typer.Context, server: Servers = None, as_json: AsJson = False) -> None:
-    """Show version, devices, memory and queue of each server.
+def ls(
+    context: typer.Context,
+    server: Servers = None,
+    workspace: Folder = HERE,
+    database: DatabaseOption = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show state, version, devices, memory and queue of each server.
 
     [bold]Examples[/bold]
 
     e3 servers
-        The ComfyUI on this machine.
+        Those of the workspace, or the ComfyUI on this machine.
 
     e3 servers ls --server http://gpu1:8188 --server http://gpu2:8188 --json
         Two others, for a script.
     """
-    given, wanted_json = context.obj
-    _show([*(given or []), *(server or [])], as_json or wanted_json)
+    asyncio.run(_show(_asked(context, server, workspace, database, as_json)))
 
 
-def _show(urls: list[str] | None, as_json: bool) -> None:
-    reports = asyncio.run(_look_at_all(urls or [DEFAULT]))
-    if as_json:
+@app.command()
+def pause(
+    context: typer.Context,
+    name: ServerName,
+    server: Servers = None,
+    workspace: Folder = HERE,
+    database: DatabaseOption = "",
+    as_json: AsJson = False,
+) -> None:
+    """Give a server no new prompts. What it has runs on there and is brought home.
+
+    [bold]Examples[/bold]
+
+    e3 servers pause gpu2:8188
+        Until e3 servers resume gpu2:8188, whoever starts agents.
+
+    e3 servers pause gpu2 -C night --json
+        By a part of its name, for a script.
+    """
+    asyncio.run(_halt(_asked(context, server, workspace, database, as_json), name, _pause))
+
+
+@app.command()
+def drain(
+    context: typer.Context,
+    name: ServerName,
+    server: Servers = None,
+    workspace: Folder = HERE,
+    database: DatabaseOption = "",
+    as_json: AsJson = False,
+) -> None:
+    """Empty a server: it gets no new prompts, what waits there goes elsewhere, what runs there finishes.
+
+    Once nothing is there, e3 servers shows it as drained, and it can be switched off.
+
+    [bold]Examples[/bold]
+
+    e3 servers drain gpu2:8188
+        Before it is updated. e3 servers resume gpu2:8188 ends that.
+
+    e3 servers drain gpu2 --json
+        By a part of its name, for a script.
+    """
+    asyncio.run(_halt(_asked(context, server, workspace, database, as_json), name, _drain))
+
+
+@app.command()
+def resume(
+    context: typer.Context,
+    name: ServerName,
+    server: Servers = None,
+    workspace: Folder = HERE,
+    database: DatabaseOption = "",
+    as_json: AsJson = False,
+) -> None:
+    """Put a server back to work that was paused or drained.
+
+    [bold]Examples[/bold]
+
+    e3 servers resume gpu2:8188
+        It gets prompts again at once.
+
+    e3 servers resume gpu2 --json
+        By a part of its name, for a script.
+    """
+    asyncio.run(_halt(_asked(context, server, workspace, database, as_json), name, _resume))
+
+
+async def _pause(store: Store, server: str) -> Halt | None:
+    return await store.pause_server(server)
+
+
+async def _drain(store: Store, server: str) -> Halt | None:
+    return await store.drain_server(server)
+
+
+async def _resume(store: Store, server: str) -> Halt | None:
+    await store.resume_server(server)
+    return None
+
+
+async def _halt(asked: Asked, name: str, change: Callable[[Store, str], Awaitable[Halt | None]]) -> None:
+    workspace = asked.workspace
+    configured = [address_of(url) for url in workspace.settings.comfyui.urls]
+    async with opened(workspace) as store:
+        out_of_work = [each.server for each in await store.halted_servers()]
+        at_work = [attempt.server for attempt in await store.open_attempts() if attempt.server]
+        url = find_server(name, dict.fromkeys([*configured, *out_of_work, *at_work]))
+        halt = await change(store, url)
+    if asked.as_json:
+        print_json({"name": name_of(url), "url": url, "state": halt.value if halt else "working"})
+    else:
+        typer.echo(_told(name_of(url), halt))
+
+
+def _told(name: str, halt: Halt | None) -> str:
+    match halt:
+        case None:
+            return f"{name} is back at work."
+        case Halt.PAUSED:
+            return f"{name} is paused: it gets nothing new, what it has is brought home. Undo: e3 servers resume {name}"
+        case Halt.DRAINING:
+            return f"{name} is draining: what waits there goes elsewhere, what runs there finishes. See: e3 servers"
+        case Halt.DRAINED:
+            return f"{name} is drained: nothing of this queue is there. Undo: e3 servers resume {name}"
+
+
+async def _show(asked: Asked) -> None:
+    workspace = asked.workspace
+    looks = asyncio.gather(*(look_at(url) for url in workspace.settings.comfyui.urls))
+    halts = await _halts_in(workspace)
+    reports = [replace(report, halt=halts.get(report.url)) for report in await looks]
+    if asked.as_json:
         print_json([report.as_json() for report in reports])
     elif on_terminal():
-        _print_table(reports)
+        print_table(reports)
     else:
-        width = max(len(report.name) for report in reports)
+        widths = max(len(report.name) for report in reports), max(4, *(len(report.state) for report in reports))
         for report in reports:
-            typer.echo(report.line(width))
+            typer.echo(report.line(*widths))
 
 
-@dataclass(frozen=True)
-class ServerReport:
-    """One look at one server."""
+async def _halts_in(workspace: Workspace) -> dict[str, Halt]:
+    """Which servers are out of work; none where no database can be read: looking at servers needs none."""
+    from comfyui_agent.store.errors import StoreError
+    from comfyui_agent.store.opening import open_store
 
-    name: str
-    url: str
-    stats: SystemStats | None = None
-    running: int | None = None
-    pending: int | None = None
-    error: str = ""
-
-    @property
-    def state(self) -> str:
-        return "down" if self.stats is None else "up"
-
-    @property
-    def device(self) -> str:
-        return self.stats.devices[0].name if self.stats and self.stats.devices else ""
-
-    @property
-    def memory(self) -> str:
-        if self.stats is None or not self.stats.devices:
-            return ""
-        device = self.stats.devices[0]
-        return f"{gigabytes(device.vram_free)} of {gigabytes(device.vram_total)}"
-
-    def as_json(self) -> dict[str, Any]:
-        stats = self.stats
-        devices = [] if stats is None else stats.devices
-        return {
-            "name": self.name,
-            "url": self.url,
-            "state": self.state,
-            "version": stats.version if stats else None,
-            "devices": [
-                {"name": d.name, "type": d.kind, "vram_total": d.vram_total, "vram_free": d.vram_free} for d in devices
-            ],
-            "queue_running": self.running,
-            "queue_pending": self.pending,
-            "error": self.error or None,
-        }
-
-    def line(self, width: int) -> str:
-        name = self.name.ljust(width)
-        if self.stats is None:
-            return f"{name}  down  {self.error}"
-        queue = f"{self.running} running, {self.pending} waiting"
-        return f"{name}  up    ComfyUI {self.stats.version}  {self.device}  {self.memory} free  {queue}"
-
-
-async def _look_at_all(urls: list[str]) -> list[ServerReport]:
-    return list(await asyncio.gather(*(_look_at(url) for url in urls)))
-
-
-async def _look_at(url: str) -> ServerReport:
-    from comfyui_agent.comfy.client import ComfyClient
-    from comfyui_agent.comfy.errors import ComfyError
-    from comfyui_agent.comfy.limits import Limits
-
-    try:
-        client = ComfyClient(url, limits=Limits(connect_seconds=3, answer_seconds=10, retries=0), listen=False)
-    except ValueError as error:
-        fail(str(error), code=2)
-    name = str(client.address).partition("://")[2]
-    async with client:
+    until = time.monotonic() + DATABASE_SECONDS
+    with contextlib.suppress(StoreError):
+        store = await asyncio.to_thread(
+            open_store, workspace.database, create=False, give_up=lambda: time.monotonic() > until
+        )
         try:
-            stats, queue = await asyncio.gather(client.system_stats(), client.queue())
-        except ComfyError as error:
-            return ServerReport(name, str(client.address), error=error.message)
-        return ServerReport(name, str(client.address), stats, len(queue.running), len(queue.pending))
-
-
-def _print_table(reports: list[ServerReport]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for heading in ("Server", "State", "ComfyUI", "Device", "Free memory"):
-        table.add_column(heading)
-    for heading in ("Running", "Waiting"):
-        table.add_column(heading, justify="right")
-    for report in reports:
-        state = f"{MARKS[report.state]} {report.state}"
-        if report.stats is None:
-            table.add_row(report.name, Text(state, "yellow"), "", Text(report.error))
-        else:
-            counts = (str(report.running), str(report.pending))
-            described = (Text(report.stats.version), Text(report.device), report.memory)
-            table.add_row(report.name, Text(state, "green"), *described, *counts)
-    Console().print(table)
+            return {each.server: each.halt for each in await store.halted_servers()}
+        finally:
+            await store.close(timeout=0.5)
+    return {}

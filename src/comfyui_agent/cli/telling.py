@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
@@ -11,14 +12,15 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from comfyui_agent.cli.live import rendering
-from comfyui_agent.comfy.watch import Stage
+from comfyui_agent.cli.pace import Pace, duration_of, rate_of
+from comfyui_agent.comfy.watch import Progress, Stage
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.store.errors import StoreError
 
 if TYPE_CHECKING:
     from comfyui_agent.engine.agent import Agent
     from comfyui_agent.engine.run import Run
+    from comfyui_agent.events.bus import Bus
     from comfyui_agent.store.records import Counts
     from comfyui_agent.store.store import Store
 
@@ -31,10 +33,12 @@ WORDS = {
     EventName.JOB_CANCELLED: ("△", "Cancelled"),
     EventName.SERVER_UP: ("●", "Server up"),
     EventName.SERVER_DOWN: ("△", "Server down"),
+    EventName.SERVER_DRAINED: ("○", "Server drained"),
 }
 QUIET = frozenset({EventName.JOB_SUBMITTED, EventName.JOB_STARTED})
 REFRESH = 0.5
 MOST_ROWS = 12
+BAR = 24
 
 
 def tell(event: Event) -> str:
@@ -52,45 +56,65 @@ def tell(event: Event) -> str:
 class QueueBoard:
     """One sentence on how it stands, and a row for everything at work. What ended scrolls by above."""
 
-    def __init__(self, agent: Agent, store: Store) -> None:
-        self._agent = agent
+    def __init__(self, bus: Bus, store: Store, agent: Agent | None = None) -> None:
+        self._bus = bus
         self._store = store
+        self._agent = agent
         self._console = Console(highlight=False)
+        self._before: Counts | None = None
         self._counts: Counts | None = None
+        self._pace = Pace()
 
     async def show(self) -> None:
         with Live(self._view(), console=self._console, refresh_per_second=8, transient=True) as live:
-            unsubscribe = self._agent.bus.subscribe(self._print)
+            unsubscribe = self._bus.subscribe(self._hear)
             try:
                 while True:
                     with contextlib.suppress(StoreError):
                         self._counts = await self._store.counts()
+                        self._before = self._before or self._counts
                     live.update(self._view())
                     await asyncio.sleep(REFRESH)
             finally:
                 unsubscribe()
 
-    def _print(self, event: Event) -> None:
+    def _hear(self, event: Event) -> None:
+        if event.name == EventName.JOB_DONE:
+            self._pace.count(time.monotonic())
         if event.name not in QUIET:
             self._console.print(Text(tell(event)), soft_wrap=True)
 
     def _view(self) -> Group:
         table = Table.grid(padding=(0, 2))
-        runs = self._agent.runs
+        runs = self._agent.runs if self._agent else []
         for run in runs[:MOST_ROWS]:
             table.add_row("◐" if _is_running(run) else "○", run.leased.config_name, _state(run), _place(run))
         return Group(Text(self._sentence()), table)
 
     def _sentence(self) -> str:
-        counts = self._counts
-        if counts is None:
+        """What was done before this start does not count: people want to know how this night goes."""
+        counts, before = self._counts, self._before
+        if counts is None or before is None:
             return "Looking at the queue…"
-        total = counts.pending + counts.processing + counts.done + counts.failed
+        done, failed = max(0, counts.done - before.done), max(0, counts.failed - before.failed)
+        left = counts.pending + counts.processing
+        attention = f", {failed} need attention" if failed else ""
+        return f"{done} of {done + failed + left} done{attention}{self._outlook(left)}{self._servers()}"
+
+    def _outlook(self, left: int) -> str:
+        per_second = self._pace.per_second(time.monotonic())
+        if not per_second or not left:
+            return ""
+        return f", {rate_of(per_second)}, about {duration_of(left / per_second)} left"
+
+    def _servers(self) -> str:
+        if self._agent is None:
+            return ""
         servers = list(self._agent.fleet.servers.values())
         up = sum(server.health == "up" for server in servers)
-        where = f"{up} of {len(servers)} servers up" if len(servers) > 1 else ("server up" if up else "server down")
-        attention = f", {counts.failed} need attention" if counts.failed else ""
-        return f"{counts.done} of {total} done{attention}, {counts.pending} pending, {where}"
+        if len(servers) > 1:
+            return f" on {up} of {len(servers)} servers"
+        return "" if up else ", waiting for the server"
 
 
 def _is_running(run: Run) -> bool:
@@ -102,8 +126,16 @@ def _state(run: Run) -> Text:
         return Text("fetching the result")
     if run.progress is None:
         return Text("sending")
-    return rendering(run.progress) if _is_running(run) else Text("waiting at the server")
+    return _rendering(run.progress) if _is_running(run) else Text("waiting at the server")
 
 
 def _place(run: Run) -> Text:
     return Text(run.server.name.partition("://")[2], "dim")
+
+
+def _rendering(progress: Progress) -> Text:
+    if not progress.steps:
+        return Text(f"Rendering, {progress.node_type}" if progress.node_type else "Rendering")
+    filled = round(BAR * min(1.0, progress.step / progress.steps))
+    bar = "━" * filled + "─" * (BAR - filled)
+    return Text(f"{bar} {progress.node_type}, step {progress.step} of {progress.steps}", "cyan")

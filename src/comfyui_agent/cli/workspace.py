@@ -7,11 +7,13 @@ import os
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from comfyui_agent.cli.completing import job_names
 from comfyui_agent.cli.printing import fail
 
 if TYPE_CHECKING:
@@ -21,34 +23,52 @@ if TYPE_CHECKING:
 Folder = Annotated[
     Path, typer.Option("-C", "--workspace", metavar="DIR", help="The workspace; else the current folder.")
 ]
+ConfigOption = Annotated[
+    str,
+    typer.Option("--config", metavar="FILE", help="The configuration; else config/global_config.yaml."),
+]
 DatabaseOption = Annotated[
     str,
     typer.Option("--database", metavar="FILE", help="The database; else database/comfyui_agent.db in the workspace."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else.")]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The config_name of a job, or its id.")]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="The config_name of a job, or its id.", autocompletion=job_names)
+]
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="NAME…", help="The config_name of each job, or its id.", autocompletion=job_names),
+]
 
 HERE = Path()
 
 
-def workspace_at(folder: Path, database: str = "", servers: list[str] | None = None) -> Workspace:
-    """The workspace with its settings: the environment's, and on top what the command line says."""
-    from comfyui_agent.config.settings import SettingsError, load_settings
-    from comfyui_agent.config.workspace import Workspace
+def workspace_at(folder: Path, database: str = "", servers: list[str] | None = None, config: str = "") -> Workspace:
+    """The workspace with its settings: file and environment, and on top what the command line says."""
+    from comfyui_agent.comfy.address import ServerAddress
+    from comfyui_agent.config.complaints import Complaints
+    from comfyui_agent.config.loading import load_workspace
 
-    try:
-        settings = load_settings(os.environ)
-    except SettingsError as error:
-        fail(str(error), code=2)
     if not folder.is_dir():
         fail(f"there is no folder {folder}", code=2)
+    try:
+        workspace = load_workspace(folder, os.environ, config or None)
+    except Complaints as error:
+        fail(str(error), code=2)
+    settings = workspace.settings
     if database:
         place = database if "://" in database else str(Path(database).absolute())
         settings = settings.model_copy(update={"database": settings.database.model_copy(update={"url": place})})
     if servers:
         comfyui = settings.comfyui.model_copy(update={"servers": tuple(servers)})
         settings = settings.model_copy(update={"comfyui": comfyui})
-    return Workspace(folder.absolute(), settings)
+    for url in settings.comfyui.urls:
+        try:
+            ServerAddress.parse(url)
+        except ValueError as error:
+            origin = "--server" if servers else workspace.config or "comfyui.api_base_url or comfyui.servers"
+            fail(f"{origin}: {error}", code=2)
+    return replace(workspace, settings=settings)
 
 
 @asynccontextmanager

@@ -24,7 +24,7 @@ class Cancellation(str, Enum):
     ENDED_BEFORE = "ended_before"
     """It had ended already; its history entry tells how."""
     LEFT_RUNNING = "left_running"
-    """It runs on: the server is too old to interrupt one prompt only."""
+    """It runs on: that was wished, or the server is too old to interrupt one prompt only."""
     STILL_RUNNING = "still_running"
     """It was told to stop and has not yet: a node that does not look up from its work."""
 

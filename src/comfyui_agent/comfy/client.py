@@ -137,14 +137,19 @@ class ComfyClient:
     async def queue(self) -> QueueView:
         return await lookup.look_at_queue(self._transport)
 
-    async def cancel(self, prompt_id: str, timeout: float = 30.0) -> Cancellation:
-        """Take a prompt back, queued or running, and touch no other. A watch on it ends as `cancelled`."""
+    async def cancel(self, prompt_id: str, timeout: float = 30.0, *, interrupt: bool = True) -> Cancellation:
+        """Take a prompt back, queued or running, and touch no other. A watch on it ends as `cancelled`.
+
+        With `interrupt=False` only from the queue: one that runs is left to run, and its watch knows nothing of it.
+        """
         watch = self._watches.get(prompt_id)
-        if watch is not None:
+        if watch is not None and interrupt:
             watch.cancel_requested = True
-        return await cancelling.cancel(
-            self._transport, prompt_id, can_interrupt=self._can_interrupt_one, timeout=timeout
-        )
+        can_interrupt = self._can_interrupt_one if interrupt else _never
+        result = await cancelling.cancel(self._transport, prompt_id, can_interrupt=can_interrupt, timeout=timeout)
+        if watch is not None and result is Cancellation.REMOVED:
+            watch.cancel_requested = True
+        return result
 
     async def _can_interrupt_one(self) -> bool:
         version = Version.parse((await self.system_stats()).version)
@@ -190,6 +195,10 @@ class ComfyClient:
             )
         except NoSuchRoute:
             return []
+
+
+async def _never() -> bool:
+    return False
 
 
 def _read_names(document: Any) -> list[str]:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from enum import Enum
 
@@ -15,6 +15,7 @@ from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import AnswerTimeout, AnswerTooLarge, ComfyError
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.comfy.tasks import end_tasks, wait_until_set
+from comfyui_agent.domain.halts import Halt
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,8 @@ class FleetServer:
         self._pulse = ComfyClient(url, limits=PROBE, listen=False)
         self.name = str(self.client.address)
         self.is_retired = is_retired
+        self.halt: Halt | None = None
+        """People have taken it out of work. Its health is another matter: what it has is still waited for."""
         self.health = Health.UNKNOWN
         self.reason = ""
         self.since = time.monotonic()
@@ -73,6 +76,7 @@ class FleetServer:
         return (
             self.health is Health.UP
             and not self.is_retired
+            and self.halt is None
             and not self.pauses
             and time.monotonic() >= self._paused_until
         )
@@ -180,6 +184,7 @@ class Fleet:
         self._stack = AsyncExitStack()
         self._tasks: set[asyncio.Task[None]] = set()
         self._hurry: dict[str, asyncio.Event] = {}
+        self._halts: Mapping[str, Halt] = {}
         self.servers: dict[str, FleetServer] = {}
         for url in urls:
             server = FleetServer(url, client_id, limits)
@@ -197,6 +202,7 @@ class Fleet:
         """A server by its address. One that is no longer configured gets no new work, and its prompts are fetched."""
         if name not in self.servers:
             server = FleetServer(name, self._client_id, self._limits, is_retired=True)
+            server.halt = self._halts.get(server.name)
             self.servers[server.name] = server
             await self._employ(server)
             return server
@@ -210,6 +216,20 @@ class Fleet:
         """Whether another server takes work, other than those named."""
         others = (each for each in self.servers.values() if each is not server and each.name not in besides)
         return any(other.takes_work for other in others)
+
+    @property
+    def is_halted(self) -> bool:
+        """Whether people have taken every server out of work."""
+        return all(server.halt is not None for server in self.servers.values() if not server.is_retired)
+
+    def halt(self, halts: Mapping[str, Halt]) -> bool:
+        """These servers are out of work, all others are not; whether that is news."""
+        self._halts = halts
+        changed = [server for server in self.servers.values() if server.halt is not halts.get(server.name)]
+        for server in changed:
+            server.halt = halts.get(server.name)
+            log.info("%s is %s", server.name, server.halt or "back at work")
+        return bool(changed)
 
     def doubt(self, server: FleetServer) -> None:
         """Something went wrong there: look now."""

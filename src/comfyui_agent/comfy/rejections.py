@@ -15,6 +15,7 @@ from comfyui_agent.domain.failures import FailureClass
 MODEL_FILE = re.compile(r"\.(safetensors|sft|ckpt|pt|pth|bin|gguf|onnx|engine|patch)$", re.IGNORECASE)
 NO_SUCH_NODE = re.compile(r"node .* does not exist|not found", re.IGNORECASE)
 LONGEST_DETAIL = 500
+LONGEST_REASON = 200
 MOST_PROBLEMS = 100
 
 
@@ -29,9 +30,12 @@ class NodeProblem:
     details: str
     lacks_model: bool
 
+    @property
+    def reason(self) -> str:
+        return f"{self.message}: {self.details}" if self.details else self.message
+
     def line(self) -> str:
-        text = f"{self.message}: {self.details}" if self.details else self.message
-        return f"node {self.node_id} ({self.node_type}): {shapes.shown(text, LONGEST_DETAIL)}"
+        return f"node {self.node_id} ({self.node_type}): {shapes.shown(self.reason, LONGEST_DETAIL)}"
 
 
 def read_node_errors(document: Any) -> tuple[NodeProblem, ...]:
@@ -76,8 +80,9 @@ def read_rejection(server: str, document: Any) -> PromptRejected:
     info = error.get("extra_info")
     info = info if isinstance(info, dict) else {}
     lines = tuple(problem.line() for problem in problems) or ((details,) if details else ())
+    reason = shapes.shown(first.reason, LONGEST_REASON) if first else message
     return PromptRejected(
-        f"{server} rejected the prompt: {message}",
+        f"{server} rejected the prompt: {reason}",
         kind=_kind(error_type, message, problems),
         error_type=error_type,
         node_id=first.node_id if first else shapes.shown(info.get("node_id")) or _node_id_in(details),

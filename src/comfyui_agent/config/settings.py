@@ -1,27 +1,37 @@
-"""Every setting, with its default. The environment overrides it: `E3_COMFYUI__API_BASE_URL` and the like."""
+"""Every setting, with its default and with what may be written."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
-
-PREFIX = "E3_"
-NOT_SETTINGS = frozenset({"E3_CONFIG", "E3_COMFYUI_URL", "E3_COMFYUI_DIR", "E3_COMFYUI_PYTHON"})
-
-
-class SettingsError(Exception):
-    """A setting that cannot be used: which one, and what would be right."""
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 
 def _listed(value: Any) -> Any:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
-Seconds = Annotated[float, Field(gt=0, le=7 * 24 * 3600)]
-Backoff = Annotated[tuple[Annotated[float, Field(ge=0, le=24 * 3600)], ...], BeforeValidator(_listed)]
-Urls = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+def _a_list(value: Any) -> Any:
+    value = _listed(value)
+    return [value] if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+
+
+def _number(value: Any) -> Any:
+    """True is no number, whatever Python says."""
+    if isinstance(value, bool) or (isinstance(value, float) and not math.isfinite(value)):
+        raise ValueError(f"{value} is not a number here")
+    return value
+
+
+Number = Annotated[float, BeforeValidator(_number)]
+Whole = Annotated[int, BeforeValidator(_number)]
+Seconds = Annotated[Number, Field(gt=0, le=7 * 24 * 3600)]
+Backoff = Annotated[tuple[Annotated[Number, Field(ge=0, le=24 * 3600)], ...], BeforeValidator(_a_list)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+Place = Annotated[str, Field(min_length=1)]
+
+SECONDS = "a number of seconds above 0, such as {}"
 
 
 class _Section(BaseModel):
@@ -31,19 +41,30 @@ class _Section(BaseModel):
 class Paths(_Section):
     """Folders and files, relative to the workspace."""
 
-    jobs_finished: str = "jobs/finished"
-    database: str = "database/comfyui_agent.db"
-    workflows: str = "workflows"
+    jobs_processing: Place = Field(
+        default="jobs/processing", description="the folder for job files, such as jobs/processing"
+    )
+    jobs_finished: Place = Field(
+        default="jobs/finished", description="a folder in the workspace, such as jobs/finished"
+    )
+    database: Place = Field(
+        default="database/comfyui_agent.db", description="a file, such as database/comfyui_agent.db"
+    )
+    workflows: Place = Field(default="workflows", description="the folder of workflow templates, such as workflows")
+    inputs: Texts = Field(default=(), description='a list of folders, such as ["/mnt/pictures"]')
+    """Folders besides the workspace from which jobs may take input pictures."""
 
 
 class Comfy(_Section):
     """The ComfyUI servers. `servers` wins over `api_base_url`."""
 
-    api_base_url: str = "http://127.0.0.1:8188"
-    servers: Urls = ()
-    timeout_seconds: Seconds = 300.0
-    stall_seconds: Seconds = 120.0
-    failover_seconds: Seconds = 60.0
+    api_base_url: str = Field(default="http://127.0.0.1:8188", description="an address, such as http://127.0.0.1:8188")
+    servers: Texts = Field(
+        default=(), description='a list of addresses, such as ["http://gpu1:8188", "http://gpu2:8188"]'
+    )
+    timeout_seconds: Seconds = Field(default=300.0, description=SECONDS.format(300))
+    stall_seconds: Seconds = Field(default=120.0, description=SECONDS.format(120))
+    failover_seconds: Seconds = Field(default=60.0, description=SECONDS.format(60))
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -51,41 +72,69 @@ class Comfy(_Section):
 
 
 class Database(_Section):
-    url: str = ""
+    url: str = Field(default="", description="the path of an SQLite file, such as sqlite:///database/comfyui_agent.db")
+
+
+class Books(_Section):
+    """Pages of books; used when books are there."""
+
+    retry_limit: Annotated[Whole, Field(ge=0, le=1000)] = Field(
+        default=3, description="a whole number from 0 to 1000, such as 3"
+    )
+    parallel_pages: bool = Field(default=True, description="true or false")
+
+
+class Ui(_Section):
+    """The web page; used when it is there."""
+
+    host: str = Field(default="127.0.0.1", description="an address of this machine, such as 127.0.0.1")
+    port: Annotated[Whole, Field(ge=1, le=65535)] = Field(
+        default=8190, description="a port from 1 to 65535, such as 8190"
+    )
+
+
+class Sla(_Section):
+    """What a service promises; judged when the reliability lab is there."""
+
+    images_per_minute: Annotated[Number, Field(ge=0)] = Field(default=20.0, description="a number, such as 20")
+    concurrent_books: Annotated[Whole, Field(ge=0)] = Field(default=5, description="a whole number, such as 5")
+    p95_seconds: Seconds = Field(default=45.0, description=SECONDS.format(45))
+    error_rate: Annotated[Number, Field(ge=0, le=1)] = Field(
+        default=0.02, description="a share from 0 to 1, such as 0.02"
+    )
+    recovery_seconds: Seconds = Field(default=120.0, description=SECONDS.format(120))
 
 
 class Settings(_Section):
     """How E3 works."""
 
-    retry_limit: Annotated[int, Field(ge=0, le=1000)] = 2
-    poll_interval_ms: Annotated[int, Field(ge=10, le=60_000)] = 1000
-    retry_backoff_seconds: Backoff = (15.0, 45.0, 90.0)
-    poison_limit: Annotated[int, Field(ge=1, le=1000)] = 3
-    lease_seconds: Annotated[float, Field(ge=2, le=3600)] = 30.0
-    metrics_log: str = "infra/observability/comfyui_metrics.ndjson"
-    paths: Paths = Paths()
-    comfyui: Comfy = Comfy()
-    database: Database = Database()
-
-
-def load_settings(environment: Mapping[str, str]) -> Settings:
-    """The defaults and what the environment says; SettingsError in one line if it says nonsense."""
-    tree: dict[str, Any] = {}
-    for name, value in environment.items():
-        if name.startswith(PREFIX) and name not in NOT_SETTINGS:
-            *sections, key = name.removeprefix(PREFIX).lower().split("__")
-            branch = tree
-            for section in sections:
-                branch = branch.setdefault(section, {})
-                if not isinstance(branch, dict):
-                    raise SettingsError(f"{name}: {section} is given as a value, too")
-            branch[key] = value
-    try:
-        return Settings.model_validate(tree)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = PREFIX + "__".join(str(part) for part in first["loc"] if isinstance(part, str)).upper()
-        if first["type"] == "extra_forbidden":
-            raise SettingsError(f"{name}: there is no such setting") from None
-        given = "" if "://" in str(first["input"]) else f"={first['input']!r}"  # an address may hold a password
-        raise SettingsError(f"{name}{given}: {first['msg']}") from None
+    default_priority: Annotated[Whole, Field(ge=-(2**31), lt=2**31)] = Field(
+        default=50, description="a whole number; lower runs earlier, such as 50"
+    )
+    retry_limit: Annotated[Whole, Field(ge=0, le=1000)] = Field(
+        default=2, description="a whole number from 0 to 1000, such as 2"
+    )
+    poll_interval_ms: Annotated[Whole, Field(ge=10, le=60_000)] = Field(
+        default=1000, description="milliseconds from 10 to 60000, such as 1000"
+    )
+    rescan_seconds: Annotated[Number, Field(ge=0.2, le=3600)] = Field(
+        default=5.0, description="seconds from 0.2 to 3600, such as 5"
+    )
+    retry_backoff_seconds: Backoff = Field(default=(15.0, 45.0, 90.0), description="seconds, such as [15, 45, 90]")
+    poison_limit: Annotated[Whole, Field(ge=1, le=1000)] = Field(
+        default=3, description="a whole number from 1 to 1000, such as 3"
+    )
+    lease_seconds: Annotated[Number, Field(ge=2, le=3600)] = Field(
+        default=30.0, description="seconds from 2 to 3600, such as 30"
+    )
+    batch_expiry_seconds: Seconds = Field(default=3600.0, description=SECONDS.format(3600))
+    metrics_log: Place = Field(
+        default="infra/observability/comfyui_metrics.ndjson",
+        description="a file, such as infra/observability/metrics.ndjson",
+    )
+    paths: Paths = Field(default=Paths(), description="a section with keys such as jobs_processing")
+    comfyui: Comfy = Field(default=Comfy(), description="a section with keys such as api_base_url")
+    database: Database = Field(default=Database(), description="a section with the key url")
+    books: Books = Field(default=Books(), description="a section with keys such as retry_limit")
+    ui: Ui = Field(default=Ui(), description="a section with keys such as port")
+    sla: Sla = Field(default=Sla(), description="a section with keys such as p95_seconds")

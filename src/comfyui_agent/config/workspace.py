@@ -17,6 +17,8 @@ class Workspace:
 
     root: Path
     settings: Settings
+    config: Path | None = None
+    """The file that the settings were read from."""
     _finished: dict[str, Path] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -36,8 +38,35 @@ class Workspace:
     def metrics_log(self) -> Path:
         return self.root / self.settings.metrics_log
 
+    @property
+    def recipes(self) -> Path:
+        """`workflows.yaml`, beside the configuration."""
+        folder = self.config.parent if self.config else self.root / "config"
+        return folder / "workflows.yaml"
+
     def workflow(self, workflow_id: str) -> Path:
         return self.root / self.settings.paths.workflows / f"{workflow_id}.json"
+
+    @property
+    def processing(self) -> Path:
+        """The folder where job files are dropped. It may lie anywhere: it is the word of whoever set E3 up."""
+        return self.root / self.settings.paths.jobs_processing
+
+    @property
+    def kept_inputs(self) -> Path:
+        """Input pictures of jobs, by the digest of their bytes, beside the database."""
+        return Path(self.database).resolve().parent / "inputs"
+
+    def readable(self, path: str) -> Path:
+        """An input file that a job names; ValueError unless it lies in the workspace or one of `paths.inputs`."""
+        try:
+            found = (self._real_root / Path(path).expanduser()).resolve()
+        except (OSError, RuntimeError) as error:
+            raise ValueError(f"{path!r} cannot be followed: {error}") from None
+        folders = [self._real_root, *((self.root / each).resolve() for each in self.settings.paths.inputs)]
+        if not any(found.is_relative_to(folder) for folder in folders):
+            raise ValueError(f"{path!r} lies outside the workspace: copy it there, or add its folder to paths.inputs")
+        return found
 
     @cached_property
     def _real_root(self) -> Path:
@@ -69,3 +98,12 @@ class Workspace:
     def shown(self, path: Path) -> str:
         """A path as it is recorded: relative, with forward slashes."""
         return path.relative_to(self._real_root).as_posix()
+
+    def job_file(self, path: Path) -> str:
+        """A job file as it is recorded: relative to the workspace if it lies there."""
+        text = path.as_posix()
+        for root in (self.root, self._real_root):
+            above = root.as_posix().rstrip("/") + "/"
+            if text.startswith(above):
+                return text.removeprefix(above)
+        return text

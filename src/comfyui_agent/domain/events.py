@@ -18,9 +18,11 @@ class EventName(str, Enum):
     JOB_CANCELLED = "job.cancelled"
     SERVER_UP = "server.up"
     SERVER_DOWN = "server.down"
+    SERVER_DRAINED = "server.drained"
     ALERT_SERVER = "alert.server"
     ALERT_MEMORY = "alert.memory"
     ALERT_DISK = "alert.disk"
+    ALERT_FILE = "alert.file"
     ALERT_DATABASE = "alert.database"
     ALERT_POISON = "alert.poison"
 

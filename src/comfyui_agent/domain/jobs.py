@@ -51,6 +51,10 @@ class NewJob:
     metadata: Mapping[str, Any] | None = None
     batch_id: str | None = None
     batch_index: int | None = None
+    source: str | None = None
+    digest: str | None = None
+    pictures: Mapping[str, str] = field(default_factory=dict)
+    """Input files that are kept for the job, by the place where their name goes."""
 
 
 @dataclass(frozen=True)
@@ -91,3 +95,7 @@ class Job:
     fence: int
     strikes: int
     avoids: str | None
+    source: str | None
+    digest: str | None
+    resubmit: int | None
+    pictures: str | None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 ONE_PICTURE = frozenset(
     """CheckpointLoaderSimple UNETLoader CLIPLoader DualCLIPLoader TripleCLIPLoader VAELoader LoraLoader
     LoraLoaderModelOnly ModelSamplingSD3 ModelSamplingFlux CLIPTextEncode CLIPTextEncodeFlux CLIPTextEncodeSDXL
@@ -21,3 +23,10 @@ UNLISTED = frozenset(
     SaveImageTextDataSetToFolder""".split()
 )
 """Classes that save and list nothing: the server's own files, not results to bring home."""
+LOADS_FILES = re.compile(r"Load.*(Image|Mask|Video|Audio|3D)")
+FILE_INPUTS = frozenset({"image", "mask", "video", "audio", "file", "model_file"})
+
+
+def takes_file(class_type: str, input_name: str) -> bool:
+    """Whether an input is the name of a file in the server's input folder, as far as names tell."""
+    return input_name in FILE_INPUTS and LOADS_FILES.search(class_type) is not None

@@ -14,10 +14,13 @@ from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.comfy.tasks import end_tasks, wait_until_set
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import Event, EventName
+from comfyui_agent.domain.halts import Halt
 from comfyui_agent.domain.prompts import mint_prompt_id
 from comfyui_agent.domain.retrying import RetryPolicy
 from comfyui_agent.engine.clock import now
 from comfyui_agent.engine.collecting import Collecting
+from comfyui_agent.engine.fitting import Fitting
+from comfyui_agent.engine.halting import Halting
 from comfyui_agent.engine.leases import Leases
 from comfyui_agent.engine.persistence import persistently
 from comfyui_agent.engine.preparing import Preparing
@@ -64,6 +67,7 @@ class Agent:
             on_health=self._tell_health,
             on_queue=lambda server, view: self._recovery.see_queue(server, view),
         )
+        self._halting = Halting(store, self.fleet, self._hurry)
         self._tail = EventTail(store, MetricsLog(workspace.metrics_log, store.identity), self.bus)
         self._collecting = Collecting(
             store,
@@ -89,6 +93,7 @@ class Agent:
             fleet=self.fleet,
             store=store,
             preparing=Preparing(store, workspace),
+            fitting=Fitting(workspace),
             collecting=self._collecting,
             wake=self._hurry,
             rules=Rules(
@@ -105,31 +110,36 @@ class Agent:
         self._disk_alerts: dict[str, float] = {}
         self._fatal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.first_event = 0
+        self.is_ready = asyncio.Event()
+        """Set when failures are being counted, or the end has come."""
 
     @property
     def runs(self) -> list[Run]:
         """What is at work now."""
         return list(self._runs)
 
-    async def run(self, *, until_idle: bool = False) -> int:
-        """Work until cancelled or, if asked, until nothing is pending; how many jobs failed meanwhile."""
+    async def run(self, *, until_idle: bool = False, is_quiet: Callable[[], bool] = lambda: True) -> int:
+        """Work until cancelled or, if asked, until nothing is pending and it `is_quiet`; how many jobs failed."""
         loops: list[asyncio.Task[None]] = []
         seconds = LEAVING_SECONDS
         try:
             self.first_event = await self._tail.begin()
+            self.is_ready.set()
             await self.fleet.start()
             self._store.on_change(self._see_change)
+            await self._look_at_halts()
             works = [self._leases.keep(), self._recover(), self._check(), self._dispatch(), self._tail.follow()]
             loops += [asyncio.create_task(work) for work in works]
             ends = {*loops, self._fatal}
             if until_idle:
-                loops.append(asyncio.create_task(self._until_idle()))
+                loops.append(asyncio.create_task(self._until_idle(is_quiet)))
                 ends.add(loops[-1])
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
             seconds = UNHURRIED_SECONDS
         finally:
+            self.is_ready.set()
             await self._stop(loops, now() + seconds)
         return await self._store.failures_since(self.first_event)
 
@@ -219,6 +229,8 @@ class Agent:
         self._leases.drop(run.leased.lease)
         run.server.at_work.discard(run.leased.prompt_id)
         self._wake.set()
+        if run.server.halt is Halt.DRAINING:
+            self._changed.set()  # it may have been the last run there
         if task.cancelled() or task.exception() is None:
             return
         error = task.exception()
@@ -246,6 +258,7 @@ class Agent:
         while True:
             await asyncio.sleep(RECOVERY_SECONDS)
             await self._attempt("looking at what others left", self._recovery.look)
+            await self._look_at_halts()
 
     async def _check(self) -> None:
         """After a change from outside: what was cancelled or reset is noticed at once."""
@@ -253,14 +266,19 @@ class Agent:
             await self._changed.wait()
             self._changed.clear()
             self._wake.set()
+            await self._look_at_halts()
             await self._attempt("looking at what changed", self._leases.check)
             await self._attempt("looking at what others left", self._recovery.look)
             await asyncio.sleep(CHECK_PAUSE)
 
-    async def _until_idle(self) -> None:
+    async def _look_at_halts(self) -> None:
+        """What people have taken out of work since, and what is drained by now."""
+        await self._attempt("looking at servers that are out of work", self._halting.look)
+
+    async def _until_idle(self, is_quiet: Callable[[], bool]) -> None:
         while True:
             with contextlib.suppress(StoreError):
-                if not self._runs and not self._recovery.is_busy and await self._store.is_idle():
+                if is_quiet() and not self._runs and not self._recovery.is_busy and await self._store.is_idle():
                     return
             await asyncio.sleep(CHECK_PAUSE)
 

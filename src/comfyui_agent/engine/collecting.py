@@ -16,6 +16,7 @@ from comfyui_agent.comfy.outcomes import Succeeded
 from comfyui_agent.comfy.results import ResultFile, Results
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.engine.clock import now
+from comfyui_agent.engine.intake.putting_away import PuttingAway
 from comfyui_agent.engine.leases import Leases
 from comfyui_agent.engine.naming import keep_aside, stem_of, targets
 from comfyui_agent.engine.persistence import persistently
@@ -61,6 +62,7 @@ class Collecting:
         self._alert = alert
         self._patience = patience
         self._made: set[Path] = set()
+        self._away = PuttingAway(store, workspace)
 
     async def collect(
         self, leased: Leased, server: FleetServer, outcome: Succeeded, *, is_lost: Callable[[], bool]
@@ -160,6 +162,8 @@ class Collecting:
     async def _done(self, leased: Leased, outputs: list[str], outcome: Succeeded) -> None:
         strays = await persistently(self._store, lambda: self._store.complete(leased.lease, outputs, outcome.seconds))
         await self.remove(strays)
+        if leased.source is not None:
+            await self._away.put_away(leased.lease.job_id, leased.source, leased.digest, leased.job_type)
 
     async def remove(self, paths: Sequence[str]) -> None:
         """Remove files of ours that nothing refers to any more."""

@@ -6,22 +6,22 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from comfyui_agent.config.complaints import Complaints
+from comfyui_agent.config.workflows import NoWorkflow, Workflows
 from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.binding import Unbindable, bind
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.placing import NoSuchPlace, place
-from comfyui_agent.domain.prompts import SAVES_UNDER, Graph, avoiding_cache, inputs_of, is_editor_format, saving_nodes
+from comfyui_agent.domain.prompts import SAVES_UNDER, Graph, avoiding_cache, inputs_of, saving_nodes
 from comfyui_agent.engine.naming import stem_of
 from comfyui_agent.store.records import Leased
 from comfyui_agent.store.store import Store
 
 JOBS_PER_FOLDER = 100
 TEMPLATES_KEPT = 64
-LONGEST_ID = 200
-LARGEST_WORKFLOW = 32 * 1024 * 1024
-WORKFLOW_ID = re.compile(r"[\w][\w .-]*")
 
 
 class Unpreparable(Exception):
@@ -42,6 +42,7 @@ class Preparing:
     def __init__(self, store: Store, workspace: Workspace) -> None:
         self._store = store
         self._workspace = workspace
+        self._workflows = Workflows(workspace)
         self._kept: OrderedDict[str, Graph] = OrderedDict()
 
     async def prepare(self, leased: Leased) -> Prepared:
@@ -50,9 +51,9 @@ class Preparing:
             stem_of(leased, self._workspace)
         except ValueError as error:
             raise Unpreparable(str(error)) from None
-        graph = await self._graph(leased)
+        graph, defaults = await self._graph(leased)
         try:
-            graph = place(graph, _values(leased.inputs))
+            graph = place(graph, {**defaults, **_values(leased.inputs)})
         except NoSuchPlace as error:
             raise Unpreparable(f"an input has no place: {error}") from None
         node = leased.output_node
@@ -65,10 +66,10 @@ class Preparing:
             _saving_apart(graph, f"{folder}/{leased.prompt_id}"), None if node is None else frozenset({node})
         )
 
-    async def _graph(self, leased: Leased) -> Graph:
+    async def _graph(self, leased: Leased) -> tuple[Graph, dict[str, Any]]:
         key = leased.template_hash
         if key is None:
-            return self._from_file(leased.workflow_id)
+            return self._by_id(leased)
         if key not in self._kept:
             template = await self._store.template(key)
             if template is None:
@@ -77,31 +78,20 @@ class Preparing:
             while len(self._kept) > TEMPLATES_KEPT:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(key)
-        return self._kept[key]
+        return self._kept[key], {}
 
-    def _from_file(self, workflow_id: str) -> Graph:
-        """A row made by hand names its workflow only: `workflows/<workflow_id>.json`."""
-        path = self._workspace.workflow(workflow_id)
-        if not WORKFLOW_ID.fullmatch(workflow_id) or len(workflow_id) > LONGEST_ID or not path.is_file():
-            raise Unpreparable(f"workflow_id {workflow_id[:LONGEST_ID]!r} is not known: there is no {path}")
+    def _by_id(self, leased: Leased) -> tuple[Graph, dict[str, Any]]:
+        """A row made by hand names its workflow only: the template with its defaults, whatever inputs it requires."""
         try:
-            if path.stat().st_size > LARGEST_WORKFLOW:
-                raise Unpreparable(f"{path} is too large for a workflow")
-            document = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise Unpreparable(f"{path} cannot be read: {error}") from None
-        return read_workflow(document, str(path))
-
-
-def read_workflow(document: Any, name: str) -> Graph:
-    """A graph in API format, bare or wrapped as the body of a post."""
-    if isinstance(document, dict) and isinstance(document.get("prompt"), dict):
-        document = document["prompt"]
-    if not isinstance(document, dict) or not document:
-        raise Unpreparable(f"{name} is not a workflow in API format")
-    if is_editor_format(document):
-        raise Unpreparable(f"{name} is a workflow as the editor saves it: export it with Workflow → Export (API)")
-    return document
+            self._workflows.refresh()
+        except Complaints as error:
+            raise Unpreparable(str(error)) from None
+        try:
+            workflow = self._workflows.find(leased.workflow_id)
+            recipe = replace(workflow.recipe, required_inputs=())
+            return workflow.graph, bind(workflow.places, recipe, {})
+        except (NoWorkflow, Unbindable) as error:
+            raise Unpreparable(f"workflow_id: {error}") from None
 
 
 def _values(text: str | None) -> Mapping[str, Any]:

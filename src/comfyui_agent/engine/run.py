@@ -17,14 +17,17 @@ from comfyui_agent.comfy.errors import (
     NotAccepted,
     PromptRejected,
     Unreachable,
+    UploadRefused,
 )
 from comfyui_agent.comfy.fleet import Fleet, FleetServer, Health
 from comfyui_agent.comfy.outcomes import Failed, Outcome, Succeeded
 from comfyui_agent.comfy.watch import Progress, Stage, Watch
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import Failure, FailureClass
+from comfyui_agent.domain.halts import Halt
 from comfyui_agent.domain.retrying import Again, Over, RetryPolicy, decide
 from comfyui_agent.engine.collecting import Collecting, LostMeanwhile, Unkeepable
+from comfyui_agent.engine.fitting import Fitting, Unfit
 from comfyui_agent.engine.persistence import persistently
 from comfyui_agent.engine.preparing import Prepared, Preparing, Unpreparable
 from comfyui_agent.store.errors import FileTaken, LeaseLost, StoreError
@@ -61,6 +64,7 @@ class Run:
         fleet: Fleet,
         store: Store,
         preparing: Preparing,
+        fitting: Fitting,
         collecting: Collecting,
         rules: Rules,
         wake: Callable[[], None],
@@ -70,6 +74,7 @@ class Run:
         self._fleet = fleet
         self._store = store
         self._preparing = preparing
+        self._fitting = fitting
         self._collecting = collecting
         self._rules = rules
         self._wake = wake
@@ -108,6 +113,8 @@ class Run:
                 return
             self._watch = watch
             outcome = await self._wait(watch)
+        except Unfit as error:
+            outcome = Failed(self.leased.prompt_id, self._failure(error.kind, error.message))
         except ComfyError as error:
             if isinstance(error, NotAccepted):
                 self.server.misbehaved()
@@ -137,13 +144,21 @@ class Run:
             return client.take_over(prompt_id)
         if self.leased.is_taken_over:
             return client.take_over(prompt_id, prepared.graph, prepared.expected)
+        if self.server.halt is not None:  # taken out of work since the lease
+            await persistently(self._store, lambda: self._store.unsend(self.leased.lease))
+            return None
         try:
+            graph = await self._fitting.fit(prepared.graph, self.leased.pictures, self.server)
+            prepared = replace(prepared, graph=graph)
             return await self._submit(prepared)
         except AcceptanceUnknown as error:
             log.warning("%s: %s", self.leased.config_name, error.message)
             self._fleet.doubt(self.server)
             return client.take_over(prompt_id, prepared.graph, prepared.expected)
-        except (PromptRejected, NotAccepted):
+        except PromptRejected:
+            self._fitting.forget(self.server.name)
+            raise
+        except (NotAccepted, UploadRefused):
             raise
         except ComfyError as error:
             await persistently(self._store, lambda: self._store.unsend(self.leased.lease))
@@ -179,10 +194,28 @@ class Run:
             with contextlib.suppress(TimeoutError):
                 return await watch.outcome(TICK)
             await self._note_running(watch)
+            if self._waits_to_be_drained(watch) and await self._take_back(watch):
+                return Failed(watch.prompt_id, self._failure(FailureClass.INTERRUPTED, "its server is being drained"))
             failure = self._out_of_patience(watch)
             if failure is not None:
                 ended = await self._interrupt(watch, failure)
                 return ended or Failed(watch.prompt_id, failure)
+
+    def _waits_to_be_drained(self, watch: Watch) -> bool:
+        """Whether it was seen waiting at a server that is to be empty. One that was not seen is judged by its watch."""
+        is_waiting = self.server.health is not Health.DOWN and watch.progress.stage is Stage.WAITING
+        return is_waiting and self.server.halt is Halt.DRAINING
+
+    async def _take_back(self, watch: Watch) -> bool:
+        """Take the prompt from the server's queue; False if it has begun, or that could not be done now."""
+        try:
+            result = await self.server.client.cancel(watch.prompt_id, timeout=INTERRUPT_SECONDS, interrupt=False)
+        except ComfyError as error:
+            log.info("%s could not be taken back yet: %s", self.leased.config_name, error.message)
+            return False
+        if result is Cancellation.LEFT_RUNNING:
+            watch.see_running()
+        return result is Cancellation.REMOVED
 
     async def _note_running(self, watch: Watch) -> None:
         """Remember now and then how long it has been executed, for whoever takes it over; not for short ones."""

@@ -24,13 +24,14 @@ def lease_jobs(
     """Take the next jobs for a server, as many as its window has room for and prompt ids are given.
 
     The run, its prompt id included, is noted in the same transaction: before anything is sent. A job under suspicion
-    is leased only to a server that has nothing else, and keeps others away until it ends.
+    is leased only to a server that has nothing else, and keeps others away until it ends. A server that is out of work
+    gets nothing, also from an agent that has not noticed yet.
     """
     session.run("end_backoffs", longest=longest_backoff)
     load = session.one("load_of_server", server=window.server)
     assert load is not None
     ids = prompt_ids[: max(0, window.size - load["open"])]
-    if not ids or load["suspects"]:
+    if not ids or load["suspects"] or load["is_halted"]:
         return []
     leased: list[Leased] = []
     for row in session.rows("next_jobs", server=window.server, is_only=window.is_only, most=len(ids)):
@@ -74,6 +75,9 @@ def leased_from(job: Row, attempt_id: int) -> Leased:
         output_node=text(job["output_node"]),
         timeout_seconds=number(job["timeout_seconds"]),
         avoids=frozenset((text(job["avoids"]) or "").split()),
+        source=text(job["source"]),
+        digest=text(job["digest"]),
+        pictures=text(job["pictures"]),
     )
 
 

@@ -21,6 +21,11 @@ def find_job(session: Session, name: str) -> Job | None:
     return None if row is None else job_from(row)
 
 
+def find_by_name(session: Session, name: str) -> Job | None:
+    row = session.one("job_by_name", name=name)
+    return None if row is None else job_from(row)
+
+
 def list_jobs(session: Session, status: JobStatus | None, batch_id: str | None, most: int) -> list[Job]:
     if batch_id is not None:
         rows = session.rows("jobs_of_batch", batch_id=batch_id, status=status.value if status else None, most=most)

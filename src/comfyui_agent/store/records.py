@@ -37,6 +37,9 @@ class Leased:
     output_node: str | None = None
     timeout_seconds: float | None = None
     avoids: frozenset[str] = frozenset()
+    source: str | None = None
+    digest: str | None = None
+    pictures: str | None = None
     is_taken_over: bool = False
     previous_worker: str | None = None
     running_seconds: float | None = None

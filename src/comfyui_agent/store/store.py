@@ -8,11 +8,13 @@ from typing import TypeVar
 from comfyui_agent.domain.attempts import Attempt
 from comfyui_agent.domain.events import Event
 from comfyui_agent.domain.failures import Failure
+from comfyui_agent.domain.filing import Filed, Ruling
+from comfyui_agent.domain.halts import Halt, HaltedServer
 from comfyui_agent.domain.jobs import Job, JobId, NewJob, Template
 from comfyui_agent.domain.prompts import PromptId
 from comfyui_agent.domain.retrying import Again, Over
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.store import leasing, reading, recording, recovering, settling, steering
+from comfyui_agent.store import filing, halting, leasing, reading, recording, recovering, settling, steering
 from comfyui_agent.store.port import Driver, Session
 from comfyui_agent.store.records import Counts, Lease, Leased, OpenAttempt, Window
 
@@ -61,6 +63,31 @@ class Store:
 
     async def set_priority(self, job_id: JobId, priority: int) -> bool:
         return await self._steer(lambda session: steering.set_priority(session, job_id, priority))
+
+    async def file_jobs(self, files: Sequence[Filed]) -> list[Ruling]:
+        """Take job files in, all or none; what became of each. No name may be there twice."""
+        return await self._steer(lambda session: filing.file_jobs(session, files))
+
+    async def cancel_deleted(self, sources: Sequence[str]) -> list[str]:
+        """Cancel jobs that wait and whose files are gone; their names."""
+        return await self._steer(lambda session: filing.cancel_deleted(session, sources))
+
+    async def pending_sources(self) -> list[str]:
+        return await self.driver.read(filing.pending_sources)
+
+    async def note_change(self, job_id: JobId) -> None:
+        """The file of a job was changed while it ran: it is submitted again."""
+        await self.driver.write(lambda session: filing.note_change(session, job_id))
+
+    async def reject(self, path: str, reason: str) -> None:
+        """Remember why a job file was renamed."""
+        await self.driver.write(lambda session: filing.reject(session, path, reason))
+
+    async def rejections(self) -> dict[str, str]:
+        return await self.driver.read(filing.rejections)
+
+    async def forget_rejections(self, paths: Sequence[str]) -> None:
+        await self.driver.write(lambda session: filing.forget_rejections(session, paths))
 
     # Leases.
 
@@ -155,10 +182,34 @@ class Store:
     async def recount(self) -> None:
         await self.driver.write(recovering.recount)
 
+    # Servers that people take out of work.
+
+    async def pause_server(self, server: str) -> Halt:
+        """It gets nothing new; what it has runs on."""
+        await self._steer(lambda session: halting.pause(session, server))
+        return Halt.PAUSED
+
+    async def drain_server(self, server: str) -> Halt:
+        """It gets nothing new, and what waits there is taken back; how far that is."""
+        return await self._steer(lambda session: halting.drain(session, server))
+
+    async def finish_drain(self, server: str) -> bool:
+        """`drained`, if nothing is there any more; whether that was now."""
+        return await self._steer(lambda session: halting.finish_drain(session, server))
+
+    async def resume_server(self, server: str) -> bool:
+        return await self._steer(lambda session: halting.resume(session, server))
+
+    async def halted_servers(self) -> list[HaltedServer]:
+        return await self.driver.read(halting.halted_servers)
+
     # Looking.
 
     async def find(self, name: str) -> Job | None:
         return await self.driver.read(lambda session: reading.find_job(session, name))
+
+    async def find_by_name(self, name: str) -> Job | None:
+        return await self.driver.read(lambda session: reading.find_by_name(session, name))
 
     async def jobs(self, *, status: JobStatus | None = None, batch_id: str | None = None, limit: int = 50) -> list[Job]:
         return await self.driver.read(lambda session: reading.list_jobs(session, status, batch_id, limit))

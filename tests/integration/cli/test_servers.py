@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from comfyui_agent import __version__
-from comfyui_agent.cli.servers import ServerReport, _print_table
+from comfyui_agent.cli.server_reports import ServerReport, print_table
 from comfyui_agent.comfy.answers import Device, SystemStats
+from comfyui_agent.domain.halts import Halt
 from comfyui_agent.sim.process import ServerProcess, free_port
+from support.agents import locked_database
 from support.command import e3
 from support.wire import Wire
 
@@ -61,7 +64,9 @@ def test_a_password_in_an_address_is_never_printed() -> None:
 def test_a_bad_address_is_one_line_that_says_what_would_be_right(url: str) -> None:
     answer = e3("servers", "--server", url)
     assert (answer.returncode, answer.stdout) == (2, "")
-    assert answer.stderr == "e3: a server's address must look like http://127.0.0.1:8188\n"
+    (line,) = answer.stderr.splitlines()
+    assert line.startswith("e3: ")
+    assert line.endswith("a server's address must look like http://127.0.0.1:8188")
 
 
 def test_the_version_is_shown() -> None:
@@ -83,7 +88,162 @@ def test_options_may_stand_before_or_after_ls(comfyui_simulator: Callable[..., S
 
 def test_a_name_that_looks_like_markup_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     stats = SystemStats("[/x]", "", "", "", 1, 1, (Device("[bold]card[/x]", "cuda", 2**30, 2**30),))
-    _print_table([ServerReport("gpu", "http://gpu", stats, 0, 0), ServerReport("b", "http://b", error="[/y]")])
+    print_table([ServerReport("gpu", "http://gpu", stats, 0, 0), ServerReport("b", "http://b", error="[/y]")])
     shown = capsys.readouterr().out
     assert "[bold]card[/x]" in shown
     assert "[/y]" in shown
+
+
+GPUS = ("http://gpu1:8188", "http://gpu2:8188", "http://someone:s3cr3t@far/comfy?token=t0k3n")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """A workspace with a database."""
+    assert e3("db", "migrate", "-C", str(tmp_path)).returncode == 0
+    return tmp_path
+
+
+@pytest.fixture
+def gpus(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A workspace whose servers nobody can reach, one of them behind a password."""
+    monkeypatch.setenv("E3_COMFYUI__SERVERS", ",".join(GPUS))
+    return workspace
+
+
+def shown(workspace: Path, *options: str) -> list[tuple[str, str]]:
+    """Name and state of each server."""
+    answer = e3("servers", "-C", str(workspace), "--json", *options)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    return [(server["url"], server["state"]) for server in json.loads(answer.stdout)]
+
+
+def test_the_servers_of_the_workspace_are_shown_unless_others_are_named(
+    comfyui_simulator: Callable[..., ServerProcess], workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = comfyui_simulator().url, comfyui_simulator().url
+    monkeypatch.setenv("E3_COMFYUI__SERVERS", first)
+    assert shown(workspace) == [(first, "up")]
+    assert shown(workspace, "--server", second) == [(second, "up")]
+
+
+def test_a_server_is_shown_as_people_have_left_it(
+    comfyui_simulator: Callable[..., ServerProcess], workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = comfyui_simulator().url, comfyui_simulator().url
+    monkeypatch.setenv("E3_COMFYUI__SERVERS", f"{first},{second}")
+    for command, said, state in (
+        ("pause", "paused", "paused"),
+        ("drain", "drained", "drained"),
+        ("resume", "working", "up"),
+    ):
+        answer = e3("servers", command, first, "-C", str(workspace), "--json")
+        assert json.loads(answer.stdout) == {"name": first.removeprefix("http://"), "url": first, "state": said}
+        assert shown(workspace) == [(first, state), (second, "up")]
+
+
+def test_a_server_that_cannot_be_reached_is_down_also_if_it_is_paused(gpus: Path) -> None:
+    assert e3("servers", "pause", "gpu1", "-C", str(gpus)).returncode == 0
+    assert shown(gpus)[0] == ("http://gpu1:8188", "down")
+
+
+def test_states_are_read_beside_a_program_that_has_the_database_locked(
+    comfyui_simulator: Callable[..., ServerProcess], workspace: Path
+) -> None:
+    url = comfyui_simulator().url
+    e3("servers", "pause", url, "-C", str(workspace), "--server", url)
+    with locked_database(workspace / "database" / "comfyui_agent.db"):
+        assert shown(workspace, "--server", url) == [(url, "paused")]
+
+
+def test_servers_are_shown_without_a_database_and_none_is_made(
+    comfyui_simulator: Callable[..., ServerProcess], tmp_path: Path
+) -> None:
+    url, folder = comfyui_simulator().url, tmp_path / "empty"
+    folder.mkdir()
+    assert shown(folder, "--server", url) == [(url, "up")]
+    assert list(folder.iterdir()) == []
+
+
+def test_servers_are_shown_beside_a_database_that_is_none(
+    comfyui_simulator: Callable[..., ServerProcess], tmp_path: Path
+) -> None:
+    url = comfyui_simulator().url
+    broken = tmp_path / "broken.db"
+    broken.write_text("no database at all, however long one looks at it" * 100)
+    assert shown(tmp_path, "--server", url, "--database", str(broken)) == [(url, "up")]
+
+
+def test_a_server_cannot_be_paused_where_there_is_no_database_and_none_is_made(tmp_path: Path) -> None:
+    answer = e3("servers", "pause", "127.0.0.1", "-C", str(tmp_path))
+    assert (answer.returncode, answer.stdout) == (1, "")
+    assert "there is no database" in answer.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "url"),
+    [
+        ("gpu1:8188", "http://gpu1:8188"),
+        ("http://gpu2:8188", "http://gpu2:8188"),
+        ("http://gpu2:8188/", "http://gpu2:8188"),
+        ("gpu2", "http://gpu2:8188"),
+        ("GPU1", "http://gpu1:8188"),
+        ("far/comfy", "http://far/comfy"),
+        (GPUS[2], "http://far/comfy"),
+    ],
+    ids=["name", "address", "address-with-slash", "part", "capitals", "path", "address-with-secrets"],
+)
+def test_a_server_is_named_as_it_is_shown_or_by_a_part_of_that(gpus: Path, name: str, url: str) -> None:
+    answer = e3("servers", "pause", name, "-C", str(gpus), "--json")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert json.loads(answer.stdout)["url"] == url
+    assert "s3cr3t" not in answer.stdout
+
+
+@pytest.mark.parametrize("command", ["pause", "resume", "drain"])
+def test_an_unknown_name_is_one_line_that_lists_the_servers(gpus: Path, command: str) -> None:
+    answer = e3("servers", command, "http://me:s3cr3t@gpu9:8188?token=t0k3n", "-C", str(gpus), "--json")
+    assert (answer.returncode, answer.stdout) == (1, "")
+    known = "gpu1:8188, gpu2:8188, far/comfy"
+    assert answer.stderr == f"e3: there is no server 'http://gpu9:8188': known are {known}\n"
+
+
+def test_a_part_that_two_servers_have_is_one_line_that_names_them(gpus: Path) -> None:
+    answer = e3("servers", "drain", "gpu", "-C", str(gpus))
+    assert (answer.returncode, answer.stdout) == (1, "")
+    assert answer.stderr == "e3: 'gpu' may be http://gpu1:8188 or http://gpu2:8188: give more of its name\n"
+
+
+def test_a_server_that_is_no_longer_used_can_be_resumed(gpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    e3("servers", "pause", "gpu1", "-C", str(gpus))
+    monkeypatch.setenv("E3_COMFYUI__SERVERS", "http://new:8188")
+    answer = e3("servers", "-C", str(gpus), "resume", "gpu1")
+    assert (answer.returncode, answer.stdout) == (0, "gpu1:8188 is back at work.\n")
+    assert e3("servers", "resume", "gpu1", "-C", str(gpus)).returncode == 1
+
+
+@pytest.mark.parametrize("arguments", [[], [" "], ["gpu1", "gpu2"], ["gpu1", "-C", "nowhere"]])
+def test_a_name_is_needed_and_a_folder_that_is_there(gpus: Path, arguments: list[str]) -> None:
+    answer = e3("servers", "pause", *arguments, cwd=gpus)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert len(answer.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [("pause", "is paused: it gets nothing new"), ("drain", "is drained: nothing"), ("resume", "is back at work")],
+)
+def test_people_are_told_what_it_means(gpus: Path, command: str, words: str) -> None:
+    answer = e3("servers", command, "gpu1", "-C", str(gpus))
+    assert answer.stdout.startswith(f"gpu1:8188 {words}")
+
+
+def test_the_table_and_the_lines_show_the_state(capsys: pytest.CaptureFixture[str]) -> None:
+    stats = SystemStats("0.7.0", "", "", "", 1, 1, (Device("card", "cuda", 2**30, 2**30),))
+    reports = [ServerReport(str(halt), "http://gpu", stats, 1, 0, halt=halt) for halt in Halt]
+    print_table(reports)
+    table = capsys.readouterr().out.splitlines()[1:]
+    for halt, report, row in zip(Halt, reports, table, strict=True):
+        assert f" {halt} " in row.removeprefix(halt)
+        assert f"  {halt.value:<8}  ComfyUI 0.7.0" in report.line(10, 8)

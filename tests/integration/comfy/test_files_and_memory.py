@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from comfyui_agent.cli.demo_prompts import film as film_graph_of
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.comfy.memory import Freed
@@ -19,6 +18,7 @@ from comfyui_agent.domain.prompts import mint_prompt_id
 from comfyui_agent.sim.process import ServerProcess
 from support.graphs import empty_image, fresh_prefix, node, picture, saved_with, text_to_image
 from support.promises import failed, succeeded
+from support.sampled_graphs import film as film_graph_of
 from support.wire import Graph, Wire
 
 

@@ -52,7 +52,7 @@ def test_every_kind_of_node_error_is_invalid_and_names_its_node(kind: str) -> No
     assert (rejection.node_id, rejection.node_type) == ("3", "KSampler")
     assert rejection.error_type == "prompt_outputs_failed_validation"
     assert rejection.details == ("node 3 (KSampler): Bad value: steps",)
-    assert rejection.message == f"{SERVER} rejected the prompt: Prompt outputs failed validation"
+    assert rejection.message == f"{SERVER} rejected the prompt: Bad value: steps"
 
 
 @pytest.mark.parametrize("kind", ["no_prompt", "prompt_no_outputs", "invalid_prompt", "invalid_prompt_id"])

@@ -1,14 +1,23 @@
-"""Settings from the environment: what is right is taken, what is wrong is named in one line."""
+"""Settings from file and environment: what is right is taken, what is wrong is named in one line."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from comfyui_agent.config.settings import SettingsError, load_settings
+from comfyui_agent.config.complaints import Complaints
+from comfyui_agent.config.loading import load_workspace
+from comfyui_agent.config.settings import Settings
 
 
-def test_without_anything_the_defaults_hold() -> None:
-    settings = load_settings({})
+def settings_from(folder: Path, environment: dict[str, str]) -> Settings:
+    return load_workspace(folder, environment).settings
+
+
+def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
+    settings = settings_from(tmp_path, {})
+    assert settings.default_priority == 50
     assert settings.retry_limit == 2
     assert settings.retry_backoff_seconds == (15.0, 45.0, 90.0)
     assert settings.comfyui.urls == ("http://127.0.0.1:8188",)
@@ -16,8 +25,9 @@ def test_without_anything_the_defaults_hold() -> None:
     assert settings.lease_seconds == 30
 
 
-def test_the_environment_overrides_by_path() -> None:
-    settings = load_settings(
+def test_the_environment_overrides_by_path(tmp_path: Path) -> None:
+    settings = settings_from(
+        tmp_path,
         {
             "E3_RETRY_LIMIT": "5",
             "E3_RETRY_BACKOFF_SECONDS": "1, 2.5",
@@ -26,7 +36,7 @@ def test_the_environment_overrides_by_path() -> None:
             "E3_PATHS__DATABASE": "x.db",
             "PATH": "/bin",
             "E3_COMFYUI_DIR": "/somewhere",
-        }
+        },
     )
     assert settings.retry_limit == 5
     assert settings.retry_backoff_seconds == (1.0, 2.5)
@@ -38,18 +48,19 @@ def test_the_environment_overrides_by_path() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("E3_RETRY_LIMIT", "many", "E3_RETRY_LIMIT='many': "),
-        ("E3_RETRY_LIMIT", "-1", "greater than or equal to 0"),
-        ("E3_LEASE_SECONDS", "0.1", "E3_LEASE_SECONDS='0.1': "),
-        ("E3_RETRY_BACKOFF_SECONDS", "1,x", "E3_RETRY_BACKOFF_SECONDS"),
-        ("E3_RETRY_BACKOFF_SECONDS", "nan", "E3_RETRY_BACKOFF_SECONDS"),
-        ("E3_COMFYUI__TIMEOUT", "3", "E3_COMFYUI__TIMEOUT: there is no such setting"),
-        ("E3_NONSENSE", "3", "E3_NONSENSE: there is no such setting"),
-        ("E3_COMFYUI", "3", "E3_COMFYUI"),
+        ("E3_RETRY_LIMIT", "many", "E3_RETRY_LIMIT: retry_limit: 'many' cannot be used: write a whole number from 0"),
+        ("E3_RETRY_LIMIT", "-1", "E3_RETRY_LIMIT: retry_limit: '-1' cannot be used: write a whole number from 0"),
+        ("E3_LEASE_SECONDS", "0.1", "E3_LEASE_SECONDS: lease_seconds: '0.1' cannot be used: write seconds from 2"),
+        ("E3_RETRY_BACKOFF_SECONDS", "1,x", "E3_RETRY_BACKOFF_SECONDS: retry_backoff_seconds"),
+        ("E3_RETRY_BACKOFF_SECONDS", "nan", "E3_RETRY_BACKOFF_SECONDS: retry_backoff_seconds"),
+        ("E3_COMFYUI__TIMEOUT", "3", "no such key; did you mean timeout_seconds?"),
+        ("E3_NONSENSE", "3", "E3_NONSENSE: nonsense: there is no such key"),
+        ("E3_COMFYUI", "3", "E3_COMFYUI: comfyui: '3' cannot be used: write a section"),
+        ("COMFY_MAX_RETRIES", "-3", "COMFY_MAX_RETRIES: books.retry_limit: '-3' cannot be used"),
     ],
 )
-def test_what_is_wrong_is_named_in_one_line(name: str, value: str, says: str) -> None:
-    with pytest.raises(SettingsError) as caught:
-        load_settings({name: value})
+def test_what_is_wrong_is_named_in_one_line(tmp_path: Path, name: str, value: str, says: str) -> None:
+    with pytest.raises(Complaints) as caught:
+        settings_from(tmp_path, {name: value})
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)

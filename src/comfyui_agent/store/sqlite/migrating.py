@@ -17,7 +17,11 @@ DOCUMENTED = frozenset(
     duration error_trace metadata worker_id lease_expires_at""".split()  # noqa: SIM905 - a list of words
 )
 
-ADDED = frozenset(re.findall(r"ALTER TABLE jobs ADD COLUMN (\w+)", MIGRATIONS[2].read_text(encoding="utf-8")))
+ADDED = frozenset(
+    column
+    for file in MIGRATIONS.values()
+    for column in re.findall(r"ALTER TABLE jobs ADD COLUMN (\w+)", file.read_text(encoding="utf-8"))
+)
 
 
 def version_of(database: apsw.Connection) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 from collections.abc import Callable
 
@@ -66,6 +67,14 @@ def scale(_: NodeRun, inputs: Json) -> Result:
 def scale_by(_: NodeRun, inputs: Json) -> Result:
     images: Images = inputs["image"]
     size = (max(1, round(images.width * inputs["scale_by"])), max(1, round(images.height * inputs["scale_by"])))
+    return Result((_each(images, lambda frame: frame.resize(size, METHODS[inputs["upscale_method"]])),))
+
+
+def scale_to_total_pixels(_: NodeRun, inputs: Json) -> Result:
+    images: Images = inputs["image"]
+    factor = math.sqrt(inputs["megapixels"] * 1024 * 1024 / (images.width * images.height))
+    step = inputs["resolution_steps"]
+    size = (round(images.width * factor / step) * step, round(images.height * factor / step) * step)
     return Result((_each(images, lambda frame: frame.resize(size, METHODS[inputs["upscale_method"]])),))
 
 
@@ -145,6 +154,7 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "EmptyImage": empty,
     "ImageScale": scale,
     "ImageScaleBy": scale_by,
+    "ImageScaleToTotalPixels": scale_to_total_pixels,
     "ImageInvert": invert,
     "ImageBatch": batch,
     "ImageCrop": crop,

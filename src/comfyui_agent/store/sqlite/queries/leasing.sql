@@ -13,8 +13,10 @@ WHERE id IN (
         AND next_attempt_at > strftime('%Y-%m-%d %H:%M:%f', 'now', :longest || ' seconds'));
 
 -- name: load_of_server
--- How many prompts of all agents are at a server, and how many of them are suspected of killing servers.
-SELECT count(*) AS open, coalesce(sum(jobs.strikes > 0), 0) AS suspects
+-- How many prompts of all agents are at a server, how many of them are suspected of killing servers, and whether
+-- people have taken it out of work.
+SELECT count(*) AS open, coalesce(sum(jobs.strikes > 0), 0) AS suspects,
+    EXISTS (SELECT 1 FROM server_states WHERE server_states.server = :server) AS is_halted
 FROM attempts LEFT JOIN jobs ON jobs.id = attempts.job_id
 WHERE attempts.server = :server AND attempts.outcome IS NULL;
 
@@ -34,7 +36,8 @@ UPDATE jobs SET
     run_count = coalesce(run_count, 0) + 1, fence = coalesce(fence, 0) + 1
 WHERE id = :id AND status = 'pending'
 RETURNING id, fence, config_name, job_type, workflow_id, template_hash, inputs, server, prompt_id, retries_attempted,
-    strikes, retry_limit, failure_class, file_path, output_node, timeout_seconds, avoids, run_count;
+    strikes, retry_limit, failure_class, file_path, output_node, timeout_seconds, avoids, source, digest, pictures,
+    run_count;
 
 -- name: open_attempt
 INSERT INTO attempts (job_id, number, server, prompt_id, worker_id, started_at)

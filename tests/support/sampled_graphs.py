@@ -1,36 +1,13 @@
-"""What the demonstration renders."""
+"""Whole workflows as people have them: text to picture, text to film."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 Graph = dict[str, Any]
 
 CHECKPOINT = "e3_dreamscape_v1.safetensors"
 OTHER_CHECKPOINT = "e3_inkwash_v1.safetensors"
-
-
-@dataclass(frozen=True)
-class DemoPrompt:
-    """A prompt, and the name under which its result is kept."""
-
-    name: str
-    graph: Graph = field(repr=False)
-
-
-def demo_prompts() -> list[DemoPrompt]:
-    """Six pictures, a film, and one prompt that asks for a model which is not there."""
-    return [
-        DemoPrompt("01_lighthouse", text_to_image("a lighthouse above a stormy sea", seed=11)),
-        DemoPrompt("02_lighthouse_again", text_to_image("a lighthouse above a stormy sea", seed=12)),
-        DemoPrompt("03_harbour", text_to_image("a harbour at dawn, boats and gulls", seed=11)),
-        DemoPrompt("04_harbour_in_ink", text_to_image("a harbour at dawn, boats and gulls", 11, OTHER_CHECKPOINT)),
-        DemoPrompt("05_knight", text_to_image("portrait of a knight in silver armour", seed=7, guidance=12.0)),
-        DemoPrompt("06_knight_in_haste", text_to_image("portrait of a knight in silver armour", seed=7, steps=3)),
-        DemoPrompt("07_sunrise", film("a sunrise over the hills", seed=3)),
-        DemoPrompt("08_missing_model", text_to_image("a dragon", seed=1, checkpoint="not_installed.safetensors")),
-    ]
 
 
 def text_to_image(words: str, seed: int, checkpoint: str = CHECKPOINT, steps: int = 20, guidance: float = 7.0) -> Graph:

@@ -1,0 +1,250 @@
+"""`e3 run`, `e3 monitor` and `e3 execute`: all in one, or one loop each."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from comfyui_agent.cli.printing import fail, log_for_people, on_terminal, print_json
+from comfyui_agent.cli.running import run_until_signal
+from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
+
+if TYPE_CHECKING:
+    from comfyui_agent.config.workspace import Workspace
+    from comfyui_agent.domain.events import Event
+    from comfyui_agent.engine.agent import Agent
+    from comfyui_agent.engine.intake.monitor import Monitor
+    from comfyui_agent.events.bus import Bus
+    from comfyui_agent.store.store import Store
+
+Servers = Annotated[
+    list[str] | None,
+    typer.Option("--server", metavar="URL", help="A ComfyUI to work with; give it several times for several."),
+]
+UntilIdle = Annotated[
+    bool, typer.Option("--until-idle", help="Stop when nothing is pending; exit 1 if a job failed meanwhile.")
+]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Tell more about what happens.")]
+
+
+def run(
+    workspace: Folder = HERE,
+    config: ConfigOption = "",
+    server: Servers = None,
+    database: DatabaseOption = "",
+    until_idle: UntilIdle = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Watch the folder of job files and work the queue off, in one process.
+
+    Drop a YAML file into jobs/processing/, find the picture in jobs/finished/. Ctrl-C and SIGTERM stop it within two
+    seconds; what runs at a server goes on there, and the next start takes it over.
+
+    [bold]Examples[/bold]
+
+    e3 run
+        The workspace in this folder, for ever.
+
+    e3 run -C night --until-idle
+        Another one, until everything is done; exit 1 if a job failed.
+    """
+    log_for_people(verbose)
+    run_until_signal(_run(workspace_at(workspace, database, server, config), until_idle, as_json))
+
+
+def monitor(
+    workspace: Folder = HERE,
+    config: ConfigOption = "",
+    database: DatabaseOption = "",
+    until_idle: Annotated[
+        bool, typer.Option("--until-idle", help="Stop when every file has been taken in; exit 1 if one was bad.")
+    ] = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Watch the folder of job files and queue what is dropped there; another process renders it.
+
+    [bold]Examples[/bold]
+
+    e3 monitor
+        For ever, beside e3 execute in another terminal.
+
+    e3 monitor --until-idle
+        Take in what is there now.
+    """
+    log_for_people(verbose)
+    run_until_signal(_monitor(workspace_at(workspace, database, config=config), until_idle, as_json))
+
+
+def execute(
+    workspace: Folder = HERE,
+    config: ConfigOption = "",
+    server: Servers = None,
+    database: DatabaseOption = "",
+    until_idle: UntilIdle = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Work the queue off: lease jobs, have ComfyUI render them, bring the results home.
+
+    Ctrl-C and SIGTERM stop it within two seconds; what runs at a server goes on there, and the next start takes it
+    over. Start it as often as you like on one database: nothing is rendered twice.
+
+    [bold]Examples[/bold]
+
+    e3 execute
+        The ComfyUI on this machine, for ever.
+
+    e3 execute --until-idle --server http://gpu1:8188 --server http://gpu2:8188
+        Two servers, until everything is done.
+    """
+    log_for_people(verbose)
+    run_until_signal(_execute(workspace_at(workspace, database, server, config), until_idle, as_json))
+
+
+async def _run(workspace: Workspace, until_idle: bool, as_json: bool) -> int:
+    from comfyui_agent.engine.service import serve
+
+    watcher = _prepared(workspace)
+    async with opened(workspace, create=True) as store:
+        monitor, agent = watcher(store), _agent(workspace, store)
+        folder = workspace.job_file(workspace.processing)
+        _say(f"Watching {folder}, rendering with {', '.join(agent.fleet.servers)}. Ctrl-C stops; nothing gets lost.")
+        async with shown(agent.bus, store, agent, as_json=as_json):
+            failures = await serve(agent, monitor, until_idle=until_idle)
+        await _sum_up(store, as_json, failures, taken_in=monitor.taken_in)
+        return 1 if failures else 0
+
+
+async def _monitor(workspace: Workspace, until_idle: bool, as_json: bool) -> int:
+    from comfyui_agent.engine.tail import EventTail
+    from comfyui_agent.events.bus import Bus
+    from comfyui_agent.events.log import MetricsLog
+
+    watcher = _prepared(workspace)
+    async with opened(workspace, create=True) as store:
+        monitor, bus = watcher(store), Bus()
+        tail = EventTail(store, MetricsLog(workspace.metrics_log, store.identity), bus)
+        _say(f"Watching {workspace.job_file(workspace.processing)}. Ctrl-C stops; nothing gets lost.")
+        first_event = await tail.begin()
+        following = asyncio.create_task(tail.follow())
+        try:
+            async with shown(bus, store, as_json=as_json):
+                await monitor.run(until_idle=until_idle)
+                await tail.catch_up()
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+            tail.close()
+        failures = await store.failures_since(first_event)
+        await _sum_up(store, as_json, failures, taken_in=monitor.taken_in)
+        return 1 if failures else 0
+
+
+async def _execute(workspace: Workspace, until_idle: bool, as_json: bool) -> int:
+    async with opened(workspace, create=True) as store:
+        agent = _agent(workspace, store)
+        servers = ", ".join(agent.fleet.servers)
+        _say(f"Working off {workspace.database} with {servers}. Ctrl-C stops; nothing gets lost.")
+        async with shown(agent.bus, store, agent, as_json=as_json):
+            failures = await agent.run(until_idle=until_idle)
+        await _sum_up(store, as_json, failures)
+        return 1 if failures else 0
+
+
+def _agent(workspace: Workspace, store: Store) -> Agent:
+    from comfyui_agent.engine.agent import Agent
+
+    try:
+        return Agent(store, workspace)
+    except ValueError as error:
+        fail(str(error), code=2)
+    except OSError as error:
+        fail(f"no lock file can be made in {workspace.locks}: {error.strerror}")
+
+
+def _prepared(workspace: Workspace) -> _Watcher:
+    """What will watch, checked before a database is made where none belongs."""
+    watcher = _Watcher(workspace)
+    watcher.check()
+    return watcher
+
+
+class _Watcher:
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    def check(self) -> None:
+        from comfyui_agent.config.complaints import Complaints
+        from comfyui_agent.engine.intake.folders import NoFolder, make_folders
+
+        try:
+            make_folders(self._workspace)
+        except NoFolder as error:
+            fail(str(error))
+        except Complaints as error:
+            fail(str(error), code=2)
+
+    def __call__(self, store: Store) -> Monitor:
+        from comfyui_agent.engine.intake.monitor import Monitor
+
+        return Monitor(store, self._workspace)
+
+
+def _say(words: str) -> None:
+    typer.echo(words, err=True)
+
+
+async def _sum_up(store: Store, as_json: bool, failures: int, taken_in: int | None = None) -> None:
+    counts = await store.counts()
+    if as_json:
+        facts = {"done": counts.done, "failed": counts.failed, "pending": counts.pending}
+        facts |= {"processing": counts.processing, "failed_meanwhile": failures}
+        print_json(facts if taken_in is None else facts | {"taken_in": taken_in})
+        return
+    taken = "" if taken_in is None else f"{taken_in} job files taken in. "
+    typer.echo(f"{taken}{counts.done} done, {counts.failed} need attention, {counts.pending} pending.")
+
+
+@contextlib.asynccontextmanager
+async def shown(bus: Bus, store: Store, agent: Agent | None = None, *, as_json: bool = False) -> AsyncIterator[None]:
+    """Show what happens meanwhile: a board on a terminal, lines elsewhere, on stderr if stdout is for JSON."""
+    from comfyui_agent.cli.telling import QueueBoard
+
+    if as_json or not on_terminal():
+        bus.subscribe(_line_on_stderr if as_json else _line)
+        yield
+        return
+    board = QueueBoard(bus, store, agent)
+    showing = asyncio.create_task(board.show())
+    try:
+        yield
+    finally:
+        showing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await showing
+
+
+def _line(event: Event, err: bool = False) -> None:
+    from comfyui_agent.cli.telling import tell
+
+    with contextlib.suppress(OSError):  # no room for a log, or nobody reads it: the work goes on
+        typer.echo(tell(event), err=err)
+
+
+def _line_on_stderr(event: Event) -> None:
+    _line(event, err=True)
+
+
+def main(command: str) -> None:
+    """`python -m comfyui_agent.run` and its like: the same as `e3 run`."""
+    from comfyui_agent.cli.app import main as e3
+
+    sys.argv[1:1] = [command]
+    e3()

@@ -1,0 +1,110 @@
+"""`e3 doctor`: is everything there, and what to do if not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from comfyui_agent.cli.printing import print_json
+from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder
+
+if TYPE_CHECKING:
+    from comfyui_agent.config.workspace import Workspace
+    from comfyui_agent.store.checking import Finding
+
+
+def doctor(workspace: Folder = HERE, config: ConfigOption = "", as_json: AsJson = False) -> None:
+    """Check configuration, folders, workflows, database, disk, servers, models and rejected files; say what to do.
+
+    Nothing is changed. Exit 1 if something needs attention.
+
+    [bold]Examples[/bold]
+
+    e3 doctor
+        The workspace in this folder.
+    """
+    found = asyncio.run(_doctor(workspace, config, as_json))
+    if as_json:
+        print_json([{"name": each.name, "fine": each.is_fine, "message": each.message} for each in found])
+    troubles = sum(not each.is_fine for each in found)
+    if not as_json:
+        typer.echo(f"\n{troubles} things need attention." if troubles else "\nAll is well.")
+    raise typer.Exit(1 if troubles else 0)
+
+
+async def _doctor(folder: Path, config: str, as_json: bool) -> list[Finding]:
+    found = []
+    async for each in _look(folder, config):
+        found.append(each)
+        if not as_json:
+            typer.echo(f"{'●' if each.is_fine else '△'} {each.name}: {each.message}")
+    return found
+
+
+async def _look(folder: Path, config: str) -> AsyncIterator[Finding]:
+    from comfyui_agent.config.complaints import Complaints
+    from comfyui_agent.config.loading import load_workspace
+    from comfyui_agent.engine.examining import (
+        look_at_disk,
+        look_at_folders,
+        look_at_job_files,
+        look_at_servers,
+        look_at_workflows,
+    )
+    from comfyui_agent.store.checking import Finding
+
+    try:
+        workspace = load_workspace(folder, os.environ, config or None)
+    except Complaints as error:
+        for complaint in error.found:
+            yield Finding("configuration", False, str(complaint))
+        return
+    where = str(workspace.config) if workspace.config else "none, so the defaults hold: e3 init makes one"
+    yield Finding("configuration", True, where)
+    for each in look_at_folders(workspace):
+        yield each
+    found, usable = look_at_workflows(workspace)
+    for each in found:
+        yield each
+    reasons: dict[str, str] = {}
+    async for each in _look_at_database(workspace, reasons):
+        yield each
+    for each in look_at_job_files(workspace, reasons):
+        yield each
+    yield look_at_disk(workspace)
+    try:
+        async for each in look_at_servers(workspace.settings.comfyui.urls, usable):
+            yield each
+    except ValueError as error:
+        yield Finding("servers", False, f"comfyui.api_base_url or comfyui.servers: {error}")
+
+
+async def _look_at_database(workspace: Workspace, reasons: dict[str, str]) -> AsyncIterator[Finding]:
+    from comfyui_agent.store.agent_lock import is_dead
+    from comfyui_agent.store.checking import Finding, examine
+    from comfyui_agent.store.errors import StoreError
+    from comfyui_agent.store.opening import open_store
+
+    if "://" not in workspace.database and not Path(workspace.database).exists():
+        yield Finding("database", True, f"{workspace.database} is not there yet: e3 run makes it")
+        return
+    try:
+        store = await asyncio.to_thread(open_store, workspace.database, create=False)
+    except StoreError as error:
+        yield Finding("database", False, str(error))
+        return
+    try:
+        yield Finding("database", True, workspace.database)
+        for each in await examine(store, partial(is_dead, workspace.locks), workspace.root):
+            yield each
+        reasons |= await store.rejections()
+    except StoreError as error:
+        yield Finding("database", False, str(error))
+    finally:
+        await store.close(timeout=0.5)

@@ -1,0 +1,67 @@
+"""`e3 init`: a workspace to begin with."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from comfyui_agent.cli.printing import fail, print_json
+from comfyui_agent.cli.workspace import AsJson, opened, workspace_at
+
+if TYPE_CHECKING:
+    from comfyui_agent.config.workspace import Workspace
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="The folder; else the current one.")] = Path(),
+    server: Annotated[str, typer.Option("--server", metavar="URL", help="The ComfyUI that it works with.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Make a workspace: folders for job files and results, a configuration, three workflows and jobs to try.
+
+    Files that are there already are left as they are.
+
+    [bold]Examples[/bold]
+
+    e3 init night
+        A new folder.
+
+    e3 init --server http://gpu1:8188
+        Here, for a ComfyUI on another machine.
+    """
+    from comfyui_agent.comfy.address import ServerAddress
+    from comfyui_agent.config.starting import start_workspace
+
+    if server:
+        try:
+            ServerAddress.parse(server)
+        except ValueError as error:
+            fail(f"--server: {error}", code=2)
+    try:
+        files = dict(start_workspace(folder, server))
+    except OSError as error:
+        fail(f"{error.filename or folder} cannot be made: {error.strerror}")
+    workspace = workspace_at(folder)
+    asyncio.run(_make_database(workspace))
+    made = [place for place, is_new in files.items() if is_new]
+    kept = [place for place, is_new in files.items() if not is_new]
+    if as_json:
+        print_json({"workspace": str(workspace.root), "made": made, "kept": kept})
+        return
+    for place in made:
+        typer.echo(f"made  {place}")
+    for place in kept:
+        typer.echo(f"kept  {place}")
+    here = "" if folder == Path() else f"cd {folder} && "
+    typer.echo(f"\nA workspace is in {workspace.root}. Next:")
+    typer.echo(f"  {here}e3 doctor                               # is everything there?")
+    typer.echo("  cp examples/T2I_*_knight.yaml jobs/processing/image/")
+    typer.echo("  e3 run                                  # drop more files while it runs")
+
+
+async def _make_database(workspace: Workspace) -> None:
+    async with opened(workspace, create=True):
+        pass

@@ -1,0 +1,44 @@
+"""How fast it goes, and how long it will take."""
+
+from __future__ import annotations
+
+from collections import deque
+
+WINDOW_SECONDS = 300.0
+ENOUGH = 3
+
+
+class Pace:
+    """Results per second, from the moments at which they came."""
+
+    def __init__(self) -> None:
+        self._moments: deque[float] = deque(maxlen=5000)
+
+    def count(self, moment: float) -> None:
+        self._moments.append(moment)
+
+    def per_second(self, now: float) -> float | None:
+        """None until there is enough to tell by."""
+        while self._moments and now - self._moments[0] > WINDOW_SECONDS:
+            self._moments.popleft()
+        if len(self._moments) < ENOUGH:
+            return None
+        return (len(self._moments) - 1) / max(0.001, now - self._moments[0])
+
+
+def rate_of(per_second: float) -> str:
+    """In the unit that reads best."""
+    return f"{per_second:.1f} images/s" if per_second >= 2 else f"{per_second * 60:.1f} images/min"
+
+
+def duration_of(seconds: float) -> str:
+    """As people say it: `40 s`, `12 min`, `3 h 20 min`, `2 d 4 h`."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min"
+    return f"{hours // 24} d {hours % 24} h"

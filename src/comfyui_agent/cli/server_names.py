@@ -1,0 +1,47 @@
+"""Which server is meant: by its address, by its name as `e3 servers` shows it, or by a part of that."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from comfyui_agent.cli.printing import fail
+
+USAGE = 2
+
+
+def address_of(url: str) -> str:
+    """A server's address as it is shown and recorded: without secrets."""
+    from comfyui_agent.comfy.address import ServerAddress
+
+    try:
+        return str(ServerAddress.parse(url))
+    except ValueError as error:
+        fail(str(error), code=USAGE)
+
+
+def name_of(address: str) -> str:
+    return address.partition("://")[2]
+
+
+def find_server(name: str, known: Collection[str]) -> str:
+    """The address of the one server that is meant; else say in one line which there are, and leave."""
+    wanted = _without_secrets(name)
+    if not wanted.rpartition("://")[2]:
+        fail("give the name of a server, as e3 servers shows it", code=USAGE)
+    exact = [address for address in known if wanted in (address.lower(), name_of(address).lower())]
+    found = exact or [address for address in known if _has(address, wanted)]
+    if not found:
+        fail(f"there is no server {wanted!r}: known are {', '.join(name_of(address) for address in known)}")
+    if len(found) > 1:
+        fail(f"{wanted!r} may be {' or '.join(found)}: give more of its name")
+    return found[0]
+
+
+def _has(address: str, wanted: str) -> bool:
+    return wanted in (address if "://" in wanted else name_of(address)).lower()
+
+
+def _without_secrets(name: str) -> str:
+    """What was typed, as addresses are shown: without a login, a token, a slash at the end."""
+    scheme, separator, rest = name.strip().lower().rpartition("://")
+    return scheme + separator + rest.partition("?")[0].rpartition("@")[2].rstrip("/")

@@ -1,0 +1,208 @@
+"""`e3 add`, `e3 retry`, `e3 cancel`, `e3 queue set-priority`: what people want of the queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from comfyui_agent.cli.printing import fail, print_json
+from comfyui_agent.cli.queue import BADGES, job_as_json
+from comfyui_agent.cli.workspace import (
+    HERE,
+    AsJson,
+    ConfigOption,
+    DatabaseOption,
+    Folder,
+    Name,
+    Names,
+    opened,
+    workspace_at,
+)
+
+if TYPE_CHECKING:
+    from comfyui_agent.config.workspace import Workspace
+    from comfyui_agent.domain.jobs import Job
+    from comfyui_agent.engine.intake.admission import Admission
+    from comfyui_agent.engine.intake.submitting import Answer
+    from comfyui_agent.store.store import Store
+
+EVERYTHING = 10_000_000
+
+
+def add(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Job files, wherever they lie.")],
+    workspace: Folder = HERE,
+    config: ConfigOption = "",
+    database: DatabaseOption = "",
+    as_json: AsJson = False,
+) -> None:
+    """Queue jobs from files now, whether or not anyone watches the folder.
+
+    A file that lies elsewhere is copied to jobs/processing/ first. A bad one is one line, and exit 1.
+
+    [bold]Examples[/bold]
+
+    e3 add knight.yaml
+        One job.
+
+    e3 add -C night ~/prompts/*.yaml --json
+        Many, in another workspace, for a script.
+    """
+    asyncio.run(_add(workspace_at(workspace, database, config=config), files, as_json))
+
+
+async def _add(workspace: Workspace, files: Sequence[Path], as_json: bool) -> None:
+    from comfyui_agent.engine.intake.folders import NoFolder, make_folders
+    from comfyui_agent.engine.intake.submitting import add_file
+
+    try:
+        make_folders(workspace)
+    except NoFolder as error:
+        fail(str(error))
+    admission = _admission(workspace)
+    async with opened(workspace, create=True) as store:
+        answers = [await add_file(store, admission, workspace, path) for path in files]
+    _answer(answers, as_json)
+
+
+def retry(
+    names: Names = None,
+    failed: Annotated[bool, typer.Option("--failed", help="All that failed, but not what was cancelled.")] = False,
+    workspace: Folder = HERE,
+    config: ConfigOption = "",
+    database: DatabaseOption = "",
+    as_json: AsJson = False,
+) -> None:
+    """Submit failed jobs again, with a fresh count of retries. A job file that is still there is read anew.
+
+    [bold]Examples[/bold]
+
+    e3 retry knight.yaml
+        One job, a cancelled one included.
+
+    e3 retry --failed
+        Everything that needs attention.
+    """
+    if bool(names) == failed:
+        fail("name the jobs, or say --failed", code=2)
+    asyncio.run(_retry(workspace_at(workspace, database, config=config), names or [], as_json))
+
+
+async def _retry(workspace: Workspace, names: Sequence[str], as_json: bool) -> None:
+    from comfyui_agent.domain.failures import FailureClass
+    from comfyui_agent.domain.states import JobStatus
+    from comfyui_agent.engine.intake.submitting import retry as submit_again
+
+    admission = _admission(workspace)
+    async with opened(workspace) as store:
+        if names:
+            jobs = await _find_all(store, names)
+        else:
+            failed = await store.jobs(status=JobStatus.FAILED, limit=EVERYTHING)
+            jobs = [job for job in failed if job.failure_class != FailureClass.CANCELLED.value]
+        answers = await submit_again(store, admission, workspace, jobs)
+    if not answers and not as_json:
+        typer.echo("Nothing has failed.")
+    _answer(answers, as_json)
+
+
+def cancel(
+    names: Names = None,
+    workspace: Folder = HERE,
+    config: ConfigOption = "",
+    database: DatabaseOption = "",
+    as_json: AsJson = False,
+) -> None:
+    """Cancel jobs that wait or render. A prompt at a server is taken back by the agent; other prompts are not touched.
+
+    [bold]Examples[/bold]
+
+    e3 cancel knight.yaml castle.yaml
+        Two jobs. Their files stay where they are.
+    """
+    if not names:
+        fail("name the jobs to cancel", code=2)
+    asyncio.run(_cancel(workspace_at(workspace, database, config=config), names, as_json))
+
+
+async def _cancel(workspace: Workspace, names: Sequence[str], as_json: bool) -> None:
+    from comfyui_agent.engine.intake.submitting import Answer
+
+    async with opened(workspace) as store:
+        jobs = await _find_all(store, names)
+        cancelled = set(await store.cancel([job.id for job in jobs]))
+        after = [await store.find(str(job.id)) or job for job in jobs]
+    _answer(
+        [
+            Answer(job.config_name, job, "" if job.id in cancelled else f"it is {job.status.value} already")
+            for job in after
+        ],
+        as_json,
+    )
+
+
+def set_priority(
+    name: Name,
+    priority: Annotated[int, typer.Argument(metavar="N", help="Lower runs earlier.", min=-(2**31), max=2**31 - 1)],
+    workspace: Folder = HERE,
+    config: ConfigOption = "",
+    database: DatabaseOption = "",
+    as_json: AsJson = False,
+) -> None:
+    """Let a job run earlier or later; the next prompt that is handed out follows it.
+
+    [bold]Examples[/bold]
+
+    e3 queue set-priority knight.yaml 1
+        The next one to run.
+    """
+    asyncio.run(_set_priority(workspace_at(workspace, database, config=config), name, priority, as_json))
+
+
+async def _set_priority(workspace: Workspace, name: str, priority: int, as_json: bool) -> None:
+    async with opened(workspace) as store:
+        [job] = await _find_all(store, [name])
+        await store.set_priority(job.id, priority)
+        job = await store.find(str(job.id)) or job
+    if as_json:
+        print_json(job_as_json(job))
+    else:
+        typer.echo(f"{BADGES[job.status]}  {job.config_name}  priority {job.priority}")
+
+
+def _admission(workspace: Workspace) -> Admission:
+    from comfyui_agent.config.complaints import Complaints
+    from comfyui_agent.engine.intake.admission import Admission
+
+    admission = Admission(workspace)
+    try:
+        admission.refresh()
+    except Complaints as error:
+        fail(str(error), code=2)
+    return admission
+
+
+async def _find_all(store: Store, names: Sequence[str]) -> list[Job]:
+    found: dict[int, Job] = {}
+    for name in names:
+        job = await store.find(name)
+        if job is None:
+            fail(f"there is no job {name!r}: see e3 queue ls")
+        found[job.id] = job
+    return list(found.values())
+
+
+def _answer(answers: Sequence[Answer], as_json: bool) -> None:
+    """One line each; exit 1 if a wish could not be fulfilled."""
+    if as_json:
+        print_json([job_as_json(answer.job) for answer in answers if answer.job is not None])
+    for answer in answers:
+        if answer.problem:
+            typer.echo(f"e3: {answer.name}: {answer.problem}", err=True)
+        elif answer.job is not None and not as_json:
+            typer.echo(f"{BADGES[answer.job.status]}  {answer.name} ({answer.job.id})")
+    raise typer.Exit(1 if any(answer.problem for answer in answers) else 0)

@@ -1,0 +1,142 @@
+"""`e3 workflow`: what a workflow takes, and where values can go."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from comfyui_agent.cli.completing import workflow_names
+from comfyui_agent.cli.printing import fail, on_terminal, print_json
+from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, workspace_at
+
+if TYPE_CHECKING:
+    from comfyui_agent.config.workflows import Workflow
+    from comfyui_agent.domain.binding import Place
+
+LONGEST_VALUE = 48
+
+app = typer.Typer(help="Workflows.", no_args_is_help=True, rich_markup_mode="rich")
+
+
+@app.callback()
+def workflow() -> None:
+    """Workflows."""
+
+
+@app.command()
+def inspect(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="FILE", help="A workflow in API format, or an id.", autocompletion=workflow_names),
+    ],
+    workspace: Folder = HERE,
+    config: ConfigOption = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show every place of a workflow that a value can go to, and the names that lead there.
+
+    [bold]Examples[/bold]
+
+    e3 workflow inspect workflows/wf_realistic_portrait.json
+        A file.
+
+    e3 workflow inspect wf_realistic_portrait --json
+        One that workflows.yaml names, with its own names of inputs.
+    """
+    found = _find(name, workspace, config)
+    places = [place for place in found.places.all.values() if not place.is_link]
+    if as_json:
+        print_json(_as_json(found, places))
+        return
+    rows = [
+        [place.place, *_names(found, place), _shown(place.value), place.title or place.class_type] for place in places
+    ]
+    if on_terminal():
+        _print_table(rows)
+    else:
+        for row in rows:
+            typer.echo("  ".join(row))
+    recipe = found.recipe
+    if recipe.description:
+        typer.echo(f"\n{recipe.description}")
+    typer.echo(f"\nrequired inputs: {', '.join(recipe.required_inputs) or 'none'}")
+    if found.places.placeholders:
+        typer.echo(f"placeholders: {', '.join(f'${{{name}}}' for name in found.places.placeholders)}")
+    if recipe.defaults:
+        typer.echo(f"defaults: {', '.join(f'{key}: {_shown(value)}' for key, value in recipe.defaults.items())}")
+
+
+def _find(name: str, folder: Path, config: str) -> Workflow:
+    from comfyui_agent.config.complaints import Complaints
+    from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows, read_template
+    from comfyui_agent.domain.binding import Places
+    from comfyui_agent.domain.jobs import Template
+    from comfyui_agent.domain.recipes import Recipe
+
+    workflows = Workflows(workspace_at(folder, config=config))
+    try:
+        workflows.refresh()
+        file = Path(name)
+        if name not in workflows.recipes and file.is_file():
+            graph = read_template(file)
+            by_file = [recipe for recipe in workflows.recipes.values() if Path(recipe.template_path).name == file.name]
+            recipe = by_file[0] if by_file else Recipe(file.stem, str(file))
+            return Workflow(recipe, Template.of(graph), graph, Places(graph))
+        return workflows.find(name)
+    except Complaints as error:
+        fail(str(error), code=2)
+    except NoWorkflow as error:
+        fail(str(error))
+
+
+def _names(found: Workflow, place: Place) -> list[str]:
+    """The names under which a job can give a value for this place, the recipe's own first."""
+    from comfyui_agent.domain.placing import NoSuchPlace
+
+    own = [name for name, places in found.recipe.inputs.items() if place.place in places]
+    own += [name for name, places in found.places.placeholders.items() if place.place in places]
+    for name in (place.name, place.title.lower().replace(" ", "_")):
+        try:
+            if name and name not in own and found.places.find(name, found.recipe) == [place.place]:
+                own.append(name)
+        except NoSuchPlace:
+            continue
+    return [", ".join(own) or "-"]
+
+
+def _as_json(found: Workflow, places: list[Place]) -> dict[str, Any]:
+    described = []
+    for place in places:
+        facts = asdict(place)
+        facts.pop("is_link")
+        described.append(facts | {"names": [name for name in _names(found, place)[0].split(", ") if name != "-"]})
+    recipe = found.recipe
+    return {
+        "workflow_id": recipe.workflow_id,
+        "template_path": recipe.template_path,
+        "required_inputs": list(recipe.required_inputs),
+        "defaults": dict(recipe.defaults),
+        "placeholders": list(found.places.placeholders),
+        "places": described,
+    }
+
+
+def _shown(value: Any) -> str:
+    text = repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
+
+
+def _print_table(rows: list[list[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for heading in ("Place", "Names", "Now", "Node"):
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)

@@ -1,0 +1,47 @@
+"""Making a workspace: folders, a configuration to edit, workflows and jobs to try. Nothing is overwritten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from comfyui_agent.domain.kinds import FOLDERS
+
+SAMPLES = Path(__file__).parent / "samples"
+PLACES = {
+    "global_config.yaml": "config/global_config.yaml",
+    "workflows.yaml": "config/workflows.yaml",
+    "env.example": ".env.example",
+    "workflows": "workflows",
+    "jobs": "examples",
+    "pictures": "pictures",
+}
+ADDRESS = "http://127.0.0.1:8188"
+
+
+def start_workspace(root: Path, server: str = "") -> Iterator[tuple[str, bool]]:
+    """Make what is missing; each file with whether it was made. OSError if it cannot be."""
+    for base in ("jobs/processing", "jobs/finished"):
+        for kind in dict.fromkeys(FOLDERS.values()):
+            (root / base / kind).mkdir(parents=True, exist_ok=True)
+    (root / "database").mkdir(exist_ok=True)
+    for sample, place in sorted(_samples()):
+        target = root / place
+        if target.exists():
+            yield place, False
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        data = sample.read_bytes()
+        if server and sample.name == "global_config.yaml":
+            data = data.replace(ADDRESS.encode(), server.encode())
+        target.write_bytes(data)
+        yield place, True
+
+
+def _samples() -> Iterator[tuple[Path, str]]:
+    for name, place in PLACES.items():
+        source = SAMPLES / name
+        if source.is_dir():
+            yield from ((file, f"{place}/{file.name}") for file in source.iterdir() if file.is_file())
+        else:
+            yield source, place

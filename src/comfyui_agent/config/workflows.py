@@ -1,0 +1,176 @@
+"""The workflows of a workspace: `workflows.yaml` and the templates it names, read anew when they change."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from comfyui_agent.config.complaints import Complaint, Complaints, check
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.config.yaml_text import NotYaml, parse
+from comfyui_agent.domain.binding import Places
+from comfyui_agent.domain.jobs import Template
+from comfyui_agent.domain.prompts import Graph, is_editor_format
+from comfyui_agent.domain.recipes import Recipe
+from comfyui_agent.domain.suggesting import suggest
+
+LARGEST_TEMPLATE = 32 * 1024 * 1024
+LARGEST_RECIPES = 4 * 1024 * 1024
+LONGEST_ID = 200
+WORKFLOW_ID = re.compile(r"[\w][\w .-]*")
+
+Stamp = tuple[int, int, int]
+
+
+class NoWorkflow(Exception):
+    """A workflow that cannot be used: what is wrong, and what to do."""
+
+
+def _several(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    template_path: Annotated[str, Field(min_length=1)] = Field(
+        description="the path of a template, such as workflows/portrait.json"
+    )
+    required_inputs: tuple[str, ...] = Field(default=(), description='a list of names, such as ["prompt", "seed"]')
+    description: str = Field(default="", description="a text in quotes")
+    defaults: dict[str, Any] = Field(default={}, description="a mapping of names to values")
+    inputs: dict[str, Annotated[tuple[str, ...], BeforeValidator(_several)]] = Field(
+        default={}, description='a mapping of names to places, such as prompt: "6.text"'
+    )
+
+
+@dataclass(frozen=True)
+class Workflow:
+    """A recipe with its template, ready to be bound."""
+
+    recipe: Recipe
+    template: Template
+    graph: Graph
+    places: Places
+
+
+class Workflows:
+    """Finds workflows by their id: in `workflows.yaml`, else as `workflows/<id>.json`."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._recipes: dict[str, Recipe] = {}
+        self._stamp: Stamp | None = None
+        self._templates: dict[Path, tuple[Stamp, Workflow]] = {}
+        self._found: dict[str, Workflow] = {}
+
+    @property
+    def recipes(self) -> Mapping[str, Recipe]:
+        return self._recipes
+
+    def refresh(self) -> None:
+        """Read `workflows.yaml` if it has changed, and look at templates anew when they are asked for.
+
+        Complaints if it is wrong; what was known before still counts.
+        """
+        self._found.clear()
+        stamp = stamp_of(self._workspace.recipes)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        self._recipes = read_recipes(self._workspace.recipes) if stamp else {}
+
+    def find(self, workflow_id: str) -> Workflow:
+        """A workflow; NoWorkflow if it is not known or its template cannot be used."""
+        if workflow_id not in self._found:
+            self._found[workflow_id] = self._look_up(workflow_id)
+        return self._found[workflow_id]
+
+    def _look_up(self, workflow_id: str) -> Workflow:
+        recipe = self._recipes.get(workflow_id)
+        if recipe is None:
+            path = self._workspace.workflow(workflow_id)
+            if not WORKFLOW_ID.fullmatch(workflow_id) or len(workflow_id) > LONGEST_ID or not path.is_file():
+                known = [*self._recipes, *(each.stem for each in path.parent.glob("*.json"))]
+                name = workflow_id[:LONGEST_ID]
+                raise NoWorkflow(f"{name!r} is not in {self._workspace.recipes.name}; {suggest(name, known)}")
+            recipe = Recipe(workflow_id, str(path))
+        return self._load(recipe)
+
+    def _load(self, recipe: Recipe) -> Workflow:
+        path = self._workspace.root / recipe.template_path
+        stamp = stamp_of(path)
+        if stamp is None:
+            raise NoWorkflow(f"its template {recipe.template_path} is not there: export one, Workflow → Export (API)")
+        kept = self._templates.get(path)
+        if kept is None or kept[0] != stamp:
+            graph = read_template(path)
+            kept = stamp, Workflow(recipe, Template.of(graph), graph, Places(graph))
+            self._templates[path] = kept
+        found = kept[1]
+        return found if found.recipe == recipe else Workflow(recipe, found.template, found.graph, found.places)
+
+
+def stamp_of(path: Path) -> Stamp | None:
+    """What changes when a file does; None if it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def read_recipes(path: Path) -> dict[str, Recipe]:
+    """Every entry of a `workflows.yaml`; Complaints if something in it is wrong."""
+    name = os.path.relpath(path)
+    name = str(path) if name.startswith("..") else name
+    try:
+        if path.stat().st_size > LARGEST_RECIPES:
+            raise Complaints([Complaint(name, "", "it is too large")])
+        parsed = parse(path.read_bytes())
+    except OSError as error:
+        raise Complaints([Complaint(name, "", f"it cannot be read: {error.strerror}")]) from None
+    except NotYaml as error:
+        raise Complaints([Complaint(f"{name}:{error.line}" if error.line else name, "", error.message)]) from None
+    if not isinstance(parsed.value or {}, dict):
+        raise Complaints([Complaint(name, "", "it is not a mapping: write workflow ids with their entries below them")])
+    found = {}
+    for workflow_id, tree in (parsed.value or {}).items():
+
+        def where(inner: tuple[Any, ...], outer: str = workflow_id) -> str:
+            line = parsed.line_of((outer, *inner))
+            return f"{name}:{line}: {outer}" if line else f"{name}: {outer}"
+
+        if not isinstance(tree, dict):
+            raise Complaints([Complaint(where(()), "", "its entry is missing: write template_path: below it")])
+        entry = check(_Entry, tree, where)
+        found[workflow_id] = Recipe(workflow_id, **entry.model_dump())
+    return found
+
+
+def read_template(path: Path) -> Graph:
+    """A graph in API format, bare or wrapped as the body of a post; NoWorkflow if the file holds none."""
+    try:
+        if path.stat().st_size > LARGEST_TEMPLATE:
+            raise NoWorkflow(f"{path} is too large for a workflow")
+        document = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise NoWorkflow(f"{path} cannot be read: {error}") from None
+    if isinstance(document, dict) and isinstance(document.get("prompt"), dict):
+        document = document["prompt"]
+    if not isinstance(document, dict) or not document:
+        raise NoWorkflow(f"{path} is not a workflow in API format: export one with Workflow → Export (API)")
+    if is_editor_format(document):
+        raise NoWorkflow(f"{path} is a workflow as the editor saves it: export it with Workflow → Export (API)")
+    nodes = [node_id for node_id, node in document.items() if isinstance(node, dict) and "class_type" in node]
+    if len(nodes) < len(document):
+        other = next(node_id for node_id in document if node_id not in nodes)
+        raise NoWorkflow(f"{path}: {other[:60]!r} is not a node: export the workflow with Workflow → Export (API)")
+    return document

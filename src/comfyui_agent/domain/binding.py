@@ -1,0 +1,249 @@
+"""From the names that people give to inputs to places in a workflow, and to values that fit there.
+
+A name is looked for in this order: the recipe's map, `${name}` placeholders in the template, an address (`6.text`,
+`6_text`), and an unambiguous match with the name of an input or the title of a node.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from comfyui_agent.domain.placing import NoSuchPlace, split_place
+from comfyui_agent.domain.prompts import Graph, class_of, inputs_of, natural_order
+from comfyui_agent.domain.recipes import Recipe
+from comfyui_agent.domain.suggesting import suggest
+
+TOKEN = re.compile(r"\$\$\{|\$\{([A-Za-z_][\w.:-]*)\}")
+"""A placeholder, or `$${`, which stands for `${` itself."""
+MOST_CANDIDATES = 12
+TRUE, FALSE = frozenset({"true", "yes", "on"}), frozenset({"false", "no", "off"})
+
+
+class Unbindable(Exception):
+    """Inputs that have no place, or no value that fits there: by name, what is wrong with each."""
+
+    def __init__(self, problems: Mapping[str, str]) -> None:
+        super().__init__("; ".join(f"{name}: {message}" for name, message in problems.items()))
+        self.problems = dict(problems)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Somewhere that a value can go."""
+
+    place: str
+    node_id: str
+    name: str
+    class_type: str
+    title: str
+    value: Any
+    is_link: bool
+
+
+def is_link(value: Any) -> bool:
+    """Whether an input is connected to the output of a node: `["4", 1]`."""
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and isinstance(value[0], str)
+        and isinstance(value[1], (int, float))
+        and not isinstance(value[1], bool)
+    )
+
+
+class Places:
+    """All places of one workflow, and how to find them."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.all: dict[str, Place] = {}
+        self.placeholders: dict[str, list[str]] = defaultdict(list)
+        self._to_fill: list[str] = []
+        self._nodes = natural_order(graph)
+        self._by_name: dict[str, list[str]] = defaultdict(list)
+        self._by_title: dict[str, list[str]] = defaultdict(list)
+        for node_id in self._nodes:
+            kind, title = class_of(graph, node_id), _title_of(graph, node_id)
+            for name, value in inputs_of(graph, node_id).items():
+                self._add(Place(f"{node_id}.{name}", node_id, name, kind, title, value, is_link(value)))
+
+    def _add(self, place: Place) -> None:
+        self.all[place.place] = place
+        tokens = _tokens_in(place.value)
+        if tokens:
+            self._to_fill.append(place.place)
+        for name in dict.fromkeys(tokens):
+            if name:
+                self.placeholders[name].append(place.place)
+        if not place.is_link:
+            self._by_name[_plain(place.name)].append(place.place)
+            if place.title:
+                self._by_title[_plain(place.title)].append(place.place)
+
+    def find(self, name: str, recipe: Recipe | None = None) -> list[str]:
+        """The places that a name stands for; NoSuchPlace with what there is instead."""
+        if recipe is not None and name in recipe.inputs:
+            return [self._addressed(place) for place in recipe.inputs[name]]
+        if name in self.placeholders:
+            return []
+        if (address := self._address(name)) is not None:
+            return [address]
+        return [self._matching(name, recipe)]
+
+    def filled(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Every place that has placeholders, with them filled."""
+        return {place: _filled(self.all[place].value, values) for place in self._to_fill}
+
+    def _addressed(self, text: str) -> str:
+        """A place that is spelled out, as it is known here."""
+        node_id, name = split_place(text)
+        if text in self.all:
+            return text
+        own = [place.name for place in self.all.values() if place.node_id == node_id]
+        if node_id not in self._nodes:
+            raise NoSuchPlace(f"{text!r}: the workflow has no node {node_id!r}; {suggest(node_id, self._nodes)}")
+        raise NoSuchPlace(f"{text!r}: node {node_id} has no input {name!r}; {suggest(name, own)}")
+
+    def _address(self, name: str) -> str | None:
+        """`6.text` or `6_text`, where node 6 is there; None if this is no address."""
+        node_id, dot, _ = name.partition(".")
+        if dot and node_id in self._nodes:
+            return self._addressed(name)
+        for match in re.finditer("_", name):
+            place = f"{name[: match.start()]}.{name[match.end() :]}"
+            if place in self.all:
+                return place
+        return None
+
+    def _matching(self, name: str, recipe: Recipe | None) -> str:
+        found = list(dict.fromkeys(self._by_name.get(_plain(name), []) + self._by_title.get(_plain(name), [])))
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise NoSuchPlace(f"{name!r} fits several places: {self._listed(found)}. Name one, such as {found[0]}")
+        known = {place.name for place in self.all.values() if not place.is_link}
+        known |= {*self.placeholders, *self._by_title}
+        known |= {*recipe.inputs, *recipe.required_inputs} if recipe else set()
+        raise NoSuchPlace(f"{name!r} has no place in the workflow; {suggest(name, known)}")
+
+    def _listed(self, places: list[str]) -> str:
+        words = [f"{place} ({self.all[place].title or self.all[place].class_type})" for place in places]
+        more = f" and {len(words) - MOST_CANDIDATES} more" if len(words) > MOST_CANDIDATES else ""
+        return ", ".join(words[:MOST_CANDIDATES]) + more
+
+
+def bind(places: Places, recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by place: those given, defaults for the others. Unbindable names everything that is wrong."""
+    problems: dict[str, str] = {}
+    values = {**recipe.defaults, **given}
+    for name in recipe.required_inputs:
+        if values.get(name) is None:
+            wanted = ", ".join(recipe.required_inputs)
+            problems[name] = f"is missing: {recipe.workflow_id} needs {wanted}"
+    bound: dict[str, Any] = {}
+    owners: dict[str, str] = {}
+    for name, value in values.items():
+        if name in problems or (value is None and name not in given):
+            continue
+        try:
+            for place in places.find(name, recipe):
+                if place in owners and owners[place] in given and name in given:
+                    raise NoSuchPlace(f"{name!r} and {owners[place]!r} both go to {place}: give one of them")
+                if place not in owners or name in given:
+                    bound[place], owners[place] = fitting(places.all[place], value), name
+        except (NoSuchPlace, ValueError) as error:
+            problems[name] = str(error)
+    for name in places.placeholders:
+        if values.get(name) is None and name not in problems and not bound.keys() >= set(places.placeholders[name]):
+            problems[name] = f"is missing: the template has ${{{name}}} and no default for it"
+    if problems:
+        raise Unbindable(problems)
+    return {**places.filled(values), **bound}
+
+
+def fitting(place: Place, value: Any) -> Any:
+    """A value as the template has it there: numbers stay numbers, texts stay texts. ValueError if it does not fit."""
+    now = place.value
+    if is_link(now) or is_link(value) or now is None or (isinstance(now, str) and TOKEN.search(now)):
+        return value
+    wish = f"{place.place} ({place.class_type}) takes"
+    if isinstance(now, bool):
+        word = str(value).lower()
+        if isinstance(value, bool) or word in TRUE | FALSE:
+            return value if isinstance(value, bool) else word in TRUE
+        raise ValueError(f"{_short(value)} does not fit: {wish} true or false")
+    if isinstance(now, (int, float)):
+        return _number(value, isinstance(now, int), wish)
+    if isinstance(now, str):
+        if isinstance(value, str):
+            return value
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(value)
+        raise ValueError(f"{_short(value)} does not fit: {wish} a text; put it in quotes")
+    return value
+
+
+def _number(value: Any, wants_whole: bool, wish: str) -> int | float:
+    number = value
+    if isinstance(value, str):
+        try:
+            number = int(value)
+        except ValueError:
+            try:
+                number = float(value)
+            except ValueError:
+                number = None
+    kind = "a whole number" if wants_whole else "a number"
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or number != number:
+        raise ValueError(f"{_short(value)} does not fit: {wish} {kind}")
+    if isinstance(number, float) and number in (float("inf"), float("-inf")):
+        raise ValueError(f"{_short(value)} does not fit: {wish} {kind}")
+    return int(number) if isinstance(number, float) and wants_whole and number.is_integer() else number
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]+", " ", name).strip().lower()
+
+
+def _title_of(graph: Graph, node_id: str) -> str:
+    node = graph.get(node_id)
+    meta = node.get("_meta") if isinstance(node, Mapping) else None
+    title = meta.get("title") if isinstance(meta, Mapping) else None
+    return title if isinstance(title, str) else ""
+
+
+def _tokens_in(value: Any) -> list[str]:
+    """Names of placeholders, and an empty text for each escaped one."""
+    if isinstance(value, str):
+        return TOKEN.findall(value)
+    if isinstance(value, list):
+        return [name for part in value for name in _tokens_in(part)]
+    if isinstance(value, dict):
+        return [name for part in value.values() for name in _tokens_in(part)]
+    return []
+
+
+def _filled(value: Any, values: Mapping[str, Any]) -> Any:
+    """A value of the template with its placeholders filled; one that is all of a text takes the value as it is."""
+    if isinstance(value, str):
+        whole = TOKEN.fullmatch(value)
+        if whole and whole[1]:
+            return values.get(whole[1])
+        return TOKEN.sub(lambda match: _as_text(values.get(match[1])) if match[1] else "${", value)
+    if isinstance(value, list):
+        return [_filled(part, values) for part in value]
+    if isinstance(value, dict):
+        return {key: _filled(part, values) for key, part in value.items()}
+    return value
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,82 @@
+"""Job files and the rows that stand for them: what becomes of a file whose name is known already."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from comfyui_agent.domain.jobs import JobId, NewJob
+from comfyui_agent.domain.states import JobStatus
+
+
+@dataclass(frozen=True)
+class Filed:
+    """A job file as it was read. One with a problem becomes a failed row that says so."""
+
+    job: NewJob
+    problem: str = ""
+    is_moved: bool = False
+    """The file that the row knows is gone: this one is the same, elsewhere."""
+    is_retry: bool = False
+    """Submit it again even if nothing has changed."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a row says about its file."""
+
+    id: JobId
+    status: JobStatus
+    source: str | None
+    digest: str | None
+    resubmit: bool
+
+
+class Verdict(str, Enum):
+    """What becomes of a job file."""
+
+    ACCEPTED = "accepted"
+    """A new job."""
+    UNCHANGED = "unchanged"
+    """Nothing happens."""
+    UPDATED = "updated"
+    """It waited, and now waits with what the file says."""
+    LATER = "later"
+    """It runs: the file is submitted again when it has ended."""
+    RESUBMITTED = "resubmitted"
+    """It had ended, and is submitted anew."""
+    FINISHED = "finished"
+    """It is done, and the file has yet to be put away."""
+    ELSEWHERE = "elsewhere"
+    """The name belongs to a file in another folder."""
+    REJECTED = "rejected"
+    """It is done, and the file says something else."""
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """A verdict on one file, and why it was not taken as it is."""
+
+    verdict: Verdict
+    reason: str = ""
+    other_source: str | None = None
+
+
+def judge(known: Known | None, filed: Filed) -> Verdict:
+    """What becomes of a file, given the row of its name."""
+    if known is None:
+        return Verdict.ACCEPTED
+    if known.source not in (None, filed.job.source) and not filed.is_moved:
+        return Verdict.ELSEWHERE
+    is_same = known.digest == filed.job.digest
+    match known.status:
+        case JobStatus.PENDING:
+            return Verdict.UNCHANGED if is_same else Verdict.UPDATED
+        case JobStatus.PROCESSING:
+            return Verdict.UNCHANGED if is_same else Verdict.LATER
+        case JobStatus.FAILED:
+            return Verdict.UNCHANGED if is_same and not filed.is_retry else Verdict.RESUBMITTED
+        case JobStatus.DONE:
+            if is_same:
+                return Verdict.FINISHED
+            return Verdict.RESUBMITTED if known.resubmit and not filed.problem else Verdict.REJECTED

@@ -1,0 +1,19 @@
+"""What is known about a workflow besides its graph: which inputs it takes, and where they go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One entry of `workflows.yaml`. `inputs` maps a name to the places that its value goes to."""
+
+    workflow_id: str
+    template_path: str
+    description: str = ""
+    required_inputs: tuple[str, ...] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

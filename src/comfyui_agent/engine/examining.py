@@ -1,0 +1,151 @@
+"""Whether everything is there that a night of work needs: folders, workflows, servers, models, room on the disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from comfyui_agent.comfy.client import ComfyClient
+from comfyui_agent.comfy.errors import ComfyError
+from comfyui_agent.comfy.limits import Limits
+from comfyui_agent.config.complaints import Complaints
+from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.binding import Unbindable, bind
+from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.domain.prompts import class_of
+from comfyui_agent.engine.fitting import AUTO, MODEL_ENDINGS, offered
+from comfyui_agent.engine.intake.looking import Sight, look
+from comfyui_agent.store.checking import Finding
+
+PATIENCE = Limits(connect_seconds=3.0, answer_seconds=15.0, retries=0)
+SCARCE, LITTLE = 200 * 1024**2, 2 * 1024**3
+MOST_LISTED = 5
+
+
+def look_at_folders(workspace: Workspace) -> list[Finding]:
+    folders = (
+        ("job files", workspace.processing),
+        ("results", workspace.root / workspace.settings.paths.jobs_finished),
+    )
+    return [_folder(name, folder) for name, folder in folders]
+
+
+def _folder(name: str, folder: Path) -> Finding:
+    if not folder.is_dir():
+        return Finding(name, False, f"there is no folder {folder}: e3 init makes it")
+    places = [folder, *(each for each in folder.iterdir() if each.is_dir())] if os.access(folder, os.R_OK) else [folder]
+    closed = [place for place in places if not os.access(place, os.R_OK | os.W_OK | os.X_OK)]
+    if closed:
+        return Finding(name, False, f"{closed[0]} cannot be used: give yourself the right to write there")
+    return Finding(name, True, str(folder))
+
+
+def look_at_disk(workspace: Workspace) -> Finding:
+    free = shutil.disk_usage(workspace.root).free
+    words = f"{free / 1024**3:.1f} GB free"
+    if free < SCARCE:
+        return Finding("disk", False, f"{words}: E3 waits when there is no room; make some")
+    return Finding("disk", True, words + (", which is not much for a night" if free < LITTLE else ""))
+
+
+def look_at_job_files(workspace: Workspace, reasons: dict[str, str]) -> list[Finding]:
+    """Files that were rejected, and what lies there and cannot be used."""
+    sight = look(workspace.processing)
+    found = [_rejected(workspace, sight, reasons)]
+    found += [Finding("job file", False, f"{path!r}: {trouble}") for path, trouble in sight.oddities.items()]
+    return found
+
+
+def _rejected(workspace: Workspace, sight: Sight, reasons: dict[str, str]) -> Finding:
+    if not sight.rejected:
+        return Finding("rejected files", True, "none")
+    lines = []
+    for path in sorted(sight.rejected)[:MOST_LISTED]:
+        shown = workspace.job_file(Path(path))
+        lines.append(f"{shown}: {reasons.get(shown, 'why is not known any more')}")
+    more = len(sight.rejected) - len(lines)
+    return Finding("rejected files", False, "; ".join(lines) + (f"; and {more} more" if more else ""))
+
+
+def look_at_workflows(workspace: Workspace) -> tuple[list[Finding], list[Workflow]]:
+    """Every workflow that `workflows.yaml` names, and whether its inputs have places."""
+    workflows = Workflows(workspace)
+    try:
+        workflows.refresh()
+    except Complaints as error:
+        return [Finding("workflows", False, str(each)) for each in error.found], []
+    found, usable = [], []
+    for workflow_id in workflows.recipes:
+        try:
+            workflow = workflows.find(workflow_id)
+            for name in (*workflow.recipe.inputs, *workflow.recipe.required_inputs):
+                workflow.places.find(name, workflow.recipe)
+            _bind_defaults(workflow)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one, the others are looked at
+            found.append(Finding(f"workflow {workflow_id}", False, str(error)))
+        else:
+            found.append(Finding(f"workflow {workflow_id}", True, workflow.recipe.template_path))
+            usable.append(workflow)
+    if not found:
+        words = (
+            f"{workspace.recipes} names none: a job's workflow_id is looked up in {workspace.settings.paths.workflows}/"
+        )
+        found.append(Finding("workflows", True, words))
+    return found, usable
+
+
+def _bind_defaults(workflow: Workflow) -> None:
+    try:
+        bind(workflow.places, workflow.recipe, {})
+    except Unbindable as error:
+        wrong = {name: text for name, text in error.problems.items() if name in workflow.recipe.defaults}
+        if wrong:
+            raise NoWorkflow("; ".join(f"defaults.{name}: {text}" for name, text in wrong.items())) from None
+
+
+async def look_at_servers(urls: tuple[str, ...], workflows: list[Workflow]) -> AsyncIterator[Finding]:
+    for url in urls:
+        async with ComfyClient(url, limits=PATIENCE, listen=False) as comfy:
+            name = f"server {comfy.address}"
+            try:
+                stats = await comfy.system_stats()
+            except ComfyError as error:
+                yield Finding(name, False, f"{error.message}: start ComfyUI there, or set comfyui.api_base_url")
+                continue
+            yield Finding(name, True, f"ComfyUI {stats.version}")
+            for workflow in workflows:
+                yield await _runs_there(comfy, workflow, name)
+
+
+async def _runs_there(comfy: ComfyClient, workflow: Workflow, server: str) -> Finding:
+    """Whether the server has the nodes and models of a workflow."""
+    name = f"{workflow.recipe.workflow_id} at {server}"
+    try:
+        lacks = await _lacks(comfy, workflow)
+    except ComfyError as error:
+        return Finding(name, False, error.message)
+    if lacks:
+        return Finding(name, False, f"{FailureClass.MISSING}: {'; '.join(lacks[:MOST_LISTED])}")
+    return Finding(name, True, "nodes and models are there")
+
+
+async def _lacks(comfy: ComfyClient, workflow: Workflow) -> list[str]:
+    lacks = []
+    definitions = {}
+    for class_type in dict.fromkeys(class_of(workflow.graph, node_id) for node_id in workflow.graph):
+        definitions[class_type] = await comfy.definitions.of(class_type)
+        if definitions[class_type] is None:
+            lacks.append(f"it has no node {class_type}")
+    for place in workflow.places.all.values():
+        choices = offered(definitions.get(place.class_type), place.name)
+        if choices is None or not isinstance(place.value, str):
+            continue
+        if place.value == AUTO and AUTO not in choices:
+            if not choices:
+                lacks.append(f"it has no model for {place.place} ({place.class_type}): install one")
+        elif place.value.lower().endswith(MODEL_ENDINGS) and place.value not in choices:
+            lacks.append(f"it has no model {place.value} for {place.place}")
+    return lacks

@@ -1,0 +1,185 @@
+"""From a job file to a job: read, checked against its workflow, its input pictures kept. Nothing is queued here."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from comfyui_agent.config.complaints import Complaint, Complaints, check, dotted
+from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.config.yaml_text import NotYaml, Parsed, parse
+from comfyui_agent.domain.binding import Unbindable, bind
+from comfyui_agent.domain.filing import Filed
+from comfyui_agent.domain.jobs import NewJob
+from comfyui_agent.domain.kinds import FOLDERS
+from comfyui_agent.domain.node_classes import takes_file
+from comfyui_agent.domain.suggesting import suggest
+from comfyui_agent.domain.texts import is_whole
+from comfyui_agent.engine.intake.job_file import JobFile
+from comfyui_agent.engine.intake.keeping import Keeping, Unusable
+from comfyui_agent.engine.intake.looking import Refused, Signature, digest_of, digest_of_unread, read_whole
+
+UNKNOWN = "unknown"
+TYPE_OF_FOLDER = {folder: kind for kind, folder in reversed(FOLDERS.items())}
+MOST_PROBLEMS = 20
+
+
+class Admission:
+    """Reads job files. Workflows and templates are looked at once a round, with `refresh`."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self.workflows = Workflows(workspace)
+        self._keeping = Keeping(workspace)
+        self._folders: dict[str, Path] = {}
+        self._own = [
+            folder.resolve()
+            for folder in (workspace.processing, Path(workspace.database).parent, workspace.recipes.parent)
+            if folder != workspace.root
+        ]
+
+    def refresh(self) -> None:
+        """See what has changed in `workflows.yaml`; Complaints if it is wrong now."""
+        self._folders.clear()
+        self.workflows.refresh()
+
+    def read(self, path: Path, signature: Signature, *, is_retry: bool = False) -> Filed:
+        """The job of a file, or what is wrong with it. Unsettled if it is being changed."""
+        source = self._workspace.job_file(path)
+        try:
+            data = read_whole(str(path), signature)
+        except Refused as refused:
+            job = self._bad(path, source, None, digest_of_unread(signature))
+            return Filed(job, f"{source}: {refused}", is_retry=is_retry)
+        digest = digest_of(data)
+        parsed: Parsed | None = None
+        try:
+            parsed = parse(data)
+            return Filed(self._job(path.name, source, digest, parsed), is_retry=is_retry)
+        except NotYaml as error:
+            complaints = Complaints([Complaint(_at(source, error.line), "", error.message)])
+        except Complaints as error:
+            complaints = error
+        problem = "\n".join(str(each) for each in complaints.found[:MOST_PROBLEMS])
+        return Filed(self._bad(path, source, parsed, digest), problem, is_retry=is_retry)
+
+    def _bad(self, path: Path, source: str, parsed: Parsed | None, digest: str) -> NewJob:
+        """As much of a job as can be said of a file that is wrong."""
+        tree = parsed.value if parsed and isinstance(parsed.value, dict) else {}
+        kind, workflow = tree.get("job_type"), tree.get("workflow_id")
+        guess = TYPE_OF_FOLDER.get(path.parent.name, UNKNOWN)
+        known = isinstance(kind, str) and kind.upper() in FOLDERS
+        return NewJob(
+            config_name=path.name,
+            job_type=str(kind).upper() if known else guess,
+            workflow_id=workflow if isinstance(workflow, str) and len(workflow) <= 200 else UNKNOWN,
+            priority=self._workspace.settings.default_priority,
+            source=source,
+            digest=digest,
+        )
+
+    def _job(self, name: str, source: str, digest: str, parsed: Parsed) -> NewJob:
+        def where(key: tuple[Any, ...]) -> str:
+            return _at(source, parsed.line_of(key))
+
+        if parsed.value is None:
+            raise Complaints([Complaint(source, "", "it is empty: write job_type: and the other keys")])
+        if not isinstance(parsed.value, dict):
+            raise Complaints([Complaint(source, "", "it is not a mapping: write lines such as job_type: T2I")])
+        said = check(JobFile, parsed.value, where)
+        found: list[Complaint] = []
+
+        def complain(key: tuple[str, ...], message: str) -> None:
+            found.append(Complaint(where(key), dotted(key), message))
+
+        file_path = None
+        if said.outputs.file_path is not None:
+            try:
+                file_path = self._result(said.outputs.file_path)
+            except ValueError as error:
+                complain(("outputs", "file_path"), str(error))
+        values: dict[str, Any] = {}
+        pictures: dict[str, str] = {}
+        workflow = None
+        try:
+            workflow = self.workflows.find(said.workflow_id)
+        except NoWorkflow as error:
+            complain(("workflow_id",), str(error))
+        if workflow is not None:
+            node = said.outputs.node
+            if node is not None and node not in workflow.graph:
+                complain(("outputs", "node"), f"the workflow has no node {node!r}; {suggest(node, workflow.graph)}")
+            try:
+                values = bind(workflow.places, workflow.recipe, said.inputs)
+                pictures = self._pictures(workflow, values)
+            except Unbindable as error:
+                for input_name, message in error.problems.items():
+                    complain(("inputs", input_name), message)
+        if found:
+            raise Complaints(found)
+        return NewJob(
+            config_name=name,
+            job_type=said.job_type,
+            workflow_id=said.workflow_id,
+            template=workflow.template if workflow else None,
+            inputs=values,
+            priority=self._workspace.settings.default_priority if said.priority is None else said.priority,
+            retry_limit=said.retry_limit,
+            timeout_seconds=said.timeout_seconds,
+            file_path=file_path,
+            output_node=said.outputs.node,
+            metadata=said.metadata,
+            source=source,
+            digest=digest,
+            pictures=pictures,
+        )
+
+    def _result(self, text: str) -> str:
+        """Where the result goes, as it is recorded; ValueError if that cannot be."""
+        above, name = os.path.split(text)
+        if name in ("", ".", "..") or name.endswith("\\") or "\0" in text or not is_whole(text):
+            raise ValueError(f"{text!r} does not name a file")
+        if above not in self._folders:
+            self._folders[above] = self._folder(text)
+        path = self._folders[above] / name
+        if path.is_symlink():
+            path = self._workspace.inside(text)
+        if path.is_dir():
+            raise ValueError(f"{text!r} is a folder: name a file in it")
+        return self._workspace.shown(path)
+
+    def _folder(self, text: str) -> Path:
+        """The folder of a result, links followed. Thousands of files share one: it is looked at once a round."""
+        path = self._workspace.inside(text)
+        if any(path.is_relative_to(folder) for folder in self._own):
+            raise ValueError(f"{text!r} is where E3 keeps its own files: write a path such as jobs/finished/image/…")
+        return path.parent
+
+    def _pictures(self, workflow: Workflow, values: dict[str, Any]) -> dict[str, str]:
+        """Keep every local file that a value names, by the place where its name goes at the server."""
+        kept = {}
+        problems = {}
+        for text, value in values.items():
+            place = workflow.places.all[text]
+            if isinstance(value, str) and takes_file(place.class_type, place.name):
+                try:
+                    found = self._keeping.local_file(value)
+                    if found is not None:
+                        kept[text] = self._keeping.keep(found)
+                except Unusable as error:
+                    problems[_name_of(workflow, text)] = str(error)
+        if problems:
+            raise Unbindable(problems)
+        return kept
+
+
+def _name_of(workflow: Workflow, place: str) -> str:
+    """What people call the input that goes to a place."""
+    names = [name for name, places in workflow.recipe.inputs.items() if place in places]
+    return names[0] if names else workflow.places.all[place].name
+
+
+def _at(source: str, line: int | None) -> str:
+    return f"{source}:{line}" if line else source

@@ -1,0 +1,124 @@
+"""Input files that jobs name by a local path: a copy is kept under the digest of its bytes, whatever becomes of the
+original."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+from comfyui_agent.comfy.content import HEAD, check_whole, recognise
+from comfyui_agent.comfy.errors import OutputProblem
+from comfyui_agent.config.workflows import Stamp, stamp_of
+from comfyui_agent.config.workspace import Workspace
+
+LARGEST = 2 * 1024**3
+PIECE = 1024 * 1024
+MOST_REMEMBERED = 10_000
+AT_THE_SERVER = ("[input]", "[output]", "[temp]")
+MEDIA = ("image", "video", "audio", "3d")
+
+
+class Unusable(Exception):
+    """An input file that cannot be used: why, and what to do."""
+
+
+class Keeping:
+    """Copies input files into the workspace's memory. An original that has not changed is not read again."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._kept: dict[Path, tuple[Stamp, str]] = {}
+
+    def local_file(self, value: str) -> Path | None:
+        """The file that a value names; None if it names one at the server. Unusable if it should be here and is not.
+
+        What looks like a path is one; a bare name is one if such a file is in the workspace.
+        """
+        if not value or value.rstrip().endswith(AT_THE_SERVER):
+            return None
+        is_path = "/" in value or "\\" in value or value.startswith("~")
+        try:
+            found = self._workspace.readable(value)
+        except ValueError as error:
+            if is_path:
+                raise Unusable(str(error)) from None
+            return None
+        if found.is_file():
+            return found
+        if is_path:
+            raise Unusable(
+                f"there is no file {value!r}: put it there, or write {value!r} with ' [input]' behind it if it is "
+                "in the server's input folder"
+            )
+        return None
+
+    def keep(self, path: Path) -> str:
+        """Keep a copy, on disk before this returns; its name. Unusable if it is not what a workflow can load."""
+        stamp = stamp_of(path)
+        known = self._kept.get(path)
+        if known and known[0] == stamp and (self._workspace.kept_inputs / known[1]).is_file():
+            return known[1]
+        name = self._copy(path)
+        if stamp is not None and len(self._kept) < MOST_REMEMBERED:
+            self._kept[path] = stamp, name
+        return name
+
+    def _copy(self, path: Path) -> str:
+        folder = self._workspace.kept_inputs
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=".", suffix=".e3part", dir=folder)
+        try:
+            with os.fdopen(handle, "wb") as copy:
+                digest, head = _pour(path, copy)
+                copy.flush()
+                os.fsync(copy.fileno())
+            kind = recognise(head, path.name)
+            if kind.media not in MEDIA:
+                raise Unusable(f"{path.name} is no picture, video, sound or 3d model")
+            try:
+                check_whole(Path(temporary), kind, path.name)
+            except OutputProblem as error:
+                raise Unusable(error.message) from None
+            name = f"{digest}.{kind.extension}"
+            os.replace(temporary, folder / name)  # noqa: PTH105 - the other half of mkstemp
+            _sync(folder)
+            return name
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)  # noqa: PTH108
+            raise
+
+
+def _pour(path: Path, copy: object) -> tuple[str, bytes]:
+    """Copy the bytes; their digest and the first of them. Trouble with reading is the file's, with writing ours."""
+    digest, head, size = hashlib.sha256(), b"", 0
+    try:
+        source = path.open("rb")
+    except OSError as error:
+        raise Unusable(f"{path} cannot be read: {error.strerror}") from None
+    with source:
+        while True:
+            try:
+                piece = source.read(PIECE)
+            except OSError as error:
+                raise Unusable(f"{path} cannot be read: {error.strerror}") from None
+            if not piece:
+                return digest.hexdigest(), head
+            size += len(piece)
+            if size > LARGEST:
+                raise Unusable(f"{path} is larger than {LARGEST / 1024**3:.0f} GB")
+            head = head or piece[:HEAD]
+            digest.update(piece)
+            copy.write(piece)  # type: ignore[attr-defined]
+
+
+def _sync(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # Windows cannot open a folder
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

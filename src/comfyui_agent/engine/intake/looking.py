@@ -1,0 +1,134 @@
+"""Looking at the folder of job files without being led astray: links are not followed, pipes are not waited for."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import unicodedata
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ENDINGS = (".yaml", ".yml")
+REJECTED = ".rejected"
+LARGEST = 1024 * 1024
+NOT_FOLLOWED = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+Signature = tuple[int, int, int, int]
+"""What changes when a file does: time of writing, size, inode, time of any change."""
+
+
+class Unsettled(Exception):
+    """The file is gone, or was changed while it was read: look again later."""
+
+
+class Refused(Exception):
+    """A file that is not read at all: why."""
+
+
+@dataclass
+class Sight:
+    """One look at a folder and those below it."""
+
+    files: dict[str, Signature] = field(default_factory=dict)
+    rejected: list[str] = field(default_factory=list)
+    oddities: dict[str, str] = field(default_factory=dict)
+    """What cannot be used, and why."""
+
+
+def signature_of(found: os.stat_result) -> Signature:
+    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_ctime_ns
+
+
+def is_job_file(name: str) -> bool:
+    return name.lower().endswith(ENDINGS) and not name.startswith(".")
+
+
+def look(folder: Path) -> Sight:
+    """Every job file below a folder. Folders that cannot be read are oddities, a folder that is gone is empty."""
+    sight = Sight()
+    folders = [str(folder)]
+    while folders:
+        here = folders.pop()
+        try:
+            with os.scandir(here) as entries:
+                folders += [found for entry in entries if (found := _see(entry, sight))]
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            sight.oddities[here] = f"it cannot be read: {error.strerror}"
+    return sight
+
+
+def _see(entry: os.DirEntry[str], sight: Sight) -> str | None:
+    """Note one entry; its path if it is a folder to look into."""
+    if entry.name.startswith("."):
+        return None
+    try:
+        if entry.is_dir(follow_symlinks=False):
+            return entry.path
+        if entry.is_symlink() and entry.is_dir():
+            sight.oddities[entry.path] = "it is a link to a folder, which is not followed: set paths.jobs_processing"
+        elif entry.name.endswith(REJECTED):
+            sight.rejected.append(entry.path)
+        elif is_job_file(entry.name):
+            trouble = trouble_with(entry.name)
+            if trouble:
+                sight.oddities[entry.path] = trouble
+            else:
+                sight.files[entry.path] = signature_of(entry.stat(follow_symlinks=False))
+    except OSError:  # gone meanwhile
+        pass
+    return None
+
+
+def trouble_with(name: str) -> str:
+    """Why a file of this name cannot be a job; empty if it can."""
+    if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
+        return "its name holds control characters or is not UTF-8: rename it"
+    return ""
+
+
+def sign(path: str) -> Signature | None:
+    """The signature of one file; None if it is gone."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return None if stat.S_ISDIR(found.st_mode) else signature_of(found)
+
+
+def read_whole(path: str, signature: Signature, largest: int = LARGEST) -> bytes:
+    """The bytes of a file that did not change meanwhile. Unsettled or Refused."""
+    try:
+        handle = os.open(path, os.O_RDONLY | NOT_FOLLOWED)
+    except FileNotFoundError:
+        raise Unsettled from None
+    except OSError as error:
+        if os.path.islink(path):  # noqa: PTH114 - a text, thousands of times
+            raise Refused("it is a link: put the file itself here") from None
+        raise Refused(f"it cannot be read: {error.strerror}") from None
+    with os.fdopen(handle, "rb") as file:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise Refused("it is not a file")
+        if signature_of(found) != signature:
+            raise Unsettled
+        if found.st_size > largest:
+            raise Refused(f"it is {found.st_size / 1024**2:,.1f} MB: a job file has at most {largest / 1024**2:.0f} MB")
+        try:
+            data = file.read(largest + 1)
+        except OSError as error:
+            raise Refused(f"it cannot be read: {error.strerror}") from None
+        if len(data) != found.st_size or signature_of(os.fstat(handle)) != signature:
+            raise Unsettled
+    return data
+
+
+def digest_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def digest_of_unread(signature: Signature) -> str:
+    """Something that tells a file which was not read from what it may become."""
+    return "unread:" + "-".join(str(number) for number in signature)

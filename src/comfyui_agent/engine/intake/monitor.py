@@ -1,0 +1,335 @@
+"""The monitor: from job files in a folder to jobs in the queue.
+
+`watchfiles` says where to look at once; a slow look at everything finds what it missed, on network drives for instance.
+A file is whole when it was left alone for a moment; a bad one is given a little longer before it is called bad.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from comfyui_agent.comfy.tasks import end_tasks, wait_until_set
+from comfyui_agent.config.complaints import Complaints
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.filing import Filed, Ruling, Verdict
+from comfyui_agent.domain.prompts import natural_key
+from comfyui_agent.engine.clock import now
+from comfyui_agent.engine.intake.admission import Admission
+from comfyui_agent.engine.intake.looking import (
+    REJECTED,
+    Sight,
+    Signature,
+    Unsettled,
+    is_job_file,
+    look,
+    sign,
+    trouble_with,
+)
+from comfyui_agent.engine.intake.putting_away import PuttingAway
+from comfyui_agent.engine.naming import keep_aside
+from comfyui_agent.store.errors import DatabaseUnusable, StoreError
+from comfyui_agent.store.store import Store
+
+log = logging.getLogger(__name__)
+
+SETTLED_SECONDS = 0.3
+BAD_SECONDS = 1.0
+GONE_SECONDS = 1.0
+LATER_SECONDS = 0.5
+TICK = 0.05
+TROUBLE_PAUSE = 1.0
+WITHOUT_WATCH_SECONDS = 1.0
+AT_ONCE = 250
+DEBOUNCE_MS, STEP_MS = 100, 20
+
+
+@dataclass
+class _Waiting:
+    """A file that may still be written."""
+
+    signature: Signature
+    since: float
+    due: float
+
+
+class Monitor:
+    """Takes job files in, as long as it runs. Several may watch one folder."""
+
+    def __init__(self, store: Store, workspace: Workspace) -> None:
+        self._store = store
+        self._workspace = workspace
+        self._folder = workspace.processing
+        self._admission = Admission(workspace)
+        self._away = PuttingAway(store, workspace)
+        self._known: dict[str, Signature] = {}
+        self._waiting: dict[str, _Waiting] = {}
+        self._missing: dict[str, float] = {}
+        self._touched: set[str] = set()
+        self._wake = asyncio.Event()
+        self._next_look = 0.0
+        self._has_looked = False
+        self._watch_works = True
+        self._identity: tuple[int, int] | None = None
+        self._told: set[str] = set()
+        self.taken_in = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every file that is there has been taken in."""
+        return self._has_looked and not (self._waiting or self._touched)
+
+    async def run(self, *, until_idle: bool = False) -> None:
+        """Take files in until cancelled or, if asked, until all that are there have been."""
+        watching = asyncio.create_task(self._watch())
+        try:
+            await self._expect_pending()
+            while not (until_idle and self.is_idle and not self._missing):
+                await self._round()
+                await self._pause()
+        finally:
+            await end_tasks([watching])
+
+    async def _expect_pending(self) -> None:
+        """Jobs that wait and whose files were deleted while nobody watched are found out by the first look."""
+        while True:
+            try:
+                sources = await self._store.pending_sources()
+                break
+            except DatabaseUnusable:
+                raise
+            except StoreError as error:
+                self._tell(str(error))
+                await asyncio.sleep(TROUBLE_PAUSE)
+        for source in sources:
+            path = str(self._workspace.root / source)
+            if path.startswith(f"{self._folder}{os.sep}"):
+                self._known[path] = (0, 0, 0, 0)
+
+    async def _watch(self) -> None:
+        """Note what is touched. Where this does not work, the looks at everything come more often."""
+        from watchfiles import awatch
+
+        while True:
+            try:
+                async for changes in awatch(
+                    self._folder,
+                    watch_filter=None,
+                    debounce=DEBOUNCE_MS,
+                    step=STEP_MS,
+                    ignore_permission_denied=True,
+                ):
+                    self._watch_works = True
+                    self._touched |= {path for _, path in changes if is_job_file(os.path.basename(path))}  # noqa: PTH119
+                    self._wake.set()
+            except Exception as error:  # noqa: BLE001 - whatever is wrong with watching, looking still works
+                self._watch_works = False
+                self._tell(f"{self._folder} cannot be watched, so it is looked at every second: {error}")
+            await asyncio.sleep(TROUBLE_PAUSE)
+
+    async def _pause(self) -> None:
+        if self._touched:
+            return
+        until = min(
+            [self._next_look, *(each.due for each in self._waiting.values())]
+            + [since + GONE_SECONDS for since in self._missing.values()]
+        )
+        seconds = max(TICK if self._waiting else 0.0, until - now())
+        await wait_until_set(self._wake, seconds)
+        self._wake.clear()
+
+    async def _round(self) -> None:
+        try:
+            if now() >= self._next_look:
+                self._see_all(await asyncio.to_thread(look, self._folder))
+            elif self._touched:
+                touched, self._touched = self._touched, set()
+                self._see(await asyncio.to_thread(_sign_all, sorted(touched)))
+            await self._take_ready()
+            await self._let_go_of_missing()
+        except DatabaseUnusable:
+            raise
+        except StoreError as error:
+            self._tell(str(error))
+            await asyncio.sleep(TROUBLE_PAUSE)
+        except OSError as error:  # no room for a picture that is to be kept, or the like
+            self._tell(f"job files cannot be taken in: {error}")
+            await asyncio.sleep(TROUBLE_PAUSE)
+
+    # What is there.
+
+    def _see_all(self, sight: Sight) -> None:
+        self._has_looked = True
+        pause = self._workspace.settings.rescan_seconds
+        self._next_look = now() + (pause if self._watch_works else min(pause, WITHOUT_WATCH_SECONDS))
+        self._touched.clear()
+        for path, trouble in sight.oddities.items():
+            self._tell(f"{self._workspace.job_file(Path(path))!r}: {trouble}")
+        self._see(sight.files)
+        for path in self._known.keys() | self._waiting.keys():
+            if path not in sight.files:
+                self._miss(path)
+
+    def _see(self, found: dict[str, Signature | None] | dict[str, Signature]) -> None:
+        for path, signature in found.items():
+            if signature is None:
+                self._miss(path)
+                continue
+            self._missing.pop(path, None)
+            waiting = self._waiting.get(path)
+            if self._known.get(path) == signature or (waiting and waiting.signature == signature):
+                continue
+            # What was written a while ago and is seen now was moved here.
+            age = max(0.0, time.time() - signature[0] / 1e9)
+            since = now() - (age if age < 1e9 else 0.0)
+            self._waiting[path] = _Waiting(signature, since, since + SETTLED_SECONDS)
+
+    def _miss(self, path: str) -> None:
+        self._waiting.pop(path, None)
+        if path in self._known:
+            self._missing.setdefault(path, now())
+
+    async def _let_go_of_missing(self) -> None:
+        """Files that are gone for good: jobs that still wait are cancelled. A drive that went away is no such thing."""
+        gone = [path for path, since in self._missing.items() if now() - since >= GONE_SECONDS]
+        if not gone:
+            return
+        identity = _identity_of(self._folder)
+        if identity is None or (self._identity is not None and identity != self._identity):
+            self._tell(f"{self._folder} is gone or was replaced: the jobs whose files were there go on waiting")
+        else:
+            sources = [self._workspace.job_file(Path(path)) for path in gone]
+            for name in await self._store.cancel_deleted(sources):
+                log.info("%s: its file was deleted, it is cancelled", name)
+        for path in gone:
+            self._missing.pop(path, None)
+            self._known.pop(path, None)
+        self._identity = identity or self._identity
+
+    # Taking in.
+
+    async def _take_ready(self) -> None:
+        if self._identity is None:
+            self._identity = _identity_of(self._folder)
+        moment = now()
+        ready = [path for path, waiting in self._waiting.items() if waiting.due <= moment]
+        if not ready:
+            return
+        ready.sort(key=lambda path: natural_key(os.path.basename(path)))  # noqa: PTH119 - a text, thousands of times
+        try:
+            await asyncio.to_thread(self._admission.refresh)
+        except Complaints as error:
+            self._tell(f"{error}. What it said before still counts")
+        portions = _portions(ready)
+        reading = self._start_reading(next(portions, None))
+        while reading is not None:
+            read = await reading
+            reading = self._start_reading(next(portions, None))  # while what was read is being written down
+            try:
+                await self._file(read)
+            except BaseException:
+                if reading is not None:
+                    await asyncio.gather(reading, return_exceptions=True)
+                raise
+
+    def _start_reading(self, paths: list[str] | None) -> asyncio.Future[dict[str, Filed]] | None:
+        return None if paths is None else asyncio.ensure_future(asyncio.to_thread(self._read_all, paths))
+
+    async def _file(self, read: dict[str, Filed]) -> None:
+        files = {}
+        for path, filed in read.items():
+            waiting = self._waiting.get(path)
+            if waiting is None:
+                continue
+            if filed.problem and now() - waiting.since < BAD_SECONDS:
+                waiting.due = waiting.since + BAD_SECONDS
+            else:
+                files[path] = filed
+        rulings = await self._store.file_jobs(list(files.values())) if files else []
+        for (path, filed), ruling in zip(files.items(), rulings, strict=True):
+            if await self._follow(path, filed, ruling):
+                self._known[path] = self._waiting.pop(path).signature
+
+    def _read_all(self, paths: Sequence[str]) -> dict[str, Filed]:
+        read = {}
+        for path in paths:
+            waiting = self._waiting.get(path)
+            if waiting is None:
+                continue
+            try:
+                read[path] = self._admission.read(Path(path), waiting.signature)
+            except Unsettled:
+                self._touched.add(path)
+                waiting.due = now() + SETTLED_SECONDS
+        return read
+
+    async def _follow(self, path: str, filed: Filed, ruling: Ruling) -> bool:
+        """Do what was ruled; False if the file is to be looked at again."""
+        name = filed.job.config_name
+        match ruling.verdict:
+            case Verdict.ACCEPTED | Verdict.UPDATED | Verdict.RESUBMITTED:
+                self.taken_in += 1
+                log.info("%s: %s%s", name, ruling.verdict.value, f", {ruling.reason}" if ruling.reason else "")
+            case Verdict.LATER:
+                self._waiting[path].due = now() + LATER_SECONDS
+                return False
+            case Verdict.FINISHED:
+                await self._away.put_away(None, filed.job.source or "", filed.job.digest, filed.job.job_type)
+            case Verdict.ELSEWHERE:
+                if ruling.other_source is not None and not (self._workspace.root / ruling.other_source).exists():
+                    moved = await self._store.file_jobs([replace(filed, is_moved=True)])
+                    return await self._follow(path, filed, moved[0])
+                await self._reject(path, ruling.reason)
+            case Verdict.REJECTED:
+                await self._reject(path, ruling.reason)
+            case Verdict.UNCHANGED:
+                pass
+        return True
+
+    async def _reject(self, path: str, reason: str) -> None:
+        """Rename a file that cannot be taken. Why is written down first."""
+        target = Path(f"{path}{REJECTED}")
+        await self._store.reject(self._workspace.job_file(target), reason)
+        log.warning("%s is now %s: %s", self._workspace.job_file(Path(path)), target.name, reason)
+        try:
+            if target.exists():
+                keep_aside(target)
+            os.rename(path, target)  # noqa: PTH104 - a text
+        except OSError as error:
+            self._tell(f"{path} could not be renamed: {error.strerror}")
+
+    def _tell(self, words: str) -> None:
+        """Say a thing once."""
+        if words not in self._told:
+            self._told.add(words)
+            log.error("%s", words)
+
+
+def _sign_all(paths: Sequence[str]) -> dict[str, Signature | None]:
+    return {path: sign(path) for path in paths if not trouble_with(os.path.basename(path))}  # noqa: PTH119
+
+
+def _identity_of(folder: Path) -> tuple[int, int] | None:
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _portions(paths: Sequence[str]) -> Iterator[list[str]]:
+    """Some at a time, no name twice in one portion."""
+    portion: dict[str, str] = {}
+    for path in paths:
+        name = os.path.basename(path)  # noqa: PTH119 - a text, thousands of times
+        if name in portion or len(portion) >= AT_ONCE:
+            yield list(portion.values())
+            portion = {}
+        portion[name] = path
+    if portion:
+        yield list(portion.values())

@@ -1,0 +1,88 @@
+"""On `done` the job file goes to the folder of finished ones, unless it has become another wish meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import shutil
+from pathlib import Path
+
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.jobs import JobId
+from comfyui_agent.domain.kinds import folder_of
+from comfyui_agent.engine.intake.looking import LARGEST
+from comfyui_agent.engine.intake.looking import digest_of as digest_of_bytes
+from comfyui_agent.engine.naming import keep_aside
+from comfyui_agent.store.errors import StoreError
+from comfyui_agent.store.store import Store
+
+log = logging.getLogger(__name__)
+
+
+class PuttingAway:
+    """Moves job files. Doing it twice, or by two processes at once, does no harm."""
+
+    def __init__(self, store: Store, workspace: Workspace) -> None:
+        self._store = store
+        self._workspace = workspace
+        self._troubles: set[str] = set()
+
+    async def put_away(self, job_id: JobId | None, source: str, digest: str | None, job_type: str) -> None:
+        """Move the file of a job that is done. One that was changed while it ran stays, and is submitted again."""
+        path = self._workspace.root / source
+        try:
+            target = self._workspace.finished(folder_of(job_type)) / path.name
+            if await asyncio.to_thread(_move, path, digest, target):
+                return
+            log.warning("%s was changed while its job ran: it is submitted again", source)
+            if job_id is not None:
+                await self._store.note_change(job_id)
+        except (OSError, ValueError) as error:
+            words = f"{source} is done and could not be moved to the finished ones: {error}"
+            if words not in self._troubles:
+                self._troubles.add(words)
+                log.error("%s", words)
+        except StoreError as error:
+            log.error("%s: %s", source, error)
+
+
+def _move(path: Path, digest: str | None, target: Path) -> bool:
+    """Move a file if it still is what was rendered; False if it is something else now, and stays."""
+    if _digest_of(path) != digest:
+        return not path.exists()  # gone: moved by another process, or deleted
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.exists() and _digest_of(target) != digest:
+        log.warning("%s was there already: it is now %s", target, keep_aside(target).name)
+    with contextlib.suppress(FileNotFoundError):
+        _rename(path, target)
+        if _digest_of(target) == digest:
+            return True
+        # It was replaced between the look and the move: back with it, unless there is a newer one by now.
+        with contextlib.suppress(FileExistsError):
+            os.link(target, path)
+        target.unlink()
+        return False
+    return True
+
+
+def _rename(path: Path, target: Path) -> None:
+    try:
+        path.replace(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.copy2(path, target)
+        path.unlink()
+
+
+def _digest_of(path: Path) -> str | None:
+    if path.is_symlink():
+        return None
+    try:
+        with path.open("rb") as file:
+            return digest_of_bytes(file.read(LARGEST + 1))
+    except FileNotFoundError:
+        return None

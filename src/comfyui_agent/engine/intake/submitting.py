@@ -1,0 +1,143 @@
+"""Job files that a person hands in by name, now: added, or submitted again after they failed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.filing import Filed, Verdict
+from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.kinds import folder_of
+from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.engine.intake.admission import Admission
+from comfyui_agent.engine.intake.looking import Refused, Unsettled, is_job_file, read_whole, sign, trouble_with
+from comfyui_agent.store.store import Store
+
+AT_ONCE = 250
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of one wish: the job, or why there is none."""
+
+    name: str
+    job: Job | None
+    problem: str = ""
+
+
+async def add_file(store: Store, admission: Admission, workspace: Workspace, path: Path) -> Answer:
+    """Queue the job of a file, wherever it lies. One from outside is copied to the folder of job files first."""
+    path = path.absolute()
+    signature = sign(str(path))
+    if signature is None:
+        return Answer(path.name, None, f"there is no file {path}")
+    trouble = trouble_with(path.name) or ("" if is_job_file(path.name) else "its name must end in .yaml or .yml")
+    if trouble:
+        return Answer(path.name, None, trouble)
+    is_here = path.resolve().is_relative_to(workspace.processing.resolve())
+    try:
+        filed = await asyncio.to_thread(admission.read, path, signature)
+    except Unsettled:
+        return Answer(path.name, None, f"{path} is being written: try again")
+    if filed.problem and not is_here:
+        return Answer(path.name, None, filed.problem)
+    known = await store.find_by_name(path.name)
+    if known is not None and known.status is JobStatus.DONE and not known.resubmit:
+        return Answer(path.name, known, "a job of this name is done already: give the file another name")
+    if not is_here:
+        target = workspace.processing / folder_of(filed.job.job_type) / path.name
+        try:
+            await asyncio.to_thread(_copy, path, target, signature)
+        except FileExistsError:
+            return Answer(path.name, known, f"{target} is there already and says something else: rename one of them")
+        except (OSError, Refused, Unsettled) as error:
+            return Answer(path.name, None, f"{path} could not be copied to {target.parent}: {error}")
+        filed = await _read_again(admission, target)
+    return await _file(store, filed)
+
+
+async def retry(store: Store, admission: Admission, workspace: Workspace, jobs: Sequence[Job]) -> list[Answer]:
+    """Submit failed jobs again. Where the file is still there it is read anew, with the workflow as it is now."""
+    answers: dict[str, Answer] = {}
+    without_file: list[Job] = []
+    for start in range(0, len(jobs), AT_ONCE):
+        files: list[Filed] = []
+        for job in jobs[start : start + AT_ONCE]:
+            if job.status is not JobStatus.FAILED:
+                answers[job.config_name] = Answer(job.config_name, job, f"it is {job.status.value}, not failed")
+                continue
+            filed = await _refile(admission, workspace, job)
+            if filed is not None:
+                files.append(filed)
+            elif job.template_hash is None and job.source is not None:
+                words = f"its file {job.source} is gone, and it never could be read: drop it again"
+                answers[job.config_name] = Answer(job.config_name, job, words)
+            else:
+                without_file.append(job)
+        await store.file_jobs(files)
+        for filed in files:
+            name = filed.job.config_name
+            answers[name] = Answer(name, await store.find_by_name(name), filed.problem)
+    retried = set(await store.retry([job.id for job in without_file]))
+    for job in without_file:
+        problem = "" if job.id in retried else "it is not failed any more"
+        answers[job.config_name] = Answer(job.config_name, await store.find_by_name(job.config_name), problem)
+    return [answers[job.config_name] for job in jobs]
+
+
+async def _refile(admission: Admission, workspace: Workspace, job: Job) -> Filed | None:
+    """What the file of a job says now; None if there is no such file."""
+    if job.source is None:
+        return None
+    path = workspace.root / job.source
+    signature = sign(str(path))
+    if signature is None:
+        return None
+    try:
+        return await asyncio.to_thread(admission.read, path, signature, is_retry=True)
+    except Unsettled:
+        return None
+
+
+async def _read_again(admission: Admission, path: Path) -> Filed:
+    while True:
+        signature = sign(str(path))
+        if signature is None:
+            raise FileNotFoundError(path)
+        with contextlib.suppress(Unsettled):
+            return await asyncio.to_thread(admission.read, path, signature)
+
+
+async def _file(store: Store, filed: Filed) -> Answer:
+    name = filed.job.config_name
+    [ruling] = await store.file_jobs([filed])
+    job = await store.find_by_name(name)
+    if ruling.verdict in (Verdict.REJECTED, Verdict.ELSEWHERE):
+        return Answer(name, job, ruling.reason)
+    return Answer(name, job, filed.problem or ruling.reason)
+
+
+def _copy(path: Path, target: Path, signature: tuple[int, int, int, int]) -> None:
+    """A whole copy under its name, on disk; FileExistsError if another is there."""
+    data = read_whole(str(path), signature)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=".", suffix=".e3part", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as copy:
+            copy.write(data)
+            copy.flush()
+            os.fsync(copy.fileno())
+        Path(temporary).chmod(0o644)
+        try:
+            os.link(temporary, target)
+        except FileExistsError:
+            if target.read_bytes() != data:
+                raise
+    finally:
+        Path(temporary).unlink(missing_ok=True)

@@ -1,0 +1,152 @@
+"""Taking job files in: new ones, changed ones, bad ones and those that are gone, each submission once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from comfyui_agent.domain.events import Event, EventName
+from comfyui_agent.domain.failures import Failure, FailureClass
+from comfyui_agent.domain.filing import Filed, Known, Ruling, Verdict, judge
+from comfyui_agent.domain.jobs import JobId
+from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.texts import json_text, whole
+from comfyui_agent.store.port import Row, Session, text
+from comfyui_agent.store.recording import note
+from comfyui_agent.store.settling import LONGEST_TRACE
+from comfyui_agent.store.steering import facts_of, keep_template
+
+
+def file_jobs(session: Session, files: Sequence[Filed]) -> list[Ruling]:
+    """Take files in, all or none; what became of each, in their order. No name may be there twice."""
+    names = json_text([filed.job.config_name for filed in files])
+    known = {row["config_name"]: _known(row) for row in session.rows("known_jobs", names=names)}
+    taken = _owners(session, files)
+    rulings: list[Ruling] = []
+    new: list[Filed] = []
+    for filed in files:
+        row = known.get(filed.job.config_name)
+        filed = _unless_taken(filed, taken)
+        verdict = judge(row, filed)
+        if verdict is Verdict.ACCEPTED:
+            new.append(filed)
+        elif row is not None:
+            _change(session, row, verdict, filed)
+        rulings.append(Ruling(verdict, _reason(verdict, filed, row), row.source if row else None))
+    _insert(session, new)
+    return rulings
+
+
+def _known(row: Row) -> Known:
+    return Known(
+        JobId(row["id"]), JobStatus(row["status"]), text(row["source"]), text(row["digest"]), bool(row["resubmit"])
+    )
+
+
+def _reason(verdict: Verdict, filed: Filed, row: Known | None) -> str:
+    if verdict is Verdict.REJECTED:
+        return filed.problem or "a job of this name is done already: give the file another name"
+    if verdict is Verdict.ELSEWHERE and row is not None:
+        return f"the name belongs to {row.source}: give the file another name"
+    return filed.problem
+
+
+def _owners(session: Session, files: Sequence[Filed]) -> dict[str, str]:
+    """Paths of results that these files name and that belong to a job, with its name."""
+    paths = {filed.job.file_path for filed in files if filed.job.file_path}
+    if not paths:
+        return {}
+    rows = session.rows("owners_of_paths", paths=json_text(sorted(paths)))
+    return {row["path"]: row["config_name"] for row in rows}
+
+
+def _unless_taken(filed: Filed, taken: dict[str, str]) -> Filed:
+    """The file, with a problem if its result would go where another job's goes."""
+    path, name = filed.job.file_path, filed.job.config_name
+    if path is None or filed.problem:
+        return filed
+    owner = taken.setdefault(path, name)
+    if owner == name:
+        return filed
+    return replace(filed, problem=f"outputs.file_path: {path} belongs to the job {owner}: give this one another")
+
+
+def _change(session: Session, row: Known, verdict: Verdict, filed: Filed) -> None:
+    match verdict:
+        case Verdict.UPDATED | Verdict.RESUBMITTED:
+            _renew(session, row.id, filed)
+        case Verdict.LATER:
+            note_change(session, row.id)
+        case Verdict.UNCHANGED:
+            if row.resubmit or row.source != filed.job.source:
+                session.run("locate_job", id=row.id, source=filed.job.source)
+        case _:
+            pass
+
+
+def note_change(session: Session, job_id: JobId) -> None:
+    """The file of a job was changed while it ran."""
+    if session.run("note_change", id=job_id):
+        words = "its file was changed while it ran: it is submitted again at the end"
+        note(session, Event(EventName.ALERT_FILE, job_id=job_id, message=words))
+
+
+def _renew(session: Session, job_id: JobId, filed: Filed) -> None:
+    """What the file says now is what the row says. A prompt of what it said before is nobody's any more."""
+    if filed.job.template is not None:
+        keep_template(session, filed.job.template)
+    session.run("renew_job", id=job_id, job=json_text(_facts(filed)))
+    session.run("withdraw_attempts", job_id=job_id)
+    _note(session, [(job_id, filed)])
+
+
+def _insert(session: Session, files: Sequence[Filed]) -> None:
+    for template in {filed.job.template.hash: filed.job.template for filed in files if filed.job.template}.values():
+        keep_template(session, template)
+    rows = session.rows("insert_jobs", jobs=json_text([_facts(filed) for filed in files]))
+    ids = {row["config_name"]: JobId(row["id"]) for row in rows}
+    _note(session, [(ids[filed.job.config_name], filed) for filed in files])
+
+
+def _facts(filed: Filed) -> list[Any]:
+    trace = whole(Failure(FailureClass.INVALID, filed.problem).trace(), LONGEST_TRACE) if filed.problem else None
+    return [*facts_of(filed.job), trace]
+
+
+def _note(session: Session, submitted: Sequence[tuple[JobId, Filed]]) -> None:
+    session.run("note_submitted", ids=json_text([job_id for job_id, filed in submitted if not filed.problem]))
+    for job_id, filed in submitted:
+        if filed.problem:
+            kind = FailureClass.INVALID.value
+            note(session, Event(EventName.JOB_FAILED, job_id=job_id, failure_class=kind, message=filed.problem))
+
+
+def cancel_deleted(session: Session, sources: Sequence[str]) -> list[str]:
+    """Jobs that wait and whose files are gone are cancelled; their names. The file may come back as a new wish."""
+    rows = session.rows("cancel_deleted", sources=json_text(list(sources)))
+    for row in rows:
+        kind = FailureClass.CANCELLED.value
+        note(
+            session,
+            Event(EventName.JOB_CANCELLED, job_id=row["id"], failure_class=kind, message="its file was deleted"),
+        )
+    return [row["config_name"] for row in rows]
+
+
+def pending_sources(session: Session) -> list[str]:
+    return [row["source"] for row in session.rows("pending_sources")]
+
+
+def reject(session: Session, path: str, reason: str) -> None:
+    """Remember why a file was renamed."""
+    session.run("reject_file", path=path, reason=reason)
+    note(session, Event(EventName.ALERT_FILE, message=f"{path}: {reason}"))
+
+
+def rejections(session: Session) -> dict[str, str]:
+    return {row["path"]: row["reason"] for row in session.rows("rejections")}
+
+
+def forget_rejections(session: Session, paths: Sequence[str]) -> None:
+    session.run("forget_rejections", paths=json_text(list(paths)))

@@ -1,0 +1,58 @@
+-- name: known_jobs
+SELECT id, config_name, status, source, digest, resubmit FROM jobs
+WHERE config_name IN (SELECT value FROM json_each(:names));
+
+-- name: owners_of_paths
+-- Whose result goes to a path, or is there. A job that failed has given its path up.
+SELECT value AS path, jobs.config_name FROM json_each(:paths) JOIN jobs ON jobs.file_path = value
+WHERE jobs.status <> 'failed'
+UNION
+SELECT files.path, jobs.config_name FROM json_each(:paths) JOIN files ON files.path = value
+JOIN jobs ON jobs.id = files.job_id;
+
+-- name: renew_job
+-- The row says what its file says now, and begins anew. The fence goes up: nobody has a lease on it.
+UPDATE jobs SET
+    job_type = :job ->> 1, workflow_id = :job ->> 2, priority = :job ->> 3, retry_limit = :job ->> 4,
+    metadata = :job ->> 5, template_hash = :job ->> 6, inputs = :job ->> 7, file_path = :job ->> 8,
+    output_node = :job ->> 9, timeout_seconds = :job ->> 10, source = :job ->> 13, digest = :job ->> 14,
+    pictures = :job ->> 15, error_trace = :job ->> 16,
+    status = iif(:job ->> 16 IS NULL, 'pending', 'failed'),
+    failure_class = iif(:job ->> 16 IS NULL, NULL, 'invalid'),
+    needs_regeneration = :job ->> 16 IS NOT NULL,
+    end_time = iif(:job ->> 16 IS NULL, NULL, strftime('%Y-%m-%d %H:%M:%f', 'now')),
+    created_at = strftime('%Y-%m-%d %H:%M:%f', 'now'),
+    resubmit = NULL, retries_attempted = 0, strikes = 0, avoids = NULL, hold = NULL, next_attempt_at = NULL,
+    duration = NULL, worker_id = NULL, lease_expires_at = NULL, fence = coalesce(fence, 0) + 1
+WHERE id = :id AND status <> 'processing';
+
+-- name: withdraw_attempts
+UPDATE attempts SET outcome = 'cancelled', ended_at = strftime('%Y-%m-%d %H:%M:%f', 'now')
+WHERE job_id = :job_id AND outcome IS NULL;
+
+-- name: locate_job
+UPDATE jobs SET source = :source, resubmit = NULL WHERE id = :id;
+
+-- name: note_change
+UPDATE jobs SET resubmit = 1 WHERE id = :id AND resubmit IS NULL;
+
+-- name: cancel_deleted
+UPDATE jobs SET
+    status = 'failed', failure_class = 'cancelled', error_trace = 'cancelled: its file ' || source || ' was deleted',
+    end_time = strftime('%Y-%m-%d %H:%M:%f', 'now'), worker_id = NULL, lease_expires_at = NULL, hold = NULL,
+    next_attempt_at = NULL, fence = coalesce(fence, 0) + 1, digest = NULL
+WHERE status = 'pending' AND source IN (SELECT value FROM json_each(:sources))
+RETURNING id, config_name;
+
+-- name: pending_sources
+SELECT source FROM jobs INDEXED BY idx_jobs_source WHERE status = 'pending' AND source IS NOT NULL;
+
+-- name: reject_file
+INSERT INTO rejections (path, reason) VALUES (:path, :reason)
+ON CONFLICT (path) DO UPDATE SET reason = excluded.reason, at = strftime('%Y-%m-%d %H:%M:%f', 'now');
+
+-- name: rejections
+SELECT path, reason FROM rejections ORDER BY at;
+
+-- name: forget_rejections
+DELETE FROM rejections WHERE path IN (SELECT value FROM json_each(:paths));
