@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -15,39 +16,55 @@ from PIL import Image
 from support.command import e3
 
 
-def test_the_demo_renders_pictures_and_a_film_and_explains_the_one_that_cannot_be(tmp_path: Path) -> None:
-    answer = e3("demo", cwd=tmp_path, timeout=90)
+def test_the_demo_renders_twelve_jobs_retries_one_and_explains_the_one_that_cannot_be(tmp_path: Path) -> None:
+    answer = e3("demo", cwd=tmp_path, timeout=110)
     assert answer.returncode == 0, answer.stdout + answer.stderr
-    folder = tmp_path / "demo_output"
-    names = sorted(path.name for path in folder.iterdir())
+    finished = tmp_path / "demo_output" / "jobs" / "finished"
+    names = sorted(path.name for path in (finished / "image").iterdir() if path.suffix == ".png")
     assert names == [
-        "01_lighthouse.png",
-        "02_lighthouse_again.png",
-        "03_harbour.png",
-        "04_harbour_in_ink.png",
-        "05_knight.png",
-        "06_knight_in_haste.png",
-        "07_sunrise.webm",
+        "01_knight.png",
+        "02_knight_again.png",
+        "03_captain.png",
+        "04_captain_in_ink.png",
+        "05_gardener.png",
+        "06_astronomer.png",
+        "07_dancer.png",
+        "09_violinist.png",
+        "10_castle_in_watercolour.png",
+        "11_castle_in_winter.png",
     ]
-    pictures = [path for path in folder.iterdir() if path.suffix == ".png"]
+    assert [path.name for path in (finished / "video").iterdir() if path.suffix == ".webm"] == ["12_sunrise.webm"]
     shown = set()
-    for path in pictures:
-        with Image.open(path) as picture:
-            assert picture.size == (768, 512)
+    for name in names:
+        with Image.open(finished / "image" / name) as picture:
             assert "prompt" in picture.info
             shown.add(picture.tobytes())
-    assert len(shown) == len(pictures)
+    assert len(shown) == len(names)
+    rows = json.loads(e3("queue", "ls", "--json", "-C", "demo_output", cwd=tmp_path).stdout)
+    assert len(rows) == 12
+    assert len({row["workflow_id"] for row in rows}) == 3
+    (failed,) = [row for row in rows if row["status"] == "failed"]
+    assert failed["config_name"] == "08_dragon_tamer.yaml"
+    assert failed["failure_class"] == "missing"
+    assert [row["run_count"] for row in rows if row["retries_attempted"]] == [2]
     lines = answer.stdout.splitlines()
-    assert any("08_missing_model" in line and "not_installed.safetensors" in line for line in lines)
-    assert "7 of 8 done, 1 needs attention, as it should." in lines
-    assert str(folder) in lines[-1]
+    assert any("08_dragon_tamer" in line and "not_installed.safetensors" in line for line in lines)
+    assert "11 of 12 done, 1 needs attention, as it should:" in lines
+    (left,) = (tmp_path / "demo_output" / "jobs" / "processing").rglob("*.yaml")
+    assert left.name == "08_dragon_tamer.yaml"
 
 
-def test_a_second_demo_in_the_same_folder_works_too(tmp_path: Path) -> None:
-    (tmp_path / "demo_output").mkdir()
-    (tmp_path / "demo_output" / "01_lighthouse.png").write_bytes(b"old")
-    assert e3("demo", cwd=tmp_path, timeout=90).returncode == 0
-    assert (tmp_path / "demo_output" / "01_lighthouse.png").stat().st_size > 1000
+def test_a_second_demo_replaces_the_first_and_nothing_else(tmp_path: Path) -> None:
+    folder = tmp_path / "demo_output"
+    folder.mkdir()
+    (folder / "holiday.png").write_bytes(b"mine")
+    answer = e3("demo", cwd=tmp_path, timeout=90)
+    assert answer.returncode == 1
+    assert "is not empty" in answer.stderr
+    assert (folder / "holiday.png").read_bytes() == b"mine"
+    (folder / "holiday.png").rename(folder / ".e3_demo")
+    assert e3("demo", cwd=tmp_path, timeout=110).returncode == 0
+    assert (folder / "jobs" / "finished" / "image" / "01_knight.png").stat().st_size > 1000
 
 
 def test_a_folder_that_cannot_be_made_is_one_clear_line(tmp_path: Path) -> None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
+from pydantic import BaseModel
 
 from comfyui_agent.cli.app import app
 from comfyui_agent.comfy.cancelling import Cancellation
+from comfyui_agent.config.settings import Settings
+from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.engine.intake.job_file import JobFile
 from comfyui_agent.lab import fault_proxy
 
 ROOT = Path(__file__).parents[2]
@@ -53,12 +60,62 @@ def test_every_fault_is_documented(fault: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in (ROOT / "docs").iterdir())]
+    "name", ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{p.name}" for p in (ROOT / "docs").iterdir())]
 )
-def test_every_link_leads_to_a_file(name: str) -> None:
+def test_every_link_leads_somewhere(name: str) -> None:
     folder = (ROOT / name).parent
     targets = [part.split(")")[0] for part in page(name).split("](")[1:]]
-    assert [target for target in targets if "://" not in target and not (folder / target).exists()] == []
+    assert [target for target in targets if "://" not in target and not _leads_somewhere(folder, target)] == []
+
+
+def _leads_somewhere(folder: Path, target: str) -> bool:
+    file, _, heading = target.partition("#")
+    if not (folder / file).exists():
+        return False
+    lines = (folder / file).read_text(encoding="utf-8").splitlines()
+    headings = {line.lstrip("# ").lower().replace(" ", "-") for line in lines if line.startswith("#")}
+    return not heading or heading in headings
+
+
+def commands_below(command: Any, words: str) -> Iterator[tuple[str, Any]]:
+    inner = getattr(command, "commands", {})
+    yield words, command
+    for name, each in inner.items():
+        yield from commands_below(each, f"{words} {name}")
+
+
+ALL_COMMANDS = [words for words, _ in commands_below(typer.main.get_command(app), "e3")][1:]
+
+
+@pytest.mark.parametrize("words", ALL_COMMANDS)
+def test_every_command_is_described(words: str) -> None:
+    *group, name = words.split()
+    rows = [line for line in page("docs/commands.md").splitlines() if line.startswith(f"| `{' '.join(group)}")]
+    assert any(re.search(rf"\b{re.escape(name)}\b", row.split("|")[1]) for row in rows)
+
+
+def keys_of(model: type[BaseModel], above: str = "") -> Iterator[str]:
+    for name, info in model.model_fields.items():
+        inner = info.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from keys_of(inner, f"{above}{name}.")
+        else:
+            yield f"{above}{name}"
+
+
+@pytest.mark.parametrize("key", list(keys_of(Settings)))
+def test_every_setting_is_documented(key: str) -> None:
+    assert f"`{key}`" in page("docs/configuration.md")
+
+
+@pytest.mark.parametrize("key", list(keys_of(JobFile)))
+def test_every_key_of_a_job_file_is_documented(key: str) -> None:
+    assert f"`{key}`" in page("docs/job_files.md")
+
+
+@pytest.mark.parametrize("name", list(EventName))
+def test_every_event_is_documented(name: EventName) -> None:
+    assert f"`{name}`" in page("docs/events.md")
 
 
 @pytest.mark.parametrize(

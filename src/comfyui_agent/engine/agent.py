@@ -158,6 +158,7 @@ class Agent:
     async def _say_goodbye(self) -> None:
         with contextlib.suppress(StoreError):
             await self._store.release(self.worker)
+            await self._halting.look()  # the last run at a server that is drained may have ended just now
             await self._tail.catch_up()
 
     async def _until(self, deadline: float, work: Coroutine[Any, Any, None]) -> None:
