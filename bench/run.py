@@ -16,6 +16,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "tests")]
 
 import driving
+import dropping
 import filling
 import finishing
 import holding
@@ -64,6 +65,7 @@ def of_a_client(name: str, url: str, prompts: int) -> int:
 def main() -> int:
     print(f"before: {machine()}")
     missed = show(queueing.measure()) + show(filling.measure()) + show(asyncio.run(simulating.measure()))
+    missed += show(dropping.measure_bulk()) + show(dropping.measure_listing())
     with tempfile.TemporaryDirectory() as base:
         name = "simulator at 20 ms a render"
         with running(simulator(Path(base) / "steady", "--render-seconds", "0.02")) as url:
@@ -71,6 +73,7 @@ def main() -> int:
             missed += show(working.measure(name, url, jobs=100))
             missed += show(finishing.measure_p95(name, url, jobs=300))
             missed += show(holding.measure(name, url))
+            missed += show(dropping.measure_latency(name, url))
         with running(simulator(Path(base) / "slow", "--render-seconds", "1")) as url:
             missed += show(pausing.measure("simulator at 1 s a render", url))
         if REAL_URL or REAL_DIR:
@@ -78,6 +81,7 @@ def main() -> int:
                 missed += of_a_client("real ComfyUI", url, prompts=600)
                 missed += show(working.measure("real ComfyUI", url, jobs=300))
                 missed += show(finishing.measure_median("real ComfyUI", url, jobs=300))
+                missed += show(dropping.measure_latency("real ComfyUI", url))
         else:
             print("skipped real ComfyUI: set E3_COMFYUI_URL or E3_COMFYUI_DIR")
     print(f"after: {machine()}, {missed} missed")

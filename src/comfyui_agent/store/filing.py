@@ -146,7 +146,3 @@ def reject(session: Session, path: str, reason: str) -> None:
 
 def rejections(session: Session) -> dict[str, str]:
     return {row["path"]: row["reason"] for row in session.rows("rejections")}
-
-
-def forget_rejections(session: Session, paths: Sequence[str]) -> None:
-    session.run("forget_rejections", paths=json_text(list(paths)))

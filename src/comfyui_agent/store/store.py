@@ -86,9 +86,6 @@ class Store:
     async def rejections(self) -> dict[str, str]:
         return await self.driver.read(filing.rejections)
 
-    async def forget_rejections(self, paths: Sequence[str]) -> None:
-        await self.driver.write(lambda session: filing.forget_rejections(session, paths))
-
     # Leases.
 
     async def lease(

@@ -37,7 +37,7 @@ UPDATE jobs SET source = :source, resubmit = NULL WHERE id = :id;
 UPDATE jobs SET resubmit = 1 WHERE id = :id AND resubmit IS NULL;
 
 -- name: cancel_deleted
-UPDATE jobs SET
+UPDATE jobs INDEXED BY idx_jobs_source SET
     status = 'failed', failure_class = 'cancelled', error_trace = 'cancelled: its file ' || source || ' was deleted',
     end_time = strftime('%Y-%m-%d %H:%M:%f', 'now'), worker_id = NULL, lease_expires_at = NULL, hold = NULL,
     next_attempt_at = NULL, fence = coalesce(fence, 0) + 1, digest = NULL
@@ -53,6 +53,3 @@ ON CONFLICT (path) DO UPDATE SET reason = excluded.reason, at = strftime('%Y-%m-
 
 -- name: rejections
 SELECT path, reason FROM rejections ORDER BY at;
-
--- name: forget_rejections
-DELETE FROM rejections WHERE path IN (SELECT value FROM json_each(:paths));
