@@ -109,20 +109,20 @@ class Intake:
         return running
 
     async def settled(self, running: Running) -> None:
-        """Wait until a monitor has taken in all that is there now."""
+        """Wait until a monitor has taken in all that is there now, and has let go of what is not."""
 
         async def is_idle() -> bool:
             if running.task.done():
                 running.task.result()
-            return running.monitor.is_idle
+            return running.monitor.is_idle and not running.monitor._missing
 
         await until(is_idle, "the monitor to take in what is there")
 
-    async def look_once(self) -> Monitor:
-        """What a monitor does that is started, takes in what is there, and is stopped."""
-        monitor = Monitor(self.store, self.workspace)
-        await asyncio.wait_for(monitor.run(until_idle=True), PATIENCE)
-        return monitor
+    async def look_once(self) -> None:
+        """What a monitor does that is started, takes in what is there and lets go of what is not, and is stopped."""
+        running = self.start()
+        await self.settled(running)
+        await running.stop()
 
     def other_store(self) -> Store:
         """Another connection to the same database, as another process would have."""

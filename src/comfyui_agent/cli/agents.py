@@ -12,13 +12,21 @@ import typer
 
 from comfyui_agent.cli.printing import fail, log_for_people, on_terminal, print_json
 from comfyui_agent.cli.running import run_until_signal
-from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
+from comfyui_agent.cli.workspace import (
+    HERE,
+    AsJson,
+    ConfigOption,
+    DatabaseOption,
+    Folder,
+    check_addresses,
+    opened,
+    workspace_at,
+)
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.domain.events import Event
     from comfyui_agent.engine.agent import Agent
-    from comfyui_agent.engine.intake.monitor import Monitor
     from comfyui_agent.events.bus import Bus
     from comfyui_agent.store.store import Store
 
@@ -55,7 +63,9 @@ def run(
         Another one, until everything is done; exit 1 if a job failed.
     """
     log_for_people(verbose)
-    run_until_signal(_run(workspace_at(workspace, database, server, config), until_idle, as_json))
+    place = workspace_at(workspace, database, server, config)
+    check_addresses(place, are_given=bool(server))
+    run_until_signal(_run(place, until_idle, as_json))
 
 
 def monitor(
@@ -105,15 +115,18 @@ def execute(
         Two servers, until everything is done.
     """
     log_for_people(verbose)
-    run_until_signal(_execute(workspace_at(workspace, database, server, config), until_idle, as_json))
+    place = workspace_at(workspace, database, server, config)
+    check_addresses(place, are_given=bool(server))
+    run_until_signal(_execute(place, until_idle, as_json))
 
 
 async def _run(workspace: Workspace, until_idle: bool, as_json: bool) -> int:
+    from comfyui_agent.engine.intake.monitor import Monitor
     from comfyui_agent.engine.service import serve
 
-    watcher = _prepared(workspace)
+    prepare_folders(workspace)
     async with opened(workspace, create=True) as store:
-        monitor, agent = watcher(store), _agent(workspace, store)
+        monitor, agent = Monitor(store, workspace), _agent(workspace, store)
         folder = workspace.job_file(workspace.processing)
         _say(f"Watching {folder}, rendering with {', '.join(agent.fleet.servers)}. Ctrl-C stops; nothing gets lost.")
         async with shown(agent.bus, store, agent, as_json=as_json):
@@ -123,13 +136,14 @@ async def _run(workspace: Workspace, until_idle: bool, as_json: bool) -> int:
 
 
 async def _monitor(workspace: Workspace, until_idle: bool, as_json: bool) -> int:
+    from comfyui_agent.engine.intake.monitor import Monitor
     from comfyui_agent.engine.tail import EventTail
     from comfyui_agent.events.bus import Bus
     from comfyui_agent.events.log import MetricsLog
 
-    watcher = _prepared(workspace)
+    prepare_folders(workspace)
     async with opened(workspace, create=True) as store:
-        monitor, bus = watcher(store), Bus()
+        monitor, bus = Monitor(store, workspace), Bus()
         tail = EventTail(store, MetricsLog(workspace.metrics_log, store.identity), bus)
         _say(f"Watching {workspace.job_file(workspace.processing)}. Ctrl-C stops; nothing gets lost.")
         first_event = await tail.begin()
@@ -163,38 +177,21 @@ def _agent(workspace: Workspace, store: Store) -> Agent:
 
     try:
         return Agent(store, workspace)
-    except ValueError as error:
-        fail(str(error), code=2)
     except OSError as error:
         fail(f"no lock file can be made in {workspace.locks}: {error.strerror}")
 
 
-def _prepared(workspace: Workspace) -> _Watcher:
-    """What will watch, checked before a database is made where none belongs."""
-    watcher = _Watcher(workspace)
-    watcher.check()
-    return watcher
+def prepare_folders(workspace: Workspace) -> None:
+    """Make the folders of job files and results; one line if this is no workspace, before a database is made there."""
+    from comfyui_agent.config.complaints import Complaints
+    from comfyui_agent.engine.intake.folders import NoFolder, make_folders
 
-
-class _Watcher:
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
-
-    def check(self) -> None:
-        from comfyui_agent.config.complaints import Complaints
-        from comfyui_agent.engine.intake.folders import NoFolder, make_folders
-
-        try:
-            make_folders(self._workspace)
-        except NoFolder as error:
-            fail(str(error))
-        except Complaints as error:
-            fail(str(error), code=2)
-
-    def __call__(self, store: Store) -> Monitor:
-        from comfyui_agent.engine.intake.monitor import Monitor
-
-        return Monitor(store, self._workspace)
+    try:
+        make_folders(workspace)
+    except NoFolder as error:
+        fail(str(error))
+    except Complaints as error:
+        fail(str(error), code=2)
 
 
 def _say(words: str) -> None:

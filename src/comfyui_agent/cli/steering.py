@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from comfyui_agent.cli.agents import prepare_folders
 from comfyui_agent.cli.printing import fail, print_json
 from comfyui_agent.cli.queue import BADGES, job_as_json
 from comfyui_agent.cli.workspace import (
@@ -56,13 +57,9 @@ def add(
 
 
 async def _add(workspace: Workspace, files: Sequence[Path], as_json: bool) -> None:
-    from comfyui_agent.engine.intake.folders import NoFolder, make_folders
     from comfyui_agent.engine.intake.submitting import add_file
 
-    try:
-        make_folders(workspace)
-    except NoFolder as error:
-        fail(str(error))
+    prepare_folders(workspace)
     admission = _admission(workspace)
     async with opened(workspace, create=True) as store:
         answers = [await add_file(store, admission, workspace, path) for path in files]

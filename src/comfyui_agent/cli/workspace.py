@@ -45,7 +45,6 @@ HERE = Path()
 
 def workspace_at(folder: Path, database: str = "", servers: list[str] | None = None, config: str = "") -> Workspace:
     """The workspace with its settings: file and environment, and on top what the command line says."""
-    from comfyui_agent.comfy.address import ServerAddress
     from comfyui_agent.config.complaints import Complaints
     from comfyui_agent.config.loading import load_workspace
 
@@ -62,13 +61,21 @@ def workspace_at(folder: Path, database: str = "", servers: list[str] | None = N
     if servers:
         comfyui = settings.comfyui.model_copy(update={"servers": tuple(servers)})
         settings = settings.model_copy(update={"comfyui": comfyui})
-    for url in settings.comfyui.urls:
+    return replace(workspace, settings=settings)
+
+
+def check_addresses(workspace: Workspace, *, are_given: bool) -> None:
+    """Servers that cannot be servers are one line, before anything else is done."""
+    from comfyui_agent.comfy.address import ServerAddress
+
+    comfyui = workspace.settings.comfyui
+    key = "--server" if are_given else "comfyui.servers" if comfyui.servers else "comfyui.api_base_url"
+    where = f"{workspace.config}: " if workspace.config and not are_given else ""
+    for url in comfyui.urls:
         try:
             ServerAddress.parse(url)
         except ValueError as error:
-            origin = "--server" if servers else workspace.config or "comfyui.api_base_url or comfyui.servers"
-            fail(f"{origin}: {error}", code=2)
-    return replace(workspace, settings=settings)
+            fail(f"{where}{key}: {error}", code=2)
 
 
 @asynccontextmanager

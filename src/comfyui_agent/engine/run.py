@@ -236,7 +236,8 @@ class Run:
         if self.server.health is not Health.UP:
             return None
         if watch.judged.unreachable_since is not None:
-            return self._unreadable(watch, time.monotonic() - watch.judged.unreachable_since)
+            # While the server was away it could not be read: that is no sign of nonsense.
+            return self._unreadable(watch, time.monotonic() - max(watch.judged.unreachable_since, self.server.since))
         limit = self.leased.timeout_seconds or self._rules.timeout_seconds
         if self._seconds_running(watch) > limit:
             return self._failure(FailureClass.TIMEOUT, f"it ran for more than {limit:g} s")

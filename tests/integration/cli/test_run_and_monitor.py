@@ -91,9 +91,9 @@ def test_a_bad_file_is_exit_1_and_the_others_go_on(night: AgentWorkspace) -> Non
 
 
 def test_what_failed_before_does_not_count(night: AgentWorkspace) -> None:
-    drop(night, "bad.yaml", BAD)
-    assert run_e3("monitor", "--until-idle", cwd=night.root).returncode == 1
-    for command in ("run", "execute", "monitor"):
+    call_e3("add", str(drop(night, "bad.yaml", BAD)), cwd=night.root)
+    assert night.job("bad.yaml").status is JobStatus.FAILED
+    for command in ("run", "execute"):
         answer = run_e3(command, "--until-idle", "--json", cwd=night.root)
         assert (answer.returncode, json.loads(answer.stdout)["failed_meanwhile"]) == (0, 0)
 
@@ -103,8 +103,7 @@ def test_until_idle_waits_out_the_backoff_of_a_retry(
     comfyui_simulator: Callable[..., ServerProcess], tmp_path: Path, command: str
 ) -> None:
     night = new_workspace(tmp_path / "night", comfyui_simulator("--failure-rate", "1").url)
-    drop(night, "knight.yaml", job_text(retry_limit=1))
-    assert run_e3("monitor", "--until-idle", cwd=night.root).returncode == 0
+    call_e3("add", str(drop(night, "knight.yaml", job_text(retry_limit=1))), cwd=night.root)
     began = time.monotonic()
     answer = run_e3(command, "--until-idle", cwd=night.root, E3_RETRY_BACKOFF_SECONDS="2")
     assert answer.returncode == 1
@@ -136,6 +135,12 @@ def test_monitor_says_with_its_exit_that_a_file_was_bad(night: AgentWorkspace) -
     assert answer.stdout.splitlines()[-1].endswith("0 done, 1 need attention, 0 pending.")
 
 
+@pytest.mark.xfail(strict=True, reason="it waits for the next look first", raises=subprocess.TimeoutExpired)
+def test_monitor_ends_when_all_is_taken_in_and_not_at_the_next_look(night: AgentWorkspace) -> None:
+    drop(night, "knight.yaml")
+    run_e3("monitor", "--until-idle", cwd=night.root, E3_RESCAN_SECONDS="600", timeout=10)
+
+
 # For scripts.
 
 
@@ -143,10 +148,9 @@ def test_monitor_says_with_its_exit_that_a_file_was_bad(night: AgentWorkspace) -
 def test_as_json_stdout_is_one_document_and_the_lines_go_to_stderr(
     night: AgentWorkspace, command: str, more: set[str]
 ) -> None:
-    drop(night, "knight.yaml")
-    drop(night, "bad.yaml", BAD)
+    files = [drop(night, "knight.yaml"), drop(night, "bad.yaml", BAD)]
     if command == "execute":
-        run_e3("monitor", "--until-idle", cwd=night.root)
+        call_e3("add", *map(str, files), cwd=night.root)
     answer = run_e3(command, "--until-idle", "--json", cwd=night.root)
     counts = json.loads(answer.stdout)
     assert counts.keys() == COUNTS | more
@@ -158,9 +162,9 @@ def test_as_json_stdout_is_one_document_and_the_lines_go_to_stderr(
 
 @pytest.mark.parametrize("command", ["run", "monitor", "execute"])
 def test_python_m_is_the_same(night: AgentWorkspace, command: str) -> None:
-    drop(night, "knight.yaml")
+    file = drop(night, "knight.yaml")
     if command == "execute":
-        run_e3("monitor", "--until-idle", cwd=night.root)
+        call_e3("add", str(file), cwd=night.root)
     answer = run_e3("--until-idle", "-C", str(night.root), module=f"comfyui_agent.{command}")
     assert answer.returncode == 0, answer.stderr
     expected = JobStatus.PENDING if command == "monitor" else JobStatus.DONE

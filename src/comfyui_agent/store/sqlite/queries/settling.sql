@@ -27,7 +27,7 @@ UPDATE jobs SET
     error_trace = :error_trace, failure_class = :failure_class,
     hold = CASE WHEN :wait > 0 THEN 'backoff' END,
     next_attempt_at = CASE WHEN :wait > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', :wait || ' seconds') END,
-    avoids = CASE WHEN :avoid THEN coalesce(avoids, '') || server || char(10) END
+    avoids = CASE WHEN :avoid THEN coalesce(avoids, '') || server || char(10) WHEN NOT :charged THEN avoids END
 WHERE id = :id AND fence = :fence AND status = 'processing'
 RETURNING prompt_id, server;
 
