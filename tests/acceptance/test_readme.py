@@ -76,7 +76,7 @@ def test_the_walk_ends_in_a_picture(servers: Servers, server_kind: str, tmp_path
     finished = night / "jobs" / "finished" / "image"
     assert sorted(path.name for path in finished.iterdir()) == [f"{KNIGHT}.png", f"{KNIGHT}.yaml"]
     with Image.open(finished / f"{KNIGHT}.png") as picture:
-        assert picture.size == (512, 512)
+        assert picture.size == (384, 512)
     assert f"● Done  20  {KNIGHT}.yaml" in e3("queue", "ls", cwd=night).stdout
 
 

@@ -6,14 +6,17 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from PIL import Image
 
 from comfyui_agent.domain.jobs import Job
@@ -53,13 +56,13 @@ def loaded_picture() -> dict[str, Any]:
 
 def colour_job(colour: int, **keys: Any) -> str:
     """A job file for a picture of one colour. What else it says is given as JSON, which YAML understands."""
-    more = "".join(f"{key}: {json.dumps(value)}\n" for key, value in keys.items())
+    more = "".join(f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in keys.items())
     return f"job_type: T2I\nworkflow_id: {COLOUR}\ninputs:\n  color: {colour}\n{more}"
 
 
 def picture_job(image: str, size: int = 32, **keys: Any) -> str:
     """A job file that wants a picture scaled, to a width of its own so that no cache can answer."""
-    more = "".join(f"{key}: {json.dumps(value)}\n" for key, value in keys.items())
+    more = "".join(f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in keys.items())
     return f"job_type: I2I\nworkflow_id: {PICTURE}\ninputs:\n  image: {json.dumps(image)}\n  size: {size}\n{more}"
 
 
@@ -115,6 +118,20 @@ class YamlWorkspace(AgentWorkspace):
             )
         self.processes.append(process)
         return process
+
+    def die(self, moment: str, command: str = "run", timeout: float = 60) -> None:
+        """A process that is killed at a moment that `dying_agent.py` knows, to its end."""
+        script = str(Path(__file__).parent / "dying_agent.py")
+        with self.log.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, script, moment, *self.command(command)[3:], "-v"],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._environment({}),
+                start_new_session=True,
+            )
+        self.processes.append(process)
+        assert process.wait(timeout) == -9, self.tail()
 
     def call(self, *arguments: str, timeout: float = 60, **environment: str) -> subprocess.CompletedProcess[str]:
         """A command on this workspace, to its end."""
@@ -177,8 +194,7 @@ class YamlWorkspace(AgentWorkspace):
 
     def wait_end(self, name: str, status: JobStatus = JobStatus.DONE, timeout: float = 30) -> Job:
         def has_ended() -> bool:
-            found = self.store(lambda store: store.find_by_name(name))
-            return found is not None and found.status is status
+            return self.has_row(name) and self.job(name).status is status
 
         self.wait_for(has_ended, f"{name} {status.value}", timeout)
         return self.job(name)
@@ -192,6 +208,7 @@ class YamlWorkspace(AgentWorkspace):
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def counts(self) -> Any:
+        """None while there is no database: it is the agent's to make."""
         return super().counts() if self.database.exists() else None
 
     def rejections(self) -> dict[str, str]:
@@ -218,6 +235,29 @@ def yaml_workspaces(folder: Path) -> Iterator[MakeYaml]:
     finally:
         for workspace in made:
             workspace.stop_all()
+
+
+@contextlib.contextmanager
+def workspace_of_nobody(*servers: str) -> Iterator[YamlWorkspace]:
+    """A workspace whose processes are those of a user who is not root, to whom permissions mean something."""
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("only root can become another user here, and needs setpriv for it")
+    folder = Path(tempfile.mkdtemp(prefix="e3-nobody-"))
+    folder.chmod(0o755)
+    with contextlib.ExitStack() as leaving:
+        leaving.callback(shutil.rmtree, folder)
+        make = leaving.enter_context(yaml_workspaces(folder))
+        workspace = make(*servers)
+        workspace.user = NOBODY
+        give_to_nobody(workspace.root)
+        if workspace.call("run", "--help").returncode != 0:
+            pytest.skip("another user cannot run this Python")
+        yield workspace
+
+
+def give_to_nobody(folder: Path) -> None:
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
 
 
 def check_files_promises(workspace: YamlWorkspace) -> list[Job]:

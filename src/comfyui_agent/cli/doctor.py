@@ -34,7 +34,8 @@ def doctor(workspace: Folder = HERE, config: ConfigOption = "", as_json: AsJson 
         print_json([{"name": each.name, "fine": each.is_fine, "message": each.message} for each in found])
     troubles = sum(not each.is_fine for each in found)
     if not as_json:
-        typer.echo(f"\n{troubles} things need attention." if troubles else "\nAll is well.")
+        attention = "1 thing needs" if troubles == 1 else f"{troubles} things need"
+        typer.echo(f"\n{attention} attention." if troubles else "\nAll is well.")
     raise typer.Exit(1 if troubles else 0)
 
 

@@ -70,7 +70,9 @@ def check_addresses(workspace: Workspace, *, are_given: bool) -> None:
 
     comfyui = workspace.settings.comfyui
     key = "--server" if are_given else "comfyui.servers" if comfyui.servers else "comfyui.api_base_url"
-    where = f"{workspace.config}: " if workspace.config and not are_given else ""
+    variable = f"E3_{key.upper().replace('.', '__')}"
+    origin = variable if variable in os.environ else workspace.config or "the defaults"
+    where = "" if are_given else f"{origin}: "
     for url in comfyui.urls:
         try:
             ServerAddress.parse(url)

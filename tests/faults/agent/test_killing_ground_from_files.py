@@ -12,7 +12,7 @@ import pytest
 
 from support.agents import colour_of, renders
 from support.servers import ServerProcess
-from support.yaml_workspaces import MakeYaml, YamlWorkspace, check_files_promises, yaml_workspaces
+from support.yaml_workspaces import MakeYaml, YamlWorkspace, check_files_promises, colour_job, yaml_workspaces
 
 SEED = 20261116
 SHORT = pytest.param(200, 20, id="short")
@@ -123,7 +123,7 @@ def test_a_server_killed_while_files_are_dropped_costs_no_file_a_retry(
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("jobs", "kills"), [SHORT, LONG])
+@pytest.mark.parametrize(("jobs", "kills"), [pytest.param(120, 12, id="short"), LONG])
 def test_monitors_and_executors_killed_apart_render_every_file_once(
     start_server: Start, make_yaml: MakeYaml, jobs: int, kills: int
 ) -> None:
@@ -174,3 +174,46 @@ def test_everything_dies_at_once_again_and_again_while_files_are_dropped(
         workspace.kill(process)
     assert workspace.finish(timeout=100) == 0
     check_colours(workspace, jobs)
+
+
+def test_a_file_whose_agent_died_before_moving_it_is_moved_by_the_next_one(
+    start_server: Start, make_yaml: MakeYaml
+) -> None:
+    server = start_server()
+    workspace = make_yaml(server.url)
+    workspace.drop("knight.yaml", colour_job(7))
+    workspace.die("done", "run")
+    assert workspace.waiting_files() == ["image/knight.yaml"]
+    assert workspace.finish() == 0
+    check_files_promises(workspace)
+    assert renders([server.output_dir]) == 1
+
+
+@pytest.mark.xfail(
+    strict=True, reason="who watches already knows the file, and does not look at it again until it restarts"
+)
+def test_a_file_whose_executor_died_before_moving_it_is_moved_while_the_monitor_runs(
+    start_server: Start, make_yaml: MakeYaml
+) -> None:
+    server = start_server()
+    workspace = make_yaml(server.url)
+    workspace.launch("monitor", E3_RESCAN_SECONDS="1")
+    workspace.drop("knight.yaml", colour_job(7))
+    workspace.wait_row("knight.yaml")
+    workspace.die("done", "execute")
+    workspace.launch("execute")
+    workspace.wait_for(lambda: not workspace.waiting_files(), "the file to be moved", timeout=10)
+    check_files_promises(workspace)
+
+
+def test_a_file_whose_agent_died_after_writing_it_down_is_not_taken_in_again(
+    start_server: Start, make_yaml: MakeYaml
+) -> None:
+    server = start_server()
+    workspace = make_yaml(server.url)
+    workspace.drop_colours(range(20))
+    workspace.die("filed")
+    assert workspace.counts().pending == 20
+    assert workspace.finish() == 0
+    check_colours(workspace, 20)
+    assert renders([server.output_dir]) == 20

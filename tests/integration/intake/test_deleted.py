@@ -11,15 +11,15 @@ import pytest
 from comfyui_agent.domain.retrying import Again
 from comfyui_agent.engine.intake import monitor as monitor_module
 from comfyui_agent.engine.intake.submitting import retry
-from support.intake import Intake, complaints, intake, portrait, until
+from support.intake import Intake, Running, complaints, intake, portrait, until
 from support.stores import broken
 
 DELETED = "cancelled: its file jobs/processing/image/knight.yaml was deleted"
 
 
-async def is_let_go(room: Intake, *running: object) -> bool:
+async def is_let_go(room: Intake, *running: Running) -> bool:
     """Whether monitors have noticed that files are gone and have made up their minds."""
-    return all(each.monitor.is_idle and not each.monitor._missing for each in running)  # type: ignore[attr-defined]
+    return all(each.monitor.is_idle and not each.monitor._missing for each in running)
 
 
 async def test_deleted_while_it_waits_it_is_cancelled(room: Intake) -> None:
@@ -63,8 +63,8 @@ async def test_deleted_while_it_runs_the_job_goes_on(room: Intake) -> None:
     assert room.files() == set()
 
 
-async def is_noticed(room: Intake, running: object) -> bool:
-    return str(room.path()) not in running.monitor._known  # type: ignore[attr-defined]
+async def is_noticed(room: Intake, running: Running) -> bool:
+    return str(room.path()) not in running.monitor._known
 
 
 @pytest.mark.parametrize("state", ["failed", "done"])
@@ -175,8 +175,8 @@ async def test_a_drive_that_goes_away_cancels_nothing_and_comes_back_as_it_was(
         assert await room.submissions() == 1
 
 
-async def is_known(room: Intake, running: object) -> bool:
-    return running.monitor._known.get(str(room.path()), (0,))[0] > 0  # type: ignore[attr-defined]
+async def is_known(room: Intake, running: Running) -> bool:
+    return running.monitor._known.get(str(room.path()), (0,))[0] > 0
 
 
 async def test_a_folder_that_is_replaced_by_an_empty_one_in_one_moment_cancels_nothing(tmp_path: Path) -> None:

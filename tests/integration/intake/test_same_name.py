@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from support.intake import KNIGHT, Intake, complaints, portrait, until
+from support.intake import KNIGHT, Intake, Running, complaints, portrait, until
 
 OTHER = portrait(seed=2)
 DONE = "jobs/finished/image/knight.yaml"
@@ -53,9 +53,9 @@ async def test_the_same_bytes_again_are_nothing(room: Intake, state: str, is_run
     assert room.files() == {HERE}
 
 
-async def knows(running: object, inode: int) -> bool:
+async def knows(running: Running, inode: int) -> bool:
     """Whether a monitor has judged the file of this inode."""
-    return any(signature[2] == inode for signature in running.monitor._known.values())  # type: ignore[attr-defined]
+    return any(signature[2] == inode for signature in running.monitor._known.values())
 
 
 async def test_a_touched_file_is_nothing(room: Intake) -> None:
@@ -68,8 +68,8 @@ async def test_a_touched_file_is_nothing(room: Intake) -> None:
     assert await room.submissions() == 1
 
 
-async def knows_time(running: object) -> bool:
-    return any(signature[0] == 1_000_000_000 for signature in running.monitor._known.values())  # type: ignore[attr-defined]
+async def knows_time(running: Running) -> bool:
+    return any(signature[0] == 1_000_000_000 for signature in running.monitor._known.values())
 
 
 @pytest.mark.parametrize("is_running", [True, False], ids=["while it runs", "over a restart"])
@@ -294,8 +294,8 @@ async def is_at(room: Intake, source: str) -> bool:
     return (await room.job()).source == source
 
 
-async def has_nothing_missing(running: object) -> bool:
-    return not running.monitor._missing  # type: ignore[attr-defined]
+async def has_nothing_missing(running: Running) -> bool:
+    return not running.monitor._missing
 
 
 async def test_a_file_that_is_moved_and_changed_while_it_waits_is_the_same_job_with_what_it_says_now(

@@ -849,15 +849,6 @@ async def test_the_latest_reason_counts_and_the_oldest_rejection_is_first(store:
     assert list((await store.rejections()).items()) == [("b", "reason"), ("a", "new")]
 
 
-async def test_rejections_can_be_forgotten(store: Store) -> None:
-    for path in ("a", "b", "c"):
-        await store.reject(path, "reason")
-    await store.forget_rejections(["a", "c", "never there"])
-    assert await store.rejections() == {"b": "reason"}
-    await store.forget_rejections([])
-    assert await store.rejections() == {"b": "reason"}
-
-
 # What is known of a file lasts as long as its job.
 
 

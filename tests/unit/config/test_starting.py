@@ -145,7 +145,6 @@ def test_every_example_is_a_job_without_a_fault(tmp_path: Path) -> None:
         assert filed.problem == ""
         assert filed.job.workflow_id == tree["workflow_id"]
         assert filed.job.file_path == tree["outputs"]["file_path"]
-        assert f"jobs/processing/{folder_of(tree['job_type'])}/" in example.read_text()
 
 
 def test_what_is_made_does_not_depend_on_where_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,271 @@
+"""Which workspace is meant: `-C`, `--config`, `$E3_CONFIG`, the usual places, for every command that takes one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from comfyui_agent.cli.app import app
+from support.agents import AgentWorkspace
+from support.running import Servers
+from support.workspaces import call_e3, drop, job_text, new_workspace, run_e3
+
+WITHOUT_WORKSPACE = {"e3 init", "e3 demo", "e3 sim"}
+SERVERS = "e3 servers"
+
+
+def commands(command: Any, path: str = "e3") -> Iterator[tuple[str, Any]]:
+    """Every command, with the words that call it."""
+    inner = getattr(command, "commands", {})
+    if not inner or (command.invoke_without_command and path != "e3"):
+        yield path, command
+    for name, each in inner.items():
+        yield from commands(each, f"{path} {name}")
+
+
+ALL = dict(commands(typer.main.get_command(app)))
+WITH_WORKSPACE = [path for path in ALL if path not in WITHOUT_WORKSPACE]
+
+
+def options_of(command: Any) -> set[str]:
+    return {option for parameter in command.params for option in parameter.opts}
+
+
+def test_the_commands_are_those_of_the_contract() -> None:
+    assert set(ALL) == {
+        *WITHOUT_WORKSPACE,
+        *("e3 doctor", "e3 run", "e3 monitor", "e3 execute", "e3 show", "e3 add", "e3 retry", "e3 cancel"),
+        *("e3 queue ls", "e3 queue set-priority", "e3 db migrate", "e3 db check", "e3 db recover"),
+        *(SERVERS, "e3 servers ls", "e3 servers pause", "e3 servers drain", "e3 servers resume"),
+        "e3 workflow inspect",
+    }
+
+
+@pytest.mark.parametrize("path", WITH_WORKSPACE)
+def test_a_command_on_a_workspace_takes_c(path: str) -> None:
+    assert {"-C", "--workspace"} <= options_of(ALL[path])
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=[pytest.mark.xfail(strict=True, reason="no --config")] if SERVERS in path else [])
+        for path in WITH_WORKSPACE
+    ],
+)
+def test_a_command_on_a_workspace_takes_config(path: str) -> None:
+    assert "--config" in options_of(ALL[path])
+
+
+LISTINGS = [
+    path for path in ALL if path.split()[-1] not in ("demo", "sim", "migrate", "recover") and path != "e3 workflow"
+]
+
+
+@pytest.mark.parametrize("path", LISTINGS)
+def test_a_listing_or_report_takes_json(path: str) -> None:
+    assert "--json" in options_of(ALL[path])
+
+
+# Each of them means the workspace that it is told.
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> tuple[AgentWorkspace, AgentWorkspace]:
+    """`day` with the job `day.yaml` and `night` with the job `night.yaml`, both failed."""
+    found = []
+    for name in ("day", "night"):
+        workspace = new_workspace(tmp_path / name)
+        call_e3("add", str(drop(workspace, f"{name}.yaml", job_text(inputs={"wrong": 1}))), cwd=workspace.root)
+        config = workspace.root / "config/global_config.yaml"
+        config.write_text(config.read_text(encoding="utf-8") + f"metrics_log: {name}.ndjson\n", encoding="utf-8")
+        found.append(workspace)
+    return found[0], found[1]
+
+
+COMMANDS = [
+    ["queue", "ls"],
+    ["show", "night.yaml"],
+    ["retry", "night.yaml"],
+    ["retry", "--failed"],
+    ["cancel", "night.yaml"],
+    ["queue", "set-priority", "night.yaml", "3"],
+    ["add", "night.yaml"],
+    ["doctor"],
+    ["db", "check"],
+    ["db", "migrate"],
+    ["db", "recover"],
+    ["workflow", "inspect", "only_at_night"],
+]
+
+
+@pytest.mark.parametrize("how", ["-C", "--workspace", "--config", "E3_CONFIG"])
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_means_the_workspace_that_it_is_told(
+    two: tuple[AgentWorkspace, AgentWorkspace], how: str, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day, night = two
+    (night.root / "workflows/picture.json").rename(night.root / "workflows/only_at_night.json")
+    if command[0] == "add":
+        command = ["add", str(night.root / "jobs/processing/image/night.yaml")]
+    before = [(job.status, job.priority) for job in day.jobs()]
+    options = []
+    if how == "E3_CONFIG":
+        monkeypatch.setenv("E3_CONFIG", str(night.root / "config/global_config.yaml"))
+    elif how == "--config":
+        options = ["--config", str(night.root / "config/global_config.yaml")]
+    else:
+        options = [how, str(night.root)]
+    answer = call_e3(*command, *options, cwd=day.root)
+    said = answer.stdout + answer.stderr
+    known = str(night.root) if command[0] in ("db", "doctor") else "night.yaml"
+    match command:
+        case ["workflow", *_]:
+            assert "1.color" in said
+        case ["db", "check" | "recover"]:
+            assert answer.returncode == 0
+        case _:
+            assert known in said
+            assert str(day.root) not in said
+    assert [(job.status, job.priority) for job in day.jobs()] == before
+
+
+def test_config_wins_over_e3_config_and_both_over_the_usual_place(
+    two: tuple[AgentWorkspace, AgentWorkspace], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day, night = two
+    third = new_workspace(tmp_path / "third")
+    monkeypatch.setenv("E3_CONFIG", str(day.root / "config/global_config.yaml"))
+    assert str(day.root) in call_e3("doctor", cwd=third.root).stdout
+    named = call_e3("doctor", "--config", str(night.root / "config/global_config.yaml"), cwd=third.root)
+    assert str(night.root) in named.stdout
+    assert str(day.root) not in named.stdout
+
+
+@pytest.mark.parametrize(
+    ("place", "root"),
+    [
+        ("config/global_config.yaml", "."),
+        ("comfyui_agent/config/global_config.yaml", "."),
+        ("mine.yaml", "."),
+        ("deep/settings/mine.yaml", "deep/settings"),
+        ("deep/config/mine.yaml", "deep"),
+        ("deep/comfyui_agent/config/mine.yaml", "deep"),
+    ],
+)
+def test_the_workspace_of_a_configuration_is_the_folder_above_config_else_its_own(
+    tmp_path: Path, place: str, root: str
+) -> None:
+    file = tmp_path / place
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("retry_limit: 1\n", encoding="utf-8")
+    answer = call_e3("db", "migrate", "--config", place, cwd=tmp_path)
+    assert answer.returncode == 0, answer.stderr
+    assert (tmp_path / root / "database/comfyui_agent.db").is_file()
+
+
+def test_the_two_usual_places_are_found_without_being_named_the_first_one_first(tmp_path: Path) -> None:
+    second = tmp_path / "comfyui_agent/config/global_config.yaml"
+    second.parent.mkdir(parents=True)
+    second.write_text("paths: {database: second.db}\n", encoding="utf-8")
+    assert "second.db" in call_e3("db", "migrate", cwd=tmp_path).stdout
+    first = tmp_path / "config/global_config.yaml"
+    first.parent.mkdir()
+    first.write_text("paths: {database: first.db}\n", encoding="utf-8")
+    assert "first.db" in call_e3("db", "migrate", cwd=tmp_path).stdout
+    assert "first.db" in call_e3("db", "migrate", "-C", tmp_path.name, cwd=tmp_path.parent).stdout
+
+
+def test_run_takes_config_and_the_variable_from_anywhere(servers: Servers, tmp_path: Path) -> None:
+    night = new_workspace(tmp_path / "night", servers.url("sim"))
+    config = str(night.root / "config/global_config.yaml")
+    (tmp_path / "elsewhere").mkdir()
+    drop(night, "first.yaml")
+    answer = run_e3("run", "--until-idle", "--config", config, cwd=tmp_path / "elsewhere")
+    assert answer.returncode == 0, answer.stderr
+    drop(night, "second.yaml")
+    answer = run_e3("run", "--until-idle", cwd=tmp_path / "elsewhere", E3_CONFIG=config)
+    assert answer.returncode == 0, answer.stderr
+    assert night.counts().done == 2
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [["queue", "ls"], ["run"], ["execute"], ["add", "x.yaml"]], ids=" ".join)
+@pytest.mark.parametrize(
+    ("options", "variable", "says"),
+    [
+        (["--config", "no.yaml"], None, "--config: there is no file"),
+        ([], "no.yaml", "E3_CONFIG: there is no file"),
+        (["-C", "nowhere"], None, "there is no folder nowhere"),
+    ],
+    ids=["config", "variable", "folder"],
+)
+def test_what_is_not_there_is_one_line_and_exit_2(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: list[str],
+    options: list[str],
+    variable: str | None,
+    says: str,
+) -> None:
+    if variable:
+        monkeypatch.setenv("E3_CONFIG", variable)
+    answer = call_e3(*command, *options, cwd=tmp_path)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    (line,) = answer.stderr.splitlines()
+    assert line.startswith(f"e3: {says}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_address_comes_from_the_configuration_and_a_wrong_one_is_named_with_it(tmp_path: Path) -> None:
+    night = new_workspace(tmp_path / "night")
+    (night.root / "config/global_config.yaml").write_text("comfyui: {servers: [gpu1]}\n", encoding="utf-8")
+    answer = call_e3("execute", "-C", str(night.root), cwd=tmp_path)
+    assert answer.returncode == 2
+    assert "global_config.yaml: " in answer.stderr
+    assert "a server's address must look like" in answer.stderr
+    assert call_e3("execute", "-C", str(night.root), "--server", "ftp://x", cwd=tmp_path).stderr.startswith(
+        "e3: --server: "
+    )
+
+
+def test_servers_are_those_of_the_workspace(two: tuple[AgentWorkspace, AgentWorkspace]) -> None:
+    day, night = two
+    config = night.root / "config/global_config.yaml"
+    config.write_text("comfyui: {servers: ['http://127.0.0.1:9', 'http://127.0.0.1:19']}\n", encoding="utf-8")
+    shown = json.loads(call_e3("servers", "--json", "-C", str(night.root), cwd=day.root).stdout)
+    assert [server["name"] for server in shown] == ["127.0.0.1:9", "127.0.0.1:19"]
+
+
+# Help.
+
+
+WITHOUT_EXAMPLES = {"e3 demo", "e3 db migrate", "e3 db check", "e3 db recover"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(
+            path, marks=[pytest.mark.xfail(strict=True, reason="no examples")] if path in WITHOUT_EXAMPLES else []
+        )
+        for path in ALL
+        if path != SERVERS  # its help is that of the group; ls has the examples
+    ],
+)
+def test_the_help_of_every_command_has_examples_that_begin_with_it(path: str) -> None:
+    answer = call_e3(*path.split()[1:], "--help")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    examples = answer.stdout.partition("Examples")[2].partition("╭")[0]
+    assert any(line.strip().startswith((path, path.removesuffix(" ls"))) for line in examples.splitlines()), examples
+
+
+@pytest.mark.parametrize("path", list(ALL))
+def test_every_option_of_every_command_is_explained(path: str) -> None:
+    shown = [parameter for parameter in ALL[path].params if not getattr(parameter, "hidden", False)]
+    assert all(getattr(parameter, "help", None) for parameter in shown), path
