@@ -21,6 +21,7 @@ from PIL import Image
 
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.store.records import Counts
 from support.agents import QUICK, AgentWorkspace, sized_picture
 from support.servers import ServerProcess
 
@@ -208,8 +209,8 @@ class YamlWorkspace(AgentWorkspace):
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def counts(self) -> Any:
-        """None while there is no database: it is the agent's to make."""
-        return super().counts() if self.database.exists() else None
+        """Nothing while there is no database: it is the agent's to make."""
+        return super().counts() if self.database.exists() else Counts(0, 0, 0, 0)
 
     def rejections(self) -> dict[str, str]:
         return self.store(lambda store: store.rejections())
@@ -303,6 +304,12 @@ def input_files(server: ServerProcess) -> list[Path]:
     """The files in a server's input folder that E3 brought there."""
     places = (server.output_dir / ".e3sim" / "input", server.folder / "input")
     return sorted(path for place in places for path in place.rglob("*") if path.is_file() and "e3_inputs" in path.parts)
+
+
+def rendered_pictures(server: ServerProcess) -> int:
+    """How many pictures a server has saved. The simulator keeps its inputs below its outputs: they do not count."""
+    found = (path.relative_to(server.output_dir) for path in server.output_dir.rglob("*.png"))
+    return sum(1 for path in found if ".e3sim" not in path.parts)
 
 
 def resident_megabytes(process: subprocess.Popen[bytes]) -> float:

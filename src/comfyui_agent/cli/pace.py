@@ -19,7 +19,7 @@ class Pace:
 
     def per_second(self, now: float) -> float | None:
         """None until there is enough to tell by."""
-        while self._moments and now - self._moments[0] > WINDOW_SECONDS:
+        while len(self._moments) > ENOUGH and now - self._moments[0] > WINDOW_SECONDS:
             self._moments.popleft()
         if len(self._moments) < ENOUGH:
             return None

@@ -56,7 +56,14 @@ def check(model: type[M], tree: Any, where: Callable[[Path], str]) -> M:
 
 
 def dotted(path: Path) -> str:
-    return ".".join(str(part) for part in path)
+    return ".".join(_key(part) for part in path)
+
+
+def _key(part: Any) -> str:
+    """A key as it is repeated: as it is written, unless that would break the line or show a password."""
+    text = str(part)
+    is_plain = text.isprintable() and len(text) <= LONGEST_VALUE and "://" not in text and "@" not in text
+    return text if is_plain else shown(text)
 
 
 def shown(value: Any) -> str:
@@ -86,13 +93,13 @@ def _path_in(tree: Any, loc: Path) -> Path:
 def _message(model: type[BaseModel], path: Path, detail: ErrorDetails) -> str:
     kind = detail["type"]
     if kind == "extra_forbidden":
-        return f"there is no such key; {suggest(str(path[-1]), _keys(model, path[:-1]))}"
+        return f"there is no such key; {suggest(str(path[-1])[:LONGEST_VALUE], _keys(model, path[:-1]))}"
     right = _right(model, path)
     if kind == "missing":
         return f"is missing: write {right}" if right else "is missing"
     own = str(detail.get("ctx", {}).get("error", "")) if kind == "value_error" else ""
     if own:
-        return own
+        return own if ":" in own or not right else f"{own}: write {right}"
     return f"{shown(detail['input'])} cannot be used: write {right}" if right else detail["msg"]
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from comfyui_agent.config.complaints import Complaint, Complaints, check, dotted, shown
 from comfyui_agent.config.settings import Settings
@@ -38,6 +39,9 @@ class _Sources:
         for length in range(len(path), 0, -1):
             if path[:length] in self.variables:
                 return self.variables[path[:length]]
+        below = [variable for known, variable in self.variables.items() if path and known[: len(path)] == path]
+        if below:
+            return below[0]
         line = self.parsed.line_of(path) if self.parsed else None
         return f"{self.file}:{line}" if line else self.file
 
@@ -61,30 +65,49 @@ def load_workspace(folder: Path, environment: Mapping[str, str], config: str | N
     sources = _Sources()
     if file:
         sources.file, sources.parsed = _shown(file), _read(file)
-        sources.tree = sources.parsed.value or {}
-        if not isinstance(sources.tree, dict):
+        said = sources.parsed.value
+        if not isinstance(said, (dict, type(None))):
             raise Complaints([Complaint(sources.file, "", "it is not a mapping: write lines such as retry_limit: 2")])
-    for variable, value in {**_dotenv(root / ".env"), **environment}.items():
-        if variable in DOCUMENTED and value.strip():
-            sources.put(variable, DOCUMENTED[variable], value)
-    for variable, value in {**_dotenv(root / ".env"), **environment}.items():
-        if variable.startswith(PREFIX) and variable not in NOT_SETTINGS:
-            sources.put(variable, tuple(variable.removeprefix(PREFIX).lower().split("__")), value)
+        sources.tree = without_empty(said or {})
+    for variables in (_dotenv(root / ".env"), environment):
+        _overlay(sources, variables)
     settings = check(Settings, sources.tree, sources.where)
     workspace = Workspace(root, settings, config=file)
     _check_paths(workspace, sources)
     return workspace
 
 
+def without_empty(tree: dict[str, Any]) -> dict[str, Any]:
+    """A key with nothing behind it was not given: a section whose lines are all comments is no mistake."""
+    kept = {key: value for key, value in tree.items() if value is not None}
+    return {key: without_empty(value) if isinstance(value, dict) else value for key, value in kept.items()}
+
+
+def _overlay(sources: _Sources, variables: Mapping[str, str]) -> None:
+    for variable, path in DOCUMENTED.items():
+        if variables.get(variable, "").strip():
+            sources.put(variable, path, variables[variable])
+    for variable, value in variables.items():
+        if variable.startswith(PREFIX) and variable not in NOT_SETTINGS:
+            sources.put(variable, tuple(variable.removeprefix(PREFIX).lower().split("__")), value)
+
+
 def _find(folder: Path, environment: Mapping[str, str], config: str | None) -> Path | None:
     named = config or environment.get(CONFIG)
     if named:
-        file = folder / Path(named).expanduser()
-        if not file.is_file():
-            origin = "--config" if config else CONFIG
+        origin = "--config" if config else CONFIG
+        try:
+            file = folder / Path(named).expanduser()
+            is_there = file.is_file()
+        except (OSError, RuntimeError, ValueError) as error:
+            raise Complaints([Complaint(origin, "", f"there is no file {shown(named)}: {error}")]) from None
+        if not is_there:
             raise Complaints([Complaint(origin, "", f"there is no file {file}: name an existing one, or run e3 init")])
         return file.absolute()
-    return next((folder.absolute() / usual for usual in USUAL if (folder / usual).is_file()), None)
+    found = next((folder.absolute() / usual for usual in USUAL if (folder / usual).exists()), None)
+    if found is not None and not found.is_file():
+        raise Complaints([Complaint(_shown(found), "", "it is not a file: put a configuration there, or remove it")])
+    return found
 
 
 def _root_of(file: Path) -> Path:
@@ -110,16 +133,15 @@ def _read(file: Path) -> Parsed:
 def _dotenv(file: Path) -> dict[str, str]:
     """`NAME=value` a line; what else such files hold is none of our business."""
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError):
         return {}
     found = {}
     for line in lines:
         name, equals, value = line.strip().removeprefix("export ").partition("=")
         if equals and not name.startswith("#"):
-            value = value.strip()
-            quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
-            found[name.strip()] = value[1:-1] if quoted else value.split(" #")[0].strip()
+            quoted = re.match(r"""\s*(['"])(.*?)\1\s*(#.*)?$""", value)
+            found[name.strip()] = quoted[2] if quoted else re.split(r"(?:^|\s)#", value)[0].strip()
     return {name: value for name, value in found.items() if name.startswith(PREFIX) or name in DOCUMENTED}
 
 
@@ -127,7 +149,7 @@ def _check_paths(workspace: Workspace, sources: _Sources) -> None:
     """Paths that cannot be what they shall be are said now, not in the middle of the night."""
     paths = workspace.settings.paths
 
-    def complain(path: tuple[str, ...], message: str) -> None:
+    def complain(path: tuple[str, ...], message: str) -> NoReturn:
         raise Complaints([Complaint(sources.where(path), dotted(path), message)])
 
     try:
@@ -136,12 +158,20 @@ def _check_paths(workspace: Workspace, sources: _Sources) -> None:
         complain(("paths", "jobs_finished"), f"{error}: results stay in it, write a folder there")
     for name in ("jobs_processing", "jobs_finished", "workflows"):
         folder = workspace.root / getattr(paths, name)
-        in_the_way = next((each for each in (folder, *folder.parents) if each.exists() and not each.is_dir()), None)
+        try:
+            in_the_way = next((each for each in (folder, *folder.parents) if each.exists() and not each.is_dir()), None)
+        except (OSError, ValueError) as error:
+            complain(("paths", name), f"{shown(getattr(paths, name))} cannot be a folder: {error}")
         if in_the_way:
             complain(("paths", name), f"{in_the_way} is a file: write the name of a folder")
-    if "://" not in workspace.database and Path(workspace.database).is_dir():
+    if "://" not in workspace.database:
         key = ("database", "url") if workspace.settings.database.url else ("paths", "database")
-        complain(key, f"{shown(workspace.database)} is a folder: write the name of a file")
+        try:
+            is_folder = Path(workspace.database).is_dir()
+        except (OSError, ValueError) as error:
+            complain(key, f"{shown(workspace.database)} cannot be a file: {error}")
+        if is_folder:
+            complain(key, f"{shown(workspace.database)} is a folder: write the name of a file")
 
 
 def _shown(file: Path) -> str:

@@ -24,12 +24,12 @@ def _number(value: Any) -> Any:
     return value
 
 
-Number = Annotated[float, BeforeValidator(_number)]
+Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 Whole = Annotated[int, BeforeValidator(_number)]
 Seconds = Annotated[Number, Field(gt=0, le=7 * 24 * 3600)]
 Backoff = Annotated[tuple[Annotated[Number, Field(ge=0, le=24 * 3600)], ...], BeforeValidator(_a_list)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(_listed)]
-Place = Annotated[str, Field(min_length=1)]
+Place = Annotated[str, Field(min_length=1, pattern=r"^[^\x00-\x1f]+$")]
 
 SECONDS = "a number of seconds above 0, such as {}"
 

@@ -25,7 +25,10 @@ def start_workspace(root: Path, server: str = "") -> Iterator[tuple[str, bool]]:
         for kind in dict.fromkeys(FOLDERS.values()):
             (root / base / kind).mkdir(parents=True, exist_ok=True)
     (root / "database").mkdir(exist_ok=True)
+    is_elsewhere = (root / "comfyui_agent/config/global_config.yaml").exists()
     for sample, place in sorted(_samples()):
+        if is_elsewhere and place.startswith("config/"):
+            place = f"comfyui_agent/{place}"
         target = root / place
         if target.exists():
             yield place, False

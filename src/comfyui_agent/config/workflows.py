@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from comfyui_agent.config.complaints import Complaint, Complaints, check
+from comfyui_agent.config.complaints import Complaint, Complaints, check, dotted
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.config.yaml_text import NotYaml, parse
 from comfyui_agent.domain.binding import Places
@@ -84,8 +84,8 @@ class Workflows:
         stamp = stamp_of(self._workspace.recipes)
         if stamp == self._stamp:
             return
-        self._stamp = stamp
         self._recipes = read_recipes(self._workspace.recipes) if stamp else {}
+        self._stamp = stamp
 
     def find(self, workflow_id: str) -> Workflow:
         """A workflow; NoWorkflow if it is not known or its template cannot be used."""
@@ -111,8 +111,11 @@ class Workflows:
             raise NoWorkflow(f"its template {recipe.template_path} is not there: export one, Workflow → Export (API)")
         kept = self._templates.get(path)
         if kept is None or kept[0] != stamp:
-            graph = read_template(path)
-            kept = stamp, Workflow(recipe, Template.of(graph), graph, Places(graph))
+            try:
+                graph = read_template(path)
+                kept = stamp, Workflow(recipe, Template.of(graph), graph, Places(graph))
+            except RecursionError:
+                raise NoWorkflow(f"{path} is nested too deep for a workflow") from None
             self._templates[path] = kept
         found = kept[1]
         return found if found.recipe == recipe else Workflow(recipe, found.template, found.graph, found.places)
@@ -122,7 +125,7 @@ def stamp_of(path: Path) -> Stamp | None:
     """What changes when a file does; None if it is not there."""
     try:
         found = path.stat()
-    except OSError:
+    except (OSError, ValueError):
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
 
@@ -139,18 +142,18 @@ def read_recipes(path: Path) -> dict[str, Recipe]:
         raise Complaints([Complaint(name, "", f"it cannot be read: {error.strerror}")]) from None
     except NotYaml as error:
         raise Complaints([Complaint(f"{name}:{error.line}" if error.line else name, "", error.message)]) from None
-    if not isinstance(parsed.value or {}, dict):
+    if not isinstance(parsed.value, (dict, type(None))):
         raise Complaints([Complaint(name, "", "it is not a mapping: write workflow ids with their entries below them")])
     found = {}
     for workflow_id, tree in (parsed.value or {}).items():
 
         def where(inner: tuple[Any, ...], outer: str = workflow_id) -> str:
             line = parsed.line_of((outer, *inner))
-            return f"{name}:{line}: {outer}" if line else f"{name}: {outer}"
+            return f"{name}:{line}: {dotted((outer,))}" if line else f"{name}: {dotted((outer,))}"
 
         if not isinstance(tree, dict):
             raise Complaints([Complaint(where(()), "", "its entry is missing: write template_path: below it")])
-        entry = check(_Entry, tree, where)
+        entry = check(_Entry, {key: value for key, value in tree.items() if value is not None}, where)
         found[workflow_id] = Recipe(workflow_id, **entry.model_dump())
     return found
 
@@ -163,8 +166,9 @@ def read_template(path: Path) -> Graph:
         document = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise NoWorkflow(f"{path} cannot be read: {error}") from None
-    if isinstance(document, dict) and isinstance(document.get("prompt"), dict):
-        document = document["prompt"]
+    wrapped = document.get("prompt") if isinstance(document, dict) else None
+    if isinstance(wrapped, dict) and "class_type" not in wrapped:
+        document = wrapped
     if not isinstance(document, dict) or not document:
         raise NoWorkflow(f"{path} is not a workflow in API format: export one with Workflow → Export (API)")
     if is_editor_format(document):

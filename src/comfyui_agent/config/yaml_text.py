@@ -21,6 +21,10 @@ WORDS |= dict.fromkeys(("true", "True", "TRUE"), True) | dict.fromkeys(("false",
 LONGEST_NUMBER = 400
 STANDARD = "tag:yaml.org,2002:"
 MERGE = "<<"
+LETTERS_PER_VALUE = 100
+"""A long text counts as several values: aliases can repeat it."""
+NOT_JOINED = "invalid Unicode character escape code"
+HALVES = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 
 
 class NotYaml(Exception):
@@ -38,6 +42,8 @@ class Parsed:
 
     value: Any
     _lines: dict[tuple[int, Any], int] = field(default_factory=dict, repr=False)
+    _held: list[Any] = field(default_factory=list, repr=False)
+    """What lines are known of and the value does not hold: the numbers of things that are gone are given anew."""
 
     def line_of(self, path: tuple[Any, ...]) -> int | None:
         """The line of a key, or of the innermost part of the path that is there."""
@@ -60,7 +66,9 @@ class _Open:
     size: int = 1
     key: Any = None
     has_key: bool = False
+    is_merge: bool = False
     line: int = 0
+    first_line: int = 0
     merged: dict[Any, Any] = field(default_factory=dict)
 
 
@@ -74,13 +82,22 @@ def parse(data: bytes) -> Parsed:
     try:
         return _Reader(text).read()
     except yaml.MarkedYAMLError as error:
+        joined = HALVES.sub(_join, text) if error.problem and NOT_JOINED in error.problem else text
+        if joined != text:  # JSON writes an emoji as two halves
+            return parse(joined.encode("utf-8", "replace"))
         mark = error.problem_mark or error.context_mark
         words = " ".join(part for part in (error.context, error.problem) if part)
         raise NotYaml(f"it is not YAML: {words}", mark.line + 1 if mark else None) from None
     except yaml.reader.ReaderError as error:
-        raise NotYaml(f"it is not YAML: {error.reason}", text[: int(error.position)].count("\n") + 1) from None
+        before = text.encode("utf-8", "replace")[: int(error.position)]
+        raise NotYaml(f"it is not YAML: {error.reason}", before.count(b"\n") + 1) from None
     except yaml.YAMLError as error:
         raise NotYaml(f"it is not YAML: {error}") from None
+
+
+def _join(halves: re.Match[str]) -> str:
+    high, low = int(halves[1], 16), int(halves[2], 16)
+    return chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
 
 
 class _Reader:
@@ -89,19 +106,22 @@ class _Reader:
         self._lines: dict[tuple[int, Any], int] = {}
         self._anchors: dict[str, tuple[Any, int]] = {}
         self._stack: list[_Open] = []
+        self._held: list[Any] = []
 
     def read(self) -> Parsed:
         documents, result = 0, None
         while (event := self._events.get_event()) is not None:
             line = event.start_mark.line + 1 if event.start_mark else 1
             if isinstance(event, yaml.ScalarEvent):
-                done, size = _scalar(event, line), 1
+                if self._take_key(event, line):
+                    continue
+                done, size = _scalar(event, line), 1 + len(event.value) // LETTERS_PER_VALUE
                 self._remember(event.anchor, done, size)
             elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
                 self._open(event, line)
                 continue
             elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
-                done, size = self._close()
+                done, size, line = self._close()
             elif isinstance(event, yaml.AliasEvent):
                 done, size = self._alias(event, line)
             else:
@@ -113,22 +133,33 @@ class _Reader:
                 self._put(done, size, line)
             else:
                 result = done
-        return Parsed(result, self._lines)
+        return Parsed(result, self._lines, self._held)
+
+    def _take_key(self, event: yaml.ScalarEvent, line: int) -> bool:
+        """Keys are texts, as they are written: `6:` and `"6":` are the same."""
+        inner = self._stack[-1] if self._stack else None
+        if inner is None or inner.has_key or isinstance(inner.value, list):
+            return False
+        inner.key, inner.has_key, inner.line = event.value, True, line
+        inner.is_merge = event.value == MERGE and event.implicit[0]
+        inner.size += 1 + len(event.value) // LETTERS_PER_VALUE
+        self._remember(event.anchor, event.value, 1)
+        return True
 
     def _open(self, event: yaml.MappingStartEvent | yaml.SequenceStartEvent, line: int) -> None:
         if event.tag is not None and event.tag not in (f"{STANDARD}map", f"{STANDARD}seq", "!"):
-            raise NotYaml(f"the tag {event.tag} is not understood: leave it out", line)
+            raise NotYaml(f"the tag {event.tag[:60]!r} is not understood: leave it out", line)
         if len(self._stack) >= DEEPEST:
             raise NotYaml(f"it is nested more than {DEEPEST} deep", line)
         empty: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
-        self._stack.append(_Open(empty, event.anchor, line=line))
+        self._stack.append(_Open(empty, event.anchor, first_line=line))
 
-    def _close(self) -> tuple[Any, int]:
+    def _close(self) -> tuple[Any, int, int]:
         done = self._stack.pop()
         for key, value in done.merged.items():
             done.value.setdefault(key, value)
         self._remember(done.anchor, done.value, done.size)
-        return done.value, done.size
+        return done.value, done.size, done.first_line
 
     def _alias(self, event: yaml.AliasEvent, line: int) -> tuple[Any, int]:
         try:
@@ -152,30 +183,24 @@ class _Reader:
         elif not inner.has_key:
             if isinstance(value, (dict, list)):
                 raise NotYaml("a list or mapping cannot be a key", line)
-            inner.key, inner.has_key, inner.line = _as_key(value), True, line
+            inner.key, inner.has_key, inner.line, inner.is_merge = str(value), True, line, False
         else:
             self._pair(inner, value)
 
     def _pair(self, inner: _Open, value: Any) -> None:
         inner.has_key = False
-        if inner.key == MERGE:
+        if inner.is_merge:
             parts = value if isinstance(value, list) else [value]
             if not all(isinstance(part, dict) for part in parts):
                 raise NotYaml("<< takes a mapping", inner.line)
-            for part in parts:
-                inner.merged = {**part, **inner.merged}
+            self._held.append(value)
+            for key, merged in ((key, merged) for part in parts for key, merged in part.items()):
+                inner.merged.setdefault(key, merged)
         elif inner.key in inner.value:
-            raise NotYaml(f"the key {inner.key!r} is there twice: keep one", inner.line)
+            raise NotYaml(f"the key {inner.key[:60]!r} is there twice: keep one", inner.line)
         else:
             self._lines[id(inner.value), inner.key] = inner.line
             inner.value[inner.key] = value
-
-
-def _as_key(value: Any) -> Any:
-    """Keys are texts: `6: x` and `"6": x` are the same. None stays, to be complained about by its name."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
 
 
 def _scalar(event: yaml.ScalarEvent, line: int) -> Any:
@@ -188,7 +213,7 @@ def _scalar(event: yaml.ScalarEvent, line: int) -> Any:
     kinds = {"int": int, "float": (int, float), "bool": bool, "null": type(None)}
     if tag.startswith(STANDARD) and isinstance(value, kinds.get(tag.removeprefix(STANDARD), ())):  # type: ignore[arg-type]
         return value
-    raise NotYaml(f"the tag {tag} is not understood here: leave it out", line)
+    raise NotYaml(f"the tag {tag[:60]!r} is not understood here: leave it out", line)
 
 
 def _plain(text: str, line: int) -> Any:

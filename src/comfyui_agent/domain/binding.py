@@ -80,7 +80,7 @@ class Places:
                 self.placeholders[name].append(place.place)
         if not place.is_link:
             self._by_name[_plain(place.name)].append(place.place)
-            if place.title:
+            if _plain(place.title):
                 self._by_title[_plain(place.title)].append(place.place)
 
     def find(self, name: str, recipe: Recipe | None = None) -> list[str]:
@@ -119,7 +119,9 @@ class Places:
         return None
 
     def _matching(self, name: str, recipe: Recipe | None) -> str:
-        found = list(dict.fromkeys(self._by_name.get(_plain(name), []) + self._by_title.get(_plain(name), [])))
+        words = _plain(name)
+        found: list[str]
+        found = list(dict.fromkeys([*self._by_name.get(words, ()), *self._by_title.get(words, ())])) if words else []
         if len(found) == 1:
             return found[0]
         if found:
@@ -145,12 +147,15 @@ def bind(places: Places, recipe: Recipe, given: Mapping[str, Any]) -> dict[str, 
             problems[name] = f"is missing: {recipe.workflow_id} needs {wanted}"
     bound: dict[str, Any] = {}
     owners: dict[str, str] = {}
+    for name in given:
+        for place in places.placeholders.get(name, ()):
+            owners[place] = name
     for name, value in values.items():
         if name in problems or (value is None and name not in given):
             continue
         try:
             for place in places.find(name, recipe):
-                if place in owners and owners[place] in given and name in given:
+                if owners.get(place, name) != name and owners[place] in given and name in given:
                     raise NoSuchPlace(f"{name!r} and {owners[place]!r} both go to {place}: give one of them")
                 if place not in owners or name in given:
                     bound[place], owners[place] = fitting(places.all[place], value), name
@@ -167,6 +172,8 @@ def bind(places: Places, recipe: Recipe, given: Mapping[str, Any]) -> dict[str, 
 def fitting(place: Place, value: Any) -> Any:
     """A value as the template has it there: numbers stay numbers, texts stay texts. ValueError if it does not fit."""
     now = place.value
+    if value is None and now is not None:
+        raise ValueError("nothing does not fit: write a value, or leave the line out")
     if is_link(now) or is_link(value) or now is None or (isinstance(now, str) and TOKEN.search(now)):
         return value
     wish = f"{place.place} ({place.class_type}) takes"

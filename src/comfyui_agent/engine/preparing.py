@@ -82,16 +82,17 @@ class Preparing:
 
     def _by_id(self, leased: Leased) -> tuple[Graph, dict[str, Any]]:
         """A row made by hand names its workflow only: the template with its defaults, whatever inputs it requires."""
+        trouble = ""
         try:
             self._workflows.refresh()
-        except Complaints as error:
-            raise Unpreparable(str(error)) from None
+        except Complaints as error:  # what it said before still counts
+            trouble = f"; besides, {error}"
         try:
             workflow = self._workflows.find(leased.workflow_id)
             recipe = replace(workflow.recipe, required_inputs=())
             return workflow.graph, bind(workflow.places, recipe, {})
         except (NoWorkflow, Unbindable) as error:
-            raise Unpreparable(f"workflow_id: {error}") from None
+            raise Unpreparable(f"workflow_id: {error}{trouble}") from None
 
 
 def _values(text: str | None) -> Mapping[str, Any]:

@@ -40,7 +40,7 @@ class Waves:
 
     def reach(self, wave: int, pause: float = 0.0) -> None:
         """Wait for the results of this many waves, and drop those that come next."""
-        self._workspace.wait_for(lambda: self._done() >= self._share(wave), f"{self._share(wave)} done", timeout=120)
+        self._workspace.wait_done(self._share(wave), timeout=120)
         self.drop_up_to(self._share(wave + AHEAD), pause)
 
     def rest(self) -> None:
@@ -51,9 +51,6 @@ class Waves:
             self._workspace.drop_colours([self._dropped])
             self._dropped += 1
             time.sleep(pause)
-
-    def _done(self) -> int:
-        return self._workspace.counts().done if self._workspace.database.exists() else 0
 
     def _share(self, wave: int) -> int:
         return min(self._jobs, self._jobs * wave // (self._waves + 1))
@@ -143,7 +140,7 @@ def test_monitors_and_executors_killed_apart_render_every_file_once(
     for process in running.values():
         workspace.kill(process)
     for command in ("monitor", "execute", "monitor"):  # take in, render, put away what an executor could not
-        assert workspace.launch(command, "--until-idle").wait(300) == 0, workspace.tail()
+        assert workspace.launch(command, "--until-idle", E3_RESCAN_SECONDS="0.5").wait(300) == 0, workspace.tail()
     check_colours(workspace, jobs)
     assert renders([server.output_dir]) == jobs
 

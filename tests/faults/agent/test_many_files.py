@@ -39,7 +39,7 @@ def drop_many(workspace: YamlWorkspace, files: range) -> None:
 
 def rows(workspace: AgentWorkspace) -> int:
     counts = workspace.counts()
-    return 0 if counts is None else counts.pending + counts.processing + counts.done + counts.failed
+    return int(counts.pending + counts.processing + counts.done + counts.failed)
 
 
 def check_taken_in_once(workspace: YamlWorkspace, count: int) -> None:
@@ -117,7 +117,7 @@ def test_files_deleted_by_the_thousand_while_nobody_watched_are_cancelled_and_th
     only_simulator(server_kind, "no server is part of this")
     workspace = make_yaml()
     drop_many(workspace, range(1500))
-    assert workspace.launch("monitor", "--until-idle").wait(60) == 0
+    assert workspace.launch("monitor", "--until-idle", E3_RESCAN_SECONDS="0.5").wait(60) == 0
     for number in range(0, 1500, 2):
         (workspace.processing / f"job_{number:05}.yaml").unlink()
     workspace.launch("monitor")

@@ -181,6 +181,19 @@ def test_the_two_usual_places_are_found_without_being_named_the_first_one_first(
     assert "first.db" in call_e3("db", "migrate", "-C", tmp_path.name, cwd=tmp_path.parent).stdout
 
 
+@pytest.mark.parametrize("place", ["comfyui_agent/config/mine.yaml", "mine.yaml", "config/other.yaml"])
+def test_workflows_yaml_lies_beside_the_configuration(tmp_path: Path, place: str) -> None:
+    night = new_workspace(tmp_path / "night")
+    config = night.root / place
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text("retry_limit: 1\n", encoding="utf-8")
+    recipes = "beside:\n  template_path: workflows/picture.json\n  description: Found beside it.\n"
+    (config.parent / "workflows.yaml").write_text(recipes, encoding="utf-8")
+    answer = call_e3("workflow", "inspect", "beside", "--config", str(config), cwd=tmp_path)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert "Found beside it." in answer.stdout
+
+
 def test_run_takes_config_and_the_variable_from_anywhere(servers: Servers, tmp_path: Path) -> None:
     night = new_workspace(tmp_path / "night", servers.url("sim"))
     config = str(night.root / "config/global_config.yaml")

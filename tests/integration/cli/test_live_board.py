@@ -252,6 +252,13 @@ async def test_control_characters_of_a_server_do_not_reach_the_terminal_by_e3_se
     assert terminal.screen.strange == []
 
 
+@pytest.mark.xfail(strict=True, reason="the name of a server is given to rich as a str: [fe80::1] is read as markup")
+def test_an_address_in_brackets_is_shown_whole_by_e3_servers(tmp_path: Path) -> None:
+    with in_terminal("servers", "--server", "http://[fe80::1]:9", columns=200, cwd=tmp_path) as terminal:
+        assert terminal.finish() == 0
+    assert terminal.screen.text.splitlines()[1].startswith("[fe80::1]:9  △ down")
+
+
 # Where there is little to show.
 
 

@@ -37,7 +37,9 @@ def test_a_pause_slows_it_down() -> None:
 def test_what_is_long_ago_counts_no_more() -> None:
     pace = pace_of(*(float(number) for number in range(100)), 1000.0, 1001.0, 1002.0)
     assert pace.per_second(1002.0) == pytest.approx(1.0)
-    assert pace.per_second(1002.0 + 2 * WINDOW_SECONDS) is None
+    later = pace.per_second(1002.0 + 2 * WINDOW_SECONDS)
+    assert later is not None
+    assert later < 0.01
 
 
 def test_results_at_one_moment_are_no_division_by_zero() -> None:
@@ -53,7 +55,6 @@ def test_very_many_results_are_not_all_remembered() -> None:
     assert len(pace._moments) <= 5000
 
 
-@pytest.mark.xfail(strict=True, reason="fewer than three results in five minutes are never enough")
 def test_films_of_three_minutes_have_a_pace_too() -> None:
     pace = pace_of(*(180.0 * number for number in range(20)))
     assert pace.per_second(180.0 * 19) == pytest.approx(1 / 180)

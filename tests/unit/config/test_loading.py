@@ -131,14 +131,12 @@ def test_a_named_file_that_is_not_there_is_an_error_and_not_the_defaults(tmp_pat
     assert str(caught.value) == expected
 
 
-@pytest.mark.xfail(strict=True, raises=(OSError, RuntimeError), reason="errors of is_file and expanduser come through")
 @pytest.mark.parametrize("name", ["x" * 300, "~no-such-user-here/e3.yaml"])
 def test_a_name_that_no_file_can_have_is_an_error_of_one_line(tmp_path: Path, name: str) -> None:
     with pytest.raises(Complaints, match="--config: there is no file"):
         load_workspace(tmp_path, {}, name)
 
 
-@pytest.mark.xfail(strict=True, reason="a folder (as docker makes for a mount that is missing) is passed over silently")
 def test_a_folder_where_the_configuration_should_be_is_an_error(tmp_path: Path) -> None:
     (tmp_path / CONFIG).mkdir(parents=True)
     with pytest.raises(Complaints, match=r"global_config\.yaml"):
@@ -221,7 +219,6 @@ def test_what_is_no_yaml_is_one_line_with_file_and_line(tmp_path: Path, text: st
     assert complaint(tmp_path, text).startswith("ROOT/config/global_config.yaml:")
 
 
-@pytest.mark.xfail(strict=True, reason="whatever is false counts as an empty file")
 @pytest.mark.parametrize("text", ["false", "0", "[]", "''"])
 def test_nothing_but_a_mapping_is_a_configuration(tmp_path: Path, text: str) -> None:
     assert "it is not a mapping" in complaint(tmp_path, text)
@@ -324,7 +321,6 @@ def test_a_section_given_as_a_value_is_called_by_its_name(tmp_path: Path) -> Non
         assert complaint(tmp_path, "", environment).startswith("E3_COMFYUI")
 
 
-@pytest.mark.xfail(strict=True, reason="it is said without the name of the variable, or as if the file said it")
 @pytest.mark.parametrize("text", ["", "comfyui: {servers: ['http://a']}"])
 def test_a_key_below_a_value_is_called_by_its_variable(tmp_path: Path, text: str) -> None:
     assert complaint(tmp_path, text, {"E3_COMFYUI__SERVERS__FIRST": "http://a"}).startswith(
@@ -357,9 +353,6 @@ def test_dotenv_is_read_as_people_write_it(tmp_path: Path, line: str) -> None:
     assert load_workspace(tmp_path, {}).settings.books.retry_limit == 7
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a comment behind quotes, or behind nothing, and a byte order mark are not known"
-)
 @pytest.mark.parametrize(
     ("text", "limit"),
     [
@@ -373,7 +366,6 @@ def test_dotenv_with_comments_or_a_mark_is_read_too(tmp_path: Path, text: bytes,
     assert load_workspace(tmp_path, {}).settings.books.retry_limit == limit
 
 
-@pytest.mark.xfail(strict=True, reason="E3_ names are put on top of COMFY_ names, wherever they come from")
 def test_the_environment_wins_over_dotenv_by_whichever_name(tmp_path: Path) -> None:
     write(tmp_path / ".env", "E3_RETRY_BACKOFF_SECONDS=9\n")
     assert settings_of(tmp_path, "", {"COMFY_RETRY_BACKOFF_SEC": "1"}).retry_backoff_seconds == (1.0,)
@@ -460,7 +452,6 @@ def test_a_path_from_the_environment_is_complained_about_by_its_variable(tmp_pat
     assert complaint(tmp_path, "", {"E3_PATHS__WORKFLOWS": "file"}).startswith("E3_PATHS__WORKFLOWS: paths.workflows: ")
 
 
-@pytest.mark.xfail(strict=True, raises=OSError, reason="the error of exists and is_dir comes through")
 @pytest.mark.parametrize("key", ["jobs_processing", "jobs_finished", "workflows", "database"])
 @pytest.mark.parametrize("place", ["x" * 300, "x/" * 3000], ids=["name", "path"])
 def test_a_path_that_is_too_long_is_said(tmp_path: Path, key: str, place: str) -> None:
@@ -471,7 +462,6 @@ def test_a_null_byte_in_the_folder_of_results_is_said(tmp_path: Path) -> None:
     assert "2: paths.jobs_finished: " in complaint(tmp_path, 'paths:\n  jobs_finished: "a\\0b"\n')
 
 
-@pytest.mark.xfail(strict=True, reason="it is found out when the path is used")
 @pytest.mark.parametrize("key", ["jobs_processing", "workflows", "database"])
 def test_a_null_byte_in_any_other_path_is_said(tmp_path: Path, key: str) -> None:
     assert f"2: paths.{key}: " in complaint(tmp_path, f'paths:\n  {key}: "a\\0b"\n')
@@ -482,7 +472,6 @@ def test_no_setting_is_anything_but_a_number(tmp_path: Path, value: str) -> None
     assert complaint(tmp_path, "", {"E3_SLA__IMAGES_PER_MINUTE": value}).startswith("E3_SLA__IMAGES_PER_MINUTE: ")
 
 
-@pytest.mark.xfail(strict=True, reason="texts are turned into numbers after they were looked at")
 @pytest.mark.parametrize("value", ["inf", "1e999"])
 def test_no_setting_is_endless(tmp_path: Path, value: str) -> None:
     complaint(tmp_path, "", {"E3_SLA__IMAGES_PER_MINUTE": value})

@@ -41,18 +41,19 @@ def test_every_folder_and_file_of_the_contract_is_made(tmp_path: Path) -> None:
     assert all((root / name).is_file() for name in made)
 
 
-def test_the_configuration_that_is_made_says_what_the_defaults_are(tmp_path: Path) -> None:
+def test_the_configuration_that_is_made_says_what_the_defaults_are_and_gives_a_render_more_time(tmp_path: Path) -> None:
     started(tmp_path)
     workspace = load_workspace(tmp_path, {})
-    assert workspace.settings == Settings()
+    assert workspace.settings == Settings.model_validate({"comfyui": {"timeout_seconds": 600}})
     assert workspace.root == tmp_path
     assert workspace.config == tmp_path / "config/global_config.yaml"
 
 
 def test_dotenv_as_it_is_offered_changes_nothing_when_it_is_copied(tmp_path: Path) -> None:
     started(tmp_path)
+    before = load_workspace(tmp_path, {}).settings
     (tmp_path / ".env").write_bytes((tmp_path / ".env.example").read_bytes())
-    assert load_workspace(tmp_path, {}).settings == Settings()
+    assert load_workspace(tmp_path, {}).settings == before
     for name in ("COMFY_MAX_RETRIES=3", "COMFY_RETRY_BACKOFF_SEC=15,45,90", "COMFY_ALLOW_PARALLEL_PAGES=true"):
         assert name in (tmp_path / ".env").read_text().splitlines()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from comfyui_agent.domain.texts import is_whole
 from comfyui_agent.engine.intake.job_file import JobFile
 from comfyui_agent.engine.intake.keeping import Keeping, Unusable
 from comfyui_agent.engine.intake.looking import Refused, Signature, digest_of, digest_of_unread, read_whole
+
+log = logging.getLogger(__name__)
 
 UNKNOWN = "unknown"
 TYPE_OF_FOLDER = {folder: kind for kind, folder in reversed(FOLDERS.items())}
@@ -62,6 +65,12 @@ class Admission:
             complaints = Complaints([Complaint(_at(source, error.line), "", error.message)])
         except Complaints as error:
             complaints = error
+        except OSError:  # no room for a picture that is to be kept: no fault of the file
+            raise
+        except Exception as error:
+            log.exception("reading %s failed", source)
+            words = f"E3 itself failed on it: {type(error).__name__}: {error}"
+            complaints = Complaints([Complaint(source, "", words)])
         problem = "\n".join(str(each) for each in complaints.found[:MOST_PROBLEMS])
         return Filed(self._bad(path, source, parsed, digest), problem, is_retry=is_retry)
 
@@ -88,7 +97,7 @@ class Admission:
             raise Complaints([Complaint(source, "", "it is empty: write job_type: and the other keys")])
         if not isinstance(parsed.value, dict):
             raise Complaints([Complaint(source, "", "it is not a mapping: write lines such as job_type: T2I")])
-        said = check(JobFile, parsed.value, where)
+        said = check(JobFile, {key: value for key, value in parsed.value.items() if value is not None}, where)
         found: list[Complaint] = []
 
         def complain(key: tuple[str, ...], message: str) -> None:

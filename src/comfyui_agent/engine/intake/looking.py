@@ -66,8 +66,11 @@ def _see(entry: os.DirEntry[str], sight: Sight) -> str | None:
         return None
     try:
         if entry.is_dir(follow_symlinks=False):
-            return entry.path
-        if entry.is_symlink() and entry.is_dir():
+            trouble = trouble_with(entry.name)
+            if trouble:
+                sight.oddities[entry.path] = trouble
+            return None if trouble else entry.path
+        if _leads_to_folder(entry):
             sight.oddities[entry.path] = "it is a link to a folder, which is not followed: set paths.jobs_processing"
         elif entry.name.endswith(REJECTED):
             sight.rejected.append(entry.path)
@@ -80,6 +83,19 @@ def _see(entry: os.DirEntry[str], sight: Sight) -> str | None:
     except OSError:  # gone meanwhile
         pass
     return None
+
+
+def _leads_to_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_symlink() and entry.is_dir()
+    except OSError:  # a link that leads to itself
+        return False
+
+
+def is_watched(path: str, folder: str) -> bool:
+    """Whether a path is a job file below a folder, with nothing on the way that is not looked into."""
+    parts = Path(path.removeprefix(folder).strip(os.sep)).parts
+    return is_job_file(parts[-1]) and not any(part.startswith(".") or trouble_with(part) for part in parts)
 
 
 def trouble_with(name: str) -> str:
@@ -108,10 +124,11 @@ def read_whole(path: str, signature: Signature, largest: int = LARGEST) -> bytes
         if os.path.islink(path):  # noqa: PTH114 - a text, thousands of times
             raise Refused("it is a link: put the file itself here") from None
         raise Refused(f"it cannot be read: {error.strerror}") from None
+    found = os.fstat(handle)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(handle)
+        raise Refused("it is not a file")
     with os.fdopen(handle, "rb") as file:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
-            raise Refused("it is not a file")
         if signature_of(found) != signature:
             raise Unsettled
         if found.st_size > largest:

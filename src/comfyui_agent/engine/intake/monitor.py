@@ -26,10 +26,9 @@ from comfyui_agent.engine.intake.looking import (
     Sight,
     Signature,
     Unsettled,
-    is_job_file,
+    is_watched,
     look,
     sign,
-    trouble_with,
 )
 from comfyui_agent.engine.intake.putting_away import PuttingAway
 from comfyui_agent.engine.naming import keep_aside
@@ -125,7 +124,7 @@ class Monitor:
                     ignore_permission_denied=True,
                 ):
                     self._watch_works = True
-                    self._touched |= {path for _, path in changes if is_job_file(os.path.basename(path))}  # noqa: PTH119
+                    self._touched |= {path for _, path in changes if is_watched(path, str(self._folder))}
                     self._wake.set()
             except Exception as error:  # noqa: BLE001 - whatever is wrong with watching, looking still works
                 self._watch_works = False
@@ -311,7 +310,7 @@ class Monitor:
 
 
 def _sign_all(paths: Sequence[str]) -> dict[str, Signature | None]:
-    return {path: sign(path) for path in paths if not trouble_with(os.path.basename(path))}  # noqa: PTH119
+    return {path: sign(path) for path in paths}
 
 
 def _identity_of(folder: Path) -> tuple[int, int] | None:
