@@ -205,7 +205,7 @@ async def _sum_up(store: Store, as_json: bool, failures: int, taken_in: int | No
         facts |= {"processing": counts.processing, "failed_meanwhile": failures}
         print_json(facts if taken_in is None else facts | {"taken_in": taken_in})
         return
-    taken = "" if taken_in is None else f"{taken_in} job files taken in. "
+    taken = "" if taken_in is None else f"{taken_in} job file{'s' if taken_in != 1 else ''} taken in. In all: "
     typer.echo(f"{taken}{counts.done} done, {counts.failed} need attention, {counts.pending} pending.")
 
 

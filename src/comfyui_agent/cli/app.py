@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Annotated
 
@@ -76,6 +77,9 @@ def main() -> None:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "e3"
         message = " ".join(error.format_message().split())
+        message = re.sub(r"Value error, |Input should be (a )?|, unable to parse string as an? \w+", "", message)
+        if not message:  # a group without a command: its help was shown
+            sys.exit(USAGE)
         typer.echo(f"e3: {message.rstrip('.')}. See: {command} --help", err=True)
         sys.exit(USAGE)
     except (typer.Abort, KeyboardInterrupt):

@@ -22,6 +22,11 @@ def migrate(workspace: Folder = HERE, config: ConfigOption = "", database: Datab
     """Make the database, or bring an older one to the version that this E3 knows.
 
     Every command does so when it opens the database; here it is done alone, and said.
+
+    [bold]Examples[/bold]
+
+    e3 db migrate
+        Before agents of a new version start.
     """
     from comfyui_agent.store.errors import StoreError
     from comfyui_agent.store.opening import migrate_store
@@ -42,6 +47,11 @@ def check(
     """Check the database: its pages, its counts, leases that ran out, results that are gone, its write-ahead log.
 
     Exit 1 if something is wrong.
+
+    [bold]Examples[/bold]
+
+    e3 db check --json
+        For a script.
     """
     asyncio.run(_check(workspace_at(workspace, database, config=config), as_json))
 
@@ -62,7 +72,13 @@ async def _check(workspace: Workspace, as_json: bool) -> None:
 
 @app.command()
 def recover(workspace: Folder = HERE, config: ConfigOption = "", database: DatabaseOption = "") -> None:
-    """Requeue jobs whose lease ran out or whose agent is gone, now. Prompts at a server are still taken over."""
+    """Requeue jobs whose lease ran out or whose agent is gone, now. Prompts at a server are still taken over.
+
+    [bold]Examples[/bold]
+
+    e3 db recover
+        After a crash, if no agent runs that would do so by itself.
+    """
     asyncio.run(_recover(workspace_at(workspace, database, config=config)))
 
 

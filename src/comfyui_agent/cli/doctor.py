@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -11,12 +12,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from comfyui_agent.cli.printing import print_json
+from comfyui_agent.cli.printing import fail, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder
+from comfyui_agent.domain.texts import printable
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.store.checking import Finding
+
+DATABASE_SECONDS = 2.0
 
 
 def doctor(workspace: Folder = HERE, config: ConfigOption = "", as_json: AsJson = False) -> None:
@@ -29,6 +33,8 @@ def doctor(workspace: Folder = HERE, config: ConfigOption = "", as_json: AsJson 
     e3 doctor
         The workspace in this folder.
     """
+    if not workspace.is_dir():
+        fail(f"there is no folder {workspace}", code=2)
     found = asyncio.run(_doctor(workspace, config, as_json))
     if as_json:
         print_json([{"name": each.name, "fine": each.is_fine, "message": each.message} for each in found])
@@ -44,7 +50,7 @@ async def _doctor(folder: Path, config: str, as_json: bool) -> list[Finding]:
     async for each in _look(folder, config):
         found.append(each)
         if not as_json:
-            typer.echo(f"{'●' if each.is_fine else '△'} {each.name}: {each.message}")
+            typer.echo(printable(f"{'●' if each.is_fine else '△'} {each.name}: {each.message}"))
     return found
 
 
@@ -90,13 +96,21 @@ async def _look_at_database(workspace: Workspace, reasons: dict[str, str]) -> As
     from comfyui_agent.store.agent_lock import is_dead
     from comfyui_agent.store.checking import Finding, examine
     from comfyui_agent.store.errors import StoreError
-    from comfyui_agent.store.opening import open_store
+    from comfyui_agent.store.opening import open_store, version_of
 
     if "://" not in workspace.database and not Path(workspace.database).exists():
         yield Finding("database", True, f"{workspace.database} is not there yet: e3 run makes it")
         return
+    until = time.monotonic() + DATABASE_SECONDS
     try:
-        store = await asyncio.to_thread(open_store, workspace.database, create=False)
+        version, newest = await asyncio.to_thread(version_of, workspace.database)
+        if version < newest:
+            words = f"{workspace.database} has version {version}: the next start of E3 brings it to {newest}"
+            yield Finding("database", True, words)
+            return
+        store = await asyncio.to_thread(
+            open_store, workspace.database, create=False, give_up=lambda: time.monotonic() > until
+        )
     except StoreError as error:
         yield Finding("database", False, str(error))
         return

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from comfyui_agent.cli.printing import fail, print_json
-from comfyui_agent.cli.workspace import AsJson, opened, workspace_at
+from comfyui_agent.cli.workspace import AsJson, opened
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
@@ -44,7 +46,7 @@ def init(
         files = dict(start_workspace(folder, server))
     except OSError as error:
         fail(f"{error.filename or folder} cannot be made: {error.strerror}")
-    workspace = workspace_at(folder)
+    workspace = _workspace_in(folder)
     asyncio.run(_make_database(workspace))
     made = [place for place, is_new in files.items() if is_new]
     kept = [place for place, is_new in files.items() if not is_new]
@@ -55,11 +57,24 @@ def init(
         typer.echo(f"made  {place}")
     for place in kept:
         typer.echo(f"kept  {place}")
-    here = "" if folder == Path() else f"cd {folder} && "
+    if server and any(place.endswith("global_config.yaml") for place in kept):
+        typer.echo(f"e3: the configuration was there: set comfyui.api_base_url in it to {server} yourself", err=True)
+    here = "" if folder == Path() else f"cd {shlex.quote(str(folder))} && "
     typer.echo(f"\nA workspace is in {workspace.root}. Next:")
     typer.echo(f"  {here}e3 doctor                               # is everything there?")
     typer.echo("  cp examples/T2I_*_knight.yaml jobs/processing/image/")
     typer.echo("  e3 run                                  # drop more files while it runs")
+
+
+def _workspace_in(folder: Path) -> Workspace:
+    """The workspace that was made, whatever other one $E3_CONFIG names."""
+    from comfyui_agent.config.complaints import Complaints
+    from comfyui_agent.config.loading import CONFIG, load_workspace
+
+    try:
+        return load_workspace(folder, {name: value for name, value in os.environ.items() if name != CONFIG})
+    except Complaints as error:
+        fail(str(error), code=2)
 
 
 async def _make_database(workspace: Workspace) -> None:

@@ -12,6 +12,7 @@ import typer
 from comfyui_agent.cli.printing import fail, on_terminal, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, Name, opened, workspace_at
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.texts import printable
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
@@ -103,11 +104,11 @@ async def _show(workspace: Workspace, name: str, as_json: bool) -> None:
         print_json(job_as_json(job) | {"attempts": [attempt_as_json(attempt) for attempt in attempts]})
         return
     for label, value in _facts(job):
-        typer.echo(f"{label:<12} {value}")
+        typer.echo(printable(f"{label:<12} {value}"))
     for attempt in attempts:
-        typer.echo(f"run {attempt.number:<8} {_told(attempt)}")
+        typer.echo(printable(f"run {attempt.number:<8} {_told(attempt)}"))
     if job.error_trace:
-        typer.echo(f"\n{job.error_trace}")
+        typer.echo(printable(f"\n{job.error_trace}"))
 
 
 def job_as_json(job: Job) -> dict[str, Any]:
@@ -162,7 +163,8 @@ def _cells(job: Job) -> list[str]:
     elif job.outputs:
         detail = job.outputs[0]
     took = f"{job.duration:.1f} s" if job.duration is not None else ""
-    return [str(job.id), BADGES[job.status], str(job.priority), job.config_name, took, detail]
+    cells = [str(job.id), BADGES[job.status], str(job.priority), job.config_name, took, detail]
+    return [printable(cell) for cell in cells]
 
 
 def _print_table(jobs: list[Job]) -> None:
@@ -171,9 +173,11 @@ def _print_table(jobs: list[Job]) -> None:
     from rich.text import Text
 
     table = Table(box=None, header_style="dim", pad_edge=False)
-    for heading in ("Id", "State", "Priority", "Job", "Took", "Result or reason"):
-        table.add_column(heading, overflow="fold" if heading == "Job" else "ellipsis", no_wrap=heading != "Job")
+    for heading in ("Id", "State", "Priority", "Job", "Took"):
+        table.add_column(heading, no_wrap=heading != "Job", overflow="fold", min_width=12 if heading == "Job" else None)
+    table.add_column("Result or reason", ratio=1)  # this one gives way
     for job in jobs:
-        number, state, *rest = _cells(job)
-        table.add_row(number, Text(state, COLOURS.get(job.status, "")), *(Text(cell) for cell in rest))
+        number, state, *rest, detail = _cells(job)
+        shortened = Text(detail, no_wrap=True, overflow="ellipsis")
+        table.add_row(number, Text(state, COLOURS.get(job.status, "")), *(Text(cell) for cell in rest), shortened)
     Console().print(table)

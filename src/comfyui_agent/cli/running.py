@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Coroutine
 from typing import Any
 
@@ -12,6 +13,7 @@ import typer
 
 INTERRUPTED = 130
 TERMINATED = 143
+SHOW_CURSOR = b"\x1b[?25h"
 
 
 def run_until_signal(work: Coroutine[Any, Any, int | None]) -> None:
@@ -29,6 +31,8 @@ async def _run(work: Coroutine[Any, Any, int | None]) -> int:
 
     def stop(code: int) -> None:
         if received and code == INTERRUPTED:
+            if sys.stdout.isatty():
+                os.write(1, SHOW_CURSOR)  # a live board may have hidden it
             os._exit(INTERRUPTED)
         received.append(code)
         task.cancel()

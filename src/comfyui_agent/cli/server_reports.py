@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from comfyui_agent.cli.printing import gigabytes
 from comfyui_agent.cli.server_names import address_of, name_of
 from comfyui_agent.domain.halts import Halt
+from comfyui_agent.domain.texts import printable
 
 if TYPE_CHECKING:
     from comfyui_agent.comfy.answers import SystemStats
@@ -65,9 +66,9 @@ class ServerReport:
     def line(self, name_width: int, state_width: int) -> str:
         head = f"{self.name:<{name_width}}  {self.state:<{state_width}}"
         if self.stats is None:
-            return f"{head}  {self.error}"
+            return printable(f"{head}  {self.error}")
         queue = f"{self.running} running, {self.pending} waiting"
-        return f"{head}  ComfyUI {self.stats.version}  {self.device}  {self.memory} free  {queue}"
+        return printable(f"{head}  ComfyUI {self.stats.version}  {self.device}  {self.memory} free  {queue}")
 
 
 async def look_at(url: str) -> ServerReport:
@@ -99,10 +100,10 @@ def print_table(reports: list[ServerReport]) -> None:
     for report in reports:
         state = f"{MARKS[report.state]} {report.state}"
         if report.stats is None:
-            table.add_row(report.name, Text(state, "yellow"), "", Text(report.error))
+            table.add_row(Text(report.name), Text(state, "yellow"), "", Text(printable(report.error)))
         else:
             counts = (str(report.running), str(report.pending))
-            described = (Text(report.stats.version), Text(report.device), report.memory)
+            described = (Text(printable(report.stats.version)), Text(printable(report.device)), Text(report.memory))
             colour = "yellow" if report.halt else "green"
-            table.add_row(report.name, Text(state, colour), *described, *counts)
+            table.add_row(Text(report.name), Text(state, colour), *described, *counts)
     Console().print(table)

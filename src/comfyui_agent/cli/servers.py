@@ -15,7 +15,7 @@ import typer
 from comfyui_agent.cli.printing import on_terminal, print_json
 from comfyui_agent.cli.server_names import address_of, find_server, name_of
 from comfyui_agent.cli.server_reports import look_at, print_table
-from comfyui_agent.cli.workspace import HERE, AsJson, DatabaseOption, Folder, opened, workspace_at
+from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
 from comfyui_agent.domain.halts import Halt
 
 if TYPE_CHECKING:
@@ -45,12 +45,13 @@ class Asked:
 
     servers: tuple[str, ...]
     folder: Path
+    config: str
     database: str
     as_json: bool
 
     @property
     def workspace(self) -> Workspace:
-        return workspace_at(self.folder, self.database, list(self.servers))
+        return workspace_at(self.folder, self.database, list(self.servers), self.config)
 
 
 @app.callback()
@@ -58,19 +59,23 @@ def servers(
     context: typer.Context,
     server: Servers = None,
     workspace: Folder = HERE,
+    config: ConfigOption = "",
     database: DatabaseOption = "",
     as_json: AsJson = False,
 ) -> None:
-    context.obj = Asked(tuple(server or ()), workspace, database, as_json)
+    context.obj = Asked(tuple(server or ()), workspace, config, database, as_json)
     if context.invoked_subcommand is None:
         asyncio.run(_show(context.obj))
 
 
-def _asked(context: typer.Context, server: list[str] | None, folder: Path, database: str, as_json: bool) -> Asked:
+def _asked(
+    context: typer.Context, server: list[str] | None, folder: Path, config: str, database: str, as_json: bool
+) -> Asked:
     before: Asked = context.obj
     return Asked(
         (*before.servers, *(server or ())),
         before.folder if folder == HERE else folder,
+        config or before.config,
         database or before.database,
         as_json or before.as_json,
     )
@@ -81,6 +86,7 @@ def ls(
     context: typer.Context,
     server: Servers = None,
     workspace: Folder = HERE,
+    config: ConfigOption = "",
     database: DatabaseOption = "",
     as_json: AsJson = False,
 ) -> None:
@@ -94,7 +100,7 @@ def ls(
     e3 servers ls --server http://gpu1:8188 --server http://gpu2:8188 --json
         Two others, for a script.
     """
-    asyncio.run(_show(_asked(context, server, workspace, database, as_json)))
+    asyncio.run(_show(_asked(context, server, workspace, config, database, as_json)))
 
 
 @app.command()
@@ -103,6 +109,7 @@ def pause(
     name: ServerName,
     server: Servers = None,
     workspace: Folder = HERE,
+    config: ConfigOption = "",
     database: DatabaseOption = "",
     as_json: AsJson = False,
 ) -> None:
@@ -116,7 +123,7 @@ def pause(
     e3 servers pause gpu2 -C night --json
         By a part of its name, for a script.
     """
-    asyncio.run(_halt(_asked(context, server, workspace, database, as_json), name, _pause))
+    asyncio.run(_halt(_asked(context, server, workspace, config, database, as_json), name, _pause))
 
 
 @app.command()
@@ -125,6 +132,7 @@ def drain(
     name: ServerName,
     server: Servers = None,
     workspace: Folder = HERE,
+    config: ConfigOption = "",
     database: DatabaseOption = "",
     as_json: AsJson = False,
 ) -> None:
@@ -140,7 +148,7 @@ def drain(
     e3 servers drain gpu2 --json
         By a part of its name, for a script.
     """
-    asyncio.run(_halt(_asked(context, server, workspace, database, as_json), name, _drain))
+    asyncio.run(_halt(_asked(context, server, workspace, config, database, as_json), name, _drain))
 
 
 @app.command()
@@ -149,6 +157,7 @@ def resume(
     name: ServerName,
     server: Servers = None,
     workspace: Folder = HERE,
+    config: ConfigOption = "",
     database: DatabaseOption = "",
     as_json: AsJson = False,
 ) -> None:
@@ -162,7 +171,7 @@ def resume(
     e3 servers resume gpu2 --json
         By a part of its name, for a script.
     """
-    asyncio.run(_halt(_asked(context, server, workspace, database, as_json), name, _resume))
+    asyncio.run(_halt(_asked(context, server, workspace, config, database, as_json), name, _resume))
 
 
 async def _pause(store: Store, server: str) -> Halt | None:

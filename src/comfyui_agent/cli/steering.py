@@ -23,6 +23,8 @@ from comfyui_agent.cli.workspace import (
     opened,
     workspace_at,
 )
+from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.texts import printable
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
@@ -91,7 +93,6 @@ def retry(
 
 async def _retry(workspace: Workspace, names: Sequence[str], as_json: bool) -> None:
     from comfyui_agent.domain.failures import FailureClass
-    from comfyui_agent.domain.states import JobStatus
     from comfyui_agent.engine.intake.submitting import retry as submit_again
 
     admission = _admission(workspace)
@@ -127,19 +128,14 @@ def cancel(
 
 
 async def _cancel(workspace: Workspace, names: Sequence[str], as_json: bool) -> None:
-    from comfyui_agent.engine.intake.submitting import Answer
+    from comfyui_agent.engine.intake.submitting import WORDS, Answer
 
     async with opened(workspace) as store:
         jobs = await _find_all(store, names)
         cancelled = set(await store.cancel([job.id for job in jobs]))
         after = [await store.find(str(job.id)) or job for job in jobs]
-    _answer(
-        [
-            Answer(job.config_name, job, "" if job.id in cancelled else f"it is {job.status.value} already")
-            for job in after
-        ],
-        as_json,
-    )
+    answers = [Answer(job.config_name, job, "" if job.id in cancelled else f"it {WORDS[job.status]}") for job in after]
+    _answer(answers, as_json, badge="△ Cancelled")
 
 
 def set_priority(
@@ -163,6 +159,8 @@ def set_priority(
 async def _set_priority(workspace: Workspace, name: str, priority: int, as_json: bool) -> None:
     async with opened(workspace) as store:
         [job] = await _find_all(store, [name])
+        if job.status is JobStatus.DONE:
+            fail(f"{job.config_name} is done already: its priority changes nothing")
         await store.set_priority(job.id, priority)
         job = await store.find(str(job.id)) or job
     if as_json:
@@ -193,13 +191,13 @@ async def _find_all(store: Store, names: Sequence[str]) -> list[Job]:
     return list(found.values())
 
 
-def _answer(answers: Sequence[Answer], as_json: bool) -> None:
+def _answer(answers: Sequence[Answer], as_json: bool, badge: str = "") -> None:
     """One line each; exit 1 if a wish could not be fulfilled."""
     if as_json:
         print_json([job_as_json(answer.job) for answer in answers if answer.job is not None])
     for answer in answers:
         if answer.problem:
-            typer.echo(f"e3: {answer.name}: {answer.problem}", err=True)
+            typer.echo(printable(f"e3: {answer.name}: {answer.problem}"), err=True)
         elif answer.job is not None and not as_json:
-            typer.echo(f"{BADGES[answer.job.status]}  {answer.name} ({answer.job.id})")
+            typer.echo(printable(f"{badge or BADGES[answer.job.status]}  {answer.name} ({answer.job.id})"))
     raise typer.Exit(1 if any(answer.problem for answer in answers) else 0)

@@ -15,6 +15,7 @@ from rich.text import Text
 from comfyui_agent.cli.pace import Pace, duration_of, rate_of
 from comfyui_agent.comfy.watch import Progress, Stage
 from comfyui_agent.domain.events import Event, EventName
+from comfyui_agent.domain.texts import printable
 from comfyui_agent.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ QUIET = frozenset({EventName.JOB_SUBMITTED, EventName.JOB_STARTED})
 REFRESH = 0.5
 MOST_ROWS = 12
 BAR = 24
+MEDIUM, WIDE = 60, 80
 
 
 def tell(event: Event) -> str:
@@ -50,7 +52,7 @@ def tell(event: Event) -> str:
     parts.append((event.server or "").partition("://")[2])
     if event.failure_class or event.message:
         parts.append(": ".join(part for part in (event.failure_class, event.message) if part))
-    return "  ".join(part for part in parts if part)
+    return printable("  ".join(part for part in parts if part).replace("\n", "; "))
 
 
 class QueueBoard:
@@ -85,10 +87,13 @@ class QueueBoard:
             self._console.print(Text(tell(event)), soft_wrap=True)
 
     def _view(self) -> Group:
+        width = self._console.width
         table = Table.grid(padding=(0, 2))
         runs = self._agent.runs if self._agent else []
         for run in runs[:MOST_ROWS]:
-            table.add_row("◐" if _is_running(run) else "○", run.leased.config_name, _state(run), _place(run))
+            name = Text(printable(run.leased.config_name), no_wrap=True, overflow="ellipsis")
+            cells = [Text("◐" if _is_running(run) else "○"), name, _state(run, width >= WIDE)]
+            table.add_row(*cells, *([_place(run)] if width >= MEDIUM else []))
         return Group(Text(self._sentence()), table)
 
     def _sentence(self) -> str:
@@ -111,6 +116,8 @@ class QueueBoard:
         if self._agent is None:
             return ""
         servers = list(self._agent.fleet.servers.values())
+        if all(server.health == "unknown" for server in servers):
+            return ""
         up = sum(server.health == "up" for server in servers)
         if len(servers) > 1:
             return f" on {up} of {len(servers)} servers"
@@ -121,21 +128,25 @@ def _is_running(run: Run) -> bool:
     return run.progress is not None and run.progress.stage is Stage.RUNNING
 
 
-def _state(run: Run) -> Text:
+def _state(run: Run, with_bar: bool) -> Text:
     if run.is_collecting:
         return Text("fetching the result")
     if run.progress is None:
         return Text("sending")
-    return _rendering(run.progress) if _is_running(run) else Text("waiting at the server")
+    return _rendering(run.progress, with_bar) if _is_running(run) else Text("waiting at the server")
 
 
 def _place(run: Run) -> Text:
     return Text(run.server.name.partition("://")[2], "dim")
 
 
-def _rendering(progress: Progress) -> Text:
+def _rendering(progress: Progress, with_bar: bool) -> Text:
+    node = printable(progress.node_type)
     if not progress.steps:
-        return Text(f"Rendering, {progress.node_type}" if progress.node_type else "Rendering")
+        return Text(f"Rendering, {node}" if node else "Rendering")
+    step = f"step {progress.step} of {progress.steps}"
+    if not with_bar:
+        return Text(step, "cyan")
     filled = round(BAR * min(1.0, progress.step / progress.steps))
     bar = "━" * filled + "─" * (BAR - filled)
-    return Text(f"{bar} {progress.node_type}, step {progress.step} of {progress.steps}", "cyan")
+    return Text(f"{bar} {node}, {step}", "cyan")

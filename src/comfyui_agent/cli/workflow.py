@@ -11,6 +11,7 @@ import typer
 from comfyui_agent.cli.completing import workflow_names
 from comfyui_agent.cli.printing import fail, on_terminal, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, workspace_at
+from comfyui_agent.domain.texts import printable
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workflows import Workflow
@@ -52,8 +53,10 @@ def inspect(
         print_json(_as_json(found, places))
         return
     rows = [
-        [place.place, *_names(found, place), _shown(place.value), place.title or place.class_type] for place in places
+        [place.place, ", ".join(_names(found, place)) or "-", _shown(place.value), place.title or place.class_type]
+        for place in places
     ]
+    rows = [[printable(cell) for cell in row] for row in rows]
     if on_terminal():
         _print_table(rows)
     else:
@@ -82,9 +85,16 @@ def _find(name: str, folder: Path, config: str) -> Workflow:
         file = Path(name)
         if name not in workflows.recipes and file.is_file():
             graph = read_template(file)
-            by_file = [recipe for recipe in workflows.recipes.values() if Path(recipe.template_path).name == file.name]
+            root = workspace_at(folder, config=config).root
+            by_file = [
+                recipe
+                for recipe in workflows.recipes.values()
+                if (root / recipe.template_path).resolve() == file.resolve()
+            ]
             recipe = by_file[0] if by_file else Recipe(file.stem, str(file))
             return Workflow(recipe, Template.of(graph), graph, Places(graph))
+        if name.endswith(".json"):
+            fail(f"there is no file {name}")
         return workflows.find(name)
     except Complaints as error:
         fail(str(error), code=2)
@@ -98,13 +108,14 @@ def _names(found: Workflow, place: Place) -> list[str]:
 
     own = [name for name, places in found.recipe.inputs.items() if place.place in places]
     own += [name for name, places in found.places.placeholders.items() if place.place in places]
+    required = any(name in found.recipe.required_inputs for name in own)
     for name in (place.name, place.title.lower().replace(" ", "_")):
         try:
-            if name and name not in own and found.places.find(name, found.recipe) == [place.place]:
+            if name and name not in own and not required and found.places.find(name, found.recipe) == [place.place]:
                 own.append(name)
         except NoSuchPlace:
             continue
-    return [", ".join(own) or "-"]
+    return own
 
 
 def _as_json(found: Workflow, places: list[Place]) -> dict[str, Any]:
@@ -112,7 +123,7 @@ def _as_json(found: Workflow, places: list[Place]) -> dict[str, Any]:
     for place in places:
         facts = asdict(place)
         facts.pop("is_link")
-        described.append(facts | {"names": [name for name in _names(found, place)[0].split(", ") if name != "-"]})
+        described.append(facts | {"names": _names(found, place)})
     recipe = found.recipe
     return {
         "workflow_id": recipe.workflow_id,

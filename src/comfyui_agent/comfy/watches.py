@@ -23,6 +23,7 @@ from comfyui_agent.comfy.transport import Transport
 from comfyui_agent.comfy.vanished import judge_vanished
 from comfyui_agent.comfy.watch import Watch
 from comfyui_agent.domain.failures import Failure
+from comfyui_agent.domain.texts import printable
 
 log = logging.getLogger(__name__)
 
@@ -93,8 +94,12 @@ class Watches:
     def _settle(self, watch: Watch, outcome: Outcome) -> None:
         self.drop(watch)
         if isinstance(outcome, Failed):
-            outcome = replace(outcome, failure=outcome.failure.cleaned(self._transport.address.without_secrets))
+            outcome = replace(outcome, failure=outcome.failure.cleaned(self._clean))
         watch.settle(outcome)
+
+    def _clean(self, text: str) -> str:
+        """What a server says about a failure goes to databases, logs and terminals."""
+        return printable(self._transport.address.without_secrets(text))
 
     def _hear(self, frame: Event | Preview) -> None:
         if isinstance(frame, Preview):

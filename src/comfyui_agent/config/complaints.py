@@ -19,6 +19,7 @@ M = TypeVar("M", bound=BaseModel)
 Path = tuple[Any, ...]
 
 LONGEST_VALUE = 60
+MOST = 50
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def check(model: type[M], tree: Any, where: Callable[[Path], str]) -> M:
     except ValidationError as error:
         details = error.errors(include_url=False)
     found: dict[Path, Complaint] = {}
-    for detail in details:
+    for detail in details[:MOST]:
         path = _path_in(tree, detail["loc"])
         found.setdefault(path, Complaint(where(path), dotted(path), _message(model, path, detail)))
     raise Complaints(list(found.values()))

@@ -104,7 +104,12 @@ def _find(folder: Path, environment: Mapping[str, str], config: str | None) -> P
         if not is_there:
             raise Complaints([Complaint(origin, "", f"there is no file {file}: name an existing one, or run e3 init")])
         return file.absolute()
-    found = next((folder.absolute() / usual for usual in USUAL if (folder / usual).exists()), None)
+    try:
+        found = next((folder.absolute() / usual for usual in USUAL if (folder / usual).exists()), None)
+    except OSError as error:
+        raise Complaints(
+            [Complaint(error.filename or str(folder), "", f"it cannot be read: {error.strerror}")]
+        ) from None
     if found is not None and not found.is_file():
         raise Complaints([Complaint(_shown(found), "", "it is not a file: put a configuration there, or remove it")])
     return found

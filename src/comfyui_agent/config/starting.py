@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def start_workspace(root: Path, server: str = "") -> Iterator[tuple[str, bool]]:
         target.parent.mkdir(parents=True, exist_ok=True)
         data = sample.read_bytes()
         if server and sample.name == "global_config.yaml":
-            data = data.replace(ADDRESS.encode(), server.encode())
+            data = data.replace(f'"{ADDRESS}"'.encode(), json.dumps(server).encode())
         target.write_bytes(data)
         yield place, True
 

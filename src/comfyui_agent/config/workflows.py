@@ -97,7 +97,7 @@ class Workflows:
         recipe = self._recipes.get(workflow_id)
         if recipe is None:
             path = self._workspace.workflow(workflow_id)
-            if not WORKFLOW_ID.fullmatch(workflow_id) or len(workflow_id) > LONGEST_ID or not path.is_file():
+            if not WORKFLOW_ID.fullmatch(workflow_id) or len(workflow_id) > LONGEST_ID or stamp_of(path) is None:
                 known = [*self._recipes, *(each.stem for each in path.parent.glob("*.json"))]
                 name = workflow_id[:LONGEST_ID]
                 raise NoWorkflow(f"{name!r} is not in {self._workspace.recipes.name}; {suggest(name, known)}")

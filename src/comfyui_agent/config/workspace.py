@@ -89,6 +89,11 @@ class Workspace:
             raise ValueError(f"{path!r} leads out of the workspace {root}")
         return found
 
+    def folder(self, path: str) -> Path:
+        """A folder in the workspace, or the workspace itself; ValueError if it leads out."""
+        whole = self._real_root / path
+        return self._real_root if whole == self._real_root else self.inside(path)
+
     def entry(self, path: str) -> Path:
         """A name in the workspace; a link there is the link itself, not where it leads."""
         whole = self._real_root / path

@@ -125,11 +125,13 @@ class Places:
         if len(found) == 1:
             return found[0]
         if found:
-            raise NoSuchPlace(f"{name!r} fits several places: {self._listed(found)}. Name one, such as {found[0]}")
+            raise NoSuchPlace(
+                f"{_short(name)} fits several places: {self._listed(found)}. Name one, such as {found[0]}"
+            )
         known = {place.name for place in self.all.values() if not place.is_link}
         known |= {*self.placeholders, *self._by_title}
         known |= {*recipe.inputs, *recipe.required_inputs} if recipe else set()
-        raise NoSuchPlace(f"{name!r} has no place in the workflow; {suggest(name, known)}")
+        raise NoSuchPlace(f"{_short(name)} has no place in the workflow; {suggest(name[:60], known)}")
 
     def _listed(self, places: list[str]) -> str:
         words = [f"{place} ({self.all[place].title or self.all[place].class_type})" for place in places]

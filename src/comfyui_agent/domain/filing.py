@@ -19,6 +19,8 @@ class Filed:
     """The file that the row knows is gone: this one is the same, elsewhere."""
     is_retry: bool = False
     """Submit it again even if nothing has changed."""
+    file_path_at: str = ""
+    """File and line of `outputs.file_path`, for complaints about it."""
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from typing import Any
 
 COMPACT = (",", ":")
+JOINERS = "\u200c\u200d"
+"""Without them some scripts and many emoji fall apart; they move nothing."""
 
 
 def json_text(value: Any, *, sort: bool = False) -> str:
@@ -18,6 +21,18 @@ def whole(text: str, longest: int) -> str:
     """A text from outside, cut and with half characters made visible."""
     text = text if len(text) <= longest else text[: longest - 1] + "…"
     return text if is_whole(text) else text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def printable(text: str) -> str:
+    """A text that does nothing to a terminal: control characters are shown, not obeyed. Line breaks and tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(_seen(letter) for letter in text)
+
+
+def _seen(letter: str) -> str:
+    is_control = letter not in "\n\t" and unicodedata.category(letter) in ("Cc", "Cs", "Cf", "Zl", "Zp")
+    return f"\\x{ord(letter):02x}" if is_control and letter not in JOINERS else letter
 
 
 def is_whole(text: str) -> bool:

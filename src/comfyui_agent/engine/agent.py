@@ -88,12 +88,13 @@ class Agent:
             take=self._start_run,
             is_running=lambda prompt_id: any(run.leased.prompt_id == prompt_id for run in self._runs),
         )
+        self._fitting = Fitting(workspace)
         self._make_run = partial(
             Run,
             fleet=self.fleet,
             store=store,
             preparing=Preparing(store, workspace),
-            fitting=Fitting(workspace),
+            fitting=self._fitting,
             collecting=self._collecting,
             wake=self._hurry,
             rules=Rules(
@@ -291,6 +292,7 @@ class Agent:
 
     def _tell_health(self, server: FleetServer, before: Health) -> None:
         self._wake.set()
+        self._fitting.forget(server.name)  # it may come back with other models, and without what it was given
         if server.health is Health.UP:
             if before is not Health.UNKNOWN:
                 self._note(Event(EventName.SERVER_UP, server=server.name))

@@ -163,7 +163,8 @@ class Collecting:
         strays = await persistently(self._store, lambda: self._store.complete(leased.lease, outputs, outcome.seconds))
         await self.remove(strays)
         if leased.source is not None:
-            await self._away.put_away(leased.lease.job_id, leased.source, leased.digest, leased.job_type)
+            source, digest = await self._store.file_of(leased.lease.job_id)  # it may have been moved meanwhile
+            await self._away.put_away(leased.lease.job_id, source or leased.source, digest, leased.job_type)
 
     async def remove(self, paths: Sequence[str]) -> None:
         """Remove files of ours that nothing refers to any more."""

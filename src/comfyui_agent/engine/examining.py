@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import ComfyError
@@ -13,8 +14,9 @@ from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.config.complaints import Complaints
 from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.binding import Unbindable, bind
+from comfyui_agent.domain.binding import fitting
 from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.domain.placing import NoSuchPlace
 from comfyui_agent.domain.prompts import class_of
 from comfyui_agent.engine.fitting import AUTO, MODEL_ENDINGS, offered
 from comfyui_agent.engine.intake.looking import Sight, look
@@ -28,7 +30,7 @@ MOST_LISTED = 5
 def look_at_folders(workspace: Workspace) -> list[Finding]:
     folders = (
         ("job files", workspace.processing),
-        ("results", workspace.root / workspace.settings.paths.jobs_finished),
+        ("result folders", workspace.root / workspace.settings.paths.jobs_finished),
     )
     return [_folder(name, folder) for name, folder in folders]
 
@@ -97,13 +99,17 @@ def look_at_workflows(workspace: Workspace) -> tuple[list[Finding], list[Workflo
     return found, usable
 
 
-def _bind_defaults(workflow: Workflow) -> None:
-    try:
-        bind(workflow.places, workflow.recipe, {})
-    except Unbindable as error:
-        wrong = {name: text for name, text in error.problems.items() if name in workflow.recipe.defaults}
-        if wrong:
-            raise NoWorkflow("; ".join(f"defaults.{name}: {text}" for name, text in wrong.items())) from None
+def _bind_defaults(workflow: Workflow) -> dict[str, Any]:
+    """The defaults by place, as far as they are no placeholders; NoWorkflow if one of them has no place."""
+    recipe = workflow.recipe
+    found: dict[str, Any] = {}
+    for name, value in recipe.defaults.items():
+        try:
+            for where in workflow.places.find(name, recipe):
+                found[where] = fitting(workflow.places.all[where], value)
+        except (NoSuchPlace, ValueError) as error:
+            raise NoWorkflow(f"defaults.{name}: {error}") from None
+    return found
 
 
 async def look_at_servers(urls: tuple[str, ...], workflows: list[Workflow]) -> AsyncIterator[Finding]:
@@ -113,7 +119,7 @@ async def look_at_servers(urls: tuple[str, ...], workflows: list[Workflow]) -> A
             try:
                 stats = await comfy.system_stats()
             except ComfyError as error:
-                yield Finding(name, False, f"{error.message}: start ComfyUI there, or set comfyui.api_base_url")
+                yield Finding(name, False, f"{error.message} Start it, or set comfyui.api_base_url")
                 continue
             yield Finding(name, True, f"ComfyUI {stats.version}")
             for workflow in workflows:
@@ -139,13 +145,15 @@ async def _lacks(comfy: ComfyClient, workflow: Workflow) -> list[str]:
         definitions[class_type] = await comfy.definitions.of(class_type)
         if definitions[class_type] is None:
             lacks.append(f"it has no node {class_type}")
-    for place in workflow.places.all.values():
+    values = {where: place.value for where, place in workflow.places.all.items()} | _bind_defaults(workflow)
+    for where, value in values.items():
+        place = workflow.places.all[where]
         choices = offered(definitions.get(place.class_type), place.name)
-        if choices is None or not isinstance(place.value, str):
+        if choices is None or not isinstance(value, str):
             continue
-        if place.value == AUTO and AUTO not in choices:
+        if value == AUTO and AUTO not in choices:
             if not choices:
-                lacks.append(f"it has no model for {place.place} ({place.class_type}): install one")
-        elif place.value.lower().endswith(MODEL_ENDINGS) and place.value not in choices:
-            lacks.append(f"it has no model {place.value} for {place.place}")
+                lacks.append(f"it has no model for {where} ({place.class_type}): install one")
+        elif value.lower().endswith(MODEL_ENDINGS) and value not in choices:
+            lacks.append(f"it has no model {value} for {where}")
     return lacks

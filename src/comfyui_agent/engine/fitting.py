@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,6 +37,7 @@ class Fitting:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._uploaded: dict[tuple[str, str], str] = {}
+        self._uploading: dict[tuple[str, str], asyncio.Lock] = {}
         self._offers: dict[tuple[str, str, str], tuple[float, list[str] | None]] = {}
 
     async def fit(self, graph: Graph, pictures: str | None, server: FleetServer) -> Graph:
@@ -58,6 +60,10 @@ class Fitting:
 
     async def _brought(self, name: str, server: FleetServer) -> str:
         key = server.name, name
+        async with self._uploading.setdefault(key, asyncio.Lock()):
+            return await self._bring(key, name, server)
+
+    async def _bring(self, key: tuple[str, str], name: str, server: FleetServer) -> str:
         if key not in self._uploaded:
             file = self._workspace.kept_inputs / Path(name).name
             if not file.is_file():
@@ -65,6 +71,7 @@ class Fitting:
             uploaded = await server.client.upload(file, file.name, subfolder=FOLDER)
             if len(self._uploaded) >= MOST_REMEMBERED:
                 self._uploaded.clear()
+                self._uploading = {key: self._uploading[key]}
             self._uploaded[key] = uploaded.reference
         return self._uploaded[key]
 

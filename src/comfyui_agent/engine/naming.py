@@ -23,8 +23,8 @@ def stem_of(leased: Leased, workspace: Workspace) -> Path:
         path = workspace.inside(leased.file_path)
         return path.with_suffix("") if path.suffix.lower().lstrip(".") in EXTENSIONS else path
     name = leased.config_name
-    for ending in (".yaml", ".yml"):
-        name = name.removesuffix(ending)
+    if name.lower().endswith((".yaml", ".yml")):
+        name = name.rpartition(".")[0]
     if not name or name in (".", "..") or any(each in name for each in "/\\\0"):
         raise ValueError(f"config_name {leased.config_name!r} cannot name a file: give the job a file_path")
     return workspace.finished(folder_of(leased.job_type)) / name

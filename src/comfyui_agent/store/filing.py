@@ -61,6 +61,12 @@ def _owners(session: Session, files: Sequence[Filed]) -> dict[str, str]:
     return {row["path"]: row["config_name"] for row in rows}
 
 
+def owner_of_path(session: Session, path: str) -> str | None:
+    """The job whose result goes to a path, or is there."""
+    rows = session.rows("owners_of_paths", paths=json_text([path]))
+    return text(rows[0]["config_name"]) if rows else None
+
+
 def _unless_taken(filed: Filed, taken: dict[str, str]) -> Filed:
     """The file, with a problem if its result would go where another job's goes."""
     path, name = filed.job.file_path, filed.job.config_name
@@ -69,7 +75,9 @@ def _unless_taken(filed: Filed, taken: dict[str, str]) -> Filed:
     owner = taken.setdefault(path, name)
     if owner == name:
         return filed
-    return replace(filed, problem=f"outputs.file_path: {path} belongs to the job {owner}: give this one another")
+    where = f"{filed.file_path_at}: " if filed.file_path_at else ""
+    words = f"{where}outputs.file_path: {path} belongs to the job {owner}: give this one another"
+    return replace(filed, problem=words)
 
 
 def _change(session: Session, row: Known, verdict: Verdict, filed: Filed) -> None:
@@ -132,6 +140,18 @@ def cancel_deleted(session: Session, sources: Sequence[str]) -> list[str]:
             Event(EventName.JOB_CANCELLED, job_id=row["id"], failure_class=kind, message="its file was deleted"),
         )
     return [row["config_name"] for row in rows]
+
+
+def finished_files(session: Session, shortest: float, longest: float) -> list[tuple[str, str | None, str]]:
+    """Source, digest and type of jobs that were done so many seconds ago."""
+    rows = session.rows("finished_files", shortest=shortest, longest=longest)
+    return [(row["source"], text(row["digest"]), text(row["job_type"]) or "") for row in rows]
+
+
+def file_of(session: Session, job_id: JobId) -> tuple[str | None, str | None]:
+    """Where the file of a job is, and the digest of what the job stands for."""
+    row = session.one("file_of_job", id=job_id)
+    return (None, None) if row is None else (text(row["source"]), text(row["digest"]))
 
 
 def pending_sources(session: Session) -> list[str]:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from comfyui_agent.store.errors import DatabaseUnusable
-from comfyui_agent.store.sqlite.driver import SqliteDriver, migrate_file
+from comfyui_agent.store.sqlite.driver import SqliteDriver, migrate_file, version_of_file
+from comfyui_agent.store.sqlite.migrating import NEWEST
 from comfyui_agent.store.store import Store
 
 
@@ -21,6 +22,11 @@ def open_store(place: str | Path, *, create: bool = True, give_up: Callable[[], 
 def migrate_store(place: str | Path) -> tuple[int, int]:
     """Make a database or bring it up to date; its version before and after."""
     return migrate_file(_path(place))
+
+
+def version_of(place: str | Path) -> tuple[int, int]:
+    """The version of a database and the newest that this E3 knows. Nothing is changed."""
+    return version_of_file(_path(place)), NEWEST
 
 
 def _path(place: str | Path) -> Path:

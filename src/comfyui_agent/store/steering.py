@@ -64,9 +64,13 @@ def _cancel_one(session: Session, job_id: JobId) -> bool:
     return True
 
 
-def retry(session: Session, jobs: Sequence[JobId]) -> list[JobId]:
+def retry(session: Session, jobs: Sequence[JobId], *, forget_files: bool = False) -> list[JobId]:
     """Give failed jobs a fresh start, cancelled ones included; those that had failed."""
-    return [job_id for job_id in jobs if session.run("retry_job", id=job_id)]
+    retried = [job_id for job_id in jobs if session.run("retry_job", id=job_id)]
+    if forget_files:  # or they would be cancelled because their files are gone
+        for job_id in retried:
+            session.run("forget_file", id=job_id)
+    return retried
 
 
 def set_priority(session: Session, job_id: JobId, priority: int) -> bool:

@@ -58,8 +58,9 @@ class Store:
     async def cancel(self, jobs: Sequence[JobId]) -> list[JobId]:
         return await self._steer(lambda session: steering.cancel(session, jobs))
 
-    async def retry(self, jobs: Sequence[JobId]) -> list[JobId]:
-        return await self._steer(lambda session: steering.retry(session, jobs))
+    async def retry(self, jobs: Sequence[JobId], *, forget_files: bool = False) -> list[JobId]:
+        """Give failed jobs a fresh start; those that had failed. Files that are gone may be forgotten."""
+        return await self._steer(lambda session: steering.retry(session, jobs, forget_files=forget_files))
 
     async def set_priority(self, job_id: JobId, priority: int) -> bool:
         return await self._steer(lambda session: steering.set_priority(session, job_id, priority))
@@ -71,6 +72,17 @@ class Store:
     async def cancel_deleted(self, sources: Sequence[str]) -> list[str]:
         """Cancel jobs that wait and whose files are gone; their names."""
         return await self._steer(lambda session: filing.cancel_deleted(session, sources))
+
+    async def finished_files(self, seconds: tuple[float, float]) -> list[tuple[str, str | None, str]]:
+        """Source, digest and type of jobs that were done between so many seconds ago."""
+        return await self.driver.read(lambda session: filing.finished_files(session, *seconds))
+
+    async def file_of(self, job_id: JobId) -> tuple[str | None, str | None]:
+        """Where the file of a job is now, and the digest of what the job stands for."""
+        return await self.driver.read(lambda session: filing.file_of(session, job_id))
+
+    async def owner_of_path(self, path: str) -> str | None:
+        return await self.driver.read(lambda session: filing.owner_of_path(session, path))
 
     async def pending_sources(self) -> list[str]:
         return await self.driver.read(filing.pending_sources)

@@ -69,7 +69,6 @@ def test_the_workspace_that_the_line_names_is_asked(night: AgentWorkspace, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.xfail(strict=True, reason="only -C is looked at")
 @pytest.mark.parametrize("option", ["--config", "--database"])
 def test_the_configuration_or_database_that_the_line_names_is_asked(
     night: AgentWorkspace, tmp_path: Path, option: str

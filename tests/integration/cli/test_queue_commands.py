@@ -52,7 +52,7 @@ def test_queue_ls_lists_what_needs_attention_first_and_counts(workspace: AgentWo
     lines = answer.stdout.splitlines()
     assert answer.returncode == 0
     assert "lost.yaml" in lines[0]
-    assert "there is no" in lines[0]
+    assert "is not in workflows.yaml" in lines[0]
     assert lines[-1] == "0 pending, 0 rendering, 3 done, 1 need attention"
     assert len(lines) == 5
 
@@ -136,7 +136,7 @@ def test_without_a_database_each_command_says_so_and_makes_none(tmp_path: Path, 
         (["--server", "ftp://x"], {}, "a server's address must look like"),
         (["--database", "postgresql://host/e3"], {}, "postgresql:// cannot be used yet"),
         (["-C", "nowhere"], {}, "there is no folder nowhere"),
-        ([], {"E3_RETRY_LIMIT": "x"}, "E3_RETRY_LIMIT='x'"),
+        ([], {"E3_RETRY_LIMIT": "x"}, "E3_RETRY_LIMIT: retry_limit: 'x'"),
     ],
 )
 def test_execute_refuses_nonsense_in_one_line(

@@ -136,7 +136,6 @@ def test_an_unknown_id_suggests_what_is_near(night: AgentWorkspace) -> None:
     assert "there are picture, wf_image_to_image, wf_realistic_portrait, wf_text_to_video" in far.stderr
 
 
-@pytest.mark.xfail(strict=True, reason="it says that 'gone.json' is not in workflows.yaml, not that there is no file")
 def test_a_file_that_is_not_there_is_said_to_be_none(night: AgentWorkspace) -> None:
     answer = call_e3("workflow", "inspect", "workflows/gone.json", cwd=night.root)
     assert answer.returncode == 1
@@ -150,14 +149,12 @@ def test_a_broken_workflows_yaml_is_a_usage_error(night: AgentWorkspace) -> None
     assert answer.stderr.startswith("e3: config/workflows.yaml:")
 
 
-@pytest.mark.xfail(strict=True, reason="names are joined with ', ' and split there again")
 def test_a_name_with_a_comma_is_one_name(tmp_path: Path) -> None:
     template = {"1": {"class_type": "A", "inputs": {"a, b": 1}}}
     (tmp_path / "mine.json").write_text(json.dumps(template), encoding="utf-8")
     assert names_of(inspect(tmp_path, "mine.json"))["1.a, b"] == ["a, b"]
 
 
-@pytest.mark.xfail(strict=True, reason="any recipe whose template has the same file name is taken for its own")
 def test_a_file_elsewhere_that_is_called_like_one_of_the_workspace_is_not_taken_for_it(
     night: AgentWorkspace, tmp_path: Path
 ) -> None:
@@ -181,7 +178,6 @@ def test_on_a_terminal_it_is_a_table_that_shows_markup_and_folds(night: AgentWor
     assert terminal.screen.has_cursor
 
 
-@pytest.mark.xfail(strict=True, reason="rich leaves ESC in a Text as it is")
 def test_on_a_terminal_a_title_with_control_characters_does_not_reach_it_raw(night: AgentWorkspace) -> None:
     template = {"1": {"class_type": "X", "inputs": {"a": 1}, "_meta": {"title": "clear\x1b[2J\x1b]0;owned\x07"}}}
     (night.root / "workflows/odd.json").write_text(json.dumps(template), encoding="utf-8")

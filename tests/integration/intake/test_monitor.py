@@ -108,17 +108,7 @@ async def test_hidden_files_and_those_that_editors_leave_are_none(room: Intake, 
     assert all((room.processing / "image" / name).exists() for name in IGNORED)
 
 
-@pytest.mark.parametrize(
-    "is_running",
-    [
-        pytest.param(
-            True,
-            marks=pytest.mark.xfail(strict=True, reason="Monitor._watch takes what lies in a hidden folder, too"),
-            id="while it runs",
-        ),
-        pytest.param(False, id="before it starts"),
-    ],
-)
+@WATCHED
 async def test_files_in_hidden_folders_are_none(room: Intake, is_running: bool) -> None:
     """Folders of deleted files and of synchronising programs hold old versions."""
     for folder in (".Trash-1000/files", "image/.stversions"):

@@ -6,12 +6,15 @@ import asyncio
 import os
 import statistics
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import pytest
 
+from comfyui_agent.domain.filing import Filed
 from comfyui_agent.engine.intake import monitor as monitor_module
+from comfyui_agent.engine.intake.admission import Admission
 from support.intake import KNIGHT, OLD, Intake, intake, portrait, until
 
 PIECES = ["job_type: T2I\n", "workflow_id: wf_realistic_portrait\n", "inputs:\n", "  prompt: x\n", "  seed: 7\n"]
@@ -159,24 +162,31 @@ async def test_files_are_picked_up_within_a_second(room: Intake) -> None:
 
 
 async def test_a_file_that_changes_while_it_is_read_is_read_again(
-    room: Intake, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was read is what the file said when it was seen, or nothing."""
-    real = monitor_module.Admission.read
+    """What was read is what the file said when it was seen, or nothing; nobody needs to tell of the change."""
+    real = Admission.read
     reads: list[Path] = []
 
-    def read(self: object, path: Path, *arguments: object, **options: object) -> object:
-        reads.append(path)
-        if len(reads) == 1:
-            room.drop(content=portrait(seed=2))
-        return real(self, path, *arguments, **options)  # type: ignore[arg-type]
+    async def is_silent(*_: object, **__: object) -> AsyncIterator[set[object]]:
+        await asyncio.Event().wait()
+        yield set()
 
-    monkeypatch.setattr(monitor_module.Admission, "read", read)
-    await room.watching()
-    room.drop()
-    job = await room.taken()
-    assert '"5.seed":2' in (job.inputs or "")
-    assert (len(reads), await room.submissions()) == (2, 1)
+    async with intake(tmp_path / "workspace", E3_RESCAN_SECONDS="3600") as room:
+
+        def read(self: Admission, path: Path, *arguments: Any, **options: Any) -> Filed:
+            reads.append(path)
+            if len(reads) == 1:
+                room.drop(content=portrait(seed=2))
+            return real(self, path, *arguments, **options)
+
+        monkeypatch.setattr("watchfiles.awatch", is_silent)
+        monkeypatch.setattr(Admission, "read", read)
+        room.drop()
+        room.start()
+        job = await room.taken(timeout=5)
+        assert '"5.seed":2' in (job.inputs or "")
+        assert (len(reads), await room.submissions()) == (2, 1)
 
 
 @pytest.mark.xfail(strict=True, reason="Monitor._see_all forgets what was touched while the look was under way")

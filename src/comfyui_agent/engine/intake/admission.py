@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from comfyui_agent.config.complaints import Complaint, Complaints, check, dotted
+from comfyui_agent.config.complaints import Complaint, Complaints, check, dotted, shown
 from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.config.yaml_text import NotYaml, Parsed, parse
@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 UNKNOWN = "unknown"
 TYPE_OF_FOLDER = {folder: kind for kind, folder in reversed(FOLDERS.items())}
 MOST_PROBLEMS = 20
+LONGEST_NAME = 230
+"""In bytes; file systems end at 255, and a number or an extension may be added."""
 
 
 class Admission:
@@ -60,7 +62,9 @@ class Admission:
         parsed: Parsed | None = None
         try:
             parsed = parse(data)
-            return Filed(self._job(path.name, source, digest, parsed), is_retry=is_retry)
+            job = self._job(path.name, source, digest, parsed)
+            at = _at(source, parsed.line_of(("outputs", "file_path")))
+            return Filed(job, is_retry=is_retry, file_path_at=at)
         except NotYaml as error:
             complaints = Complaints([Complaint(_at(source, error.line), "", error.message)])
         except Complaints as error:
@@ -119,7 +123,9 @@ class Admission:
         if workflow is not None:
             node = said.outputs.node
             if node is not None and node not in workflow.graph:
-                complain(("outputs", "node"), f"the workflow has no node {node!r}; {suggest(node, workflow.graph)}")
+                complain(
+                    ("outputs", "node"), f"the workflow has no node {shown(node)}; {suggest(node[:60], workflow.graph)}"
+                )
             try:
                 values = bind(workflow.places, workflow.recipe, said.inputs)
                 pictures = self._pictures(workflow, values)
@@ -149,22 +155,27 @@ class Admission:
         """Where the result goes, as it is recorded; ValueError if that cannot be."""
         above, name = os.path.split(text)
         if name in ("", ".", "..") or name.endswith("\\") or "\0" in text or not is_whole(text):
-            raise ValueError(f"{text!r} does not name a file")
-        if above not in self._folders:
-            self._folders[above] = self._folder(text)
-        path = self._folders[above] / name
-        if path.is_symlink():
-            path = self._workspace.inside(text)
-        if path.is_dir():
-            raise ValueError(f"{text!r} is a folder: name a file in it")
+            raise ValueError(f"{shown(text)} does not name a file")
+        if len(os.fsencode(name)) > LONGEST_NAME:
+            raise ValueError(f"{shown(text)} is too long for the name of a file")
+        try:
+            if above not in self._folders:
+                self._folders[above] = self._not_ours(self._workspace.folder(above), text)
+            path = self._folders[above] / name
+            if path.is_symlink():
+                path = self._not_ours(self._workspace.inside(text), text)
+            if path.is_dir():
+                raise ValueError(f"{shown(text)} is a folder: name a file in it")
+        except OSError as error:
+            raise ValueError(f"{shown(text)} cannot be used: {error.strerror}") from None
         return self._workspace.shown(path)
 
-    def _folder(self, text: str) -> Path:
-        """The folder of a result, links followed. Thousands of files share one: it is looked at once a round."""
-        path = self._workspace.inside(text)
+    def _not_ours(self, path: Path, text: str) -> Path:
         if any(path.is_relative_to(folder) for folder in self._own):
-            raise ValueError(f"{text!r} is where E3 keeps its own files: write a path such as jobs/finished/image/…")
-        return path.parent
+            raise ValueError(
+                f"{shown(text)} is where E3 keeps its own files: write a path such as jobs/finished/image/…"
+            )
+        return path
 
     def _pictures(self, workflow: Workflow, values: dict[str, Any]) -> dict[str, str]:
         """Keep every local file that a value names, by the place where its name goes at the server."""

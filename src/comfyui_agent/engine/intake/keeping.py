@@ -9,8 +9,6 @@ import os
 import tempfile
 from pathlib import Path
 
-from comfyui_agent.comfy.content import HEAD, check_whole, recognise
-from comfyui_agent.comfy.errors import OutputProblem
 from comfyui_agent.config.workflows import Stamp, stamp_of
 from comfyui_agent.config.workspace import Workspace
 
@@ -18,6 +16,7 @@ LARGEST = 2 * 1024**3
 PIECE = 1024 * 1024
 MOST_REMEMBERED = 10_000
 AT_THE_SERVER = ("[input]", "[output]", "[temp]")
+HEAD = 512
 MEDIA = ("image", "video", "audio", "3d")
 
 
@@ -46,12 +45,20 @@ class Keeping:
             if is_path:
                 raise Unusable(str(error)) from None
             return None
-        if found.is_file():
+        except OSError as error:
+            raise Unusable(f"{value[:60]!r} cannot be followed: {error.strerror}") from None
+        try:
+            is_there = found.is_file()
+        except OSError as error:
+            if is_path:
+                raise Unusable(f"{value[:200]!r} cannot be read: {error.strerror}") from None
+            return None
+        if is_there:
             return found
         if is_path:
             raise Unusable(
-                f"there is no file {value!r}: put it there, or write {value!r} with ' [input]' behind it if it is "
-                "in the server's input folder"
+                f"there is no file {value[:200]!r}: put it there, or write ' [input]' behind its name if it is in the "
+                "server's input folder"
             )
         return None
 
@@ -67,6 +74,9 @@ class Keeping:
         return name
 
     def _copy(self, path: Path) -> str:
+        from comfyui_agent.comfy.content import check_whole, recognise  # Pillow, for those who need it
+        from comfyui_agent.comfy.errors import OutputProblem
+
         folder = self._workspace.kept_inputs
         folder.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(prefix=".", suffix=".e3part", dir=folder)

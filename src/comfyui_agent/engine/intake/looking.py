@@ -31,6 +31,7 @@ class Sight:
     """One look at a folder and those below it."""
 
     files: dict[str, Signature] = field(default_factory=dict)
+    folders: list[str] = field(default_factory=list)
     rejected: list[str] = field(default_factory=list)
     oddities: dict[str, str] = field(default_factory=dict)
     """What cannot be used, and why."""
@@ -50,6 +51,7 @@ def look(folder: Path) -> Sight:
     folders = [str(folder)]
     while folders:
         here = folders.pop()
+        sight.folders.append(here)
         try:
             with os.scandir(here) as entries:
                 folders += [found for entry in entries if (found := _see(entry, sight))]
@@ -105,6 +107,17 @@ def trouble_with(name: str) -> str:
     return ""
 
 
+def is_gone(path: str) -> bool:
+    """Whether there is nothing at a path; not if one may not look, or the drive does not answer."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def sign(path: str) -> Signature | None:
     """The signature of one file; None if it is gone."""
     try:
@@ -117,9 +130,17 @@ def sign(path: str) -> Signature | None:
 def read_whole(path: str, signature: Signature, largest: int = LARGEST) -> bytes:
     """The bytes of a file that did not change meanwhile. Unsettled or Refused."""
     try:
-        handle = os.open(path, os.O_RDONLY | NOT_FOLLOWED)
+        return read_plain(path, signature, largest)
     except FileNotFoundError:
         raise Unsettled from None
+
+
+def read_plain(path: str, signature: Signature | None = None, largest: int = LARGEST) -> bytes:
+    """The bytes of a plain file, never waiting for one: Refused for anything else, Unsettled if it changes."""
+    try:
+        handle = os.open(path, os.O_RDONLY | NOT_FOLLOWED)
+    except FileNotFoundError:
+        raise
     except OSError as error:
         if os.path.islink(path):  # noqa: PTH114 - a text, thousands of times
             raise Refused("it is a link: put the file itself here") from None
@@ -129,7 +150,7 @@ def read_whole(path: str, signature: Signature, largest: int = LARGEST) -> bytes
         os.close(handle)
         raise Refused("it is not a file")
     with os.fdopen(handle, "rb") as file:
-        if signature_of(found) != signature:
+        if signature is not None and signature_of(found) != signature:
             raise Unsettled
         if found.st_size > largest:
             raise Refused(f"it is {found.st_size / 1024**2:,.1f} MB: a job file has at most {largest / 1024**2:.0f} MB")
@@ -137,7 +158,7 @@ def read_whole(path: str, signature: Signature, largest: int = LARGEST) -> bytes
             data = file.read(largest + 1)
         except OSError as error:
             raise Refused(f"it cannot be read: {error.strerror}") from None
-        if len(data) != found.st_size or signature_of(os.fstat(handle)) != signature:
+        if signature is not None and (len(data) != found.st_size or signature_of(os.fstat(handle)) != signature):
             raise Unsettled
     return data
 

@@ -7,6 +7,7 @@ A file is whole when it was left alone for a moment; a bad one is given a little
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -26,6 +27,7 @@ from comfyui_agent.engine.intake.looking import (
     Sight,
     Signature,
     Unsettled,
+    is_gone,
     is_watched,
     look,
     sign,
@@ -41,6 +43,8 @@ SETTLED_SECONDS = 0.3
 BAD_SECONDS = 1.0
 GONE_SECONDS = 1.0
 LATER_SECONDS = 0.5
+FINISHED_SECONDS = (2.0, 120.0)
+LONGEST_LOOK = 3600.0
 TICK = 0.05
 TROUBLE_PAUSE = 1.0
 WITHOUT_WATCH_SECONDS = 1.0
@@ -70,6 +74,8 @@ class Monitor:
         self._waiting: dict[str, _Waiting] = {}
         self._missing: dict[str, float] = {}
         self._touched: set[str] = set()
+        self._folders: list[str] = []
+        self._rewatch = asyncio.Event()
         self._wake = asyncio.Event()
         self._next_look = 0.0
         self._has_looked = False
@@ -88,8 +94,10 @@ class Monitor:
         watching = asyncio.create_task(self._watch())
         try:
             await self._expect_pending()
-            while not (until_idle and self.is_idle and not self._missing):
+            while True:
                 await self._round()
+                if until_idle and self.is_idle and not self._missing:
+                    return
                 await self._pause()
         finally:
             await end_tasks([watching])
@@ -111,25 +119,38 @@ class Monitor:
                 self._known[path] = (0, 0, 0, 0)
 
     async def _watch(self) -> None:
-        """Note what is touched. Where this does not work, the looks at everything come more often."""
+        """Note what is touched. Where this does not work, the looks at everything come more often.
+
+        Each folder is watched by itself: watching a tree would follow links out of it.
+        """
         from watchfiles import awatch
 
         while True:
+            self._rewatch.clear()
             try:
                 async for changes in awatch(
-                    self._folder,
+                    *(self._folders or [str(self._folder)]),
                     watch_filter=None,
                     debounce=DEBOUNCE_MS,
                     step=STEP_MS,
+                    recursive=False,
+                    stop_event=self._rewatch,
                     ignore_permission_denied=True,
                 ):
                     self._watch_works = True
-                    self._touched |= {path for _, path in changes if is_watched(path, str(self._folder))}
-                    self._wake.set()
+                    self._hear({path for _, path in changes})
             except Exception as error:  # noqa: BLE001 - whatever is wrong with watching, looking still works
                 self._watch_works = False
                 self._tell(f"{self._folder} cannot be watched, so it is looked at every second: {error}")
-            await asyncio.sleep(TROUBLE_PAUSE)
+            if not self._rewatch.is_set():
+                await asyncio.sleep(TROUBLE_PAUSE)
+
+    def _hear(self, paths: set[str]) -> None:
+        job_files = {path for path in paths if is_watched(path, str(self._folder))}
+        self._touched |= job_files
+        if any(os.path.isdir(path) for path in paths):  # noqa: PTH112 - a text
+            self._next_look = 0.0  # a new folder may have come with files in it
+        self._wake.set()
 
     async def _pause(self) -> None:
         if self._touched:
@@ -145,7 +166,10 @@ class Monitor:
     async def _round(self) -> None:
         try:
             if now() >= self._next_look:
+                self._touched.clear()  # what is touched from here on is looked at again
+                self._next_look = now() + LONGEST_LOOK
                 self._see_all(await asyncio.to_thread(look, self._folder))
+                await self._put_away_finished()
             elif self._touched:
                 touched, self._touched = self._touched, set()
                 self._see(await asyncio.to_thread(_sign_all, sorted(touched)))
@@ -156,7 +180,7 @@ class Monitor:
         except StoreError as error:
             self._tell(str(error))
             await asyncio.sleep(TROUBLE_PAUSE)
-        except OSError as error:  # no room for a picture that is to be kept, or the like
+        except OSError as error:
             self._tell(f"job files cannot be taken in: {error}")
             await asyncio.sleep(TROUBLE_PAUSE)
 
@@ -165,13 +189,18 @@ class Monitor:
     def _see_all(self, sight: Sight) -> None:
         self._has_looked = True
         pause = self._workspace.settings.rescan_seconds
-        self._next_look = now() + (pause if self._watch_works else min(pause, WITHOUT_WATCH_SECONDS))
-        self._touched.clear()
+        self._next_look = min(
+            self._next_look, now() + (pause if self._watch_works else min(pause, WITHOUT_WATCH_SECONDS))
+        )
+        if sorted(sight.folders) != self._folders:
+            self._folders = sorted(sight.folders)
+            self._rewatch.set()
         for path, trouble in sight.oddities.items():
             self._tell(f"{self._workspace.job_file(Path(path))!r}: {trouble}")
         self._see(sight.files)
+        unseen = tuple(f"{path}{os.sep}" for path in sight.oddities)
         for path in self._known.keys() | self._waiting.keys():
-            if path not in sight.files:
+            if path not in sight.files and not path.startswith(unseen):
                 self._miss(path)
 
     def _see(self, found: dict[str, Signature | None] | dict[str, Signature]) -> None:
@@ -195,9 +224,10 @@ class Monitor:
 
     async def _let_go_of_missing(self) -> None:
         """Files that are gone for good: jobs that still wait are cancelled. A drive that went away is no such thing."""
-        gone = [path for path, since in self._missing.items() if now() - since >= GONE_SECONDS]
-        if not gone:
+        due = [path for path, since in self._missing.items() if now() - since >= GONE_SECONDS]
+        if not due:
             return
+        gone = [path for path in due if is_gone(path)]
         identity = _identity_of(self._folder)
         if identity is None or (self._identity is not None and identity != self._identity):
             self._tell(f"{self._folder} is gone or was replaced: the jobs whose files were there go on waiting")
@@ -205,10 +235,17 @@ class Monitor:
             sources = [self._workspace.job_file(Path(path)) for path in gone]
             for name in await self._store.cancel_deleted(sources):
                 log.info("%s: its file was deleted, it is cancelled", name)
-        for path in gone:
+        for path in due:
             self._missing.pop(path, None)
+        for path in gone:
             self._known.pop(path, None)
         self._identity = identity or self._identity
+
+    async def _put_away_finished(self) -> None:
+        """Files whose jobs were done a while ago and which nobody has moved: whoever should have was killed."""
+        for source, digest, job_type in await self._store.finished_files(FINISHED_SECONDS):
+            if str(self._workspace.root / source) in self._known:
+                await self._away.put_away(None, source, digest, job_type)
 
     # Taking in.
 
@@ -265,6 +302,9 @@ class Monitor:
             except Unsettled:
                 self._touched.add(path)
                 waiting.due = now() + SETTLED_SECONDS
+            except OSError as error:  # no room for a picture that is to be kept, or the like
+                self._tell(f"{self._workspace.job_file(Path(path))} cannot be taken in yet: {error}")
+                waiting.due = now() + TROUBLE_PAUSE
         return read
 
     async def _follow(self, path: str, filed: Filed, ruling: Ruling) -> bool:
@@ -296,9 +336,7 @@ class Monitor:
         await self._store.reject(self._workspace.job_file(target), reason)
         log.warning("%s is now %s: %s", self._workspace.job_file(Path(path)), target.name, reason)
         try:
-            if target.exists():
-                keep_aside(target)
-            os.rename(path, target)  # noqa: PTH104 - a text
+            await asyncio.to_thread(_set_aside, Path(path), target)
         except OSError as error:
             self._tell(f"{path} could not be renamed: {error.strerror}")
 
@@ -307,6 +345,25 @@ class Monitor:
         if words not in self._told:
             self._told.add(words)
             log.error("%s", words)
+
+
+def _set_aside(path: Path, target: Path) -> None:
+    """Rename a file and overwrite nothing; another monitor may be doing the same."""
+    while path.exists():
+        try:
+            os.link(path, target)
+            break
+        except FileExistsError:
+            with contextlib.suppress(FileNotFoundError):
+                if target.samefile(path):
+                    break
+                keep_aside(target)
+        except FileNotFoundError:
+            return
+        except OSError:  # a drive that knows no second names
+            path.rename(target)
+            return
+    path.unlink(missing_ok=True)
 
 
 def _sign_all(paths: Sequence[str]) -> dict[str, Signature | None]:

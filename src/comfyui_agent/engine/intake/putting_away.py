@@ -13,7 +13,7 @@ from pathlib import Path
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.kinds import folder_of
-from comfyui_agent.engine.intake.looking import LARGEST
+from comfyui_agent.engine.intake.looking import Refused, read_plain
 from comfyui_agent.engine.intake.looking import digest_of as digest_of_bytes
 from comfyui_agent.engine.naming import keep_aside
 from comfyui_agent.store.errors import StoreError
@@ -54,18 +54,22 @@ def _move(path: Path, digest: str | None, target: Path) -> bool:
     if _digest_of(path) != digest:
         return not path.exists()  # gone: moved by another process, or deleted
     target.parent.mkdir(parents=True, exist_ok=True)
-    if target.exists() and _digest_of(target) != digest:
-        log.warning("%s was there already: it is now %s", target, keep_aside(target).name)
-    with contextlib.suppress(FileNotFoundError):
+    kept = keep_aside(target) if target.exists() and _digest_of(target) != digest else None
+    try:
         _rename(path, target)
-        if _digest_of(target) == digest:
-            return True
-        # It was replaced between the look and the move: back with it, unless there is a newer one by now.
-        with contextlib.suppress(FileExistsError):
-            os.link(target, path)
-        target.unlink()
-        return False
-    return True
+    except FileNotFoundError:  # another process has moved it, and this one perhaps what that one had moved
+        if kept is not None and _digest_of(kept) == digest and not target.exists():
+            kept.rename(target)
+        return True
+    if kept is not None:
+        log.warning("%s was there already: it is now %s", target, kept.name)
+    if _digest_of(target) == digest:
+        return True
+    # It was replaced between the look and the move: back with it, unless there is a newer one by now.
+    with contextlib.suppress(FileExistsError):
+        os.link(target, path)
+    target.unlink()
+    return False
 
 
 def _rename(path: Path, target: Path) -> None:
@@ -79,10 +83,8 @@ def _rename(path: Path, target: Path) -> None:
 
 
 def _digest_of(path: Path) -> str | None:
-    if path.is_symlink():
-        return None
+    """The digest of a plain file; None if it is gone, or something else."""
     try:
-        with path.open("rb") as file:
-            return digest_of_bytes(file.read(LARGEST + 1))
-    except FileNotFoundError:
+        return digest_of_bytes(read_plain(str(path)))
+    except (Refused, FileNotFoundError):
         return None

@@ -20,6 +20,13 @@ from comfyui_agent.engine.intake.looking import Refused, Unsettled, is_job_file,
 from comfyui_agent.store.store import Store
 
 AT_ONCE = 250
+DONE = "a job of this name is done already: give the file another name"
+WORDS = {
+    JobStatus.PENDING: "waits already",
+    JobStatus.PROCESSING: "is rendering",
+    JobStatus.DONE: "is done already",
+    JobStatus.FAILED: "has ended already",
+}
 
 
 @dataclass(frozen=True)
@@ -36,7 +43,8 @@ async def add_file(store: Store, admission: Admission, workspace: Workspace, pat
     path = path.absolute()
     signature = sign(str(path))
     if signature is None:
-        return Answer(path.name, None, f"there is no file {path}")
+        words = f"{path} is a folder: name files in it" if path.is_dir() else f"there is no file {path}"
+        return Answer(path.name, None, words)
     trouble = trouble_with(path.name) or ("" if is_job_file(path.name) else "its name must end in .yaml or .yml")
     if trouble:
         return Answer(path.name, None, trouble)
@@ -49,9 +57,17 @@ async def add_file(store: Store, admission: Admission, workspace: Workspace, pat
         return Answer(path.name, None, filed.problem)
     known = await store.find_by_name(path.name)
     if known is not None and known.status is JobStatus.DONE and not known.resubmit:
-        return Answer(path.name, known, "a job of this name is done already: give the file another name")
+        is_same = known.digest == filed.job.digest
+        return Answer(path.name, known, "" if is_same else DONE)
     if not is_here:
+        owner = await store.owner_of_path(filed.job.file_path) if filed.job.file_path else None
+        if owner not in (None, path.name):
+            words = f"outputs.file_path: {filed.job.file_path} belongs to the job {owner}: give this one another"
+            return Answer(path.name, known, words)
         target = workspace.processing / folder_of(filed.job.job_type) / path.name
+        other = known.source if known is not None and known.source != workspace.job_file(target) else None
+        if other is not None and (workspace.root / other).exists():
+            return Answer(path.name, known, f"the name belongs to {other}: rename one of them")
         try:
             await asyncio.to_thread(_copy, path, target, signature)
         except FileExistsError:
@@ -70,7 +86,7 @@ async def retry(store: Store, admission: Admission, workspace: Workspace, jobs: 
         files: list[Filed] = []
         for job in jobs[start : start + AT_ONCE]:
             if job.status is not JobStatus.FAILED:
-                answers[job.config_name] = Answer(job.config_name, job, f"it is {job.status.value}, not failed")
+                answers[job.config_name] = Answer(job.config_name, job, f"it {WORDS[job.status]}: nothing to retry")
                 continue
             filed = await _refile(admission, workspace, job)
             if filed is not None:
@@ -80,11 +96,10 @@ async def retry(store: Store, admission: Admission, workspace: Workspace, jobs: 
                 answers[job.config_name] = Answer(job.config_name, job, words)
             else:
                 without_file.append(job)
-        await store.file_jobs(files)
-        for filed in files:
+        for filed, ruling in zip(files, await store.file_jobs(files), strict=True):
             name = filed.job.config_name
-            answers[name] = Answer(name, await store.find_by_name(name), filed.problem)
-    retried = set(await store.retry([job.id for job in without_file]))
+            answers[name] = Answer(name, await store.find_by_name(name), ruling.reason)
+    retried = set(await store.retry([job.id for job in without_file], forget_files=True))
     for job in without_file:
         problem = "" if job.id in retried else "it is not failed any more"
         answers[job.config_name] = Answer(job.config_name, await store.find_by_name(job.config_name), problem)

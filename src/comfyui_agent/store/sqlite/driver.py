@@ -23,6 +23,7 @@ from comfyui_agent.store.sqlite.writer import Writer
 T = TypeVar("T")
 
 READ_PATIENCE = 10.0
+HEADER = 100
 
 
 class SqliteDriver:
@@ -124,6 +125,18 @@ def migrate_file(path: Path) -> tuple[int, int]:
             return migrating.migrate(database)
         finally:
             database.close()
+
+
+def version_of_file(path: Path) -> int:
+    """What the file says of itself, read without opening it as a database: that alone may change it."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEADER)
+    except OSError as error:
+        raise DatabaseUnusable(f"the database {path} cannot be read: {error.strerror}") from None
+    if not head.startswith(b"SQLite format 3\0"):
+        return migrating.NEWEST  # opening it tells what is wrong
+    return int.from_bytes(head[60:64], "big")
 
 
 def vet(path: Path) -> Callable[[apsw.Connection], None]:

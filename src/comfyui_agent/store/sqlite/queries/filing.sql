@@ -44,6 +44,19 @@ UPDATE jobs INDEXED BY idx_jobs_source SET
 WHERE status = 'pending' AND source IN (SELECT value FROM json_each(:sources))
 RETURNING id, config_name;
 
+-- name: finished_files
+-- Jobs from files that were done between so many seconds ago.
+SELECT source, digest, job_type FROM jobs INDEXED BY idx_jobs_ended
+WHERE status = 'done' AND source IS NOT NULL
+    AND end_time > strftime('%Y-%m-%d %H:%M:%f', 'now', '-' || :longest || ' seconds')
+    AND end_time < strftime('%Y-%m-%d %H:%M:%f', 'now', '-' || :shortest || ' seconds');
+
+-- name: file_of_job
+SELECT source, digest FROM jobs WHERE id = :id;
+
+-- name: forget_file
+UPDATE jobs SET source = NULL, digest = NULL WHERE id = :id;
+
 -- name: pending_sources
 SELECT source FROM jobs INDEXED BY idx_jobs_source WHERE status = 'pending' AND source IS NOT NULL;
 

@@ -29,9 +29,11 @@ WHERE id = :id AND status IN ('pending', 'processing')
 RETURNING server, prompt_id;
 
 -- name: retry_job
+-- A fresh start. That the last result was no good is remembered: the next run avoids the server's cache.
 UPDATE jobs SET
     status = 'pending', retries_attempted = 0, strikes = 0, needs_regeneration = 0, hold = NULL,
-    next_attempt_at = NULL, avoids = NULL, end_time = NULL, duration = NULL
+    next_attempt_at = NULL, avoids = NULL, end_time = NULL, duration = NULL, error_trace = NULL,
+    failure_class = CASE failure_class WHEN 'output' THEN 'output' END
 WHERE id = :id AND status = 'failed';
 
 -- name: set_priority
