@@ -161,7 +161,6 @@ def test_a_bad_file_is_one_clear_line_and_stays_where_it_is(evening: Evening, ca
     assert (evening.workspace.root / path).read_text() == BAD[case][0]
 
 
-@pytest.mark.xfail(strict=True, reason="a path that belongs to another job is told without the file's name and line")
 def test_a_result_that_is_taken_is_told_with_file_and_line(evening: Evening) -> None:
     trace = evening.workspace.job("taken.yaml").error_trace or ""
     assert trace.startswith("invalid: jobs/processing/image/taken.yaml:5: outputs.file_path: ")
@@ -421,12 +420,7 @@ def nobodys() -> Iterator[YamlWorkspace]:
         pytest.param("jobs/finished", 0o000, id="results-closed"),
         pytest.param("database", 0o555, id="database-read-only"),
         pytest.param("database", 0o000, id="database-closed"),
-        pytest.param(
-            "config",
-            0o000,
-            id="configuration-closed",
-            marks=pytest.mark.xfail(strict=True, reason="a traceback: PermissionError while looking for the file"),
-        ),
+        pytest.param("config", 0o000, id="configuration-closed"),
     ],
 )
 @COMMANDS

@@ -186,9 +186,6 @@ def test_a_file_whose_agent_died_before_moving_it_is_moved_by_the_next_one(
     assert renders([server.output_dir]) == 1
 
 
-@pytest.mark.xfail(
-    strict=True, reason="who watches already knows the file, and does not look at it again until it restarts"
-)
 def test_a_file_whose_executor_died_before_moving_it_is_moved_while_the_monitor_runs(
     start_server: Start, make_yaml: MakeYaml
 ) -> None:

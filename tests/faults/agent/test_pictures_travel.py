@@ -92,7 +92,6 @@ def test_fifty_jobs_with_one_picture_leave_one_file_at_each_server(start_server:
     assert len(list((workspace.root / "database" / "inputs").iterdir())) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="prompts that are sent at the same time each bring the picture")
 def test_a_picture_is_sent_to_a_server_once(start_server: Start, make_yaml: MakeYaml) -> None:
     with proxied(start_server()) as proxy:
         workspace = make_yaml(proxy.do(lambda it: it.url))
@@ -143,9 +142,6 @@ def test_a_server_that_comes_back_without_its_inputs_is_given_them_again(
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.xfail(
-    strict=True, reason="what was uploaded is only forgotten when a prompt is rejected, which is charged"
-)
 def test_a_server_that_comes_back_without_its_inputs_costs_no_retry(start_server: Start, make_yaml: MakeYaml) -> None:
     server = start_server("--render-seconds", "0.3")
     workspace = make_yaml(server.url, E3_RETRY_LIMIT="0")

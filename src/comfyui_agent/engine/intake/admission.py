@@ -160,6 +160,7 @@ class Admission:
             raise ValueError(f"{shown(text)} is too long for the name of a file")
         try:
             if above not in self._folders:
+                self._workspace.inside(text)
                 self._folders[above] = self._not_ours(self._workspace.folder(above), text)
             path = self._folders[above] / name
             if path.is_symlink():
