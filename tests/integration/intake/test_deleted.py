@@ -224,7 +224,6 @@ async def test_a_monitor_without_a_folder_waits_for_it(tmp_path: Path) -> None:
         assert (await room.job()).status == "pending"
 
 
-@pytest.mark.xfail(strict=True, reason="a job that is retried without its file still names it, and is cancelled for it")
 async def test_a_job_that_is_retried_after_its_file_was_deleted_is_not_cancelled_for_that(room: Intake) -> None:
     room.drop()
     await room.look_once()

@@ -125,17 +125,7 @@ async def test_files_in_hidden_folders_are_none(room: Intake, is_running: bool) 
     assert await names(room) == ["last.yaml"]
 
 
-@pytest.mark.parametrize(
-    "is_running",
-    [
-        pytest.param(
-            True,
-            marks=pytest.mark.xfail(strict=True, reason="watchfiles follows links to folders, and look() does not"),
-            id="while it runs",
-        ),
-        pytest.param(False, id="before it starts"),
-    ],
-)
+@WATCHED
 async def test_a_link_to_a_folder_is_not_followed_and_told(
     room: Intake, tmp_path: Path, is_running: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -280,7 +270,6 @@ async def test_a_bad_file_is_told_once_over_restarts(room: Intake) -> None:
 LONG = "x" * 300
 
 
-@pytest.mark.xfail(strict=True, reason="a name that is too long is an OSError, which stops all files again and again")
 @pytest.mark.parametrize(
     "content",
     [
@@ -359,7 +348,6 @@ async def test_until_idle_takes_in_what_is_there_and_ends(tmp_path: Path) -> Non
         assert len(await all_jobs(room)) == 301
 
 
-@pytest.mark.xfail(strict=True, reason="Monitor.run waits for the next look before it sees that nothing is left")
 async def test_until_idle_ends_as_soon_as_all_is_taken_in(tmp_path: Path) -> None:
     async with intake(tmp_path / "workspace", E3_RESCAN_SECONDS="3600") as room:
         room.drop()
@@ -369,7 +357,6 @@ async def test_until_idle_ends_as_soon_as_all_is_taken_in(tmp_path: Path) -> Non
 # Folders.
 
 
-@pytest.mark.xfail(strict=True, reason="the watch names the folder alone, and its files wait for the next look")
 async def test_a_folder_with_files_that_is_moved_into_place_is_picked_up_within_a_second(room: Intake) -> None:
     await room.watching()
     folder = room.root / "night"

@@ -308,7 +308,6 @@ async def test_when_there_is_no_room_for_a_picture_it_is_told_once_and_tried_aga
     assert [event.name for event in await room.events()] == ["job.submitted"]
 
 
-@pytest.mark.xfail(strict=True, reason="an OSError while one file is read keeps all of its round waiting")
 async def test_when_there_is_no_room_for_a_picture_files_without_one_are_taken_in(
     room: Intake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

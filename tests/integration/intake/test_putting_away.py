@@ -91,7 +91,6 @@ async def test_files_that_were_kept_before_are_kept(room: Intake, done: Leased) 
     assert (room.finished / "image" / "knight.kept-2.yaml").read_text() == "the second"
 
 
-@pytest.mark.xfail(strict=True, reason="_move keeps aside what another process has just moved there")
 async def test_of_two_that_find_another_file_there_both_leave_the_job_file_in_its_place(
     room: Intake, done: Leased, monkeypatch: pytest.MonkeyPatch
 ) -> None:

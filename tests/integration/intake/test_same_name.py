@@ -310,7 +310,6 @@ async def test_a_file_that_is_moved_and_changed_while_it_waits_is_the_same_job_w
     assert (job.id, job.status, job.source) == (before.id, "pending", "jobs/processing/video/knight.yaml")
 
 
-@pytest.mark.xfail(strict=True, reason="PuttingAway goes by the place of the file when the job was leased")
 async def test_a_file_that_is_moved_while_its_job_runs_goes_to_the_finished_ones_at_the_end(room: Intake) -> None:
     await room.watching()
     room.drop()
@@ -360,7 +359,6 @@ async def test_two_monitors_see_a_change_and_a_deletion_once(room: Intake, caplo
     assert complaints(caplog) == []
 
 
-@pytest.mark.xfail(strict=True, reason="Monitor._reject moves away what another monitor has just renamed")
 async def test_two_monitors_reject_a_file_once(room: Intake, caplog: pytest.LogCaptureFixture) -> None:
     await bring_to(room, "done")
     monitors = [room.start(), room.start(room.other_store())]

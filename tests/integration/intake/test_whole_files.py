@@ -189,7 +189,6 @@ async def test_a_file_that_changes_while_it_is_read_is_read_again(
         assert (len(reads), await room.submissions()) == (2, 1)
 
 
-@pytest.mark.xfail(strict=True, reason="Monitor._see_all forgets what was touched while the look was under way")
 async def test_what_is_dropped_while_the_folder_is_looked_through_is_not_overlooked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -637,6 +637,17 @@ async def test_a_bad_file_keeps_no_path_from_the_others_of_its_call(store: Store
     assert [each.reason for each in rulings] == ["bad", ""]
 
 
+@pytest.mark.parametrize("state", ["failed", "done"])
+async def test_a_file_that_is_not_submitted_keeps_no_path_from_the_others_of_its_call(store: Store, state: str) -> None:
+    """One that failed and is as it was, one that is rejected: a monitor that starts sees them beside the new ones."""
+    await bring_to(store, state, going_to("x.png", "a.yaml") if state == "failed" else filed(name="a.yaml"))
+    old = going_to("x.png", "a.yaml", "first" if state == "failed" else "second")
+    rulings = await store.file_jobs([old, going_to("x.png", "b.yaml")])
+    assert [each.verdict for each in rulings] == ["unchanged" if state == "failed" else "rejected", "accepted"]
+    assert rulings[1].reason == ""
+    assert (await row(store, "b.yaml"))["status"] == "pending"
+
+
 async def test_a_job_does_not_stand_in_its_own_way(store: Store) -> None:
     leased = await bring_to(store, "processing", going_to("x.png", KNIGHT))
     assert leased is not None

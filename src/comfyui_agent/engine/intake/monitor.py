@@ -127,6 +127,7 @@ class Monitor:
 
         while True:
             self._rewatch.clear()
+            asyncio.get_running_loop().call_soon(self._look_again)  # for what happened between two watches
             try:
                 async for changes in awatch(
                     *(self._folders or [str(self._folder)]),
@@ -145,12 +146,16 @@ class Monitor:
             if not self._rewatch.is_set():
                 await asyncio.sleep(TROUBLE_PAUSE)
 
+    def _look_again(self) -> None:
+        self._next_look = 0.0
+        self._wake.set()
+
     def _hear(self, paths: set[str]) -> None:
         job_files = {path for path in paths if is_watched(path, str(self._folder))}
         self._touched |= job_files
-        if any(os.path.isdir(path) for path in paths):  # noqa: PTH112 - a text
-            self._next_look = 0.0  # a new folder may have come with files in it
         self._wake.set()
+        if any(os.path.isdir(path) for path in paths):  # noqa: PTH112 - a text
+            self._look_again()  # a new folder may have come with files in it
 
     async def _pause(self) -> None:
         if self._touched:
@@ -204,6 +209,7 @@ class Monitor:
                 self._miss(path)
 
     def _see(self, found: dict[str, Signature | None] | dict[str, Signature]) -> None:
+        moment, time_of_day = now(), time.time()
         for path, signature in found.items():
             if signature is None:
                 self._miss(path)
@@ -213,8 +219,7 @@ class Monitor:
             if self._known.get(path) == signature or (waiting and waiting.signature == signature):
                 continue
             # What was written a while ago and is seen now was moved here.
-            age = max(0.0, time.time() - signature[0] / 1e9)
-            since = now() - (age if age < 1e9 else 0.0)
+            since = moment - max(0.0, time_of_day - signature[0] / 1e9)
             self._waiting[path] = _Waiting(signature, since, since + SETTLED_SECONDS)
 
     def _miss(self, path: str) -> None:

@@ -36,6 +36,12 @@ UPDATE jobs SET source = :source, resubmit = NULL WHERE id = :id;
 -- name: note_change
 UPDATE jobs SET resubmit = 1 WHERE id = :id AND resubmit IS NULL;
 
+-- name: forget_changes
+-- A file that was changed while its job ran, and is gone: there is nothing to submit again.
+UPDATE jobs SET resubmit = NULL
+WHERE config_name IN (SELECT value FROM json_each(:names)) AND resubmit = 1
+    AND source IN (SELECT value FROM json_each(:sources));
+
 -- name: cancel_deleted
 UPDATE jobs INDEXED BY idx_jobs_source SET
     status = 'failed', failure_class = 'cancelled', error_trace = 'cancelled: its file ' || source || ' was deleted',
