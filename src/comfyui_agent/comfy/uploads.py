@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,13 +31,14 @@ async def upload(
     transport: Transport, source: Path | str | bytes, name: str, subfolder: str, overwrite: bool
 ) -> Uploaded:
     """Send a file. Sending the same bytes twice gives the same name, so a broken connection is simply tried again."""
-    data = source if isinstance(source, bytes) else await asyncio.to_thread(Path(source).read_bytes)
+    size = len(source) if isinstance(source, bytes) else Path(source).stat().st_size
     name = "".join(c if c.isprintable() else "_" for c in name)  # a file name may hold what a header must not
 
-    seconds = transport.limits.answer_seconds + len(data) / transport.limits.upload_bytes_per_second
+    seconds = transport.limits.answer_seconds + size / transport.limits.upload_bytes_per_second
 
     def form() -> aiohttp.FormData:
         fields = aiohttp.FormData(quote_fields=False)
+        data = source if isinstance(source, bytes) else Path(source).open("rb")  # noqa: SIM115 - closed once it is sent
         fields.add_field("image", data, filename=name, content_type="application/octet-stream")
         fields.add_field("type", "input")
         fields.add_field("subfolder", subfolder)

@@ -19,6 +19,8 @@ class Filed:
     """The file that the row knows is gone: this one is the same, elsewhere."""
     is_retry: bool = False
     """Submit it again even if nothing has changed."""
+    insists: bool = False
+    """Write it down even if its result would go where another job's goes: as failed, for that reason."""
     file_path_at: str = ""
     """File and line of `outputs.file_path`, for complaints about it."""
 
@@ -32,6 +34,7 @@ class Known:
     source: str | None
     digest: str | None
     resubmit: bool
+    is_cancelled: bool = False
 
 
 class Verdict(str, Enum):
@@ -51,6 +54,8 @@ class Verdict(str, Enum):
     """It is done, and the file has yet to be put away."""
     ELSEWHERE = "elsewhere"
     """The name belongs to a file in another folder."""
+    TAKEN = "taken"
+    """Its result would go where that of a job from another file goes; nothing was written down."""
     REJECTED = "rejected"
     """It is done, and the file says something else."""
 
@@ -77,6 +82,8 @@ def judge(known: Known | None, filed: Filed) -> Verdict:
         case JobStatus.PROCESSING:
             return Verdict.UNCHANGED if is_same else Verdict.LATER
         case JobStatus.FAILED:
+            if known.is_cancelled and known.resubmit and not filed.is_retry:
+                return Verdict.UNCHANGED  # cancelled after it was changed: that was the last word
             return Verdict.UNCHANGED if is_same and not filed.is_retry else Verdict.RESUBMITTED
         case JobStatus.DONE:
             if is_same:

@@ -155,16 +155,27 @@ class Collecting:
     async def _make_room(self, paths: Sequence[Path], owned: frozenset[str]) -> None:
         """Files in the way that are no job's are kept under another name."""
         for path in paths:
+            if path.is_dir():
+                raise Unkeepable(f"{self._workspace.shown(path)} is a folder: give the job another file_path")
             if self._workspace.shown(path) not in owned and path.exists():
                 kept = await asyncio.to_thread(keep_aside, path)
                 log.warning("%s was there already and is no job's: it is now %s", path, kept.name)
 
     async def _done(self, leased: Leased, outputs: list[str], outcome: Succeeded) -> None:
         strays = await persistently(self._store, lambda: self._store.complete(leased.lease, outputs, outcome.seconds))
+        self._leases.drop(leased.lease)  # nobody takes away what is done
+        tidying = asyncio.ensure_future(self._tidy(leased, strays))
+        try:
+            await asyncio.shield(tidying)
+        except asyncio.CancelledError:
+            await asyncio.wait({tidying}, timeout=PUBLISHING_SECONDS)
+            raise
+
+    async def _tidy(self, leased: Leased, strays: Sequence[str]) -> None:
         await self.remove(strays)
         if leased.source is not None:
-            source, digest = await self._store.file_of(leased.lease.job_id)  # it may have been moved meanwhile
-            await self._away.put_away(leased.lease.job_id, source or leased.source, digest, leased.job_type)
+            source, _ = await self._store.file_of(leased.lease.job_id)  # it may have been moved meanwhile
+            await self._away.put_away(leased.lease.job_id, source or leased.source, leased.digest, leased.job_type)
 
     async def remove(self, paths: Sequence[str]) -> None:
         """Remove files of ours that nothing refers to any more."""

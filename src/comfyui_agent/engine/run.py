@@ -148,17 +148,12 @@ class Run:
             await persistently(self._store, lambda: self._store.unsend(self.leased.lease))
             return None
         try:
-            graph = await self._fitting.fit(prepared.graph, self.leased.pictures, self.server)
-            prepared = replace(prepared, graph=graph)
-            return await self._submit(prepared)
+            return await self._fit_and_submit(prepared)
         except AcceptanceUnknown as error:
             log.warning("%s: %s", self.leased.config_name, error.message)
             self._fleet.doubt(self.server)
             return client.take_over(prompt_id, prepared.graph, prepared.expected)
-        except PromptRejected:
-            self._fitting.forget(self.server.name)
-            raise
-        except (NotAccepted, UploadRefused):
+        except (PromptRejected, NotAccepted, UploadRefused):
             raise
         except ComfyError as error:
             await persistently(self._store, lambda: self._store.unsend(self.leased.lease))
@@ -166,6 +161,20 @@ class Run:
                 self.server.misbehaved()
             self._fleet.mark_down(self.server, error.message)
             return None
+
+    async def _fit_and_submit(self, prepared: Prepared) -> Watch:
+        """Send the prompt with what the server needs. One that has lost its input files is given them again."""
+        try:
+            return await self._submit(await self._fitted(prepared))
+        except PromptRejected:
+            self._fitting.forget(self.server.name)
+            if self.leased.pictures is None:
+                raise
+        return await self._submit(await self._fitted(prepared))
+
+    async def _fitted(self, prepared: Prepared) -> Prepared:
+        graph = await self._fitting.fit(prepared.graph, self.leased.pictures, self.server)
+        return replace(prepared, graph=graph)
 
     async def _submit(self, prepared: Prepared) -> Watch:
         """Send the prompt. A server that swallows it without an answer is left, once there is another."""

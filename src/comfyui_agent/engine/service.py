@@ -18,6 +18,8 @@ async def serve(agent: Agent, monitor: Monitor, *, until_idle: bool = False) -> 
         await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
         if watching.done():
             watching.result()
-        return await working
+        failures = await working
+        await monitor.put_away_finished()
+        return failures
     finally:
         await end_tasks([watching, working])

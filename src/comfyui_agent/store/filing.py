@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from comfyui_agent.domain.events import Event, EventName
@@ -24,15 +24,21 @@ def file_jobs(session: Session, files: Sequence[Filed]) -> list[Ruling]:
     """Take files in, all or none; what became of each, in their order. No name may be there twice."""
     names = json_text([filed.job.config_name for filed in files])
     known = {row["config_name"]: _known(row) for row in session.rows("known_jobs", names=names)}
-    taken = _owners(session, files)
+    owners = _owners(session, files)
+    claimed: dict[str, str] = {}
     rulings: list[Ruling] = []
     new: list[Filed] = []
     for filed in files:
         row = known.get(filed.job.config_name)
         verdict = judge(row, filed)
-        if verdict in SUBMITTED:
-            filed = _unless_taken(filed, taken)
-            verdict = judge(row, filed)
+        if verdict in SUBMITTED and not filed.problem and filed.job.file_path is not None:
+            owner = _owner_besides(filed, owners, claimed)
+            if owner is not None and owner.source is not None and not filed.insists:
+                rulings.append(Ruling(Verdict.TAKEN, _words_of(filed, owner.name), owner.source))
+                continue
+            if owner is not None:
+                filed = replace(filed, problem=_words_of(filed, owner.name))
+                verdict = judge(row, filed)
         if verdict is Verdict.ACCEPTED:
             new.append(filed)
         elif row is not None:
@@ -44,7 +50,12 @@ def file_jobs(session: Session, files: Sequence[Filed]) -> list[Ruling]:
 
 def _known(row: Row) -> Known:
     return Known(
-        JobId(row["id"]), JobStatus(row["status"]), text(row["source"]), text(row["digest"]), bool(row["resubmit"])
+        JobId(row["id"]),
+        JobStatus(row["status"]),
+        text(row["source"]),
+        text(row["digest"]),
+        bool(row["resubmit"]),
+        row["failure_class"] == FailureClass.CANCELLED.value,
     )
 
 
@@ -56,32 +67,44 @@ def _reason(verdict: Verdict, filed: Filed, row: Known | None) -> str:
     return filed.problem
 
 
-def _owners(session: Session, files: Sequence[Filed]) -> dict[str, str]:
-    """Paths of results that these files name and that belong to a job, with its name."""
+@dataclass(frozen=True)
+class _Owner:
+    """The job that a path belongs to; its file, while it waits."""
+
+    name: str
+    source: str | None = None
+
+
+def _owners(session: Session, files: Sequence[Filed]) -> dict[str, list[_Owner]]:
+    """Paths of results that these files name and that belong to jobs."""
     paths = {filed.job.file_path for filed in files if filed.job.file_path}
-    if not paths:
-        return {}
-    rows = session.rows("owners_of_paths", paths=json_text(sorted(paths)))
-    return {row["path"]: row["config_name"] for row in rows}
+    found: dict[str, list[_Owner]] = {}
+    for row in session.rows("owners_of_paths", paths=json_text(sorted(paths))) if paths else ():
+        source = text(row["source"]) if row["status"] == JobStatus.PENDING.value else None
+        found.setdefault(row["path"], []).append(_Owner(row["config_name"], source))
+    return found
+
+
+def _owner_besides(filed: Filed, owners: dict[str, list[_Owner]], claimed: dict[str, str]) -> _Owner | None:
+    """Another job that the path of a result belongs to; if there is none, it is this one's from now on."""
+    path, name = filed.job.file_path or "", filed.job.config_name
+    others = [owner for owner in owners.get(path, ()) if owner.name != name]
+    if claimed.get(path, name) != name:
+        others.append(_Owner(claimed[path]))
+    if not others:
+        claimed[path] = name
+    return others[0] if others else None
+
+
+def _words_of(filed: Filed, owner: str) -> str:
+    where = f"{filed.file_path_at}: " if filed.file_path_at else ""
+    return f"{where}outputs.file_path: {filed.job.file_path} belongs to the job {owner}: give this one another"
 
 
 def owner_of_path(session: Session, path: str) -> str | None:
     """The job whose result goes to a path, or is there."""
     rows = session.rows("owners_of_paths", paths=json_text([path]))
     return text(rows[0]["config_name"]) if rows else None
-
-
-def _unless_taken(filed: Filed, taken: dict[str, str]) -> Filed:
-    """The file, with a problem if its result would go where another job's goes."""
-    path, name = filed.job.file_path, filed.job.config_name
-    if path is None or filed.problem:
-        return filed
-    owner = taken.setdefault(path, name)
-    if owner == name:
-        return filed
-    where = f"{filed.file_path_at}: " if filed.file_path_at else ""
-    words = f"{where}outputs.file_path: {path} belongs to the job {owner}: give this one another"
-    return replace(filed, problem=words)
 
 
 def _change(session: Session, row: Known, verdict: Verdict, filed: Filed) -> None:
@@ -92,7 +115,7 @@ def _change(session: Session, row: Known, verdict: Verdict, filed: Filed) -> Non
             note_change(session, row.id)
         case Verdict.UNCHANGED:
             if row.resubmit or row.source != filed.job.source:
-                session.run("locate_job", id=row.id, source=filed.job.source)
+                session.run("locate_job", id=row.id, source=filed.job.source, digest=filed.job.digest)
         case _:
             pass
 

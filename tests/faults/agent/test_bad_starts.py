@@ -82,11 +82,6 @@ def with_jobs_of_another_kind(path: Path) -> str:
     return "another program"
 
 
-def a_folder(path: Path) -> str:
-    path.mkdir(parents=True)
-    return "folder"
-
-
 def _execute(path: Path, statement: str) -> None:
     database = sqlite3.connect(path)
     database.execute(statement)
@@ -109,7 +104,7 @@ def check_refused(root: Path, command: tuple[str, ...], words: str) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("make", [newer, a_text, of_another_program, with_jobs_of_another_kind, a_folder])
+@pytest.mark.parametrize("make", [newer, a_text, of_another_program, with_jobs_of_another_kind])
 def test_a_database_that_is_not_ours_to_use_is_one_line_and_stays_as_it_is(
     server_kind: str, tmp_path: Path, make: Callable[[Path], str], command: tuple[str, ...]
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -362,7 +362,19 @@ async def test_a_file_that_is_changed_and_changed_back_while_its_job_runs_is_not
     assert await verdict_on(store, filed("third")) is Verdict.REJECTED
 
 
-@pytest.mark.parametrize("end", ["done", "failed", "requeued", "cancelled"])
+async def test_cancelling_is_the_last_word_on_what_was_changed_while_it_ran(store: Store) -> None:
+    leased = await bring_to(store, "processing", full("first", 0))
+    assert leased is not None
+    await verdict_on(store, full("second", 1))
+    await store.cancel([leased.lease.job_id])
+    for _ in range(2):
+        assert await verdict_on(store, full("second", 1)) is Verdict.UNCHANGED
+    found = await row(store)
+    assert (found["status"], found["failure_class"], found["digest"]) == ("failed", "cancelled", "second")
+    assert await verdict_on(store, full("third", 1)) is Verdict.RESUBMITTED
+
+
+@pytest.mark.parametrize("end", ["done", "failed", "requeued"])
 async def test_what_was_changed_while_it_ran_is_submitted_again_when_that_has_ended(
     store: Store, database: Database, end: str
 ) -> None:
@@ -373,10 +385,8 @@ async def test_what_was_changed_while_it_ran_is_submitted_again_when_that_has_en
         await store.complete(leased.lease, ["a.png"], 1.0)
     elif end == "failed":
         await store.fail(leased.lease, broken(), Over(FailureClass.EXECUTION))
-    elif end == "requeued":
-        await store.requeue(leased.lease, broken(), Again(60.0, charged=True))
     else:
-        await store.cancel([leased.lease.job_id])
+        await store.requeue(leased.lease, broken(), Again(60.0, charged=True))
     before = await row(store)
     newest = await store.newest_event()
     verdict = Verdict.UPDATED if end == "requeued" else Verdict.RESUBMITTED
@@ -582,8 +592,17 @@ async def test_an_unchanged_job_with_an_open_attempt_is_still_taken_over(store: 
 # Where results go.
 
 
-def going_to(path: str, name: str, content: str = "first") -> Filed:
-    return filed(content, name, file_path=path)
+def going_to(path: str, name: str, content: str = "first", *, insists: bool = True) -> Filed:
+    return replace(filed(content, name, file_path=path), insists=insists)
+
+
+async def test_a_path_of_a_file_that_waits_is_told_before_anything_is_written(store: Store) -> None:
+    """Whoever asks can see whether that file is still there: one that was renamed is about to be cancelled."""
+    await file_one(store, going_to("x.png", "owner.yaml"))
+    ruling = await file_one(store, going_to("x.png", "late.yaml", insists=False))
+    assert (ruling.verdict, ruling.other_source) == (Verdict.TAKEN, "jobs/processing/image/owner.yaml")
+    assert "belongs to the job owner.yaml" in ruling.reason
+    assert await store.find_by_name("late.yaml") is None
 
 
 @pytest.mark.parametrize("state", ["pending", "processing", "done"])

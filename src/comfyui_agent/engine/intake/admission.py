@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,14 @@ from comfyui_agent.domain.suggesting import suggest
 from comfyui_agent.domain.texts import is_whole
 from comfyui_agent.engine.intake.job_file import JobFile
 from comfyui_agent.engine.intake.keeping import Keeping, Unusable
-from comfyui_agent.engine.intake.looking import Refused, Signature, digest_of, digest_of_unread, read_whole
+from comfyui_agent.engine.intake.looking import (
+    Refused,
+    Signature,
+    Unsettled,
+    digest_of,
+    digest_of_unread,
+    read_whole,
+)
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +42,10 @@ LONGEST_NAME = 230
 class Admission:
     """Reads job files. Workflows and templates are looked at once a round, with `refresh`."""
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, is_leaving: Callable[[], bool] = lambda: False) -> None:
         self._workspace = workspace
         self.workflows = Workflows(workspace)
-        self._keeping = Keeping(workspace)
+        self._keeping = Keeping(workspace, is_leaving)
         self._folders: dict[str, Path] = {}
         self._own = [
             folder.resolve()
@@ -69,7 +77,7 @@ class Admission:
             complaints = Complaints([Complaint(_at(source, error.line), "", error.message)])
         except Complaints as error:
             complaints = error
-        except OSError:  # no room for a picture that is to be kept: no fault of the file
+        except (OSError, Unsettled):  # no room for a picture, or it is being written: no fault of the file
             raise
         except Exception as error:
             log.exception("reading %s failed", source)

@@ -7,14 +7,19 @@ import contextlib
 import hashlib
 import os
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 from comfyui_agent.config.workflows import Stamp, stamp_of
 from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.engine.intake.looking import Unsettled
 
 LARGEST = 2 * 1024**3
 PIECE = 1024 * 1024
 MOST_REMEMBERED = 10_000
+SETTLED_SECONDS = 0.3
 AT_THE_SERVER = ("[input]", "[output]", "[temp]")
 HEAD = 512
 MEDIA = ("image", "video", "audio", "3d")
@@ -27,8 +32,9 @@ class Unusable(Exception):
 class Keeping:
     """Copies input files into the workspace's memory. An original that has not changed is not read again."""
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, is_leaving: Callable[[], bool] = lambda: False) -> None:
         self._workspace = workspace
+        self._is_leaving = is_leaving
         self._kept: dict[Path, tuple[Stamp, str]] = {}
 
     def local_file(self, value: str) -> Path | None:
@@ -68,7 +74,11 @@ class Keeping:
         known = self._kept.get(path)
         if known and known[0] == stamp and (self._workspace.kept_inputs / known[1]).is_file():
             return known[1]
+        if stamp is not None and abs(time.time() - stamp[0] / 1e9) < SETTLED_SECONDS:
+            raise Unsettled  # it may still be written
         name = self._copy(path)
+        if stamp_of(path) != stamp:
+            raise Unsettled
         if stamp is not None and len(self._kept) < MOST_REMEMBERED:
             self._kept[path] = stamp, name
         return name
@@ -82,7 +92,7 @@ class Keeping:
         handle, temporary = tempfile.mkstemp(prefix=".", suffix=".e3part", dir=folder)
         try:
             with os.fdopen(handle, "wb") as copy:
-                digest, head = _pour(path, copy)
+                digest, head = _pour(path, copy, self._is_leaving)
                 copy.flush()
                 os.fsync(copy.fileno())
             kind = recognise(head, path.name)
@@ -102,7 +112,7 @@ class Keeping:
             raise
 
 
-def _pour(path: Path, copy: object) -> tuple[str, bytes]:
+def _pour(path: Path, copy: BinaryIO, is_leaving: Callable[[], bool]) -> tuple[str, bytes]:
     """Copy the bytes; their digest and the first of them. Trouble with reading is the file's, with writing ours."""
     digest, head, size = hashlib.sha256(), b"", 0
     try:
@@ -122,7 +132,9 @@ def _pour(path: Path, copy: object) -> tuple[str, bytes]:
                 raise Unusable(f"{path} is larger than {LARGEST / 1024**3:.0f} GB")
             head = head or piece[:HEAD]
             digest.update(piece)
-            copy.write(piece)  # type: ignore[attr-defined]
+            copy.write(piece)
+            if is_leaving():
+                raise Unsettled
 
 
 def _sync(folder: Path) -> None:

@@ -31,7 +31,8 @@ class Sight:
     """One look at a folder and those below it."""
 
     files: dict[str, Signature] = field(default_factory=dict)
-    folders: list[str] = field(default_factory=list)
+    folders: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Each folder, and which one it is: one that was made anew is another."""
     rejected: list[str] = field(default_factory=list)
     oddities: dict[str, str] = field(default_factory=dict)
     """What cannot be used, and why."""
@@ -51,8 +52,9 @@ def look(folder: Path) -> Sight:
     folders = [str(folder)]
     while folders:
         here = folders.pop()
-        sight.folders.append(here)
         try:
+            own = os.stat(here)  # noqa: PTH116 - a text
+            sight.folders[here] = own.st_dev, own.st_ino
             with os.scandir(here) as entries:
                 folders += [found for entry in entries if (found := _see(entry, sight))]
         except FileNotFoundError:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -59,6 +60,7 @@ class _Waiting:
     signature: Signature
     since: float
     due: float
+    is_later: bool = False
 
 
 class Monitor:
@@ -68,13 +70,14 @@ class Monitor:
         self._store = store
         self._workspace = workspace
         self._folder = workspace.processing
-        self._admission = Admission(workspace)
+        self._leaving = threading.Event()
+        self._admission = Admission(workspace, is_leaving=self._leaving.is_set)
         self._away = PuttingAway(store, workspace)
         self._known: dict[str, Signature] = {}
         self._waiting: dict[str, _Waiting] = {}
         self._missing: dict[str, float] = {}
         self._touched: set[str] = set()
-        self._folders: list[str] = []
+        self._folders: dict[str, tuple[int, int]] = {}
         self._rewatch = asyncio.Event()
         self._wake = asyncio.Event()
         self._next_look = 0.0
@@ -96,11 +99,18 @@ class Monitor:
             await self._expect_pending()
             while True:
                 await self._round()
-                if until_idle and self.is_idle and not self._missing:
+                if until_idle and self._is_through:
                     return
                 await self._pause()
         finally:
+            self._leaving.set()
             await end_tasks([watching])
+
+    @property
+    def _is_through(self) -> bool:
+        """Whether nothing is left but files that wait for the end of a run, which is not this loop's to bring about."""
+        is_settled = all(waiting.is_later for waiting in self._waiting.values())
+        return self._has_looked and is_settled and not self._touched and not self._missing
 
     async def _expect_pending(self) -> None:
         """Jobs that wait and whose files were deleted while nobody watched are found out by the first look."""
@@ -174,7 +184,7 @@ class Monitor:
                 self._touched.clear()  # what is touched from here on is looked at again
                 self._next_look = now() + LONGEST_LOOK
                 self._see_all(await asyncio.to_thread(look, self._folder))
-                await self._put_away_finished()
+                await self.put_away_finished(FINISHED_SECONDS)
             elif self._touched:
                 touched, self._touched = self._touched, set()
                 self._see(await asyncio.to_thread(_sign_all, sorted(touched)))
@@ -197,8 +207,8 @@ class Monitor:
         self._next_look = min(
             self._next_look, now() + (pause if self._watch_works else min(pause, WITHOUT_WATCH_SECONDS))
         )
-        if sorted(sight.folders) != self._folders:
-            self._folders = sorted(sight.folders)
+        if sight.folders != self._folders:
+            self._folders = sight.folders
             self._rewatch.set()
         for path, trouble in sight.oddities.items():
             self._tell(f"{self._workspace.job_file(Path(path))!r}: {trouble}")
@@ -246,9 +256,9 @@ class Monitor:
             self._known.pop(path, None)
         self._identity = identity or self._identity
 
-    async def _put_away_finished(self) -> None:
-        """Files whose jobs were done a while ago and which nobody has moved: whoever should have was killed."""
-        for source, digest, job_type in await self._store.finished_files(FINISHED_SECONDS):
+    async def put_away_finished(self, seconds: tuple[float, float] = (0.0, 120.0)) -> None:
+        """Files whose jobs were done so many seconds ago and which nobody has moved: whoever should have was killed."""
+        for source, digest, job_type in await self._store.finished_files(seconds):
             if str(self._workspace.root / source) in self._known:
                 await self._away.put_away(None, source, digest, job_type)
 
@@ -273,6 +283,9 @@ class Monitor:
             reading = self._start_reading(next(portions, None))  # while what was read is being written down
             try:
                 await self._file(read)
+            except asyncio.CancelledError:
+                self._leaving.set()
+                raise
             except BaseException:
                 if reading is not None:
                     await asyncio.gather(reading, return_exceptions=True)
@@ -302,6 +315,8 @@ class Monitor:
             waiting = self._waiting.get(path)
             if waiting is None:
                 continue
+            if self._leaving.is_set():
+                break
             try:
                 read[path] = self._admission.read(Path(path), waiting.signature)
             except Unsettled:
@@ -321,7 +336,16 @@ class Monitor:
                 log.info("%s: %s%s", name, ruling.verdict.value, f", {ruling.reason}" if ruling.reason else "")
             case Verdict.LATER:
                 self._waiting[path].due = now() + LATER_SECONDS
+                self._waiting[path].is_later = True
                 return False
+            case Verdict.TAKEN:
+                if ruling.other_source is not None and is_gone(str(self._workspace.root / ruling.other_source)):
+                    self._waiting[path].due = (
+                        now() + LATER_SECONDS
+                    )  # renamed: the job of the old name is cancelled soon
+                    return False
+                [failed] = await self._store.file_jobs([replace(filed, insists=True)])
+                return await self._follow(path, filed, failed)
             case Verdict.FINISHED:
                 await self._away.put_away(None, filed.job.source or "", filed.job.digest, filed.job.job_type)
             case Verdict.ELSEWHERE:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from comfyui_agent.config.workspace import Workspace
@@ -15,11 +14,13 @@ from comfyui_agent.domain.filing import Filed, Verdict
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.kinds import folder_of
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.engine.clock import now
 from comfyui_agent.engine.intake.admission import Admission
 from comfyui_agent.engine.intake.looking import Refused, Unsettled, is_job_file, read_whole, sign, trouble_with
 from comfyui_agent.store.store import Store
 
 AT_ONCE = 250
+PATIENCE = 2.0
 DONE = "a job of this name is done already: give the file another name"
 WORDS = {
     JobStatus.PENDING: "waits already",
@@ -48,11 +49,16 @@ async def add_file(store: Store, admission: Admission, workspace: Workspace, pat
     trouble = trouble_with(path.name) or ("" if is_job_file(path.name) else "its name must end in .yaml or .yml")
     if trouble:
         return Answer(path.name, None, trouble)
-    is_here = path.resolve().is_relative_to(workspace.processing.resolve())
+    folder, processing = path.parent.resolve(), workspace.processing.resolve()
+    is_here = folder.is_relative_to(processing)
+    if is_here:  # as the monitor calls it, whichever way it was named
+        path = workspace.processing / folder.relative_to(processing) / path.name
     try:
-        filed = await asyncio.to_thread(admission.read, path, signature)
+        filed = await _read(admission, path)
     except Unsettled:
-        return Answer(path.name, None, f"{path} is being written: try again")
+        return Answer(path.name, None, f"{path}, or a picture that it names, is being written: try again")
+    except OSError as error:
+        return Answer(path.name, None, f"its pictures cannot be kept: {error}")
     if filed.problem and not is_here:
         return Answer(path.name, None, filed.problem)
     known = await store.find_by_name(path.name)
@@ -74,7 +80,10 @@ async def add_file(store: Store, admission: Admission, workspace: Workspace, pat
             return Answer(path.name, known, f"{target} is there already and says something else: rename one of them")
         except (OSError, Refused, Unsettled) as error:
             return Answer(path.name, None, f"{path} could not be copied to {target.parent}: {error}")
-        filed = await _read_again(admission, target)
+        try:
+            filed = await _read(admission, target)
+        except (Unsettled, OSError) as error:
+            return Answer(path.name, None, f"{target} could not be read again: {error}")
     return await _file(store, filed)
 
 
@@ -88,9 +97,13 @@ async def retry(store: Store, admission: Admission, workspace: Workspace, jobs: 
             if job.status is not JobStatus.FAILED:
                 answers[job.config_name] = Answer(job.config_name, job, f"it {WORDS[job.status]}: nothing to retry")
                 continue
-            filed = await _refile(admission, workspace, job)
+            try:
+                filed = await _refile(admission, workspace, job)
+            except OSError as error:
+                answers[job.config_name] = Answer(job.config_name, job, f"its pictures cannot be kept: {error}")
+                continue
             if filed is not None:
-                files.append(filed)
+                files.append(replace(filed, insists=True))
             elif job.template_hash is None and job.source is not None:
                 words = f"its file {job.source} is gone, and it never could be read: drop it again"
                 answers[job.config_name] = Answer(job.config_name, job, words)
@@ -111,27 +124,30 @@ async def _refile(admission: Admission, workspace: Workspace, job: Job) -> Filed
     if job.source is None:
         return None
     path = workspace.root / job.source
-    signature = sign(str(path))
-    if signature is None:
-        return None
     try:
-        return await asyncio.to_thread(admission.read, path, signature, is_retry=True)
+        return None if sign(str(path)) is None else await _read(admission, path)
     except Unsettled:
         return None
 
 
-async def _read_again(admission: Admission, path: Path) -> Filed:
+async def _read(admission: Admission, path: Path) -> Filed:
+    """The job of a file, waiting a moment for whoever is writing it or its pictures; Unsettled if that goes on."""
+    deadline = now() + PATIENCE
     while True:
         signature = sign(str(path))
-        if signature is None:
-            raise FileNotFoundError(path)
-        with contextlib.suppress(Unsettled):
-            return await asyncio.to_thread(admission.read, path, signature)
+        try:
+            if signature is None:
+                raise Unsettled
+            return await asyncio.to_thread(admission.read, path, signature, is_retry=True)
+        except Unsettled:
+            if now() > deadline:
+                raise
+            await asyncio.sleep(0.1)
 
 
 async def _file(store: Store, filed: Filed) -> Answer:
     name = filed.job.config_name
-    [ruling] = await store.file_jobs([filed])
+    [ruling] = await store.file_jobs([replace(filed, insists=True)])
     job = await store.find_by_name(name)
     if ruling.verdict in (Verdict.REJECTED, Verdict.ELSEWHERE):
         return Answer(name, job, ruling.reason)

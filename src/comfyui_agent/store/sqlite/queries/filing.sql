@@ -1,13 +1,14 @@
 -- name: known_jobs
-SELECT id, config_name, status, source, digest, resubmit FROM jobs
+SELECT id, config_name, status, source, digest, resubmit, failure_class FROM jobs
 WHERE config_name IN (SELECT value FROM json_each(:names));
 
 -- name: owners_of_paths
 -- Whose result goes to a path, or is there. A job that failed has given its path up.
-SELECT value AS path, jobs.config_name FROM json_each(:paths) JOIN jobs ON jobs.file_path = value
+SELECT value AS path, jobs.config_name, jobs.source, jobs.status
+FROM json_each(:paths) JOIN jobs ON jobs.file_path = value
 WHERE jobs.status <> 'failed'
 UNION
-SELECT files.path, jobs.config_name FROM json_each(:paths) JOIN files ON files.path = value
+SELECT files.path, jobs.config_name, jobs.source, jobs.status FROM json_each(:paths) JOIN files ON files.path = value
 JOIN jobs ON jobs.id = files.job_id;
 
 -- name: renew_job
@@ -31,10 +32,10 @@ UPDATE attempts SET outcome = 'cancelled', ended_at = strftime('%Y-%m-%d %H:%M:%
 WHERE job_id = :job_id AND outcome IS NULL;
 
 -- name: locate_job
-UPDATE jobs SET source = :source, resubmit = NULL WHERE id = :id;
+UPDATE jobs SET source = :source, digest = :digest, resubmit = NULL WHERE id = :id;
 
 -- name: note_change
-UPDATE jobs SET resubmit = 1 WHERE id = :id AND resubmit IS NULL;
+UPDATE jobs SET resubmit = 1 WHERE id = :id AND resubmit IS NULL AND status IN ('processing', 'done');
 
 -- name: forget_changes
 -- A file that was changed while its job ran, and is gone: there is nothing to submit again.
