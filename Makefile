@@ -4,8 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
-# Tests mostly wait: three at a time. One at a time where they share a ComfyUI that is running already.
-AT_ONCE := $(if $(E3_COMFYUI_URL),,-n 3 --dist worksteal)
+# Tests mostly wait: four at a time. One at a time where they share a ComfyUI that is running already.
+AT_ONCE := $(if $(E3_COMFYUI_URL),,-n 4 --dist worksteal)
 
 .PHONY: demo test lint bench faults clean help
 
