@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,9 +9,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from comfyui_agent.config.complaints import Complaint, Complaints, check, dotted, shown
+from comfyui_agent.config.documents import read_document, shown_path
 from comfyui_agent.config.settings import Settings
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.config.yaml_text import NotYaml, Parsed, parse
+from comfyui_agent.config.yaml_text import Parsed
 
 PREFIX = "E3_"
 CONFIG = "E3_CONFIG"
@@ -23,7 +23,6 @@ DOCUMENTED = {
     "COMFY_ALLOW_PARALLEL_PAGES": ("books", "parallel_pages"),
 }
 USUAL = ("config/global_config.yaml", "comfyui_agent/config/global_config.yaml")
-LARGEST = 4 * 1024 * 1024
 
 
 @dataclass
@@ -64,11 +63,8 @@ def load_workspace(folder: Path, environment: Mapping[str, str], config: str | N
     root = _root_of(file) if file else folder.absolute()
     sources = _Sources()
     if file:
-        sources.file, sources.parsed = _shown(file), _read(file)
-        said = sources.parsed.value
-        if not isinstance(said, (dict, type(None))):
-            raise Complaints([Complaint(sources.file, "", "it is not a mapping: write lines such as retry_limit: 2")])
-        sources.tree = without_empty(said or {})
+        sources.file, sources.parsed = shown_path(file), read_document(file, "lines such as retry_limit: 2")
+        sources.tree = without_empty(sources.parsed.value or {})
     for variables in (_dotenv(root / ".env"), environment):
         _overlay(sources, variables)
     settings = check(Settings, sources.tree, sources.where)
@@ -111,7 +107,7 @@ def _find(folder: Path, environment: Mapping[str, str], config: str | None) -> P
             [Complaint(error.filename or str(folder), "", f"it cannot be read: {error.strerror}")]
         ) from None
     if found is not None and not found.is_file():
-        raise Complaints([Complaint(_shown(found), "", "it is not a file: put a configuration there, or remove it")])
+        raise Complaints([Complaint(shown_path(found), "", "it is no file: put a configuration there, or remove it")])
     return found
 
 
@@ -121,18 +117,6 @@ def _root_of(file: Path) -> Path:
     if folder.name != "config":
         return folder
     return folder.parent.parent if folder.parent.name == "comfyui_agent" else folder.parent
-
-
-def _read(file: Path) -> Parsed:
-    try:
-        if file.stat().st_size > LARGEST:
-            raise Complaints([Complaint(_shown(file), "", "it is too large for a configuration")])
-        return parse(file.read_bytes())
-    except OSError as error:
-        raise Complaints([Complaint(_shown(file), "", f"it cannot be read: {error.strerror}")]) from None
-    except NotYaml as error:
-        where = f"{_shown(file)}:{error.line}" if error.line else _shown(file)
-        raise Complaints([Complaint(where, "", error.message)]) from None
 
 
 def _dotenv(file: Path) -> dict[str, str]:
@@ -177,8 +161,3 @@ def _check_paths(workspace: Workspace, sources: _Sources) -> None:
             complain(key, f"{shown(workspace.database)} cannot be a file: {error}")
         if is_folder:
             complain(key, f"{shown(workspace.database)} is a folder: write the name of a file")
-
-
-def _shown(file: Path) -> str:
-    relative = os.path.relpath(file)
-    return str(file) if relative.startswith("..") else relative

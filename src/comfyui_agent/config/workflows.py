@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,8 +12,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from comfyui_agent.config.complaints import Complaint, Complaints, check, dotted
+from comfyui_agent.config.documents import read_document, shown_path
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.config.yaml_text import NotYaml, parse
 from comfyui_agent.domain.binding import Places
 from comfyui_agent.domain.jobs import Template
 from comfyui_agent.domain.prompts import Graph, is_editor_format
@@ -22,7 +21,6 @@ from comfyui_agent.domain.recipes import Recipe
 from comfyui_agent.domain.suggesting import suggest
 
 LARGEST_TEMPLATE = 32 * 1024 * 1024
-LARGEST_RECIPES = 4 * 1024 * 1024
 LONGEST_ID = 200
 WORKFLOW_ID = re.compile(r"[\w][\w .-]*")
 
@@ -132,18 +130,7 @@ def stamp_of(path: Path) -> Stamp | None:
 
 def read_recipes(path: Path) -> dict[str, Recipe]:
     """Every entry of a `workflows.yaml`; Complaints if something in it is wrong."""
-    name = os.path.relpath(path)
-    name = str(path) if name.startswith("..") else name
-    try:
-        if path.stat().st_size > LARGEST_RECIPES:
-            raise Complaints([Complaint(name, "", "it is too large")])
-        parsed = parse(path.read_bytes())
-    except OSError as error:
-        raise Complaints([Complaint(name, "", f"it cannot be read: {error.strerror}")]) from None
-    except NotYaml as error:
-        raise Complaints([Complaint(f"{name}:{error.line}" if error.line else name, "", error.message)]) from None
-    if not isinstance(parsed.value, (dict, type(None))):
-        raise Complaints([Complaint(name, "", "it is not a mapping: write workflow ids with their entries below them")])
+    name, parsed = shown_path(path), read_document(path, "workflow ids with their entries below them")
     found = {}
     for workflow_id, tree in (parsed.value or {}).items():
 
