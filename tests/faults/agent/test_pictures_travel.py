@@ -132,13 +132,14 @@ def lose_inputs(workspace: YamlWorkspace, server: ServerProcess) -> None:
 
 @pytest.mark.timeout(120)
 def test_a_server_that_comes_back_without_its_inputs_is_given_them_again(
-    start_server: Start, make_yaml: MakeYaml
+    start_server: Start, make_yaml: MakeYaml, server_kind: str
 ) -> None:
     server = start_server("--render-seconds", "0.3")
     workspace = make_yaml(server.url)
     lose_inputs(workspace, server)
     check_colour(workspace, RED)
-    assert len(input_files(server)) == 1
+    if server_kind == "sim":  # a real one is through with such prompts before it can lose anything
+        assert len(input_files(server)) == 1
 
 
 @pytest.mark.timeout(120)
