@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -13,14 +12,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from comfyui_agent.cli.printing import fail, print_json
-from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder
+from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, open_soon
 from comfyui_agent.domain.texts import printable
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.store.checking import Finding
-
-DATABASE_SECONDS = 2.0
 
 
 def doctor(workspace: Folder = HERE, config: ConfigOption = "", as_json: AsJson = False) -> None:
@@ -96,21 +93,18 @@ async def _look_at_database(workspace: Workspace, reasons: dict[str, str]) -> As
     from comfyui_agent.store.agent_lock import is_dead
     from comfyui_agent.store.checking import Finding, examine
     from comfyui_agent.store.errors import StoreError
-    from comfyui_agent.store.opening import open_store, version_of
+    from comfyui_agent.store.opening import version_of
 
     if "://" not in workspace.database and not Path(workspace.database).exists():
         yield Finding("database", True, f"{workspace.database} is not there yet: e3 run makes it")
         return
-    until = time.monotonic() + DATABASE_SECONDS
     try:
         version, newest = await asyncio.to_thread(version_of, workspace.database)
         if version < newest:
             words = f"{workspace.database} has version {version}: the next start of E3 brings it to {newest}"
             yield Finding("database", True, words)
             return
-        store = await asyncio.to_thread(
-            open_store, workspace.database, create=False, give_up=lambda: time.monotonic() > until
-        )
+        store = await open_soon(workspace)
     except StoreError as error:
         yield Finding("database", False, str(error))
         return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,14 +14,21 @@ import typer
 from comfyui_agent.cli.printing import on_terminal, print_json
 from comfyui_agent.cli.server_names import address_of, find_server, name_of
 from comfyui_agent.cli.server_reports import look_at, print_table
-from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
+from comfyui_agent.cli.workspace import (
+    HERE,
+    AsJson,
+    ConfigOption,
+    DatabaseOption,
+    Folder,
+    open_soon,
+    opened,
+    workspace_at,
+)
 from comfyui_agent.domain.halts import Halt
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.store.store import Store
-
-DATABASE_SECONDS = 2.0
 
 app = typer.Typer(
     help="Look at ComfyUI servers, and take one out of work.\n\nWithout a command: the same as [bold]ls[/bold].",
@@ -231,13 +237,9 @@ async def _show(asked: Asked) -> None:
 async def _halts_in(workspace: Workspace) -> dict[str, Halt]:
     """Which servers are out of work; none where no database can be read: looking at servers needs none."""
     from comfyui_agent.store.errors import StoreError
-    from comfyui_agent.store.opening import open_store
 
-    until = time.monotonic() + DATABASE_SECONDS
     with contextlib.suppress(StoreError):
-        store = await asyncio.to_thread(
-            open_store, workspace.database, create=False, give_up=lambda: time.monotonic() > until
-        )
+        store = await open_soon(workspace)
         try:
             return {each.server: each.halt for each in await store.halted_servers()}
         finally:

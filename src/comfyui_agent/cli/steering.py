@@ -133,7 +133,7 @@ async def _cancel(workspace: Workspace, names: Sequence[str], as_json: bool) -> 
     async with opened(workspace) as store:
         jobs = await _find_all(store, names)
         cancelled = set(await store.cancel([job.id for job in jobs]))
-        after = [await store.find(str(job.id)) or job for job in jobs]
+        after = [await store.find_by_name(job.config_name) or job for job in jobs]
     answers = [Answer(job.config_name, job, "" if job.id in cancelled else f"it {WORDS[job.status]}") for job in after]
     _answer(answers, as_json, badge="△ Cancelled")
 
@@ -162,7 +162,7 @@ async def _set_priority(workspace: Workspace, name: str, priority: int, as_json:
         if job.status is JobStatus.DONE:
             fail(f"{job.config_name} is done already: its priority changes nothing")
         await store.set_priority(job.id, priority)
-        job = await store.find(str(job.id)) or job
+        job = await store.find_by_name(job.config_name) or job
     if as_json:
         print_json(job_as_json(job))
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -41,6 +42,7 @@ Names = Annotated[
 ]
 
 HERE = Path()
+LOOK_SECONDS = 2.0
 
 
 def workspace_at(folder: Path, database: str = "", servers: list[str] | None = None, config: str = "") -> Workspace:
@@ -78,6 +80,16 @@ def check_addresses(workspace: Workspace, *, are_given: bool) -> None:
             ServerAddress.parse(url)
         except ValueError as error:
             fail(f"{where}{key}: {error}", code=2)
+
+
+async def open_soon(workspace: Workspace) -> Store:
+    """The store of a workspace that is only looked at: it is not made, and not waited for if it is locked."""
+    from comfyui_agent.store.opening import open_store
+
+    until = time.monotonic() + LOOK_SECONDS
+    return await asyncio.to_thread(
+        open_store, workspace.database, create=False, give_up=lambda: time.monotonic() > until
+    )
 
 
 @asynccontextmanager

@@ -44,7 +44,7 @@ class StagedFile:
             self.path.replace(target)
         else:
             _rename_without_replacing(self.path, target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
         return target
 
     def discard(self) -> None:
@@ -158,7 +158,8 @@ def _rename_without_replacing(path: Path, target: Path) -> None:
         path.replace(target)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to disk."""
     if os.name == "nt":
         return
     handle = os.open(folder, os.O_RDONLY)

@@ -26,6 +26,7 @@ def _number(value: Any) -> Any:
 
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 Whole = Annotated[int, BeforeValidator(_number)]
+Priority = Annotated[Whole, Field(ge=-(2**31), lt=2**31)]
 Seconds = Annotated[Number, Field(gt=0, le=7 * 24 * 3600)]
 Backoff = Annotated[tuple[Annotated[Number, Field(ge=0, le=24 * 3600)], ...], BeforeValidator(_a_list)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(_listed)]
@@ -108,9 +109,7 @@ class Sla(_Section):
 class Settings(_Section):
     """How E3 works."""
 
-    default_priority: Annotated[Whole, Field(ge=-(2**31), lt=2**31)] = Field(
-        default=50, description="a whole number; lower runs earlier, such as 50"
-    )
+    default_priority: Priority = Field(default=50, description="a whole number; lower runs earlier, such as 50")
     retry_limit: Annotated[Whole, Field(ge=0, le=1000)] = Field(
         default=2, description="a whole number from 0 to 1000, such as 2"
     )

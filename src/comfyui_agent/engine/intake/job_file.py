@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from comfyui_agent.config.settings import Number, Whole
+from comfyui_agent.config.settings import Number, Priority, Whole
 from comfyui_agent.domain.kinds import FOLDERS, folder_of
 
 
@@ -22,7 +22,6 @@ def _node(value: Any) -> Any:
 
 
 KINDS = f"one of {', '.join(FOLDERS)}"
-WholeJob = Annotated[Whole, Field(ge=-(2**31), lt=2**31)]
 
 
 class _Part(BaseModel):
@@ -45,7 +44,7 @@ class JobFile(_Part):
     workflow_id: Annotated[str, Field(min_length=1, max_length=200)] = Field(
         description="the name of a workflow in workflows.yaml, in quotes if it is a number"
     )
-    priority: WholeJob | None = Field(default=None, description="a whole number; lower runs earlier, such as 50")
+    priority: Priority | None = Field(default=None, description="a whole number; lower runs earlier, such as 50")
     inputs: dict[str, Any] = Field(default={}, description="a mapping of names to values, such as seed: 7")
     outputs: Outputs = Field(default=Outputs(), description="a mapping with file_path or node")
     metadata: dict[str, Any] | None = Field(default=None, description="a mapping of names to values")

@@ -14,12 +14,11 @@ from typing import BinaryIO
 
 from comfyui_agent.config.workflows import Stamp, stamp_of
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.engine.intake.looking import Unsettled
+from comfyui_agent.engine.intake.looking import SETTLED_SECONDS, Unsettled
 
 LARGEST = 2 * 1024**3
 PIECE = 1024 * 1024
 MOST_REMEMBERED = 10_000
-SETTLED_SECONDS = 0.3
 AT_THE_SERVER = ("[input]", "[output]", "[temp]")
 HEAD = 512
 MEDIA = ("image", "video", "audio", "3d")
@@ -85,6 +84,7 @@ class Keeping:
 
     def _copy(self, path: Path) -> str:
         from comfyui_agent.comfy.content import check_whole, recognise  # Pillow, for those who need it
+        from comfyui_agent.comfy.downloads import sync_folder
         from comfyui_agent.comfy.errors import OutputProblem
 
         folder = self._workspace.kept_inputs
@@ -104,7 +104,7 @@ class Keeping:
                 raise Unusable(error.message) from None
             name = f"{digest}.{kind.extension}"
             os.replace(temporary, folder / name)  # noqa: PTH105 - the other half of mkstemp
-            _sync(folder)
+            sync_folder(folder)
             return name
         except BaseException:
             with contextlib.suppress(OSError):
@@ -135,12 +135,3 @@ def _pour(path: Path, copy: BinaryIO, is_leaving: Callable[[], bool]) -> tuple[s
             copy.write(piece)
             if is_leaving():
                 raise Unsettled
-
-
-def _sync(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # Windows cannot open a folder
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

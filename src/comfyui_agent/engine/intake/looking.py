@@ -12,6 +12,8 @@ from pathlib import Path
 ENDINGS = (".yaml", ".yml")
 REJECTED = ".rejected"
 LARGEST = 1024 * 1024
+SETTLED_SECONDS = 0.3
+"""A file that was left alone for so long is whole."""
 NOT_FOLLOWED = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 Signature = tuple[int, int, int, int]

@@ -25,6 +25,7 @@ from comfyui_agent.engine.clock import now
 from comfyui_agent.engine.intake.admission import Admission
 from comfyui_agent.engine.intake.looking import (
     REJECTED,
+    SETTLED_SECONDS,
     Sight,
     Signature,
     Unsettled,
@@ -40,7 +41,6 @@ from comfyui_agent.store.store import Store
 
 log = logging.getLogger(__name__)
 
-SETTLED_SECONDS = 0.3
 BAD_SECONDS = 1.0
 GONE_SECONDS = 1.0
 LATER_SECONDS = 0.5
@@ -340,9 +340,8 @@ class Monitor:
                 return False
             case Verdict.TAKEN:
                 if ruling.other_source is not None and is_gone(str(self._workspace.root / ruling.other_source)):
-                    self._waiting[path].due = (
-                        now() + LATER_SECONDS
-                    )  # renamed: the job of the old name is cancelled soon
+                    # It was renamed: the job of the old name is about to be cancelled.
+                    self._waiting[path].due = now() + LATER_SECONDS
                     return False
                 [failed] = await self._store.file_jobs([replace(filed, insists=True)])
                 return await self._follow(path, filed, failed)
