@@ -10,6 +10,9 @@ import typer
 
 from comfyui_agent import __version__
 from comfyui_agent.cli.agents import execute, monitor, run
+from comfyui_agent.cli.batch import app as batch_app
+from comfyui_agent.cli.book import app as book_app
+from comfyui_agent.cli.burst import burst
 from comfyui_agent.cli.database import app as database_app
 from comfyui_agent.cli.demo import demo
 from comfyui_agent.cli.doctor import doctor
@@ -20,6 +23,7 @@ from comfyui_agent.cli.running import INTERRUPTED
 from comfyui_agent.cli.servers import app as servers_app
 from comfyui_agent.cli.simulate import sim
 from comfyui_agent.cli.steering import add, cancel, retry, set_priority
+from comfyui_agent.cli.sweep import sweep
 from comfyui_agent.cli.workflow import app as workflow_app
 
 USAGE = 2
@@ -63,6 +67,10 @@ app.command()(show)
 app.command()(add)
 app.command()(retry)
 app.command()(cancel)
+app.command()(sweep)
+app.command()(burst)
+app.add_typer(batch_app, name="batch")
+app.add_typer(book_app, name="book")
 app.add_typer(database_app, name="db")
 app.command()(sim)
 app.add_typer(servers_app, name="servers")

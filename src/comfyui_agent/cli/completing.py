@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
+    from comfyui_agent.store.store import Store
 
 MOST_OFFERED = 200
 
@@ -32,15 +34,33 @@ def job_names(context: typer.Context, incomplete: str) -> list[str]:
 
 
 async def _job_names(context: typer.Context, incomplete: str) -> list[str]:
+    async with _opened(context) as store:
+        jobs = await store.jobs(limit=2000)
+    return [job.config_name for job in jobs if job.config_name.startswith(incomplete)][:MOST_OFFERED]
+
+
+def batch_names(context: typer.Context, incomplete: str) -> list[str]:
+    """Ids of batches, the newest first."""
+    with contextlib.suppress(Exception):
+        return asyncio.run(_batch_names(context, incomplete))
+    return []
+
+
+async def _batch_names(context: typer.Context, incomplete: str) -> list[str]:
+    async with _opened(context) as store:
+        batches = await store.batches(limit=2000)
+    return [batch.id for batch in batches if batch.id.startswith(incomplete)][:MOST_OFFERED]
+
+
+@contextlib.asynccontextmanager
+async def _opened(context: typer.Context) -> AsyncIterator[Store]:
     from comfyui_agent.store.opening import open_store
 
-    database = context.params.get("database") or _workspace(context).database
-    store = open_store(database, create=False)
+    store = open_store(context.params.get("database") or _workspace(context).database, create=False)
     try:
-        jobs = await store.jobs(limit=2000)
+        yield store
     finally:
         await store.close()
-    return [job.config_name for job in jobs if job.config_name.startswith(incomplete)][:MOST_OFFERED]
 
 
 def workflow_names(context: typer.Context, incomplete: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -90,6 +91,15 @@ class Workflows:
         if workflow_id not in self._found:
             self._found[workflow_id] = self._look_up(workflow_id)
         return self._found[workflow_id]
+
+    def named(self, name: str, base: Path) -> Workflow:
+        """A workflow by its id, or a template by its path, which is relative to `base`. NoWorkflow as above."""
+        path = Path(os.path.abspath(base / Path(name).expanduser()))
+        if name not in self._recipes and (name.lower().endswith(".json") or path.is_file()):
+            if not path.is_file():
+                raise NoWorkflow(f"there is no file {path}: name a template, or a workflow of this workspace")
+            return self._load(Recipe(path.stem, str(path)))
+        return self.find(name)
 
     def _look_up(self, workflow_id: str) -> Workflow:
         recipe = self._recipes.get(workflow_id)

@@ -19,6 +19,8 @@ class Workspace:
     settings: Settings
     config: Path | None = None
     """The file that the settings were read from."""
+    named: tuple[Path, ...] = ()
+    """Folders for results that the command line names; they may lie anywhere."""
     _finished: dict[str, Path] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -72,6 +74,10 @@ class Workspace:
     def _real_root(self) -> Path:
         return self.root.resolve()
 
+    @cached_property
+    def _real_named(self) -> tuple[Path, ...]:
+        return tuple(folder.resolve() for folder in self.named)
+
     def finished(self, kind: str) -> Path:
         """The folder for results of a kind. It is looked at once: links in it are not followed anew for every file."""
         if kind not in self._finished:
@@ -85,7 +91,7 @@ class Workspace:
             found = (root / path).resolve()
         except (OSError, RuntimeError) as error:  # links that go round in circles
             raise ValueError(f"{path!r} cannot be followed: {error}") from None
-        if found == root or not found.is_relative_to(root):
+        if found == root or not any(found.is_relative_to(each) for each in (root, *self._real_named)):
             raise ValueError(f"{path!r} leads out of the workspace {root}")
         return found
 
@@ -101,8 +107,8 @@ class Workspace:
         return folder / whole.name
 
     def shown(self, path: Path) -> str:
-        """A path as it is recorded: relative, with forward slashes."""
-        return path.relative_to(self._real_root).as_posix()
+        """A path as it is recorded: with forward slashes, and relative if it is in the workspace."""
+        return (path.relative_to(self._real_root) if path.is_relative_to(self._real_root) else path).as_posix()
 
     def job_file(self, path: Path) -> str:
         """A job file as it is recorded: relative to the workspace if it lies there."""

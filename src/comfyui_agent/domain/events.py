@@ -16,6 +16,12 @@ class EventName(str, Enum):
     JOB_FAILED = "job.failed"
     JOB_RETRY = "job.retry"
     JOB_CANCELLED = "job.cancelled"
+    BATCH_CREATED = "batch.created"
+    BATCH_COMPLETED = "batch.completed"
+    BATCH_CANCELLED = "batch.cancelled"
+    BATCH_EXPIRED = "batch.expired"
+    BOOK_PAGE_FAILED = "book.page.failed"
+    BOOK_PAGE_RETRY = "book.page.retry"
     SERVER_UP = "server.up"
     SERVER_DOWN = "server.down"
     SERVER_DRAINED = "server.drained"
@@ -25,9 +31,16 @@ class EventName(str, Enum):
     ALERT_FILE = "alert.file"
     ALERT_DATABASE = "alert.database"
     ALERT_POISON = "alert.poison"
+    ALERT_GRID = "alert.grid"
 
     def __str__(self) -> str:
         return self.value
+
+
+APPLYING = (
+    *("job_id", "config_name", "batch_id", "book_id", "page", "prompt_id", "server", "failure_class"),
+    *("duration_sec", "wait_sec", "message"),
+)
 
 
 @dataclass(frozen=True)
@@ -40,6 +53,8 @@ class Event:
     job_id: int | None = None
     config_name: str | None = None
     batch_id: str | None = None
+    book_id: str | None = None
+    page: int | None = None
     prompt_id: str | None = None
     server: str | None = None
     failure_class: str | None = None
@@ -50,7 +65,6 @@ class Event:
     def as_json(self) -> dict[str, Any]:
         """One line of the log: what does not apply is left out."""
         facts: dict[str, Any] = {"timestamp": self.timestamp, "event": self.name, "id": self.id}
-        for key in ("job_id", "config_name", "batch_id", "prompt_id", "server", "failure_class", "duration_sec"):
+        for key in APPLYING:
             facts[key] = getattr(self, key)
-        facts |= {"wait_sec": self.wait_sec, "message": self.message}
         return {key: value for key, value in facts.items() if value is not None}

@@ -55,6 +55,8 @@ class NewJob:
     digest: str | None = None
     pictures: Mapping[str, str] = field(default_factory=dict)
     """Input files that are kept for the job, by the place where their name goes."""
+    reserved: bool = False
+    """Only for whoever works off its batch by name; other agents leave it alone."""
 
 
 @dataclass(frozen=True)
@@ -99,3 +101,5 @@ class Job:
     digest: str | None
     resubmit: int | None
     pictures: str | None
+    reserved: int | None
+    written: str | None

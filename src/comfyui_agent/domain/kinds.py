@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from comfyui_agent.domain.prompts import Graph, class_of
+
 FOLDERS = {
     "T2I": "image",
     "I2I": "image",
@@ -22,3 +24,16 @@ def folder_of(job_type: str) -> str:
         return FOLDERS[job_type.upper()]
     except KeyError:
         raise ValueError(f"job_type {job_type!r} does not exist: use one of {', '.join(FOLDERS)}") from None
+
+
+SAVES = (("Video", "T2V"), ("WEBM", "T2V"), ("Animated", "T2V"), ("Audio", "AUDIO"), ("GLB", "3D"), ("3D", "3D"))
+FROM_PICTURES = {"T2I": "I2I", "T2V": "I2V"}
+
+
+def job_type_of(graph: Graph) -> str:
+    """What a workflow makes, by the names of the nodes that save, and whether it begins with a picture."""
+    classes = [class_of(graph, node_id) for node_id in graph]
+    saving = [name for name in classes if "Save" in name or "Combine" in name]
+    made = next((kind for word, kind in SAVES for name in saving if word in name), "T2I")
+    loads = any("Load" in name and ("Image" in name or "Video" in name) for name in classes)
+    return FROM_PICTURES.get(made, made) if loads else made

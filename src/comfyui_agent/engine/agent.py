@@ -19,9 +19,12 @@ from comfyui_agent.domain.prompts import mint_prompt_id
 from comfyui_agent.domain.retrying import RetryPolicy
 from comfyui_agent.engine.clock import now
 from comfyui_agent.engine.collecting import Collecting
+from comfyui_agent.engine.expiring import Expiry
 from comfyui_agent.engine.fitting import Fitting
+from comfyui_agent.engine.gridding import Gridding
 from comfyui_agent.engine.halting import Halting
 from comfyui_agent.engine.leases import Leases
+from comfyui_agent.engine.live import LiveFile, live_run
 from comfyui_agent.engine.persistence import persistently
 from comfyui_agent.engine.preparing import Preparing
 from comfyui_agent.engine.recovery import Recovery
@@ -31,7 +34,7 @@ from comfyui_agent.events.bus import Bus
 from comfyui_agent.events.log import MetricsLog
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.errors import DatabaseUnusable, StoreError
-from comfyui_agent.store.records import Leased, Window
+from comfyui_agent.store.records import Leased, OpenAttempt, Window
 from comfyui_agent.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -43,6 +46,7 @@ UNHURRIED_SECONDS = 10.0
 CLOSING_SECONDS = 0.2
 CHECK_PAUSE = 0.2
 BUSY_SECONDS = 0.05
+LIVE_SECONDS = 0.5
 ALERT_AGAIN_SECONDS = 600.0
 NEVER = 10 * 365 * 24 * 3600.0
 
@@ -50,11 +54,13 @@ NEVER = 10 * 365 * 24 * 3600.0
 class Agent:
     """One process that works the queue off. Several may share one database."""
 
-    def __init__(self, store: Store, workspace: Workspace, bus: Bus | None = None) -> None:
+    def __init__(self, store: Store, workspace: Workspace, bus: Bus | None = None, *, only: str | None = None) -> None:
+        """With `only` the id of a batch, nothing but its jobs are taken, those that are reserved included."""
         settings = workspace.settings
         self._store = store
         self._settings = settings
-        self._lock = AgentLock(workspace.locks)
+        self._only = only
+        self._lock = AgentLock(workspace.locks, is_part=only is not None)
         self.worker = self._lock.worker
         self.bus = bus or Bus()
         self._policy = RetryPolicy(settings.retry_limit, settings.retry_backoff_seconds, settings.poison_limit)
@@ -87,7 +93,12 @@ class Agent:
             collecting=self._collecting,
             take=self._start_run,
             is_running=lambda prompt_id: any(run.leased.prompt_id == prompt_id for run in self._runs),
+            is_ours=self._is_ours,
         )
+        self._gridding = Gridding(store, workspace, self._lock, only=only)
+        self._expiry = Expiry(store, settings.batch_expiry_seconds, lambda: list(self._runs))
+        self._live = LiveFile(workspace.locks, self.worker)
+        self.bus.subscribe(self._hear)
         self._fitting = Fitting(workspace)
         self._make_run = partial(
             Run,
@@ -130,6 +141,7 @@ class Agent:
             self._store.on_change(self._see_change)
             await self._look_at_halts()
             works = [self._leases.keep(), self._recover(), self._check(), self._dispatch(), self._tail.follow()]
+            works += [self._gridding.keep_making(), self._expiry.watch(), self._show_live()]
             loops += [asyncio.create_task(work) for work in works]
             ends = {*loops, self._fatal}
             if until_idle:
@@ -152,6 +164,7 @@ class Agent:
         await end_tasks([*self._runs.values(), *self._background])
         await self._recovery.stop()
         await self._until(deadline, self._say_goodbye())
+        self._live.remove()
         self._tail.close()
         await self._until(deadline + CLOSING_SECONDS, self.fleet.stop())
         self._lock.release()
@@ -159,6 +172,7 @@ class Agent:
     async def _say_goodbye(self) -> None:
         with contextlib.suppress(StoreError):
             await self._store.release(self.worker)
+            await self._store.release_grids(self.worker)
             await self._halting.look()  # the last run at a server that is drained may have ended just now
             await self._tail.catch_up()
 
@@ -195,7 +209,13 @@ class Agent:
             return
         asked_at = now()
         ids = [mint_prompt_id() for _ in range(room)]
-        window = Window(server.name, server.most_open, is_only=not self.fleet.is_alternative_to(server))
+        window = Window(
+            server.name,
+            server.most_open,
+            is_only=not self.fleet.is_alternative_to(server),
+            batch_id=self._only,
+            one_page=not self._settings.books.parallel_pages,
+        )
         for leased in await self._store.lease(
             self.worker, window, ids, self._leases.seconds, longest_backoff=self._policy.longest_backoff
         ):
@@ -280,9 +300,27 @@ class Agent:
     async def _until_idle(self, is_quiet: Callable[[], bool]) -> None:
         while True:
             with contextlib.suppress(StoreError):
-                if is_quiet() and not self._runs and not self._recovery.is_busy and await self._store.is_idle():
+                if is_quiet() and not self._runs and not self._recovery.is_busy and await self._is_idle():
                     return
             await asyncio.sleep(CHECK_PAUSE)
+
+    async def _is_idle(self) -> bool:
+        return await (self._store.is_batch_idle(self._only) if self._only else self._store.is_idle())
+
+    def _is_ours(self, attempt: OpenAttempt) -> bool:
+        """Whether to care for a run whose agent is gone. What is reserved waits for whoever works off its batch."""
+        if self._only is not None:
+            return attempt.batch_id == self._only
+        return not attempt.is_reserved or not attempt.is_wanted
+
+    async def _show_live(self) -> None:
+        while True:
+            await asyncio.to_thread(self._live.write, [live_run(run) for run in self._runs])
+            await asyncio.sleep(LIVE_SECONDS)
+
+    def _hear(self, event: Event) -> None:
+        if event.name == EventName.BATCH_COMPLETED:
+            self._gridding.hurry()
 
     def _hurry(self) -> None:
         self._wake.set()

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from comfyui_agent.comfy.answers import QueueView
+from comfyui_agent.comfy.cancelling import Cancellation
 from comfyui_agent.comfy.downloads import remove_leftovers
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.fleet import Fleet, FleetServer, Health
@@ -16,6 +17,7 @@ from comfyui_agent.domain.kinds import FOLDERS
 from comfyui_agent.engine.clock import now
 from comfyui_agent.engine.collecting import Collecting
 from comfyui_agent.engine.leases import Leases
+from comfyui_agent.engine.live import remove_stale
 from comfyui_agent.engine.naming import stem_of
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.records import Leased, OpenAttempt
@@ -26,6 +28,13 @@ log = logging.getLogger(__name__)
 OWN_GRACE = 3.0
 FOREIGN_SERVER_GRACE = 10.0
 WITHDRAW_SECONDS = 10.0
+TAKEN_BACK = {
+    Cancellation.REMOVED: "taken back before it ran",
+    Cancellation.INTERRUPTED: "interrupted",
+    Cancellation.ENDED_BEFORE: "it ended after it was not wanted any more: its result was discarded",
+    Cancellation.LEFT_RUNNING: "it runs on, its server cannot interrupt one prompt: its result is discarded",
+    Cancellation.STILL_RUNNING: "interrupted, and it has not stopped yet: its result is discarded",
+}
 
 
 class Recovery:
@@ -43,6 +52,7 @@ class Recovery:
         collecting: Collecting,
         take: Callable[[Leased, float], Awaitable[None]],
         is_running: Callable[[str], bool],
+        is_ours: Callable[[OpenAttempt], bool],
     ) -> None:
         self._store = store
         self._fleet = fleet
@@ -53,6 +63,7 @@ class Recovery:
         self._collecting = collecting
         self._take = take
         self._is_running = is_running
+        self._is_ours = is_ours
         self._looking = asyncio.Lock()
         self._seen: dict[int, float] = {}
         self._withdrawing: set[int] = set()
@@ -70,7 +81,7 @@ class Recovery:
             return await self._look()
 
     async def _look(self) -> int:
-        attempts = await self._store.open_attempts()
+        attempts = [each for each in await self._store.open_attempts() if self._is_ours(each)]
         unattended = [each for each in attempts if not self._leases.holds(each.job_id, each.fence)]
         ids = {each.attempt_id for each in unattended}
         self._seen = {key: at for key, at in self._seen.items() if key in ids}
@@ -83,8 +94,12 @@ class Recovery:
             elif attempt.attempt_id not in self._withdrawing and self._may_be_taken(attempt):
                 taken += await self._adopt(attempt)
         await self._store.put_back_unattended(self._lock.is_dead)
+        await self._store.free_turns()
+        while await self._store.discard_unfinished(self._lock.is_dead):
+            log.info("what a door had begun to put in before it died was removed")
         for worker in self._lock.sweep():
             await asyncio.to_thread(self._remove_staged, worker)
+            remove_stale(self._workspace.locks, worker)
         return taken
 
     def _may_be_withdrawn(self, attempt: OpenAttempt) -> bool:
@@ -98,7 +113,9 @@ class Recovery:
         """What a dead agent had fetched and not named, where results usually go."""
         for kind in sorted(set(FOLDERS.values())):
             try:
-                remove_leftovers(self._workspace.finished(kind), worker)
+                folder = self._workspace.finished(kind)
+                for place in (folder, *(each for each in folder.glob("*") if each.is_dir())):
+                    remove_leftovers(place, worker)
             except (OSError, ValueError) as error:
                 log.warning("leftovers of %s could not be removed: %s", worker, error)
 
@@ -145,14 +162,17 @@ class Recovery:
         try:
             if server.health is Health.DOWN and not server.is_retired:
                 return  # later, when it can be asked
-            await server.client.cancel(attempt.prompt_id, timeout=WITHDRAW_SECONDS)
-            await self._collecting.remove(await self._store.withdraw(attempt) or [])
+            result = await server.client.cancel(attempt.prompt_id, timeout=WITHDRAW_SECONDS)
+            await self._close(attempt, TAKEN_BACK[result])
         except ComfyError as error:
             if server.is_retired:
-                await self._collecting.remove(await self._store.withdraw(attempt) or [])
+                await self._close(attempt, "its server is not used any more")
             log.info("prompt %s could not be taken back yet: %s", attempt.prompt_id, error.message)
         finally:
             self._withdrawing.discard(attempt.attempt_id)
+
+    async def _close(self, attempt: OpenAttempt, words: str) -> None:
+        await self._collecting.remove(await self._store.withdraw(attempt, words) or [])
 
     def see_queue(self, server: FleetServer, view: QueueView) -> None:
         """A look at a server's queue: prompts of ours that no open run owns came too late, and go."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 SAFE = re.compile(r"[^A-Za-z0-9.-]+")
 SUFFIX = ".lock"
+PART = "-part"
 
 if os.name == "nt":  # pragma: no cover - kept possible
     import msvcrt
@@ -35,9 +36,10 @@ else:
 class AgentLock:
     """Taken when made, given back by `release` or by the end of the process, however it ends."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_part: bool = False) -> None:
+        """One that `is_part` is held by someone who does not work the whole queue off."""
         host = SAFE.sub("-", socket.gethostname())[:40] or "host"
-        self.worker = f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self.worker = f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}{PART if is_part else ''}"
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / f"{self.worker}{SUFFIX}"
@@ -75,6 +77,40 @@ class AgentLock:
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)
             os.close(self._handle)
+
+
+class NamedLock:
+    """A lock of one name: at most one process has it. It is given back by `release` or by the end of the process."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._handle: int | None = None
+
+    def take(self) -> bool:
+        """Whether it is ours now."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        if not _take(handle):
+            os.close(handle)
+            return False
+        self._handle = handle
+        return True
+
+    def release(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+def living(folder: Path) -> list[str]:
+    """Every agent on this machine that holds its lock."""
+    names = [path.name.removesuffix(SUFFIX) for path in folder.glob(f"*{SUFFIX}")]
+    return [name for name in names if not is_dead(folder, name)]
+
+
+def is_attended(folder: Path) -> bool:
+    """Whether an agent on this machine works the whole queue off."""
+    return any(not name.endswith(PART) for name in living(folder))
 
 
 def is_dead(folder: Path, worker: str) -> bool:

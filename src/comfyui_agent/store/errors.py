@@ -3,6 +3,7 @@
     StoreError
     ├── LeaseLost            the job is no longer this worker's: nothing was changed
     ├── FileTaken            a result's path belongs to another job
+    ├── BatchTaken           a batch, or a job in it, would have a name that is taken
     ├── DatabaseAway         locked by someone, or it cannot be reached: try again
     ├── DatabaseFull         no room on its disk, or the disk fails: nothing was changed, try again
     ├── DatabaseUnusable     it cannot be worked with until a person does something
@@ -33,6 +34,10 @@ class FileTaken(StoreError):
         super().__init__(f"{path} belongs to the job {owner}: give this one another file_path")
         self.path = path
         self.owner = owner
+
+
+class BatchTaken(StoreError):
+    """A batch, or a job in it, would have a name that is taken."""
 
 
 class DatabaseAway(StoreError):

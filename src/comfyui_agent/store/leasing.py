@@ -25,7 +25,8 @@ def lease_jobs(
 
     The run, its prompt id included, is noted in the same transaction: before anything is sent. A job under suspicion
     is leased only to a server that has nothing else, and keeps others away until it ends. A server that is out of work
-    gets nothing, also from an agent that has not noticed yet.
+    gets nothing, also from an agent that has not noticed yet. Members of a batch that go one by
+    one wait for their turn.
     """
     session.run("end_backoffs", longest=longest_backoff)
     load = session.one("load_of_server", server=window.server)
@@ -34,13 +35,27 @@ def lease_jobs(
     if not ids or load["suspects"] or load["is_halted"]:
         return []
     leased: list[Leased] = []
-    for row in session.rows("next_jobs", server=window.server, is_only=window.is_only, most=len(ids)):
-        if row["strikes"] and (load["open"] or leased):
-            break
-        leased.append(_take(session, row["id"], worker, window.server, ids[len(leased)], seconds))
-        if row["strikes"]:
+    while len(leased) < len(ids):
+        for row in _next(session, window, len(ids) - len(leased)):
+            if row["strikes"] and (load["open"] or leased):
+                return leased
+            if row["is_serial"] and session.one("turn_is_taken", batch_id=row["batch_id"]):
+                session.run("hold_for_turn", batch_id=row["batch_id"])
+                break  # look again, without the other members of that batch
+            leased.append(_take(session, row["id"], worker, window.server, ids[len(leased)], seconds))
+            if row["strikes"]:
+                return leased
+        else:
             break
     return leased
+
+
+def _next(session: Session, window: Window, most: int) -> list[Row]:
+    """What may run next at a server, in the order in which it runs."""
+    facts = {"server": window.server, "is_only": window.is_only, "one_page": window.one_page, "most": most}
+    if window.batch_id is None:
+        return session.rows("next_jobs", **facts)
+    return session.rows("next_jobs_of_batch", batch_id=window.batch_id, **facts)
 
 
 def _take(session: Session, job_id: int, worker: str, server: str, prompt_id: PromptId, seconds: float) -> Leased:
@@ -78,6 +93,7 @@ def leased_from(job: Row, attempt_id: int) -> Leased:
         source=text(job["source"]),
         digest=text(job["digest"]),
         pictures=text(job["pictures"]),
+        batch_id=text(job["batch_id"]),
     )
 
 

@@ -34,6 +34,15 @@ def paths_in(value: Any) -> tuple[str, ...]:
     return tuple(path for path in listed if isinstance(path, str)) if isinstance(listed, list) else ()
 
 
+def parsed_object(value: Any) -> dict[str, Any]:
+    """A JSON object in a column; an empty one where someone wrote something else."""
+    try:
+        found = json.loads(value) if value else {}
+    except (TypeError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 class Session(Protocol):
     """One transaction. Queries are known by name; each dialect has its own text of them."""
 

@@ -40,6 +40,7 @@ class Leased:
     source: str | None = None
     digest: str | None = None
     pictures: str | None = None
+    batch_id: str | None = None
     is_taken_over: bool = False
     previous_worker: str | None = None
     running_seconds: float | None = None
@@ -64,6 +65,9 @@ class OpenAttempt:
     """None if the job was deleted."""
     has_expired: bool
     attempt_worker: str | None
+    batch_id: str | None = None
+    is_reserved: bool = False
+    """Only for whoever works off its batch by name."""
 
     @property
     def is_wanted(self) -> bool:
@@ -81,6 +85,10 @@ class Window:
     server: str
     size: int
     is_only: bool = False
+    batch_id: str | None = None
+    """Only jobs of this batch."""
+    one_page: bool = False
+    """At most one page of each book at a time, over all servers."""
 
 
 @dataclass(frozen=True)

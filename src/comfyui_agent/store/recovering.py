@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import JobId
+from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.leasing import leased_from
-from comfyui_agent.store.port import Row, Session
+from comfyui_agent.store.port import Row, Session, text
 from comfyui_agent.store.records import Leased, OpenAttempt
 from comfyui_agent.store.settling import undelivered
 
@@ -25,6 +27,8 @@ def open_attempts(session: Session) -> list[OpenAttempt]:
             status=row["status"] if row["has_job"] else None,
             has_expired=bool(row["has_expired"]),
             attempt_worker=row["attempt_worker"],
+            batch_id=text(row["batch_id"]),
+            is_reserved=bool(row["is_reserved"]),
         )
         for row in session.rows("open_attempts")
     ]
@@ -50,9 +54,11 @@ def adopt(session: Session, attempt: OpenAttempt, worker: str, seconds: float) -
     return replace(leased, is_taken_over=True, previous_worker=attempt.attempt_worker, running_seconds=running)
 
 
-def withdraw(session: Session, attempt: OpenAttempt) -> list[str] | None:
-    """Close a run whose result nobody wants any more; files noted for it that are not a result. None: not closed."""
-    if not session.run("withdraw_attempt", attempt_id=attempt.attempt_id):
+def withdraw(session: Session, attempt: OpenAttempt, words: str) -> list[str] | None:
+    """Close a run whose result nobody wants any more, with words on what became of it; files noted for it that are not
+    a result. None: not closed."""
+    error = json_text({"kind": FailureClass.CANCELLED.value, "message": words})
+    if not session.run("withdraw_attempt", attempt_id=attempt.attempt_id, error=error):
         return None
     return undelivered(session, attempt.job_id)
 

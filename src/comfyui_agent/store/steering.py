@@ -18,14 +18,16 @@ def submit(session: Session, jobs: Sequence[NewJob]) -> list[JobId | None]:
     """Accept jobs, all or none; None in the place of one whose name is taken."""
     for template in {job.template.hash: job.template for job in jobs if job.template is not None}.values():
         keep_template(session, template)
-    rows = session.rows("insert_jobs", jobs=json_text([facts_of(job) for job in jobs]))
+    rows = session.rows(
+        "insert_jobs", jobs=json_text([[*facts_of(job), None, 1 if job.reserved else None] for job in jobs])
+    )
     ids = {row["config_name"]: JobId(row["id"]) for row in rows}
     session.run("note_submitted", ids=json.dumps(sorted(ids.values())))
     return [ids.pop(job.config_name, None) for job in jobs]
 
 
 def facts_of(job: NewJob) -> list[Any]:
-    """In the order of the columns of `insert_jobs`."""
+    """In the order of the columns of `insert_jobs`, up to what may be wrong with it."""
     return [
         job.config_name,
         job.job_type,

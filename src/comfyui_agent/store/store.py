@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from comfyui_agent.domain.attempts import Attempt
+from comfyui_agent.domain.batches import Batch, BatchKind, NewBatch
+from comfyui_agent.domain.bursts import Item, Pick, Wish, Word
 from comfyui_agent.domain.events import Event
 from comfyui_agent.domain.failures import Failure
 from comfyui_agent.domain.filing import Filed, Ruling
@@ -14,13 +16,25 @@ from comfyui_agent.domain.jobs import Job, JobId, NewJob, Template
 from comfyui_agent.domain.prompts import PromptId
 from comfyui_agent.domain.retrying import Again, Over
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.store import filing, halting, leasing, reading, recording, recovering, settling, steering
+from comfyui_agent.store import (
+    batching,
+    bursting,
+    filing,
+    halting,
+    leasing,
+    reading,
+    recording,
+    recovering,
+    settling,
+    steering,
+)
 from comfyui_agent.store.port import Driver, Session
 from comfyui_agent.store.records import Counts, Lease, Leased, OpenAttempt, Window
 
 T = TypeVar("T")
 
 LONGEST_BACKOFF = 24 * 3600.0
+PART = 1_000
 
 
 class Store:
@@ -98,6 +112,123 @@ class Store:
     async def rejections(self) -> dict[str, str]:
         return await self.driver.read(filing.rejections)
 
+    # Batches.
+
+    async def create_batch(self, batch: NewBatch, creator: str | None) -> None:
+        """A batch to be filled. If its creator dies before it is opened, it is as if it had never been."""
+        await self.driver.write(lambda session: batching.create(session, batch, creator))
+
+    async def fill_batch(self, jobs: Sequence[NewJob]) -> list[JobId]:
+        """Put jobs into a batch, all or none. BatchTaken if one has a name that is taken."""
+        return await self.driver.write(lambda session: batching.fill(session, jobs))
+
+    async def open_batch(self, batch_id: str) -> None:
+        """It is whole: its jobs may run."""
+        await self._steer(lambda session: batching.open_batch(session, batch_id))
+
+    async def discard_unfinished(self, is_dead: Callable[[str], bool]) -> int:
+        return await self.driver.write(lambda session: batching.discard_unfinished(session, is_dead))
+
+    async def batch(self, batch_id: str) -> Batch | None:
+        return await self.driver.read(lambda session: batching.find(session, batch_id))
+
+    async def batches(self, *, kind: BatchKind | None = None, limit: int = 50) -> list[Batch]:
+        """The newest first."""
+        return await self.driver.read(lambda session: batching.newest(session, kind, limit))
+
+    async def members(self, batch_id: str) -> AsyncIterator[Job]:
+        """Every member in its order, read a part at a time."""
+        after = -1
+        while found := await self._part_of(batch_id, after):
+            for job in found:
+                yield job
+            after = found[-1].batch_index or 0
+
+    async def _part_of(self, batch_id: str, after: int) -> list[Job]:
+        return await self.driver.read(lambda session: batching.members(session, batch_id, after, PART))
+
+    async def book_pages(self, book_id: str) -> list[dict[str, Any]]:
+        """The rows of the view `book_pages`, JSON parsed."""
+        return await self.driver.read(lambda session: batching.book_pages(session, book_id))
+
+    async def cancel_batch(self, batch_id: str) -> int | None:
+        """End a batch and what has not ended of it; how many that were. None if it has ended already."""
+        return await self._steer(lambda session: batching.cancel(session, batch_id))
+
+    async def retry_batch(self, batch_id: str, *, with_cancelled: bool = False) -> int:
+        """Give failed members a fresh start; how many."""
+        return await self._steer(lambda session: batching.retry(session, batch_id, with_cancelled=with_cancelled))
+
+    async def pause_batch(self, batch_id: str) -> bool:
+        return await self._steer(lambda session: batching.pause(session, batch_id))
+
+    async def resume_batch(self, batch_id: str) -> bool:
+        return await self._steer(lambda session: batching.resume(session, batch_id))
+
+    async def wish_again(
+        self, wishes: Sequence[tuple[JobId, NewJob | None]], *, avoid_cache: bool = False
+    ) -> list[JobId]:
+        """Want ended jobs anew, as they were or changed; those that had ended."""
+        return await self._steer(
+            lambda session: [
+                job_id
+                for job_id, changed in wishes
+                if batching.wish_again(session, job_id, changed, avoid_cache=avoid_cache)
+            ]
+        )
+
+    async def tick_batches(self, batch_ids: Sequence[str], longest_gap: float, expiry: float) -> list[str]:
+        """Members of these batches run at live servers. Those that have expired with this."""
+        return await self._steer(lambda session: batching.tick(session, batch_ids, longest_gap, expiry))
+
+    async def is_batch_idle(self, batch_id: str) -> bool:
+        return await self.driver.read(lambda session: batching.is_idle(session, batch_id))
+
+    async def free_turns(self) -> int:
+        return await self.driver.write(batching.free_turns)
+
+    async def past_durations(self, template_hash: str) -> list[float]:
+        return await self.driver.read(lambda session: batching.past_durations(session, template_hash))
+
+    async def claim_grid(
+        self, worker: str, is_dead: Callable[[str], bool], only: str | None = None
+    ) -> tuple[str, int] | None:
+        return await self.driver.write(lambda session: batching.claim_grid(session, worker, is_dead, only))
+
+    async def settle_grid(
+        self, batch_id: str, worker: str, generation: int, *, grid: str | None = None, problem: str | None = None
+    ) -> bool:
+        return await self.driver.write(
+            lambda session: batching.settle_grid(session, batch_id, worker, generation, grid, problem)
+        )
+
+    async def release_grids(self, worker: str) -> None:
+        await self.driver.write(lambda session: batching.release_grids(session, worker))
+
+    async def note_grid(self, batch_id: str, grid: str) -> None:
+        await self.driver.write(lambda session: batching.note_grid(session, batch_id, grid))
+
+    # Bursts.
+
+    async def burst_items(self, batch_id: str) -> list[Item]:
+        return await self.driver.read(lambda session: bursting.items(session, batch_id))
+
+    async def begin_burst(self, batch_id: str, worker: str, wishes: Sequence[tuple[JobId, Wish]], lowest: int) -> int:
+        """Note that a burst is under way and what its user wants; by how many steps it is smaller, at most `lowest`."""
+        return await self.driver.write(lambda session: bursting.begin(session, batch_id, worker, wishes, lowest))
+
+    async def pick_items(self, batch_id: str, picks: Sequence[Pick]) -> None:
+        """These items are for this burst, and no others."""
+        await self.driver.write(lambda session: bursting.pick(session, batch_id, picks))
+
+    async def note_written(self, batch_id: str, words: Mapping[JobId, Word], digests: tuple[str, str]) -> None:
+        """These words are about to be written to the state file; its digest before and after."""
+        await self.driver.write(lambda session: bursting.note_written(session, batch_id, words, digests))
+
+    async def end_burst(self, batch_id: str) -> None:
+        """A burst ended by itself: the next one may be larger. What it did not begin is for later ones."""
+        await self.driver.write(lambda session: bursting.end(session, batch_id))
+
     # Leases.
 
     async def lease(
@@ -172,12 +303,12 @@ class Store:
     async def adopt(self, attempt: OpenAttempt, worker: str, seconds: float) -> Leased | None:
         return await self.driver.write(lambda session: recovering.adopt(session, attempt, worker, seconds))
 
-    async def withdraw(self, attempt: OpenAttempt) -> list[str] | None:
-        """Close a run that nobody wants. Returns files that were noted for it and never became a result.
+    async def withdraw(self, attempt: OpenAttempt, words: str) -> list[str] | None:
+        """Close a run that nobody wants, with words on it. Returns files noted for it that never became a result.
 
         None if it is closed already, or wanted again.
         """
-        return await self.driver.write(lambda session: recovering.withdraw(session, attempt))
+        return await self.driver.write(lambda session: recovering.withdraw(session, attempt, words))
 
     async def owned_prompts(self) -> frozenset[str]:
         return await self.driver.read(recovering.owned_prompts)

@@ -9,18 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from comfyui_agent.config.complaints import Complaint, Complaints, check, dotted, shown
-from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
+from comfyui_agent.config.workflows import NoWorkflow, Workflows
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.config.yaml_text import NotYaml, Parsed, parse
 from comfyui_agent.domain.binding import Unbindable, bind
 from comfyui_agent.domain.filing import Filed
 from comfyui_agent.domain.jobs import NewJob
 from comfyui_agent.domain.kinds import FOLDERS
-from comfyui_agent.domain.node_classes import takes_file
 from comfyui_agent.domain.suggesting import suggest
 from comfyui_agent.domain.texts import is_whole
 from comfyui_agent.engine.intake.job_file import JobFile
-from comfyui_agent.engine.intake.keeping import Keeping, Unusable
+from comfyui_agent.engine.intake.keeping import Keeping
 from comfyui_agent.engine.intake.looking import (
     Refused,
     Signature,
@@ -136,7 +135,7 @@ class Admission:
                 )
             try:
                 values = bind(workflow.places, workflow.recipe, said.inputs)
-                pictures = self._pictures(workflow, values)
+                pictures = self._keeping.keep_all(workflow, values)
             except Unbindable as error:
                 for input_name, message in error.problems.items():
                     complain(("inputs", input_name), message)
@@ -185,29 +184,6 @@ class Admission:
                 f"{shown(text)} is where E3 keeps its own files: write a path such as jobs/finished/image/…"
             )
         return path
-
-    def _pictures(self, workflow: Workflow, values: dict[str, Any]) -> dict[str, str]:
-        """Keep every local file that a value names, by the place where its name goes at the server."""
-        kept = {}
-        problems = {}
-        for text, value in values.items():
-            place = workflow.places.all[text]
-            if isinstance(value, str) and takes_file(place.class_type, place.name):
-                try:
-                    found = self._keeping.local_file(value)
-                    if found is not None:
-                        kept[text] = self._keeping.keep(found)
-                except Unusable as error:
-                    problems[_name_of(workflow, text)] = str(error)
-        if problems:
-            raise Unbindable(problems)
-        return kept
-
-
-def _name_of(workflow: Workflow, place: str) -> str:
-    """What people call the input that goes to a place."""
-    names = [name for name, places in workflow.recipe.inputs.items() if place in places]
-    return names[0] if names else workflow.places.all[place].name
 
 
 def _at(source: str, line: int | None) -> str:

@@ -8,12 +8,14 @@ import hashlib
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from comfyui_agent.config.workflows import Stamp, stamp_of
+from comfyui_agent.config.workflows import Stamp, Workflow, stamp_of
 from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.binding import Unbindable
+from comfyui_agent.domain.node_classes import takes_file
 from comfyui_agent.engine.intake.looking import SETTLED_SECONDS, Unsettled
 
 LARGEST = 2 * 1024**3
@@ -67,6 +69,26 @@ class Keeping:
             )
         return None
 
+    def keep_all(self, workflow: Workflow, values: Mapping[str, Any]) -> dict[str, str]:
+        """Keep every local file that a value names, by the place where its name goes at the server.
+
+        Unbindable names the inputs whose files cannot be used.
+        """
+        kept = {}
+        problems = {}
+        for text, value in values.items():
+            place = workflow.places.all[text]
+            if isinstance(value, str) and takes_file(place.class_type, place.name):
+                try:
+                    found = self.local_file(value)
+                    if found is not None:
+                        kept[text] = self.keep(found)
+                except Unusable as error:
+                    problems[_name_of(workflow, text)] = str(error)
+        if problems:
+            raise Unbindable(problems)
+        return kept
+
     def keep(self, path: Path) -> str:
         """Keep a copy, on disk before this returns; its name. Unusable if it is not what a workflow can load."""
         stamp = stamp_of(path)
@@ -110,6 +132,12 @@ class Keeping:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)  # noqa: PTH108
             raise
+
+
+def _name_of(workflow: Workflow, place: str) -> str:
+    """What people call the input that goes to a place."""
+    names = [name for name, places in workflow.recipe.inputs.items() if place in places]
+    return names[0] if names else workflow.places.all[place].name
 
 
 def _pour(path: Path, copy: BinaryIO, is_leaving: Callable[[], bool]) -> tuple[str, bytes]:

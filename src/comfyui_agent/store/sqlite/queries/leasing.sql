@@ -22,11 +22,22 @@ WHERE attempts.server = :server AND attempts.outcome IS NULL;
 
 -- name: next_jobs
 -- What runs next: by priority, then by age. A job that still has an open attempt is taken over, not run anew.
-SELECT id, strikes FROM jobs INDEXED BY idx_jobs_next
-WHERE status = 'pending' AND hold IS NULL
+SELECT jobs.id, jobs.strikes, jobs.batch_id,
+    coalesce(batches.is_serial OR (batches.kind = 'book' AND :one_page), 0) AS is_serial
+FROM jobs INDEXED BY idx_jobs_next LEFT JOIN batches ON batches.id = jobs.batch_id
+WHERE jobs.status = 'pending' AND hold IS NULL AND reserved IS NULL
   AND NOT EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL)
   AND (avoids IS NULL OR :is_only OR instr(char(10) || avoids, char(10) || :server || char(10)) = 0)
-ORDER BY priority, id LIMIT :most;
+ORDER BY priority, jobs.id LIMIT :most;
+
+-- name: next_jobs_of_batch
+SELECT jobs.id, jobs.strikes, jobs.batch_id,
+    coalesce(batches.is_serial OR (batches.kind = 'book' AND :one_page), 0) AS is_serial
+FROM jobs INDEXED BY idx_jobs_batch_next LEFT JOIN batches ON batches.id = jobs.batch_id
+WHERE jobs.batch_id = :batch_id AND jobs.batch_id IS NOT NULL AND jobs.status = 'pending' AND hold IS NULL
+  AND NOT EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL)
+  AND (avoids IS NULL OR :is_only OR instr(char(10) || avoids, char(10) || :server || char(10)) = 0)
+ORDER BY priority, jobs.id LIMIT :most;
 
 -- name: take_job
 UPDATE jobs SET
@@ -37,7 +48,7 @@ UPDATE jobs SET
 WHERE id = :id AND status = 'pending'
 RETURNING id, fence, config_name, job_type, workflow_id, template_hash, inputs, server, prompt_id, retries_attempted,
     strikes, retry_limit, failure_class, file_path, output_node, timeout_seconds, avoids, source, digest, pictures,
-    run_count;
+    batch_id, run_count;
 
 -- name: open_attempt
 INSERT INTO attempts (job_id, number, server, prompt_id, worker_id, started_at)

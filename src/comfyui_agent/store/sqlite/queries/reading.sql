@@ -14,8 +14,16 @@ SELECT * FROM attempts WHERE job_id = :job_id ORDER BY number, id;
 SELECT status, jobs FROM job_counts;
 
 -- name: is_idle
-SELECT NOT EXISTS (SELECT 1 FROM jobs WHERE status = 'pending')
-    AND NOT EXISTS (SELECT 1 FROM jobs WHERE status = 'processing') AS idle;
+-- What is paused, or kept for a burst, is not waited for; a grid that is due is.
+SELECT NOT EXISTS (
+        SELECT 1 FROM jobs INDEXED BY idx_jobs_next WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL)
+    AND NOT EXISTS (
+        SELECT 1 FROM jobs INDEXED BY idx_jobs_held
+        WHERE status = 'pending' AND hold IN ('backoff', 'turn', 'filling') AND reserved IS NULL)
+    AND NOT EXISTS (SELECT 1 FROM jobs WHERE status = 'processing' AND reserved IS NULL)
+    AND NOT EXISTS (
+        SELECT 1 FROM batches INDEXED BY idx_batches_grid
+        WHERE wants_grid = 1 AND status = 'complete' AND grid_generation < generation) AS idle;
 
 -- name: queued_first
 -- What runs, then what waits in the order in which it will run, then what ended, the newest first.

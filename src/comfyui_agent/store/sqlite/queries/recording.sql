@@ -1,7 +1,7 @@
 -- name: note_event
-INSERT INTO events (at, event, job_id, prompt_id, server, failure_class, duration_sec, wait_sec, message)
-VALUES (strftime('%Y-%m-%d %H:%M:%f', 'now'), :event, :job_id, :prompt_id, :server, :failure_class, :duration_sec,
-    :wait_sec, :message);
+INSERT INTO events (at, event, job_id, batch_id, prompt_id, server, failure_class, duration_sec, wait_sec, message)
+VALUES (strftime('%Y-%m-%d %H:%M:%f', 'now'), :event, :job_id, :batch_id, :prompt_id, :server, :failure_class,
+    :duration_sec, :wait_sec, :message);
 
 -- name: note_started
 INSERT INTO events (at, event, job_id, prompt_id, server, wait_sec)
@@ -10,8 +10,12 @@ SELECT strftime('%Y-%m-%d %H:%M:%f', 'now'), 'job.started', id, prompt_id, serve
 FROM jobs WHERE id = :job_id;
 
 -- name: events_after
-SELECT events.*, jobs.config_name, jobs.batch_id
+SELECT events.id, at, event, job_id, events.prompt_id, events.server, events.failure_class, duration_sec, wait_sec,
+    message, jobs.config_name, coalesce(events.batch_id, jobs.batch_id) AS batch_id,
+    iif(batches.kind = 'book', batches.id, NULL) AS book_id,
+    iif(batches.kind = 'book', jobs.batch_index + 1, NULL) AS page
 FROM events LEFT JOIN jobs ON jobs.id = events.job_id
+LEFT JOIN batches ON batches.id = coalesce(events.batch_id, jobs.batch_id)
 WHERE events.id > :after ORDER BY events.id LIMIT :most;
 
 -- name: newest_event

@@ -2,7 +2,8 @@
 -- Every prompt that may be at a server, with what its job says. There are never more than the windows of the servers.
 SELECT attempts.id AS attempt_id, attempts.job_id, attempts.server, attempts.prompt_id,
     attempts.worker_id AS attempt_worker, jobs.id IS NOT NULL AS has_job, jobs.status, jobs.worker_id, jobs.fence,
-    coalesce(jobs.lease_expires_at < strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) AS has_expired
+    coalesce(jobs.lease_expires_at < strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) AS has_expired,
+    jobs.batch_id, coalesce(jobs.reserved, 0) AS is_reserved
 FROM attempts INDEXED BY idx_attempts_open LEFT JOIN jobs ON jobs.id = attempts.job_id
 WHERE attempts.outcome IS NULL ORDER BY attempts.id;
 
@@ -15,7 +16,8 @@ UPDATE jobs SET
 WHERE id = :id AND coalesce(fence, 0) = :fence AND status IN ('pending', 'processing')
     AND EXISTS (SELECT 1 FROM attempts WHERE id = :attempt_id AND outcome IS NULL)
 RETURNING id, fence, config_name, job_type, workflow_id, template_hash, inputs, server, prompt_id, retries_attempted,
-    strikes, retry_limit, failure_class, file_path, output_node, timeout_seconds, avoids, source, digest, pictures;
+    strikes, retry_limit, failure_class, file_path, output_node, timeout_seconds, avoids, source, digest, pictures,
+    batch_id;
 
 -- name: adopt_attempt
 UPDATE attempts SET worker_id = :worker WHERE id = :attempt_id
@@ -23,7 +25,7 @@ RETURNING running_seconds;
 
 -- name: withdraw_attempt
 -- The prompt was taken back, or nobody wants it. Not if the job has been asked for again meanwhile.
-UPDATE attempts SET outcome = 'cancelled', ended_at = strftime('%Y-%m-%d %H:%M:%f', 'now')
+UPDATE attempts SET outcome = 'cancelled', error = :error, ended_at = strftime('%Y-%m-%d %H:%M:%f', 'now')
 WHERE id = :attempt_id AND outcome IS NULL
     AND NOT EXISTS (SELECT 1 FROM jobs WHERE id = attempts.job_id AND status IN ('pending', 'processing'));
 

@@ -36,8 +36,9 @@ UPDATE jobs SET
     status = 'failed', end_time = strftime('%Y-%m-%d %H:%M:%f', 'now'),
     duration = (julianday('now') - julianday(start_time)) * 86400.0,
     worker_id = NULL, lease_expires_at = NULL, error_trace = :error_trace, failure_class = :failure_class,
-    needs_regeneration = :needs_regeneration, hold = NULL, next_attempt_at = NULL,
-    strikes = coalesce(strikes, 0) + :strike
+    needs_regeneration = :needs_regeneration OR EXISTS (
+        SELECT 1 FROM batches WHERE batches.id = jobs.batch_id AND batches.kind = 'book'),
+    hold = NULL, next_attempt_at = NULL, strikes = coalesce(strikes, 0) + :strike
 WHERE id = :id AND fence = :fence AND status = 'processing'
 RETURNING prompt_id, server, duration;
 

@@ -1,0 +1,60 @@
+"""`book.yaml`: a book as people write it down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from comfyui_agent.config.complaints import Complaint, Complaints, check
+from comfyui_agent.config.documents import read_document, shown_path
+from comfyui_agent.config.settings import Priority
+
+MOST_PAGES = 100_000
+BOOK_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PageSaid(_Part):
+    """One page: what is different about it."""
+
+    inputs: dict[str, Any] = Field(default={}, description="a mapping of names to values, such as prompt: a knight")
+    workflow: str = Field(default="", description="a workflow of this workspace, or the path of a template")
+
+
+class BookFile(_Part):
+    """One book."""
+
+    book_id: Annotated[str, Field(min_length=1, max_length=100, pattern=BOOK_ID)] | None = Field(
+        default=None, description="letters, digits, dots, dashes and underscores, such as winter_tales"
+    )
+    title: str = Field(default="", max_length=500, description="a title in quotes")
+    workflow: str = Field(default="", description="a workflow of this workspace, or the path of a template")
+    inputs: dict[str, Any] = Field(default={}, description="a mapping of names to values for all pages")
+    pages: Annotated[tuple[PageSaid, ...], Field(min_length=1, max_length=MOST_PAGES)] = Field(
+        description="a list of pages, each with inputs: below it"
+    )
+    priority: Priority | None = Field(default=None, description="a whole number; lower runs earlier, such as 50")
+
+
+class BookText:
+    """What a file says, and where in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = shown_path(path)
+        self._parsed = read_document(path, "lines such as title: and pages:")
+        if self._parsed.value is None:
+            raise Complaints([Complaint(self.name, "", "it is empty: write title:, workflow: and pages:")])
+        tree = {key: value for key, value in self._parsed.value.items() if value is not None}
+        pages = tree.get("pages")
+        if isinstance(pages, list):  # a page with nothing below it takes all from the book
+            tree["pages"] = [{} if page is None else page for page in pages]
+        self.said = check(BookFile, tree, self.where)
+
+    def where(self, key: tuple[Any, ...]) -> str:
+        line = self._parsed.line_of(key)
+        return f"{self.name}:{line}" if line else self.name

@@ -1,0 +1,173 @@
+"""Books: a batch whose members are pages. Made from a file, and single pages made anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from comfyui_agent.batches.book_file import BookText
+from comfyui_agent.batches.sweeps import Keep
+from comfyui_agent.config.complaints import Complaint, Complaints, dotted
+from comfyui_agent.config.settings import Settings
+from comfyui_agent.config.workflows import NoWorkflow, Workflow
+from comfyui_agent.domain.batches import BatchKind, NewBatch, mint_batch_id
+from comfyui_agent.domain.binding import Unbindable, bind
+from comfyui_agent.domain.jobs import Job, NewJob
+from comfyui_agent.domain.kinds import folder_of, job_type_of
+from comfyui_agent.domain.placing import NoSuchPlace
+from comfyui_agent.store.port import parsed_object
+
+SEEDS = ("seed", "noise_seed")
+
+
+class BadPage(Exception):
+    """A page that cannot be made anew: what is wrong, and what to do."""
+
+
+@dataclass(frozen=True)
+class Book:
+    """A book that was checked, and its pages as jobs."""
+
+    batch: NewBatch
+    jobs: tuple[NewJob, ...]
+
+
+def read_book(text: BookText, settings: Settings, find: Callable[[str], Workflow], keep: Keep) -> Book:
+    """The book of a file. Complaints name every page that cannot be made; nothing is queued here."""
+    said = text.said
+    title = said.title or said.book_id or "book"
+    book_id = said.book_id or mint_batch_id(title, "book")
+    found: list[Complaint] = []
+    jobs: list[NewJob] = []
+    for index, page in enumerate(said.pages):
+        at = ("pages", index)
+        name = page.workflow or said.workflow
+        if not name:
+            key: tuple[Any, ...] = ("workflow",)
+            found.append(Complaint(text.where(at), "workflow", "is missing: write one for the book, or for each page"))
+            break
+        try:
+            workflow = find(name)
+        except NoWorkflow as error:
+            key = (*at, "workflow") if page.workflow else ("workflow",)
+            found.append(Complaint(text.where(key), dotted(key), str(error)))
+            if not page.workflow:
+                break
+            continue
+        try:
+            jobs.append(
+                _page(
+                    book_id,
+                    index,
+                    workflow,
+                    {**said.inputs, **page.inputs},
+                    settings,
+                    keep,
+                    overrides=page.inputs,
+                    priority=settings.default_priority if said.priority is None else said.priority,
+                )
+            )
+        except Unbindable as error:
+            for each, message in error.problems.items():
+                key = ("inputs", each) if each in said.inputs and each not in page.inputs else (*at, "inputs", each)
+                found.append(Complaint(text.where(key), dotted(key), message))
+    if found:
+        raise Complaints(list(dict.fromkeys(found)))
+    metadata = {"title": title, "workflow": said.workflow, "pages": len(jobs)}
+    batch = NewBatch(book_id, title, BatchKind.BOOK, metadata, is_serial=not settings.books.parallel_pages)
+    return Book(batch, tuple(jobs))
+
+
+def name_of(workflow: Workflow) -> str:
+    """How to find a workflow again: its id, or the path of a template that was named by it."""
+    path = workflow.recipe.template_path
+    return path if Path(path).is_absolute() else workflow.recipe.workflow_id
+
+
+def _page(
+    book_id: str,
+    index: int,
+    workflow: Workflow,
+    inputs: Mapping[str, Any],
+    settings: Settings,
+    keep: Keep,
+    *,
+    overrides: Mapping[str, Any],
+    priority: int,
+) -> NewJob:
+    values = bind(workflow.places, workflow.recipe, inputs)
+    job_type = job_type_of(workflow.graph)
+    name = f"page_{index + 1:03d}"
+    return NewJob(
+        config_name=f"{book_id}_{name}",
+        job_type=job_type,
+        workflow_id=workflow.recipe.workflow_id,
+        template=workflow.template,
+        inputs=values,
+        priority=priority,
+        retry_limit=settings.books.retry_limit,
+        file_path=f"{settings.paths.jobs_finished.rstrip('/')}/{folder_of(job_type)}/{book_id}/{name}.png",
+        metadata={
+            "page": index + 1,
+            "workflow": name_of(workflow),
+            "inputs": dict(inputs),
+            "overrides": dict(overrides),
+        },
+        batch_id=book_id,
+        batch_index=index,
+        pictures=keep(workflow, values),
+    )
+
+
+def page_again(
+    job: Job,
+    changes: Mapping[str, Any],
+    draw_seed: Callable[[], int] | None,
+    find: Callable[[str], Workflow],
+    keep: Keep,
+) -> NewJob:
+    """A page with new inputs; with `draw_seed`, every seed of it is another. BadPage if that cannot be."""
+    kept = parsed_object(job.metadata)
+    try:
+        workflow = find(kept.get("workflow") or job.workflow_id)
+        if draw_seed is not None:
+            changes = {**_new_seeds(workflow, draw_seed()), **changes}
+            if not changes:
+                raise BadPage(f"{job.config_name}: its workflow has no seed to change: give new inputs with --set")
+        inputs = _changed(workflow, kept.get("inputs", {}), changes)
+        overrides = _changed(workflow, kept.get("overrides", {}), changes)
+        values = bind(workflow.places, workflow.recipe, inputs)
+        pictures = keep(workflow, values)
+    except NoWorkflow as error:
+        raise BadPage(f"{job.config_name}: workflow {error}") from None
+    except Unbindable as error:
+        raise BadPage(f"{job.config_name}: {error}") from None
+    return NewJob(
+        config_name=job.config_name,
+        job_type=job.job_type,
+        workflow_id=job.workflow_id,
+        template=workflow.template,
+        inputs=values,
+        metadata={**kept, "inputs": inputs, "overrides": overrides},
+        pictures=pictures,
+    )
+
+
+def _new_seeds(workflow: Workflow, seed: int) -> dict[str, Any]:
+    return {place.place: seed for place in workflow.places.all.values() if place.name in SEEDS and not place.is_link}
+
+
+def _changed(workflow: Workflow, inputs: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs with some of them changed; an earlier name of a place that is changed gives way."""
+    taken = {place for name in changes for place in _places(workflow, name)}
+    kept = {name: value for name, value in inputs.items() if not taken.intersection(_places(workflow, name))}
+    return {**kept, **changes}
+
+
+def _places(workflow: Workflow, name: str) -> list[str]:
+    try:
+        return workflow.places.find(name, workflow.recipe) or workflow.places.placeholders[name]
+    except NoSuchPlace:  # said when it is bound
+        return []

@@ -1,0 +1,64 @@
+"""A folder of prompts: text files, in subfolders or not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from comfyui_agent.batches.state_file import Entry
+from comfyui_agent.domain.bursts import Word
+from comfyui_agent.domain.prompts import natural_key
+
+ENDING = ".txt"
+LARGEST_PROMPT = 1024 * 1024
+
+
+class BadPrompt(Exception):
+    """A prompt file that cannot be used: why, and what to do."""
+
+
+def find_prompts(folder: Path) -> Iterator[tuple[str, Entry]]:
+    """Every prompt file below a folder, as people count: absolute path, and what is to be said of it at first."""
+    root = Path(os.path.abspath(folder))
+    found = []
+    for above, folders, files in os.walk(root, followlinks=False):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        inner = Path(above).relative_to(root).as_posix()
+        subfolder = "" if inner == "." else inner
+        found += [(subfolder, name) for name in files if name.lower().endswith(ENDING) and not name.startswith(".")]
+    for subfolder, name in sorted(found, key=lambda each: (natural_key(each[0]), natural_key(each[1]))):
+        yield str(root / subfolder / name), Entry(Word.PENDING, subfolder, name)
+
+
+def with_new(entries: Mapping[str, Entry], folder: Path) -> dict[str, Entry]:
+    """What a state file says, and what of the folder it does not say yet; a path in another spelling is the same."""
+    real = {os.path.realpath(key) for key in entries}
+    fresh = {
+        key: entry for key, entry in find_prompts(folder) if key not in entries and os.path.realpath(key) not in real
+    }
+    return {**entries, **fresh}
+
+
+def read_prompt(path: str) -> str:
+    """The text of a prompt file. BadPrompt if it cannot be one."""
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(LARGEST_PROMPT + 1)
+    except FileNotFoundError:
+        raise BadPrompt(f"{path} is not there any more: put it back, or take it out of the state file") from None
+    except (OSError, ValueError) as error:
+        raise BadPrompt(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(data) > LARGEST_PROMPT:
+        raise BadPrompt(f"{path} is too large for a prompt: at most {LARGEST_PROMPT // 1024} KB")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise BadPrompt(f"{path}:{line} is not UTF-8 text: save it as UTF-8") from None
+    text = text.strip()
+    if not text:
+        raise BadPrompt(f"{path} is empty: write a prompt into it")
+    if "\0" in text:
+        raise BadPrompt(f"{path} is not a text file")
+    return text

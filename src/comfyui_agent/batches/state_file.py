@@ -1,0 +1,139 @@
+"""The state file of a burst: a word about every prompt, always whole, replaced and never written into."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from comfyui_agent.domain.bursts import Word
+
+LARGEST = 256 * 1024 * 1024
+MOST_KEPT_ASIDE = 1_000
+OURS = ("result", "error")
+"""Keys that E3 adds to an item."""
+
+
+class BadState(Exception):
+    """A state file that says something that cannot be: what, and what to write instead. It is left as it is."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One item of the file. `more` are further keys of whoever wrote it; they are kept."""
+
+    word: Word
+    subfolder: str
+    filename: str
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"status": self.word.value, "subfolder": self.subfolder, "filename": self.filename, **self.more}
+
+
+@dataclass(frozen=True)
+class State:
+    """What a file says, and the digest of its bytes; `kept_aside` if it could not be read and was moved away."""
+
+    entries: Mapping[str, Entry]
+    digest: str
+    kept_aside: Path | None = None
+
+
+def read_state(path: Path) -> State:
+    """The file as it is; nothing in it if there is none. One that is no JSON, or cut in half, is kept aside."""
+    try:
+        if path.stat().st_size > LARGEST:
+            raise BadState(f"{path} is too large for a state file")
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return State({}, "")
+    except OSError as error:
+        raise BadState(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        document = json.loads(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        return State({}, "", kept_aside=_keep_aside(path))
+    if not isinstance(document, dict):
+        return State({}, "", kept_aside=_keep_aside(path))
+    return State({key: _entry(path, key, item) for key, item in document.items()}, digest_of(data))
+
+
+def digest_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _keep_aside(path: Path) -> Path:
+    for number in range(1, MOST_KEPT_ASIDE):
+        kept = path.with_name(f"{path.name}.bak" if number == 1 else f"{path.name}.bak-{number}")
+        if not kept.exists():
+            return path.rename(kept)
+    raise BadState(f"{path} cannot be read, and so are {MOST_KEPT_ASIDE} copies of it: remove them")
+
+
+def _entry(path: Path, key: str, item: Any) -> Entry:
+    def bad(what: str) -> BadState:
+        return BadState(f"{path}: {key[:200]!r}: {what}")
+
+    if not isinstance(item, dict):
+        raise bad("is no item: write status, subfolder and filename")
+    try:
+        word = Word(item.get("status"))
+    except ValueError:
+        raise bad(f"status {item.get('status')!r:.60} is not pending, completed or failed") from None
+    subfolder, filename = item.get("subfolder", ""), item.get("filename") or os.path.basename(key)  # noqa: PTH119
+    if not isinstance(subfolder, str) or not isinstance(filename, str):
+        raise bad("subfolder and filename are texts")
+    parts = PurePosixPath(subfolder).parts
+    if subfolder.startswith("/") or ".." in parts or "\\" in subfolder or "\0" in subfolder + filename:
+        raise bad(f"subfolder {subfolder[:60]!r} leads out of the output folder")
+    if not filename or filename in (".", "..") or "/" in filename or "\\" in filename:
+        raise bad(f"filename {filename[:60]!r} is no name of a file")
+    known = {"status", "subfolder", "filename", *OURS}
+    return Entry(word, subfolder, filename, {name: value for name, value in item.items() if name not in known})
+
+
+def state_bytes(entries: Mapping[str, Entry]) -> bytes:
+    document = {key: entry.as_json() for key, entry in entries.items()}
+    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")
+
+
+def write_state(path: Path, data: bytes) -> None:
+    """Replace the file. It is on disk when this returns; whoever reads meanwhile sees the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".e3part", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)  # noqa: PTH101
+        os.replace(temporary, path)  # noqa: PTH105 - the other half of mkstemp
+        _sync(path.parent)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)  # noqa: PTH108
+        raise
+
+
+def remove_leftovers(path: Path) -> None:
+    """What a writer that was killed has left beside the file. Only for whoever holds the lock of the burst."""
+    for stale in path.parent.glob(f".{path.name}.*.e3part"):
+        with contextlib.suppress(OSError):
+            stale.unlink()
+
+
+def _sync(folder: Path) -> None:
+    if os.name == "nt":  # pragma: no cover - folders cannot be synced there
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,49 @@
+"""`sweep.yaml`: a sweep as people write it down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from comfyui_agent.config.complaints import Complaint, Complaints, check
+from comfyui_agent.config.documents import read_document, shown_path
+from comfyui_agent.config.settings import Priority
+from comfyui_agent.domain.combinations import Mode
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class GridSaid(_Part):
+    x: str = Field(default="", description="the name of an axis, as below set")
+    y: str = Field(default="", description="the name of an axis, as below set")
+    pages: str = Field(default="", description="the name of an axis, as below set")
+
+
+class SweepFile(_Part):
+    """One sweep."""
+
+    name: str = Field(default="", max_length=200, description="a name in quotes, such as knights")
+    workflow: str = Field(min_length=1, description="a workflow of this workspace, or the path of a template")
+    mode: Mode = Field(default=Mode.MATRIX, description="matrix or linear")
+    set: dict[str, Any] = Field(min_length=1, description='a mapping of axes to values, such as "3.seed": "1..4"')
+    inputs: dict[str, Any] = Field(default={}, description="a mapping of names to values, such as prompt: a knight")
+    job_type: str = Field(default="", description="T2I, T2V or another kind of job")
+    priority: Priority | None = Field(default=None, description="a whole number; lower runs earlier, such as 50")
+    grid: GridSaid = Field(default=GridSaid(), description="a mapping with x, y or pages")
+
+
+def read_sweep_file(path: Path) -> SweepFile:
+    """What a file says; Complaints if it is wrong."""
+    name, parsed = shown_path(path), read_document(path, "lines such as workflow: and set:")
+
+    def where(key: tuple[Any, ...]) -> str:
+        line = parsed.line_of(key)
+        return f"{name}:{line}" if line else name
+
+    if parsed.value is None:
+        raise Complaints([Complaint(name, "", "it is empty: write workflow: and set:")])
+    return check(SweepFile, {key: value for key, value in parsed.value.items() if value is not None}, where)

@@ -1,0 +1,388 @@
+"""`e3 batch`: any batch, whatever it was made from."""
+
+from __future__ import annotations
+
+import asyncio
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from comfyui_agent.cli.completing import batch_names
+from comfyui_agent.cli.following import code_of, follow, sentence
+from comfyui_agent.cli.printing import fail, print_json
+from comfyui_agent.cli.queue import BADGES, job_as_json
+from comfyui_agent.cli.running import run_until_signal
+from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
+from comfyui_agent.domain.batches import BatchKind, BatchStatus
+from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.texts import printable
+
+if TYPE_CHECKING:
+    from comfyui_agent.config.workspace import Workspace
+    from comfyui_agent.domain.batches import Batch
+    from comfyui_agent.store.store import Store
+
+MARKS = {
+    BatchStatus.PENDING: "○",
+    BatchStatus.ACTIVE: "◐",
+    BatchStatus.COLLECTING: "◐",
+    BatchStatus.COMPLETE: "●",
+    BatchStatus.CANCELLED: "△",
+    BatchStatus.EXPIRED: "△",
+}
+FAILURES_SHOWN = 20
+TAKING_BACK_SECONDS = 15.0
+
+BatchId = Annotated[str, typer.Argument(metavar="ID", help="The id of a batch.", autocompletion=batch_names)]
+
+
+class Format(str, Enum):
+    """What the picture of a grid is."""
+
+    PNG = "png"
+    JPEG = "jpeg"
+
+
+app = typer.Typer(help="Batches.", no_args_is_help=True, rich_markup_mode="rich")
+
+
+@app.callback()
+def batch() -> None:
+    """Batches: sweeps, books, bursts and files that were added as one."""
+
+
+@app.command()
+def ls(
+    kind: Annotated[BatchKind | None, typer.Option(help="Only batches of this kind.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 50,
+    workspace: Folder = HERE,
+    config: ConfigOption = "",
+    database: DatabaseOption = "",
+    as_json: AsJson = False,
+) -> None:
+    """List batches, the newest first.
+
+    [bold]Examples[/bold]
+
+    e3 batch ls --kind sweep
+        Only sweeps.
+    """
+    asyncio.run(_ls(workspace_at(workspace, database, config=config), kind, limit, as_json))
+
+
+async def _ls(workspace: Workspace, kind: BatchKind | None, limit: int, as_json: bool) -> None:
+    async with opened(workspace) as store:
+        found = await store.batches(kind=kind, limit=limit)
+    if as_json:
+        print_json([each.as_json() for each in found])
+        return
+    for each in found:
+        typer.echo(printable(f"{MARKS[each.status]} {each.status:<10}  {each.kind:<5}  {each.id}  {sentence(each)}"))
+    if not found:
+        typer.echo("There are no batches. Make one: e3 sweep --help")
+
+
+@app.command()
+def show(
+    batch_id: BatchId,
+    workspace: Folder = HERE,
+    config: ConfigOption = "",
+    database: DatabaseOption = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show one batch: how it stands, its axes, its grid, and what needs attention.
+
+    [bold]Examples[/bold]
+
+    e3 batch show knights_1a2b3c4d --json
+        With every job, for a script.
+    """
+    asyncio.run(_show(workspace_at(workspace, database, config=config), batch_id, as_json))
+
+
+async def _show(workspace: Workspace, batch_id: str, as_json: bool) -> None:
+    async with opened(workspace) as store:
+        found = await find_batch(store, batch_id)
+        if as_json:
+            jobs = [job_as_json(job) async for job in store.members(found.id)]
+            print_json(found.as_json() | {"paused": found.is_paused, "reason": found.reason, "jobs": jobs})
+            return
+        failed = await store.jobs(status=JobStatus.FAILED, batch_id=found.id, limit=FAILURES_SHOWN)
+    for label, value in _facts(found):
+        typer.echo(printable(f"{label:<12} {value}"))
+    for job in failed:
+        reason = (job.error_trace or job.failure_class or "").partition("\n")[0]
+        typer.echo(printable(f"{BADGES[job.status]}  {job.config_name}: {reason}"))
+    if found.failed > len(failed):
+        typer.echo(f"… and {found.failed - len(failed)} more: e3 queue ls --batch {found.id} --status failed")
+
+
+def _facts(found: Batch) -> list[tuple[str, str]]:
+    axes = found.metadata.get("axes")
+    facts = [
+        ("batch", f"{found.id} ({found.kind}" + (f", {found.name})" if found.name not in found.id else ")")),
+        ("state", f"{MARKS[found.status]} {found.status}: {sentence(found)}"),
+        ("generation", str(found.generation) if found.generation > 1 else ""),
+        ("created", found.created_at),
+        ("ended", found.completed_at or ""),
+    ]
+    for axis in axes if isinstance(axes, list) else []:
+        values = [str(value) for value in axis.get("values", [])]
+        shown = ", ".join(values[:8]) + (f" … {values[-1]} ({len(values)})" if len(values) > 8 else "")
+        facts.append(("axis", f"{axis.get('name')} = {shown}"))
+    facts += [("folder", str(found.metadata.get("folder", ""))), ("grid", found.grid or found.grid_problem or "")]
+    return [(label, value) for label, value in facts if value]
+
+
+@app.command()
+def watch(
+    batch_id: BatchId,
+    workspace: Folder = HERE,
+    config: ConfigOption = "",
+    database: DatabaseOption = "",
+    as_json: AsJson = False,
+) -> None:
+    """Watch a batch until it has ended: how far it is, how fast it goes, what renders now. Exit 1 if some failed.
+
+    [bold]Examples[/bold]
+
+    e3 batch watch knights_1a2b3c4d
+        Ctrl-C leaves; the batch goes on.
+    """
+    run_until_signal(_watch(workspace_at(workspace, database, config=config), batch_id, as_json))
+
+
+async def _watch(workspace: Workspace, batch_id: str, as_json: bool) -> int:
+    async with opened(workspace) as store:
+        found = await find_batch(store, batch_id)
+        if not found.status.has_ended:
+            _say_if_nobody_works(workspace)
+        found = await follow(store, workspace, found.id, works=False, quiet=as_json)
+    if as_json:
+        print_json(found.as_json())
+    else:
+        typer.echo(printable(f"{MARKS[found.status]} {found.id}: {sentence(found)}"))
+        if found.grid:
+            typer.echo(f"Grid  {workspace.root / found.grid}")
+    return code_of(found)
+
+
+def _say_if_nobody_works(workspace: Workspace) -> None:
+    from comfyui_agent.store.agent_lock import living
+
+    if not living(workspace.locks):
+        typer.echo("e3: no agent runs here: start one with e3 run", err=True)
+
+
+@app.command()
+def cancel(
+    batch_id: BatchId,
+    workspace: Folder = HERE,
+    config: ConfigOption = "",
+    database: DatabaseOption = "",
+    as_json: AsJson = False,
+) -> None:
+    """Cancel what has not ended of a batch. Its prompts are taken back from the servers; no other is touched.
+
+    [bold]Examples[/bold]
+
+    e3 batch cancel knights_1a2b3c4d
+        What is done stays done.
+    """
+    asyncio.run(_cancel(workspace_at(workspace, database, config=config), batch_id, as_json))
+
+
+async def _cancel(workspace: Workspace, batch_id: str, as_json: bool) -> None:
+    async with opened(workspace) as store:
+        found = await find_batch(store, batch_id)
+        ended = await store.cancel_batch(found.id)
+        if ended is None:
+            fail(f"{found.id} is {found.status} already")
+        await _take_back(workspace, store, found.id)
+        found = await find_batch(store, batch_id)
+    if as_json:
+        print_json(found.as_json())
+    else:
+        typer.echo(f"△ {found.id}: {ended} job{'s' if ended != 1 else ''} cancelled, {found.done} done")
+
+
+async def _take_back(workspace: Workspace, store: Store, batch_id: str) -> None:
+    """Prompts at servers are taken back by the agents; where none lives, here."""
+    from comfyui_agent.comfy.tasks import end_tasks
+    from comfyui_agent.engine.agent import Agent
+    from comfyui_agent.store.agent_lock import living
+
+    if living(workspace.locks) or not any(each.batch_id == batch_id for each in await store.open_attempts()):
+        return
+    working = asyncio.create_task(Agent(store, workspace, only=batch_id).run(until_idle=True))
+    try:
+        await asyncio.wait({working}, timeout=TAKING_BACK_SECONDS)
+    finally:
+        await end_tasks([working])
+    if any(each.batch_id == batch_id for each in await store.open_attempts()):
+        typer.echo("e3: its prompts could not be taken back from the server yet: the next agent does so", err=True)
+
+
+@app.command()
+def retry(
+    batch_id: BatchId,
+    cancelled: Annotated[bool, typer.Option("--cancelled", help="What was cancelled, too.")] = False,
+    workspace: Folder = HERE,
+    config: ConfigOption = "",
+    database: DatabaseOption = "",
+    as_json: AsJson = False,
+) -> None:
+    """Render the failed members of a batch again; what is done stays. The grid is made anew at the end.
+
+    [bold]Examples[/bold]
+
+    e3 batch retry knights_1a2b3c4d
+        Only what failed.
+    """
+    asyncio.run(_retry(workspace_at(workspace, database, config=config), batch_id, cancelled, as_json))
+
+
+async def _retry(workspace: Workspace, batch_id: str, cancelled: bool, as_json: bool) -> None:
+    async with opened(workspace) as store:
+        found = await find_batch(store, batch_id)
+        count = await store.retry_batch(found.id, with_cancelled=cancelled)
+        found = await find_batch(store, batch_id)
+    if as_json:
+        print_json(found.as_json())
+    elif count:
+        typer.echo(f"○ {found.id}: {count} job{'s' if count != 1 else ''} submitted again")
+    else:
+        more = "; what was cancelled: --cancelled" if found.failed else ""
+        typer.echo(f"{MARKS[found.status]} {found.id}: nothing has failed{more}")
+
+
+@app.command()
+def pause(
+    batch_id: BatchId,
+    workspace: Folder = HERE,
+    config: ConfigOption = "",
+    database: DatabaseOption = "",
+    as_json: AsJson = False,
+) -> None:
+    """Pause a batch: what waits stays waiting, what is at a server runs on.
+
+    [bold]Examples[/bold]
+
+    e3 batch pause knights_1a2b3c4d
+        Other batches go on.
+    """
+    asyncio.run(_pause(workspace_at(workspace, database, config=config), batch_id, as_json))
+
+
+async def _pause(workspace: Workspace, batch_id: str, as_json: bool) -> None:
+    async with opened(workspace) as store:
+        found = await find_batch(store, batch_id)
+        if not await store.pause_batch(found.id) and not found.is_paused:
+            fail(f"{found.id} is {found.status}: there is nothing to pause")
+        found = await find_batch(store, batch_id)
+    _tell(found, as_json)
+
+
+@app.command()
+def resume(
+    batch_id: BatchId,
+    workspace: Folder = HERE,
+    config: ConfigOption = "",
+    database: DatabaseOption = "",
+    as_json: AsJson = False,
+) -> None:
+    """Let a paused batch go on.
+
+    [bold]Examples[/bold]
+
+    e3 batch resume knights_1a2b3c4d
+        From where it was.
+    """
+    asyncio.run(_resume(workspace_at(workspace, database, config=config), batch_id, as_json))
+
+
+async def _resume(workspace: Workspace, batch_id: str, as_json: bool) -> None:
+    async with opened(workspace) as store:
+        found = await find_batch(store, batch_id)
+        if not await store.resume_batch(found.id):
+            fail(f"{found.id} is not paused")
+        found = await find_batch(store, batch_id)
+    _tell(found, as_json)
+
+
+@app.command()
+def grid(
+    batch_id: BatchId,
+    x: Annotated[str, typer.Option(metavar="AXIS", help="The columns.")] = "",
+    y: Annotated[str, typer.Option(metavar="AXIS", help="The rows.")] = "",
+    pages: Annotated[str, typer.Option(metavar="AXIS", help="A page for each value of this one.")] = "",
+    cell: Annotated[int | None, typer.Option(metavar="PIXELS", min=16, max=8192, help="The size of a cell.")] = None,
+    picture_format: Annotated[Format, typer.Option("--format", help="What the picture is.")] = Format.PNG,
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to; else beside the results.")] = None,
+    workspace: Folder = HERE,
+    config: ConfigOption = "",
+    database: DatabaseOption = "",
+    as_json: AsJson = False,
+) -> None:
+    """Make the grid of a batch again, as it stands now or laid out in another way.
+
+    [bold]Examples[/bold]
+
+    e3 batch grid knights_1a2b3c4d --x cfg --y seed
+        Which axis goes where.
+
+    e3 batch grid knights_1a2b3c4d --cell 256 --format jpeg
+        Smaller.
+    """
+    options = (x, y, pages, cell, picture_format.value, output)
+    run_until_signal(_grid(workspace_at(workspace, database, config=config), batch_id, options, as_json))
+
+
+async def _grid(
+    workspace: Workspace,
+    batch_id: str,
+    options: tuple[str, str, str, int | None, str, Path | None],
+    as_json: bool,
+) -> None:
+    from comfyui_agent.batches.grids import GridOptions, NoGrid, make_grid
+    from comfyui_agent.batches.sweeps import GridWish
+
+    x, y, pages, cell, picture_format, output = options
+    async with opened(workspace) as store:
+        found = await find_batch(store, batch_id)
+        wish = GridOptions(GridWish(x, y, pages), cell, picture_format, output.absolute() if output else None)
+        try:
+            made = await make_grid(store, workspace, found, wish)
+        except NoGrid as error:
+            fail(str(error))
+        if output is None:
+            await store.note_grid(found.id, workspace.shown(made.pictures[0]))
+    if as_json:
+        print_json({"pictures": [str(path) for path in made.pictures], "page": str(made.page)})
+        return
+    for path in (*made.pictures, made.page):
+        typer.echo(str(path))
+
+
+def _tell(found: Batch, as_json: bool) -> None:
+    if as_json:
+        print_json(found.as_json() | {"paused": found.is_paused})
+    else:
+        typer.echo(f"{'○' if found.is_paused else MARKS[found.status]} {found.id}: {sentence(found)}")
+
+
+async def find_batch(store: Store, batch_id: str, kind: BatchKind | None = None) -> Batch:
+    """A batch by its id, or by its name if only one has it; one line if there is none."""
+    found = await store.batch(batch_id)
+    if found is None:
+        named = [each for each in await store.batches(kind=kind, limit=1_000) if each.name == batch_id]
+        if len(named) > 1:
+            on_whom = ", ".join(each.id for each in named[:5])
+            fail(f"several batches are called {batch_id!r}: name one by its id, such as {on_whom}")
+        found = named[0] if named else None
+    if found is None or (kind is not None and found.kind is not kind):
+        what = kind.value if kind else "batch"
+        fail(f"there is no {what} {batch_id!r}: see e3 {'book' if kind is BatchKind.BOOK else 'batch'} ls")
+    return found

@@ -1,0 +1,251 @@
+"""`e3 book`: books, page by page."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from comfyui_agent.cli.batch import MARKS, BatchId, find_batch
+from comfyui_agent.cli.following import code_of, follow, sentence
+from comfyui_agent.cli.printing import fail, print_json
+from comfyui_agent.cli.queue import BADGES, job_as_json
+from comfyui_agent.cli.running import run_until_signal
+from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
+from comfyui_agent.domain.batches import BatchKind
+from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.texts import printable
+
+if TYPE_CHECKING:
+    from comfyui_agent.batches.books import Book
+    from comfyui_agent.config.workspace import Workspace
+    from comfyui_agent.domain.jobs import Job
+
+app = typer.Typer(help="Books.", no_args_is_help=True, rich_markup_mode="rich")
+
+
+@app.callback()
+def book() -> None:
+    """Books: batches whose members are pages."""
+
+
+@app.command()
+def create(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A book.yaml.")],
+    wait: Annotated[bool, typer.Option("--wait", help="Follow it; if no agent runs, do the work here.")] = False,
+    workspace: Folder = HERE,
+    config: ConfigOption = "",
+    database: DatabaseOption = "",
+    as_json: AsJson = False,
+) -> None:
+    """Queue every page of a book, and print its id.
+
+    [bold]Examples[/bold]
+
+    e3 book create winter.yaml --wait
+        And follow it. The pages are in jobs/finished/image/BOOK_ID/.
+    """
+    place = workspace_at(workspace, database, config=config)
+    run_until_signal(_create(place, _read(place, file), wait, as_json))
+
+
+def _read(workspace: Workspace, file: Path) -> Book:
+    from comfyui_agent.batches.book_file import BookText
+    from comfyui_agent.batches.books import read_book
+    from comfyui_agent.cli.workflows import keeping_of, workflows_of
+    from comfyui_agent.config.complaints import Complaints
+
+    workflows = workflows_of(workspace)
+    try:
+        text = BookText(file)
+        return read_book(
+            text, workspace.settings, lambda name: workflows.named(name, file.absolute().parent), keeping_of(workspace)
+        )
+    except Complaints as error:
+        for complaint in error.found[1:]:
+            typer.echo(printable(f"    {complaint}"), err=True)
+        fail(str(error.found[0]), code=2)
+
+
+async def _create(workspace: Workspace, found: Book, wait: bool, as_json: bool) -> int:
+    from comfyui_agent.batches.queueing import queue_batch
+    from comfyui_agent.store.agent_lock import AgentLock
+
+    async with opened(workspace, create=True) as store:
+        if await store.batch(found.batch.id) is not None:
+            fail(f"there is a book {found.batch.id} already: give another book_id, or e3 book regenerate")
+        lock = AgentLock(workspace.locks, is_part=True)
+        try:
+            await queue_batch(store, found.batch, found.jobs, lock.worker)
+        finally:
+            lock.release()
+        if not as_json:
+            typer.echo(found.batch.id)
+        batch = await find_batch(store, found.batch.id)
+        if wait:
+            batch = await follow(store, workspace, batch.id, works=True, quiet=as_json)
+        else:
+            typer.echo(f"{len(found.jobs)} pages queued. Follow: e3 batch watch {batch.id}", err=True)
+    if as_json:
+        print_json(batch.as_json())
+    return code_of(batch) if wait else 0
+
+
+@app.command()
+def ls(
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 50,
+    workspace: Folder = HERE,
+    config: ConfigOption = "",
+    database: DatabaseOption = "",
+    as_json: AsJson = False,
+) -> None:
+    """List books, the newest first.
+
+    [bold]Examples[/bold]
+
+    e3 book ls --json
+        For a script.
+    """
+    asyncio.run(_ls(workspace_at(workspace, database, config=config), limit, as_json))
+
+
+async def _ls(workspace: Workspace, limit: int, as_json: bool) -> None:
+    async with opened(workspace) as store:
+        found = await store.batches(kind=BatchKind.BOOK, limit=limit)
+    if as_json:
+        print_json([each.as_json() for each in found])
+        return
+    for each in found:
+        typer.echo(printable(f"{MARKS[each.status]} {each.id}  {each.name}  {sentence(each)}"))
+    if not found:
+        typer.echo("There are no books. Make one: e3 book create --help")
+
+
+@app.command()
+def show(
+    book_id: BatchId,
+    workspace: Folder = HERE,
+    config: ConfigOption = "",
+    database: DatabaseOption = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show a book: every page with its state, its picture, or what went wrong with it.
+
+    [bold]Examples[/bold]
+
+    e3 book show winter_tales
+        Page by page.
+    """
+    asyncio.run(_show(workspace_at(workspace, database, config=config), book_id, as_json))
+
+
+async def _show(workspace: Workspace, book_id: str, as_json: bool) -> None:
+    async with opened(workspace) as store:
+        found = await find_batch(store, book_id, BatchKind.BOOK)
+        pages = [job async for job in store.members(found.id)]
+        rows = await store.book_pages(found.id) if as_json else []
+    if as_json:
+        print_json(found.as_json() | {"pages": rows, "jobs": [job_as_json(job) for job in pages]})
+        return
+    typer.echo(printable(f"{MARKS[found.status]} {found.id}  {found.name}: {sentence(found)}"))
+    for job in pages:
+        detail = job.outputs[0] if job.outputs and job.status is JobStatus.DONE else ""
+        if job.status is JobStatus.FAILED or (job.failure_class and job.status is not JobStatus.DONE):
+            detail = (job.error_trace or job.failure_class or "").partition("\n")[0]
+        tries = f"  {job.retries_attempted} retries" if job.retries_attempted else ""
+        typer.echo(printable(f"{page_of(job):>4}  {BADGES[job.status]:<17}{tries}  {detail}".rstrip()))
+    if found.failed:
+        typer.echo(f"Again: e3 book regenerate {found.id}")
+
+
+def page_of(job: Job) -> int:
+    return (job.batch_index or 0) + 1
+
+
+@app.command()
+def regenerate(
+    book_id: BatchId,
+    page: Annotated[int | None, typer.Option("--page", metavar="N", min=1, help="This page, whatever it is.")] = None,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A new input for it, taken as it is.")
+    ] = None,
+    new_seed: Annotated[bool, typer.Option("--new-seed", help="Another seed, so that it becomes another picture.")] = (
+        False
+    ),
+    workspace: Folder = HERE,
+    config: ConfigOption = "",
+    database: DatabaseOption = "",
+    as_json: AsJson = False,
+) -> None:
+    """Render pages again: those that failed, or one, with new inputs if you like. A page keeps its picture until then.
+
+    [bold]Examples[/bold]
+
+    e3 book regenerate winter_tales
+        Every page that needs attention.
+
+    e3 book regenerate winter_tales --page 3 --set 'prompt=a fox in the snow' --new-seed
+        One page, changed.
+    """
+    place = workspace_at(workspace, database, config=config)
+    changes = _changes(sets or [])
+    asyncio.run(_regenerate(place, book_id, page, changes, new_seed, as_json))
+
+
+def _changes(given: list[str]) -> dict[str, str]:
+    found = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            fail(f"--set {text!r}: write NAME=VALUE, such as prompt=a fox", code=2)
+        found[name.strip()] = value
+    return found
+
+
+async def _regenerate(
+    workspace: Workspace, book_id: str, page: int | None, changes: dict[str, str], new_seed: bool, as_json: bool
+) -> None:
+    from comfyui_agent.batches.books import BadPage, page_again
+    from comfyui_agent.cli.workflows import draw_seeds, keeping_of, workflows_of
+
+    async with opened(workspace) as store:
+        found = await find_batch(store, book_id, BatchKind.BOOK)
+        jobs = [job async for job in store.members(found.id)]
+        chosen = _chosen(jobs, page, found.id)
+        workflows, keep = workflows_of(workspace), keeping_of(workspace)
+        wishes: list[tuple[Any, Any]] = []
+        for job in chosen:
+            if not changes and not new_seed:
+                wishes.append((job.id, None))
+                continue
+            draw = (lambda: draw_seeds(1)[0]) if new_seed else None
+            try:
+                changed = page_again(job, changes, draw, lambda name: workflows.named(name, workspace.root), keep)
+            except BadPage as error:
+                fail(str(error))
+            wishes.append((job.id, changed))
+        done = await store.wish_again(wishes, avoid_cache=not changes and not new_seed)
+    pages = [page_of(job) for job in chosen if job.id in done]
+    if as_json:
+        print_json({"book_id": found.id, "pages": pages})
+    elif pages:
+        typer.echo(f"○ {found.id}: page{'s' if len(pages) > 1 else ''} {', '.join(map(str, pages))} submitted again")
+    else:
+        typer.echo(f"{MARKS[found.status]} {found.id}: no page needs attention")
+
+
+def _chosen(jobs: list[Job], page: int | None, book_id: str) -> list[Job]:
+    """The page that was named, or those that failed and were not cancelled. One that is under way is not touched."""
+    if page is None:
+        cancelled = FailureClass.CANCELLED.value
+        return [job for job in jobs if job.status is JobStatus.FAILED and job.failure_class != cancelled]
+    job = next((job for job in jobs if page_of(job) == page), None)
+    if job is None:
+        fail(f"{book_id} has no page {page}: it has {len(jobs)}")
+    if job.status in (JobStatus.PENDING, JobStatus.PROCESSING):
+        state = "waits already" if job.status is JobStatus.PENDING else "is rendering"
+        fail(f"page {page} of {book_id} {state}: cancel it first with e3 cancel {job.config_name}")
+    return [job]

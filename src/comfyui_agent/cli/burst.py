@@ -1,0 +1,285 @@
+"""`e3 burst`: a folder of prompts, a few at a time, in processes that may be killed at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from comfyui_agent.cli.agents import Verbose
+from comfyui_agent.cli.printing import fail, log_for_people, print_json
+from comfyui_agent.cli.running import run_until_signal
+from comfyui_agent.cli.workspace import (
+    HERE,
+    AsJson,
+    ConfigOption,
+    DatabaseOption,
+    Folder,
+    check_addresses,
+    opened,
+    workspace_at,
+)
+from comfyui_agent.domain.texts import printable
+
+if TYPE_CHECKING:
+    from comfyui_agent.config.workspace import Workspace
+    from comfyui_agent.domain.events import Event
+    from comfyui_agent.engine.burst import Burst, BurstPlan, Summary
+
+MORE = 10
+BUSY_SECONDS = 5.0
+SHORTEST_PAUSE, LONGEST_PAUSE = 5.0, 60.0
+LEAVING_SECONDS = 1.8
+
+
+def burst(
+    prompts: Annotated[Path, typer.Argument(metavar="PROMPTS_DIR", help="A folder with prompts, a .txt file each.")],
+    workflow: Annotated[str, typer.Option("--workflow", metavar="FILE", help="A workflow in API format.")],
+    node: Annotated[str, typer.Option("--node", metavar="NODE[.INPUT]", help="Where the text goes, such as 98:6.")],
+    server: Annotated[str, typer.Option("--server", metavar="URL", help="The ComfyUI to work with.")] = "",
+    size: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many prompts a burst.")] = 15,
+    poll: Annotated[float, typer.Option(min=0.1, max=60, help="Seconds between looks at the server.")] = 5.0,
+    state: Annotated[Path, typer.Option(metavar="FILE", help="The state file.")] = Path("re_render_state.json"),
+    output_dir: Annotated[Path, typer.Option(metavar="DIR", help="Where the results go.")] = Path("output"),
+    max_seconds: Annotated[
+        float | None, typer.Option(min=0.1, help="End the burst after so many seconds, cleanly.")
+    ] = None,
+    until_done: Annotated[
+        bool, typer.Option("--until-done", help="Burst after burst, each a process of its own, until nothing is left.")
+    ] = False,
+    workspace: Folder = HERE,
+    config: ConfigOption = "",
+    database: DatabaseOption = "",
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Render the next prompts of a folder, then leave; killed at any moment, nothing is lost or rendered twice.
+
+    Exit 0: nothing is pending. 10: run it again. 1: nothing is pending but some failed, or an error. 143: after
+    SIGTERM, with everything saved. The state file says of every prompt pending, completed or failed; set one to pending
+    to have it rendered again. See docs/bursts.md.
+
+    [bold]Examples[/bold]
+
+    e3 burst prompts --workflow book.json --node 98:6
+        The next fifteen, with the ComfyUI on this machine.
+
+    e3 burst prompts --workflow book.json --node 98:6 --max-seconds 50 --json
+        On a host that kills what runs for a minute.
+
+    e3 burst prompts --workflow book.json --node 98:6 --until-done
+        All of them.
+    """
+    log_for_people(verbose)
+    place = workspace_at(workspace, database, [server] if server else None, config)
+    check_addresses(place, are_given=bool(server))
+    plan = _plan(place, prompts, workflow, node, state, output_dir, size, poll, max_seconds)
+    if until_done:
+        run_until_signal(_until_done(as_json))
+    else:
+        run_until_signal(_burst(place, plan, as_json))
+
+
+def _plan(
+    workspace: Workspace,
+    prompts: Path,
+    workflow: str,
+    node: str,
+    state: Path,
+    output: Path,
+    size: int,
+    poll: float,
+    max_seconds: float | None,
+) -> BurstPlan:
+    """All that can be wrong is said before anything is done."""
+    from comfyui_agent.cli.workflows import workflows_of
+    from comfyui_agent.config.workflows import NoWorkflow
+    from comfyui_agent.domain.placing import NoSuchPlace
+    from comfyui_agent.engine.burst import BurstPlan
+
+    if not prompts.is_dir():
+        fail(f"there is no folder {prompts}: name one with prompts in .txt files")
+    try:
+        found = workflows_of(workspace).named(workflow, Path())
+    except NoWorkflow as error:
+        fail(f"--workflow {workflow}: {error}")
+    place = node if "." in node else f"{node}.text"
+    try:
+        [where] = found.places.find(place, None) or [place]
+    except (NoSuchPlace, ValueError) as error:
+        fail(f"--node {node}: {error}")
+    for folder in (state.parent, output):
+        if folder.exists() and not folder.is_dir():
+            fail(f"{folder} is a file: name a folder")
+    if state.is_dir():
+        fail(f"--state {state} is a folder: name a file")
+    return BurstPlan(
+        prompts=prompts,
+        template=found.template,
+        workflow_id=found.recipe.workflow_id,
+        place=where,
+        state=state,
+        output=output,
+        size=size,
+        poll_seconds=poll,
+        max_seconds=max_seconds,
+    )
+
+
+async def _burst(workspace: Workspace, plan: BurstPlan, as_json: bool) -> int:
+    from comfyui_agent.batches.state_file import BadState
+    from comfyui_agent.engine.burst import Burst, BurstIsBusy, BurstIsPaused
+
+    async with opened(workspace, create=True) as store:
+        work = Burst(store, workspace, plan)
+        until = asyncio.get_running_loop().time() + BUSY_SECONDS
+        while True:
+            try:
+                return _end(await _run(work, as_json), as_json)
+            except BurstIsBusy:
+                if asyncio.get_running_loop().time() < until:
+                    await asyncio.sleep(0.2)
+                    continue
+                _say(f"another burst works on {plan.state}: nothing was done here")
+                return _end(work.look(), as_json)
+            except BurstIsPaused:
+                _say(f"{work.batch_id} is paused: e3 batch resume {work.batch_id}")
+                summary = work.look()
+                if as_json:
+                    print_json(summary.as_json())
+                return 1
+            except BadState as error:
+                fail(str(error))
+            except OSError as error:
+                fail(f"{error.filename or plan.state}: {error.strerror or error}")
+
+
+async def _run(work: Burst, as_json: bool) -> Summary:
+    def began() -> None:
+        for line in work.notes:
+            _say(line)
+        names = f"{work.picked} of {len(work.items)} prompts"
+        typer.echo(f"Burst of {names}, at most {work.size} at a time. Ctrl-C stops; nothing gets lost.", err=True)
+
+    unsubscribe = work.bus.subscribe(lambda event: _line(work, event, as_json))
+    try:
+        return await work.run(began)
+    except asyncio.CancelledError:
+        if work.items:
+            _print(work.summary(), as_json)
+        raise
+    finally:
+        unsubscribe()
+
+
+def _line(work: Burst, event: Event, as_json: bool) -> None:
+    from comfyui_agent.cli.telling import tell
+    from comfyui_agent.domain.events import EventName
+
+    shown = (EventName.JOB_DONE, EventName.JOB_FAILED, EventName.JOB_RETRY)
+    if event.batch_id == work.batch_id and event.name in shown:
+        with contextlib.suppress(OSError):
+            typer.echo(tell(event).replace(work.batch_id, "", 1), err=as_json)
+
+
+def _end(summary: Summary, as_json: bool) -> int:
+    _print(summary, as_json)
+    if summary.trouble:
+        _say(summary.trouble)
+        return 1
+    if summary.remaining:
+        return MORE
+    return 1 if summary.total_failed else 0
+
+
+def _print(summary: Summary, as_json: bool) -> None:
+    if as_json:
+        print_json(summary.as_json())
+        return
+    for line in lines_of(summary):
+        typer.echo(printable(line))
+
+
+def lines_of(summary: Summary) -> list[str]:
+    """A summary for people, a line for each thing that they want to know."""
+    failed = f", {summary.failed} failed" if summary.failed else ""
+    lines = [f"Completed in this burst: {summary.completed} of {summary.size}{failed}"]
+    attention = f", {summary.total_failed} need attention" if summary.total_failed else ""
+    lines.append(f"Overall: {summary.total_completed}/{summary.total}{attention}")
+    if summary.next_item is None:
+        return [*lines, "Next burst: none, nothing is pending"]
+    return [*lines, f"Next burst: {summary.next_size} from {summary.next_item}"]
+
+
+def _say(words: str) -> None:
+    typer.echo(printable(f"e3: {words}"), err=True)
+
+
+# Burst after burst.
+
+
+async def _until_done(as_json: bool) -> int:
+    """Run bursts as children, one after another. A child that is killed is followed by a smaller one."""
+    command = [sys.executable, "-m", "comfyui_agent", *_own_arguments()]
+    pause = SHORTEST_PAUSE
+    completed = failed = 0
+    while True:
+        code, said = await _child(command)
+        summary = _summary_in(said)
+        if summary is not None:
+            completed, failed = completed + summary["completed"], failed + summary["failed"]
+            _tell_of(summary, err=as_json)
+        if code in (0, MORE) or (summary is not None and summary["completed"] + summary["failed"]):
+            pause = SHORTEST_PAUSE
+        if code == 0 or (code == 1 and (summary is None or not summary["remaining"])):
+            if as_json and summary is not None:
+                print_json(summary | {"completed": completed, "failed": failed})
+            return code
+        if code == MORE:
+            continue
+        if code in (2, 127):
+            return code
+        words = "the burst was killed" if code < 0 or code > 128 else "it goes on later"
+        _say(f"{words}; the next one in {pause:.0f} s")
+        await asyncio.sleep(1.0 if code < 0 or code > 128 else pause)
+        pause = min(LONGEST_PAUSE, pause * 2)
+
+
+def _own_arguments() -> list[str]:
+    """The arguments of this command, without what makes it a loop, and with what makes it readable."""
+    kept = [argument for argument in sys.argv[1:] if argument not in ("--until-done", "--json")]
+    return [*kept, "--json"]
+
+
+async def _child(command: list[str]) -> tuple[int, str]:
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    try:
+        out, _ = await process.communicate()
+    except asyncio.CancelledError:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(process.wait(), LEAVING_SECONDS)
+        raise
+    return process.returncode or 0, out.decode("utf-8", "replace")
+
+
+def _summary_in(text: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and "remaining" in found else None
+
+
+def _tell_of(summary: dict[str, Any], *, err: bool) -> None:
+    failed = f", {summary['failed']} failed" if summary["failed"] else ""
+    ahead = f"; next: {summary['next_size']} from {summary['next_item']}" if summary["remaining"] else ""
+    words = f"Burst: {summary['completed']} completed{failed}. Overall {summary['total_completed']}/{summary['total']}"
+    typer.echo(printable(f"{words}{ahead}"), err=err)

@@ -1,0 +1,77 @@
+"""Workflows and pictures that commands name: found, or one line that says why not."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from comfyui_agent.cli.printing import fail
+
+if TYPE_CHECKING:
+    from comfyui_agent.config.workflows import Workflow, Workflows
+    from comfyui_agent.config.workspace import Workspace
+
+LARGEST_LIST = 64 * 1024 * 1024
+PATIENCE = 2.0
+SEEDS = 2**32
+"""More than enough to choose from, and no node takes less."""
+
+
+def workflows_of(workspace: Workspace) -> Workflows:
+    from comfyui_agent.config.complaints import Complaints
+    from comfyui_agent.config.workflows import Workflows
+
+    found = Workflows(workspace)
+    try:
+        found.refresh()
+    except Complaints as error:
+        fail(str(error), code=2)
+    return found
+
+
+def keeping_of(workspace: Workspace) -> Callable[[Workflow, Mapping[str, Any]], dict[str, str]]:
+    """Keeps local pictures that values name. One that is being written at this moment is waited for."""
+    from comfyui_agent.engine.intake.keeping import Keeping
+    from comfyui_agent.engine.intake.looking import Unsettled
+
+    keeping = Keeping(workspace)
+
+    def keep(workflow: Workflow, values: Mapping[str, Any]) -> dict[str, str]:
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return keeping.keep_all(workflow, values)
+            except Unsettled:
+                if time.monotonic() > until:
+                    fail("an input picture is being written: try again when it is whole")
+                time.sleep(0.1)
+            except OSError as error:
+                fail(f"input pictures cannot be kept: {error}")
+
+    return keep
+
+
+def lines_below(base: Path) -> Callable[[str], Sequence[str]]:
+    """Reads the lists that `@name` stands for, relative to a folder."""
+
+    def read(name: str) -> Sequence[str]:
+        path = base / Path(name).expanduser()
+        try:
+            if path.stat().st_size > LARGEST_LIST:
+                raise ValueError(f"{path} is too large for a list of values")
+            return path.read_text(encoding="utf-8-sig").splitlines()
+        except UnicodeDecodeError:
+            raise ValueError(f"{path} is not UTF-8 text: save it as UTF-8") from None
+
+    return read
+
+
+def draw_seeds(count: int) -> list[int]:
+    """So many different ones."""
+    found: dict[int, None] = {}
+    while len(found) < count:
+        found[secrets.randbelow(SEEDS)] = None
+    return list(found)

@@ -1,0 +1,192 @@
+"""What kind of value a place takes, and values of that kind out of what people wrote. Runs on Python 3.9."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+from comfyui_agent.domain.suggesting import suggest
+from comfyui_agent.domain.values import MOST_DIGITS, Token, shortened
+
+NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?")
+WHOLE = re.compile(r"([-+]?[0-9]+)(?:\.0*)?")
+PLAINLY_A_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
+"""A number that looks the same when it is written back: `7`, `0.5`; not `007`, `+7` or `1e5`."""
+PLACEHOLDER = re.compile(r"\$\{[A-Za-z_][\w.:-]*\}")
+UPLOAD = "upload"
+TRUE, FALSE = frozenset({"true", "yes", "on"}), frozenset({"false", "no", "off"})
+LONGEST_CHOICE = 120
+
+
+class BadValue(ValueError):
+    """A value that its place does not take: where, why, and what it would take, in one line."""
+
+
+class Kind(str, Enum):
+    INT = "INT"
+    FLOAT = "FLOAT"
+    STRING = "STRING"
+    BOOLEAN = "BOOLEAN"
+    COMBO = "COMBO"
+    """One of the server's choices."""
+    NUMBER = "NUMBER"
+    """A template has a whole number there, and no server was asked whether it must be one."""
+    ANY = "ANY"
+    """Nothing is known."""
+
+
+@dataclass(frozen=True)
+class ValueType:
+    """What a place takes. `choices` count for COMBO, `least` and `most` for INT and FLOAT; `node` is who says so."""
+
+    kind: Kind
+    choices: tuple[Any, ...] = ()
+    least: float | None = None
+    most: float | None = None
+    node: str = ""
+
+    @cached_property
+    def by_text(self) -> Mapping[str, Any]:
+        """The choices by what people write for them; of two that are written alike, the first."""
+        return {written: choice for choice in reversed(self.choices) for written in (str(choice), _text_of(choice))}
+
+
+def type_of(value: Any, definition: Mapping[str, Any] | None, input_name: str) -> ValueType:
+    """What an input takes: as the server defines its node, else as the template's own value suggests.
+
+    `definition` is the node's entry in `/object_info`, or None if no server was asked. Where it says nothing that can
+    be understood, the template's value counts. An input that takes uploads is not held to the files that are there now.
+    """
+    declared, options = _declared(definition, input_name)
+    node = _name_of(definition)
+    if isinstance(declared, str) and declared in ("INT", "FLOAT"):
+        return ValueType(Kind(declared), (), _bound(options.get("min")), _bound(options.get("max")), node)
+    if isinstance(declared, str) and declared in ("STRING", "BOOLEAN"):
+        return ValueType(Kind(declared), node=node)
+    offered = options.get("options") if declared == "COMBO" else declared
+    if isinstance(offered, (list, tuple)):
+        if any(isinstance(key, str) and key.endswith(UPLOAD) and options[key] for key in options):
+            return ValueType(Kind.STRING, node=node)
+        choices = tuple(choice for choice in offered if _is_choice(choice))
+        if choices or not offered:
+            return ValueType(Kind.COMBO, choices, node=node)
+    return ValueType(_kind_of(value))
+
+
+def converted(token: Token, type_: ValueType, where: str) -> Any:
+    """The value of a token for a place, of the type that the place takes; BadValue if it takes no such thing."""
+    if type_.kind is Kind.STRING:
+        return token.text
+    if type_.kind is Kind.ANY:
+        return _as_it_looks(token)
+    if type_.kind is Kind.COMBO:
+        return _chosen(token.text, type_, where)
+    if type_.kind is Kind.BOOLEAN:
+        return _truth(token.text, where)
+    return _within(_number(token.text.strip(), type_.kind, where), type_, where)
+
+
+def _declared(definition: Any, input_name: str) -> tuple[Any, Mapping[Any, Any]]:
+    """The type and the options of an input; None and no options if nothing is said of it."""
+    inputs = definition.get("input") if isinstance(definition, Mapping) else None
+    for section in ("required", "optional"):
+        described = inputs.get(section) if isinstance(inputs, Mapping) else None
+        said = described.get(input_name) if isinstance(described, Mapping) else None
+        if isinstance(said, (list, tuple)) and said:
+            options = said[1] if len(said) > 1 else None
+            return said[0], options if isinstance(options, Mapping) else {}
+    return None, {}
+
+
+def _name_of(definition: Any) -> str:
+    name = definition.get("name") if isinstance(definition, Mapping) else None
+    return _listable(name) if isinstance(name, str) else ""
+
+
+def _kind_of(value: Any) -> Kind:
+    """A text that is one placeholder stands for a value of any type."""
+    if isinstance(value, bool):
+        return Kind.BOOLEAN
+    if isinstance(value, int):
+        return Kind.NUMBER
+    if isinstance(value, float):
+        return Kind.FLOAT
+    return Kind.STRING if isinstance(value, str) and not PLACEHOLDER.fullmatch(value) else Kind.ANY
+
+
+def _bound(value: Any) -> float | None:
+    """A bound that can be compared with; one that no number of MOST_DIGITS reaches is none."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value if is_number and abs(value) < 10**MOST_DIGITS else None
+
+
+def _is_choice(value: Any) -> bool:
+    return isinstance(value, (str, bool)) or _bound(value) is not None
+
+
+def _text_of(choice: Any) -> str:
+    return str(choice).lower() if isinstance(choice, bool) else str(choice)
+
+
+def _chosen(text: str, type_: ValueType, where: str) -> Any:
+    for written in (text, text.strip()):
+        if written in type_.by_text:
+            return type_.by_text[written]
+    near = suggest(text[:LONGEST_CHOICE], [_listable(_text_of(choice)) for choice in type_.choices])
+    raise BadValue(f"{where}: {shortened(text)} is not one of the server's choices; {near}")
+
+
+def _truth(text: str, where: str) -> bool:
+    word = text.strip().lower()
+    if word not in TRUE | FALSE:
+        raise BadValue(f"{where}: {shortened(text)} is neither true nor false")
+    return word in TRUE
+
+
+def _number(text: str, kind: Kind, where: str) -> float:
+    """A whole number stays one if it is written as one, or if the kind wants whole numbers."""
+    name = "a whole number" if kind is Kind.INT else "a number"
+    if not NUMBER.fullmatch(text):
+        raise BadValue(f"{where}: {shortened(text)} is not {name}")
+    if sum(map(str.isdigit, text)) > MOST_DIGITS:
+        raise BadValue(f"{where}: {shortened(text)} has more than {MOST_DIGITS} digits: write a shorter number")
+    whole = WHOLE.fullmatch(text)
+    if whole and (kind is not Kind.FLOAT or "." not in text):
+        return int(whole[1])
+    if kind is Kind.INT:
+        raise BadValue(f"{where}: {text} is not a whole number")
+    number = float(text)
+    if math.isinf(number):
+        raise BadValue(f"{where}: {text} is larger than numbers get: write a smaller one")
+    return number
+
+
+def _within(number: float, type_: ValueType, where: str) -> float:
+    node = type_.node or "the node"
+    if type_.least is not None and number < type_.least:
+        raise BadValue(f"{where}: {number} is below {type_.least}, the least that {node} takes")
+    if type_.most is not None and number > type_.most:
+        raise BadValue(f"{where}: {number} is above {type_.most}, the most that {node} takes")
+    return number
+
+
+def _as_it_looks(token: Token) -> Any:
+    text = token.text
+    if token.is_plain:
+        return text
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if PLAINLY_A_NUMBER.fullmatch(text) and len(text) <= MOST_DIGITS:
+        return float(text) if "." in text else int(text)
+    return text
+
+
+def _listable(text: str) -> str:
+    """A server's word as it can stand in a sentence."""
+    text = text if len(text) <= LONGEST_CHOICE else text[: LONGEST_CHOICE - 1] + "…"
+    return text if text.isprintable() else repr(text)[1:-1]

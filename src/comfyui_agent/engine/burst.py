@@ -1,0 +1,393 @@
+"""One burst: the next few prompts of a folder, rendered in a process that may be killed at any moment.
+
+The memory is the database; the state file is its mirror and, when a burst begins, the word of its user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from comfyui_agent.batches.prompt_folder import BadPrompt, read_prompt, with_new
+from comfyui_agent.batches.state_file import (
+    Entry,
+    State,
+    digest_of,
+    read_state,
+    remove_leftovers,
+    state_bytes,
+    write_state,
+)
+from comfyui_agent.comfy.fleet import Health
+from comfyui_agent.comfy.tasks import end_tasks
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.batches import Batch, BatchKind, NewBatch, slug
+from comfyui_agent.domain.bursts import Item, Pick, Wish, Word, poll_of, size_of, sizes, wish_for
+from comfyui_agent.domain.events import Event, EventName
+from comfyui_agent.domain.jobs import JobId, NewJob, Template
+from comfyui_agent.domain.kinds import job_type_of
+from comfyui_agent.engine.agent import Agent
+from comfyui_agent.engine.clock import now
+from comfyui_agent.events.bus import Bus
+from comfyui_agent.store.agent_lock import NamedLock
+from comfyui_agent.store.errors import StoreError
+from comfyui_agent.store.store import Store
+
+log = logging.getLogger(__name__)
+
+TICK = 0.2
+AT_ONCE = 500
+FIRST_ANSWER_SECONDS = 15.0
+AWAY_SECONDS = 60.0
+ENDED = frozenset({EventName.JOB_DONE, EventName.JOB_FAILED, EventName.JOB_CANCELLED})
+
+
+class BurstIsBusy(Exception):
+    """Another process works on the same state file."""
+
+
+class BurstIsPaused(Exception):
+    """People have paused it."""
+
+
+@dataclass(frozen=True)
+class BurstPlan:
+    """What one burst is told."""
+
+    prompts: Path
+    template: Template
+    workflow_id: str
+    place: str
+    state: Path
+    output: Path
+    size: int = 15
+    poll_seconds: float = 5.0
+    max_seconds: float | None = None
+
+    @property
+    def batch_id(self) -> str:
+        """The same for every burst with one state file."""
+        path = os.path.realpath(self.state)
+        name = slug(Path(os.path.abspath(self.prompts)).name) or "burst"
+        return f"{name}_{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How a burst ended. `trouble` says why it ended early, if it did."""
+
+    size: int
+    completed: int
+    failed: int
+    total_completed: int
+    total_failed: int
+    total: int
+    remaining: int
+    next_size: int
+    next_item: str | None
+    trouble: str = ""
+
+    def as_json(self) -> dict[str, object]:
+        """The keys that scripts rely on."""
+        keys = ("completed", "failed", "total_completed", "total", "remaining", "next_size", "next_item")
+        return {key: getattr(self, key) for key in keys}
+
+
+class Burst:
+    """Prepares, works and mirrors. Only one process at a time works on a state file."""
+
+    def __init__(self, store: Store, workspace: Workspace, plan: BurstPlan, bus: Bus | None = None) -> None:
+        self._store = store
+        self._plan = plan
+        self._workspace = replace(workspace, named=(*workspace.named, plan.output))
+        self._batch_id = plan.batch_id
+        self._bus = bus or Bus()
+        self._lock = NamedLock(workspace.locks / f"{self._batch_id}.burst")
+        self._entries: dict[str, Entry] = {}
+        self._items: dict[str, Item] = {}
+        self._digest = ""
+        self._changed = asyncio.Event()
+        self._level = 0
+        self._before: dict[str, Word] = {}
+        self.notes: list[str] = []
+        """What a person should know before it begins, a line each."""
+        self.agent: Agent | None = None
+        self.picked = 0
+
+    @property
+    def batch_id(self) -> str:
+        return self._batch_id
+
+    @property
+    def bus(self) -> Bus:
+        return self._bus
+
+    @property
+    def items(self) -> list[Item]:
+        return list(self._items.values())
+
+    @property
+    def size(self) -> int:
+        return size_of(self._plan.size, self._level)
+
+    async def run(self, began: Callable[[], None] = lambda: None) -> Summary:
+        """One burst, from the state file to the summary. BurstIsBusy, BurstIsPaused, or BadState."""
+        started = now()
+        if not self._lock.take():
+            raise BurstIsBusy
+        try:
+            agent = await self._prepare()
+            began()
+            trouble = await self._work(agent, started) if self._is_work_left() else ""
+            await self._mirror()
+            await self._store.end_burst(self._batch_id)
+            return self.summary(trouble, step=-1)
+        finally:
+            self._lock.release()
+
+    def look(self) -> Summary:
+        """How it stands, without a part in it: what the state file and the folder say."""
+        entries = with_new(read_state(self._plan.state).entries, self._plan.prompts)
+        return _summary(entries, self._before, self._plan.size, self._plan.size)
+
+    def summary(self, trouble: str = "", *, step: int = 1) -> Summary:
+        next_size = size_of(self._plan.size, self._level + step)
+        return _summary(self._entries, self._before, self.size, next_size, trouble)
+
+    # Before.
+
+    async def _prepare(self) -> Agent:
+        """Read the file, see what its user wants, and choose what this burst renders."""
+        plan = self._plan
+        remove_leftovers(plan.state)
+        state = read_state(plan.state)
+        if state.kept_aside is not None:
+            self.notes.append(
+                f"the state file {plan.state} could not be read: it is kept as {state.kept_aside.name}, "
+                "and a new one is made from the folder and the memory"
+            )
+        entries = with_new(state.entries, plan.prompts)
+        batch = await self._known_batch()
+        if batch.is_paused:
+            raise BurstIsPaused
+        await self._take_in(entries)
+        items = {item.key: item for item in await self._store.burst_items(self._batch_id)}
+        gone = {key: _entry_of(key, plan.prompts) for key in items if key not in entries}
+        self._entries = {**entries, **gone}
+        is_untouched = state.digest != "" and state.digest in (
+            batch.metadata.get("digest"),
+            batch.metadata.get("digest_before"),
+        )
+        wishes = self._wishes(state, items, is_untouched)
+        lowest = len(sizes(plan.size)) - 1
+        self._level = await self._store.begin_burst(self._batch_id, str(os.getpid()), wishes, lowest)
+        self._digest = state.digest
+        await self._reload()
+        await self._mirror()
+        self._before = {key: entry.word for key, entry in self._entries.items()}
+        await self._pick()
+        await self._reload()
+        await self._mirror()
+        self.agent = Agent(self._store, self._agents_workspace(), self._bus, only=self._batch_id)
+        return self.agent
+
+    def _agents_workspace(self) -> Workspace:
+        seconds = poll_of(self._plan.poll_seconds, self._level)
+        settings = self._workspace.settings.model_copy(update={"poll_interval_ms": round(seconds * 1000)})
+        return replace(self._workspace, settings=settings)
+
+    async def _known_batch(self) -> Batch:
+        batch = await self._store.batch(self._batch_id)
+        if batch is None:
+            facts = {"state_file": os.path.abspath(self._plan.state), "prompts": os.path.abspath(self._plan.prompts)}
+            name = slug(self._plan.prompts.name) or "burst"
+            await self._store.create_batch(NewBatch(self._batch_id, name, BatchKind.BURST, facts), None)
+        await self._store.open_batch(self._batch_id)  # once; a burst may have been killed before it did
+        batch = await self._store.batch(self._batch_id)
+        assert batch is not None
+        return batch
+
+    async def _take_in(self, entries: dict[str, Entry]) -> None:
+        """Every item is a job from the start, so that counts are those of the whole folder."""
+        known = {item.key for item in await self._store.burst_items(self._batch_id)}
+        graph = self._plan.template.graph()
+        fresh = [
+            NewJob(
+                config_name=f"{self._batch_id}{key}",
+                job_type=job_type_of(graph),
+                workflow_id=self._plan.workflow_id,
+                template=self._plan.template,
+                priority=self._workspace.settings.default_priority,
+                metadata={"prompt": key},
+                batch_id=self._batch_id,
+                batch_index=len(known) + number,
+                reserved=True,
+            )
+            for number, key in enumerate(key for key in entries if key not in known)
+        ]
+        for start in range(0, len(fresh), AT_ONCE):
+            await self._store.fill_batch(fresh[start : start + AT_ONCE])
+
+    def _wishes(self, state: State, items: dict[str, Item], is_untouched: bool) -> list[tuple[JobId, Wish]]:
+        found: list[tuple[JobId, Wish]] = []
+        for key, item in items.items():
+            said = state.entries[key].word if key in state.entries else None
+            is_new = item.written is None and item.word is Word.PENDING and not item.is_at_server
+            wish = wish_for(said, item.written, None if is_new else item.word, is_untouched=is_untouched)
+            if wish is not Wish.KEEP:
+                found.append((item.job_id, wish))
+            if wish is Wish.AGAIN:
+                self.notes.append(f"{key} is set to pending in the state file: it is rendered again")
+        return found
+
+    async def _pick(self) -> None:
+        """The first items that wait, as many as the size allows; those at a server already come first, and all."""
+        waiting = [(key, item) for key, item in self._in_order() if item.word is Word.PENDING]
+        at_server = [item for _, item in waiting if item.is_at_server]
+        free = [(key, item) for key, item in waiting if not item.is_at_server]
+        chosen = free[: max(0, self.size - len(at_server))]
+        self.picked = len(at_server) + len(chosen)
+        picks = [await asyncio.to_thread(self._read, key, item) for key, item in chosen]
+        await self._store.pick_items(self._batch_id, picks)
+
+    def _in_order(self) -> list[tuple[str, Item]]:
+        return [(key, self._items[key]) for key in self._entries if key in self._items]
+
+    def _read(self, key: str, item: Item) -> Pick:
+        entry = self._entries[key]
+        try:
+            text = read_prompt(key)
+        except BadPrompt as error:
+            return Pick(item.job_id, self._plan.template, problem=str(error))
+        stem = Path(entry.filename).stem or entry.filename
+        path = Path(os.path.abspath(self._plan.output)) / entry.subfolder / f"{stem}.png"
+        return Pick(item.job_id, self._plan.template, {self._plan.place: text}, path.as_posix())
+
+    def _is_work_left(self) -> bool:
+        return any(item.word is Word.PENDING for item in self._items.values()) and self.picked > 0
+
+    # Meanwhile.
+
+    async def _work(self, agent: Agent, started: float) -> str:
+        """Work until the items of this burst have ended; why it ended before, if it did."""
+        unsubscribe = self._bus.subscribe(self._hear)
+        working = asyncio.create_task(agent.run(until_idle=True))
+        mirroring = asyncio.create_task(self._keep_mirroring())
+        try:
+            while not (await asyncio.wait({working, mirroring}, timeout=TICK))[0]:
+                trouble = self._reason_to_end(agent, started)
+                if trouble is not None:
+                    return trouble
+            if mirroring.done():
+                mirroring.result()
+            working.result()
+            return ""
+        finally:
+            unsubscribe()
+            await end_tasks([working, mirroring])
+            with contextlib.suppress(StoreError):
+                await self._reload()
+                await self._mirror()
+
+    def _reason_to_end(self, agent: Agent, started: float) -> str | None:
+        """None to go on. An empty text: its time is over."""
+        if self._plan.max_seconds is not None and now() - started >= self._plan.max_seconds:
+            return ""
+        servers = [server for server in agent.fleet.servers.values() if not server.is_retired]
+        if any(server.health is not Health.DOWN for server in servers):
+            return None
+        longest = AWAY_SECONDS if any(server.answered_at for server in servers) else FIRST_ANSWER_SECONDS
+        if all(server.seconds_unfit() > longest for server in servers):
+            names = ", ".join(server.name for server in servers)
+            return f"{names} does not answer ({servers[0].reason}): start it, then run the burst again"
+        return None
+
+    def _hear(self, event: Event) -> None:
+        if event.name in ENDED and event.batch_id == self._batch_id:
+            self._changed.set()
+
+    async def _keep_mirroring(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self._reload()
+            await self._mirror()
+
+    # The file.
+
+    async def _reload(self) -> None:
+        self._items = {item.key: item for item in await self._store.burst_items(self._batch_id)}
+        for key, item in self._items.items():
+            entry = self._entries.get(key)
+            if entry is not None:
+                self._entries[key] = replace(entry, word=item.word, more=_told(entry, item))
+
+    async def _mirror(self) -> None:
+        """Make the file say what the memory knows. What is about to be written is noted first: a kill in between is
+        told apart from a hand that changed the file."""
+        data = state_bytes(self._entries)
+        digest = digest_of(data)
+        if digest == self._digest and self._plan.state.exists():
+            return
+        words = {item.job_id: item.word for item in self._items.values() if item.written is not item.word}
+        while True:
+            try:
+                await self._store.note_written(self._batch_id, words, (self._digest, digest))
+                await asyncio.shield(asyncio.to_thread(write_state, self._plan.state, data))
+                break
+            except OSError as error:
+                log.error("the state file %s cannot be written: %s. Trying again", self._plan.state, error.strerror)
+                await asyncio.sleep(1.0)
+        self._digest = digest
+        self._items = {
+            key: replace(item, written=words.get(item.job_id, item.written)) for key, item in self._items.items()
+        }
+
+
+def _entry_of(key: str, prompts: Path) -> Entry:
+    """What is to be said of an item that only the memory knows."""
+    root = os.path.abspath(prompts)
+    inner = os.path.relpath(os.path.dirname(key), root).replace(os.sep, "/")  # noqa: PTH120
+    return Entry(Word.PENDING, "" if inner.startswith(".") else inner, os.path.basename(key))  # noqa: PTH119
+
+
+def _told(entry: Entry, item: Item) -> dict[str, object]:
+    """Further keys: what its user wrote, and what became of it."""
+    more = {key: value for key, value in entry.more.items() if key not in ("result", "error")}
+    if item.word is Word.COMPLETED and item.outputs:
+        more["result"] = item.outputs[0]
+    elif item.word is Word.FAILED:
+        more["error"] = item.error
+    return more
+
+
+def _summary(
+    entries: dict[str, Entry], before: dict[str, Word], size: int, next_size: int, trouble: str = ""
+) -> Summary:
+    words = {key: entry.word for key, entry in entries.items()}
+
+    def fresh(word: Word) -> int:
+        return sum(found is word and before.get(key, Word.PENDING) is not word for key, found in words.items())
+
+    def counted(word: Word) -> int:
+        return sum(found is word for found in words.values())
+
+    pending: Sequence[str] = [key for key, found in words.items() if found is Word.PENDING]
+    return Summary(
+        size=size,
+        completed=fresh(Word.COMPLETED) if before else 0,
+        failed=fresh(Word.FAILED) if before else 0,
+        total_completed=counted(Word.COMPLETED),
+        total_failed=counted(Word.FAILED),
+        total=len(words),
+        remaining=len(pending),
+        next_size=next_size if pending else 0,
+        next_item=pending[0] if pending else None,
+        trouble=trouble,
+    )

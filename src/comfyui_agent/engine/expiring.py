@@ -1,0 +1,49 @@
+"""The clock of batches: it runs while members are being executed at live servers and none lands."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from comfyui_agent.comfy.fleet import Health
+from comfyui_agent.comfy.watch import Stage
+from comfyui_agent.engine.run import Run
+from comfyui_agent.store.errors import StoreError
+from comfyui_agent.store.store import Store
+
+log = logging.getLogger(__name__)
+
+SHORTEST, LONGEST = 0.2, 5.0
+LOOKS = 20
+"""How often to look within the time that a batch is given."""
+GAP = 4
+"""Looks that are further apart than so many rounds say nothing about the time between them."""
+
+
+class Expiry:
+    """Looks at what runs now and again. Several agents may: the database adds up what passed since the last look."""
+
+    def __init__(self, store: Store, seconds: float, runs: Callable[[], Sequence[Run]]) -> None:
+        self._store = store
+        self._seconds = seconds
+        self._runs = runs
+        self._pause = min(LONGEST, max(SHORTEST, seconds / LOOKS))
+
+    async def watch(self) -> None:
+        while True:
+            await asyncio.sleep(self._pause)
+            ids = sorted({run.leased.batch_id for run in self._runs() if run.leased.batch_id and is_executed(run)})
+            if not ids:
+                continue
+            try:
+                for batch_id in await self._store.tick_batches(ids, GAP * self._pause, self._seconds):
+                    log.warning("the batch %s has expired", batch_id)
+            except StoreError as error:
+                log.warning("the clock of batches stands still: %s", error)
+
+
+def is_executed(run: Run) -> bool:
+    """Whether its prompt is being executed at a server that answers; waiting there is waiting its turn."""
+    progress = run.progress
+    return progress is not None and progress.stage is Stage.RUNNING and run.server.health is Health.UP

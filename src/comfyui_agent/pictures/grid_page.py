@@ -1,0 +1,283 @@
+"""The comparison grid as a page: one file that needs nothing else, and runs nothing that a text in it says.
+
+Every text is escaped, scripts and styles are named by their digest in the page's policy, and whole numbers travel as
+texts: a seed of 64 bits is no number to a browser.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import quote
+
+from comfyui_agent.domain.texts import is_whole, json_text, printable, whole
+from comfyui_agent.pictures.grid import Cell, Layout, Page, Place, Source, told
+
+MOST_EMBEDDED = 24 * 1024 * 1024
+"""As long as all files together are no larger, they are in the page; else beside it."""
+LONGEST_TEXT = 2_000
+MEDIA_TYPES = {
+    "PNG": "image/png",
+    "JPEG": "image/jpeg",
+    "MPO": "image/jpeg",
+    "WEBP": "image/webp",
+    "GIF": "image/gif",
+    "AVIF": "image/avif",
+    "BMP": "image/bmp",
+}
+"""What a browser shows; a picture of another format is shown as its thumbnail."""
+
+
+def write_page(
+    file: IO[bytes], layout: Layout, thumbnails: Mapping[Place, bytes], troubles: Mapping[Place, str]
+) -> None:
+    """Write the page of a grid whose pictures were drawn: with the thumbnails and the troubles of that."""
+    page = GridPage(layout, thumbnails, troubles)
+    template = _asset("html")
+    for part in re.split(r"(\{\{\w+\}\})", template):
+        if part.startswith("{{"):
+            for piece in page.part(part.strip("{}")):
+                file.write(piece.encode("utf-8"))
+        else:
+            file.write(part.encode("utf-8"))
+
+
+class GridPage:
+    """The parts of the page, by the names that they have in its template."""
+
+    def __init__(self, layout: Layout, thumbnails: Mapping[Place, bytes], troubles: Mapping[Place, str]) -> None:
+        self._layout = layout
+        self._grid = layout.grid
+        self._thumbnails = thumbnails
+        self._sources = {**layout.sources, **{place: Source(trouble=text) for place, text in troubles.items()}}
+        self._script = _asset("js")
+        self._style = _asset("css") + _shape(*layout.cell)
+        self._embeds = sum(size_of(cell.file) for _, cell in self._cells()) <= MOST_EMBEDDED
+
+    def part(self, name: str) -> Iterator[str]:
+        """The pieces of a part, in order."""
+        parts: dict[str, Callable[[], Iterator[str]]] = {
+            "policy": self._policy,
+            "title": self._title,
+            "subtitle": self._subtitle,
+            "tabs": self._tabs,
+            "pages": self._pages,
+            "notice": self._notice,
+            "cells": self._data,
+            "files": self._files,
+            "style": lambda: iter([self._style]),
+            "script": lambda: iter([self._script]),
+        }
+        return parts[name]()
+
+    def _policy(self) -> Iterator[str]:
+        own = "'self' file:"
+        yield f"default-src 'none'; img-src {own} data:; media-src {own}; script-src '{_digest(self._script)}'; "
+        yield f"style-src '{_digest(self._style)}'; base-uri 'none'; form-action 'none'"
+
+    def _title(self) -> Iterator[str]:
+        yield escaped(self._grid.title)
+
+    def _subtitle(self) -> Iterator[str]:
+        yield escaped(self._grid.subtitle)
+
+    def _notice(self) -> Iterator[str]:
+        if any(self._is_embedded(place) for place, _ in self._cells()):
+            yield "All pictures are in this page: it can be sent as it is."
+        elif self._thumbnails:
+            yield "The full-size pictures are files beside this page: send them along with it."
+
+    def _tabs(self) -> Iterator[str]:
+        if len(self._grid.pages) > 1:
+            yield '<nav class="tabs" aria-label="Pages of the grid">'
+            for number, page in enumerate(self._grid.pages, start=1):
+                yield f'<a href="#page={number}">{escaped(page.title) or number}</a>'
+            yield "</nav>"
+
+    def _pages(self) -> Iterator[str]:
+        for number, page in enumerate(self._grid.pages):
+            title = escaped(page.title or self._grid.title)
+            yield f'<section class="page" id="page-{number + 1}" aria-label="{title}">'
+            yield from self._sheet(number, page) if self._grid.is_sheet else self._table(number, page)
+            yield "</section>\n"
+
+    def _sheet(self, number: int, page: Page) -> Iterator[str]:
+        yield '<ul class="sheet">'
+        for cell in sorted(page.cells, key=lambda cell: (cell.row, cell.column)):
+            yield f'<li data-row="{cell.row}" data-column="{cell.column}">'
+            yield from self._cell((number, cell.row, cell.column), cell)
+            yield f'<p class="label" title="{escaped(cell.label)}">{escaped(cell.label)}</p></li>\n'
+        yield "</ul>"
+
+    def _table(self, number: int, page: Page) -> Iterator[str]:
+        cells = {(cell.row, cell.column): cell for cell in page.cells}
+        yield f'<table><thead><tr><td class="corner"><span>{escaped(page.corner)}</span></td>'
+        yield from (f'<th scope="col">{_heading(column)}</th>' for column in page.columns)
+        yield "</tr></thead><tbody>\n"
+        for row, heading in enumerate(page.rows):
+            yield f'<tr><th scope="row">{_heading(heading)}</th>'
+            for column in range(len(page.columns)):
+                yield f'<td data-row="{row}" data-column="{column}">'
+                if (row, column) in cells:
+                    yield from self._cell((number, row, column), cells[row, column])
+                yield "</td>"
+            yield "</tr>\n"
+        yield "</tbody></table>"
+
+    def _cell(self, place: Place, cell: Cell) -> Iterator[str]:
+        """A frame with the picture, a film or a word in it, and a button to pick it."""
+        name, source = name_of(place), self._sources[place]
+        file = f' href="{html.escape(relative(cell.href))}"' if cell.href and not source.trouble else ""
+        yield f'<div class="cell {cell.state}" id="cell-{name}">'
+        if source.kind in ("Video", "Audio") and file and not source.trouble:
+            element = source.kind.lower()
+            yield f'<{element} class="open" controls preload="none"{file.replace("href", "src")}></{element}>'
+        else:
+            element = "a" if file else "button"
+            yield f'<{element} class="open"{file} title="{escaped(cell.label)}">'
+            yield from self._inside(place, cell, source)
+            yield f"</{element}>"
+        yield f'<button class="pick" aria-pressed="false" aria-label="Compare {escaped(cell.label)}"></button></div>'
+
+    def _inside(self, place: Place, cell: Cell, source: Source) -> Iterator[str]:
+        if place in self._thumbnails:
+            data = _base64(self._thumbnails[place])
+            alternative = escaped(cell.label)
+            yield f'<img alt="{alternative}" loading="lazy" decoding="async" src="data:image/jpeg;base64,{data}">'
+        else:
+            said = told(cell, source)
+            yield f'<span class="word"><b>{said.mark}</b> {escaped(said.word)}'
+            yield f"<small>{escaped(said.detail)}</small></span>"
+
+    def _data(self) -> Iterator[str]:
+        yield "["
+        for number, (place, cell) in enumerate(self._cells()):
+            yield ("," if number else "") + _script_safe(json_text(self._about(place, cell))) + "\n"
+        yield "]"
+
+    def _about(self, place: Place, cell: Cell) -> dict[str, Any]:
+        source = self._sources[place]
+        said = told(cell, source)
+        shown = bool(cell.href) and not source.trouble and (bool(source.kind) or source.format in MEDIA_TYPES)
+        return {
+            "name": name_of(place),
+            "label": _cut(cell.label),
+            "kind": source.kind or ("Picture" if place in self._thumbnails else ""),
+            "href": relative(cell.href) if shown else "",
+            "size": " x ".join(str(side) for side in source.size) if source.is_picture else "",
+            "embedded": f"data:{MEDIA_TYPES[source.format]};base64," if self._is_embedded(place) else "",
+            "mark": said.mark if place not in self._thumbnails else "",
+            "word": said.word if place not in self._thumbnails else "",
+            "detail": _cut(said.detail) if place not in self._thumbnails else "",
+            "settings": [[_cut(name), _cut(_text(value))] for name, value in cell.settings.items()],
+            "json": json.dumps(
+                dict(cell.settings), indent=2, ensure_ascii=not is_whole(json_text(dict(cell.settings)))
+            ),
+            "flags": flags(cell.settings),
+        }
+
+    def _files(self) -> Iterator[str]:
+        for place, cell in self._cells():
+            if cell.file is not None and self._is_embedded(place):
+                content = _base64(cell.file.read_bytes())
+                yield f'<script type="text/plain" id="file-{name_of(place)}">{content}</script>\n'
+
+    def _is_embedded(self, place: Place) -> bool:
+        return self._embeds and place in self._thumbnails and self._sources[place].format in MEDIA_TYPES
+
+    def _cells(self) -> Iterator[tuple[Place, Cell]]:
+        for number, page in enumerate(self._grid.pages):
+            for cell in page.cells:
+                yield (number, cell.row, cell.column), cell
+
+
+def name_of(place: Place) -> str:
+    """The name of a cell in links: page, row and column, from 1."""
+    return ".".join(str(part + 1) for part in place)
+
+
+def size_of(file: Path | None) -> int:
+    try:
+        return file.stat().st_size if file is not None else 0
+    except (OSError, ValueError):
+        return 0
+
+
+def relative(path: str) -> str:
+    """A path below the folder of the page as a link. Whatever it looks like, it leads to no other server."""
+    way = "surrogateescape" if _is_escaped(path) else "replace"
+    return "./" + quote(path.lstrip("/"), safe="/", errors=way)
+
+
+def _is_escaped(path: str) -> bool:
+    """Whether a path is text, or text with bytes in it that are no text, as Python reads names of files."""
+    try:
+        path.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def flags(settings: Mapping[str, Any]) -> str:
+    """Settings as they are typed behind a command: `--set seed=1 --set 'text=a, b'`."""
+    return " ".join(f"--set {shlex.quote(f'{name}={_typed(value)}')}" for name, value in settings.items())
+
+
+def _typed(value: Any) -> str:
+    """A value that is one value where values are listed: in quotes if it would be read as several, or as another."""
+    if not isinstance(value, str):
+        text = json_text(value)
+        return text if isinstance(value, (bool, int, float)) else json.dumps(text)
+    means_more = re.search(r"""[,|"\\]|\.\.|^[@\s]|^random:|\s$|^$""", value) or not value.isprintable()
+    if means_more or re.fullmatch(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?|true|false|null|none", value, re.IGNORECASE):
+        return json.dumps(value, ensure_ascii=not value.isprintable())
+    return value
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json_text(value)
+
+
+def _cut(text: str) -> str:
+    return printable(whole(text, LONGEST_TEXT))
+
+
+def escaped(text: str) -> str:
+    """A text as text of a page, between tags or in quotes."""
+    return html.escape(_cut(text), quote=True)
+
+
+def _heading(text: str) -> str:
+    return f'<span title="{escaped(text)}">{escaped(text)}</span>'
+
+
+def _script_safe(text: str) -> str:
+    """JSON that cannot end the script it stands in."""
+    for letter in "<>&\u2028\u2029":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return text
+
+
+def _shape(width: int, height: int) -> str:
+    longest = max(width, height)
+    return f":root {{ --across: {width / longest:.4f}; --down: {height / longest:.4f}; }}\n"
+
+
+def _digest(text: str) -> str:
+    return f"sha256-{_base64(hashlib.sha256(text.encode()).digest())}"
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
+
+
+def _asset(kind: str) -> str:
+    return resources.files(__package__).joinpath(f"grid_page.{kind}").read_text(encoding="utf-8")

@@ -1,0 +1,158 @@
+-- name: create_batch
+INSERT INTO batches (id, name, kind, status, metadata, creator, is_serial, wants_grid, created_at)
+VALUES (:id, :name, :kind, 'pending', :metadata, :creator, :is_serial, :wants_grid,
+    strftime('%Y-%m-%d %H:%M:%f', 'now'))
+ON CONFLICT (id) DO NOTHING;
+
+-- name: release_members
+UPDATE jobs SET hold = NULL WHERE batch_id = :id AND status = 'pending' AND hold = 'filling';
+
+-- name: open_batch
+UPDATE batches SET status = 'active', creator = NULL WHERE id = :id AND status = 'pending';
+
+-- name: complete_empty
+-- Nothing in it is left to do: every member was wrong from the start.
+UPDATE batches SET status = 'complete', completed_at = strftime('%Y-%m-%d %H:%M:%f', 'now')
+WHERE id = :id AND status IN ('active', 'collecting')
+    AND NOT EXISTS (SELECT 1 FROM jobs WHERE batch_id = :id AND status IN ('pending', 'processing'));
+
+-- name: unfinished_batches
+SELECT id, creator FROM batches INDEXED BY idx_batches_filling WHERE status = 'pending';
+
+-- name: discard_members
+DELETE FROM jobs WHERE id IN (
+    SELECT id FROM jobs WHERE batch_id = :id AND status = 'pending' AND hold = 'filling' LIMIT :most);
+
+-- name: discard_batch
+DELETE FROM batches WHERE id = :id AND status = 'pending';
+
+-- name: pages_of_book
+SELECT * FROM book_pages WHERE book_id = :id ORDER BY page;
+
+-- name: batch_by_id
+SELECT * FROM batches WHERE id = :id;
+
+-- name: newest_batches
+SELECT * FROM batches WHERE :kind IS NULL OR kind = :kind ORDER BY created_at DESC, id LIMIT :most;
+
+-- name: counts_of_batch
+SELECT status, count(*) AS jobs FROM jobs INDEXED BY idx_jobs_batch_status WHERE batch_id = :id GROUP BY status;
+
+-- name: members_after
+-- A part of the members in their order, from one place on.
+SELECT * FROM jobs WHERE batch_id = :id AND batch_index > :after ORDER BY batch_index LIMIT :most;
+
+-- name: end_batch
+UPDATE batches SET status = :status, reason = :reason, completed_at = strftime('%Y-%m-%d %H:%M:%f', 'now'),
+    is_paused = 0
+WHERE id = :id AND status IN ('active', 'collecting');
+
+-- name: note_members_ended
+INSERT INTO events (at, event, job_id, prompt_id, server, failure_class, message)
+SELECT strftime('%Y-%m-%d %H:%M:%f', 'now'), :event, id, prompt_id, server, :failure_class, :message
+FROM jobs WHERE batch_id = :id AND status IN ('pending', 'processing');
+
+-- name: end_members
+-- The fences go up: whoever runs one can change nothing any more. Prompts are taken back by whoever sees them.
+UPDATE jobs SET
+    status = 'failed', failure_class = :failure_class, error_trace = :error_trace,
+    needs_regeneration = :needs_regeneration, end_time = strftime('%Y-%m-%d %H:%M:%f', 'now'), worker_id = NULL,
+    lease_expires_at = NULL, hold = NULL, next_attempt_at = NULL, fence = coalesce(fence, 0) + 1
+WHERE batch_id = :id AND status IN ('pending', 'processing');
+
+-- name: failed_members
+SELECT id FROM jobs WHERE batch_id = :id AND status = 'failed'
+    AND (:with_cancelled OR failure_class IS NOT 'cancelled');
+
+-- name: pause_batch
+UPDATE batches SET is_paused = 1 WHERE id = :id AND status IN ('active', 'collecting') AND NOT is_paused;
+
+-- name: pause_members
+UPDATE jobs SET hold = 'paused' WHERE batch_id = :id AND status = 'pending';
+
+-- name: resume_batch
+UPDATE batches SET is_paused = 0 WHERE id = :id AND is_paused;
+
+-- name: resume_members
+UPDATE jobs SET hold = CASE WHEN next_attempt_at IS NOT NULL THEN 'backoff' WHEN reserved THEN 'burst' END
+WHERE batch_id = :id AND status = 'pending' AND hold = 'paused';
+
+-- name: tick_batch
+-- So many seconds more without a result, as far as the last look was a moment ago: what nobody saw does not count.
+UPDATE batches SET
+    quiet_seconds = quiet_seconds + CASE
+        WHEN (julianday('now') - julianday(ticked_at)) * 86400.0 BETWEEN 0 AND :most
+        THEN (julianday('now') - julianday(ticked_at)) * 86400.0 ELSE 0 END,
+    ticked_at = strftime('%Y-%m-%d %H:%M:%f', 'now')
+WHERE id = :id AND status IN ('active', 'collecting')
+RETURNING quiet_seconds;
+
+-- name: turn_is_taken
+SELECT 1 FROM attempts INDEXED BY idx_attempts_open JOIN jobs ON jobs.id = attempts.job_id
+WHERE attempts.outcome IS NULL AND jobs.batch_id = :batch_id LIMIT 1;
+
+-- name: hold_for_turn
+UPDATE jobs SET hold = 'turn' WHERE batch_id = :batch_id AND status = 'pending' AND hold IS NULL
+    AND NOT EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL);
+
+-- name: free_turns
+-- Members that wait for a turn that nobody has any more.
+UPDATE jobs SET hold = NULL WHERE status = 'pending' AND hold = 'turn' AND NOT EXISTS (
+    SELECT 1 FROM attempts JOIN jobs AS other ON other.id = attempts.job_id
+    WHERE attempts.outcome IS NULL AND other.batch_id = jobs.batch_id);
+
+-- name: is_batch_idle
+-- Nothing of it runs or may run soon; what is paused or kept for a later burst is not waited for.
+SELECT NOT EXISTS (SELECT 1 FROM jobs WHERE batch_id = :id AND status = 'processing')
+    AND NOT EXISTS (
+        SELECT 1 FROM jobs INDEXED BY idx_jobs_batch_next
+        WHERE batch_id = :id AND status = 'pending' AND hold IS NULL AND batch_id IS NOT NULL)
+    AND NOT EXISTS (
+        SELECT 1 FROM jobs INDEXED BY idx_jobs_held
+        WHERE hold IN ('backoff', 'turn', 'filling') AND batch_id = :id AND status = 'pending')
+    AND NOT EXISTS (
+        SELECT 1 FROM batches WHERE id = :id
+            AND wants_grid = 1 AND status = 'complete' AND grid_generation < generation) AS idle;
+
+-- name: due_grids
+SELECT id, generation, grid_worker FROM batches INDEXED BY idx_batches_grid
+WHERE wants_grid = 1 AND status = 'complete' AND grid_generation < generation AND (:id IS NULL OR id = :id);
+
+-- name: claim_grid
+UPDATE batches SET grid_worker = :worker
+WHERE id = :id AND generation = :generation AND status = 'complete' AND grid_generation < generation
+    AND grid_worker IS :before;
+
+-- name: settle_grid
+UPDATE batches SET grid = coalesce(:grid, grid), grid_problem = :problem, grid_generation = :generation,
+    grid_worker = NULL
+WHERE id = :id AND grid_worker = :worker;
+
+-- name: release_grids
+UPDATE batches SET grid_worker = NULL WHERE grid_worker = :worker;
+
+-- name: note_grid
+-- Made by hand: what was due is done with it.
+UPDATE batches SET grid = :grid, grid_problem = NULL,
+    grid_generation = iif(status = 'complete', generation, grid_generation)
+WHERE id = :id;
+
+-- name: past_durations
+-- Of the newest results, those of one workflow.
+SELECT duration FROM (
+    SELECT duration, template_hash FROM jobs INDEXED BY idx_jobs_ended WHERE status = 'done'
+    ORDER BY end_time DESC LIMIT 5000)
+WHERE template_hash = :hash AND duration IS NOT NULL LIMIT :most;
+
+-- name: wish_again
+-- An ended job is wanted anew, with what it says now. The result that it has stays until there is another.
+UPDATE jobs SET
+    status = 'pending', retries_attempted = 0, strikes = 0, needs_regeneration = 0, hold = NULL,
+    next_attempt_at = NULL, avoids = NULL, end_time = NULL, duration = NULL, error_trace = NULL,
+    failure_class = CASE WHEN :avoid_cache THEN 'output' END, fence = coalesce(fence, 0) + 1
+WHERE id = :id AND status IN ('done', 'failed');
+
+-- name: change_job
+UPDATE jobs SET template_hash = :template_hash, inputs = :inputs, pictures = :pictures, metadata = :metadata,
+    workflow_id = :workflow_id
+WHERE id = :id AND status IN ('pending', 'done', 'failed');

@@ -1,0 +1,35 @@
+-- name: burst_items
+SELECT id, config_name, status, written, batch_index, outputs, error_trace, file_path,
+    EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL) AS is_at_server
+FROM jobs WHERE batch_id = :id ORDER BY batch_index, id;
+
+-- name: put_off_items
+-- What waits is for a later burst, unless its prompt is at a server.
+UPDATE jobs SET hold = 'burst' WHERE batch_id = :id AND status = 'pending' AND hold IS NOT 'burst'
+    AND NOT EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL);
+
+-- name: pick_item
+UPDATE jobs SET hold = NULL, next_attempt_at = NULL, inputs = :inputs, template_hash = :template_hash,
+    file_path = :file_path
+WHERE id = :id AND status = 'pending';
+
+-- name: fail_item
+UPDATE jobs SET
+    status = 'failed', failure_class = :failure_class, error_trace = :error_trace,
+    end_time = strftime('%Y-%m-%d %H:%M:%f', 'now'), worker_id = NULL, lease_expires_at = NULL, hold = NULL,
+    next_attempt_at = NULL, fence = coalesce(fence, 0) + 1
+WHERE id = :id AND status IN ('pending', 'processing', 'done');
+
+-- name: trust_item
+-- It is done because its user says so.
+UPDATE jobs SET
+    status = 'done', outputs = coalesce(outputs, '[]'), end_time = strftime('%Y-%m-%d %H:%M:%f', 'now'),
+    worker_id = NULL, lease_expires_at = NULL, error_trace = NULL, failure_class = NULL, needs_regeneration = 0,
+    hold = NULL, next_attempt_at = NULL, fence = coalesce(fence, 0) + 1
+WHERE id = :id AND status <> 'done';
+
+-- name: note_written
+UPDATE jobs SET written = :word WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: keep_burst
+UPDATE batches SET metadata = json_set(coalesce(metadata, '{}'), '$.' || :key, json(:value)) WHERE id = :id;
