@@ -45,14 +45,14 @@ def read_book(text: BookText, settings: Settings, find: Callable[[str], Workflow
         at = ("pages", index)
         name = page.workflow or said.workflow
         if not name:
-            key: tuple[Any, ...] = ("workflow",)
             found.append(Complaint(text.where(at), "workflow", "is missing: write one for the book, or for each page"))
             break
         try:
             workflow = find(name)
         except NoWorkflow as error:
-            key = (*at, "workflow") if page.workflow else ("workflow",)
-            found.append(Complaint(text.where(key), dotted(key), str(error)))
+            key: tuple[Any, ...] = (*at, "workflow") if page.workflow else ("workflow",)
+            words = f"page {index + 1}: workflow" if page.workflow else "workflow"
+            found.append(Complaint(text.where(key), words, str(error)))
             if not page.workflow:
                 break
             continue
@@ -71,8 +71,11 @@ def read_book(text: BookText, settings: Settings, find: Callable[[str], Workflow
             )
         except Unbindable as error:
             for each, message in error.problems.items():
-                key = ("inputs", each) if each in said.inputs and each not in page.inputs else (*at, "inputs", each)
-                found.append(Complaint(text.where(key), dotted(key), message))
+                if each in said.inputs and each not in page.inputs:
+                    found.append(Complaint(text.where(("inputs", each)), dotted(("inputs", each)), message))
+                else:
+                    where = text.where((*at, "inputs", each))
+                    found.append(Complaint(where, f"page {index + 1}: {dotted(('inputs', each))}", message))
     if found:
         raise Complaints(list(dict.fromkeys(found)))
     metadata = {"title": title, "workflow": said.workflow, "pages": len(jobs)}
@@ -160,10 +163,14 @@ def _new_seeds(workflow: Workflow, seed: int) -> dict[str, Any]:
 
 
 def _changed(workflow: Workflow, inputs: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Inputs with some of them changed; an earlier name of a place that is changed gives way."""
+    """Inputs with some of them changed. A place that has a name keeps it; other names of it give way."""
     taken = {place for name in changes for place in _places(workflow, name)}
     kept = {name: value for name, value in inputs.items() if not taken.intersection(_places(workflow, name))}
-    return {**kept, **changes}
+    known = [*inputs, *workflow.recipe.inputs]
+    for name, value in changes.items():
+        places = _places(workflow, name)
+        kept[next((other for other in known if places and _places(workflow, other) == places), name)] = value
+    return kept
 
 
 def _places(workflow: Workflow, name: str) -> list[str]:

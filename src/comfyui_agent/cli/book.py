@@ -155,7 +155,8 @@ async def _show(workspace: Workspace, book_id: str, as_json: bool) -> None:
         detail = job.outputs[0] if job.outputs and job.status is JobStatus.DONE else ""
         if job.status is JobStatus.FAILED or (job.failure_class and job.status is not JobStatus.DONE):
             detail = (job.error_trace or job.failure_class or "").partition("\n")[0]
-        tries = f"  {job.retries_attempted} retries" if job.retries_attempted else ""
+        count = job.retries_attempted
+        tries = f"  {count} {'retry' if count == 1 else 'retries'}" if count else ""
         typer.echo(printable(f"{page_of(job):>4}  {BADGES[job.status]:<17}{tries}  {detail}".rstrip()))
     if found.failed:
         typer.echo(f"Again: e3 book regenerate {found.id}")

@@ -164,8 +164,9 @@ async def _run(work: Burst, as_json: bool) -> Summary:
     def began() -> None:
         for line in work.notes:
             _say(line)
-        names = f"{work.picked} of {len(work.items)} prompts"
-        typer.echo(f"Burst of {names}, at most {work.size} at a time. Ctrl-C stops; nothing gets lost.", err=True)
+        if work.picked:
+            names = f"{work.picked} of {len(work.items)} prompts"
+            typer.echo(f"Burst of {names}, at most {work.size} at a time. Ctrl-C stops; nothing gets lost.", err=True)
 
     unsubscribe = work.bus.subscribe(lambda event: _line(work, event, as_json))
     try:

@@ -247,7 +247,7 @@ async def _show_plan(workspace: Workspace, store: Store, found: Sweep, as_json: 
         typer.echo("How long it takes is not known: this workflow has not been rendered yet.")
     else:
         on = f" on {servers} servers" if servers > 1 else ""
-        past = f"{len(durations)} past result{'s' if len(durations) != 1 else ''} of this workflow ({median:.1f} s each)"
+        past = f"{len(durations)} past result{'s' if len(durations) != 1 else ''} of it ({median:.1f} s each)"
         typer.echo(f"About {duration_of(estimate)}{on}, from {past}.")
 
 

@@ -5,6 +5,7 @@
 const cells = new Map(JSON.parse(document.getElementById("cells").textContent).map((cell) => [cell.name, cell]));
 const element = (id) => document.getElementById(id);
 const boxOf = (name) => element(`cell-${name}`);
+const canBePicked = (name) => Boolean(cells.get(name)?.kind);
 const pageOf = (name) => name.split(".")[0];
 const viewer = element("viewer"), stage = element("stage"), scroller = element("scroller");
 const SMALL = matchMedia("(max-width: 640px)");
@@ -13,7 +14,7 @@ const THUMBNAIL = 320;
 function readAddress() {
   const asked = new URLSearchParams(location.hash.slice(1));
   const known = (name) => cells.has(name) ? name : "";
-  const picked = [...new Set((asked.get("compare") || "").split(","))].filter(known).slice(0, 2);
+  const picked = [...new Set((asked.get("compare") || "").split(","))].filter(canBePicked).slice(0, 2);
   const show = known(asked.get("show") || "");
   const view = picked.length === 2 && ["side", "swipe"].includes(asked.get("view")) ? asked.get("view") : "";
   const leading = show || (view && picked[0]) || "";
@@ -51,6 +52,7 @@ function render() {
 
 function toggle(name) {
   const { picked } = readAddress();
+  if (!canBePicked(name)) return;
   go({ picked: picked.includes(name) ? picked.filter((other) => other !== name) : [...picked, name].slice(-2) });
 }
 
@@ -89,6 +91,7 @@ function renderViewer(names, mode) {
   element("swipe").setAttribute("aria-pressed", String(mode === "swipe"));
   element("said").textContent = "";
   stage.className = mode;
+  viewer.classList.toggle("single", !mode);
   const inOrder = mode === "swipe" ? [...shown].reverse() : shown; // B lies below A
   stage.replaceChildren(...inOrder.map((cell) => figureOf(cell, names.length > 1 ? "AB"[names.indexOf(cell.name)] : "")));
   if (mode === "swipe") {
@@ -97,7 +100,7 @@ function renderViewer(names, mode) {
     stage.append(line);
     swipeTo(50);
   }
-  element("about").replaceChildren(...shown.map((cell, place) => aboutOf(cell, shown[1 - place])));
+  element("about").replaceChildren(...shown.map((cell, place) => aboutOf(cell, "AB"[place], shown[1 - place])));
   if (!viewer.open) viewer.showModal();
   viewer.focus();
 }
@@ -141,7 +144,7 @@ function figureOf(cell, letter) {
 const thumbnailOf = (cell) => boxOf(cell.name).querySelector("img")?.src || "";
 
 function addressOf(cell) {
-  return cell.embedded ? cell.embedded + element(`file-${cell.name}`).textContent : cell.href;
+  return cell.embedded ? cell.embedded + element(`file-${cell.name}`).textContent : cell.isShown ? cell.href : "";
 }
 
 function wordOf(cell) {
@@ -153,12 +156,15 @@ function wordOf(cell) {
   return word;
 }
 
-function aboutOf(cell, other) {
+function aboutOf(cell, letter, other) {
   const section = document.createElement("section"), list = document.createElement("dl");
   const others = new Map(other ? other.settings : cell.settings);
-  if (other) list.append(...pair("Cell", titleOf(cell.name), false));
+  if (other) {
+    list.append(...pair(letter, titleOf(cell.name), false));
+    list.firstChild.className = "letter";
+  }
   for (const [name, value] of cell.settings) list.append(...pair(name, value, others.get(name) !== value));
-  if (cell.size) list.append(...pair("Size", `${cell.size} pixels`, Boolean(other) && other.size !== cell.size));
+  if (cell.size) list.append(...pair("Size", cell.size, Boolean(other) && other.size !== cell.size));
   const buttons = document.createElement("div");
   buttons.className = "buttons";
   if (cell.settings.length) {
@@ -232,7 +238,7 @@ const nameOf = (box) => box ? box.id.slice("cell-".length) : "";
 function focusCell(name) {
   const box = name && boxOf(name);
   if (!box || box.closest("[hidden]")) return;
-  box.querySelector(".open").focus({ preventScroll: true });
+  (box.querySelector(".enlarge") || box.querySelector(".open")).focus({ preventScroll: true });
   bringIntoView(box);
 }
 
@@ -247,7 +253,7 @@ function bringIntoView(box) {
 
 function become(name) { // one cell of the grid is reached by Tab, the others by arrows from there
   for (const old of document.querySelectorAll(".cell [tabindex='0']")) old.tabIndex = -1;
-  for (const part of boxOf(name).querySelectorAll(".open, .pick")) part.tabIndex = 0;
+  for (const part of boxOf(name).querySelectorAll(".open, .enlarge, .pick")) part.tabIndex = 0;
 }
 
 // Size of the cells, and sharp pictures where thumbnails are too small
@@ -319,7 +325,7 @@ scroller.addEventListener("click", (event) => {
   const box = event.target.closest(".cell");
   if (!box || event.ctrlKey || event.metaKey || event.shiftKey) return;
   if (event.target.closest(".pick")) toggle(nameOf(box));
-  else if (event.target.closest("a.open, button.open")) {
+  else if (event.target.closest("a.open, button.open, .enlarge")) {
     event.preventDefault();
     go({ show: nameOf(box), view: "" }, { back: true });
   }
@@ -376,7 +382,7 @@ for (const link of document.querySelectorAll(".tabs a")) {
   });
 }
 for (const box of document.querySelectorAll(".cell")) {
-  for (const part of box.querySelectorAll(".open, .pick")) part.tabIndex = -1;
+  for (const part of box.querySelectorAll(".open, .enlarge, .pick")) part.tabIndex = -1;
   watching.observe(box);
 }
 const first = document.querySelector(".cell");

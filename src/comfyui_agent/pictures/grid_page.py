@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote
 
-from comfyui_agent.domain.texts import is_whole, json_text, printable, whole
-from comfyui_agent.pictures.grid import Cell, Layout, Page, Place, Source, told
+from comfyui_agent.domain.texts import json_text, printable, whole
+from comfyui_agent.pictures.grid import MARKS, Cell, Layout, Page, Place, Source, Word, told
 
 MOST_EMBEDDED = 24 * 1024 * 1024
 """As long as all files together are no larger, they are in the page; else beside it."""
@@ -135,17 +135,20 @@ class GridPage:
     def _cell(self, place: Place, cell: Cell) -> Iterator[str]:
         """A frame with the picture, a film or a word in it, and a button to pick it."""
         name, source = name_of(place), self._sources[place]
-        file = f' href="{html.escape(relative(cell.href))}"' if cell.href and not source.trouble else ""
+        file = f' href="{html.escape(relative(cell.href))}"' if cell.href else ""
         yield f'<div class="cell {cell.state}" id="cell-{name}">'
-        if source.kind in ("Video", "Audio") and file and not source.trouble:
+        if self._kind(place) in ("Video", "Audio") and file:
             element = source.kind.lower()
-            yield f'<{element} class="open" controls preload="none"{file.replace("href", "src")}></{element}>'
+            yield f'<{element} class="open" controls preload="none"{file.replace("href", "src", 1)}></{element}>'
+            yield '<button class="enlarge" aria-label="Show large, with its settings">⤢</button>'
         else:
             element = "a" if file else "button"
             yield f'<{element} class="open"{file} title="{escaped(cell.label)}">'
             yield from self._inside(place, cell, source)
             yield f"</{element}>"
-        yield f'<button class="pick" aria-pressed="false" aria-label="Compare {escaped(cell.label)}"></button></div>'
+        if self._kind(place):
+            yield f'<button class="pick" aria-pressed="false" aria-label="Compare {escaped(cell.label)}"></button>'
+        yield "</div>"
 
     def _inside(self, place: Place, cell: Cell, source: Source) -> Iterator[str]:
         if place in self._thumbnails:
@@ -154,7 +157,8 @@ class GridPage:
             yield f'<img alt="{alternative}" loading="lazy" decoding="async" src="data:image/jpeg;base64,{data}">'
         else:
             said = told(cell, source)
-            yield f'<span class="word"><b>{said.mark}</b> {escaped(said.word)}'
+            kind = "word attention" if said.mark == MARKS["failed"] else "word"
+            yield f'<span class="{kind}"><b>{said.mark}</b> {escaped(said.word)}'
             yield f"<small>{escaped(said.detail)}</small></span>"
 
     def _data(self) -> Iterator[str]:
@@ -164,23 +168,22 @@ class GridPage:
         yield "]"
 
     def _about(self, place: Place, cell: Cell) -> dict[str, Any]:
+        """What the script knows of a cell; `word` stands in place of a picture."""
         source = self._sources[place]
-        said = told(cell, source)
-        shown = bool(cell.href) and not source.trouble and (bool(source.kind) or source.format in MEDIA_TYPES)
+        said = Word("", "") if place in self._thumbnails else told(cell, source)
         return {
             "name": name_of(place),
             "label": _cut(cell.label),
-            "kind": source.kind or ("Picture" if place in self._thumbnails else ""),
-            "href": relative(cell.href) if shown else "",
-            "size": " x ".join(str(side) for side in source.size) if source.is_picture else "",
+            "kind": self._kind(place),
+            "href": relative(cell.href) if cell.href else "",
+            "isShown": bool(source.kind) or source.format in MEDIA_TYPES,
             "embedded": f"data:{MEDIA_TYPES[source.format]};base64," if self._is_embedded(place) else "",
-            "mark": said.mark if place not in self._thumbnails else "",
-            "word": said.word if place not in self._thumbnails else "",
-            "detail": _cut(said.detail) if place not in self._thumbnails else "",
+            "size": f"{source.size[0]} x {source.size[1]} pixels" if source.is_picture else "",
+            "mark": said.mark,
+            "word": said.word,
+            "detail": _cut(said.detail),
             "settings": [[_cut(name), _cut(_text(value))] for name, value in cell.settings.items()],
-            "json": json.dumps(
-                dict(cell.settings), indent=2, ensure_ascii=not is_whole(json_text(dict(cell.settings)))
-            ),
+            "json": json.dumps(dict(cell.settings), indent=2, ensure_ascii=False),
             "flags": flags(cell.settings),
         }
 
@@ -189,6 +192,11 @@ class GridPage:
             if cell.file is not None and self._is_embedded(place):
                 content = _base64(cell.file.read_bytes())
                 yield f'<script type="text/plain" id="file-{name_of(place)}">{content}</script>\n'
+
+    def _kind(self, place: Place) -> str:
+        """Picture, Video, Audio or 3D model; nothing for a cell that has nothing to show."""
+        source = self._sources[place]
+        return "Picture" if place in self._thumbnails else "" if source.trouble else source.kind
 
     def _is_embedded(self, place: Place) -> bool:
         return self._embeds and place in self._thumbnails and self._sources[place].format in MEDIA_TYPES

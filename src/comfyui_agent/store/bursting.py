@@ -14,7 +14,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import json_text, whole
 from comfyui_agent.store.batching import wish_again
 from comfyui_agent.store.port import Session, parsed_object, paths_in, text
-from comfyui_agent.store.recording import note
+from comfyui_agent.store.recording import note_ending
 from comfyui_agent.store.settling import LONGEST_TRACE
 from comfyui_agent.store.steering import keep_template
 
@@ -62,9 +62,9 @@ def _grant(session: Session, job_id: JobId, wish: Wish) -> None:
 
 def _fail(session: Session, job_id: JobId, failure: Failure) -> None:
     trace = whole(failure.trace(), LONGEST_TRACE)
-    if session.run("fail_item", id=job_id, failure_class=failure.kind.value, error_trace=trace):
-        kind = failure.kind.value
-        note(session, Event(EventName.JOB_FAILED, job_id=job_id, failure_class=kind, message=failure.message))
+    kind = failure.kind.value
+    note_ending(session, Event(EventName.JOB_FAILED, job_id=job_id, failure_class=kind, message=failure.message))
+    session.run("fail_item", id=job_id, failure_class=kind, error_trace=trace)
 
 
 def pick(session: Session, batch_id: str, picks: Sequence[Pick]) -> None:

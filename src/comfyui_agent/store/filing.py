@@ -13,7 +13,7 @@ from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import json_text, whole
 from comfyui_agent.store.port import Row, Session, text
-from comfyui_agent.store.recording import note
+from comfyui_agent.store.recording import note, note_ending
 from comfyui_agent.store.settling import LONGEST_TRACE
 from comfyui_agent.store.steering import facts_of, keep_template
 
@@ -161,13 +161,10 @@ def cancel_deleted(session: Session, sources: Sequence[str]) -> list[str]:
     """Jobs that wait and whose files are gone are cancelled; their names. The file may come back as a new wish."""
     names = json_text([source.rpartition("/")[2] for source in sources])
     session.run("forget_changes", names=names, sources=json_text(list(sources)))
+    kind, words = FailureClass.CANCELLED.value, "its file was deleted"
+    for row in session.rows("jobs_of_sources", sources=json_text(list(sources))):
+        note_ending(session, Event(EventName.JOB_CANCELLED, job_id=row["id"], failure_class=kind, message=words))
     rows = session.rows("cancel_deleted", sources=json_text(list(sources)))
-    for row in rows:
-        kind = FailureClass.CANCELLED.value
-        note(
-            session,
-            Event(EventName.JOB_CANCELLED, job_id=row["id"], failure_class=kind, message="its file was deleted"),
-        )
     return [row["config_name"] for row in rows]
 
 

@@ -31,6 +31,19 @@ def note(session: Session, event: Event, **facts: Any) -> None:
     )
 
 
+def note_ending(session: Session, event: Event, *, duration: float | None = None, is_timed: bool = False) -> None:
+    """Record how a job is about to end: its prompt and server as they are now, and, if timed, how long it took."""
+    session.run(
+        "note_ending",
+        event=str(event.name),
+        job_id=event.job_id,
+        failure_class=event.failure_class,
+        duration=duration,
+        is_timed=int(is_timed),
+        message=whole(event.message, LONGEST_MESSAGE) if event.message else None,
+    )
+
+
 def events_after(session: Session, after: int, most: int) -> list[Event]:
     return [
         Event(

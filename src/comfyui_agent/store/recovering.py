@@ -54,10 +54,10 @@ def adopt(session: Session, attempt: OpenAttempt, worker: str, seconds: float) -
     return replace(leased, is_taken_over=True, previous_worker=attempt.attempt_worker, running_seconds=running)
 
 
-def withdraw(session: Session, attempt: OpenAttempt, words: str) -> list[str] | None:
+def withdraw(session: Session, attempt: OpenAttempt, words: str = "") -> list[str] | None:
     """Close a run whose result nobody wants any more, with words on what became of it; files noted for it that are not
     a result. None: not closed."""
-    error = json_text({"kind": FailureClass.CANCELLED.value, "message": words})
+    error = json_text({"kind": FailureClass.CANCELLED.value, "message": words}) if words else None
     if not session.run("withdraw_attempt", attempt_id=attempt.attempt_id, error=error):
         return None
     return undelivered(session, attempt.job_id)

@@ -14,7 +14,7 @@ from comfyui_agent.domain.texts import json_text, whole
 from comfyui_agent.store.errors import FileTaken, LeaseLost
 from comfyui_agent.store.leasing import prove
 from comfyui_agent.store.port import Row, Session, paths_in
-from comfyui_agent.store.recording import note
+from comfyui_agent.store.recording import note, note_ending
 from comfyui_agent.store.records import Lease
 
 LONGEST_TRACE = 32_000
@@ -53,10 +53,9 @@ def with_unowned(session: Session, paths: Sequence[str], do: Callable[[str], Non
 def complete(session: Session, lease: Lease, outputs: Sequence[str], duration: float | None) -> list[str]:
     """The result is there. What other files the job has are returned: nothing refers to them any more."""
     listed = json_text(list(outputs))
-    job = _changed(session.one("complete_job", **_keys(lease), outputs=listed, duration=duration), lease)
+    note_ending(session, Event(EventName.JOB_DONE, job_id=lease.job_id), duration=duration, is_timed=True)
+    _changed(session.one("complete_job", **_keys(lease), outputs=listed, duration=duration), lease)
     session.run("end_attempt", attempt_id=lease.attempt_id, outcome=DONE, error=None)
-    event = Event(EventName.JOB_DONE, job_id=lease.job_id, duration_sec=_rounded(job["duration"]))
-    note(session, event, **_where(job))
     return _disclaim(session, lease.job_id, set(outputs))
 
 
@@ -80,6 +79,8 @@ def requeue(session: Session, lease: Lease, failure: Failure, again: Again, *, a
 def fail(session: Session, lease: Lease, failure: Failure, over: Over) -> list[str]:
     """The run failed, and the job with it. Files that it has noted and not delivered are returned."""
     is_poison = over.kind is FailureClass.POISON
+    event = Event(EventName.JOB_FAILED, job_id=lease.job_id, failure_class=over.kind.value, message=failure.message)
+    note_ending(session, event, is_timed=True)
     job = session.one(
         "fail_job",
         **_keys(lease),
@@ -90,8 +91,6 @@ def fail(session: Session, lease: Lease, failure: Failure, over: Over) -> list[s
     )
     job = _changed(job, lease)
     _end_attempt(session, lease, failure)
-    event = Event(EventName.JOB_FAILED, job_id=lease.job_id, failure_class=over.kind.value, message=failure.message)
-    note(session, event, **_where(job), duration_sec=_rounded(job["duration"]))
     if is_poison:
         note(session, Event(EventName.ALERT_POISON, job_id=lease.job_id, message=failure.message), **_where(job))
     return undelivered(session, lease.job_id)
@@ -107,10 +106,9 @@ def unsend(session: Session, lease: Lease) -> None:
 def refuse(session: Session, lease: Lease, failure: Failure) -> None:
     """The job cannot be made into a prompt: failed, and the run is not counted."""
     unsend(session, lease)
-    row = session.one("refuse_job", **_keys(lease), **_error(failure))
-    _changed(row, lease)
     event = Event(EventName.JOB_FAILED, job_id=lease.job_id, failure_class=failure.kind.value, message=failure.message)
-    note(session, event)
+    note_ending(session, event)
+    _changed(session.one("refuse_job", **_keys(lease), **_error(failure)), lease)
 
 
 def undelivered(session: Session, job_id: JobId) -> list[str]:
@@ -163,7 +161,3 @@ def _changed(row: Row | None, lease: Lease) -> Row:
     if row is None:
         raise LeaseLost(f"job {lease.job_id} is no longer this worker's")
     return row
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 3)

@@ -11,7 +11,7 @@ from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import JobId, NewJob, Template
 from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.port import Session
-from comfyui_agent.store.recording import note
+from comfyui_agent.store.recording import note_ending
 
 
 def submit(session: Session, jobs: Sequence[NewJob]) -> list[JobId | None]:
@@ -58,12 +58,9 @@ def cancel(session: Session, jobs: Sequence[JobId]) -> list[JobId]:
 
 
 def _cancel_one(session: Session, job_id: JobId) -> bool:
-    row = session.one("cancel_job", id=job_id, error_trace="cancelled: by request")
-    if row is None:
-        return False
     kind = FailureClass.CANCELLED.value
-    note(session, Event(EventName.JOB_CANCELLED, job_id=job_id, failure_class=kind, **row))
-    return True
+    note_ending(session, Event(EventName.JOB_CANCELLED, job_id=job_id, failure_class=kind))
+    return session.run("cancel_job", id=job_id, error_trace="cancelled: by request") > 0
 
 
 def retry(session: Session, jobs: Sequence[JobId], *, forget_files: bool = False) -> list[JobId]:

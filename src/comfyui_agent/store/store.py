@@ -303,7 +303,7 @@ class Store:
     async def adopt(self, attempt: OpenAttempt, worker: str, seconds: float) -> Leased | None:
         return await self.driver.write(lambda session: recovering.adopt(session, attempt, worker, seconds))
 
-    async def withdraw(self, attempt: OpenAttempt, words: str) -> list[str] | None:
+    async def withdraw(self, attempt: OpenAttempt, words: str = "") -> list[str] | None:
         """Close a run that nobody wants, with words on it. Returns files noted for it that never became a result.
 
         None if it is closed already, or wanted again.

@@ -126,8 +126,8 @@ SELECT
             (SELECT error FROM attempts WHERE job_id = jobs.id AND json_valid(error) ORDER BY number, id) AS failed)
     END AS image_error,
     json_object(
-        'prompt_ids', (SELECT json_group_array(run.prompt_id) FROM
-            (SELECT prompt_id FROM attempts WHERE job_id = jobs.id ORDER BY number, id) AS run),
+        'prompt_ids', json((SELECT json_group_array(run.prompt_id) FROM
+            (SELECT prompt_id FROM attempts WHERE job_id = jobs.id ORDER BY number, id) AS run)),
         'overrides', json(CASE
             WHEN json_valid(jobs.metadata) AND json_type(jobs.metadata, '$.overrides') = 'object'
                 THEN json_extract(jobs.metadata, '$.overrides')

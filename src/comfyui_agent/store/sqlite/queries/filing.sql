@@ -43,6 +43,10 @@ UPDATE jobs SET resubmit = NULL
 WHERE config_name IN (SELECT value FROM json_each(:names)) AND resubmit = 1
     AND source IN (SELECT value FROM json_each(:sources));
 
+-- name: jobs_of_sources
+SELECT id FROM jobs INDEXED BY idx_jobs_source
+WHERE status = 'pending' AND source IS NOT NULL AND source IN (SELECT value FROM json_each(:sources));
+
 -- name: cancel_deleted
 UPDATE jobs INDEXED BY idx_jobs_source SET
     status = 'failed', failure_class = 'cancelled', error_trace = 'cancelled: its file ' || source || ' was deleted',

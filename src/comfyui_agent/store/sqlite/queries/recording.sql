@@ -3,6 +3,14 @@ INSERT INTO events (at, event, job_id, batch_id, prompt_id, server, failure_clas
 VALUES (strftime('%Y-%m-%d %H:%M:%f', 'now'), :event, :job_id, :batch_id, :prompt_id, :server, :failure_class,
     :duration_sec, :wait_sec, :message);
 
+-- name: note_ending
+-- Noted before the job ends, so that what follows from its end is told after it.
+INSERT INTO events (at, event, job_id, prompt_id, server, failure_class, duration_sec, message)
+SELECT strftime('%Y-%m-%d %H:%M:%f', 'now'), :event, id, prompt_id, server, :failure_class,
+    CASE WHEN :is_timed THEN
+        round(coalesce(:duration, (julianday('now') - julianday(start_time)) * 86400.0), 3) END, :message
+FROM jobs WHERE id = :job_id AND status IN ('pending', 'processing');
+
 -- name: note_started
 INSERT INTO events (at, event, job_id, prompt_id, server, wait_sec)
 SELECT strftime('%Y-%m-%d %H:%M:%f', 'now'), 'job.started', id, prompt_id, server,

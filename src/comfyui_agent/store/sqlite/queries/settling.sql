@@ -18,7 +18,7 @@ UPDATE jobs SET
     worker_id = NULL, lease_expires_at = NULL, error_trace = NULL, failure_class = NULL, needs_regeneration = 0,
     hold = NULL, next_attempt_at = NULL, strikes = 0, avoids = NULL
 WHERE id = :id AND fence = :fence AND status = 'processing'
-RETURNING duration, prompt_id, server;
+RETURNING id;
 
 -- name: requeue_job
 UPDATE jobs SET
@@ -40,7 +40,7 @@ UPDATE jobs SET
         SELECT 1 FROM batches WHERE batches.id = jobs.batch_id AND batches.kind = 'book'),
     hold = NULL, next_attempt_at = NULL, strikes = coalesce(strikes, 0) + :strike
 WHERE id = :id AND fence = :fence AND status = 'processing'
-RETURNING prompt_id, server, duration;
+RETURNING prompt_id, server;
 
 -- name: unsend_job
 -- Nothing reached the server: as if it had not been leased.

@@ -29,8 +29,7 @@ UPDATE jobs SET
     status = 'failed', failure_class = 'cancelled', error_trace = :error_trace,
     end_time = strftime('%Y-%m-%d %H:%M:%f', 'now'), worker_id = NULL, lease_expires_at = NULL, hold = NULL,
     next_attempt_at = NULL, fence = coalesce(fence, 0) + 1
-WHERE id = :id AND status IN ('pending', 'processing')
-RETURNING server, prompt_id;
+WHERE id = :id AND status IN ('pending', 'processing');
 
 -- name: retry_job
 -- A fresh start. That the last result was no good is remembered: the next run avoids the server's cache.
