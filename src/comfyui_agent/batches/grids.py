@@ -94,7 +94,7 @@ def _spec(
         at, row, column = layout.place(job.batch_index or 0)
         page = pages.setdefault(at, layout.page(at))
         page["cells"].append(cell | {"row": row, "column": column})
-    attention = f", {batch.failed} need attention" if batch.failed else ""
+    attention = f", {batch.failed} need{'s' if batch.failed == 1 else ''} attention" if batch.failed else ""
     return {
         "title": batch.name if batch.name and batch.name in batch.id else f"{batch.name} ({batch.id})",
         "subtitle": f"{batch.done} of {batch.total} done{attention}",

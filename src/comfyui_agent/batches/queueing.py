@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from itertools import islice
+from pathlib import Path
 
 from comfyui_agent.domain.batches import NewBatch
 from comfyui_agent.domain.jobs import NewJob
+from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.store import Store
 
 AT_ONCE = 500
@@ -15,15 +17,29 @@ AT_ONCE = 500
 
 async def queue_batch(
     store: Store,
+    locks: Path,
     batch: NewBatch,
     jobs: Iterable[NewJob],
-    creator: str,
     tell: Callable[[int], None] = lambda _: None,
 ) -> int:
     """Queue all of it, without ever holding all of it; how many jobs. `tell` hears how many are in.
 
-    If the creator, a lock that this process holds, dies before the end, it is as if nothing had been queued.
+    A lock in the folder of locks is held meanwhile: if this process dies, it is as if nothing had been queued.
     """
+    lock = AgentLock(locks, is_part=True)
+    try:
+        await _discard(store, lock.is_dead)
+        return await _fill(store, lock.worker, batch, jobs, tell)
+    except Exception:
+        await _discard(store, lambda worker: worker == lock.worker)
+        raise
+    finally:
+        lock.release()
+
+
+async def _fill(
+    store: Store, creator: str, batch: NewBatch, jobs: Iterable[NewJob], tell: Callable[[int], None]
+) -> int:
     await store.create_batch(batch, creator)
     count = 0
     rest = iter(jobs)
@@ -32,3 +48,9 @@ async def queue_batch(
         tell(count)
     await store.open_batch(batch.id)
     return count
+
+
+async def _discard(store: Store, is_dead: Callable[[str], bool]) -> None:
+    """Remove what was begun and will never be whole."""
+    while await store.discard_unfinished(is_dead):
+        pass

@@ -72,16 +72,11 @@ def _read(workspace: Workspace, file: Path) -> Book:
 
 async def _create(workspace: Workspace, found: Book, wait: bool, as_json: bool) -> int:
     from comfyui_agent.batches.queueing import queue_batch
-    from comfyui_agent.store.agent_lock import AgentLock
 
     async with opened(workspace, create=True) as store:
         if await store.batch(found.batch.id) is not None:
             fail(f"there is a book {found.batch.id} already: give another book_id, or e3 book regenerate")
-        lock = AgentLock(workspace.locks, is_part=True)
-        try:
-            await queue_batch(store, found.batch, found.jobs, lock.worker)
-        finally:
-            lock.release()
+        await queue_batch(store, workspace.locks, found.batch, found.jobs)
         if not as_json:
             typer.echo(found.batch.id)
         batch = await find_batch(store, found.batch.id)

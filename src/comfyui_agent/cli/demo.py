@@ -1,4 +1,4 @@
-"""`e3 demo`: a simulator, a workspace, twelve job files, and what becomes of them."""
+"""`e3 demo`: a simulator, a workspace, twelve job files, a sweep, a book, and what becomes of them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,25 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from comfyui_agent.cli.agents import shown
+from comfyui_agent.cli.following import follow, sentence
 from comfyui_agent.cli.printing import fail, log_for_people
 from comfyui_agent.cli.running import run_until_signal
 from comfyui_agent.cli.workspace import opened, workspace_at
+from comfyui_agent.domain.states import JobStatus
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
+    from comfyui_agent.domain.batches import Batch
     from comfyui_agent.domain.jobs import Job
     from comfyui_agent.sim.process import ServerProcess
+    from comfyui_agent.store.store import Store
 
-PACE = ("--render-seconds", "lognormal:1.0:0.25", "--model-load-seconds", "0.3")
-# With this seed the fourth render fails, and no other of the first twenty.
-TROUBLE = ("--failure-rate", "0.05", "--seed", "52")
+PACE = ("--render-seconds", "lognormal:0.7:0.25", "--model-load-seconds", "0.3")
+# With this seed the fourth render fails, and no other of the first thirty.
+TROUBLE = ("--failure-rate", "0.05", "--seed", "53")
 MARK = ".e3_demo"
-EXPECTED_DONE, EXPECTED_FAILED = 11, 1
+EXPECTED = (11, 1), (9, 0), (5, 1)
+"""Done and failed: of the files, of the sweep, of the book."""
 
 
 def demo(
@@ -33,10 +38,10 @@ def demo(
         Path, typer.Option(metavar="DIR", help="The workspace that is made; an earlier demo there is replaced.")
     ] = Path("demo_output"),
 ) -> None:
-    """See it work: drop twelve job files into a folder and watch them become pictures and a film.
+    """See it work: twelve job files become pictures and a film, a sweep becomes a grid, a book gets its pages.
 
-    Needs no ComfyUI, no GPU and no network, and takes about twenty seconds. One job asks for a model that is not there,
-    and one render fails on purpose and is tried again, to show what that looks like.
+    Needs no ComfyUI, no GPU and no network, and takes about half a minute. A job and a page ask for a model that is not
+    there, and one render fails on purpose and is tried again, to show what that looks like.
 
     [bold]Examples[/bold]
 
@@ -86,28 +91,86 @@ def _with_server(workspace: Workspace, server: ServerProcess) -> Workspace:
 
 
 async def _work(workspace: Workspace, server: ServerProcess, folder: Path) -> int:
+    typer.echo(f"A ComfyUI simulator runs at {server.url}.")
+    async with opened(workspace, create=True) as store:
+        jobs = await _files(workspace, store, folder)
+        sweep = await _sweep(workspace, store)
+        book = await _book(workspace, store)
+        pages = [job async for job in store.members(book.id)]
+    _sum_up(jobs, folder)
+    _sum_up_batches(sweep, book, pages, folder)
+    done = sum(job.status is JobStatus.DONE for job in jobs)
+    reached = (done, len(jobs) - done), (sweep.done, sweep.failed), (book.done, book.failed)
+    return 0 if reached == EXPECTED and sweep.grid else 1
+
+
+async def _files(workspace: Workspace, store: Store, folder: Path) -> list[Job]:
     from comfyui_agent.cli.demo_jobs import demo_jobs
     from comfyui_agent.engine.agent import Agent
     from comfyui_agent.engine.intake.monitor import Monitor
     from comfyui_agent.engine.service import serve
 
     jobs = demo_jobs()
-    typer.echo(f"A ComfyUI simulator runs at {server.url}. {len(jobs)} job files go to {folder / 'jobs/processing'}.\n")
-    async with opened(workspace, create=True) as store:
-        agent, monitor = Agent(store, workspace), Monitor(store, workspace)
-        for job in jobs:
-            (workspace.processing / job.kind / f"{job.name}.yaml").write_text(job.text, encoding="utf-8")
-        async with shown(agent.bus, store, agent):
-            await serve(agent, monitor, until_idle=True)
-        rows = await store.jobs(limit=100)
-        counts = await store.counts()
-    _sum_up(sorted(rows, key=lambda row: row.config_name), folder)
-    return 0 if (counts.done, counts.failed) == (EXPECTED_DONE, EXPECTED_FAILED) else 1
+    typer.echo(f"\n{len(jobs)} job files go to {folder / 'jobs/processing'}:\n")
+    agent, monitor = Agent(store, workspace), Monitor(store, workspace)
+    for job in jobs:
+        (workspace.processing / job.kind / f"{job.name}.yaml").write_text(job.text, encoding="utf-8")
+    async with shown(agent.bus, store, agent):
+        await serve(agent, monitor, until_idle=True)
+    return sorted(await store.jobs(limit=100), key=lambda row: row.config_name)
+
+
+async def _sweep(workspace: Workspace, store: Store) -> Batch:
+    """Three seeds with three guidances, and their grid."""
+    from comfyui_agent.batches.queueing import queue_batch
+    from comfyui_agent.batches.sweeps import SweepWish, define
+    from comfyui_agent.cli.demo_jobs import SWEEP
+    from comfyui_agent.cli.workflows import draw_seeds, lines_below, workflows_of
+
+    workflow = workflows_of(workspace).find(SWEEP.workflow)
+    wish = SweepWish(workflow, SWEEP.sets, SWEEP.inputs, name=SWEEP.name)
+    found = define(
+        wish, workspace.settings.paths.jobs_finished, {}, read_lines=lines_below(workspace.root), draw=draw_seeds
+    )
+    flags = " ".join(f"--set '{name}={values}'" for name, values in SWEEP.sets.items())
+    typer.echo(f"\nA sweep, e3 sweep {SWEEP.workflow} {flags}:\n")
+    await queue_batch(store, workspace.locks, found.batch, found.jobs())
+    return await follow(store, workspace, found.batch.id, works=True)
+
+
+async def _book(workspace: Workspace, store: Store) -> Batch:
+    """Six pages; one of them asks for a model that is not there."""
+    from comfyui_agent.batches.book_file import BookText
+    from comfyui_agent.batches.books import read_book
+    from comfyui_agent.batches.queueing import queue_batch
+    from comfyui_agent.cli.demo_jobs import BOOK
+    from comfyui_agent.cli.workflows import keeping_of, workflows_of
+
+    file = workspace.root / "winter.yaml"
+    file.write_text(BOOK, encoding="utf-8")
+    workflows = workflows_of(workspace)
+    found = read_book(BookText(file), workspace.settings, workflows.find, keeping_of(workspace))
+    typer.echo(f"\nA book, e3 book create {file.name}:\n")
+    await queue_batch(store, workspace.locks, found.batch, found.jobs)
+    return await follow(store, workspace, found.batch.id, works=True)
+
+
+def _sum_up_batches(sweep: Batch, book: Batch, pages: list[Job], folder: Path) -> None:
+    from comfyui_agent.cli.queue import BADGES
+
+    typer.echo(f"\nSweep       {sentence(sweep)}")
+    typer.echo(f"Grid        {folder / (sweep.grid or '')}, and the page grid.html beside it")
+    typer.echo(f"Book        {sentence(book)}")
+    for number, page in enumerate(pages, start=1):
+        if page.status is not JobStatus.DONE:
+            reason = (page.error_trace or "").partition("\n")[0]
+            typer.echo(f"  {BADGES[page.status]}  page {number}: {reason}")
+    typer.echo(f"Mend it     e3 book regenerate {book.id} --page 4 --set checkpoint=auto -C {folder}")
+    typer.echo("Your own    e3 init night, then e3 doctor there (see README.md)")
 
 
 def _sum_up(jobs: list[Job], folder: Path) -> None:
     from comfyui_agent.cli.queue import BADGES
-    from comfyui_agent.domain.states import JobStatus
 
     done = [job for job in jobs if job.status is JobStatus.DONE]
     retried = [job for job in jobs if job.retries_attempted]
@@ -121,4 +184,3 @@ def _sum_up(jobs: list[Job], folder: Path) -> None:
     typer.echo(f"Film        {folder / 'jobs/finished/video'}")
     typer.echo(f"The queue   e3 queue ls -C {folder}")
     typer.echo(f"One job     e3 show 08_dragon_tamer.yaml -C {folder}")
-    typer.echo("Your own    e3 init night, then e3 doctor there (see README.md)")

@@ -1,4 +1,4 @@
-"""The job files of the demonstration: twelve, of three workflows, one of them wrong on purpose."""
+"""What the demonstration renders: twelve job files of three workflows, a sweep and a book. Two are wrong on purpose."""
 
 from __future__ import annotations
 
@@ -14,6 +14,40 @@ class DemoJob:
     kind: str
     name: str
     text: str
+
+
+@dataclass(frozen=True)
+class DemoSweep:
+    """A sweep: its axes, and what all have in common."""
+
+    name: str
+    workflow: str
+    sets: dict[str, str]
+    inputs: dict[str, str]
+
+
+SWEEP = DemoSweep(
+    "lighthouses",
+    "wf_realistic_portrait",
+    {"seed": "1..3", "cfg": "4,7.5,11"},
+    {"prompt": "a lighthouse keeper at dawn"},
+)
+
+BOOK = """\
+book_id: winter_tales
+title: Winter Tales
+workflow: wf_realistic_portrait
+inputs:
+  seed: 12
+  steps: 8
+pages:
+  - inputs: {prompt: a fox leaves its den in the first snow}
+  - inputs: {prompt: an owl watches from a pine}
+  - inputs: {prompt: two hares under a silver moon}
+  - inputs: {prompt: the bear that would not sleep, checkpoint: not_installed.safetensors}
+  - inputs: {prompt: a river under the ice}
+  - inputs: {prompt: the thaw, seed: 13}
+"""
 
 
 def demo_jobs() -> list[DemoJob]:

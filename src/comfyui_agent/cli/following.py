@@ -63,7 +63,7 @@ def code_of(batch: Batch) -> int:
 
 def sentence(batch: Batch, per_second: float | None = None) -> str:
     """How it stands, in one line."""
-    attention = f", {batch.failed} need attention" if batch.failed else ""
+    attention = f", {batch.failed} need{'s' if batch.failed == 1 else ''} attention" if batch.failed else ""
     words = f"{batch.done} of {batch.total} done{attention}"
     left = batch.pending + batch.processing
     if per_second and left:

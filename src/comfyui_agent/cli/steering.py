@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,6 +39,7 @@ EVERYTHING = 10_000_000
 
 def add(
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Job files, wherever they lie.")],
+    batch: Annotated[str, typer.Option("--batch", metavar="NAME", help="Make a batch of them, to follow as one.")] = "",
     workspace: Folder = HERE,
     config: ConfigOption = "",
     database: DatabaseOption = "",
@@ -54,17 +56,28 @@ def add(
 
     e3 add -C night ~/prompts/*.yaml --json
         Many, in another workspace, for a script.
+
+    e3 add --batch tonight *.yaml
+        As one batch: e3 batch watch tonight.
     """
-    asyncio.run(_add(workspace_at(workspace, database, config=config), files, as_json))
+    asyncio.run(_add(workspace_at(workspace, database, config=config), files, batch, as_json))
 
 
-async def _add(workspace: Workspace, files: Sequence[Path], as_json: bool) -> None:
+async def _add(workspace: Workspace, files: Sequence[Path], batch: str, as_json: bool) -> None:
+    from comfyui_agent.domain.batches import BatchKind, NewBatch, mint_batch_id
     from comfyui_agent.engine.intake.submitting import add_file
 
     prepare_folders(workspace)
     admission = _admission(workspace)
     async with opened(workspace, create=True) as store:
         answers = [await add_file(store, admission, workspace, path) for path in files]
+        accepted = [answer.job.id for answer in answers if answer.job is not None and not answer.problem]
+        if batch and accepted:
+            made = NewBatch(mint_batch_id(batch, "files"), batch, BatchKind.FILES)
+            count = await store.group(made, accepted)
+            typer.echo(f"{count} jobs are the batch {made.id}. Follow: e3 batch watch {made.id}", err=True)
+            if as_json:  # as they are now
+                answers = [replace(each, job=await store.find_by_name(each.name) or each.job) for each in answers]
     _answer(answers, as_json)
 
 

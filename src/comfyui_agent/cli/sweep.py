@@ -193,15 +193,11 @@ async def _define(workspace: Workspace, wish: SweepWish, base: Path) -> Sweep:
 async def _queue(workspace: Workspace, store: Store, found: Sweep) -> None:
     from comfyui_agent.batches.queueing import queue_batch
     from comfyui_agent.domain.binding import Unbindable
-    from comfyui_agent.store.agent_lock import AgentLock
 
-    lock = AgentLock(workspace.locks, is_part=True)
     try:
-        await queue_batch(store, found.batch, found.jobs(), lock.worker, _counter(len(found)))
+        await queue_batch(store, workspace.locks, found.batch, found.jobs(), _counter(len(found)))
     except Unbindable as error:
         fail(str(error))
-    finally:
-        lock.release()
 
 
 def _counter(total: int) -> Any:

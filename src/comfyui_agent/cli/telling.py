@@ -32,11 +32,17 @@ WORDS = {
     EventName.JOB_FAILED: ("△", "Needs attention"),
     EventName.JOB_RETRY: ("○", "Again"),
     EventName.JOB_CANCELLED: ("△", "Cancelled"),
+    EventName.BATCH_CREATED: ("○", "Batch"),
+    EventName.BATCH_COMPLETED: ("●", "Batch complete"),
+    EventName.BATCH_CANCELLED: ("△", "Batch cancelled"),
+    EventName.BATCH_EXPIRED: ("△", "Batch expired"),
     EventName.SERVER_UP: ("●", "Server up"),
     EventName.SERVER_DOWN: ("△", "Server down"),
     EventName.SERVER_DRAINED: ("○", "Server drained"),
 }
-QUIET = frozenset({EventName.JOB_SUBMITTED, EventName.JOB_STARTED})
+QUIET = frozenset({EventName.JOB_SUBMITTED, EventName.JOB_STARTED, EventName.BATCH_CREATED})
+TOLD_TWICE = frozenset({EventName.BOOK_PAGE_FAILED, EventName.BOOK_PAGE_RETRY})
+"""The same in the words of books: people are told once."""
 REFRESH = 0.5
 MOST_ROWS = 12
 BAR = 24
@@ -46,7 +52,7 @@ MEDIUM, WIDE = 60, 80
 def tell(event: Event) -> str:
     """One line: when, what, which job, where, why."""
     mark, word = WORDS.get(event.name, ("△", "Attention"))  # type: ignore[call-overload]
-    parts = [event.timestamp[11:19], f"{mark} {word}", event.config_name or ""]
+    parts = [event.timestamp[11:19], f"{mark} {word}", event.config_name or event.batch_id or ""]
     if event.duration_sec is not None and event.name == EventName.JOB_DONE:
         parts.append(f"{event.duration_sec:.1f} s")
     parts.append((event.server or "").partition("://")[2])
@@ -83,7 +89,7 @@ class QueueBoard:
     def _hear(self, event: Event) -> None:
         if event.name == EventName.JOB_DONE:
             self._pace.count(time.monotonic())
-        if event.name not in QUIET:
+        if event.name not in QUIET | TOLD_TWICE:
             self._console.print(Text(tell(event)), soft_wrap=True)
 
     def _view(self) -> Group:

@@ -89,7 +89,7 @@ def _split(text: str) -> tuple[list[str], str]:
     cuts: dict[str, list[int]] = {",": [], "|": []}
     for mark in MARK.finditer(text):
         if mark[0] == '"':
-            rest = shortened(text[mark.start() : mark.start() + LONGEST_SHOWN + 1])
+            rest = shortened(text[mark.start() :])
             raise BadValues(
                 f"the quote at {rest} is never closed: close it; for a quote as a letter, put the value in quotes and "
                 f'write \\" for the letter'

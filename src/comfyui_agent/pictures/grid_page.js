@@ -43,6 +43,8 @@ function render() {
     else tab.removeAttribute("aria-current");
   }
   renderPicks(now.picked);
+  const shown = element(`page-${now.page}`), first = shown.querySelector(".cell");
+  if (first && !shown.querySelector(".cell [tabindex='0']")) become(nameOf(first));
   if (now.view) renderViewer(now.picked, now.view);
   else if (now.show) renderViewer([now.show], "");
   else if (viewer.open) closeViewer();
@@ -385,8 +387,6 @@ for (const box of document.querySelectorAll(".cell")) {
   for (const part of box.querySelectorAll(".open, .enlarge, .pick")) part.tabIndex = -1;
   watching.observe(box);
 }
-const first = document.querySelector(".cell");
-if (first) become(nameOf(first));
 addEventListener("hashchange", render);
 setZoom(SMALL.matches ? 160 : 224);
 render();

@@ -90,10 +90,13 @@ class GridPage:
         yield escaped(self._grid.subtitle)
 
     def _notice(self) -> Iterator[str]:
-        if any(self._is_embedded(place) for place, _ in self._cells()):
-            yield "All pictures are in this page: it can be sent as it is."
-        elif self._thumbnails:
-            yield "The full-size pictures are files beside this page: send them along with it."
+        """What is in the page, and what must be sent along with it."""
+        kinds = {self._kind(place): self._is_embedded(place) for place, _ in self._cells()}
+        if kinds.get("Picture"):
+            yield "All pictures are in this page"
+            yield "; other files lie beside it." if kinds.keys() - {"", "Picture"} else ": it can be sent as it is."
+        elif kinds.keys() - {""}:
+            yield "The files in full size lie beside this page: send them along with it."
 
     def _tabs(self) -> Iterator[str]:
         if len(self._grid.pages) > 1:

@@ -55,6 +55,14 @@ def open_batch(session: Session, batch_id: str) -> None:
         session.run("complete_empty", id=batch_id)
 
 
+def group(session: Session, batch: NewBatch, jobs: Sequence[JobId]) -> int:
+    """Make a batch of jobs that are there and in no other; how many. They may have ended already."""
+    create(session, batch, None)
+    joined = session.run("join_batch", id=batch.id, ids=json_text(list(jobs)))
+    open_batch(session, batch.id)
+    return joined
+
+
 def discard_unfinished(session: Session, is_dead: Callable[[str], bool]) -> int:
     """Remove batches whose creator died before they were whole: nobody was told of them. Some jobs at a time."""
     removed = 0

@@ -126,6 +126,10 @@ class Store:
         """It is whole: its jobs may run."""
         await self._steer(lambda session: batching.open_batch(session, batch_id))
 
+    async def group(self, batch: NewBatch, jobs: Sequence[JobId]) -> int:
+        """Make a batch of jobs that are there and in no other; how many."""
+        return await self._steer(lambda session: batching.group(session, batch, jobs))
+
     async def discard_unfinished(self, is_dead: Callable[[str], bool]) -> int:
         return await self.driver.write(lambda session: batching.discard_unfinished(session, is_dead))
 

@@ -16,6 +16,10 @@ UPDATE batches SET status = 'complete', completed_at = strftime('%Y-%m-%d %H:%M:
 WHERE id = :id AND status IN ('active', 'collecting')
     AND NOT EXISTS (SELECT 1 FROM jobs WHERE batch_id = :id AND status IN ('pending', 'processing'));
 
+-- name: join_batch
+UPDATE jobs SET batch_id = :id, batch_index = (SELECT key FROM json_each(:ids) WHERE value = jobs.id)
+WHERE id IN (SELECT value FROM json_each(:ids)) AND batch_id IS NULL;
+
 -- name: unfinished_batches
 SELECT id, creator FROM batches INDEXED BY idx_batches_filling WHERE status = 'pending';
 
