@@ -22,7 +22,7 @@ from comfyui_agent.domain.texts import json_text, printable, whole
 from comfyui_agent.pictures.grid import MARKS, Cell, Layout, Page, Place, Source, Word, told
 
 MOST_EMBEDDED = 24 * 1024 * 1024
-"""As long as all files together are no larger, they are in the page; else beside it."""
+"""As long as all pictures together are no larger, they are in the page; else beside it."""
 LONGEST_TEXT = 2_000
 MEDIA_TYPES = {
     "PNG": "image/png",
@@ -60,7 +60,7 @@ class GridPage:
         self._sources = {**layout.sources, **{place: Source(trouble=text) for place, text in troubles.items()}}
         self._script = _asset("js")
         self._style = _asset("css") + _shape(*layout.cell)
-        self._embeds = sum(size_of(cell.file) for _, cell in self._cells()) <= MOST_EMBEDDED
+        self._embeds = sum(size_of(cell.file) for place, cell in self._cells() if place in thumbnails) <= MOST_EMBEDDED
 
     def part(self, name: str) -> Iterator[str]:
         """The pieces of a part, in order."""
@@ -91,11 +91,11 @@ class GridPage:
 
     def _notice(self) -> Iterator[str]:
         """What is in the page, and what must be sent along with it."""
-        kinds = {self._kind(place): self._is_embedded(place) for place, _ in self._cells()}
-        if kinds.get("Picture"):
+        kinds = {self._kind(place) for place, _ in self._cells()} - {""}
+        if any(self._is_embedded(place) for place, _ in self._cells()):
             yield "All pictures are in this page"
-            yield "; other files lie beside it." if kinds.keys() - {"", "Picture"} else ": it can be sent as it is."
-        elif kinds.keys() - {""}:
+            yield "; other files lie beside it." if kinds - {"Picture"} else ": it can be sent as it is."
+        elif kinds:
             yield "The files in full size lie beside this page: send them along with it."
 
     def _tabs(self) -> Iterator[str]:

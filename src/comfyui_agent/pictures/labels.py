@@ -87,7 +87,7 @@ def fit(text: str, size: int, width: int, most_lines: int = MOST_LINES) -> Label
 
 def one_line(text: str) -> str:
     """A text with nothing in it that cannot be drawn: line breaks are blanks, control characters are shown."""
-    return " ".join(printable(whole(text, LONGEST)).split())
+    return printable(" ".join(whole(text, LONGEST).split()))
 
 
 def wrap(text: str, width_of: Callable[[str], float], width: float, most_lines: int = MOST_LINES) -> list[str]:

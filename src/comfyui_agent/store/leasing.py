@@ -29,7 +29,7 @@ def lease_jobs(
     one wait for their turn.
     """
     session.run("end_backoffs", longest=longest_backoff)
-    load = session.one("load_of_server", server=window.server)
+    load = session.one("load_of_server", server=window.server, batch_id=window.batch_id)
     assert load is not None
     ids = prompt_ids[: max(0, window.size - load["open"])]
     if not ids or load["suspects"] or load["is_halted"]:

@@ -56,9 +56,12 @@ class Store:
     async def _steer(self, work: Callable[[Session], T]) -> T:
         """A change that people or doors make: whoever works the queue off wakes up."""
         result = await self.driver.write(work)
+        self._tell_listeners()
+        return result
+
+    def _tell_listeners(self) -> None:
         for call in self._listeners:
             call()
-        return result
 
     async def close(self, *, timeout: float | None = None) -> None:
         await self.driver.close(timeout=timeout)
@@ -183,7 +186,10 @@ class Store:
 
     async def tick_batches(self, batch_ids: Sequence[str], longest_gap: float, expiry: float) -> list[str]:
         """Members of these batches run at live servers. Those that have expired with this."""
-        return await self._steer(lambda session: batching.tick(session, batch_ids, longest_gap, expiry))
+        expired = await self.driver.write(lambda session: batching.tick(session, batch_ids, longest_gap, expiry))
+        if expired:
+            self._tell_listeners()
+        return expired
 
     async def is_batch_idle(self, batch_id: str) -> bool:
         return await self.driver.read(lambda session: batching.is_idle(session, batch_id))

@@ -14,11 +14,13 @@ WHERE id IN (
 
 -- name: load_of_server
 -- How many prompts of all agents are at a server, how many of them are suspected of killing servers, and whether
--- people have taken it out of work.
+-- people have taken it out of work. What its agent left behind counts only for whoever will take it over.
 SELECT count(*) AS open, coalesce(sum(jobs.strikes > 0), 0) AS suspects,
     EXISTS (SELECT 1 FROM server_states WHERE server_states.server = :server) AS is_halted
 FROM attempts LEFT JOIN jobs ON jobs.id = attempts.job_id
-WHERE attempts.server = :server AND attempts.outcome IS NULL;
+WHERE attempts.server = :server AND attempts.outcome IS NULL AND (
+    iif(:batch_id IS NULL, jobs.reserved IS NULL, jobs.batch_id IS :batch_id)
+    OR (jobs.status = 'processing' AND jobs.lease_expires_at > strftime('%Y-%m-%d %H:%M:%f', 'now')));
 
 -- name: next_jobs
 -- What runs next: by priority, then by age. A job that still has an open attempt is taken over, not run anew.
