@@ -204,9 +204,10 @@ def _axis(
         try:
             values.append(_converted(token, types, wish.workflow))
         except BadValue as error:
+            words = f"--set {name}: {str(error).removeprefix(f'{name}: ')}"
             if not wish.skip_bad:
-                raise BadSweep(f"--set {name}: {error}") from None
-            problems.append(f"--set {name}: {error}")
+                raise BadSweep(words) from None
+            problems.append(words)
     if not values:
         raise BadSweep(f"--set {name}: no value is left")
     return Axis(",".join(own), tuple(places), tuple(values)), own, problems

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -107,7 +108,7 @@ def look_at(file: Path | None) -> Source:
     if file is None:
         return Source()
     kind = next((kind for kind, ends in OTHER_KINDS.items() if file.suffix.lower().lstrip(".") in ends.split()), "")
-    if not file.is_file():
+    if not os.path.isfile(file):  # noqa: PTH113 - false for a path that cannot be, where pathlib raises
         return Source(kind=kind, trouble=f"{file.name} is not there")
     if kind:
         return Source(kind=kind)

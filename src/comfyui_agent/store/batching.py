@@ -155,15 +155,9 @@ def tick(session: Session, batch_ids: Sequence[str], longest_gap: float, expiry:
     return expired
 
 
-def failed_members(session: Session, batch_id: str, *, with_cancelled: bool) -> list[JobId]:
-    rows = session.rows("failed_members", id=batch_id, with_cancelled=int(with_cancelled))
-    return [JobId(row["id"]) for row in rows]
-
-
 def retry(session: Session, batch_id: str, *, with_cancelled: bool) -> int:
     """Give the failed members a fresh start, all in one generation; how many."""
-    ids = failed_members(session, batch_id, with_cancelled=with_cancelled)
-    return sum(session.run("retry_job", id=job_id) for job_id in ids)
+    return session.run("retry_members", id=batch_id, with_cancelled=int(with_cancelled))
 
 
 def pause(session: Session, batch_id: str) -> bool:

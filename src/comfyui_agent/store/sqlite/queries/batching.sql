@@ -64,9 +64,13 @@ UPDATE jobs SET
     lease_expires_at = NULL, hold = NULL, next_attempt_at = NULL, fence = coalesce(fence, 0) + 1
 WHERE batch_id = :id AND status IN ('pending', 'processing');
 
--- name: failed_members
-SELECT id FROM jobs WHERE batch_id = :id AND status = 'failed'
-    AND (:with_cancelled OR failure_class IS NOT 'cancelled');
+-- name: retry_members
+-- As one job is retried.
+UPDATE jobs SET
+    status = 'pending', retries_attempted = 0, strikes = 0, needs_regeneration = 0, hold = NULL,
+    next_attempt_at = NULL, avoids = NULL, end_time = NULL, duration = NULL, error_trace = NULL,
+    failure_class = CASE failure_class WHEN 'output' THEN 'output' END
+WHERE batch_id = :id AND status = 'failed' AND (:with_cancelled OR failure_class IS NOT 'cancelled');
 
 -- name: pause_batch
 UPDATE batches SET is_paused = 1 WHERE id = :id AND status IN ('active', 'collecting') AND NOT is_paused;
