@@ -16,7 +16,7 @@ from PIL import Image
 from support.command import e3
 
 
-def test_the_demo_renders_twelve_jobs_retries_one_and_explains_the_one_that_cannot_be(tmp_path: Path) -> None:
+def test_the_demo_renders_twelve_jobs_a_sweep_and_a_book_and_explains_what_cannot_be(tmp_path: Path) -> None:
     answer = e3("demo", cwd=tmp_path, timeout=110)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     finished = tmp_path / "demo_output" / "jobs" / "finished"
@@ -40,7 +40,9 @@ def test_the_demo_renders_twelve_jobs_retries_one_and_explains_the_one_that_cann
             assert "prompt" in picture.info
             shown.add(picture.tobytes())
     assert len(shown) == len(names)
-    rows = json.loads(e3("queue", "ls", "--json", "-C", "demo_output", cwd=tmp_path).stdout)
+    everything = json.loads(e3("queue", "ls", "--json", "-C", "demo_output", cwd=tmp_path).stdout)
+    assert len(everything) == 12 + 9 + 6
+    rows = [row for row in everything if row["batch_id"] is None]
     assert len(rows) == 12
     assert len({row["workflow_id"] for row in rows}) == 3
     (failed,) = [row for row in rows if row["status"] == "failed"]
@@ -50,6 +52,15 @@ def test_the_demo_renders_twelve_jobs_retries_one_and_explains_the_one_that_cann
     lines = answer.stdout.splitlines()
     assert any("08_dragon_tamer" in line and "not_installed.safetensors" in line for line in lines)
     assert "11 of 12 done, 1 needs attention, as it should:" in lines
+    book, sweep = json.loads(e3("batch", "ls", "--json", "-C", "demo_output", cwd=tmp_path).stdout)
+    assert (sweep["kind"], sweep["status"], sweep["done"], sweep["failed"]) == ("sweep", "complete", 9, 0)
+    assert (book["id"], book["kind"], book["done"], book["failed"]) == ("winter_tales", "book", 5, 1)
+    with Image.open(tmp_path / "demo_output" / sweep["grid"]) as grid:
+        assert grid.width > 3 * 300
+    assert (tmp_path / "demo_output" / sweep["grid"]).with_suffix(".html").is_file()
+    pages = json.loads(e3("book", "show", "winter_tales", "--json", "-C", "demo_output", cwd=tmp_path).stdout)["pages"]
+    assert [page["status"] for page in pages] == [*["Done"] * 3, "Needs attention", *["Done"] * 2]
+    assert any("page 4" in line and "not_installed.safetensors" in line for line in lines)
     (left,) = (tmp_path / "demo_output" / "jobs" / "processing").rglob("*.yaml")
     assert left.name == "08_dragon_tamer.yaml"
 

@@ -102,6 +102,8 @@ FRESH = {
     "strikes": 0,
     "avoids": None,
     "resubmit": None,
+    "reserved": None,
+    "written": None,
 }
 """What a job is that has only just been wished for."""
 NEVER_RUN = {

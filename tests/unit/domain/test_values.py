@@ -209,6 +209,27 @@ def test_two_numbers_before_the_dots_give_the_step(first: str, second: str, end:
         assert [Fraction(value) for value in found[2:-1]] == walked(Fraction(second), Fraction(end), step)
 
 
+@pytest.mark.parametrize(
+    ("text", "instead"), [("1..2.5", "1..2.5:0.1"), ("0.25..3", "0.25..3:0.01"), ("1.0..3.0", "1.0..3.0:0.1")]
+)
+def test_between_decimals_a_step_is_asked_for(text: str, instead: str) -> None:
+    assert error_of(text) == f"{text} needs a step: write {instead}"
+    assert values_of(instead)
+
+
+@pytest.mark.parametrize("text", ["0.5,..,3", "1,..,2.5"])
+def test_one_decimal_before_the_dots_is_not_enough(text: str) -> None:
+    assert "needs a step: write two numbers before the .." in error_of(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("1..2:-1", "goes up and its step down"), ("1,2,..,0", "goes up, away"), ("2,1,..,3", "goes down, away")],
+)
+def test_a_step_that_leads_away_is_said(text: str, says: str) -> None:
+    assert says in error_of(text)
+
+
 def test_dots_go_on_from_what_a_range_or_other_dots_left() -> None:
     assert values_of("1..2,..,4,..,6") == ["1", "2", "3", "4", "5", "6"]
 
@@ -218,7 +239,9 @@ def test_only_numbers_go_on(text: str) -> None:
     assert "needs numbers before and after" in error_of(text)
 
 
-@pytest.mark.parametrize("text", ["1..", "1..x", "1..2:", "1..2:x", "1..2:3:4", "1...5", "..5", ".1..5:1", "1e1..9"])
+@pytest.mark.parametrize(
+    "text", ["1..", "1..x", "1..2:", "1..2:x", "1..2:3:4", "1...5", "..5", "..0", ".1..5:1", "1e1..9"]
+)
 def test_what_begins_as_a_range_is_one_or_an_error(text: str) -> None:
     assert "is no range" in error_of(text)
 
@@ -233,6 +256,8 @@ def test_numbers_of_forty_digits_are_exact() -> None:
     assert values_of(f"{low}..{int(low) + 2}") == [low, str(int(low) + 1), str(int(low) + 2)]
     tiny = "0." + "0" * (MOST_DIGITS - 2) + "1"
     assert values_of(f"0..{tiny}:{tiny}") == ["0." + "0" * (MOST_DIGITS - 1), tiny]
+    near = "1" + tiny[1:]
+    assert values_of(f"{near}..1:{tiny}") == [near, near[:-1] + "0"]
     assert "more than 40 digits" in error_of(f"{low}0..{low}1")
     assert "more than 40 digits" in error_of(f"1..5:{tiny}1")
     assert "more than 40 digits" in error_of(f"1,{low}0,..,{low}1")
@@ -258,7 +283,7 @@ def test_a_range_that_is_far_too_large_is_not_built() -> None:
 
 
 def test_lines_of_a_file_are_plain_texts() -> None:
-    assert tokens_of(" @prompts.txt ") == [
+    assert tokens_of(" @ prompts.txt ") == [
         Token("a fox, red", is_plain=True),
         Token("  1..3", is_plain=True),
         Token("true", is_plain=True),
