@@ -8,13 +8,13 @@ from typing import Any
 
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.batches import BatchKind, NewBatch, mint_batch_id, slug
-from comfyui_agent.domain.binding import Unbindable, bind
+from comfyui_agent.domain.binding import TOKEN, Unbindable, bind
 from comfyui_agent.domain.combinations import Axis, BadAxes, Combinations, Mode
 from comfyui_agent.domain.jobs import DEFAULT_PRIORITY, NewJob
 from comfyui_agent.domain.kinds import folder_of, job_type_of
 from comfyui_agent.domain.placing import NoSuchPlace
 from comfyui_agent.domain.recipes import Recipe
-from comfyui_agent.domain.value_types import BadValue, ValueType, converted, type_of
+from comfyui_agent.domain.value_types import BadValue, Kind, ValueType, converted, type_of
 from comfyui_agent.domain.values import BadValues, Token, parse
 
 LONGEST_FILE_NAME = 80
@@ -188,18 +188,20 @@ def _axis(
     if not own:
         raise BadSweep(f"{name!r} names no input: write NODE.input=VALUES, such as 3.seed=1..4")
     places: list[str] = []
+    types: dict[str, list[ValueType]] = {}
     for each in own:
         try:
             found = wish.workflow.places.find(each, wish.workflow.recipe)
         except NoSuchPlace as error:
             raise BadSweep(f"--set {name}: {error}") from None
-        places += found or wish.workflow.places.placeholders[each]
+        places += found or [f"${{{each}}}"]  # several placeholders may share a text
+        for place in found or wish.workflow.places.placeholders[each]:
+            types[place] = _types(wish.workflow, place, definitions)
     try:
         tokens = _tokens(said, read_lines, draw)
     except BadValues as error:
         raise BadSweep(f"--set {name}: {error}") from None
     values, problems = [], []
-    types = {place: _types(wish.workflow, place, definitions) for place in places}
     for token in tokens:
         try:
             values.append(_converted(token, types, wish.workflow))
@@ -233,8 +235,9 @@ def _types(workflow: Workflow, place: str, definitions: Definitions) -> list[Val
     """What may stand at a place: as the servers say, or as the template has it if none was asked."""
     found = workflow.places.all[place]
     known = definitions.get(found.class_type) or (None,)
-    value = None if "${" in str(found.value) else found.value
-    return [type_of(value, definition, found.name) for definition in known]
+    if isinstance(found.value, str) and TOKEN.search(found.value) and not TOKEN.fullmatch(found.value):
+        return [ValueType(Kind.ANY)]  # it becomes a part of a text
+    return [type_of(found.value, definition, found.name) for definition in known]
 
 
 def _converted(token: Token, types: Mapping[str, Sequence[ValueType]], workflow: Workflow) -> Any:
