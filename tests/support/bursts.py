@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from PIL import Image
 
 from comfyui_agent.cli.app import main
 from support.agents import renders
-from support.servers import ServerProcess
 from support.stores import Rows, in_the_shell
 
 NODE = "98:6"
@@ -83,7 +82,9 @@ class Running:
         try:
             self.process.wait(timeout)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"not done after {timeout} s:\n{self.err.read_text(errors='replace')[-3000:]}") from None
+            raise AssertionError(
+                f"not done after {timeout} s:\n{self.err.read_text(errors='replace')[-3000:]}"
+            ) from None
         return Ended(self.process.returncode, self.out.read_text(), self.err.read_text(errors="replace"))
 
     def send(self, number: int, timeout: float = 60) -> tuple[Ended, float]:
@@ -107,12 +108,15 @@ class BurstFolder:
 
     root: Path
     server: str
+    saves_to: Path | None = None
+    """Where the server saves its pictures, if that can be seen."""
     environment: dict[str, str] = field(default_factory=dict)
     started: list[Running] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
     """Every prompt that was written, by its absolute path."""
 
     def __post_init__(self) -> None:
+        self._renders_before = self.renders() or 0
         self.prompts.mkdir(parents=True)
         self.use(text_picture())
 
@@ -158,7 +162,8 @@ class BurstFolder:
     # Bursts.
 
     def arguments(self, *flags: str, node: str = NODE) -> list[str]:
-        given = ["--server", self.server] if self.server and "--server" not in flags else []
+        given = ["--server", self.server] if "--server" not in flags else []
+        given += ["--poll", "0.1"] if "--poll" not in flags else []
         return ["burst", "prompts", "--workflow", "book.json", "--node", node, *given, *flags]
 
     def start(self, *flags: str, dies: str = "", **environment: str) -> Running:
@@ -244,6 +249,12 @@ class BurstFolder:
         """Ask the database, in a process of its own."""
         return in_the_shell(self.database, sql)
 
+    def renders(self) -> int | None:
+        """How many pictures the server has saved since this folder is there: one each time that it renders."""
+        if self.saves_to is None:
+            return None
+        return renders([self.saves_to]) - getattr(self, "_renders_before", 0)
+
     @property
     def batch_id(self) -> str:
         ((row),) = self.rows("SELECT id FROM batches WHERE kind = 'burst'")
@@ -255,14 +266,9 @@ class BurstFolder:
         return self.output / below.parent / f"{below.stem}.png"
 
 
-def rendered(server: ServerProcess) -> int:
-    """How many pictures a server has saved, ever."""
-    return renders([server.output_dir])
-
-
-def check_all_done(folder: BurstFolder, server: ServerProcess | None, keys: Sequence[str] | None = None) -> None:
+def check_all_done(folder: BurstFolder) -> None:
     """Every prompt is completed, was rendered once, and its result is there, whole, its own; nothing else lies about."""
-    keys = list(folder.texts) if keys is None else keys
+    keys = list(folder.texts)
     items = folder.items()
     assert set(items) == set(keys)
     assert {item["status"] for item in items.values()} == {"completed"}
@@ -270,8 +276,7 @@ def check_all_done(folder: BurstFolder, server: ServerProcess | None, keys: Sequ
     for key in keys:
         assert text_of(folder.result_of(key)) == folder.texts[key]
     assert [path.name for path in folder.state.parent.glob(f".{folder.state.name}*")] == []
-    if server is not None:
-        assert rendered(server) == len(keys)
+    assert folder.renders() in (len(keys), None)
     assert folder.rows("SELECT count(*) AS runs, max(number) AS most FROM attempts") == [{"runs": len(keys), "most": 1}]
 
 

@@ -162,10 +162,8 @@ async def _watch(workspace: Workspace, batch_id: str, as_json: bool) -> int:
         found = await follow(store, workspace, found.id, works=False, quiet=as_json)
     if as_json:
         print_json(found.as_json())
-    else:
-        typer.echo(printable(f"{MARKS[found.status]} {found.id}: {sentence(found)}"))
-        if found.grid:
-            typer.echo(f"Grid  {workspace.root / found.grid}")
+    elif found.grid:
+        typer.echo(f"Grid  {workspace.root / found.grid}")
     return code_of(found)
 
 

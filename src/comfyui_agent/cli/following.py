@@ -177,6 +177,8 @@ class _Board(_Lines):
                     self._say(tell(event))
         runs = [run for run in await asyncio.to_thread(read_live, self._locks) if run.batch_id == self._batch_id]
         self._live.update(self._view(batch, runs))
+        if batch.status.has_ended and not batch.is_grid_due:
+            self._say(f"{batch.id}: {sentence(batch)}")  # the bar goes
 
     def _view(self, batch: Batch, runs: list[LiveRun]) -> Group:
         from rich.console import Group

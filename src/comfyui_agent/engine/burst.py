@@ -112,6 +112,7 @@ class Burst:
         self._entries: dict[str, Entry] = {}
         self._items: dict[str, Item] = {}
         self._digest = ""
+        self._writing: asyncio.Future[None] | None = None
         self._changed = asyncio.Event()
         self._level = 0
         self._before: dict[str, Word] = {}
@@ -293,7 +294,7 @@ class Burst:
             await end_tasks([working, mirroring])
             with contextlib.suppress(StoreError):
                 await self._reload()
-                await self._mirror()
+                await self._mirror(persists=False)
 
     def _reason_to_end(self, agent: Agent, started: float) -> str | None:
         """None to go on. An empty text: its time is over."""
@@ -328,26 +329,32 @@ class Burst:
             if entry is not None:
                 self._entries[key] = replace(entry, word=item.word, more=_told(entry, item))
 
-    async def _mirror(self) -> None:
+    async def _mirror(self, *, persists: bool = True) -> None:
         """Make the file say what the memory knows. What is about to be written is noted first: a kill in between is
         told apart from a hand that changed the file."""
         data = state_bytes(self._entries)
-        digest = digest_of(data)
-        if digest == self._digest and self._plan.state.exists():
+        before, digest = self._digest, digest_of(data)
+        if digest == before and self._plan.state.exists():
             return
         words = {item.job_id: item.word for item in self._items.values() if item.written is not item.word}
-        while True:
-            try:
-                await self._store.note_written(self._batch_id, words, (self._digest, digest))
-                await asyncio.shield(asyncio.to_thread(write_state, self._plan.state, data))
-                break
-            except OSError as error:
-                log.error("the state file %s cannot be written: %s. Trying again", self._plan.state, error.strerror)
-                await asyncio.sleep(1.0)
-        self._digest = digest
+        await self._store.note_written(self._batch_id, words, (before, digest))
         self._items = {
             key: replace(item, written=words.get(item.job_id, item.written)) for key, item in self._items.items()
         }
+        while True:
+            if self._writing is not None:  # a thread is not stopped by what stops us: one after another
+                await asyncio.wait({self._writing})
+            self._digest = digest
+            self._writing = asyncio.ensure_future(asyncio.to_thread(write_state, self._plan.state, data))
+            try:
+                await asyncio.shield(self._writing)
+                return
+            except OSError as error:
+                self._digest = before
+                log.error("the state file %s cannot be written: %s", self._plan.state, error.strerror)
+                if not persists:
+                    return
+                await asyncio.sleep(1.0)
 
 
 def _entry_of(key: str, prompts: Path) -> Entry:

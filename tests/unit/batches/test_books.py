@@ -51,6 +51,12 @@ WORKFLOWS = {
         required_inputs=("prompt",),
         inputs={"prompt": ("6.text",), "steps": ("3.steps",), "seed": ("3.seed", "4.noise_seed")},
     ),
+    "seeded": workflow_of(
+        "seeded",
+        PAINTING,
+        required_inputs=("prompt", "seed"),
+        inputs={"prompt": ("6.text",), "steps": ("3.steps",), "seed": ("3.seed", "4.noise_seed")},
+    ),
     "film": workflow_of("film", FILM),
     "toneless": workflow_of("toneless", TONELESS),
 }
@@ -182,46 +188,39 @@ def test_an_id_that_is_no_name_for_a_folder_is_refused_with_its_line(tmp_path: P
 # What is wrong with the file.
 
 
+PAGES = "workflow: painting\npages:\n"
+ONE = "pages: [{inputs: {prompt: a}}]\n"
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", ": it is empty: write title:, workflow: and pages:"),
-        ("- a\n", ": it is not a mapping"),
-        ("title: x\nworkflow: painting\n", ": pages: is missing: write a list of pages"),
+        ("", " it is empty: write title:, workflow: and pages:"),
+        ("- a\n", " it is not a mapping"),
+        ("title: x\nworkflow: painting\n", " pages: is missing: write a list of pages"),
         ("workflow: painting\npages: []\n", "2: pages: [] cannot be used"),
         ("workflow: painting\npages: {a: 1}\n", "2: pages: {'a': 1} cannot be used"),
-        ("workflow: painting\npages:\n  - inputs: []\n", "3: pages.0.inputs: [] cannot be used"),
-        (
-            "workflow: painting\npages:\n  - inputs: {prompt: a}\n    wurkflow: film\n",
-            "4: pages.0.wurkflow: there is no",
-        ),
-        (
-            "workflow: painting\ntitel: x\npages: [{inputs: {prompt: a}}]\n",
-            "2: titel: there is no such key; did you mean",
-        ),
-        ("title: [x]\nworkflow: painting\npages: [{inputs: {prompt: a}}]\n", "1: title: ['x'] cannot be used"),
-        ("pages: [{inputs: {prompt: a}}]\n", "1: workflow: is missing: write one for the book, or for each page"),
+        (f"{PAGES}  - inputs: []\n", "3: pages.0.inputs: [] cannot be used"),
+        (f"{PAGES}  - inputs: {{prompt: a}}\n    wurkflow: x\n", "4: pages.0.wurkflow: there is no such key; did you"),
+        (f"workflow: painting\ntitel: x\n{ONE}", "2: titel: there is no such key; did you mean title?"),
+        (f"title: [x]\nworkflow: painting\n{ONE}", "1: title: ['x'] cannot be used"),
+        (ONE, "1: workflow: is missing: write one for the book, or for each page"),
         ("workflow: nope\npages: [{}, {}]\n", "1: workflow: 'nope' is not in workflows.yaml"),
-        ("workflow: painting\npages:\n  - workflow: nope\n", "3: page 1: workflow: 'nope' is not in workflows.yaml"),
-        (
-            "workflow: painting\npages:\n  - inputs:\n      prompt: a\n      hat: b\n",
-            "5: page 1: inputs.hat: 'hat' has no",
-        ),
-        (
-            "workflow: painting\ninputs:\n  steps: many\n  prompt: a\npages: [{}, {}]\n",
-            "3: inputs.steps: 'many' does not",
-        ),
-        (
-            "workflow: painting\npages:\n  - inputs: {steps: 1}\n",
-            "3: page 1: inputs.prompt: is missing: painting needs",
-        ),
-        ("workflow: painting\npages: [\n", "2: "),
-        ("a: 1\na: 2\n", "2: the key 'a' is there twice"),
+        (f"{PAGES}  - workflow: nope\n", "3: page 1: workflow: 'nope' is not in workflows.yaml"),
+        (f"{PAGES}  - inputs:\n      prompt: a\n      hat: b\n", "5: page 1: inputs.hat: 'hat' has no place"),
+        ("workflow: painting\ninputs:\n  steps: many\n  prompt: a\npages: [{}, {}]\n", "3: inputs.steps: 'many' does"),
+        (f"{PAGES}  - inputs: {{steps: 1}}\n", "3: page 1: inputs.prompt: is missing: painting needs prompt"),
+        ("workflow: painting\npages: [a: b\n", "3: it is not YAML: "),
+        ("title: a\ntitle: b\n", "2: the key 'title' is there twice"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, words: str) -> None:
-    (found,) = complaints_of(tmp_path, text)
-    assert found.removeprefix(":").lstrip().startswith(words.removeprefix(":").lstrip())
+    assert complaints_of(tmp_path, text)[0].startswith(words)
+
+
+@pytest.mark.xfail(strict=True, reason="the list of pages is said to be unusable as a whole, too")
+def test_one_mistake_in_a_page_is_one_complaint(tmp_path: Path) -> None:
+    assert len(complaints_of(tmp_path, f"{PAGES}  - inputs: {{prompt: a}}\n    wurkflow: x\n")) == 1
 
 
 def test_every_page_that_is_wrong_is_named(tmp_path: Path) -> None:
@@ -276,9 +275,23 @@ def test_a_seed_that_is_given_wins_over_a_new_one(tmp_path: Path) -> None:
     assert (changed.inputs["3.seed"], changed.inputs["4.noise_seed"]) == (5, 4711)
 
 
+@pytest.mark.xfail(strict=True, reason="the new seeds are given by place, and the place is said to be taken")
 def test_a_named_seed_that_is_given_wins_over_a_new_one(tmp_path: Path) -> None:
     changed = again(page(tmp_path, 1), {"seed": "5"}, lambda: 4711)
     assert (changed.inputs["3.seed"], changed.inputs["4.noise_seed"]) == (5, 5)
+
+
+def test_a_new_seed_replaces_the_one_of_the_page(tmp_path: Path) -> None:
+    changed = again(page(tmp_path, 1, WINTER | {"inputs": {"prompt": "snow", "seed": 5}}), {}, lambda: 4711)
+    assert (changed.inputs["3.seed"], changed.inputs["4.noise_seed"]) == (4711, 4711)
+
+
+@pytest.mark.xfail(strict=True, reason="a required name that goes to two places is lost when one of them is changed")
+@pytest.mark.parametrize("changes", [{}, {"3.seed": "4711"}], ids=["new seed", "one place of it"])
+def test_a_required_seed_that_goes_to_two_places_can_be_changed(tmp_path: Path, changes: dict[str, str]) -> None:
+    content = WINTER | {"workflow": "seeded", "inputs": {"prompt": "snow", "seed": 5}}
+    changed = again(page(tmp_path, 3, content), changes, None if changes else (lambda: 4711))
+    assert changed.inputs["3.seed"] == 4711
 
 
 def test_a_page_without_a_seed_says_so(tmp_path: Path) -> None:
@@ -302,15 +315,21 @@ def test_new_inputs_that_do_not_fit_are_refused(tmp_path: Path, changes: dict[st
 def test_a_page_whose_workflow_is_gone_says_so(tmp_path: Path) -> None:
     job = page(tmp_path, 1)
     job.metadata = json.dumps(json.loads(job.metadata) | {"workflow": "gone"})
-    with pytest.raises(BadPage, match="winter_tales_page_001: workflow 'gone' is not in workflows.yaml"):
+    with pytest.raises(BadPage, match=r"winter_tales_page_001: workflow 'gone' is not in workflows\.yaml"):
         again(job, {"prompt": "a"})
 
 
-@pytest.mark.parametrize("metadata", [None, "", "[]", "{", '{"inputs": [], "overrides": 7}', "{}"])
-def test_a_page_that_someone_spoiled_by_hand_is_one_line_or_works(tmp_path: Path, metadata: str | None) -> None:
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        *(None, "", "[]", "{", "{}"),
+        pytest.param(
+            '{"inputs": [], "overrides": 7}',
+            marks=pytest.mark.xfail(strict=True, reason="AttributeError", raises=AttributeError),
+        ),
+    ],
+)
+def test_a_page_that_someone_spoiled_by_hand_can_be_made_with_new_inputs(tmp_path: Path, metadata: str | None) -> None:
     job = page(tmp_path, 1)
     job.metadata = metadata
-    try:
-        assert again(job, {"prompt": "a wolf"}).inputs["6.text"] == "a wolf"
-    except BadPage as error:
-        assert "\n" not in str(error)
+    assert again(job, {"prompt": "a wolf"}).inputs["6.text"] == "a wolf"
