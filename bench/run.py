@@ -15,6 +15,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "tests")]
 
+import batching
 import driving
 import dropping
 import filling
@@ -66,6 +67,7 @@ def main() -> int:
     print(f"before: {machine()}")
     missed = show(queueing.measure()) + show(filling.measure()) + show(asyncio.run(simulating.measure()))
     missed += show(dropping.measure_bulk()) + show(dropping.measure_listing())
+    missed += show(batching.measure_queueing()) + show(batching.measure_grid())
     with tempfile.TemporaryDirectory() as base:
         name = "simulator at 20 ms a render"
         with running(simulator(Path(base) / "steady", "--render-seconds", "0.02")) as url:

@@ -270,7 +270,7 @@ def memory_of(folder: Path, document: dict[str, Any]) -> int:
 
 
 def many(folder: Path, rows: int, columns: int, size: int) -> dict[str, Any]:
-    file = source(folder, 1, (size, size))
+    file = source(folder, 9_999, (size, size))
     cells = [cell(row, column, file) for row in range(rows) for column in range(columns)]
     page = {"rows": [f"seed {row}" for row in range(rows)], "columns": [f"s{each}" for each in range(columns)]}
     return spec(folder, pages=[{**page, "cells": cells}])

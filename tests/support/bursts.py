@@ -82,10 +82,12 @@ class Running:
         try:
             self.process.wait(timeout)
         except subprocess.TimeoutExpired:
-            raise AssertionError(
-                f"not done after {timeout} s:\n{self.err.read_text(errors='replace')[-3000:]}"
-            ) from None
-        return Ended(self.process.returncode, self.out.read_text(), self.err.read_text(errors="replace"))
+            raise AssertionError(f"not done after {timeout} s:\n{self.said()[-3000:]}") from None
+        return Ended(self.process.returncode, self.out.read_text(), self.said())
+
+    def said(self) -> str:
+        """What it has told people so far."""
+        return self.err.read_text(errors="replace")
 
     def send(self, number: int, timeout: float = 60) -> tuple[Ended, float]:
         """Send a signal and wait for the end; how it ended, and the seconds that it took."""
@@ -99,7 +101,7 @@ class Running:
         return self.send(signal.SIGKILL)[0]
 
     def wait_said(self, words: str, timeout: float = 30) -> None:
-        wait_until(lambda: words in self.err.read_text(errors="replace"), f"{words!r}", timeout)
+        wait_until(lambda: words in self.said(), f"{words!r}", timeout)
 
 
 @dataclass
@@ -267,7 +269,7 @@ class BurstFolder:
 
 
 def check_all_done(folder: BurstFolder) -> None:
-    """Every prompt is completed, was rendered once, and its result is there, whole, its own; nothing else lies about."""
+    """Every prompt is completed, was rendered once, its result is there, whole, its own; nothing else lies about."""
     keys = list(folder.texts)
     items = folder.items()
     assert set(items) == set(keys)

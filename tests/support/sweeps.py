@@ -233,6 +233,17 @@ def check_sweep(workspace: AgentWorkspace, batch_id: str, axes: Axes, *, generat
     return batch
 
 
+def check_ninety(workspace: AgentWorkspace, batch_id: str, output_dir: Path | None) -> None:
+    """Every promise of ninety variations: each rendered once, its own picture, its own cell, all of it told once."""
+    check_sweep(workspace, batch_id, NINETY)
+    check_cells(workspace, batch_id, NINETY)
+    if output_dir is not None:
+        assert rendered(workspace, output_dir) == len(COLOURS) * len(WIDTHS)
+    assert told_of(workspace, batch_id) == ["batch.created", "batch.completed"]
+    wait_for(lambda: len(logged_of(workspace, batch_id)) >= 2, "the metrics log", workspace)
+    assert logged_of(workspace, batch_id) == ["batch.created", "batch.completed"]
+
+
 def check_picture(path: Path, combination: Mapping[str, Any]) -> None:
     """A result is the one of its combination, and says so to whoever drops it into ComfyUI."""
     with Image.open(path) as picture:

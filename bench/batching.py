@@ -1,0 +1,94 @@
+"""Batches: how long a large sweep takes to be queued and in how much memory, and what a large grid costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image
+
+from bare import trivial
+from comfyui_agent.pictures.painting import Recipe, paint
+from report import Line, at_most
+
+SMALL, LARGE = 1_000, 100_000
+CELLS, SIDE = 1_000, 1024
+PAINTED = 20
+MEGABYTE = 1024
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one process, from start to end."""
+
+    seconds: float
+    megabytes: float
+    said: str
+
+
+def cost_of(*words: str, folder: Path) -> Cost:
+    began = time.monotonic()
+    command = [sys.executable, "-m", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=folder, env=os.environ) as process:
+        assert process.stdout is not None
+        said = process.stdout.read().decode()
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0, f"{words}: exit {process.returncode}"
+    return Cost(time.monotonic() - began, used.ru_maxrss / MEGABYTE, said)
+
+
+def measure_queueing() -> list[Line]:
+    """The same sweep with a thousand and with a hundred thousand combinations."""
+    with tempfile.TemporaryDirectory() as base:
+        folder = Path(base)
+        (folder / "picture.json").write_text(json.dumps(trivial("picture")))
+        [node] = [each for each, facts in trivial("picture").items() if facts["class_type"] == "EmptyImage"]
+
+        def sweep(count: int) -> Cost:
+            axes = [f"{node}.color=1..{count // 10}", f"{node}.width=8,16,..,80"]
+            sets = [word for axis in axes for word in ("--set", axis)]
+            return cost_of("comfyui_agent", "sweep", "picture.json", *sets, folder=folder)
+
+        small, large = sweep(SMALL), sweep(LARGE)
+    return [
+        at_most(f"a sweep of {LARGE:,} combinations queued, to its id printed", 30, large.seconds, " s"),
+        at_most(f"memory of it beyond that of {SMALL:,}", 30, max(0.0, large.megabytes - small.megabytes), " MB"),
+    ]
+
+
+def measure_grid() -> list[Line]:
+    """A thousand cells; the paintings repeat, the files do not."""
+    with tempfile.TemporaryDirectory() as base:
+        folder = Path(base)
+        cells = []
+        for number in range(CELLS):
+            file = folder / f"{number:04d}.png"
+            if number < PAINTED:
+                paint(Recipe(words=f"a knight {number}", seed=number), SIDE, SIDE).save(file, compress_level=1)
+            else:
+                file.write_bytes((folder / f"{number % PAINTED:04d}.png").read_bytes())
+            label = {"seed": number // 40, "cfg": number % 40}
+            cell = {"row": number // 40, "column": number % 40, "file": str(file), "href": file.name, "state": "done"}
+            cells.append(cell | {"label": str(label), "settings": label, "reason": ""})
+        rows, columns = [f"seed = {n}" for n in range(25)], [f"cfg = {n}" for n in range(40)]
+        page = {"title": "", "rows": rows, "columns": columns, "cells": cells, "corner": "seed \\ cfg"}
+        spec = {"title": "bench", "subtitle": "", "pages": [page], "sheet": False, "cell_pixels": None, "format": "png"}
+        spec |= {"picture": str(folder / "grid.png"), "page": str(folder / "grid.html")}
+        (folder / "spec.json").write_text(json.dumps(spec))
+        cost = cost_of("comfyui_agent.pictures.compose", "spec.json", folder=folder)
+        Image.MAX_IMAGE_PIXELS = None
+        with Image.open(folder / "grid.png") as picture:
+            megapixels = picture.width * picture.height / 1e6
+    what = f"a grid of {CELLS:,} pictures of {SIDE}×{SIDE}"  # noqa: RUF001
+    return [
+        at_most(f"{what}, peak memory of its process", 500, cost.megabytes, " MB"),
+        at_most(f"{what}, the picture", 100, megapixels, " megapixels"),
+        at_most(f"{what}, time", 120, cost.seconds, " s"),
+    ]
