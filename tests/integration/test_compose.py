@@ -228,7 +228,7 @@ def test_a_bad_specification_is_one_line(
 
 
 def test_the_process_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
-    ran = run(tmp_path, spec(tmp_path, title="a", picture="/nowhere/\x1b[2J\n猫.png"))
+    ran = run(tmp_path, spec(tmp_path, title="a", picture="/nowhere/\x1b[2J\n猫/grid.png"))
     assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
     assert ran.stderr.isascii()
     assert "\x1b" not in ran.stderr

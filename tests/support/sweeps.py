@@ -137,7 +137,7 @@ def wait_for(condition: Callable[[], Any], what: str, workspace: AgentWorkspace,
     began = time.monotonic()
     while not condition():
         assert time.monotonic() < began + timeout, f"waited {timeout} s for {what}\n{workspace.tail()}"
-        time.sleep(0.02)
+        time.sleep(0.05)
     return time.monotonic() - began
 
 

@@ -61,9 +61,7 @@ class Spec:
         numbered = [(name.fullmatch(path.name), path) for path in self.picture.parent.iterdir()]
         sources = self.sources()
         return [
-            path
-            for found, path in numbered
-            if found and int(found[1]) > len(self.grid.pages) and path.is_file() and path not in sources
+            path for found, path in numbered if found and int(found[1]) > len(self.grid.pages) and path not in sources
         ]
 
     def sources(self) -> set[Path]:
@@ -224,7 +222,7 @@ def main(arguments: list[str]) -> int:
     try:
         if len(arguments) != 1:
             raise BadSpec("usage: python -m comfyui_agent.pictures.compose SPEC.json")
-        made = compose(read_spec(json.loads(Path(arguments[0]).read_text(encoding="utf-8"), parse_constant=str)))
+        made = compose(read_spec(json.loads(Path(arguments[0]).read_text(encoding="utf-8"))))
     except Exception as error:  # noqa: BLE001 - whatever it is, whoever started this wants one line
         message = " ".join(f"{error or type(error).__name__}".split())
         sys.stderr.write(printable(whole(message, LONGEST_MESSAGE)).encode("ascii", "backslashreplace").decode() + "\n")

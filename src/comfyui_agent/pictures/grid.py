@@ -118,8 +118,6 @@ def look_at(file: Path | None) -> Source:
     except Exception as error:  # noqa: BLE001 - whatever is wrong with one file, the others are shown
         return Source(trouble=_trouble(file, error))
     width, height = source.size
-    if width < 1 or height < 1:
-        return Source(trouble=f"{file.name} has no pixels")
     if width * height > MOST_SOURCE_PIXELS and source.format != "JPEG":
         return Source(trouble=f"{file.name} is too large to be shown here: {width} x {height} pixels")
     return source
@@ -138,10 +136,10 @@ def decode(file: Path, at_least: Size) -> Image.Image:
         return _in_eight_bits(image)
 
 
-def resized(image: Image.Image, size: Size) -> Image.Image:
+def resized(image: Image.Image, size: Size, way: Image.Resampling = Image.Resampling.LANCZOS) -> Image.Image:
     """A picture in a size, in plain colours; white shows where it is transparent."""
     if image.size != size:
-        way = Image.Resampling.NEAREST if size[0] > image.width else Image.Resampling.LANCZOS
+        way = Image.Resampling.NEAREST if size[0] > image.width else way
         image = image.resize(size, way, reducing_gap=3.0)
     if image.mode == "RGBA":
         plain = Image.new("RGB", size, BACKGROUND)
@@ -361,7 +359,8 @@ def _draw_picture(canvas: Image.Image, box: Box, file: Path, size: Size) -> byte
     fitted = resized(image, shown)
     canvas.paste(fitted, (box[0] + (cell[0] - shown[0]) // 2, box[1] + (cell[1] - shown[1]) // 2))
     thumbnail = io.BytesIO()
-    resized(fitted if fitted.width >= small[0] else image, small).save(thumbnail, "JPEG", quality=80)
+    larger = fitted if fitted.width >= small[0] else image
+    resized(larger, small, Image.Resampling.HAMMING).save(thumbnail, "JPEG", quality=80)
     return thumbnail.getvalue()
 
 

@@ -460,9 +460,7 @@ AGAIN = {"batch": _retry_batch, "by-name": _retry_by_name, "wish": _wish_again}
 
 
 @pytest.mark.parametrize("way", AGAIN)
-async def test_a_retry_opens_one_new_generation_that_completes_once(
-    store: Store, database: Database, way: str
-) -> None:
+async def test_a_retry_opens_one_new_generation_that_completes_once(store: Store, database: Database, way: str) -> None:
     ids = await failed_batch(store)
     assert await AGAIN[way](store, ids) == 3
     found = await batch_of(store)
@@ -588,7 +586,7 @@ async def test_a_wish_lets_go_of_a_prompt_of_the_run_before(store: Store) -> Non
 async def half_done(store: Store) -> list[Leased]:
     """One is done, one runs, one is in backoff, one waits."""
     await queue(store, 4)
-    leased = await lease(store, most=3)
+    leased = await lease_of(store, FOX, most=3)
     await land(store, leased[:1])
     await store.requeue(leased[2].lease, broken(), Again(15.0, charged=True))
     return leased

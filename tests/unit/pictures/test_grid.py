@@ -245,7 +245,8 @@ BROKEN = {
     "text": (b"not a picture at all", "is not a picture that can be shown here"),
     "claims to be huge": (png_of(60_000, 60_000), "is too large to be shown here"),
     "claims to be large": (png_of(9_000, 9_000), "is too large to be shown here: 9000 x 9000 pixels"),
-    "claims nothing": (png_of(0, 10), ""),
+    "claims to be very large": (png_of(10_000, 10_000), "is too large to be shown here: 10000 x 10000 pixels"),
+    "claims nothing": (png_of(0, 10), "is not a picture that can be shown here"),
     "only a head": (png_of(100, 100), "is damaged"),
     "script": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "is not a picture that can be shown here"),
 }
@@ -350,6 +351,14 @@ def test_thumbnails_are_small_jpegs_of_the_sources(tmp_path: Path) -> None:
     (content,) = draw(layout, 0).thumbnails.values()
     with Image.open(io.BytesIO(content)) as thumbnail:
         assert (thumbnail.format, thumbnail.size) == ("JPEG", (320, 240))
+        assert difference(thumbnail.convert("RGB"), source.resize((320, 240), Image.Resampling.LANCZOS)) < 6
+
+
+def test_thumbnails_do_not_depend_on_the_size_of_the_cells(tmp_path: Path) -> None:
+    source = noise((640, 480))
+    layout = lay_out(grid_of([[saved(tmp_path, "a.png", source)]], cell_pixels=16))
+    (content,) = draw(layout, 0).thumbnails.values()
+    with Image.open(io.BytesIO(content)) as thumbnail:
         assert difference(thumbnail.convert("RGB"), source.resize((320, 240), Image.Resampling.LANCZOS)) < 6
 
 

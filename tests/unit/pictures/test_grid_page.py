@@ -51,7 +51,7 @@ class Parsed(HTMLParser):
 
     @property
     def cells(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(self.text_of("script", id="cells"))
+        found: list[dict[str, Any]] = json.loads(self.text_of("script", id="cells"), parse_constant=pytest.fail)
         return found
 
     @property
@@ -246,6 +246,7 @@ def test_pages_have_tabs_where_there_are_several() -> None:
 def test_whole_numbers_keep_all_their_digits(tmp_path: Path) -> None:
     seed = 2**64 - 1
     page = Parsed(page_of(done(picture(tmp_path), settings={"3.seed": seed, "3.cfg": 7.5})))
+    assert seed != int(float(seed))
     assert page.cells[0]["settings"] == [["3.seed", str(seed)], ["3.cfg", "7.5"]]
     assert json.loads(page.cells[0]["json"]) == {"3.seed": seed, "3.cfg": 7.5}
     assert page.cells[0]["flags"] == f"--set 3.seed={seed} --set 3.cfg=7.5"
@@ -278,6 +279,16 @@ def test_whole_numbers_keep_all_their_digits(tmp_path: Path) -> None:
 )
 def test_a_setting_is_typed_as_one_value(value: Any, typed: str) -> None:
     assert shlex.split(flags({"6.text": value})) == ["--set", f"6.text={typed}"]
+
+
+def test_settings_that_are_no_numbers_do_not_break_the_page() -> None:
+    page = Parsed(page_of(Cell(0, 0, settings={"cfg": float("nan"), "scale": float("inf")})))
+    assert page.cells[0]["settings"] == [["cfg", "NaN"], ["scale", "Infinity"]]
+
+
+def test_frames_have_the_shape_of_the_cells(tmp_path: Path) -> None:
+    assert ":root { --across: 1.0000; --down: 0.7500; }" in page_of(done(picture(tmp_path, size=(400, 300))))
+    assert ":root { --across: 0.5000; --down: 1.0000; }" in page_of(done(picture(tmp_path, size=(100, 200))))
 
 
 def luminance(colour: str) -> float:
