@@ -12,7 +12,16 @@ import pytest
 
 from comfyui_agent.cli import burst as command
 from comfyui_agent.engine import burst as engine
-from support.bursts import NODE, BurstFolder, Ended, check_all_done, text_of, text_picture, wait_until
+from support.bursts import (
+    NODE,
+    BurstFolder,
+    Ended,
+    check_all_done,
+    slow_text_picture,
+    text_of,
+    text_picture,
+    wait_until,
+)
 from support.running import Servers
 from support.servers import simulator
 
@@ -318,7 +327,7 @@ def test_a_prompt_that_fails_is_tried_again_within_limits(folder: BurstFolder, t
 
 
 def test_a_burst_out_of_time_ends_cleanly_and_the_next_takes_its_prompts_over(folder: BurstFolder) -> None:
-    folder.use(text_picture(seconds=1.0))
+    folder.use(slow_text_picture(1.0))
     keys = folder.write_many(2)
     began = time.monotonic()
     ended = folder.call("--max-seconds", "0.5", "--size", "1", "--json")
@@ -336,7 +345,7 @@ def test_a_burst_out_of_time_ends_cleanly_and_the_next_takes_its_prompts_over(fo
 @pytest.mark.xfail(strict=True, reason="a prompt that was taken over is looked at only after --poll seconds")
 def test_bursts_shorter_than_their_poll_come_to_an_end(folder: BurstFolder) -> None:
     """What a burst left at the server is found by the next one at once, however slow its polling is."""
-    folder.use(text_picture(seconds=0.6))
+    folder.use(slow_text_picture(0.6))
     folder.write_many(1)
     assert folder.call("--max-seconds", "0.4", "--poll", "10").code == 10
     wait_until(lambda: folder.renders() == 1, "the picture at the server")
@@ -347,7 +356,7 @@ def test_bursts_shorter_than_their_poll_come_to_an_end(folder: BurstFolder) -> N
 
 def test_a_second_burst_leaves_with_a_line(folder: BurstFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "BUSY_SECONDS", 0.3)
-    folder.use(text_picture(seconds=1.5))
+    folder.use(slow_text_picture(1.5))
     keys = folder.write_many(3)
     first = folder.start("--size", "1", "--json")
     first.wait_said("Burst of 1 of 3")
@@ -361,7 +370,7 @@ def test_a_second_burst_leaves_with_a_line(folder: BurstFolder, monkeypatch: pyt
 
 
 def test_a_second_burst_that_waits_for_the_first_goes_on_where_it_ended(folder: BurstFolder) -> None:
-    folder.use(text_picture(seconds=0.5))
+    folder.use(slow_text_picture(0.5))
     folder.write_many(2)
     first = folder.start("--size", "1", "--json")
     first.wait_said("Burst of 1 of 2")

@@ -17,6 +17,17 @@ from support.stores import LEASE_SECONDS, SERVER, WORKER, Database, Rows, broken
 FOX = "fox_1"
 CREATOR = "a-door"
 AT_ONCE = 1_000
+GAP, EXPIRY = 10.0, 59.5
+"""How far apart two looks at a batch may be, and how long it is given."""
+
+
+def nobody(worker: str) -> bool:
+    """Who is dead."""
+    return False
+
+
+def everybody(worker: str) -> bool:
+    return True
 
 
 async def fill(
@@ -99,3 +110,12 @@ async def completions(store: Store, batch_id: str = FOX) -> int:
 
 def all_that_is_there(database: Database) -> dict[str, Rows]:
     return everything(database) | {"batches": database.by_hand("SELECT * FROM batches")}
+
+
+async def look(store: Store, database: Database, seconds: float, step: float = 5.0) -> list[str]:
+    """Look at a batch that is being rendered for so many seconds; what has expired by then."""
+    expired = await store.tick_batches([FOX], GAP, EXPIRY)
+    for _ in range(round(seconds / step)):
+        database.clock.advance(step)
+        expired += await store.tick_batches([FOX], GAP, EXPIRY)
+    return expired

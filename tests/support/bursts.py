@@ -20,7 +20,10 @@ from unittest import mock
 from PIL import Image
 
 from comfyui_agent.cli.app import main
+from comfyui_agent.sim.settings import CHECKPOINTS
 from support.agents import renders
+from support.graphs import node
+from support.servers import ServerProcess
 from support.stores import Rows, in_the_shell
 
 NODE = "98:6"
@@ -29,17 +32,27 @@ QUICK = {"E3_RETRY_BACKOFF_SECONDS": "0.1", "COLUMNS": "200", "NO_COLOR": "1"}
 DYING = str(Path(__file__).parent / "dying_burst.py")
 
 
-def text_picture(seconds: float = 0.0) -> dict[str, Any]:
-    """A picture whose file keeps the text of node 98:6, on every server; one that sleeps only on the simulator."""
-    graph: dict[str, Any] = {
-        NODE: {"class_type": "CLIPTextEncode", "inputs": {"text": "nothing yet", "clip": ["4", 1]}},
-        "1": {"class_type": "EmptyImage", "inputs": {"width": 16, "height": 16, "batch_size": 1, "color": 7}},
-        "2": {"class_type": "SaveImage", "inputs": {"images": ["1", 0], "filename_prefix": "x"}},
+def text_picture() -> dict[str, Any]:
+    """A picture at once, whose file keeps the text of node 98:6, on every server."""
+    return {
+        NODE: node("CLIPTextEncode", text="nothing yet", clip=["4", 1]),
+        "1": node("EmptyImage", width=16, height=16, batch_size=1, color=7),
+        "2": node("SaveImage", images=["1", 0], filename_prefix="x"),
     }
-    if seconds:
-        graph["3"] = {"class_type": "Sleep", "inputs": {"value": ["1", 0], "seconds": seconds}}
-        graph["2"]["inputs"]["images"] = ["3", 0]
-    return graph
+
+
+def slow_text_picture(seconds: float) -> dict[str, Any]:
+    """From text to picture, and a while of sleep for every text; only the simulator sleeps."""
+    noise = {"seed": 1, "steps": 1, "cfg": 7.0, "sampler_name": "euler", "scheduler": "normal", "denoise": 1.0}
+    return {
+        "4": node("CheckpointLoaderSimple", ckpt_name=CHECKPOINTS[0]),
+        NODE: node("CLIPTextEncode", text="nothing yet", clip=["4", 1]),
+        "5": node("EmptyLatentImage", width=64, height=64, batch_size=1),
+        "7": node("KSampler", model=["4", 0], positive=[NODE, 0], negative=[NODE, 0], latent_image=["5", 0], **noise),
+        "8": node("VAEDecode", samples=["7", 0], vae=["4", 2]),
+        "3": node("Sleep", value=["8", 0], seconds=seconds),
+        "2": node("SaveImage", images=["3", 0], filename_prefix="x"),
+    }
 
 
 def text_of(picture: Path, node: str = NODE) -> str:
@@ -112,6 +125,8 @@ class BurstFolder:
     server: str
     saves_to: Path | None = None
     """Where the server saves its pictures, if that can be seen."""
+    host: ServerProcess | None = None
+    """The server, if it is this folder's own."""
     environment: dict[str, str] = field(default_factory=dict)
     started: list[Running] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)

@@ -263,15 +263,12 @@ def check_cells(workspace: AgentWorkspace, batch_id: str, axes: Axes) -> None:
     jobs = {_combination(job): job for job in members(workspace, batch_id)}
     layout = lay_out(_spec(workspace, batch))
     assert batch.grid is not None
-    seen = set()
     with Image.open(workspace.root / batch.grid) as grid:
         assert (grid.mode, grid.size) == ("RGB", layout.pages[0].size)
         for (row, first), (column, second) in product(enumerate(rows), enumerate(columns)):
             cell = grid.crop(layout.box(0, row, column))
             own = _centred(workspace.root / jobs[first, second].outputs[0], cell.size)
             assert ImageChops.difference(cell, own).getbbox() is None, (first, second)
-            seen.add(cell.tobytes())
-    assert len(seen) == len(jobs)
     page = (workspace.root / batch.grid).with_suffix(".html").read_text(encoding="utf-8")
     assert page.rstrip().endswith("</html>")
     for values in jobs:

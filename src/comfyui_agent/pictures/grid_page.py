@@ -19,6 +19,7 @@ from typing import IO, Any
 from urllib.parse import quote
 
 from comfyui_agent.domain.texts import json_text, printable, whole
+from comfyui_agent.domain.values import Token, written
 from comfyui_agent.pictures.grid import MARKS, Cell, Layout, Page, Place, Source, Word, told
 
 MOST_EMBEDDED = 24 * 1024 * 1024
@@ -34,6 +35,9 @@ MEDIA_TYPES = {
     "BMP": "image/bmp",
 }
 """What a browser shows; a picture of another format is shown as its thumbnail."""
+
+LIKE_ANOTHER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?|true|false|yes|no|on|off", re.IGNORECASE)
+"""Texts that without quotes may be read as a number, or as a yes or no."""
 
 
 def write_page(
@@ -238,19 +242,15 @@ def _is_escaped(path: str) -> bool:
 
 
 def flags(settings: Mapping[str, Any]) -> str:
-    """Settings as they are typed behind a command: `--set seed=1 --set 'text=a, b'`."""
+    """Settings as they are typed behind a command: `--set seed=1 --set 'text="a, b"'`."""
     return " ".join(f"--set {shlex.quote(f'{name}={_typed(value)}')}" for name, value in settings.items())
 
 
 def _typed(value: Any) -> str:
-    """A value that is one value where values are listed: in quotes if it would be read as several, or as another."""
-    if not isinstance(value, str):
-        text = json_text(value)
-        return text if isinstance(value, (bool, int, float)) else json.dumps(text)
-    means_more = re.search(r"""[,|"\\]|\.\.|^[@\s]|^random:|\s$|^$""", value) or not value.isprintable()
-    if means_more or re.fullmatch(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?|true|false|null|none", value, re.IGNORECASE):
-        return json.dumps(value, ensure_ascii=not value.isprintable())
-    return value
+    """A value as the values of a sweep are written: in quotes if it would be read as several, or as a number."""
+    is_number = isinstance(value, (bool, int, float))
+    is_plain = not is_number and (not isinstance(value, str) or bool(LIKE_ANOTHER.fullmatch(value)))
+    return written([Token(_text(value), is_plain)])
 
 
 def _text(value: Any) -> str:

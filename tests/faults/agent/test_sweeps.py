@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from comfyui_agent.domain.batches import BatchStatus
+from comfyui_agent.domain.batches import Batch, BatchStatus
 from comfyui_agent.domain.states import JobStatus
-from support.agents import leave, server_queue
+from support.agents import AgentWorkspace, leave, server_queue
 from support.breaking import Make, Start, with_sleep_node
 from support.sweeps import (
     NINETY,
@@ -177,7 +177,7 @@ def test_a_grid_whose_agent_was_killed_meanwhile_is_made_once_more_and_whole(
 
 
 @pytest.mark.slow
-def test_a_grid_is_made_once_by_many_agents_and_again_only_after_a_retry(
+def test_the_grids_of_several_batches_are_made_once_each_by_many_agents(
     start_server: Start, make_workspace: Make, tmp_path: Path
 ) -> None:
     server = start_server()
@@ -333,13 +333,18 @@ def test_a_waiting_sweep_does_not_work_beside_an_agent_and_takes_over_when_it_is
     assert logged_of(workspace, batch_id) == ["batch.created", "batch.completed"]
 
 
+def whole_batches(workspace: AgentWorkspace) -> list[Batch]:
+    found = batches(workspace) if workspace.database.exists() else []
+    return [batch for batch in found if batch.status is not BatchStatus.PENDING]
+
+
 @pytest.mark.slow
 def test_a_waiting_sweep_killed_at_once_is_finished_by_an_agent(start_server: Start, make_workspace: Make) -> None:
     server = start_server("--render-seconds", "0.1")
     workspace = prepared(make_workspace(server.url))
     for kill in range(3):
         waiting = waiting_sweep(workspace, FOUR, "--name", f"kill{kill}")
-        wait_for(lambda: server_queue(server.url).all, "a prompt at the server", workspace)
+        wait_for(lambda number=kill: len(whole_batches(workspace)) == number + 1, "a batch", workspace)
         workspace.kill(waiting)
     assert workspace.finish() == 0
     found = batches(workspace)

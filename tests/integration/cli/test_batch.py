@@ -7,9 +7,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
@@ -17,15 +16,15 @@ from PIL import Image
 from comfyui_agent.domain.batches import BatchStatus
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.sim.process import ServerProcess
-from support.agents import AgentWorkspace, sized_picture
-from support.batches import KEYS, batch_of, document, members, queued_id, refusal, write_graph
+from support.agents import AgentWorkspace
+from support.batches import KEYS, batch_of, document, members, queued_id, refusal
 from support.running import Servers
 from support.stores import in_the_shell
 from support.terminal import in_terminal
 from support.workspaces import call_e3, everything_in, new_workspace, run_e3
 
-BAR = re.compile(r"[━─]{30}  \d of 6 done")
-RATE = re.compile(r"\d of 6 done, \d+\.\d images/(s|min), about \d+ (s|min) left")
+BAR = re.compile(r"[━─]{30}  \d of \d done")
+RATE = re.compile(r"\d of 5 done, \d+\.\d images/(s|min), about \d+ (s|min) left")
 STEP = re.compile(r"◐ +knights_[0-9a-f]{8}_000\d +KSampler, step \d+ of 30 +127\.0\.0\.1:\d+")
 
 
@@ -44,17 +43,6 @@ def gallery(tmp_path_factory: pytest.TempPathFactory, servers: Servers) -> Agent
     axes = ("--set", "color=1..3", "--set", "width=16,32", "--set", "height=8,24")
     document(run_e3("sweep", "picture", *axes, "--name", "gallery", "--wait", "--json", cwd=workspace.root))
     return workspace
-
-
-@pytest.fixture
-def busy(comfyui_simulator: Callable[..., ServerProcess], tmp_path: Path) -> Iterator[AgentWorkspace]:
-    """An agent with six portraits of a second each."""
-    workspace = new_workspace(tmp_path / "busy", comfyui_simulator("--render-seconds", "0.8").url)
-    axes = ("--set", "seed=1..6", "--input", "prompt=a knight", "--name", "knights")
-    queued_id(call_e3("sweep", "wf_realistic_portrait", *axes, cwd=workspace.root))
-    workspace.start()
-    yield workspace
-    workspace.stop_all()
 
 
 def queue(workspace: AgentWorkspace, axis: str = "color=1..3", name: str = "knights") -> str:
@@ -225,61 +213,73 @@ def test_only_books_are_offered_for_books(night: AgentWorkspace) -> None:
 # Watching.
 
 
-def test_on_a_terminal_there_is_a_bar_the_rate_the_time_left_and_the_step(busy: AgentWorkspace) -> None:
-    with in_terminal("batch", "watch", "knights", cwd=busy.root) as terminal:
-        terminal.wait_for(lambda: bool(BAR.search(terminal.text)))
-        terminal.wait_for(lambda: bool(STEP.search(terminal.text)))
-        terminal.wait_for(lambda: bool(RATE.search(terminal.text)))
-        assert terminal.finish(60) == 0
+def test_on_a_terminal_there_is_a_bar_the_rate_the_time_left_and_the_step(
+    comfyui_simulator: Callable[..., ServerProcess], tmp_path: Path
+) -> None:
+    workspace = new_workspace(tmp_path / "night", comfyui_simulator("--render-seconds", "0.5").url)
+    axes = ("--set", "seed=1..5", "--input", "prompt=a knight", "--name", "knights")
+    batch_id = queued_id(call_e3("sweep", "wf_realistic_portrait", *axes, cwd=workspace.root))
+    agent = workspace.start()
+    try:
+        with in_terminal("batch", "watch", "knights", cwd=workspace.root, columns=200) as terminal:
+            for shown in (BAR, STEP, RATE):
+                terminal.wait_for(lambda shown=shown: bool(shown.search(terminal.text)))  # type: ignore[misc]
+            assert terminal.finish(60) == 0
+    finally:
+        workspace.kill(agent)
     lines = terminal.screen.text.splitlines()
     assert terminal.screen.has_cursor
     assert terminal.screen.strange == []
     assert not BAR.search(terminal.screen.text)
-    assert sum("● Done  knights_" in line for line in lines) == 6
-    batch_id = document(batch(busy, "ls", "--json"))[0]["id"]
-    assert lines[-2] == f"● {batch_id}: 6 of 6 done, complete"
-    assert lines[-1].endswith(f"jobs/finished/image/{batch_id}/grid.png")
+    assert sum("● Done  knights_" in line for line in lines) >= 3  # what was done before it watched is not told
+    assert lines[-2].endswith(f"{batch_id}: 5 of 5 done, complete")
+    assert lines[-1] == f"Grid  {workspace.root}/jobs/finished/image/{batch_id}/grid.png"
 
 
-def test_elsewhere_there_are_plain_lines(busy: AgentWorkspace) -> None:
-    answer = run_e3("batch", "watch", "knights", cwd=busy.root)
-    assert (answer.returncode, answer.stderr) == (0, "")
-    assert "\x1b" not in answer.stdout
-    assert "\r" not in answer.stdout
-    lines = answer.stdout.splitlines()
-    assert re.fullmatch(r"knights_[0-9a-f]{8}: \d of 6 done", lines[0])
-    assert 1 <= sum("● Done  knights_" in line for line in lines) <= 6
-    assert any(re.fullmatch(r"knights_[0-9a-f]{8}: 6 of 6 done, complete", line) for line in lines)
-    assert lines[-1].startswith("Grid  ")
-
-
-def test_leaving_with_ctrl_c_stops_the_watching_and_nothing_else(busy: AgentWorkspace) -> None:
-    with in_terminal("batch", "watch", "knights", cwd=busy.root) as terminal:
-        terminal.wait_for(lambda: bool(BAR.search(terminal.text)))
-        terminal.press_ctrl_c()
-        assert terminal.finish() == 130
-    assert terminal.screen.has_cursor
-    assert "Traceback" not in terminal.text
-    (found,) = document(batch(busy, "ls", "--json"))
-    assert found["status"] in ("active", "collecting")
-    assert found["failed"] == 0
-
-
-def test_a_signal_ends_the_watching_with_143(night: AgentWorkspace) -> None:
-    batch_id = queue(night)
+def start_watching(workspace: AgentWorkspace, batch_id: str) -> subprocess.Popen[str]:
+    """`e3 batch watch` in the background, once it has said how a batch of three stands."""
     watching = subprocess.Popen(
         [sys.executable, "-m", "comfyui_agent", "batch", "watch", batch_id],
-        cwd=night.root,
+        cwd=workspace.root,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     assert watching.stdout is not None
     assert watching.stdout.readline() == f"{batch_id}: 0 of 3 done\n"
+    return watching
+
+
+def test_elsewhere_there_are_plain_lines(servers: Servers, tmp_path: Path) -> None:
+    workspace = new_workspace(tmp_path / "night", servers.url("sim"))
+    batch_id = queue(workspace)
+    watching = start_watching(workspace, batch_id)
+    assert workspace.finish() == 0
+    told, warned = watching.communicate(timeout=30)
+    assert (watching.returncode, warned) == (0, "e3: no agent runs here: start one with e3 run\n")
+    assert not {"\x1b", "\r"} & set(told)
+    *done, last, grid = told.splitlines()
+    assert sorted(line.partition(batch_id)[2][:5] for line in done if "● Done  " in line) == ["_0001", "_0002", "_0003"]
+    assert last.endswith(f"{batch_id}: 3 of 3 done, complete")
+    assert grid == f"Grid  {workspace.root}/jobs/finished/image/{batch_id}/grid.png"
+
+
+def test_leaving_with_ctrl_c_stops_the_watching_and_nothing_else(night: AgentWorkspace) -> None:
+    batch_id = queue(night)
+    with in_terminal("batch", "watch", batch_id, cwd=night.root) as terminal:
+        terminal.wait_for(lambda: bool(BAR.search(terminal.text)))
+        terminal.press_ctrl_c()
+        assert terminal.finish() == 130
+    assert terminal.screen.has_cursor
+    assert "Traceback" not in terminal.text
+    assert (batch_of(night, batch_id).status, batch_of(night, batch_id).pending) == (BatchStatus.ACTIVE, 3)
+
+
+def test_a_signal_ends_the_watching_with_143(night: AgentWorkspace) -> None:
+    watching = start_watching(night, queue(night))
     watching.send_signal(signal.SIGTERM)
-    _, told = watching.communicate(timeout=20)
+    watching.communicate(timeout=20)
     assert watching.returncode == 143
-    assert told == "e3: no agent runs here: start one with e3 run\n"
 
 
 @pytest.mark.parametrize(
@@ -360,24 +360,36 @@ def test_what_is_tried_again_completes_as_another_generation_with_its_grid_made_
     servers: Servers, tmp_path: Path
 ) -> None:
     workspace = new_workspace(tmp_path / "night", servers.url("sim"))
-    broken = sized_picture()
-    broken["2"]["inputs"]["more"] = ["1", 0]  # which the node does not survive
-    write_graph(workspace, "broken", broken)
-    arguments = ("sweep", "broken", "--set", "color=1,2", "--wait", "--json")
-    found = document(run_e3(*arguments, cwd=workspace.root, E3_RETRY_LIMIT="0"), 1)
-    assert (found["failed"], found["generation"]) == (2, 1)
+    axes = ("--set", "color=1,2", "--set", "1.width=16,32")
+    batch_id = queued_id(call_e3("sweep", "picture", *axes, cwd=workspace.root))
+    spoil = "UPDATE jobs SET inputs = json_set(inputs, '$.\"1.color\"', {}) WHERE batch_index = 1"
+    in_the_shell(workspace.database, spoil.format(-1))  # which the server refuses
+    assert workspace.finish(E3_RETRY_LIMIT="0") == 1
+    found = document(batch(workspace, "watch", batch_id, "--json"), 1)
+    assert (found["done"], found["failed"], found["generation"]) == (3, 1, 1)
     grid = workspace.root / found["grid"]
     before = grid.read_bytes()
-    in_the_shell(
-        workspace.database, "UPDATE templates SET graph = json_remove(graph, '$.\"2\".inputs.more')"
-    )  # someone mended it
-    batch(workspace, "retry", found["id"])
+    in_the_shell(workspace.database, spoil.format(1))
+    batch(workspace, "retry", batch_id)
     assert workspace.finish() == 0
-    found = document(batch(workspace, "watch", found["id"], "--json"))
-    assert (found["status"], found["done"], found["failed"], found["generation"]) == ("complete", 2, 0, 2)
+    found = document(batch(workspace, "watch", batch_id, "--json"))
+    assert (found["status"], found["done"], found["failed"], found["generation"]) == ("complete", 4, 0, 2)
     assert grid.read_bytes() != before
     completions = [event for event in workspace.events() if event["event"] == "batch.completed"]
-    assert [event["batch_id"] for event in completions] == [found["id"]] * 2
+    assert [event["batch_id"] for event in completions] == [batch_id] * 2
+
+
+@pytest.mark.xfail(strict=True, reason="the folder is not there: [Errno 2], and an alert instead of a grid")
+def test_when_all_of_it_failed_the_grid_says_why(servers: Servers, tmp_path: Path) -> None:
+    workspace = new_workspace(tmp_path / "night", servers.url("sim"))
+    batch_id = queue(workspace)
+    in_the_shell(workspace.database, "UPDATE jobs SET inputs = json_set(inputs, '$.\"1.color\"', -1)")
+    assert workspace.finish(E3_RETRY_LIMIT="0") == 1
+    found = document(batch(workspace, "watch", batch_id, "--json"), 1)
+    assert (found["failed"], found["status"]) == (3, "complete")
+    assert found["grid"] is not None
+    page = (workspace.root / found["grid"]).with_suffix(".html").read_text(encoding="utf-8")
+    assert "Value -1 smaller than min of 0" in page
 
 
 # Pausing.
@@ -393,8 +405,7 @@ def test_a_paused_batch_waits_and_another_goes_on(servers: Servers, tmp_path: Pa
     assert (batch_of(workspace, paused).pending, batch_of(workspace, other).done) == (3, 3)
     answer = batch(workspace, "resume", paused)
     assert (answer.returncode, answer.stdout) == (0, f"◐ {paused}: 0 of 3 done\n")
-    assert workspace.finish() == 0
-    assert batch_of(workspace, paused).done == 3
+    assert {job.hold for job in members(workspace, paused)} == {None}
 
 
 def test_what_cannot_be_paused_or_resumed_is_one_line(night: AgentWorkspace) -> None:

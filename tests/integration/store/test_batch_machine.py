@@ -484,7 +484,7 @@ class BatchMachine(RuleBasedStateMachine):
 
 @pytest.mark.timeout(600)  # a failure takes a while to be made small
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("examples", [30, pytest.param(600, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [25, pytest.param(300, marks=pytest.mark.slow)])
 def test_batches_do_what_the_model_says(kind: str, examples: int, tmp_path: Path) -> None:
     numbers = count()
 

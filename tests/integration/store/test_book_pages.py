@@ -7,10 +7,12 @@ import json
 
 import pytest
 
+from comfyui_agent.domain.batches import BatchKind
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.retrying import Again, Over
 from comfyui_agent.store.store import Store
-from support.stores import Database, Rows, broken, lease, lease_one, wish
+from support.batched import FOX, fall, job_of, land, queue
+from support.stores import SERVER, Database, Rows, broken, lease, lease_one, open_attempt, submit_and_lease, wish
 
 COLUMNS = [
     "book_id",
@@ -99,3 +101,138 @@ async def test_a_number_that_is_none_in_one_job_does_not_hide_every_page(
     with contextlib.suppress(ValueError):
         await store.submit([wish("odd", batch_id="fox_1", batch_index=9, inputs={"3.cfg": value})])
     assert len(pages(database)) >= 5
+
+
+# What is told of pages, and what the view says of them.
+
+
+async def test_a_page_that_fails_is_told_of_in_the_words_of_books(store: Store) -> None:
+    (job_id,) = await queue(store, 1, kind=BatchKind.BOOK)
+    first = await lease_one(store)
+    await store.requeue(first.lease, broken(message="once"), Again(0.0, charged=True))
+    second = await lease_one(store)
+    before = await store.newest_event()
+    await store.fail(second.lease, broken(message="twice"), Over(FailureClass.EXECUTION))
+    events = await store.events_after(0)
+    names = [event.name for event in events if event.id > before]
+    assert names == ["job.failed", "book.page.failed", "batch.completed"]
+    (retried,) = [event for event in events if event.name == "book.page.retry"]
+    (failed,) = [event for event in events if event.name == "book.page.failed"]
+    assert (retried.job_id, retried.book_id, retried.page, retried.message) == (job_id, FOX, 1, "once")
+    assert (failed.server, failed.prompt_id, failed.failure_class) == (SERVER, second.prompt_id, "execution")
+    assert (failed.book_id, failed.page, failed.batch_id, failed.message) == (FOX, 1, FOX, "twice")
+    assert await store.failures_since(0) == 1
+
+
+async def test_events_of_a_book_name_it_and_those_of_pages_their_page(store: Store) -> None:
+    await queue(store, 2, kind=BatchKind.BOOK)
+    events = await store.events_after(0)
+    assert [(event.name, event.book_id, event.page) for event in events] == [
+        ("job.submitted", FOX, 1),
+        ("job.submitted", FOX, 2),
+        ("batch.created", FOX, None),
+    ]
+
+
+@pytest.mark.parametrize("kind", [BatchKind.SWEEP, BatchKind.BURST, BatchKind.FILES])
+async def test_nothing_else_is_told_of_in_the_words_of_books(store: Store, kind: BatchKind) -> None:
+    await queue(store, 2, kind=kind)
+    again, over = await lease(store, most=2)
+    await store.requeue(again.lease, broken(), Again(60.0, charged=True))
+    await store.fail(over.lease, broken(), Over(FailureClass.EXECUTION))
+    single = await submit_and_lease(store)
+    await store.fail(single.lease, broken(), Over(FailureClass.EXECUTION))
+    assert not [event for event in await store.events_after(0) if event.name.startswith("book.")]
+
+
+@pytest.mark.parametrize("kind", [BatchKind.BOOK, BatchKind.SWEEP])
+async def test_a_page_whose_retries_are_spent_needs_regeneration(store: Store, kind: BatchKind) -> None:
+    (job_id,) = await queue(store, 1, kind=kind)
+    await fall(store, await lease(store))
+    assert (await job_of(store, job_id)).needs_regeneration is (kind is BatchKind.BOOK)
+    await store.retry([job_id])
+    assert not (await job_of(store, job_id)).needs_regeneration
+    await land(store, await lease(store))
+    assert not (await job_of(store, job_id)).needs_regeneration
+
+
+async def test_a_page_of_a_book_that_was_cancelled_needs_no_regeneration_and_one_that_has_expired_does(
+    store: Store, database: Database
+) -> None:
+    await queue(store, 1, kind=BatchKind.BOOK)
+    await store.cancel_batch(FOX)
+    assert [page["needs_regeneration"] for page in await store.book_pages(FOX)] == [False]
+    await queue(store, 1, "bear", kind=BatchKind.BOOK)
+    await store.tick_batches(["bear"], 10.0, 5.0)
+    database.clock.advance(6)
+    before = await store.newest_event()
+    assert await store.tick_batches(["bear"], 10.0, 5.0) == ["bear"]
+    assert [page["needs_regeneration"] for page in await store.book_pages("bear")] == [True]
+    told = [event.name for event in await store.events_after(before)]
+    assert told == ["job.failed", "book.page.failed", "batch.expired"]
+
+
+async def test_the_pages_of_one_book_are_read_with_their_types(store: Store, database: Database) -> None:
+    await queue(store, 2, "bear", kind=BatchKind.BOOK)
+    facts = {"metadata": {"overrides": {"seed": 7, "text": "ein Füchslein"}}, "inputs": {"6.text": "bound"}}
+    await queue(store, 2, kind=BatchKind.BOOK, **facts)
+    _, _, first, _ = await lease(store, most=4)
+    await store.fail(first.lease, broken(message="boom"), Over(FailureClass.EXECUTION))
+    found = await store.book_pages(FOX)
+    assert found == [
+        {
+            "book_id": FOX,
+            "page": 1,
+            "status": "Needs attention",
+            "retry_count": 0,
+            "last_attempted_at": database.clock.text(),
+            "needs_regeneration": True,
+            "image_error": [{"kind": "execution", "message": "boom"}],
+            "job_metadata": {"prompt_ids": [first.prompt_id], "overrides": {"seed": 7, "text": "ein Füchslein"}},
+        },
+        found[1],
+    ]
+    assert (found[1]["status"], found[1]["page"], found[1]["image_error"]) == ("Rendering", 2, [])
+    assert isinstance(found[1]["job_metadata"]["prompt_ids"], list)
+    assert await store.book_pages("never") == []
+
+
+@pytest.mark.parametrize("text", ["'no json'", "x'00ff'", "'[1]'", "5", "''", "NULL", "'{\"overrides\": [1]}'"])
+async def test_what_someone_wrote_into_one_page_hides_no_page(store: Store, database: Database, text: str) -> None:
+    await queue(store, 2, kind=BatchKind.BOOK, inputs={"6.text": "a fox"})
+    database.by_hand(f"UPDATE jobs SET metadata = {text} WHERE batch_index = 0")
+    first, second = await store.book_pages(FOX)
+    assert first["job_metadata"] == second["job_metadata"] == {"prompt_ids": [], "overrides": {"6.text": "a fox"}}
+
+
+async def test_a_page_that_never_ran_says_what_is_wrong_with_it(store: Store) -> None:
+    await queue(store, 1, kind=BatchKind.BOOK)
+    await store.refuse((await lease_one(store)).lease, broken(FailureClass.INVALID, "no such place 6.text"))
+    (page,) = await store.book_pages(FOX)
+    (error,) = page["image_error"]
+    assert error["kind"] == "invalid"
+    assert "no such place 6.text" in error["message"]
+
+
+async def test_what_ended_a_page_is_among_its_failures_also_when_it_ended_without_a_run(store: Store) -> None:
+    await queue(store, 1, kind=BatchKind.BOOK)
+    await store.requeue((await lease_one(store)).lease, broken(message="first"), Again(0.0, charged=True))
+    await store.refuse((await lease_one(store)).lease, broken(FailureClass.INVALID, "second"))
+    (page,) = await store.book_pages(FOX)
+    assert [error["kind"] for error in page["image_error"]] == ["execution", "invalid"]
+    assert "second" in page["image_error"][1]["message"]
+
+
+async def test_that_a_page_has_expired_is_said_also_when_its_prompt_was_taken_back(
+    store: Store, database: Database
+) -> None:
+    await queue(store, 1, kind=BatchKind.BOOK)
+    await lease_one(store)
+    await store.tick_batches([FOX], 10.0, 5.0)
+    database.clock.advance(6)
+    await store.tick_batches([FOX], 10.0, 5.0)
+    (before,) = await store.book_pages(FOX)
+    await store.withdraw(await open_attempt(store), "interrupted")
+    (after,) = await store.book_pages(FOX)
+    assert [error["kind"] for error in before["image_error"]] == ["timeout"]
+    assert "timeout" in [error["kind"] for error in after["image_error"]]

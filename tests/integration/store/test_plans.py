@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import apsw
 import pytest
 
+from comfyui_agent.domain.batches import BatchKind
+from comfyui_agent.domain.prompts import mint_prompt_id
+from comfyui_agent.domain.retrying import Again
+from comfyui_agent.store import batching, bursting, leasing, reading, recovering, settling, steering
 from comfyui_agent.store.opening import open_store
+from comfyui_agent.store.port import Session
+from comfyui_agent.store.records import Leased, Window
+from comfyui_agent.store.sqlite.migrating import MIGRATIONS
 from comfyui_agent.store.sqlite.session import QUERIES
+from comfyui_agent.store.store import Store
+from support.batched import FOX, queue
+from support.stores import LEASE_SECONDS, SERVER, WORKER, Database, broken, lease, lease_one
 
 PARAMETER = re.compile(r":(\w+)")
 WHOLE_TABLE = re.compile(r"SCAN (jobs|attempts|events|files|templates)\b(?! USING (COVERING )?INDEX)")
@@ -44,3 +54,143 @@ async def test_what_runs_next_is_read_in_order_and_not_sorted(connection: apsw.C
     plan = plan_of(connection, "next_jobs")
     assert plan[0] == "SCAN jobs USING INDEX idx_jobs_next"
     assert not [step for step in plan if "TEMP B-TREE" in step]
+
+
+# Work is counted in steps of the database's own machine: the same on every computer.
+
+MANY = 50_000
+STEPS = 10
+WAITING = ("paused", "burst", "filling", "backoff", "turn")
+
+
+async def steps_of(store: Store, work: Callable[[Session], object]) -> int:
+    """How much work a piece of a transaction is; it is undone."""
+    steps = 0
+
+    def count() -> bool:
+        nonlocal steps
+        steps += STEPS
+        return False
+
+    def counted(session: Session) -> None:
+        database: apsw.Connection = session.database  # type: ignore[attr-defined]
+        database.set_progress_handler(count, STEPS)
+        try:
+            work(session)
+        finally:
+            database.set_progress_handler(None)
+        raise Counted
+
+    with pytest.raises(Counted):
+        await store.driver.write(counted)
+    return steps
+
+
+class Counted(Exception):
+    """Nothing of it is kept."""
+
+
+def crowd(database: Database, hold: str, count: int, *, batch: str | None = None, reserved: str = "NULL") -> None:
+    """So many rows that wait in front of everyone else."""
+    named = f"'{batch}'" if batch else "NULL"
+    until = "'2999-01-01 00:00:00.000'" if hold == "backoff" else "NULL"
+    database.by_hand(
+        "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers "
+        f"WHERE n < {count}) INSERT INTO jobs (config_name, job_type, workflow_id, priority, status, hold, batch_id, "
+        f"batch_index, next_attempt_at, reserved, created_at) SELECT '{hold}-' || n, 'T2I', 'wf', 1, 'pending', "
+        f"'{hold}', {named}, n + 1000, {until}, {reserved}, '2025-01-01 00:00:00.000' FROM numbers"
+    )
+
+
+def leases(session: Session, batch_id: str | None = None) -> list[Leased]:
+    ids = [mint_prompt_id() for _ in range(4)]
+    window = Window(SERVER, 16, batch_id=batch_id)
+    found = leasing.lease_jobs(session, WORKER, window, ids, LEASE_SECONDS, 10**12)
+    assert len(found) == 4
+    return found
+
+
+@pytest.mark.parametrize("hold", WAITING)
+async def test_what_waits_in_front_costs_a_lease_nothing(store: Store, database: Database, hold: str) -> None:
+    await queue(store, 8)
+    queued = await queue(store, 8, "reserved", reserved=True)
+    asked: dict[str, Callable[[Session], object]] = {
+        "lease": leases,
+        "lease of a batch": lambda session: leases(session, "reserved"),
+        "idle": reading.is_idle,
+        "batch idle": lambda session: batching.is_idle(session, FOX),
+        "grids": lambda session: batching.claim_grid(session, WORKER, lambda _: True, None),
+        "filling": lambda session: batching.discard_unfinished(session, lambda _: True),
+        "recovery": recovering.open_attempts,
+        "cancel": lambda session: steering.cancel(session, queued),
+    }
+    before = {name: await steps_of(store, work) for name, work in asked.items()}
+    crowd(database, hold, MANY // len(WAITING) if hold in ("backoff", "turn") else MANY)
+    after = {name: await steps_of(store, work) for name, work in asked.items()}
+    assert {name: steps for name, steps in after.items() if steps > 2 * before[name] + 500} == {}
+
+
+async def test_one_member_of_a_large_batch_costs_no_more_than_one_of_a_small(store: Store, database: Database) -> None:
+    await queue(store, 8)
+    leased = await lease_one(store)
+    (done,) = await lease(store)
+    await store.complete(done.lease, ["a.png"], None)
+    asked: dict[str, Callable[[Session], object]] = {
+        "lease": lambda session: leases(session, FOX),
+        "complete": lambda session: settling.complete(session, leased.lease, ["a.png"], None),
+        "requeue": lambda session: settling.requeue(session, leased.lease, broken(), Again(0.0, charged=True)),
+        "refuse": lambda session: settling.refuse(session, leased.lease, broken()),
+        "cancel": lambda session: steering.cancel(session, [leased.lease.job_id]),
+        "wish": lambda session: batching.wish_again(session, done.lease.job_id, None, avoid_cache=False),
+        "clock": lambda session: batching.tick(session, [FOX], 10.0, 60.0),
+        "idle": lambda session: batching.is_idle(session, FOX),
+        "turns": batching.free_turns,
+    }
+    before = {name: await steps_of(store, work) for name, work in asked.items()}
+    for hold in ("paused", "burst"):
+        crowd(database, hold, MANY // 2, batch=FOX)
+    after = {name: await steps_of(store, work) for name, work in asked.items()}
+    assert {name: steps for name, steps in after.items() if steps > 2 * before[name] + 500} == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["release_members", "pause", "resume", "cancel", "retry", "put_off", "items", "turns", "hold_for_turn"]
+)
+async def test_what_is_done_with_a_whole_batch_costs_as_much_as_it_is_large(
+    store: Store, database: Database, name: str
+) -> None:
+    """Four times the members: about four times the work, and not sixteen times."""
+    work: dict[str, Callable[[Session], object]] = {
+        "release_members": lambda session: session.run("release_members", id=FOX),
+        "pause": lambda session: batching.pause(session, FOX),
+        "resume": lambda session: (batching.pause(session, FOX), batching.resume(session, FOX)),
+        "cancel": lambda session: batching.cancel(session, FOX),
+        "retry": lambda session: (
+            batching.cancel(session, FOX),
+            batching.retry(session, FOX, with_cancelled=True),
+        ),
+        "put_off": lambda session: session.run("put_off_items", id=FOX),
+        "items": lambda session: bursting.items(session, FOX),
+        "turns": batching.free_turns,
+        "hold_for_turn": lambda session: session.run("hold_for_turn", batch_id=FOX),
+    }
+    await queue(store, 1, kind=BatchKind.BOOK, is_serial=True)
+    await lease_one(store)
+    crowd(database, "turn", 400, batch=FOX)
+    few = await steps_of(store, work[name])
+    database.by_hand("UPDATE jobs SET config_name = 'few' || id")
+    crowd(database, "turn", 1200, batch=FOX)
+    assert await steps_of(store, work[name]) < 6 * few
+
+
+TURN = re.compile(r"SELECT other\.id FROM.*?LIMIT 1", re.DOTALL)
+
+
+async def test_whose_turn_it_is_is_read_in_order(connection: apsw.Connection) -> None:
+    statements = TURN.findall(MIGRATIONS[4].read_text(encoding="utf-8"))
+    assert len(statements) == 2
+    for statement in statements:
+        query = re.sub(r"(NEW|OLD)\.job_id", "1", statement)
+        plan = [detail for *_, detail in connection.execute(f"EXPLAIN QUERY PLAN {query}")]
+        assert [step for step in plan if step.startswith("SCAN") or "TEMP B-TREE" in step] == []
+        assert plan[-1].endswith("idx_jobs_held (hold=? AND batch_id=?)")

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 import pytest
 from PIL import Image
 
+from comfyui_agent.domain.values import parse
 from comfyui_agent.pictures import grid_page
 from comfyui_agent.pictures.grid import Cell, Grid, Page, draw, lay_out
 from comfyui_agent.pictures.grid_page import flags, relative, write_page
@@ -270,7 +271,9 @@ def test_whole_numbers_keep_all_their_digits(tmp_path: Path) -> None:
         ("@file.txt", '"@file.txt"'),
         ("random:4", '"random:4"'),
         ('say "hi"', '"say \\"hi\\""'),
-        ("two\nlines", '"two\\nlines"'),
+        ("two\nlines", "two\nlines"),
+        ("back\\slash", "back\\slash"),
+        ("a\\, b", '"a\\\\, b"'),
         (" blank", '" blank"'),
         ("", '""'),
         ("猫, 犬", '"猫, 犬"'),
@@ -279,6 +282,8 @@ def test_whole_numbers_keep_all_their_digits(tmp_path: Path) -> None:
 )
 def test_a_setting_is_typed_as_one_value(value: Any, typed: str) -> None:
     assert shlex.split(flags({"6.text": value})) == ["--set", f"6.text={typed}"]
+    (token,) = parse(typed, read_lines=pytest.fail, draw=pytest.fail)
+    assert token.text == (value if isinstance(value, str) else json.dumps(value))
 
 
 def test_settings_that_are_no_numbers_do_not_break_the_page() -> None:

@@ -1,0 +1,219 @@
+"""Books under way: one page at a time where that is asked for, pages that fail, agents that are killed."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comfyui_agent.domain.attempts import Attempt
+from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.sim.process import ServerProcess
+from support.agents import AgentWorkspace, colour_of, renders, server_queue, sized_picture
+from support.batches import batch_of, members, queued_id, refusal, write_graph, write_yaml
+from support.breaking import coloured
+from support.stores import in_the_shell
+from support.workspaces import call_e3, new_workspace, run_e3
+
+Interval = tuple[float, float]
+SERIAL = {"COMFY_ALLOW_PARALLEL_PAGES": "false"}
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, comfyui_simulator: Callable[..., ServerProcess]) -> Iterator[AgentWorkspace]:
+    """A workspace in front of two simulators; its workflow `slow` takes a while, and `broken` never gets anywhere."""
+    servers = [comfyui_simulator() for _ in range(2)]
+    workspace = new_workspace(tmp_path / "shelf", servers[0].url)
+    workspace.servers = [server.url for server in servers]
+    write_graph(workspace, "slow", coloured(0, seconds=0.3))
+    broken = sized_picture()
+    broken["2"]["inputs"]["more"] = ["1", 0]  # which the node does not survive
+    write_graph(workspace, "broken", broken)
+    yield workspace
+    workspace.stop_all()
+
+
+def create(workspace: AgentWorkspace, *pages: dict[str, Any], workflow: str = "slow", **environment: str) -> None:
+    """Queue the book `winter`."""
+    path = write_yaml(workspace.root / "book.yaml", {"book_id": "winter", "workflow": workflow, "pages": list(pages)})
+    assert queued_id(run_e3("book", "create", str(path), cwd=workspace.root, **environment)) == "winter"
+
+
+def colours(*numbers: int) -> list[dict[str, Any]]:
+    return [{"inputs": {"color": number}} for number in numbers]
+
+
+def moment(text: str | None) -> float:
+    assert text is not None
+    return datetime.fromisoformat(f"{text}+00:00").timestamp()
+
+
+def attempts_of(workspace: AgentWorkspace) -> list[tuple[Job, Attempt]]:
+    """Every run of every page, in the order in which they began."""
+    found = [(job, run) for job in members(workspace, "winter") for run in workspace.attempts(job.config_name)]
+    return sorted(found, key=lambda each: (moment(each[1].started_at), each[1].id))
+
+
+def kept_open(workspace: AgentWorkspace) -> list[Interval]:
+    """When pages were at a server, as the memory has it."""
+    return [(moment(run.started_at), moment(run.ended_at)) for _, run in attempts_of(workspace)]
+
+
+def rendered(workspace: AgentWorkspace) -> list[Interval]:
+    """When pages were at a server, as the servers have it: from the post to the end."""
+    found = []
+    for url in workspace.servers:
+        with urllib.request.urlopen(f"{url}/history", timeout=10) as answer:
+            history = json.load(answer)
+        for entry in history.values():
+            ended = [facts["timestamp"] for name, facts in entry["status"]["messages"] if name == "execution_success"]
+            found.append((entry["prompt"][3]["create_time"] / 1000, ended[0] / 1000))
+    return sorted(found)
+
+
+def overlap(intervals: list[Interval]) -> bool:
+    return any(later[0] < earlier[1] for earlier, later in pairwise(intervals))
+
+
+# One page at a time.
+
+
+def test_usually_pages_are_rendered_side_by_side(shelf: AgentWorkspace) -> None:
+    create(shelf, *colours(1, 2, 3, 4))
+    assert shelf.finish() == 0
+    assert overlap(kept_open(shelf))
+    assert overlap(rendered(shelf))
+    assert {run.server for _, run in attempts_of(shelf)} == set(shelf.servers)
+
+
+@pytest.mark.parametrize("where", ["book", "agent"])
+def test_one_page_at_a_time_over_all_servers_and_agents(shelf: AgentWorkspace, where: str) -> None:
+    """Whether it was said when the book was made, or to the agents that work it off."""
+    create(shelf, *colours(1, 2, 3, 4, 5), **(SERIAL if where == "book" else {}))
+    if where == "agent":
+        shelf.environment |= SERIAL
+    shelf.start("--until-idle")
+    assert shelf.finish() == 0
+    assert batch_of(shelf, "winter").done == 5
+    assert not overlap(kept_open(shelf)), kept_open(shelf)
+    assert not overlap(rendered(shelf)), rendered(shelf)
+    assert [job.batch_index for job, _ in attempts_of(shelf)] == [0, 1, 2, 3, 4]
+    assert all(job.run_count == 1 for job in members(shelf, "winter"))
+
+
+def test_two_such_books_are_rendered_side_by_side(shelf: AgentWorkspace) -> None:
+    create(shelf, *colours(1, 2, 3), **SERIAL)
+    other = write_yaml(shelf.root / "other.yaml", {"book_id": "other", "workflow": "slow", "pages": colours(4, 5, 6)})
+    assert queued_id(run_e3("book", "create", str(other), cwd=shelf.root, **SERIAL)) == "other"
+    assert shelf.finish() == 0
+    assert not overlap(kept_open(shelf))
+    assert overlap(rendered(shelf))
+
+
+def test_a_page_that_waits_for_its_retry_does_not_hold_up_the_next(shelf: AgentWorkspace) -> None:
+    pages = [{"inputs": {"color": -1}}, *colours(2, 3, 4)]
+    create(shelf, *pages, workflow="picture", COMFY_MAX_RETRIES="1", **SERIAL)
+    backoff = {"E3_RETRY_BACKOFF_SECONDS": "15", "COMFY_RETRY_BACKOFF_SEC": "2.5"}
+    shelf.servers = shelf.servers[:1]
+    assert shelf.finish(**backoff) == 1
+    runs = attempts_of(shelf)
+    assert [job.batch_index for job, _ in runs] == [0, 1, 2, 3, 0]
+    assert not overlap(kept_open(shelf))
+    (_, first), *_, (_, second) = runs
+    waited = moment(second.started_at) - moment(first.ended_at)
+    assert 2.0 <= waited <= 15
+
+
+@pytest.mark.parametrize("where", ["book", "agent"])
+def test_a_killed_agent_leaves_the_turn_to_the_next(shelf: AgentWorkspace, where: str) -> None:
+    write_graph(shelf, "slow", coloured(0, seconds=1))
+    create(shelf, *colours(1, 2, 3), **(SERIAL if where == "book" else {}))
+    if where == "agent":
+        shelf.environment |= SERIAL
+    agent = shelf.start()
+    shelf.wait_for(lambda: any(server_queue(url).running for url in shelf.servers), "a page that renders")
+    shelf.kill(agent)
+    assert shelf.finish() == 0
+    assert batch_of(shelf, "winter").done == 3
+    assert not overlap(rendered(shelf)), rendered(shelf)
+    assert renders([server_folder(shelf, number) for number in range(2)]) == 3
+    assert all(job.run_count == 1 for job in members(shelf, "winter"))
+
+
+def server_folder(workspace: AgentWorkspace, number: int) -> Path:
+    return workspace.root.parent / f"simulator-{number}" / "output"
+
+
+# Pages that fail.
+
+
+@pytest.mark.parametrize(("limit", "runs"), [("2", 3), ("0", 1)])
+def test_a_page_whose_retries_are_spent_needs_regeneration(shelf: AgentWorkspace, limit: str, runs: int) -> None:
+    pages = [{"inputs": {"color": 1}}, {"inputs": {"color": 2}, "workflow": "broken"}]
+    create(shelf, *pages, workflow="picture", COMFY_MAX_RETRIES=limit)
+    assert shelf.finish(E3_RETRY_LIMIT="9", COMFY_RETRY_BACKOFF_SEC="0.1") == 1
+    good, bad = members(shelf, "winter")
+    assert (good.status, good.needs_regeneration) == (JobStatus.DONE, False)
+    assert (bad.status, bad.failure_class, bad.run_count) == (JobStatus.FAILED, "execution", runs)
+    assert (bad.retry_limit, bad.retries_attempted, bad.needs_regeneration) == (int(limit), runs - 1, True)
+    (row,) = in_the_shell(shelf.database, "SELECT * FROM book_pages WHERE page = 2")
+    assert (row["status"], row["retry_count"], row["needs_regeneration"]) == ("Needs attention", runs - 1, 1)
+    errors = json.loads(row["image_error"])
+    assert [error["kind"] for error in errors] == ["execution"] * runs
+    assert all("unexpected keyword argument" in error["message"] for error in errors)
+    told = [(event["event"], event["page"]) for event in shelf.events() if event["event"].startswith("book.page.")]
+    assert told == [("book.page.retry", 2)] * (runs - 1) + [("book.page.failed", 2)]
+
+
+@pytest.mark.parametrize(("limit", "runs"), [("5", 2), ("0", 1)])
+def test_a_page_that_the_server_refuses_twice_needs_regeneration(shelf: AgentWorkspace, limit: str, runs: int) -> None:
+    create(shelf, {"inputs": {"color": -1}}, workflow="picture", COMFY_MAX_RETRIES=limit)
+    assert shelf.finish(COMFY_RETRY_BACKOFF_SEC="0.1") == 1
+    (page,) = members(shelf, "winter")
+    assert (page.failure_class, page.run_count, page.needs_regeneration) == ("invalid", runs, True)
+    errors = json.loads(in_the_shell(shelf.database, "SELECT image_error FROM book_pages")[0]["image_error"])
+    assert len(errors) == runs
+
+
+def test_failed_pages_made_anew_have_all_their_retries_again(shelf: AgentWorkspace) -> None:
+    create(
+        shelf, {"inputs": {"color": 2}, "workflow": "broken"}, *colours(1), workflow="picture", COMFY_MAX_RETRIES="1"
+    )
+    quick = {"COMFY_RETRY_BACKOFF_SEC": "0.1"}
+    assert shelf.finish(**quick) == 1
+    assert call_e3("book", "regenerate", "winter", cwd=shelf.root).stdout == "○ winter: page 1 submitted again\n"
+    assert shelf.finish(**quick) == 1
+    bad, good = members(shelf, "winter")
+    assert (bad.run_count, bad.retries_attempted, bad.needs_regeneration) == (4, 1, True)
+    assert good.run_count == 1
+    found = batch_of(shelf, "winter")
+    assert (found.status.value, found.generation, found.failed) == ("complete", 2, 1)
+    errors = json.loads(in_the_shell(shelf.database, "SELECT image_error FROM book_pages")[0]["image_error"])
+    assert len(errors) == 4, "all failures, oldest first"
+    write_graph(shelf, "broken", sized_picture())  # mended, and read again because something is changed
+    assert call_e3("book", "regenerate", "winter", "--set", "color=9", cwd=shelf.root).returncode == 0
+    assert shelf.finish() == 0
+    assert colour_of(shelf.root / "jobs/finished/image/winter/page_001.png") == 9
+    assert batch_of(shelf, "winter").generation == 3
+
+
+def test_a_page_is_not_made_anew_while_it_renders(shelf: AgentWorkspace) -> None:
+    write_graph(shelf, "slow", coloured(0, seconds=30))
+    create(shelf, *colours(1, 2, 3), **SERIAL)
+    shelf.start()
+    shelf.wait_for(lambda: any(server_queue(url).running for url in shelf.servers), "a page that renders")
+    answer = call_e3("book", "regenerate", "winter", "--page", "1", "--set", "color=9", cwd=shelf.root)
+    assert refusal(answer, 1).startswith("page 1 of winter is rendering: ")
+    answer = call_e3("book", "regenerate", "winter", "--page", "2", cwd=shelf.root)
+    assert refusal(answer, 1).startswith("page 2 of winter waits already: ")
+    assert call_e3("book", "regenerate", "winter", cwd=shelf.root).stdout == "◐ winter: no page needs attention\n"
+    first, *_ = members(shelf, "winter")
+    assert (first.status, first.run_count, first.inputs) == (JobStatus.PROCESSING, 1, '{"1.color": 1}')
+    assert batch_of(shelf, "winter").generation == 1
