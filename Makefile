@@ -38,6 +38,7 @@ test: lint
 
 faults: $(STAMP)
 	$(PYTEST) tests/faults $(AT_ONCE)
+	$(PYTEST) tests -m slow --ignore tests/faults $(AT_ONCE)
 
 bench: $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group bench

@@ -22,6 +22,7 @@ from support.bursts import (
     check_all_done,
     children_of,
     is_there,
+    text_of,
     wait_until,
     watched,
 )
@@ -81,6 +82,7 @@ def test_bursts_killed_again_and_again_render_every_prompt_once(make_folder: Mak
     folder.write_many(prompts)
     killers = chance.sample([signal.SIGTERM, signal.SIGKILL] * kills, 2 * kills)
     sizes: list[int] = []
+    struck = 0
     with watched(folder):
         for number in killers:
             running = folder.start("--json")
@@ -93,7 +95,8 @@ def test_bursts_killed_again_and_again_render_every_prompt_once(make_folder: Mak
                 sizes.append(ended.summary["next_size"])
                 assert ended.summary["total"] == prompts
             assert_left(ended.code, number, seconds)
-            if chance.random() < 0.3 and folder.state.exists():
+            struck += ended.code not in (0, 10)
+            if chance.random() < 0.2 and folder.state.exists():
                 sizes.append(_clean(folder, prompts))
         while True:
             ended = folder.run("--json")
@@ -101,6 +104,7 @@ def test_bursts_killed_again_and_again_render_every_prompt_once(make_folder: Mak
             if ended.code == 0:
                 break
             sizes.append(ended.summary["next_size"])
+    assert struck > kills, "most of them had ended before they were killed"
     assert {5, *([1, 15] if kills > 2 else [])} <= set(sizes) <= {15, 5, 1, 0}
     check_all_done(folder)
     assert folder.rows("SELECT count(*) AS lost FROM jobs WHERE retries_attempted <> 0 OR strikes <> 0") == [
@@ -128,7 +132,7 @@ def _clean(folder: BurstFolder, prompts: int) -> int:
 
 def test_a_burst_that_is_killed_makes_the_next_one_smaller(make_folder: Make) -> None:
     """15, 5, 1, and back: SIGTERM and kill -9 alike; what they left at the server is taken over."""
-    folder = make_folder("--render-seconds", "0.4")
+    folder = make_folder("--render-seconds", "0.15")
     folder.write_many(25)
     first = folder.start("--json")
     at_server = wait_at_work(folder, 2)
@@ -344,6 +348,98 @@ def test_an_agent_does_not_take_over_what_a_killed_burst_left(make_folder: Make)
     check_all_done(folder)
 
 
+# Second thoughts between bursts.
+
+
+@pytest.mark.slow
+def test_prompts_that_come_later_are_rendered_later(make_folder: Make) -> None:
+    folder = make_folder()
+    folder.write("EP01/b.txt")
+    assert folder.call().code == 0
+    early = folder.write("EP01/a.txt")
+    folder.write("EP02/c.txt")
+    ended = folder.call("--json", "--size", "1")
+    assert (ended.code, ended.summary["total"], ended.summary["completed"]) == (10, 3, 1)
+    assert folder.items()[early]["status"] == "completed"
+    assert folder.call().code == 0
+    check_all_done(folder)
+
+
+@pytest.mark.slow
+def test_a_paused_burst_renders_nothing_until_it_is_resumed(make_folder: Make) -> None:
+    folder = make_folder()
+    keys = folder.write_many(2)
+    assert folder.call("--size", "1").code == 10
+    batch_id = folder.batch_id
+    assert folder.e3("batch", "pause", batch_id).code == 0
+    paused = folder.call("--json")
+    assert (paused.code, paused.summary["remaining"], paused.summary["next_item"]) == (1, 1, keys[1])
+    assert [f"e3 batch resume {batch_id}" in line for line in paused.lines] == [True]
+    assert folder.renders() == 1
+    assert folder.e3("batch", "resume", batch_id).code == 0
+    assert folder.call().code == 0
+    check_all_done(folder)
+
+
+@pytest.mark.slow
+def test_what_was_cancelled_has_failed_until_it_is_wanted_again(make_folder: Make) -> None:
+    folder = make_folder()
+    keys = folder.write_many(3)
+    assert folder.call("--size", "1").code == 10
+    assert folder.e3("batch", "cancel", folder.batch_id).code == 0
+    ended = folder.call("--json")
+    assert (ended.code, ended.summary["remaining"], ended.summary["total_completed"]) == (1, 0, 1)
+    assert list(folder.words().values()) == ["completed", "failed", "failed"]
+    assert folder.renders() == 1
+    folder.set(keys[1], "pending")
+    assert folder.call().code == 1
+    assert list(folder.words().values()) == ["completed", "completed", "failed"]
+    assert folder.e3("batch", "retry", folder.batch_id, "--cancelled").code == 0
+    assert folder.call().code == 0
+    check_all_done(folder)
+
+
+@pytest.mark.slow
+def test_retrying_the_batch_renders_what_failed(make_folder: Make) -> None:
+    folder = make_folder()
+    good, bad = folder.write("a.txt"), folder.write("b.txt", b"\xff")
+    assert folder.call().code == 1
+    folder.write("b.txt", "now a text")
+    assert folder.e3("batch", "retry", folder.batch_id).code == 0
+    ended = folder.call("--json")
+    assert (ended.code, ended.summary["completed"], ended.summary["total_completed"]) == (0, 1, 2)
+    assert [folder.items()[key]["status"] for key in (good, bad)] == ["completed"] * 2
+    assert text_of(folder.result_of(bad)) == "now a text"
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(strict=True, reason="another burst lives, and so it is left to that one, which does not care")
+def test_cancelling_takes_prompts_back_while_another_burst_works(make_folder: Make) -> None:
+    folder = make_folder("--render-seconds", "8")
+    folder.write_many(1)
+    dead = folder.start()
+    (prompt_id,) = wait_at_work(folder)
+    dead.kill()
+    batch_id = folder.batch_id
+    folder.start("--state", "other.json", "--output-dir", "other")
+    wait_at_work(folder, 2)
+    assert folder.e3("batch", "cancel", batch_id).code == 0
+    wait_until(lambda: prompt_id not in server_queue(folder.server).all, "the end of the cancelled prompt", 4)
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(strict=True, reason="its place is no longer one that the command line names: it fails, rendered")
+def test_what_is_taken_over_may_have_been_meant_for_another_folder(make_folder: Make, tmp_path: Path) -> None:
+    folder = make_folder("--render-seconds", "1")
+    folder.write_many(1)
+    running = folder.start("--output-dir", str(tmp_path / "first"))
+    wait_at_work(folder)
+    running.kill()
+    assert folder.call("--output-dir", str(tmp_path / "second")).code == 0
+    assert folder.renders() == 1
+    assert len([path for path in tmp_path.glob("*/EP01/prompt_1.png") if "server" not in path.parts]) == 1
+
+
 # Servers and disks.
 
 
@@ -442,6 +538,7 @@ def test_a_burst_without_room_for_its_state_file_still_leaves_in_time(make_folde
 
 
 @pytest.mark.slow
+@pytest.mark.xfail(strict=True, reason="it is tried again and again, before and after the work")
 def test_a_state_file_that_can_never_be_written_does_not_hold_a_burst_that_is_out_of_time(make_folder: Make) -> None:
     folder = make_folder()
     folder.write_many(1)
@@ -449,7 +546,7 @@ def test_a_state_file_that_can_never_be_written_does_not_hold_a_burst_that_is_ou
         disk.lock()
         running = folder.start("--json", "--state", "kept/state.json", "--max-seconds", "1")
         try:
-            ended = running.end(8)
+            ended = running.end(6)
         finally:
             running.kill()
         assert ended.code in (1, 10)

@@ -111,18 +111,6 @@ def test_a_folder_without_prompts_is_done(folder: BurstFolder) -> None:
     assert folder.items() == {}
 
 
-def test_prompts_that_come_later_are_rendered_later(folder: BurstFolder) -> None:
-    folder.write("EP01/b.txt")
-    assert folder.call().code == 0
-    early = folder.write("EP01/a.txt")
-    folder.write("EP02/c.txt")
-    ended = folder.call("--json", "--size", "1")
-    assert (ended.code, ended.summary["total"], ended.summary["completed"]) == (10, 3, 1)
-    assert folder.items()[early]["status"] == "completed"
-    assert folder.call().code == 0
-    check_all_done(folder)
-
-
 def test_names_of_all_kinds_lead_to_results_of_that_name(folder: BurstFolder) -> None:
     names = ["Folge 1/düster & kalt.txt", "狐/🦊.txt", "v1.5/take.2.final.txt", "-rf/--json.txt", "100%/$HOME `x`.txt"]
     for name in names:
@@ -349,14 +337,13 @@ def test_bursts_shorter_than_their_poll_come_to_an_end(folder: BurstFolder) -> N
     folder.write_many(1)
     assert folder.call("--max-seconds", "0.4", "--poll", "10").code == 10
     wait_until(lambda: folder.renders() == 1, "the picture at the server")
-    codes = [folder.call("--max-seconds", "0.8", "--poll", "10").code for _ in range(3)]
-    assert 0 in codes
+    assert folder.call("--max-seconds", "3", "--poll", "10").code == 0
     check_all_done(folder)
 
 
 def test_a_second_burst_leaves_with_a_line(folder: BurstFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "BUSY_SECONDS", 0.3)
-    folder.use(slow_text_picture(1.5))
+    folder.use(slow_text_picture(1.0))
     keys = folder.write_many(3)
     first = folder.start("--size", "1", "--json")
     first.wait_said("Burst of 1 of 3")
@@ -367,17 +354,6 @@ def test_a_second_burst_leaves_with_a_line(folder: BurstFolder, monkeypatch: pyt
     ended = first.end()
     assert (ended.code, ended.summary["completed"], ended.summary["next_item"]) == (10, 1, keys[1])
     assert folder.renders() == 1
-
-
-def test_a_second_burst_that_waits_for_the_first_goes_on_where_it_ended(folder: BurstFolder) -> None:
-    folder.use(slow_text_picture(0.5))
-    folder.write_many(2)
-    first = folder.start("--size", "1", "--json")
-    first.wait_said("Burst of 1 of 2")
-    second = folder.call("--size", "1", "--json")
-    assert (first.end().code, second.code) == (10, 0)
-    assert second.summary["completed"] == 1
-    check_all_done(folder)
 
 
 def test_a_server_that_is_away_from_the_start_ends_the_burst_soon(
@@ -441,44 +417,3 @@ def test_the_batch_completes_once(folder: BurstFolder) -> None:
     assert folder.call("--size", "1").code == 0
     assert folder.rows("SELECT count(*) AS told FROM events WHERE event = 'batch.completed'") == [{"told": 1}]
     assert folder.rows("SELECT generation FROM batches") == [{"generation": 1}]
-
-
-def test_a_paused_burst_renders_nothing_until_it_is_resumed(folder: BurstFolder) -> None:
-    keys = folder.write_many(2)
-    assert folder.call("--size", "1").code == 10
-    batch_id = folder.batch_id
-    assert folder.e3("batch", "pause", batch_id).code == 0
-    paused = folder.call("--json")
-    assert (paused.code, paused.summary["remaining"], paused.summary["next_item"]) == (1, 1, keys[1])
-    assert [f"e3 batch resume {batch_id}" in line for line in paused.lines] == [True]
-    assert folder.renders() == 1
-    assert folder.e3("batch", "resume", batch_id).code == 0
-    assert folder.call().code == 0
-    check_all_done(folder)
-
-
-def test_what_was_cancelled_has_failed_until_it_is_wanted_again(folder: BurstFolder) -> None:
-    keys = folder.write_many(3)
-    assert folder.call("--size", "1").code == 10
-    assert folder.e3("batch", "cancel", folder.batch_id).code == 0
-    ended = folder.call("--json")
-    assert (ended.code, ended.summary["remaining"], ended.summary["total_completed"]) == (1, 0, 1)
-    assert list(folder.words().values()) == ["completed", "failed", "failed"]
-    assert folder.renders() == 1
-    folder.set(keys[1], "pending")
-    assert folder.call().code == 1
-    assert list(folder.words().values()) == ["completed", "completed", "failed"]
-    assert folder.e3("batch", "retry", folder.batch_id, "--cancelled").code == 0
-    assert folder.call().code == 0
-    check_all_done(folder)
-
-
-def test_retrying_the_batch_renders_what_failed(folder: BurstFolder) -> None:
-    good, bad = folder.write("a.txt"), folder.write("b.txt", b"\xff")
-    assert folder.call().code == 1
-    folder.write("b.txt", "now a text")
-    assert folder.e3("batch", "retry", folder.batch_id).code == 0
-    ended = folder.call("--json")
-    assert (ended.code, ended.summary["completed"], ended.summary["total_completed"]) == (0, 1, 2)
-    assert [folder.items()[key]["status"] for key in (good, bad)] == ["completed"] * 2
-    assert text_of(folder.result_of(bad)) == "now a text"

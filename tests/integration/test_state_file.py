@@ -15,6 +15,7 @@ import pytest
 
 from comfyui_agent.batches import state_file
 from comfyui_agent.batches.state_file import BadState, Entry, read_state, remove_leftovers, state_bytes, write_state
+from comfyui_agent.cli import burst as command
 from comfyui_agent.config.loading import load_workspace
 from comfyui_agent.domain.bursts import Word
 from comfyui_agent.domain.jobs import Template
@@ -22,7 +23,7 @@ from comfyui_agent.engine import burst as engine
 from comfyui_agent.engine.burst import Burst, BurstPlan
 from comfyui_agent.store.opening import open_store
 from comfyui_agent.store.store import Store
-from support.bursts import BurstFolder, check_all_done, slow_text_picture, text_of
+from support.bursts import BurstFolder, check_all_done, slow_text_picture, text_of, wait_until
 from support.running import Servers
 from support.workspaces import everything_in
 
@@ -185,25 +186,10 @@ def test_a_file_that_is_gone_comes_back_with_what_it_said(folder: BurstFolder) -
     assert folder.items()[key]["subfolder"] == "EP01"
 
 
-def _cut(data: bytes) -> bytes:
-    return data[: len(data) // 2]
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        pytest.param(_cut, id="cut in half"),
-        pytest.param(lambda _: b"", id="empty"),
-        pytest.param(lambda data: b"\0" * len(data), id="zeros"),
-        pytest.param(lambda data: data.replace(b"EP", b"\xff\xfe"), id="not text"),
-        pytest.param(lambda _: b"[]", id="a list"),
-        pytest.param(lambda _: b"[" * 100_000, id="deep"),
-    ],
-)
-def test_a_damaged_file_is_kept_aside_and_made_anew(folder: BurstFolder, damage: Callable[[bytes], bytes]) -> None:
+def test_a_file_cut_in_half_is_kept_aside_and_made_anew(folder: BurstFolder) -> None:
     a_done_folder(folder, 1)
     whole = folder.state.read_bytes()
-    damaged = damage(whole)
+    damaged = whole[: len(whole) // 2]
     for name in ("re_render_state.json.bak", "re_render_state.json.bak-2"):
         folder.state.write_bytes(damaged)
         ended = folder.call("--json")
@@ -214,6 +200,28 @@ def test_a_damaged_file_is_kept_aside_and_made_anew(folder: BurstFolder, damage:
         assert (folder.root / name).read_bytes() == damaged
         assert folder.state.read_bytes() == whole
     assert folder.renders() == 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"\0" * 100, id="zeros"),
+        pytest.param(b'{"/a/\xff.txt": {"status": "pending"}}', id="not text"),
+        pytest.param(b"[]", id="a list"),
+        pytest.param(b'"pending"', id="a word"),
+        pytest.param(b"[" * 100_000, id="deep"),
+        pytest.param(b'{"a": ' + b"1" * 10_000 + b"}", id="a number without end"),
+    ],
+)
+def test_what_is_no_state_is_kept_aside_byte_for_byte(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "state.json"
+    path.write_bytes(data)
+    found = read_state(path)
+    assert found.entries == {}
+    assert found.kept_aside == tmp_path / "state.json.bak"
+    assert found.kept_aside.read_bytes() == data
+    assert not path.exists()
 
 
 def _items(**changes: Any) -> dict[str, Any]:
@@ -260,6 +268,21 @@ def test_a_file_that_says_what_cannot_be_is_left_as_it_is(folder: BurstFolder, d
     new = {name for name in after if name not in before and not name.startswith("project/database")}
     assert new == set()
     assert {name: after[name] for name in before} == before
+
+
+@pytest.mark.xfail(strict=True, reason="BadState in the handler of BurstIsBusy: a traceback")
+def test_a_bad_file_beside_a_working_burst_is_one_line(folder: BurstFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "BUSY_SECONDS", 0.2)
+    folder.use(slow_text_picture(1.5))
+    folder.write_many(1)
+    first = folder.start()
+    first.wait_said("Burst of")
+    wait_until(folder.state.exists, "the state file")
+    folder.state.write_text(json.dumps(_items(status="done")))
+    ended = folder.call()
+    assert (ended.code, "'done'" in ended.lines[-1]) == (1, True)
+    assert first.end().code == 0
+    assert folder.renders() == 1
 
 
 # Texts that are hard to write down.

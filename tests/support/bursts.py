@@ -114,7 +114,8 @@ class Running:
         return self.send(signal.SIGKILL)[0]
 
     def wait_said(self, words: str, timeout: float = 30) -> None:
-        wait_until(lambda: words in self.said(), f"{words!r}", timeout)
+        """Until it has told people this, or has ended."""
+        wait_until(lambda: words in self.said() or self.process.poll() is not None, f"{words!r}", timeout)
 
 
 @dataclass
@@ -294,7 +295,9 @@ def check_all_done(folder: BurstFolder) -> None:
         assert text_of(folder.result_of(key)) == folder.texts[key]
     assert [path.name for path in folder.state.parent.glob(f".{folder.state.name}*")] == []
     assert folder.renders() in (len(keys), None)
-    assert folder.rows("SELECT count(*) AS runs, max(number) AS most FROM attempts") == [{"runs": len(keys), "most": 1}]
+    ends = "SELECT sum(outcome = 'done') AS done, sum(outcome IS NULL) AS open FROM attempts"
+    assert folder.rows(ends) == [{"done": len(keys), "open": 0}]
+    assert folder.rows("SELECT max(retries_attempted) AS charged FROM jobs") == [{"charged": 0}]
 
 
 def wait_until(condition: Callable[[], object], what: str, timeout: float = 30) -> None:

@@ -215,7 +215,7 @@ def files_of(workspace: AgentWorkspace) -> set[str]:
 
 
 def check_sweep(workspace: AgentWorkspace, batch_id: str, axes: Axes, *, generation: int = 1) -> Batch:
-    """Complete, once per generation; every combination done once, with its own picture; the grid; nothing else."""
+    """It ended once per generation, now complete; every combination done, its own picture; the grid; nothing else."""
     batch = batch_of(workspace, batch_id)
     jobs = members(workspace, batch_id)
     combinations = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
@@ -228,7 +228,8 @@ def check_sweep(workspace: AgentWorkspace, batch_id: str, axes: Axes, *, generat
     expected = {path for job in jobs for path in job.outputs} | {f"{folder}/grid.png", f"{folder}/grid.html"}
     assert {path for path in files_of(workspace) if path.startswith(folder)} == expected
     assert batch.grid == f"{folder}/grid.png"
-    assert told_of(workspace, batch_id).count("batch.completed") == generation
+    ends = [name for name in told_of(workspace, batch_id) if name != "batch.created"]
+    assert (len(ends), ends[-1]) == (generation, "batch.completed")
     assert not [each for each in workspace.store(lambda store: store.open_attempts()) if each.batch_id == batch_id]
     return batch
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import signal
 import time
 
@@ -16,6 +17,7 @@ from support.breaking import Make, Start, with_sleep_node
 from support.sweeps import (
     at_server,
     batch_of,
+    check_cells,
     check_sweep,
     e3,
     files_of,
@@ -34,8 +36,10 @@ from support.sweeps import (
     waiting_sweep,
 )
 from support.threaded_proxy import threaded_proxy
+from support.workspaces import call_e3
 
 AT_ONCE = 2.0
+SEED = 20261118
 LONG = {"3.seconds": (20,), "1.color": tuple(range(1, 7))}
 """Six that take longer than a test looks at them."""
 
@@ -176,6 +180,42 @@ def test_what_was_cancelled_is_rendered_again_only_when_that_is_said(start_serve
     assert (batch.generation, batch.done, batch.reason) == (2, 6, None)
     assert told_of(workspace, batch_id) == ["batch.created", "batch.cancelled", "batch.completed"]
     assert sum(job.run_count for job in members(workspace, batch_id)) <= 6 + 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("agents", [1, 3])
+def test_cancels_and_retries_that_race_with_results_and_dying_agents_end_once_per_generation(
+    start_server: Start, make_workspace: Make, agents: int
+) -> None:
+    chance = random.Random(f"{SEED} {agents}")
+    server = start_server("--render-seconds", "uniform:0.01:0.15")
+    workspace = prepared(make_workspace(server.url))
+    axes = {"1.color": tuple(range(1, 7)), "1.width": tuple(range(64, 69))}
+    batch_id = queue(workspace, axes)
+    running = [workspace.start() for _ in range(agents)]
+    for _ in range(40):
+        time.sleep(chance.uniform(0, 0.3))
+        word = chance.choice((("cancel",), ("retry", "--cancelled"), ("retry", "--cancelled"), ("pause",), ("resume",)))
+        call_e3("batch", *word, batch_id, "-C", str(workspace.root))
+        if chance.random() < 0.15:
+            victim = chance.randrange(agents)
+            workspace.kill(running[victim])
+            running[victim] = workspace.start()
+    call_e3("batch", "resume", batch_id, "-C", str(workspace.root))
+    steer(workspace, "batch", "retry", "--cancelled", batch_id)
+    batch = wait_grid(workspace, batch_id)
+    for process in running:
+        workspace.kill(process)
+    assert workspace.finish() == 0
+    check_sweep(workspace, batch_id, axes, generation=batch.generation)
+    check_cells(workspace, batch_id, axes)
+    assert server_queue(server.url).all == ()
+    told = [(event["job_id"], event["event"]) for event in workspace.events() if "job_id" in event]
+    for job in members(workspace, batch_id):
+        ends = [name for job_id, name in told if job_id == job.id and name in ("job.done", "job.cancelled")]
+        assert ends.count("job.done") == 1, "what is done stays done"
+        assert ends[-1] == "job.done"
 
 
 # Without an agent that works the whole queue off.

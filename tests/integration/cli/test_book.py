@@ -101,6 +101,20 @@ def test_a_book_is_queued_page_by_page_and_its_id_is_all_of_stdout(night: AgentW
     assert [job.retry_limit for job in jobs] == [3, 3, 3]
 
 
+def test_the_book_of_the_guide_works(night: AgentWorkspace) -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "books.md").read_text(encoding="utf-8")
+    write_picture(night.root / "pictures" / "river.png")
+    path = write_yaml(night.root / "winter.yaml", guide.partition("```yaml\n")[2].partition("```")[0])
+    assert queued_id(book(night, "create", str(path))) == "winter_tales"
+    jobs = members(night, "winter_tales")
+    assert [(job.workflow_id, job.job_type) for job in jobs] == [
+        ("wf_realistic_portrait", "T2I"),
+        ("wf_realistic_portrait", "T2I"),
+        ("wf_image_to_image", "I2I"),
+    ]
+    assert [json.loads(job.inputs or "").get("5.seed") for job in jobs[:2]] == [12, 40]
+
+
 def test_as_json_it_is_the_batch(night: AgentWorkspace) -> None:
     path = write_yaml(night.root / "json.yaml", BOOK | {"book_id": "as_json"})
     found = document(book(night, "create", str(path), "--json"))

@@ -429,6 +429,16 @@ def test_a_file_says_it_all(night: AgentWorkspace, tmp_path: Path) -> None:
     assert (metadata["mode"], metadata["inputs"], metadata["grid"]) == ("linear", {"batch_size": 1}, {"x": "color"})
 
 
+def test_the_file_of_the_guide_works(night: AgentWorkspace, tmp_path: Path) -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "batches.md").read_text(encoding="utf-8")
+    path = write_yaml(tmp_path / "sweep.yaml", guide.partition("```yaml\n")[2].partition("```")[0])
+    batch_id = sweep(night, str(path))
+    assert re.fullmatch(r"knights_[0-9a-f]{8}", batch_id)
+    assert list(zip(values(night, batch_id, "5.seed"), values(night, batch_id, "5.cfg"), strict=True)) == list(
+        product([1, 2, 3, 4], [5, 7.5, 10])
+    )
+
+
 def test_what_the_command_line_says_goes_over_the_file(night: AgentWorkspace, tmp_path: Path) -> None:
     said = {"name": "one", "workflow": "picture", "mode": "linear", "set": {"color": "1,2", "width": "16,32"}}
     path = write_yaml(tmp_path / "sweep.yml", said | {"inputs": {"height": 8}, "priority": 7})
@@ -654,6 +664,7 @@ def test_waiting_ends_with_1_if_some_failed(servers: Servers, tmp_path: Path) ->
     assert answer.stderr.count("△ Needs attention") == 2
 
 
+@pytest.mark.slow
 def test_waiting_for_no_server_can_be_interrupted(tmp_path: Path) -> None:
     workspace = new_workspace(tmp_path / "night")
     with in_terminal("sweep", "picture", "--set", "color=1,2", "--wait", cwd=workspace.root) as terminal:

@@ -113,6 +113,7 @@ async def test_a_result_that_comes_after_the_cancel_changes_nothing_and_is_recor
             store.claim_files(lease, ["late.png"], LEASE_SECONDS),
         ]
 
+    assert (await job_of(store, running.lease.job_id)).fence > running.lease.fence
     for write in late(running.lease):
         with pytest.raises(LeaseLost):
             await write

@@ -17,6 +17,8 @@ from support.batched import (
     fall,
     job_of,
     land,
+    look,
+    nobody,
     queue,
     status_of,
     told,
@@ -100,12 +102,33 @@ async def test_a_retried_member_has_a_fresh_start(store: Store) -> None:
     assert facts == {(JobStatus.PENDING, None, None, 0, None)}
 
 
-async def test_a_reset_by_hand_opens_a_new_generation_too(store: Store, database: Database) -> None:
+@pytest.mark.parametrize("status", ["pending", "processing"])
+async def test_a_reset_by_hand_opens_a_new_generation_too(store: Store, database: Database, status: str) -> None:
     await failed_batch(store)
-    database.by_hand(f"UPDATE jobs SET status = 'pending' WHERE batch_id = '{FOX}' AND status = 'failed'")
+    database.by_hand(f"UPDATE jobs SET status = '{status}' WHERE batch_id = '{FOX}' AND status = 'failed'")
     assert ((await batch_of(store)).generation, await status_of(store)) == (2, "active")
+    assert await store.put_back_unattended(nobody) == (3 if status == "processing" else 0)
     await land(store, await lease(store, most=9))
-    assert await completions(store) == 2
+    assert ((await batch_of(store)).generation, await completions(store)) == (2, 2)
+
+
+async def test_a_result_of_the_generation_before_that_is_given_another_word_by_hand_is_no_new_result(
+    store: Store, database: Database
+) -> None:
+    await failed_batch(store)
+    await store.retry_batch(FOX)
+    database.by_hand("UPDATE jobs SET status = 'failed' WHERE status = 'done'")
+    assert await status_of(store) == "active"
+
+
+async def test_the_clock_of_a_new_generation_begins_anew(store: Store, database: Database) -> None:
+    failed, running = await queue(store, 2)
+    await fall(store, await lease(store))
+    await look(store, database, 40)
+    database.by_hand(f"DELETE FROM jobs WHERE id = {running}")
+    await store.retry([failed])
+    assert await look(store, database, 40) == []
+    assert await look(store, database, 20) == [FOX]
 
 
 async def test_a_member_that_comes_late_opens_a_new_generation(store: Store, database: Database) -> None:
@@ -171,6 +194,7 @@ async def test_a_wish_lets_go_of_a_prompt_of_the_run_before(store: Store) -> Non
     await store.cancel([job_id])
     await store.wish_again([(job_id, wish("ignored", inputs={"6.text": "new"}))])
     assert await store.open_attempts() == []
+    assert (await job_of(store, job_id)).fence == stale.lease.fence + 2
     fresh = await lease_one(store)
     assert fresh.prompt_id != stale.prompt_id
     with pytest.raises(LeaseLost):

@@ -189,6 +189,16 @@ async def test_jobs_that_are_there_already_are_made_a_batch_in_the_order_they_ar
     assert (await status_of(store), await told(store)) == ("complete", ["batch.created", "batch.completed"])
 
 
+async def test_jobs_that_are_made_a_batch_wait_and_run_as_before(store: Store, database: Database) -> None:
+    ids = [await submit_one(store, name) for name in "abc"]
+    waiting, running = await lease(store, most=2)
+    await store.requeue(waiting.lease, broken(), Again(60.0, charged=True))
+    await store.group(NewBatch(FOX, "fox", BatchKind.FILES), ids)
+    assert [each.lease.job_id for each in await lease(store, most=9)] == [ids[2]]
+    await land(store, [running])
+    assert await status_of(store) == "collecting"
+
+
 async def test_jobs_that_have_all_ended_are_a_batch_that_is_complete(store: Store) -> None:
     job_id = await submit_one(store)
     await land(store, await lease(store))
@@ -381,6 +391,20 @@ async def test_what_happens_to_ended_members_is_no_second_completion(store: Stor
     await store.open_batch(FOX)
     assert (await status_of(store), await completions(store)) == ("complete", 1)
     assert (await batch_of(store)).generation == 1
+
+
+@pytest.mark.parametrize("left", ["pending", "processing"])
+async def test_a_member_that_is_deleted_while_others_are_left_completes_nothing(
+    store: Store, database: Database, left: str
+) -> None:
+    ids = await queue(store, 3)
+    await land(store, await lease(store))
+    if left == "processing":
+        await lease(store, most=2)
+    database.by_hand(f"DELETE FROM jobs WHERE id = {ids[1]}")
+    assert (await status_of(store), await completions(store)) == ("collecting", 0)
+    database.by_hand(f"DELETE FROM jobs WHERE id = {ids[2]}")
+    assert (await status_of(store), await completions(store)) == ("complete", 1)
 
 
 async def test_a_member_that_has_ended_and_is_deleted_completes_nothing(store: Store, database: Database) -> None:

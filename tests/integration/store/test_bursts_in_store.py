@@ -205,6 +205,15 @@ async def test_a_paused_burst_goes_on_with_a_later_one(store: Store, items: list
     assert (await batch_of(store)).done == 4
 
 
+async def test_resuming_a_burst_starts_none(store: Store, items: list[JobId]) -> None:
+    await begin(store)
+    await store.end_burst(FOX)
+    await store.pause_batch(FOX)
+    await store.resume_batch(FOX)
+    assert await holds_of(store) == ["burst"] * 4
+    assert await work(store) == []
+
+
 async def test_new_prompts_in_the_folder_are_a_new_generation(store: Store, items: list[JobId]) -> None:
     await begin(store)
     await pick(store, *items)

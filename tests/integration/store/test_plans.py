@@ -60,7 +60,7 @@ async def test_what_runs_next_is_read_in_order_and_not_sorted(connection: apsw.C
 
 MANY = 50_000
 STEPS = 10
-WAITING = ("paused", "burst", "filling", "backoff", "turn")
+WAITING = ("paused", "burst", "filling", "backoff", "turn", "reserved")
 
 
 async def steps_of(store: Store, work: Callable[[Session], object]) -> int:
@@ -90,15 +90,16 @@ class Counted(Exception):
     """Nothing of it is kept."""
 
 
-def crowd(database: Database, hold: str, count: int, *, batch: str | None = None, reserved: str = "NULL") -> None:
-    """So many rows that wait in front of everyone else."""
+def crowd(database: Database, hold: str, count: int, *, batch: str | None = None) -> None:
+    """So many rows that wait in front of everyone else; those that are reserved are not held otherwise."""
     named = f"'{batch}'" if batch else "NULL"
+    held, reserved = ("NULL", 1) if hold == "reserved" else (f"'{hold}'", "NULL")
     until = "'2999-01-01 00:00:00.000'" if hold == "backoff" else "NULL"
     database.by_hand(
         "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers "
         f"WHERE n < {count}) INSERT INTO jobs (config_name, job_type, workflow_id, priority, status, hold, batch_id, "
         f"batch_index, next_attempt_at, reserved, created_at) SELECT '{hold}-' || n, 'T2I', 'wf', 1, 'pending', "
-        f"'{hold}', {named}, n + 1000, {until}, {reserved}, '2025-01-01 00:00:00.000' FROM numbers"
+        f"{held}, {named}, n + 1000, {until}, {reserved}, '2025-01-01 00:00:00.000' FROM numbers"
     )
 
 
