@@ -7,6 +7,8 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +25,7 @@ from support.bursts import (
     children_of,
     is_there,
     text_of,
+    text_picture,
     wait_until,
     watched,
 )
@@ -250,19 +253,18 @@ def test_a_burst_that_is_told_to_leave_saves_everything_in_time(make_folder: Mak
 
 
 def test_burst_after_burst_ends_with_its_parent(make_folder: Make) -> None:
-    folder = make_folder("--render-seconds", "0.5")
-    folder.write_many(6)
+    folder = make_folder("--render-seconds", "8")
+    folder.write_many(3)
     parent = folder.start("--until-done", "--size", "2", "--json")
-    wait_at_work(folder)
+    at_server = wait_at_work(folder, 2)
     (child,) = children_of(parent.process)
     ended, seconds = parent.send(signal.SIGTERM)
     assert (ended.code, ended.out) == (143, "")
     assert seconds < LEAVING_SECONDS
     wait_until(lambda: not is_there(child), "the end of the child", LEAVING_SECONDS)
-    rendered = folder.run("--json").summary
-    assert rendered["total_completed"] >= 1
-    runs = folder.rows("SELECT count(*) AS runs, max(number) AS most FROM attempts")
-    assert (runs[0]["runs"], runs[0]["most"]) == (folder.renders(), 1)
+    assert list((folder.root / "database" / "agents").glob("*.lock")) == [], "the child was not asked to leave"
+    assert server_queue(folder.server).all == at_server
+    assert folder.rows("SELECT count(*) AS waiting FROM jobs WHERE status = 'pending'") == [{"waiting": 3}]
 
 
 @pytest.mark.slow
@@ -332,6 +334,15 @@ def test_a_second_burst_leaves_within_seconds(make_folder: Make) -> None:
     check_all_done(folder)
 
 
+def a_job_of_an_agent(folder: BurstFolder) -> None:
+    """A job file, for which an agent needs a workflow."""
+    for place in ("workflows", "jobs/processing/image"):
+        (folder.root / place).mkdir(parents=True)
+    (folder.root / "workflows" / "picture.json").write_text(json.dumps(text_picture()))
+    job = folder.root / "jobs" / "processing" / "image" / "mine.yaml"
+    job.write_text("job_type: T2I\nworkflow_id: picture\ninputs: {'98:6.text': mine}\n")
+
+
 @pytest.mark.slow
 def test_an_agent_does_not_take_over_what_a_killed_burst_left(make_folder: Make) -> None:
     folder = make_folder("--render-seconds", "1")
@@ -339,12 +350,39 @@ def test_an_agent_does_not_take_over_what_a_killed_burst_left(make_folder: Make)
     running = folder.start()
     at_server = wait_at_work(folder, 2)
     running.kill()
-    agent = folder.e3("execute", "--until-idle", "--server", folder.server)
-    assert agent.code == 0
+    a_job_of_an_agent(folder)
+    assert folder.e3("run", "--until-idle", "--server", folder.server).code == 0
+    assert folder.rows("SELECT count(*) AS done FROM jobs WHERE status = 'done'") == [{"done": 1}]
     assert set(folder.words().values()) == {"pending"}
     assert folder.results == []
     assert folder.call().code == 0
     assert {row["prompt_id"] for row in folder.rows("SELECT prompt_id FROM attempts")} >= set(at_server)
+    assert set(folder.words().values()) == {"completed"}
+    assert folder.renders() == 4
+
+
+@pytest.mark.slow
+def test_an_agent_beside_a_working_burst_takes_none_of_its_items(make_folder: Make, tmp_path: Path) -> None:
+    """The agent has a server of its own that is idle all the time."""
+    folder = make_folder("--render-seconds", "0.3")
+    folder.write_many(5)
+    other = simulator(tmp_path / "other").start()
+    try:
+        agent = subprocess.Popen(
+            [sys.executable, "-m", "comfyui_agent", "execute", "-C", str(folder.root), "--server", other.url],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            locks = folder.root / "database" / "agents"
+            wait_until(lambda: list(locks.glob("*.lock")), "the agent")
+            assert folder.run().code == 0
+        finally:
+            agent.terminate()
+            agent.wait(20)
+    finally:
+        other.kill()
+    assert [row["server"] for row in folder.rows("SELECT server FROM attempts")] == [folder.server] * 5
     check_all_done(folder)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from comfyui_agent.domain.binding import Unbindable, bind
 from comfyui_agent.domain.jobs import Job, NewJob
 from comfyui_agent.domain.kinds import folder_of, job_type_of
 from comfyui_agent.domain.placing import NoSuchPlace
+from comfyui_agent.domain.recipes import Recipe
 from comfyui_agent.store.port import parsed_object
 
 SEEDS = ("seed", "noise_seed")
@@ -133,15 +134,17 @@ def page_again(
 ) -> NewJob:
     """A page with new inputs; with `draw_seed`, every seed of it is another. BadPage if that cannot be."""
     kept = parsed_object(job.metadata)
+    said = kept.get("workflow")
     try:
-        workflow = find(kept.get("workflow") or job.workflow_id)
+        workflow = find(said if isinstance(said, str) and said else job.workflow_id)
         if draw_seed is not None:
-            changes = {**_new_seeds(workflow, draw_seed()), **changes}
+            changes = {**_new_seeds(workflow, draw_seed(), changes), **changes}
             if not changes:
                 raise BadPage(f"{job.config_name}: its workflow has no seed to change: give new inputs with --set")
-        inputs = _changed(workflow, kept.get("inputs", {}), changes)
-        overrides = _changed(workflow, kept.get("overrides", {}), changes)
-        values = bind(workflow.places, workflow.recipe, inputs)
+        inputs = _changed(workflow, kept.get("inputs"), changes)
+        values = bind(workflow.places, _without_needless(workflow, inputs), inputs)
+        typed = {name: values[next(iter(_places(workflow, name)))] for name in changes if _places(workflow, name)}
+        overrides = _changed(workflow, kept.get("overrides"), {**changes, **typed})
         pictures = keep(workflow, values)
     except NoWorkflow as error:
         raise BadPage(f"{job.config_name}: workflow {error}") from None
@@ -158,23 +161,51 @@ def page_again(
     )
 
 
-def _new_seeds(workflow: Workflow, seed: int) -> dict[str, Any]:
-    return {place.place: seed for place in workflow.places.all.values() if place.name in SEEDS and not place.is_link}
+def _new_seeds(workflow: Workflow, seed: int, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The same new seed wherever the workflow has one, but where a change says something else."""
+    said = {place for name in changes for place in _places(workflow, name)}
+    return {
+        place.place: seed
+        for place in workflow.places.all.values()
+        if place.name in SEEDS and not place.is_link and place.place not in said
+    }
 
 
-def _changed(workflow: Workflow, inputs: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Inputs with some of them changed. A place that has a name keeps it; other names of it give way."""
-    taken = {place for name in changes for place in _places(workflow, name)}
-    kept = {name: value for name, value in inputs.items() if not taken.intersection(_places(workflow, name))}
-    known = [*inputs, *workflow.recipe.inputs]
-    for name, value in changes.items():
+def _changed(workflow: Workflow, inputs: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs with some of them changed. A name whose places are changed only in part stands for the others."""
+    changed = {place: value for name, value in changes.items() for place in _places(workflow, name)}
+    kept: dict[str, Any] = {}
+    for name, value in inputs.items() if isinstance(inputs, dict) else ():
         places = _places(workflow, name)
-        kept[next((other for other in known if places and _places(workflow, other) == places), name)] = value
-    return kept
+        if not changed.keys() & set(places):
+            kept[name] = value
+        else:
+            kept |= {place: value for place in places if place not in changed}
+    for name, value in changes.items():
+        kept |= dict.fromkeys(_places(workflow, name), value) or {name: value}
+    return _named(workflow, kept)
+
+
+def _named(workflow: Workflow, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Places that have one name, and one value, under that name."""
+    for name, places in workflow.recipe.inputs.items():
+        values = [inputs[place] for place in places if place in inputs]
+        is_one = len(values) == len(places) and all(each == values[0] for each in values)
+        if name not in inputs and values and is_one:
+            inputs = {key: value for key, value in inputs.items() if key not in places} | {name: values[0]}
+    return inputs
+
+
+def _without_needless(workflow: Workflow, inputs: Mapping[str, Any]) -> Recipe:
+    """The recipe, where what is required need not be said by its name if all its places are."""
+    given = {place for name in inputs for place in _places(workflow, name)}
+    recipe = workflow.recipe
+    needed = [name for name in recipe.required_inputs if name in inputs or not given >= set(_places(workflow, name))]
+    return replace(recipe, required_inputs=tuple(needed))
 
 
 def _places(workflow: Workflow, name: str) -> list[str]:
     try:
-        return workflow.places.find(name, workflow.recipe) or workflow.places.placeholders[name]
+        return workflow.places.find(name, workflow.recipe)
     except NoSuchPlace:  # said when it is bound
         return []

@@ -59,8 +59,18 @@ async def make_grid(store: Store, workspace: Workspace, batch: Batch, options: G
     if len(jobs) > MOST_CELLS:
         raise NoGrid(f"{len(jobs):,} results are too many for a grid: at most {MOST_CELLS:,}")
     picture = options.output or _folder(workspace, batch, jobs) / f"grid.{'jpg' if options.format == 'jpeg' else 'png'}"
+    if options.output is None:
+        _make_folder(picture.parent)
     spec = await asyncio.to_thread(_spec, workspace, batch, jobs, options, picture)
     return await _compose(spec)
+
+
+def _make_folder(folder: Path) -> None:
+    """The folder of the results: there is none yet if all of them failed."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NoGrid(f"the folder {folder} cannot be made: {error.strerror}") from None
 
 
 def _folder(workspace: Workspace, batch: Batch, jobs: Sequence[Job]) -> Path:
@@ -91,6 +101,8 @@ def _spec(
             page = pages.setdefault(0, {"title": "", "rows": [], "columns": [], "cells": [], "corner": ""})
             page["cells"].append(cell | {"row": number // columns, "column": number % columns})
             continue
+        if not layout.has(job.batch_index or 0):
+            continue  # someone has put it in by hand
         at, row, column = layout.place(job.batch_index or 0)
         page = pages.setdefault(at, layout.page(at))
         page["cells"].append(cell | {"row": row, "column": column})
@@ -142,6 +154,9 @@ class _Layout:
         ]
         lengths = [range(len(combinations.axes[number].values)) for number in self._others]
         self._pages = {at: index for index, at in enumerate(product(*lengths))}
+
+    def has(self, index: int) -> bool:
+        return 0 <= index < len(self._combinations)
 
     def place(self, index: int) -> tuple[int, int, int]:
         at = self._combinations[index]

@@ -43,6 +43,8 @@ def with_new(entries: Mapping[str, Entry], folder: Path) -> dict[str, Entry]:
 def read_prompt(path: str) -> str:
     """The text of a prompt file. BadPrompt if it cannot be one."""
     try:
+        if not Path(path).is_file() and Path(path).exists():
+            raise BadPrompt(f"{path} is no file: put a text file there")
         with Path(path).open("rb") as file:
             data = file.read(LARGEST_PROMPT + 1)
     except FileNotFoundError:

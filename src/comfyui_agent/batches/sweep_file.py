@@ -36,14 +36,17 @@ class SweepFile(_Part):
     grid: GridSaid = Field(default=GridSaid(), description="a mapping with x, y or pages")
 
 
-def read_sweep_file(path: Path) -> SweepFile:
-    """What a file says; Complaints if it is wrong."""
-    name, parsed = shown_path(path), read_document(path, "lines such as workflow: and set:")
+class SweepText:
+    """What a file says, and where in it. Complaints if it is wrong."""
 
-    def where(key: tuple[Any, ...]) -> str:
-        line = parsed.line_of(key)
-        return f"{name}:{line}" if line else name
+    def __init__(self, path: Path) -> None:
+        self.name = shown_path(path)
+        self._parsed = read_document(path, "lines such as workflow: and set:")
+        if self._parsed.value is None:
+            raise Complaints([Complaint(self.name, "", "it is empty: write workflow: and set:")])
+        tree = {key: value for key, value in self._parsed.value.items() if value is not None}
+        self.said = check(SweepFile, tree, self.where)
 
-    if parsed.value is None:
-        raise Complaints([Complaint(name, "", "it is empty: write workflow: and set:")])
-    return check(SweepFile, {key: value for key, value in parsed.value.items() if value is not None}, where)
+    def where(self, key: tuple[Any, ...]) -> str:
+        line = self._parsed.line_of(key)
+        return f"{self.name}:{line}" if line else self.name

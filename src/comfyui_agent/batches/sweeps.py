@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.batches import BatchKind, NewBatch, mint_batch_id, slug
-from comfyui_agent.domain.binding import TOKEN, Unbindable, bind
+from comfyui_agent.domain.binding import TOKEN, Places, Unbindable, bind
 from comfyui_agent.domain.combinations import Axis, BadAxes, Combinations, Mode
 from comfyui_agent.domain.jobs import DEFAULT_PRIORITY, NewJob
 from comfyui_agent.domain.kinds import folder_of, job_type_of
 from comfyui_agent.domain.placing import NoSuchPlace
 from comfyui_agent.domain.recipes import Recipe
-from comfyui_agent.domain.value_types import BadValue, Kind, ValueType, converted, type_of
+from comfyui_agent.domain.value_types import BadValue, ValueType, converted, type_of
 from comfyui_agent.domain.values import BadValues, Token, parse
 
 LONGEST_FILE_NAME = 80
 MOST_CELLS = 10_000
 """A grid of more than these shows nothing."""
 AUTO = "auto"
+MOST_NAMED = 3
 
 Definitions = Mapping[str, Sequence[Mapping[str, Any]]]
 """Node classes, and what each server that was asked says about them."""
@@ -29,7 +30,13 @@ Keep = Callable[[Workflow, Mapping[str, Any]], dict[str, str]]
 
 
 class BadSweep(Exception):
-    """A sweep that cannot be: what is wrong, and what to write instead."""
+    """A sweep that cannot be: what is wrong, and what to write instead. `key` is where a file says it, if one does."""
+
+    def __init__(self, message: str, key: tuple[str, ...] = ()) -> None:
+        flag = {"set": "--set {}: ", "grid": "grid.{}: "}.get(key[0], "") if len(key) > 1 else ""
+        super().__init__(flag.format(key[-1]) + message if key else message)
+        self.key = key
+        self.message = message
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,14 @@ class SweepWish:
 
 
 @dataclass(frozen=True)
+class _Column:
+    """An axis, and the value of each name that it stands for, in the type of that name's place."""
+
+    axis: Axis
+    values: Mapping[str, tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
 class Sweep:
     """A sweep that was checked: its batch, and a job for every combination, made one at a time."""
 
@@ -64,9 +79,7 @@ class Sweep:
     combinations: Combinations
     workflow: Workflow
     warnings: tuple[str, ...]
-    _recipe: Recipe
-    _inputs: Mapping[str, Any]
-    _names: Mapping[str, tuple[str, ...]]
+    _binding: _Binding
     _folder: str
     _job_type: str
     _priority: int
@@ -80,12 +93,12 @@ class Sweep:
         digits = max(4, len(str(len(self))))
         for index in range(len(self)):
             values = self.combinations.values_at(index)
-            bound = _bound(self.workflow, self._recipe, self._inputs, self._names, values)
+            bound = self._binding.bound(self.combinations[index])
             number = f"{index + 1:0{digits}d}"
             yield NewJob(
                 config_name=f"{self.batch.id}_{number}",
                 job_type=self._job_type,
-                workflow_id=self._recipe.workflow_id,
+                workflow_id=self.workflow.recipe.workflow_id,
                 template=self.workflow.template,
                 inputs=bound,
                 priority=self._priority,
@@ -102,6 +115,28 @@ class Sweep:
         return [axis.name for axis in self.combinations.axes if len(axis.values) > 1]
 
 
+@dataclass(frozen=True)
+class _Binding:
+    """Where the values of each combination go."""
+
+    workflow: Workflow
+    recipe: Recipe
+    inputs: Mapping[str, Any]
+    columns: Sequence[_Column]
+
+    def bound(self, chosen: Sequence[int]) -> dict[str, Any]:
+        given = dict(self.inputs)
+        for number, column in enumerate(self.columns):
+            given |= {name: values[chosen[number]] for name, values in column.values.items()}
+        return bind(self.workflow.places, self.recipe, given)
+
+    def key_of(self, name: str) -> tuple[str, ...]:
+        """Where a file says what goes by a name."""
+        if name in self.inputs:
+            return "inputs", name
+        return next((("set", column.axis.name) for column in self.columns if name in column.values), ())
+
+
 def define(
     wish: SweepWish,
     finished: str,
@@ -115,43 +150,27 @@ def define(
 
     `finished` is the folder of results, relative to the workspace.
     """
-    warnings: list[str] = []
-    axes: list[Axis] = []
-    names: dict[str, tuple[str, ...]] = {}
-    for name, said in wish.sets.items():
-        try:
-            axis, own, problems = _axis(wish, name, said, definitions, read_lines, draw)
-        except BadSweep as error:
-            if not wish.skip_bad:
-                raise
-            warnings.append(f"{error}; left out")
-            continue
-        warnings += [f"{problem}; left out" for problem in problems]
-        axes.append(axis)
-        names[axis.name] = own
+    reading = _Reading(wish, definitions, read_lines, draw, keep)
+    columns, warnings = reading.columns()
     try:
-        combinations = Combinations(axes, wish.mode)
+        combinations = Combinations([column.axis for column in columns], wish.mode)
     except BadAxes as error:
-        raise BadSweep(str(error)) from None
+        raise BadSweep("; ".join([str(error), *warnings]) if not columns else str(error)) from None
     _check_grid(wish.grid, combinations)
-    recipe = _lenient(wish.workflow, wish.inputs, axes)
-    try:
-        first = _bound(wish.workflow, recipe, wish.inputs, names, combinations.values_at(0))
-        keep(wish.workflow, first)
-    except Unbindable as error:
-        raise BadSweep(str(error)) from None
-    name = wish.name or recipe.workflow_id
+    binding = _Binding(wish.workflow, _lenient(wish, combinations.axes), wish.inputs, columns)
+    reading.check(binding)
+    name = wish.name or wish.workflow.recipe.workflow_id
     batch_id = mint_batch_id(name, "sweep")
     try:
         job_type = wish.job_type.upper() or job_type_of(wish.workflow.graph)
         folder = f"{finished.rstrip('/')}/{folder_of(job_type)}/{batch_id}"
     except ValueError as error:
-        raise BadSweep(str(error)) from None
+        raise BadSweep(str(error), ("job_type",)) from None
     metadata = {
-        "workflow": recipe.workflow_id,
+        "workflow": wish.workflow.recipe.workflow_id,
         "template": wish.workflow.template.hash,
         "mode": wish.mode.value,
-        "axes": [{"name": axis.name, "places": axis.places, "values": axis.values} for axis in axes],
+        "axes": [{"name": axis.name, "places": axis.places, "values": axis.values} for axis in combinations.axes],
         "inputs": dict(wish.inputs),
         "folder": folder,
         "grid": {key: value for key, value in vars(wish.grid).items() if value},
@@ -160,59 +179,136 @@ def define(
     if not wants_grid:
         warnings.append(f"no grid is made of more than {MOST_CELLS:,} results")
     batch = NewBatch(batch_id, name, BatchKind.SWEEP, metadata, wants_grid=wants_grid)
-    return Sweep(
-        batch,
-        combinations,
-        wish.workflow,
-        tuple(warnings),
-        recipe,
-        dict(wish.inputs),
-        names,
-        folder,
-        job_type,
-        wish.priority,
-        keep,
-    )
+    return Sweep(batch, combinations, wish.workflow, tuple(warnings), binding, folder, job_type, wish.priority, keep)
 
 
-def _axis(
-    wish: SweepWish,
-    name: str,
-    said: Any,
-    definitions: Definitions,
-    read_lines: Callable[[str], Sequence[str]],
-    draw: Callable[[int], Sequence[int]],
-) -> tuple[Axis, tuple[str, ...], list[str]]:
-    """An axis, the names that it stands for, and values of it that were left out."""
-    own = tuple(part.strip() for part in name.split(",") if part.strip())
-    if not own:
-        raise BadSweep(f"{name!r} names no input: write NODE.input=VALUES, such as 3.seed=1..4")
-    places: list[str] = []
-    types: dict[str, list[ValueType]] = {}
-    for each in own:
+class _Reading:
+    """Reads axes, and holds values against what their places take."""
+
+    def __init__(
+        self,
+        wish: SweepWish,
+        definitions: Definitions,
+        read_lines: Callable[[str], Sequence[str]],
+        draw: Callable[[int], Sequence[int]],
+        keep: Keep,
+    ) -> None:
+        self._wish = wish
+        self._places = wish.workflow.places
+        self._definitions = definitions
+        self._read_lines = read_lines
+        self._draw = draw
+        self._keep = keep
+
+    def columns(self) -> tuple[list[_Column], list[str]]:
+        """Every axis, and a warning for whatever was left out."""
+        columns: list[_Column] = []
+        warnings: list[str] = []
+        for name, said in self._wish.sets.items():
+            try:
+                columns.append(self._column(name, said, warnings))
+            except BadSweep as error:
+                if not self._wish.skip_bad:
+                    raise
+                warnings.append(f"{error}; left out")
+        return columns, warnings
+
+    def _column(self, name: str, said: Any, warnings: list[str]) -> _Column:
+        key = ("set", name)
+        names = tuple(part.strip() for part in name.split(",") if part.strip())
+        if not names:
+            raise BadSweep(f"{name!r} names no input: write NODE.input=VALUES, such as 3.seed=1..4", key)
         try:
-            found = wish.workflow.places.find(each, wish.workflow.recipe)
-        except NoSuchPlace as error:
-            raise BadSweep(f"--set {name}: {error}") from None
-        places += found or [f"${{{each}}}"]  # several placeholders may share a text
-        for place in found or wish.workflow.places.placeholders[each]:
-            types[place] = _types(wish.workflow, place, definitions)
+            places = {each: self._places.find(each, self._wish.workflow.recipe) for each in names}
+            tokens = _tokens(said, self._read_lines, self._draw)
+        except (NoSuchPlace, BadValues) as error:
+            raise BadSweep(str(error), key) from None
+        values: list[dict[str, Any]] = []
+        problems: list[str] = []
+        for token in tokens:
+            try:
+                values.append({each: self._fit(token, each, places[each]) for each in names})
+            except (BadValue, Unbindable) as error:
+                problems.append(str(error).removeprefix(f"{name}: "))
+                if not self._wish.skip_bad:
+                    raise BadSweep(problems[0], key) from None
+        if not values:
+            raise BadSweep(f"no value is left: {'; '.join(problems[:MOST_NAMED])}", key)
+        warnings += [f"{BadSweep(problem, key)}; left out" for problem in problems]
+        # Several placeholders may share a text, so their places do not count.
+        addressed = tuple(where for each in names for where in places[each] or [f"${{{each}}}"])
+        axis = Axis(",".join(names), addressed, tuple(each[names[0]] for each in values))
+        return _Column(axis, {each: tuple(row[each] for row in values) for each in names})
+
+    def _fit(self, token: Token, name: str, places: Sequence[str]) -> Any:
+        """A value that fits all places of a name, and whose file is there if it names one."""
+        found = [self._convert(token, place) for place in places or self._places.placeholders[name]]
+        for place in places:
+            self._keep(self._wish.workflow, {place: found[0]})
+        return found[0]
+
+    def _convert(self, token: Token, place: str) -> Any:
+        """As the place takes it; one server that takes it is enough."""
+        known = self._places.all[place]
+        if token.text == AUTO and known.value == AUTO:
+            return AUTO
+        if isinstance(known.value, str) and TOKEN.search(known.value) and not TOKEN.fullmatch(known.value):
+            return token.text  # it becomes a part of a text
+        definitions = self._definitions.get(known.class_type) or (None,)
+        return _first_fit(token, [type_of(known.value, each, known.name) for each in definitions], place)
+
+    def check(self, binding: _Binding) -> None:
+        """What holds for all, and texts that are put together, as they will stand there."""
+        chosen = [0] * len(binding.columns)
+        self._check_one(binding, chosen, self._places.all)
+        for number, column in enumerate(binding.columns):
+            together = {
+                place
+                for name in column.values
+                for place in self._places.placeholders.get(name, ())
+                if not TOKEN.fullmatch(str(self._places.all[place].value))
+            }
+            for index in range(len(column.axis.values)) if together else ():
+                self._check_one(binding, [*chosen[:number], index, *chosen[number + 1 :]], together)
+
+    def _check_one(self, binding: _Binding, chosen: Sequence[int], places: Collection[str]) -> None:
+        try:
+            bound = binding.bound(chosen)
+            self._keep(self._wish.workflow, bound)
+        except Unbindable as error:
+            key = binding.key_of(next(iter(error.problems)))
+            raise BadSweep(str(error), key if key[:1] == ("inputs",) else ()) from None
+        for place, value in bound.items():
+            known = self._places.all[place]
+            definitions = self._definitions.get(known.class_type)
+            if place not in places or not definitions or value == AUTO or not isinstance(value, (str, int, float)):
+                continue
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            try:
+                _first_fit(
+                    Token(text, is_plain=True), [type_of(value, each, known.name) for each in definitions], place
+                )
+            except BadValue as error:
+                names = [name for name in self._wish.inputs if place in _places_of(self._places, name, binding)]
+                raise BadSweep(str(error), ("inputs", names[0]) if names else ()) from None
+
+
+def _places_of(places: Places, name: str, binding: _Binding) -> list[str]:
     try:
-        tokens = _tokens(said, read_lines, draw)
-    except BadValues as error:
-        raise BadSweep(f"--set {name}: {error}") from None
-    values, problems = [], []
-    for token in tokens:
+        return places.find(name, binding.recipe) or places.placeholders[name]
+    except NoSuchPlace:
+        return []
+
+
+def _first_fit(token: Token, known: Sequence[ValueType], place: str) -> Any:
+    trouble: BadValue | None = None
+    for each in known:
         try:
-            values.append(_converted(token, types, wish.workflow))
+            return converted(token, each, place)
         except BadValue as error:
-            words = f"--set {name}: {str(error).removeprefix(f'{name}: ')}"
-            if not wish.skip_bad:
-                raise BadSweep(words) from None
-            problems.append(words)
-    if not values:
-        raise BadSweep(f"--set {name}: no value is left")
-    return Axis(",".join(own), tuple(places), tuple(values)), own, problems
+            trouble = trouble or error
+    assert trouble is not None
+    raise trouble
 
 
 def _tokens(said: Any, read_lines: Callable[[str], Sequence[str]], draw: Callable[[int], Sequence[int]]) -> list[Token]:
@@ -231,74 +327,31 @@ def _tokens(said: Any, read_lines: Callable[[str], Sequence[str]], draw: Callabl
     return tokens
 
 
-def _types(workflow: Workflow, place: str, definitions: Definitions) -> list[ValueType]:
-    """What may stand at a place: as the servers say, or as the template has it if none was asked."""
-    found = workflow.places.all[place]
-    known = definitions.get(found.class_type) or (None,)
-    if isinstance(found.value, str) and TOKEN.search(found.value) and not TOKEN.fullmatch(found.value):
-        return [ValueType(Kind.ANY)]  # it becomes a part of a text
-    return [type_of(found.value, definition, found.name) for definition in known]
-
-
-def _converted(token: Token, types: Mapping[str, Sequence[ValueType]], workflow: Workflow) -> Any:
-    """A value that fits every place of its axis; at each, one server that takes it is enough."""
-    result: Any = token.text
-    for number, (place, known) in enumerate(types.items()):
-        if token.text == AUTO and workflow.places.all[place].value == AUTO:
-            continue
-        value = _first_fit(token, known, place)
-        result = value if number == 0 else result
-    return result
-
-
-def _first_fit(token: Token, known: Sequence[ValueType], place: str) -> Any:
-    trouble: BadValue | None = None
-    for each in known:
-        try:
-            return converted(token, each, place)
-        except BadValue as error:
-            trouble = trouble or error
-    assert trouble is not None
-    raise trouble
-
-
-def _lenient(workflow: Workflow, inputs: Mapping[str, Any], axes: Sequence[Axis]) -> Recipe:
+def _lenient(wish: SweepWish, axes: Sequence[Axis]) -> Recipe:
     """The recipe of a sweep: what the template has already, or an axis gives, need not be said."""
+    recipe, places = wish.workflow.recipe, wish.workflow.places
     covered = {place for axis in axes for place in axis.places}
     needed = []
-    for name in workflow.recipe.required_inputs:
+    for name in recipe.required_inputs:
         try:
-            places = workflow.places.find(name, workflow.recipe) or workflow.places.placeholders[name]
+            found = places.find(name, recipe) or places.placeholders[name]
         except NoSuchPlace:
             continue
-        values = [workflow.places.all[place].value for place in places]
-        if name in inputs or not (covered >= set(places) or all(_is_said(value) for value in values)):
+        is_given = covered >= set(found) or all(_is_said(places.all[place].value) for place in found)
+        if name in wish.inputs or not is_given:
             needed.append(name)
-    return replace(workflow.recipe, required_inputs=tuple(needed))
+    return replace(recipe, required_inputs=tuple(needed))
 
 
 def _is_said(value: Any) -> bool:
     return value is not None and value != "" and "${" not in str(value)
 
 
-def _bound(
-    workflow: Workflow,
-    recipe: Recipe,
-    inputs: Mapping[str, Any],
-    names: Mapping[str, tuple[str, ...]],
-    values: Mapping[str, Any],
-) -> dict[str, Any]:
-    given = dict(inputs)
-    for axis, value in values.items():
-        given |= dict.fromkeys(names[axis], value)
-    return bind(workflow.places, recipe, given)
-
-
 def _check_grid(grid: GridWish, combinations: Combinations) -> None:
     known = [axis.name for axis in combinations.axes]
     for key, name in vars(grid).items():
         if name and name not in known:
-            raise BadSweep(f"grid.{key}: {name!r} is no axis of this sweep; there are {', '.join(known)}")
+            raise BadSweep(f"{name!r} is no axis of this sweep; there are {', '.join(known)}", ("grid", key))
     chosen = [name for name in vars(grid).values() if name]
     if len(set(chosen)) < len(chosen):
         raise BadSweep("grid: x, y and pages need different axes")

@@ -81,7 +81,7 @@ async def _ls(workspace: Workspace, kind: BatchKind | None, limit: int, as_json:
     for each in found:
         typer.echo(printable(f"{MARKS[each.status]} {each.status:<10}  {each.kind:<5}  {each.id}  {sentence(each)}"))
     if not found:
-        typer.echo("There are no batches. Make one: e3 sweep --help")
+        typer.echo(f"There is no batch of the kind {kind}." if kind else "There are no batches. See: e3 sweep --help")
 
 
 @app.command()
@@ -107,7 +107,7 @@ async def _show(workspace: Workspace, batch_id: str, as_json: bool) -> None:
         found = await find_batch(store, batch_id)
         if as_json:
             jobs = [job_as_json(job) async for job in store.members(found.id)]
-            print_json(found.as_json() | {"paused": found.is_paused, "reason": found.reason, "jobs": jobs})
+            print_json(found.as_json() | {"jobs": jobs})
             return
         failed = await store.jobs(status=JobStatus.FAILED, batch_id=found.id, limit=FAILURES_SHOWN)
     for label, value in _facts(found):
@@ -317,7 +317,9 @@ def grid(
     y: Annotated[str, typer.Option(metavar="AXIS", help="The rows.")] = "",
     pages: Annotated[str, typer.Option(metavar="AXIS", help="A page for each value of this one.")] = "",
     cell: Annotated[int | None, typer.Option(metavar="PIXELS", min=16, max=8192, help="The size of a cell.")] = None,
-    picture_format: Annotated[Format, typer.Option("--format", help="What the picture is.")] = Format.PNG,
+    picture_format: Annotated[
+        Format | None, typer.Option("--format", help="What the picture is: png, unless --output says another.")
+    ] = None,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to; else beside the results.")] = None,
     workspace: Folder = HERE,
     config: ConfigOption = "",
@@ -334,8 +336,24 @@ def grid(
     e3 batch grid knights_1a2b3c4d --cell 256 --format jpeg
         Smaller.
     """
-    options = (x, y, pages, cell, picture_format.value, output)
+    options = (x, y, pages, cell, _format_of(output, picture_format), output)
     run_until_signal(_grid(workspace_at(workspace, database, config=config), batch_id, options, as_json))
+
+
+def _format_of(output: Path | None, said: Format | None) -> str:
+    """What the ending of a file that people name says; else what they say."""
+    ending = output.suffix.lower() if output else ""
+    known = {".png": Format.PNG, ".jpg": Format.JPEG, ".jpeg": Format.JPEG}
+    if output is not None:
+        if output.is_dir():
+            fail(f"--output {output} is a folder: name a file in it")
+        if not output.parent.is_dir():
+            fail(f"--output {output}: there is no folder {output.parent}: make it, or name another")
+        if ending not in known:
+            fail(f"--output {output}: its name must end in .png or .jpg", code=2)
+        if said is not None and known[ending] is not said:
+            fail(f"--output {output} is no {said.value}: leave --format out, or give it another ending", code=2)
+    return (known.get(ending) or said or Format.PNG).value
 
 
 async def _grid(
@@ -366,7 +384,7 @@ async def _grid(
 
 def _tell(found: Batch, as_json: bool) -> None:
     if as_json:
-        print_json(found.as_json() | {"paused": found.is_paused})
+        print_json(found.as_json())
     else:
         typer.echo(f"{'○' if found.is_paused else MARKS[found.status]} {found.id}: {sentence(found)}")
 

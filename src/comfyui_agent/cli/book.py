@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from comfyui_agent.cli.batch import MARKS, BatchId, find_batch
+from comfyui_agent.cli.batch import MARKS, find_batch
+from comfyui_agent.cli.completing import book_names
 from comfyui_agent.cli.following import code_of, follow, sentence
 from comfyui_agent.cli.printing import fail, print_json
 from comfyui_agent.cli.queue import BADGES, job_as_json
 from comfyui_agent.cli.running import run_until_signal
+from comfyui_agent.cli.sweep import pairs
+from comfyui_agent.cli.workflows import found_at
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
 from comfyui_agent.domain.batches import BatchKind
 from comfyui_agent.domain.failures import FailureClass
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from comfyui_agent.batches.books import Book
     from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.domain.jobs import Job
+
+BookId = Annotated[str, typer.Argument(metavar="ID", help="The id of a book.", autocompletion=book_names)]
 
 app = typer.Typer(help="Books.", no_args_is_help=True, rich_markup_mode="rich")
 
@@ -49,13 +54,13 @@ def create(
         And follow it. The pages are in jobs/finished/image/BOOK_ID/.
     """
     place = workspace_at(workspace, database, config=config)
-    run_until_signal(_create(place, _read(place, file), wait, as_json))
+    run_until_signal(_create(place, _read(place, found_at(str(file), workspace)), wait, as_json))
 
 
 def _read(workspace: Workspace, file: Path) -> Book:
     from comfyui_agent.batches.book_file import BookText
     from comfyui_agent.batches.books import read_book
-    from comfyui_agent.cli.workflows import keeping_of, workflows_of
+    from comfyui_agent.cli.workflows import fail_with, keeping_of, workflows_of
     from comfyui_agent.config.complaints import Complaints
 
     workflows = workflows_of(workspace)
@@ -65,9 +70,7 @@ def _read(workspace: Workspace, file: Path) -> Book:
             text, workspace.settings, lambda name: workflows.named(name, file.absolute().parent), keeping_of(workspace)
         )
     except Complaints as error:
-        for complaint in error.found[1:]:
-            typer.echo(printable(f"    {complaint}"), err=True)
-        fail(str(error.found[0]), code=2)
+        fail_with(error)
 
 
 async def _create(workspace: Workspace, found: Book, wait: bool, as_json: bool) -> int:
@@ -121,7 +124,7 @@ async def _ls(workspace: Workspace, limit: int, as_json: bool) -> None:
 
 @app.command()
 def show(
-    book_id: BatchId,
+    book_id: BookId,
     workspace: Folder = HERE,
     config: ConfigOption = "",
     database: DatabaseOption = "",
@@ -148,12 +151,12 @@ async def _show(workspace: Workspace, book_id: str, as_json: bool) -> None:
     typer.echo(printable(f"{MARKS[found.status]} {found.id}  {found.name}: {sentence(found)}"))
     for job in pages:
         detail = job.outputs[0] if job.outputs and job.status is JobStatus.DONE else ""
-        if job.status is JobStatus.FAILED or (job.failure_class and job.status is not JobStatus.DONE):
+        if job.status is not JobStatus.DONE and job.error_trace:
             detail = (job.error_trace or job.failure_class or "").partition("\n")[0]
         count = job.retries_attempted
         tries = f"  {count} {'retry' if count == 1 else 'retries'}" if count else ""
         typer.echo(printable(f"{page_of(job):>4}  {BADGES[job.status]:<17}{tries}  {detail}".rstrip()))
-    if found.failed:
+    if _chosen(pages, None, found.id):
         typer.echo(f"Again: e3 book regenerate {found.id}")
 
 
@@ -163,7 +166,7 @@ def page_of(job: Job) -> int:
 
 @app.command()
 def regenerate(
-    book_id: BatchId,
+    book_id: BookId,
     page: Annotated[int | None, typer.Option("--page", metavar="N", min=1, help="This page, whatever it is.")] = None,
     sets: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A new input for it, taken as it is.")
@@ -187,18 +190,8 @@ def regenerate(
         One page, changed.
     """
     place = workspace_at(workspace, database, config=config)
-    changes = _changes(sets or [])
+    changes = pairs("--set", sets or [], "NAME=VALUE, such as prompt=a fox")
     asyncio.run(_regenerate(place, book_id, page, changes, new_seed, as_json))
-
-
-def _changes(given: list[str]) -> dict[str, str]:
-    found = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            fail(f"--set {text!r}: write NAME=VALUE, such as prompt=a fox", code=2)
-        found[name.strip()] = value
-    return found
 
 
 async def _regenerate(
@@ -230,7 +223,9 @@ async def _regenerate(
     elif pages:
         typer.echo(f"○ {found.id}: page{'s' if len(pages) > 1 else ''} {', '.join(map(str, pages))} submitted again")
     else:
-        typer.echo(f"{MARKS[found.status]} {found.id}: no page needs attention")
+        cancelled = any(job.status is JobStatus.FAILED for job in jobs)
+        more = "; one that was cancelled: --page N" if cancelled else ""
+        typer.echo(f"{MARKS[found.status]} {found.id}: no page has failed{more}")
 
 
 def _chosen(jobs: list[Job], page: int | None, book_id: str) -> list[Job]:

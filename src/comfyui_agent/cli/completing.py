@@ -13,6 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
+    from comfyui_agent.domain.batches import BatchKind
     from comfyui_agent.store.store import Store
 
 MOST_OFFERED = 200
@@ -46,9 +47,17 @@ def batch_names(context: typer.Context, incomplete: str) -> list[str]:
     return []
 
 
-async def _batch_names(context: typer.Context, incomplete: str) -> list[str]:
+def book_names(context: typer.Context, incomplete: str) -> list[str]:
+    from comfyui_agent.domain.batches import BatchKind
+
+    with contextlib.suppress(Exception):
+        return asyncio.run(_batch_names(context, incomplete, BatchKind.BOOK))
+    return []
+
+
+async def _batch_names(context: typer.Context, incomplete: str, kind: BatchKind | None = None) -> list[str]:
     async with _opened(context) as store:
-        batches = await store.batches(limit=2000)
+        batches = await store.batches(kind=kind, limit=2000)
     return [batch.id for batch in batches if batch.id.startswith(incomplete)][:MOST_OFFERED]
 
 

@@ -10,11 +10,18 @@ from typing import Any, NoReturn
 
 import typer
 
+from comfyui_agent.domain.texts import printable
+
 
 def fail(message: str, code: int = 1) -> NoReturn:
     """Say in one line what happened and what to do, and leave."""
-    typer.echo(f"e3: {message}", err=True)
+    typer.echo(one_line(f"e3: {message}"), err=True)
     raise typer.Exit(code)
+
+
+def one_line(text: str) -> str:
+    """A text that stays on its line, and does nothing to a terminal."""
+    return printable(text).replace("\n", "\\n").replace("\t", " ")
 
 
 def print_json(document: Any) -> None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from comfyui_agent.cli.pace import duration_of
-from comfyui_agent.cli.printing import fail, on_terminal, print_json
+from comfyui_agent.cli.printing import fail, on_terminal, one_line, print_json
 from comfyui_agent.cli.running import run_until_signal
+from comfyui_agent.cli.workflows import fail_with, found_at
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
+from comfyui_agent.config.complaints import dotted
 from comfyui_agent.domain.combinations import Mode
 from comfyui_agent.domain.texts import printable
 
 if TYPE_CHECKING:
-    from comfyui_agent.batches.sweeps import Sweep, SweepWish
+    from comfyui_agent.batches.sweep_file import SweepText
+    from comfyui_agent.batches.sweeps import BadSweep, Sweep, SweepWish
     from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.store.store import Store
 
@@ -81,42 +85,63 @@ def sweep(
         "priority": priority,
         "skip_bad": skip_bad,
     }
-    run_until_signal(_sweep(place, _wish(place, workspace, what, flags), what, dry_run, wait, as_json))
+    run_until_signal(_sweep(place, _wish(place, workspace, what, flags), dry_run, wait, as_json))
 
 
-def _wish(workspace: Workspace, here: Path, what: str, flags: dict[str, Any]) -> SweepWish:
+@dataclass(frozen=True)
+class _Asked:
+    """What people want, and where they said it."""
+
+    wish: SweepWish
+    base: Path
+    text: SweepText | None = None
+    flags: frozenset[str] = frozenset()
+
+    def words(self, error: BadSweep) -> str:
+        """What is wrong, with the line of the file that says it."""
+        is_flag = error.key[:1] == ("set",) and error.key[-1] in self.flags
+        if self.text is None or is_flag:
+            return str(error)
+        own = f"{dotted(error.key)}: " if error.key else ""
+        return f"{self.text.where(error.key)}: {own}{error.message}"
+
+
+def _wish(workspace: Workspace, here: Path, what: str, flags: dict[str, Any]) -> _Asked:
     """What the file says, and on top what the command line says."""
-    from comfyui_agent.batches.sweep_file import SweepFile, read_sweep_file
+    from comfyui_agent.batches.sweep_file import SweepText
     from comfyui_agent.batches.sweeps import GridWish, SweepWish
     from comfyui_agent.cli.workflows import workflows_of
     from comfyui_agent.config.complaints import Complaints
     from comfyui_agent.config.workflows import NoWorkflow
 
-    said: SweepFile | None = None
-    base = here
+    text: SweepText | None = None
+    base = Path()
     if what.lower().endswith(YAML):
-        path = here / what if (here / what).exists() else Path(what)
+        path = found_at(what, here)
         try:
-            said = read_sweep_file(path)
+            text = SweepText(path)
         except Complaints as error:
-            fail(str(error), code=2)
+            fail_with(error)
         base = path.parent
+    said = text.said if text else None
     workflows = workflows_of(workspace)
     try:
         workflow = workflows.named(said.workflow if said else what, base)
     except NoWorkflow as error:
-        fail(f"{said.workflow if said else what}: {error}", code=2)
-    sets = {**(said.set if said else {}), **_pairs("--set", flags["sets"], "NODE.input=VALUES, such as 3.seed=1..4")}
+        fail(f"{text.where(('workflow',))}: workflow: {error}" if text else f"{what}: {error}", code=2)
+    sets = pairs("--set", flags["sets"], "NODE.input=VALUES, such as 3.seed=1..4")
+    given = frozenset(sets)
+    sets = {**(said.set if said else {}), **sets}
     if not sets:
         fail("there is nothing to vary: write --set 'NODE.input=VALUES', such as --set '3.seed=1..4'", code=2)
     own_grid = vars(said.grid) if said else {}
     grid = GridWish(**{key: value or own_grid.get(key, "") for key, value in flags["grid"].items()})
     default = workspace.settings.default_priority
     own = said.priority if said else None
-    return SweepWish(
+    wish = SweepWish(
         workflow=workflow,
         sets=sets,
-        inputs={**(said.inputs if said else {}), **_pairs("--input", flags["inputs"], "NAME=VALUE")},
+        inputs={**(said.inputs if said else {}), **pairs("--input", flags["inputs"], "NAME=VALUE")},
         mode=flags["mode"] or (said.mode if said else Mode.MATRIX),
         name=flags["name"] or (said.name if said else ""),
         job_type=flags["job_type"] or (said.job_type if said else ""),
@@ -124,9 +149,10 @@ def _wish(workspace: Workspace, here: Path, what: str, flags: dict[str, Any]) ->
         grid=grid,
         skip_bad=flags["skip_bad"],
     )
+    return _Asked(wish, base, text, given)
 
 
-def _pairs(flag: str, given: list[str], example: str) -> dict[str, str]:
+def pairs(flag: str, given: list[str], example: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -138,16 +164,14 @@ def _pairs(flag: str, given: list[str], example: str) -> dict[str, str]:
     return found
 
 
-async def _sweep(workspace: Workspace, wish: SweepWish, what: str, dry_run: bool, wait: bool, as_json: bool) -> int:
+async def _sweep(workspace: Workspace, asked: _Asked, dry_run: bool, wait: bool, as_json: bool) -> int:
     from comfyui_agent.cli.following import code_of, follow
 
-    found = await _define(workspace, wish, base_of(what))
-    for warning in found.warnings:
-        typer.echo(printable(f"e3: {warning}"), err=True)
+    found = await _define(workspace, asked)
+    if dry_run:
+        await _show_plan(workspace, found, as_json)
+        return 0
     async with opened(workspace, create=True) as store:
-        if dry_run:
-            await _show_plan(workspace, store, found, as_json)
-            return 0
         await _queue(workspace, store, found)
         if not as_json:
             typer.echo(found.batch.id)
@@ -163,31 +187,29 @@ async def _sweep(workspace: Workspace, wish: SweepWish, what: str, dry_run: bool
         return code_of(batch) if wait else 0
 
 
-def base_of(what: str) -> Path:
-    """Where relative names of lists are looked for: beside the file that names them."""
-    return Path(what).parent if what.lower().endswith(YAML) else Path()
-
-
-async def _define(workspace: Workspace, wish: SweepWish, base: Path) -> Sweep:
+async def _define(workspace: Workspace, asked: _Asked) -> Sweep:
     from comfyui_agent.batches.sweeps import BadSweep, define
     from comfyui_agent.cli.workflows import draw_seeds, keeping_of, lines_below
     from comfyui_agent.engine.asking import ask_definitions
 
-    classes = {place.class_type for place in wish.workflow.places.all.values()}
+    classes = {place.class_type for place in asked.wish.workflow.places.all.values()}
     definitions, silent = await ask_definitions(workspace.settings.comfyui.urls, classes)
-    if not definitions:
-        typer.echo(f"e3: {', '.join(silent)} does not answer: values are checked against the workflow only", err=True)
     try:
-        return define(
-            wish,
+        found = define(
+            asked.wish,
             workspace.settings.paths.jobs_finished,
             definitions,
-            read_lines=lines_below(base),
+            read_lines=lines_below(asked.base),
             draw=draw_seeds,
             keep=keeping_of(workspace),
         )
     except BadSweep as error:
-        fail(str(error), code=2)
+        fail(asked.words(error), code=2)
+    if silent and not definitions:
+        typer.echo(f"e3: {', '.join(silent)} does not answer: values are checked against the workflow only", err=True)
+    for warning in found.warnings:
+        typer.echo(one_line(f"e3: {warning}"), err=True)
+    return found
 
 
 async def _queue(workspace: Workspace, store: Store, found: Sweep) -> None:
@@ -216,8 +238,25 @@ def _hint(found: Sweep) -> None:
     typer.echo(f"{jobs} queued. Follow: e3 batch watch {found.batch.id}", err=True)
 
 
-async def _show_plan(workspace: Workspace, store: Store, found: Sweep, as_json: bool) -> None:
-    durations = sorted(await store.past_durations(found.workflow.template.hash))
+async def _past_durations(workspace: Workspace, template_hash: str) -> list[float]:
+    """Seconds of past results; nothing is made to find that out."""
+    from comfyui_agent.cli.workspace import open_soon
+    from comfyui_agent.store.errors import StoreError
+
+    if "://" not in workspace.database and not Path(workspace.database).is_file():
+        return []
+    try:
+        store = await open_soon(workspace)
+    except StoreError:
+        return []
+    try:
+        return sorted(await store.past_durations(template_hash))
+    finally:
+        await store.close(timeout=0.5)
+
+
+async def _show_plan(workspace: Workspace, found: Sweep, as_json: bool) -> None:
+    durations = await _past_durations(workspace, found.workflow.template.hash)
     servers = len(workspace.settings.comfyui.urls)
     median = durations[len(durations) // 2] if durations else None
     estimate = None if median is None else median * len(found) / servers
@@ -258,9 +297,10 @@ def _print_table(found: Sweep) -> None:
         for number, row in enumerate(rows, start=1):
             typer.echo(printable(f"{number}  " + "  ".join(f"{name}={row[name]}" for name in names)))
     else:
-        table = Table(box=None, header_style="dim", pad_edge=False)
-        for heading in ("#", *names):
-            table.add_column(Text(printable(heading)), overflow="ellipsis", no_wrap=True)
+        table = Table(box=None, header_style="dim", pad_edge=False, expand=False)
+        table.add_column("#", no_wrap=True, min_width=len(str(len(rows))))
+        for heading in names:
+            table.add_column(Text(printable(heading)), overflow="ellipsis", no_wrap=True, min_width=4, ratio=1)
         for number, row in enumerate(rows, start=1):
             table.add_row(str(number), *(Text(printable(str(row[name]))) for name in names))
         Console(highlight=False).print(table)

@@ -6,11 +6,14 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from comfyui_agent.cli.printing import fail
+import typer
+
+from comfyui_agent.cli.printing import fail, one_line
 
 if TYPE_CHECKING:
+    from comfyui_agent.config.complaints import Complaints
     from comfyui_agent.config.workflows import Workflow, Workflows
     from comfyui_agent.config.workspace import Workspace
 
@@ -18,6 +21,20 @@ LARGEST_LIST = 64 * 1024 * 1024
 PATIENCE = 2.0
 SEEDS = 2**32
 """More than enough to choose from, and no node takes less."""
+
+
+def found_at(name: str, folder: Path) -> Path:
+    """A file that people name: from where they are, else from the workspace that they name."""
+    path = Path(name).expanduser()
+    return path if path.exists() or not (folder / path).exists() else folder / path
+
+
+def fail_with(complaints: Complaints) -> NoReturn:
+    """The first as the error, the others below it."""
+    typer.echo(one_line(f"e3: {complaints.found[0]}"), err=True)
+    for complaint in complaints.found[1:]:
+        typer.echo(one_line(f"    {complaint}"), err=True)
+    raise typer.Exit(2)
 
 
 def workflows_of(workspace: Workspace) -> Workflows:

@@ -192,7 +192,6 @@ async def test_a_result_that_someone_deleted_leaves_its_cell_empty_and_moves_no_
     assert set(cells_of(await told(batch_of(axes), jobs))) == {(0, 0, 0), (0, 1, 0), (0, 1, 1)}
 
 
-@pytest.mark.xfail(strict=True, reason="IndexError", raises=IndexError)
 async def test_a_member_that_someone_put_in_by_hand_does_not_spoil_the_grid() -> None:
     jobs = [job_of(index, metadata='{"combination": {}}') for index in range(5)]
     spec = await told(batch_of({"seed": (1, 2), "cfg": (5, 6)}), jobs)

@@ -144,8 +144,7 @@ def test_an_axis_fits_every_one_of_its_places() -> None:
     [
         "6.text,3.cfg",
         pytest.param(
-            "3.cfg,6.text",
-            marks=pytest.mark.xfail(strict=True, reason="a text that stands behind a number refuses decimals"),
+            "3.cfg,6.text"
         ),
     ],
 )
@@ -211,13 +210,11 @@ def test_a_placeholder_within_a_choice_is_not_taken_for_the_choice() -> None:
     assert values_at(sweep, "3.sampler_name") == ["dpmpp_2m"]
 
 
-@pytest.mark.xfail(strict=True, reason="a choice that is put together is not compared with what the server offers")
 def test_a_choice_that_is_put_together_is_checked_as_it_will_stand_there() -> None:
     fixed = {"seed": 1, "animal": "fox", "hat": "cap"}
     assert "'dpm_2m'" in error_of({"family": "dpm"}, workflow_of(FILLED), {"KSampler": [SAMPLER]}, inputs=fixed)
 
 
-@pytest.mark.xfail(strict=True, reason="it is read as a number and written anew: 0.5")
 @pytest.mark.parametrize("value", ["0.50", "TRUE"])
 def test_a_value_within_a_text_stays_as_it_was_written(value: str) -> None:
     fixed = {"seed": 1, "family": "dpmpp", "hat": "cap"}
@@ -265,7 +262,6 @@ def test_a_value_for_all_that_does_not_fit_is_an_error_before_anything_is_queued
     assert "3.steps (KSampler) takes a whole number" in error_of({"3.seed": "1"}, inputs={"3.steps": "many"})
 
 
-@pytest.mark.xfail(strict=True, reason="what holds for all is not compared with what the server takes")
 @pytest.mark.parametrize(("name", "value"), [("3.sampler_name", "eulr"), ("3.steps", "0"), ("3.cfg", "1000")])
 def test_a_value_for_all_is_checked_against_the_server_too(name: str, value: str) -> None:
     assert name in error_of({"3.seed": "1"}, None, {"KSampler": [SAMPLER]}, inputs={name: value})
@@ -438,8 +434,7 @@ def unusable(_: Workflow, values: Mapping[str, Any]) -> dict[str, str]:
     [
         ["gone.png", "here.png"],
         pytest.param(
-            ["here.png", "gone.png"],
-            marks=pytest.mark.xfail(strict=True, reason="only the first combination is looked at before queueing"),
+            ["here.png", "gone.png"]
         ),
     ],
 )
@@ -468,12 +463,10 @@ def test_a_bad_axis_is_left_out_as_a_whole(bad: dict[str, str]) -> None:
     assert len(sweep.warnings) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="the warnings are dropped with the sweep")
 def test_when_nothing_is_left_the_error_says_what_was_wrong() -> None:
     assert "eulr" in error_of({"3.sampler_name": "eulr"}, None, {"KSampler": [SAMPLER]}, skip_bad=True)
 
 
-@pytest.mark.xfail(strict=True, reason="the values that were left out are not named")
 def test_an_axis_without_a_good_value_says_which_ones_were_bad() -> None:
     sweep = defined({"3.seed": "1", "3.sampler_name": "eulr"}, None, {"KSampler": [SAMPLER]}, skip_bad=True)
     assert any("eulr" in warning for warning in sweep.warnings)
@@ -489,7 +482,7 @@ def test_a_million_combinations_are_defined_without_making_a_job() -> None:
         keep=lambda _, values: kept.append(values) or {},  # type: ignore[func-returns-value]
     )
     assert len(sweep) == 1_000_000
-    assert len(kept) <= 1_000 + 1_000
+    assert len(kept) <= 1_000 + 1_000 + 1
     assert next(iter(sweep.jobs())).config_name.endswith("_0000001")
 
 
