@@ -57,6 +57,11 @@ def sets(axes: Axes) -> list[str]:
     return [part for name, values in axes.items() for part in ("--set", f"{name}={','.join(map(str, values))}")]
 
 
+def slowly(seconds: float) -> list[str]:
+    """Flags for the workflow `sleepy`: every picture takes so long."""
+    return ["--input", f"3.seconds={seconds}"]
+
+
 def queue(workspace: AgentWorkspace, axes: Axes, *flags: str, workflow: str = "picture") -> str:
     """`e3 sweep`; the id of the batch."""
     answer = call_e3("sweep", workflow, *sets(axes), *flags, "-C", str(workspace.root))

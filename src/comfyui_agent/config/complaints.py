@@ -53,7 +53,8 @@ def check(model: type[M], tree: Any, where: Callable[[Path], str]) -> M:
     for detail in details[:MOST]:
         path = _path_in(tree, detail["loc"])
         found.setdefault(path, Complaint(where(path), dotted(path), _message(model, path, detail)))
-    raise Complaints(list(found.values()))
+    inner = {path[:length] for path in found for length in range(len(path))}
+    raise Complaints([complaint for path, complaint in found.items() if path not in inner])  # what it follows from
 
 
 def dotted(path: Path) -> str:

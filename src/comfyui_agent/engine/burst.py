@@ -178,6 +178,7 @@ class Burst:
         if batch.is_paused:
             raise BurstIsPaused
         await self._take_in(entries)
+        await self._store.open_batch(self._batch_id)  # once; a burst may have been killed before it did
         items = {item.key: item for item in await self._store.burst_items(self._batch_id)}
         gone = {key: _entry_of(key, plan.prompts) for key in items if key not in entries}
         self._entries = {**entries, **gone}
@@ -209,8 +210,7 @@ class Burst:
             facts = {"state_file": os.path.abspath(self._plan.state), "prompts": os.path.abspath(self._plan.prompts)}
             name = slug(self._plan.prompts.name) or "burst"
             await self._store.create_batch(NewBatch(self._batch_id, name, BatchKind.BURST, facts), None)
-        await self._store.open_batch(self._batch_id)  # once; a burst may have been killed before it did
-        batch = await self._store.batch(self._batch_id)
+            batch = await self._store.batch(self._batch_id)
         assert batch is not None
         return batch
 

@@ -85,9 +85,16 @@ def newest(session: Session, kind: BatchKind | None, most: int) -> list[Batch]:
     return [_batch(session, row) for row in rows]
 
 
-def members(session: Session, batch_id: str, after: int, most: int) -> list[Job]:
-    """A part of the members in their order, those behind one place."""
-    return [job_from(row) for row in session.rows("members_after", id=batch_id, after=after, most=most)]
+def members(session: Session, batch_id: str, after: Job | None, most: int) -> list[Job]:
+    """A part of the members in their order, those behind one of them; the last part has those that have no place."""
+    keys = {"after": -1, "after_id": 0}
+    if after is not None:
+        if after.batch_index is None:
+            return []
+        keys = {"after": after.batch_index, "after_id": after.id}
+    rows = session.rows("members_after", id=batch_id, most=most, **keys)
+    rows = rows or session.rows("members_without_place", id=batch_id, most=most)
+    return [job_from(row) for row in rows]
 
 
 def _batch(session: Session, row: Row) -> Batch:
@@ -96,7 +103,7 @@ def _batch(session: Session, row: Row) -> Batch:
     return Batch(
         id=row["id"],
         name=text(row["name"]) or "",
-        kind=BatchKind(row["kind"]),
+        kind=BatchKind(row["kind"]) if row["kind"] in set(BatchKind) else BatchKind.FILES,
         status=BatchStatus(row["status"]),
         generation=row["generation"],
         created_at=row["created_at"],

@@ -13,7 +13,7 @@ from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import json_text, whole
 from comfyui_agent.store.batching import wish_again
-from comfyui_agent.store.port import Session, parsed_object, paths_in, text
+from comfyui_agent.store.port import Session, parsed_object, paths_in, text, whole_number
 from comfyui_agent.store.recording import note_ending
 from comfyui_agent.store.settling import LONGEST_TRACE
 from comfyui_agent.store.steering import keep_template
@@ -42,7 +42,7 @@ def begin(session: Session, batch_id: str, worker: str, wishes: Sequence[tuple[J
     """
     row = session.one("batch_by_id", id=batch_id)
     known = parsed_object(row["metadata"]) if row else {}
-    level = min(lowest, int(known.get("level") or 0) + (1 if known.get("worker") else 0))
+    level = max(0, min(lowest, (whole_number(known.get("level")) or 0) + (1 if known.get("worker") else 0)))
     _keep(session, batch_id, level=level, worker=worker)
     for job_id, wish in wishes:
         _grant(session, job_id, wish)
@@ -92,7 +92,7 @@ def note_written(session: Session, batch_id: str, words: Mapping[JobId, Word], d
 def end(session: Session, batch_id: str) -> None:
     """The burst says goodbye: one step up."""
     row = session.one("batch_by_id", id=batch_id)
-    level = int(parsed_object(row["metadata"]).get("level") or 0) if row else 0
+    level = whole_number(parsed_object(row["metadata"]).get("level")) or 0 if row else 0
     _keep(session, batch_id, level=max(0, level - 1), worker=None)
     session.run("put_off_items", id=batch_id)
 

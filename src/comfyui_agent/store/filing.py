@@ -131,9 +131,9 @@ def _renew(session: Session, job_id: JobId, filed: Filed) -> None:
     """What the file says now is what the row says. A prompt of what it said before is nobody's any more."""
     if filed.job.template is not None:
         keep_template(session, filed.job.template)
+    _note(session, [(job_id, filed)])
     session.run("renew_job", id=job_id, job=json_text(_facts(filed)))
     session.run("withdraw_attempts", job_id=job_id)
-    _note(session, [(job_id, filed)])
 
 
 def _insert(session: Session, files: Sequence[Filed]) -> None:

@@ -145,13 +145,13 @@ class Store:
 
     async def members(self, batch_id: str) -> AsyncIterator[Job]:
         """Every member in its order, read a part at a time."""
-        after = -1
-        while found := await self._part_of(batch_id, after):
+        last: Job | None = None
+        while found := await self._part_of(batch_id, last):
             for job in found:
                 yield job
-            after = found[-1].batch_index or 0
+            last = found[-1]
 
-    async def _part_of(self, batch_id: str, after: int) -> list[Job]:
+    async def _part_of(self, batch_id: str, after: Job | None) -> list[Job]:
         return await self.driver.read(lambda session: batching.members(session, batch_id, after, PART))
 
     async def book_pages(self, book_id: str) -> list[dict[str, Any]]:

@@ -28,6 +28,7 @@ from support.sweeps import (
     prompts_of,
     queue,
     rendered,
+    slowly,
     steer,
     told_of,
     wait_for,
@@ -111,12 +112,12 @@ def test_cancelled_at_half_it_is_gone_from_the_server_at_once_and_another_batch_
 @pytest.mark.slow
 @pytest.mark.parametrize("agents", [1, 3])
 def test_results_that_come_after_the_cancel_are_discarded_and_recorded_as_such(
-    start_server: Start, make_workspace: Make, agents: int
+    start_server: Start, make_workspace: Make, server_kind: str, agents: int
 ) -> None:
     """The agents are asleep while their prompts end and the batch is cancelled; then they wake up."""
-    server = start_server("--render-seconds", "0.3")
+    server = with_sleep_node(start_server(), server_kind)
     workspace = prepared(make_workspace(server.url))
-    batch_id = queue(workspace, {"1.color": tuple(range(1, 9))})
+    batch_id = queue(workspace, {"1.color": tuple(range(1, 9))}, *slowly(0.3), workflow="sleepy")
     running = [workspace.start() for _ in range(agents)]
     wait_landed(workspace, batch_id, 2)
     wait_for(lambda: len(at_server(workspace, batch_id, server.url)) == 2, "two at the server", workspace)
@@ -161,11 +162,13 @@ def test_a_result_that_is_being_fetched_at_the_cancel_leaves_no_file(start_serve
 
 
 @pytest.mark.slow
-def test_what_was_cancelled_is_rendered_again_only_when_that_is_said(start_server: Start, make_workspace: Make) -> None:
-    server = start_server("--render-seconds", "0.15")
+def test_what_was_cancelled_is_rendered_again_only_when_that_is_said(
+    start_server: Start, make_workspace: Make, server_kind: str
+) -> None:
+    server = with_sleep_node(start_server(), server_kind)
     workspace = prepared(make_workspace(server.url))
     axes = {"1.color": (1, 2, 3), "1.width": (64, 65)}
-    batch_id = queue(workspace, axes)
+    batch_id = queue(workspace, axes, *slowly(0.2), workflow="sleepy")
     agent = workspace.start()
     wait_landed(workspace, batch_id, 2)
     steer(workspace, "batch", "cancel", batch_id)
@@ -244,12 +247,12 @@ def test_cancelled_while_no_agent_lives_its_prompts_are_taken_back_by_the_one_wh
 
 @pytest.mark.slow
 def test_cancelled_while_neither_agent_nor_server_lives_the_next_agent_clears_up(
-    start_server: Start, make_workspace: Make
+    start_server: Start, make_workspace: Make, server_kind: str
 ) -> None:
-    server = start_server("--render-seconds", "0.3")
+    server = with_sleep_node(start_server(), server_kind)
     with threaded_proxy(server.url) as proxy:
         workspace = prepared(make_workspace(proxy.url))
-        batch_id = queue(workspace, {"1.color": tuple(range(1, 7))})
+        batch_id = queue(workspace, {"1.color": tuple(range(1, 7))}, *slowly(0.5), workflow="sleepy")
         agent = workspace.start()
         wait_for(lambda: len(server_queue(server.url).all) == 2, "two at the server", workspace)
         workspace.kill(agent)

@@ -17,7 +17,7 @@ import pytest
 from comfyui_agent.domain.batches import Batch, BatchStatus
 from comfyui_agent.domain.states import JobStatus
 from support.agents import AgentWorkspace, leave, server_queue
-from support.breaking import Make, Start, with_sleep_node
+from support.breaking import Make, Start, only_simulator, with_sleep_node, without_flag
 from support.sweeps import (
     NINETY,
     Composing,
@@ -37,6 +37,7 @@ from support.sweeps import (
     queue,
     rendered,
     sets,
+    slowly,
     steer,
     told_of,
     wait_for,
@@ -203,9 +204,10 @@ def test_the_grids_of_several_batches_are_made_once_each_by_many_agents(
 
 @pytest.mark.slow
 def test_a_grid_that_is_being_made_while_members_are_retried_is_made_anew_for_them(
-    start_server: Start, make_workspace: Make, tmp_path: Path
+    start_server: Start, make_workspace: Make, server_kind: str, tmp_path: Path
 ) -> None:
     """The grid of the first generation lands when the second is over already: it is not taken for the second's."""
+    only_simulator(server_kind, "--failure-rate")
     server = start_server("--failure-rate", "1")
     composing = Composing(tmp_path / "composing")
     workspace = prepared(make_workspace(server.url, E3_RETRY_LIMIT="0", **composing.environment()))
@@ -215,8 +217,7 @@ def test_a_grid_that_is_being_made_while_members_are_retried_is_made_anew_for_th
     wait_for(lambda: composing.living, "the grid to be made", workspace)
     assert batch_of(workspace, batch_id).failed == 4
     server.kill()
-    at = server.command.index("--failure-rate")
-    del server.command[at : at + 2]
+    without_flag(server, "--failure-rate")
     server.start()
     steer(workspace, "batch", "retry", batch_id)
     wait_status(workspace, batch_id, BatchStatus.COMPLETE)
@@ -265,11 +266,13 @@ def test_a_paused_batch_waits_while_another_goes_on(
 
 
 @pytest.mark.slow
-def test_a_batch_that_was_paused_stays_so_through_agents_that_die(start_server: Start, make_workspace: Make) -> None:
-    server = start_server("--render-seconds", "0.3")
+def test_a_batch_that_was_paused_stays_so_through_agents_that_die(
+    start_server: Start, make_workspace: Make, server_kind: str
+) -> None:
+    server = with_sleep_node(start_server(), server_kind)
     workspace = prepared(make_workspace(server.url))
     axes = {"1.color": (1, 2, 3), "1.width": (64, 65)}
-    batch_id = queue(workspace, axes)
+    batch_id = queue(workspace, axes, *slowly(0.3), workflow="sleepy")
     agent = workspace.start()
     wait_for(lambda: len(server_queue(server.url).all) == 2, "two at the server", workspace)
     steer(workspace, "batch", "pause", batch_id)
@@ -289,11 +292,11 @@ def test_a_batch_that_was_paused_stays_so_through_agents_that_die(start_server: 
 
 
 def test_a_waiting_sweep_that_is_told_to_leave_leaves_its_prompts_to_be_taken_over(
-    start_server: Start, make_workspace: Make
+    start_server: Start, make_workspace: Make, server_kind: str
 ) -> None:
-    server = start_server("--render-seconds", "0.7")
+    server = with_sleep_node(start_server(), server_kind)
     workspace = prepared(make_workspace(server.url))
-    waiting = waiting_sweep(workspace, FOUR)
+    waiting = waiting_sweep(workspace, FOUR, *slowly(0.7), workflow="sleepy")
     wait_for(lambda: len(server_queue(server.url).all) == 2, "two at the server", workspace)
     batch_id = only_batch(workspace)
     at_server = server_queue(server.url).all
@@ -312,14 +315,14 @@ def test_a_waiting_sweep_that_is_told_to_leave_leaves_its_prompts_to_be_taken_ov
 
 @pytest.mark.slow
 def test_a_waiting_sweep_does_not_work_beside_an_agent_and_takes_over_when_it_is_killed(
-    start_server: Start, make_workspace: Make
+    start_server: Start, make_workspace: Make, server_kind: str
 ) -> None:
-    server = start_server("--render-seconds", "0.15")
+    server = with_sleep_node(start_server(), server_kind)
     workspace = prepared(make_workspace(server.url))
     axes = {"1.color": tuple(range(1, 7)), "1.width": (64, 65)}
     agent = workspace.start()
     wait_for(lambda: list((workspace.root / "database" / "agents").glob("*.lock")), "the agent", workspace)
-    waiting = waiting_sweep(workspace, axes)
+    waiting = waiting_sweep(workspace, axes, *slowly(0.2), workflow="sleepy")
     batch_id = only_batch(workspace)
     wait_landed(workspace, batch_id, 3)
     locks = [path.name for path in (workspace.root / "database" / "agents").glob("*.lock")]
@@ -357,11 +360,11 @@ def test_a_waiting_sweep_killed_at_once_is_finished_by_an_agent(start_server: St
 @pytest.mark.xfail(strict=True, reason="prompts of other batches, whose agent is dead, keep the server's room for ever")
 @pytest.mark.slow
 def test_a_waiting_sweep_gets_on_at_a_server_where_a_killed_agent_left_other_prompts(
-    start_server: Start, make_workspace: Make
+    start_server: Start, make_workspace: Make, server_kind: str
 ) -> None:
-    server = start_server("--render-seconds", "0.3")
+    server = with_sleep_node(start_server(), server_kind)
     workspace = prepared(make_workspace(server.url))
-    left = queue(workspace, {"1.color": tuple(range(1, 7))})
+    left = queue(workspace, {"1.color": tuple(range(1, 7))}, *slowly(0.5), workflow="sleepy")
     agent = workspace.start()
     wait_for(lambda: len(server_queue(server.url).all) == 2, "two at the server", workspace)
     workspace.kill(agent)

@@ -96,7 +96,6 @@ def test_without_a_batch_or_a_database_it_says_so(tmp_path: Path) -> None:
     assert document(batch(workspace, "ls", "--json")) == []
 
 
-@pytest.mark.xfail(strict=True, reason="there are batches, but none of that kind")
 def test_without_a_batch_of_a_kind_it_says_that(night: AgentWorkspace) -> None:
     queue(night)
     assert batch(night, "ls", "--kind", "book").stdout != "There are no batches. Make one: e3 sweep --help\n"
@@ -132,7 +131,6 @@ def test_showing_one_adds_its_jobs_as_rows_in_their_order(gallery: AgentWorkspac
     assert {key: found[key] for key in KEYS} == document(batch(gallery, "ls", "--json"))[0]
 
 
-@pytest.mark.xfail(strict=True, reason="`paused` and `reason` are there, too")
 def test_showing_one_has_the_keys_that_scripts_rely_on(gallery: AgentWorkspace) -> None:
     assert list(document(batch(gallery, "show", "gallery", "--json"))) == [*KEYS, "jobs"]
 
@@ -203,7 +201,6 @@ def test_ids_are_offered_when_tab_is_pressed(night: AgentWorkspace) -> None:
     assert sorted(offered("e3 batch cancel offered_", night.root)) == wanted
 
 
-@pytest.mark.xfail(strict=True, reason="every batch is offered")
 def test_only_books_are_offered_for_books(night: AgentWorkspace) -> None:
     queue(night, name="offered")
     assert offered("e3 book show offered_", night.root) == []
@@ -379,7 +376,6 @@ def test_what_is_tried_again_completes_as_another_generation_with_its_grid_made_
     assert [event["batch_id"] for event in completions] == [batch_id] * 2
 
 
-@pytest.mark.xfail(strict=True, reason="the folder is not there: [Errno 2], and an alert instead of a grid")
 def test_when_all_of_it_failed_the_grid_says_why(servers: Servers, tmp_path: Path) -> None:
     workspace = new_workspace(tmp_path / "night", servers.url("sim"))
     batch_id = queue(workspace)
@@ -417,7 +413,6 @@ def test_what_cannot_be_paused_or_resumed_is_one_line(night: AgentWorkspace) -> 
     assert refusal(batch(night, "resume", batch_id), 1) == f"{batch_id} is not paused"
 
 
-@pytest.mark.xfail(strict=True, reason="`paused` is there, too")
 @pytest.mark.parametrize("command", ["pause", "resume"])
 def test_pausing_as_json_is_the_batch(night: AgentWorkspace, command: str) -> None:
     batch_id = queue(night)
@@ -494,7 +489,6 @@ def test_a_relative_place_is_relative_to_where_one_stands(gallery: AgentWorkspac
     assert (tmp_path / "out.png").exists()
 
 
-@pytest.mark.xfail(strict=True, reason="PNG bytes in a file that is called .jpg")
 def test_the_ending_of_the_place_says_what_the_picture_is(gallery: AgentWorkspace, tmp_path: Path) -> None:
     made(batch(gallery, "grid", "gallery", "--output", str(tmp_path / "out.jpg"), "--json"))
     with Image.open(tmp_path / "out.jpg") as picture:
@@ -521,7 +515,6 @@ def test_a_grid_that_cannot_be_is_one_line(gallery: AgentWorkspace, options: lis
 
 
 @pytest.mark.parametrize("place", ["no/such/folder/out.png", "."])
-@pytest.mark.xfail(strict=True, reason="[Errno 2] or [Errno 21], with the name of a temporary file")
 def test_a_place_that_cannot_be_written_is_said_in_words(gallery: AgentWorkspace, tmp_path: Path, place: str) -> None:
     words = refusal(batch(gallery, "grid", "gallery", "--output", str(tmp_path / place)), 1)
     assert "Errno" not in words
@@ -536,7 +529,6 @@ def test_a_result_is_never_overwritten_by_a_grid(gallery: AgentWorkspace) -> Non
     assert result.read_bytes() == before
 
 
-@pytest.mark.xfail(strict=True, reason="[Errno 2] No such file or directory")
 def test_a_grid_of_what_has_no_result_yet_is_a_sentence_or_shows_what_waits(night: AgentWorkspace) -> None:
     answer = batch(night, "grid", queue(night))
     assert "Errno" not in answer.stderr

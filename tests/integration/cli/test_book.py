@@ -168,7 +168,6 @@ def test_a_book_that_is_wrong_is_refused_before_anything_is_queued(night: AgentW
     assert "wrong" not in [each.id for each in batches(night)]
 
 
-@pytest.mark.xfail(strict=True, reason="the line that begins with e3: comes last")
 def test_of_several_mistakes_the_first_line_on_stderr_is_the_error(night: AgentWorkspace) -> None:
     pages = [{"inputs": {"color": "red"}}, {"inputs": {"hat": 1}}]
     path = write_yaml(night.root / "wrong.yaml", BOOK | {"book_id": "wrong", "pages": pages})
@@ -436,7 +435,6 @@ def test_what_cannot_be_made_anew_is_one_line(
     assert members(night, "wrongly") == before
 
 
-@pytest.mark.xfail(strict=True, reason="the last one wins, without a word")
 def test_an_input_that_is_given_twice_is_refused(night: AgentWorkspace) -> None:
     create(night, book_id="twice")
     end(night, "twice", "done")
@@ -459,7 +457,6 @@ def test_another_seed_makes_another_picture_and_keeps_the_rest(night: AgentWorks
     assert len(seeds - {5}) == 3
 
 
-@pytest.mark.xfail(strict=True, reason="it shows `output`, the class that makes the server's cache stay out of it")
 def test_a_page_that_waits_to_be_made_anew_has_no_reason_to_worry(night: AgentWorkspace) -> None:
     create(night, book_id="calm")
     end(night, "calm", "done", "done", "done")

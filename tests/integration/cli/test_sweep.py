@@ -194,7 +194,6 @@ def test_without_a_server_the_types_are_those_of_the_workflow_and_a_line_says_so
     assert "1.color: 'red' is not a number" in refused.stderr
 
 
-@pytest.mark.xfail(strict=True, reason="it says that nobody in particular does not answer")
 def test_a_server_that_knows_none_of_the_nodes_is_not_said_to_be_silent(night: AgentWorkspace) -> None:
     write_graph(night, "strange", {"1": {"class_type": "NobodyKnowsThis", "inputs": {"seed": 1}}})
     answer = call_e3("sweep", "strange", "--set", "seed=1,2", "--dry-run", cwd=night.root)
@@ -242,8 +241,7 @@ def test_local_pictures_are_an_axis(servers: Servers, tmp_path: Path) -> None:
     [
         ("gone.png", "castle.png"),
         pytest.param(
-            ("castle.png", "gone.png"),
-            marks=pytest.mark.xfail(strict=True, reason="found while queueing: 1, not 2; and a dry run finds nothing"),
+            ("castle.png", "gone.png")
         ),
     ],
 )
@@ -258,7 +256,6 @@ def test_a_picture_that_is_not_there_is_an_error_before_anything_is_queued(
     assert len(batches(night)) == before
 
 
-@pytest.mark.xfail(strict=True, reason="only values of the wrong type are left out, not files that are not there")
 def test_a_picture_that_is_not_there_can_be_left_out(night: AgentWorkspace) -> None:
     axis = "image=pictures/gone.png,pictures/castle.png"
     answer = call_e3("sweep", "wf_image_to_image", "--set", axis, "--input", "prompt=x", "--skip-bad", cwd=night.root)
@@ -367,7 +364,6 @@ def test_the_estimate_is_that_of_past_runs(night: AgentWorkspace) -> None:
     assert found["estimated_seconds"] == 600.0
 
 
-@pytest.mark.xfail(strict=True, reason="a database is made")
 def test_a_dry_run_writes_nothing_at_all(tmp_path: Path) -> None:
     (tmp_path / "picture.json").write_text(json.dumps(sized_picture()), encoding="utf-8")
     before = everything_in(tmp_path)
@@ -474,7 +470,6 @@ def test_lists_are_looked_for_beside_the_file_also_from_another_folder(tmp_path:
     assert path.exists()
 
 
-@pytest.mark.xfail(strict=True, reason="the list of another folder is taken, without a word")
 def test_lists_are_looked_for_beside_the_file_also_when_the_file_is_found_in_the_workspace(
     tmp_path: Path, servers: Servers
 ) -> None:
@@ -520,7 +515,6 @@ def test_what_is_wrong_with_a_file_is_one_line_with_its_line(
     assert found.startswith(f"{path}{words}")
 
 
-@pytest.mark.xfail(strict=True, reason="neither the file nor the line is named, and the flag --set is blamed")
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
@@ -619,7 +613,6 @@ def test_what_is_bad_is_left_out_with_a_warning_each(night: AgentWorkspace) -> N
         assert warning.endswith("left out")
 
 
-@pytest.mark.xfail(strict=True, reason="it says that there is nothing to combine, and not why")
 def test_when_nothing_is_left_it_says_what_was_bad(night: AgentWorkspace) -> None:
     answer = call_e3("sweep", "picture", "--set", "color=red", "--skip-bad", cwd=night.root)
     assert (answer.returncode, answer.stdout) == (2, "")

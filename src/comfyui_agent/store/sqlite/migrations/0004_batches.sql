@@ -78,6 +78,23 @@ BEGIN
     UPDATE jobs SET hold = 'paused' WHERE id = NEW.id;
 END;
 
+CREATE TRIGGER batch_holds_new AFTER INSERT ON jobs
+WHEN NEW.batch_id IS NOT NULL AND NEW.status = 'pending' AND NEW.hold IS NOT 'paused'
+    AND (SELECT is_paused FROM batches WHERE id = NEW.batch_id) = 1
+BEGIN
+    UPDATE jobs SET hold = 'paused' WHERE id = NEW.id;
+END;
+CREATE TRIGGER batch_not_whole AFTER UPDATE OF status ON jobs
+WHEN NEW.batch_id IS NOT NULL AND NEW.status = 'pending' AND NEW.hold IS NOT 'filling'
+    AND (SELECT status FROM batches WHERE id = NEW.batch_id) = 'pending'
+BEGIN
+    UPDATE jobs SET hold = 'filling' WHERE id = NEW.id;
+END;
+CREATE TRIGGER hold_ended AFTER UPDATE OF status ON jobs WHEN NEW.status IN ('done', 'failed') AND NEW.hold IS NOT NULL
+BEGIN
+    UPDATE jobs SET hold = NULL, next_attempt_at = NULL WHERE id = NEW.id;
+END;
+
 -- One at a time: when a prompt is at a server no more, the next member may go.
 CREATE TRIGGER turn_passed AFTER UPDATE OF outcome ON attempts
 WHEN OLD.outcome IS NULL AND NEW.outcome IS NOT NULL
@@ -119,12 +136,14 @@ SELECT
     coalesce(jobs.retries_attempted, 0) AS retry_count,
     jobs.start_time AS last_attempted_at,
     coalesce(jobs.needs_regeneration, 0) AS needs_regeneration,
-    CASE WHEN jobs.status = 'failed' AND NOT EXISTS (
-            SELECT 1 FROM attempts WHERE job_id = jobs.id AND json_valid(error))
-        THEN json_array(json_object('kind', jobs.failure_class, 'message', jobs.error_trace))
-        ELSE (SELECT json_group_array(json(failed.error)) FROM
-            (SELECT error FROM attempts WHERE job_id = jobs.id AND json_valid(error) ORDER BY number, id) AS failed)
-    END AS image_error,
+    (SELECT json_group_array(json(failed.error)) FROM (
+        SELECT error, number, id FROM attempts WHERE job_id = jobs.id AND json_valid(error)
+        UNION ALL
+        SELECT json_object('kind', jobs.failure_class, 'message', jobs.error_trace), 1e9, 1e9
+        WHERE jobs.status = 'failed' AND NOT EXISTS (
+            SELECT 1 FROM attempts WHERE job_id = jobs.id AND json_valid(error) AND outcome = jobs.failure_class)
+        ORDER BY 2, 3) AS failed
+    ) AS image_error,
     json_object(
         'prompt_ids', json((SELECT json_group_array(run.prompt_id) FROM
             (SELECT prompt_id FROM attempts WHERE job_id = jobs.id ORDER BY number, id) AS run)),

@@ -25,7 +25,7 @@ SELECT id, creator FROM batches INDEXED BY idx_batches_filling WHERE status = 'p
 
 -- name: discard_members
 DELETE FROM jobs WHERE id IN (
-    SELECT id FROM jobs WHERE batch_id = :id AND status = 'pending' AND hold = 'filling' LIMIT :most);
+    SELECT id FROM jobs WHERE batch_id = :id LIMIT :most);
 
 -- name: discard_batch
 DELETE FROM batches WHERE id = :id AND status = 'pending';
@@ -44,7 +44,11 @@ SELECT status, count(*) AS jobs FROM jobs INDEXED BY idx_jobs_batch_status WHERE
 
 -- name: members_after
 -- A part of the members in their order, from one place on.
-SELECT * FROM jobs WHERE batch_id = :id AND batch_index > :after ORDER BY batch_index LIMIT :most;
+SELECT * FROM jobs WHERE batch_id = :id AND (batch_index, id) > (:after, :after_id) ORDER BY batch_index, id LIMIT :most;
+
+-- name: members_without_place
+-- Put in by hand.
+SELECT * FROM jobs WHERE batch_id = :id AND batch_index IS NULL ORDER BY id LIMIT :most;
 
 -- name: end_batch
 UPDATE batches SET status = :status, reason = :reason, completed_at = strftime('%Y-%m-%d %H:%M:%f', 'now'),
@@ -89,15 +93,15 @@ WHERE batch_id = :id AND status = 'pending' AND hold = 'paused';
 -- So many seconds more without a result, as far as the last look was a moment ago: what nobody saw does not count.
 UPDATE batches SET
     quiet_seconds = quiet_seconds + CASE
-        WHEN (julianday('now') - julianday(ticked_at)) * 86400.0 BETWEEN 0 AND :most
+        WHEN NOT is_paused AND (julianday('now') - julianday(ticked_at)) * 86400.0 BETWEEN 0 AND :most
         THEN (julianday('now') - julianday(ticked_at)) * 86400.0 ELSE 0 END,
     ticked_at = strftime('%Y-%m-%d %H:%M:%f', 'now')
 WHERE id = :id AND status IN ('active', 'collecting')
 RETURNING quiet_seconds;
 
 -- name: turn_is_taken
-SELECT 1 FROM attempts INDEXED BY idx_attempts_open JOIN jobs ON jobs.id = attempts.job_id
-WHERE attempts.outcome IS NULL AND jobs.batch_id = :batch_id LIMIT 1;
+SELECT 1 FROM attempts INDEXED BY idx_attempts_open CROSS JOIN jobs
+WHERE jobs.id = attempts.job_id AND attempts.outcome IS NULL AND jobs.batch_id = :batch_id LIMIT 1;
 
 -- name: hold_for_turn
 UPDATE jobs SET hold = 'turn' WHERE batch_id = :batch_id AND status = 'pending' AND hold IS NULL
@@ -105,9 +109,9 @@ UPDATE jobs SET hold = 'turn' WHERE batch_id = :batch_id AND status = 'pending' 
 
 -- name: free_turns
 -- Members that wait for a turn that nobody has any more.
-UPDATE jobs SET hold = NULL WHERE status = 'pending' AND hold = 'turn' AND NOT EXISTS (
-    SELECT 1 FROM attempts JOIN jobs AS other ON other.id = attempts.job_id
-    WHERE attempts.outcome IS NULL AND other.batch_id = jobs.batch_id);
+UPDATE jobs SET hold = NULL WHERE status = 'pending' AND hold = 'turn' AND (batch_id IS NULL OR batch_id NOT IN (
+    SELECT other.batch_id FROM attempts INDEXED BY idx_attempts_open CROSS JOIN jobs AS other
+    WHERE other.id = attempts.job_id AND attempts.outcome IS NULL AND other.batch_id IS NOT NULL));
 
 -- name: is_batch_idle
 -- Nothing of it runs or may run soon; what is paused or kept for a later burst is not waited for.

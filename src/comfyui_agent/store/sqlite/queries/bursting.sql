@@ -9,7 +9,8 @@ UPDATE jobs SET hold = 'burst' WHERE batch_id = :id AND status = 'pending' AND h
     AND NOT EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL);
 
 -- name: pick_item
-UPDATE jobs SET hold = NULL, next_attempt_at = NULL, inputs = :inputs, template_hash = :template_hash,
+UPDATE jobs SET hold = CASE (SELECT is_paused FROM batches WHERE id = jobs.batch_id) WHEN 1 THEN 'paused' END,
+    next_attempt_at = NULL, inputs = :inputs, template_hash = :template_hash,
     file_path = :file_path
 WHERE id = :id AND status = 'pending';
 
