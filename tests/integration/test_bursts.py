@@ -409,7 +409,6 @@ def test_a_burst_is_a_batch_like_any_other(folder: BurstFolder) -> None:
     assert [Path(job["config_name"]).name for job in shown["jobs"]] == ["prompt_1.txt", "prompt_2.txt", "prompt_3.txt"]
 
 
-@pytest.mark.xfail(strict=True, reason="the batch is opened while it is empty, and so completes at once")
 def test_the_batch_completes_once(folder: BurstFolder) -> None:
     folder.write_many(2)
     assert folder.call("--size", "1").code == 10

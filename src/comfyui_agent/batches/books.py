@@ -181,8 +181,10 @@ def _changed(workflow: Workflow, inputs: Any, changes: Mapping[str, Any]) -> dic
             kept[name] = value
         else:
             kept |= {place: value for place in places if place not in changed}
+    known = list(inputs) if isinstance(inputs, dict) else []
     for name, value in changes.items():
-        kept |= dict.fromkeys(_places(workflow, name), value) or {name: value}
+        places = _places(workflow, name)
+        kept[next((other for other in known if places and _places(workflow, other) == places), name)] = value
     return _named(workflow, kept)
 
 

@@ -81,7 +81,9 @@ async def _ls(workspace: Workspace, kind: BatchKind | None, limit: int, as_json:
     for each in found:
         typer.echo(printable(f"{MARKS[each.status]} {each.status:<10}  {each.kind:<5}  {each.id}  {sentence(each)}"))
     if not found:
-        typer.echo(f"There is no batch of the kind {kind}." if kind else "There are no batches. See: e3 sweep --help")
+        typer.echo(
+            f"There is no batch of the kind {kind}." if kind else "There are no batches. Make one: e3 sweep --help"
+        )
 
 
 @app.command()

@@ -224,8 +224,8 @@ async def _regenerate(
         typer.echo(f"○ {found.id}: page{'s' if len(pages) > 1 else ''} {', '.join(map(str, pages))} submitted again")
     else:
         cancelled = any(job.status is JobStatus.FAILED for job in jobs)
-        more = "; one that was cancelled: --page N" if cancelled else ""
-        typer.echo(f"{MARKS[found.status]} {found.id}: no page has failed{more}")
+        words = "no page has failed; one that was cancelled: --page N" if cancelled else "no page needs attention"
+        typer.echo(f"{MARKS[found.status]} {found.id}: {words}")
 
 
 def _chosen(jobs: list[Job], page: int | None, book_id: str) -> list[Job]:

@@ -178,7 +178,7 @@ class BatchMachine(RuleBasedStateMachine):
     @rule(pick=PICK, priorities=st.lists(st.integers(1, 3), min_size=1, max_size=2))
     def put_in(self, pick: int, priorities: list[int]) -> None:
         batch = self.a_batch(pick)
-        if batch.is_paused or len(batch.jobs) > 6:
+        if len(batch.jobs) > 6:
             return
         wishes = [wish(f"{next(self.names)}", batch_id=batch.id, priority=each) for each in priorities]
         for job_id, priority in zip(self.do(self.store.fill_batch(wishes)), priorities, strict=True):
@@ -316,8 +316,9 @@ class BatchMachine(RuleBasedStateMachine):
 
     @rule(pick=PICK)
     def cancel_job(self, pick: int) -> None:
-        if not self.jobs or (job := self.a_job(pick)).batch.status == "pending":
+        if not self.jobs:
             return
+        job = self.a_job(pick)
         is_open = job.status in OPEN
         assert self.do(self.store.cancel([JobId(job.id)])) == ([job.id] if is_open else [])
         if is_open:
@@ -395,7 +396,7 @@ class BatchMachine(RuleBasedStateMachine):
         if not self.jobs:
             return
         job = self.a_job(pick)
-        if job.batch.status == "pending" or (job.batch.is_paused and job.status == "pending"):
+        if job.batch.status == "pending":
             return
         self.by_hand(
             f"UPDATE jobs SET status = '{status}', worker_id = NULL, lease_expires_at = NULL, failure_class = NULL "
@@ -407,7 +408,7 @@ class BatchMachine(RuleBasedStateMachine):
     @rule(pick=PICK, status=st.sampled_from(["pending", "done"]))
     def set_all_by_hand(self, pick: int, status: str) -> None:
         batch = self.a_batch(pick)
-        if batch.status == "pending" or batch.is_paused:
+        if batch.status == "pending":
             return
         self.by_hand(
             f"UPDATE jobs SET status = '{status}', worker_id = NULL, lease_expires_at = NULL, failure_class = NULL "
@@ -428,8 +429,6 @@ class BatchMachine(RuleBasedStateMachine):
     def look(self, pick: int, seconds: list[float]) -> None:
         """Members are being rendered: the clock of their batch runs."""
         batch = self.a_batch(pick)
-        if batch.is_paused:
-            return
         for step in [0.0, *seconds]:
             self.time_passes(step)
             assert self.do(self.store.tick_batches([batch.id], GAP, EXPIRY)) == self._expired(batch)
@@ -437,7 +436,7 @@ class BatchMachine(RuleBasedStateMachine):
     def _expired(self, batch: ModelBatch) -> list[str]:
         if batch.status not in ("active", "collecting"):
             return []
-        if batch.ticked_at is not None and 0 <= self.now - batch.ticked_at <= GAP:
+        if not batch.is_paused and batch.ticked_at is not None and 0 <= self.now - batch.ticked_at <= GAP:
             batch.quiet += self.now - batch.ticked_at
         batch.ticked_at = self.now
         if batch.quiet < EXPIRY:

@@ -218,7 +218,6 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, words: s
     assert complaints_of(tmp_path, text)[0].startswith(words)
 
 
-@pytest.mark.xfail(strict=True, reason="the list of pages is said to be unusable as a whole, too")
 def test_one_mistake_in_a_page_is_one_complaint(tmp_path: Path) -> None:
     assert len(complaints_of(tmp_path, f"{PAGES}  - inputs: {{prompt: a}}\n    wurkflow: x\n")) == 1
 
