@@ -211,11 +211,10 @@ def _state_is_a_folder(folder: BurstFolder) -> None:
             "98:7",
             None,
             ["98:7", "98:6"],
-            id="node",
-            marks=pytest.mark.xfail(strict=True, reason="suggests an input, although the node is what is not there"),
+            id="node"
         ),
         pytest.param(
-            "", None, [""], id="nothing", marks=pytest.mark.xfail(strict=True, reason="an empty node is taken for any")
+            "", None, [""], id="nothing"
         ),
     ],
 )
@@ -276,7 +275,6 @@ def test_bad_prompt_files_fail_and_the_others_go_on(folder: BurstFolder) -> None
     assert text_of(folder.result_of(mended)) == "düster"
 
 
-@pytest.mark.xfail(strict=True, reason="what fails before the agent listens is in the state file only")
 def test_a_bad_prompt_file_is_told_of_in_a_line(folder: BurstFolder) -> None:
     key = folder.write("a.txt", b"\xff")
     assert any(key in line and "UTF-8" in line for line in folder.call("--json").lines)
@@ -330,7 +328,6 @@ def test_a_burst_out_of_time_ends_cleanly_and_the_next_takes_its_prompts_over(fo
     assert folder.renders() == 1
 
 
-@pytest.mark.xfail(strict=True, reason="a prompt that was taken over is looked at only after --poll seconds")
 def test_bursts_shorter_than_their_poll_come_to_an_end(folder: BurstFolder) -> None:
     """What a burst left at the server is found by the next one at once, however slow its polling is."""
     folder.use(slow_text_picture(0.6))

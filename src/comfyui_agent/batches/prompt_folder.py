@@ -9,6 +9,7 @@ from pathlib import Path
 from comfyui_agent.batches.state_file import Entry
 from comfyui_agent.domain.bursts import Word
 from comfyui_agent.domain.prompts import natural_key
+from comfyui_agent.domain.texts import is_whole
 
 ENDING = ".txt"
 LARGEST_PROMPT = 1024 * 1024
@@ -35,9 +36,16 @@ def with_new(entries: Mapping[str, Entry], folder: Path) -> dict[str, Entry]:
     """What a state file says, and what of the folder it does not say yet; a path in another spelling is the same."""
     real = {os.path.realpath(key) for key in entries}
     fresh = {
-        key: entry for key, entry in find_prompts(folder) if key not in entries and os.path.realpath(key) not in real
+        key: entry
+        for key, entry in find_prompts(folder)
+        if key not in entries and is_whole(key) and os.path.realpath(key) not in real
     }
     return {**entries, **fresh}
+
+
+def nameless(folder: Path) -> list[str]:
+    """Prompt files whose names are no text, and cannot be written down."""
+    return [key for key, _ in find_prompts(folder) if not is_whole(key)]
 
 
 def read_prompt(path: str) -> str:

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from comfyui_agent.config.documents import shown_path
 from comfyui_agent.domain.bursts import Word
+from comfyui_agent.domain.texts import is_whole
 
 LARGEST = 256 * 1024 * 1024
 MOST_KEPT_ASIDE = 1_000
@@ -32,6 +34,8 @@ class Entry:
     subfolder: str
     filename: str
     more: Mapping[str, Any] = field(default_factory=dict)
+    is_told: bool = False
+    """Whether E3 has written how it ended; its status may have been changed since."""
 
     def as_json(self) -> dict[str, Any]:
         return {"status": self.word.value, "subfolder": self.subfolder, "filename": self.filename, **self.more}
@@ -46,22 +50,22 @@ class State:
     kept_aside: Path | None = None
 
 
-def read_state(path: Path) -> State:
+def read_state(path: Path, *, keeps_aside: bool = True) -> State:
     """The file as it is; nothing in it if there is none. One that is no JSON, or cut in half, is kept aside."""
     try:
         if path.stat().st_size > LARGEST:
-            raise BadState(f"{path} is too large for a state file")
+            raise BadState(f"{shown_path(path)} is too large for a state file")
         data = path.read_bytes()
     except FileNotFoundError:
         return State({}, "")
     except OSError as error:
-        raise BadState(f"{path} cannot be read: {error.strerror}") from None
+        raise BadState(f"{shown_path(path)} cannot be read: {error.strerror}") from None
     try:
         document = json.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError):
-        return State({}, "", kept_aside=_keep_aside(path))
+        document = None
     if not isinstance(document, dict):
-        return State({}, "", kept_aside=_keep_aside(path))
+        return State({}, "", kept_aside=_keep_aside(path) if keeps_aside else None)
     return State({key: _entry(path, key, item) for key, item in document.items()}, digest_of(data))
 
 
@@ -74,13 +78,15 @@ def _keep_aside(path: Path) -> Path:
         kept = path.with_name(f"{path.name}.bak" if number == 1 else f"{path.name}.bak-{number}")
         if not kept.exists():
             return path.rename(kept)
-    raise BadState(f"{path} cannot be read, and so are {MOST_KEPT_ASIDE} copies of it: remove them")
+    raise BadState(f"{shown_path(path)} cannot be read, and so are {MOST_KEPT_ASIDE} copies of it: remove them")
 
 
 def _entry(path: Path, key: str, item: Any) -> Entry:
     def bad(what: str) -> BadState:
-        return BadState(f"{path}: {key[:200]!r}: {what}")
+        return BadState(f"{shown_path(path)}: {key[:200]!r}: {what}")
 
+    if not key or "\0" in key or not is_whole(key):
+        raise bad("is no path: write the absolute path of a prompt")
     if not isinstance(item, dict):
         raise bad("is no item: write status, subfolder and filename")
     try:
@@ -93,15 +99,19 @@ def _entry(path: Path, key: str, item: Any) -> Entry:
     parts = PurePosixPath(subfolder).parts
     if subfolder.startswith("/") or ".." in parts or "\\" in subfolder or "\0" in subfolder + filename:
         raise bad(f"subfolder {subfolder[:60]!r} leads out of the output folder")
+    if not is_whole(subfolder + filename):
+        raise bad("subfolder and filename hold half characters")
     if not filename or filename in (".", "..") or "/" in filename or "\\" in filename:
         raise bad(f"filename {filename[:60]!r} is no name of a file")
     known = {"status", "subfolder", "filename", *OURS}
-    return Entry(word, subfolder, filename, {name: value for name, value in item.items() if name not in known})
+    more = {name: value for name, value in item.items() if name not in known}
+    return Entry(word, subfolder, filename, more, is_told=any(name in item for name in OURS))
 
 
 def state_bytes(entries: Mapping[str, Entry]) -> bytes:
     document = {key: entry.as_json() for key, entry in entries.items()}
-    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    return ((text if is_whole(text) else json.dumps(document, indent=2)) + "\n").encode("utf-8")
 
 
 def write_state(path: Path, data: bytes) -> None:

@@ -212,9 +212,10 @@ async def _take_back(workspace: Workspace, store: Store, batch_id: str) -> None:
     """Prompts at servers are taken back by the agents; where none lives, here."""
     from comfyui_agent.comfy.tasks import end_tasks
     from comfyui_agent.engine.agent import Agent
-    from comfyui_agent.store.agent_lock import living
+    from comfyui_agent.store.agent_lock import is_attended, living
 
-    if living(workspace.locks) or not any(each.batch_id == batch_id for each in await store.open_attempts()):
+    workers = {each.attempt_worker for each in await store.open_attempts() if each.batch_id == batch_id}
+    if not workers or is_attended(workspace.locks) or workers & set(living(workspace.locks)):
         return
     working = asyncio.create_task(Agent(store, workspace, only=batch_id).run(until_idle=True))
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -111,8 +112,8 @@ def _plan(
         fail(f"--workflow {workflow}: {error}")
     place = node if "." in node else f"{node}.text"
     try:
-        [where] = found.places.find(place, None) or [place]
-    except (NoSuchPlace, ValueError) as error:
+        where = found.places.addressed(place)
+    except NoSuchPlace as error:
         fail(f"--node {node}: {error}")
     for folder in (state.parent, output):
         if folder.exists() and not folder.is_dir():
@@ -124,7 +125,7 @@ def _plan(
         template=found.template,
         workflow_id=found.recipe.workflow_id,
         place=where,
-        state=state,
+        state=Path(os.path.realpath(state)),
         output=output,
         size=size,
         poll_seconds=poll,
@@ -134,6 +135,7 @@ def _plan(
 
 async def _burst(workspace: Workspace, plan: BurstPlan, as_json: bool) -> int:
     from comfyui_agent.batches.state_file import BadState
+    from comfyui_agent.config.documents import shown_path
     from comfyui_agent.engine.burst import Burst, BurstIsBusy, BurstIsPaused
 
     async with opened(workspace, create=True) as store:
@@ -146,18 +148,22 @@ async def _burst(workspace: Workspace, plan: BurstPlan, as_json: bool) -> int:
                 if asyncio.get_running_loop().time() < until:
                     await asyncio.sleep(0.2)
                     continue
-                _say(f"another burst works on {plan.state}: nothing was done here")
-                return _end(work.look(), as_json)
+                break
             except BurstIsPaused:
                 _say(f"{work.batch_id} is paused: e3 batch resume {work.batch_id}")
-                summary = work.look()
                 if as_json:
-                    print_json(summary.as_json())
+                    print_json(work.look().as_json())
                 return 1
             except BadState as error:
                 fail(str(error))
             except OSError as error:
-                fail(f"{error.filename or plan.state}: {error.strerror or error}")
+                name = shown_path(plan.state)
+                fail(f"the state file {name} cannot be written: {error.strerror or error}. Nothing is lost")
+    _say(f"another burst works on {shown_path(plan.state)}: nothing was done here")
+    try:
+        return _end(work.look(), as_json)
+    except BadState as error:
+        fail(str(error))
 
 
 async def _run(work: Burst, as_json: bool) -> Summary:

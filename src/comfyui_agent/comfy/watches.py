@@ -80,6 +80,8 @@ class Watches:
             self._last_submit_at = time.monotonic()
         if watch.heard.end:
             self._spawn(self._settle_by_hint(watch))
+        elif not ours:  # it may have ended long ago, and no frame tells of it
+            self._spawn(self._poll([watch]))
 
     def drop(self, watch: Watch) -> None:
         """Forget a prompt that was never accepted, or that nobody waits for any more."""

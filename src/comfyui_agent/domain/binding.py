@@ -86,7 +86,7 @@ class Places:
     def find(self, name: str, recipe: Recipe | None = None) -> list[str]:
         """The places that a name stands for; NoSuchPlace with what there is instead."""
         if recipe is not None and name in recipe.inputs:
-            return [self._addressed(place) for place in recipe.inputs[name]]
+            return [self.addressed(place) for place in recipe.inputs[name]]
         if name in self.placeholders:
             return []
         if (address := self._address(name)) is not None:
@@ -97,8 +97,8 @@ class Places:
         """Every place that has placeholders, with them filled."""
         return {place: _filled(self.all[place].value, values) for place in self._to_fill}
 
-    def _addressed(self, text: str) -> str:
-        """A place that is spelled out, as it is known here."""
+    def addressed(self, text: str) -> str:
+        """A place that is spelled out, as it is known here. NoSuchPlace with what there is instead."""
         node_id, name = split_place(text)
         if text in self.all:
             return text
@@ -111,7 +111,7 @@ class Places:
         """`6.text` or `6_text`, where node 6 is there; None if this is no address."""
         node_id, dot, _ = name.partition(".")
         if dot and node_id in self._nodes:
-            return self._addressed(name)
+            return self.addressed(name)
         for match in re.finditer("_", name):
             place = f"{name[: match.start()]}.{name[match.end() :]}"
             if place in self.all:

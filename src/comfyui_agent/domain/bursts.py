@@ -48,6 +48,8 @@ class Item:
     is_at_server: bool
     outputs: tuple[str, ...] = ()
     error: str = ""
+    subfolder: str | None = None
+    filename: str | None = None
 
     @property
     def word(self) -> Word:
@@ -56,13 +58,15 @@ class Item:
 
 @dataclass(frozen=True)
 class Pick:
-    """An item that this burst renders, or that cannot be rendered for a reason."""
+    """An item that this burst renders, or that cannot be rendered for a reason. One that is at a server is not sent
+    again; only its place may be another."""
 
     job_id: JobId
     template: Template
     inputs: Mapping[str, Any] = field(default_factory=dict)
     file_path: str = ""
     problem: str = ""
+    is_at_server: bool = False
 
 
 def word_of(status: JobStatus) -> Word:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from comfyui_agent.batches.prompt_folder import BadPrompt, read_prompt, with_new
+from comfyui_agent.batches.prompt_folder import BadPrompt, nameless, read_prompt, with_new
 from comfyui_agent.batches.state_file import (
     Entry,
     State,
@@ -26,6 +26,7 @@ from comfyui_agent.batches.state_file import (
 )
 from comfyui_agent.comfy.fleet import Health
 from comfyui_agent.comfy.tasks import end_tasks
+from comfyui_agent.config.documents import shown_path
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import Batch, BatchKind, NewBatch, slug
 from comfyui_agent.domain.bursts import Item, Pick, Wish, Word, poll_of, size_of, sizes, wish_for
@@ -74,8 +75,7 @@ class BurstPlan:
     def batch_id(self) -> str:
         """The same for every burst with one state file."""
         path = os.path.realpath(self.state)
-        name = slug(Path(os.path.abspath(self.prompts)).name) or "burst"
-        return f"{name}_{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}"
+        return f"{slug(self.state.stem) or 'burst'}_{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}"
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,10 @@ class Burst:
         return size_of(self._plan.size, self._level)
 
     async def run(self, began: Callable[[], None] = lambda: None) -> Summary:
-        """One burst, from the state file to the summary. BurstIsBusy, BurstIsPaused, or BadState."""
+        """One burst, from the state file to the summary.
+
+        BurstIsBusy, BurstIsPaused, BadState, or OSError if the state file cannot be written: the memory knows it all.
+        """
         started = now()
         if not self._lock.take():
             raise BurstIsBusy
@@ -146,15 +149,15 @@ class Burst:
             agent = await self._prepare()
             began()
             trouble = await self._work(agent, started) if self._is_work_left() else ""
-            await self._mirror()
             await self._store.end_burst(self._batch_id)
+            await self._mirror(persists=False)
             return self.summary(trouble, step=-1)
         finally:
             self._lock.release()
 
     def look(self) -> Summary:
         """How it stands, without a part in it: what the state file and the folder say."""
-        entries = with_new(read_state(self._plan.state).entries, self._plan.prompts)
+        entries = with_new(read_state(self._plan.state, keeps_aside=False).entries, self._plan.prompts)
         return _summary(entries, self._before, self._plan.size, self._plan.size)
 
     def summary(self, trouble: str = "", *, step: int = 1) -> Summary:
@@ -170,32 +173,33 @@ class Burst:
         state = read_state(plan.state)
         if state.kept_aside is not None:
             self.notes.append(
-                f"the state file {plan.state} could not be read: it is kept as {state.kept_aside.name}, "
+                f"the state file {shown_path(plan.state)} could not be read: it is kept as {state.kept_aside.name}, "
                 "and a new one is made from the folder and the memory"
             )
         entries = with_new(state.entries, plan.prompts)
+        self.notes += [f"{path!r}: its name is not UTF-8: rename it; left out" for path in nameless(plan.prompts)]
         batch = await self._known_batch()
         if batch.is_paused:
             raise BurstIsPaused
         await self._take_in(entries)
         await self._store.open_batch(self._batch_id)  # once; a burst may have been killed before it did
         items = {item.key: item for item in await self._store.burst_items(self._batch_id)}
-        gone = {key: _entry_of(key, plan.prompts) for key in items if key not in entries}
-        self._entries = {**entries, **gone}
+        unsaid = {key: _entry_of(item, plan.prompts) for key, item in items.items() if key not in state.entries}
+        self._entries = {**entries, **unsaid}
         is_untouched = state.digest != "" and state.digest in (
             batch.metadata.get("digest"),
             batch.metadata.get("digest_before"),
         )
-        wishes = self._wishes(state, items, is_untouched)
+        wishes = self._wishes(state, items, is_untouched, batch.metadata.get("last"))
         lowest = len(sizes(plan.size)) - 1
         self._level = await self._store.begin_burst(self._batch_id, str(os.getpid()), wishes, lowest)
         self._digest = state.digest
         await self._reload()
-        await self._mirror()
+        await self._mirror(persists=False)
         self._before = {key: entry.word for key, entry in self._entries.items()}
         await self._pick()
         await self._reload()
-        await self._mirror()
+        await self._mirror(persists=False)
         self.agent = Agent(self._store, self._agents_workspace(), self._bus, only=self._batch_id)
         return self.agent
 
@@ -225,7 +229,7 @@ class Burst:
                 workflow_id=self._plan.workflow_id,
                 template=self._plan.template,
                 priority=self._workspace.settings.default_priority,
-                metadata={"prompt": key},
+                metadata={"prompt": key, "subfolder": entries[key].subfolder, "filename": entries[key].filename},
                 batch_id=self._batch_id,
                 batch_index=len(known) + number,
                 reserved=True,
@@ -235,10 +239,18 @@ class Burst:
         for start in range(0, len(fresh), AT_ONCE):
             await self._store.fill_batch(fresh[start : start + AT_ONCE])
 
-    def _wishes(self, state: State, items: dict[str, Item], is_untouched: bool) -> list[tuple[JobId, Wish]]:
+    def _wishes(
+        self, state: State, items: dict[str, Item], is_untouched: bool, unsure: object
+    ) -> list[tuple[JobId, Wish]]:
+        """What the file wants. `unsure` are items of a last write that may never have come: what they say is no wish,
+        unless they show that it came."""
         found: list[tuple[JobId, Wish]] = []
+        doubtful = set(unsure) if isinstance(unsure, list) else set()
         for key, item in items.items():
-            said = state.entries[key].word if key in state.entries else None
+            entry = state.entries.get(key)
+            said = entry.word if entry else None
+            if entry and item.job_id in doubtful and entry.word is Word.PENDING and not entry.is_told:
+                continue
             is_new = item.written is None and item.word is Word.PENDING and not item.is_at_server
             wish = wish_for(said, item.written, None if is_new else item.word, is_untouched=is_untouched)
             if wish is not Wish.KEEP:
@@ -255,20 +267,29 @@ class Burst:
         chosen = free[: max(0, self.size - len(at_server))]
         self.picked = len(at_server) + len(chosen)
         picks = [await asyncio.to_thread(self._read, key, item) for key, item in chosen]
-        await self._store.pick_items(self._batch_id, picks)
+        self.notes += [each.problem for each in picks if each.problem]
+        there = [
+            Pick(item.job_id, self._plan.template, file_path=self._target(key), is_at_server=True)
+            for key, item in waiting
+            if item.is_at_server
+        ]
+        await self._store.pick_items(self._batch_id, [*there, *picks])
 
     def _in_order(self) -> list[tuple[str, Item]]:
         return [(key, self._items[key]) for key in self._entries if key in self._items]
 
     def _read(self, key: str, item: Item) -> Pick:
-        entry = self._entries[key]
         try:
             text = read_prompt(key)
         except BadPrompt as error:
             return Pick(item.job_id, self._plan.template, problem=str(error))
+        return Pick(item.job_id, self._plan.template, {self._plan.place: text}, self._target(key))
+
+    def _target(self, key: str) -> str:
+        """Where the result of an item goes; its ending follows the bytes."""
+        entry = self._entries[key]
         stem = Path(entry.filename).stem or entry.filename
-        path = Path(os.path.abspath(self._plan.output)) / entry.subfolder / f"{stem}.png"
-        return Pick(item.job_id, self._plan.template, {self._plan.place: text}, path.as_posix())
+        return (Path(os.path.abspath(self._plan.output)) / entry.subfolder / f"{stem}.png").as_posix()
 
     def _is_work_left(self) -> bool:
         return any(item.word is Word.PENDING for item in self._items.values()) and self.picked > 0
@@ -292,7 +313,7 @@ class Burst:
         finally:
             unsubscribe()
             await end_tasks([working, mirroring])
-            with contextlib.suppress(StoreError):
+            with contextlib.suppress(StoreError, OSError):
                 await self._reload()
                 await self._mirror(persists=False)
 
@@ -348,20 +369,22 @@ class Burst:
             self._writing = asyncio.ensure_future(asyncio.to_thread(write_state, self._plan.state, data))
             try:
                 await asyncio.shield(self._writing)
+                await self._store.confirm_written(self._batch_id, digest)
                 return
             except OSError as error:
                 self._digest = before
-                log.error("the state file %s cannot be written: %s", self._plan.state, error.strerror)
                 if not persists:
-                    return
+                    raise
+                log.error("the state file %s cannot be written: %s", self._plan.state, error.strerror)
                 await asyncio.sleep(1.0)
 
 
-def _entry_of(key: str, prompts: Path) -> Entry:
+def _entry_of(item: Item, prompts: Path) -> Entry:
     """What is to be said of an item that only the memory knows."""
     root = os.path.abspath(prompts)
-    inner = os.path.relpath(os.path.dirname(key), root).replace(os.sep, "/")  # noqa: PTH120
-    return Entry(Word.PENDING, "" if inner.startswith(".") else inner, os.path.basename(key))  # noqa: PTH119
+    inner = os.path.relpath(os.path.dirname(item.key), root).replace(os.sep, "/")  # noqa: PTH120
+    subfolder = ("" if inner.startswith(".") else inner) if item.subfolder is None else item.subfolder
+    return Entry(Word.PENDING, subfolder, item.filename or os.path.basename(item.key))  # noqa: PTH119
 
 
 def _told(entry: Entry, item: Item) -> dict[str, object]:

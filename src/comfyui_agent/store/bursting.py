@@ -13,7 +13,7 @@ from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import json_text, whole
 from comfyui_agent.store.batching import wish_again
-from comfyui_agent.store.port import Session, parsed_object, paths_in, text, whole_number
+from comfyui_agent.store.port import Row, Session, parsed_object, paths_in, text, whole_number
 from comfyui_agent.store.recording import note_ending
 from comfyui_agent.store.settling import LONGEST_TRACE
 from comfyui_agent.store.steering import keep_template
@@ -30,9 +30,16 @@ def items(session: Session, batch_id: str) -> list[Item]:
             is_at_server=bool(row["is_at_server"]),
             outputs=paths_in(row["outputs"]),
             error=(text(row["error_trace"]) or "").partition("\n")[0],
+            **_where(row),
         )
         for row in session.rows("burst_items", id=batch_id)
     ]
+
+
+def _where(row: Row) -> dict[str, str]:
+    """Where its result belongs, as it was first said."""
+    said = parsed_object(row["metadata"])
+    return {key: said[key] for key in ("subfolder", "filename") if isinstance(said.get(key), str)}
 
 
 def begin(session: Session, batch_id: str, worker: str, wishes: Sequence[tuple[JobId, Wish]], lowest: int) -> int:
@@ -72,7 +79,9 @@ def pick(session: Session, batch_id: str, picks: Sequence[Pick]) -> None:
     for template in {each.template.hash: each.template for each in picks}.values():
         keep_template(session, template)
     for each in picks:
-        if each.problem:
+        if each.is_at_server:
+            session.run("place_item", id=each.job_id, file_path=each.file_path)
+        elif each.problem:
             _fail(session, each.job_id, Failure(FailureClass.INVALID, each.problem))
         else:
             facts = {"inputs": json_text(each.inputs), "template_hash": each.template.hash}
@@ -86,7 +95,11 @@ def note_written(session: Session, batch_id: str, words: Mapping[JobId, Word], d
         by_word[word].append(job_id)
     for word, ids in by_word.items():
         session.run("note_written", word=word.value, ids=json_text(ids))
-    _keep(session, batch_id, digest_before=digests[0], digest=digests[1])
+    _keep(session, batch_id, digest_before=digests[0], digest=digests[1], last=sorted(words))
+
+
+def confirm_written(session: Session, batch_id: str, digest: str) -> None:
+    _keep(session, batch_id, digest_before=digest, last=[])
 
 
 def end(session: Session, batch_id: str) -> None:

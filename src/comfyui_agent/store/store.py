@@ -235,6 +235,10 @@ class Store:
         """These words are about to be written to the state file; its digest before and after."""
         await self.driver.write(lambda session: bursting.note_written(session, batch_id, words, digests))
 
+    async def confirm_written(self, batch_id: str, digest: str) -> None:
+        """The state file has this digest."""
+        await self.driver.write(lambda session: bursting.confirm_written(session, batch_id, digest))
+
     async def end_burst(self, batch_id: str) -> None:
         """A burst ended by itself: the next one may be larger. What it did not begin is for later ones."""
         await self.driver.write(lambda session: bursting.end(session, batch_id))

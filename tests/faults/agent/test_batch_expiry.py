@@ -236,11 +236,11 @@ def test_paused_while_a_member_runs_on_it_stands_still(
 ) -> None:
     server = with_sleep_node(start_server(), server_kind)
     workspace = prepared(make_workspace(server.url, **SOON))
-    batch_id = queue(workspace, {"3.seconds": (4,), "1.color": (1, 2, 3)}, workflow="sleepy")
+    batch_id = queue(workspace, {"3.seconds": (5,), "1.color": (1, 2, 3)}, workflow="sleepy")
     agent = workspace.start()
     wait_for(lambda: server_queue(server.url).running, "a member at work", workspace)
     steer(workspace, "batch", "pause", batch_id)
-    holds_on(workspace, batch_id, 2 * EXPIRY, lambda: server_queue(server.url).running)
+    holds_on(workspace, batch_id, 4 * EXPIRY, lambda: server_queue(server.url).running)
     wait_landed(workspace, batch_id, 1)
     workspace.kill(agent)
 

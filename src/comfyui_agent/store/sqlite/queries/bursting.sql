@@ -1,5 +1,5 @@
 -- name: burst_items
-SELECT id, config_name, status, written, batch_index, outputs, error_trace, file_path,
+SELECT id, config_name, status, written, batch_index, outputs, error_trace, file_path, metadata,
     EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL) AS is_at_server
 FROM jobs WHERE batch_id = :id ORDER BY batch_index, id;
 
@@ -13,6 +13,10 @@ UPDATE jobs SET hold = CASE (SELECT is_paused FROM batches WHERE id = jobs.batch
     next_attempt_at = NULL, inputs = :inputs, template_hash = :template_hash,
     file_path = :file_path
 WHERE id = :id AND status = 'pending';
+
+-- name: place_item
+-- It is at a server already; its result goes where it is wanted now.
+UPDATE jobs SET file_path = :file_path WHERE id = :id AND status IN ('pending', 'processing');
 
 -- name: fail_item
 UPDATE jobs SET
