@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -217,13 +218,17 @@ async def _take_back(workspace: Workspace, store: Store, batch_id: str) -> None:
     workers = {each.attempt_worker for each in await store.open_attempts() if each.batch_id == batch_id}
     if not workers or is_attended(workspace.locks) or workers & set(living(workspace.locks)):
         return
-    working = asyncio.create_task(Agent(store, workspace, only=batch_id).run(until_idle=True))
+    working = asyncio.create_task(Agent(store, workspace, only=batch_id).run())
+    until = time.monotonic() + TAKING_BACK_SECONDS
     try:
-        await asyncio.wait({working}, timeout=TAKING_BACK_SECONDS)
+        while any(each.batch_id == batch_id for each in await store.open_attempts()):
+            if working.done() or time.monotonic() > until:
+                words = "its prompts could not be taken back from the server yet: the next agent does so"
+                typer.echo(f"e3: {words}", err=True)
+                return
+            await asyncio.sleep(0.1)
     finally:
         await end_tasks([working])
-    if any(each.batch_id == batch_id for each in await store.open_attempts()):
-        typer.echo("e3: its prompts could not be taken back from the server yet: the next agent does so", err=True)
 
 
 @app.command()
