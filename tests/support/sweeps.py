@@ -307,7 +307,7 @@ def _spec(workspace: AgentWorkspace, batch: Batch) -> dict[str, Any]:
 HOLDING = """
 import os, sys, time, uuid
 
-if "comfyui_agent.pictures.compose" in getattr(sys, "orig_argv", ()):
+if any("comfyui_agent.pictures.compose" in part for part in getattr(sys, "orig_argv", ())):
     folder = os.environ["COMPOSING"]
     with open(os.path.join(folder, uuid.uuid4().hex + ".begun"), "w") as note:
         note.write(str(os.getpid()))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from comfyui_agent.domain.batches import Batch
 from comfyui_agent.domain.combinations import Axis, BadAxes, Combinations, Mode
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.processes import module_command
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store.port import parsed_object
 from comfyui_agent.store.store import Store
@@ -231,8 +231,7 @@ async def _compose(spec: dict[str, Any]) -> Made:
         file = Path(folder) / "spec.json"
         file.write_text(json.dumps(spec), encoding="utf-8")
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", COMPOSER, str(file)),
+            *module_command(COMPOSER, str(file)),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             stdin=asyncio.subprocess.DEVNULL,

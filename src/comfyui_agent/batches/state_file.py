@@ -123,13 +123,20 @@ def write_state(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # noqa: PTH101
+        os.chmod(temporary, _mode_of(path))  # noqa: PTH101
         os.replace(temporary, path)  # noqa: PTH105 - the other half of mkstemp
         _sync(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)  # noqa: PTH108
         raise
+
+
+def _mode_of(path: Path) -> int:
+    try:
+        return path.stat().st_mode & 0o777
+    except OSError:
+        return 0o644
 
 
 def remove_leftovers(path: Path) -> None:

@@ -35,6 +35,7 @@ MARKS = {
 }
 FAILURES_SHOWN = 20
 TAKING_BACK_SECONDS = 15.0
+NOBODY = "no agent runs here: start one with e3 run"
 
 BatchId = Annotated[str, typer.Argument(metavar="ID", help="The id of a batch.", autocompletion=batch_names)]
 
@@ -161,7 +162,7 @@ async def _watch(workspace: Workspace, batch_id: str, as_json: bool) -> int:
     async with opened(workspace) as store:
         found = await find_batch(store, batch_id)
         if not found.status.has_ended:
-            _say_if_nobody_works(workspace)
+            _say_if_nobody_works(workspace, found)
         found = await follow(store, workspace, found.id, works=False, quiet=as_json)
     if as_json:
         print_json(found.as_json())
@@ -170,11 +171,12 @@ async def _watch(workspace: Workspace, batch_id: str, as_json: bool) -> int:
     return code_of(found)
 
 
-def _say_if_nobody_works(workspace: Workspace) -> None:
+def _say_if_nobody_works(workspace: Workspace, found: Batch) -> None:
     from comfyui_agent.store.agent_lock import living
 
     if not living(workspace.locks):
-        typer.echo("e3: no agent runs here: start one with e3 run", err=True)
+        remedy = "no burst runs here: run e3 burst again" if found.kind is BatchKind.BURST else NOBODY
+        typer.echo(f"e3: {remedy}", err=True)
 
 
 @app.command()
@@ -199,6 +201,8 @@ async def _cancel(workspace: Workspace, batch_id: str, as_json: bool) -> None:
     async with opened(workspace) as store:
         found = await find_batch(store, batch_id)
         ended = await store.cancel_batch(found.id)
+        if ended is None and found.status is BatchStatus.PENDING:
+            fail(f"{found.id} is still being queued: stop the command that queues it")
         if ended is None:
             fail(f"{found.id} is {found.status} already")
         await _take_back(workspace, store, found.id)
@@ -258,7 +262,8 @@ async def _retry(workspace: Workspace, batch_id: str, cancelled: bool, as_json: 
     if as_json:
         print_json(found.as_json())
     elif count:
-        typer.echo(f"○ {found.id}: {count} job{'s' if count != 1 else ''} submitted again")
+        hint = ": run e3 burst again" if found.kind is BatchKind.BURST else ""
+        typer.echo(f"○ {found.id}: {count} job{'s' if count != 1 else ''} submitted again{hint}")
     else:
         more = "; what was cancelled: --cancelled" if found.failed else ""
         typer.echo(f"{MARKS[found.status]} {found.id}: nothing has failed{more}")
@@ -382,7 +387,7 @@ async def _grid(
         except NoGrid as error:
             fail(str(error))
         if output is None:
-            await store.note_grid(found.id, workspace.shown(made.pictures[0]))
+            await store.note_grid(found, workspace.shown(made.pictures[0]))
     if as_json:
         print_json({"pictures": [str(path) for path in made.pictures], "page": str(made.page)})
         return

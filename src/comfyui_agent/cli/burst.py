@@ -26,6 +26,7 @@ from comfyui_agent.cli.workspace import (
     opened,
     workspace_at,
 )
+from comfyui_agent.domain.processes import module_command
 from comfyui_agent.domain.texts import printable
 
 if TYPE_CHECKING:
@@ -233,12 +234,20 @@ def _say(words: str) -> None:
 
 async def _until_done(as_json: bool) -> int:
     """Run bursts as children, one after another. A child that is killed is followed by a smaller one."""
-    command = [sys.executable, "-m", "comfyui_agent", *_own_arguments()]
+    command = module_command("comfyui_agent", *_own_arguments())
     pause = SHORTEST_PAUSE
     completed = failed = 0
     while True:
-        code, said = await _child(command)
-        summary = _summary_in(said)
+        said: list[str] = []
+        try:
+            code = await _child(command, said)
+        except asyncio.CancelledError:
+            summary = _summary_in("".join(said))
+            if as_json and summary is not None:
+                both = {"completed": completed + summary["completed"], "failed": failed + summary["failed"]}
+                print_json(summary | both)
+            raise
+        summary = _summary_in("".join(said))
         if summary is not None:
             completed, failed = completed + summary["completed"], failed + summary["failed"]
             _tell_of(summary, err=as_json)
@@ -264,17 +273,21 @@ def _own_arguments() -> list[str]:
     return [*kept, "--json"]
 
 
-async def _child(command: list[str]) -> tuple[int, str]:
+async def _child(command: list[str], said: list[str]) -> int:
+    """One burst; how it ended, and what it said. It is ended with us."""
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    reading = asyncio.ensure_future(process.communicate())
     try:
-        out, _ = await process.communicate()
+        await asyncio.shield(reading)
     except asyncio.CancelledError:
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(process.wait(), LEAVING_SECONDS)
+        await asyncio.wait({reading}, timeout=LEAVING_SECONDS)
         raise
-    return process.returncode or 0, out.decode("utf-8", "replace")
+    finally:
+        if reading.done() and not reading.cancelled():
+            said.append(reading.result()[0].decode("utf-8", "replace"))
+    return process.returncode or 0
 
 
 def _summary_in(text: str) -> dict[str, Any] | None:

@@ -11,11 +11,9 @@ import typer
 
 from comfyui_agent.cli.pace import Pace, duration_of, rate_of
 from comfyui_agent.cli.printing import fail, on_terminal
-from comfyui_agent.cli.telling import tell
 from comfyui_agent.domain.batches import Batch, BatchStatus
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.texts import printable
-from comfyui_agent.store.errors import StoreError
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -126,13 +124,21 @@ class _Lines:
         self._after = await self._store.newest_event()
 
     async def show(self, batch: Batch) -> None:
-        for event in await self._news():
-            if event.name in SHOWN:
-                self._say(tell(event))
+        await self._tell_news()
         words = sentence(batch)
         if words != self._said and (not self._said or batch.status.has_ended):
             self._say(f"{batch.id}: {words}")
             self._said = words
+
+    async def _tell_news(self) -> list[Event]:
+        """Say what happened since; all of it."""
+        from comfyui_agent.cli.telling import tell
+
+        found = await self._news()
+        for event in found:
+            if event.name in SHOWN:
+                self._say(tell(event))
+        return found
 
     async def _news(self) -> list[Event]:
         found: list[Event] = []
@@ -169,12 +175,9 @@ class _Board(_Lines):
     async def show(self, batch: Batch) -> None:
         from comfyui_agent.engine.live import read_live
 
-        with contextlib.suppress(StoreError):
-            for event in await self._news():
-                if event.name == EventName.JOB_DONE:
-                    self._pace.count(time.monotonic())
-                if event.name in SHOWN:
-                    self._say(tell(event))
+        for event in await self._tell_news():
+            if event.name == EventName.JOB_DONE:
+                self._pace.count(time.monotonic())
         runs = [run for run in await asyncio.to_thread(read_live, self._locks) if run.batch_id == self._batch_id]
         self._live.update(self._view(batch, runs))
         if batch.status.has_ended and not batch.is_grid_due:

@@ -13,7 +13,6 @@ from comfyui_agent.cli.printing import fail, on_terminal, one_line, print_json
 from comfyui_agent.cli.running import run_until_signal
 from comfyui_agent.cli.workflows import fail_with, found_at
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
-from comfyui_agent.config.complaints import dotted
 from comfyui_agent.domain.combinations import Mode
 from comfyui_agent.domain.texts import printable
 
@@ -99,6 +98,8 @@ class _Asked:
 
     def words(self, error: BadSweep) -> str:
         """What is wrong, with the line of the file that says it."""
+        from comfyui_agent.config.complaints import dotted
+
         is_flag = error.key[:1] == ("set",) and error.key[-1] in self.flags
         if self.text is None or is_flag:
             return str(error)

@@ -79,7 +79,7 @@ def lines_below(base: Path) -> Callable[[str], Sequence[str]]:
         try:
             if path.stat().st_size > LARGEST_LIST:
                 raise ValueError(f"{path} is too large for a list of values")
-            return path.read_text(encoding="utf-8-sig").splitlines()
+            return path.read_text(encoding="utf-8-sig").split("\n")
         except UnicodeDecodeError:
             raise ValueError(f"{path} is not UTF-8 text: save it as UTF-8") from None
 

@@ -118,6 +118,7 @@ class Agent:
         self._runs: dict[Run, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
         self._changed = asyncio.Event()
+        self._has_looked = asyncio.Event()
         self._background: set[asyncio.Task[None]] = set()
         self._disk_alerts: dict[str, float] = {}
         self._fatal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -187,6 +188,7 @@ class Agent:
     async def _dispatch(self) -> None:
         """Hand out work whenever there may be room and work. First what others left, then what is new."""
         await self._attempt("looking at what others left", self._recovery.look)
+        self._has_looked.set()
         while True:
             self._wake.clear()
             if not await self._attempt("leasing jobs", self._hand_out):
@@ -298,6 +300,7 @@ class Agent:
         await self._attempt("looking at servers that are out of work", self._halting.look)
 
     async def _until_idle(self, is_quiet: Callable[[], bool]) -> None:
+        await self._has_looked.wait()  # what is to be taken back is not seen in the queue
         while True:
             with contextlib.suppress(StoreError):
                 if is_quiet() and not self._runs and not self._recovery.is_busy and await self._is_idle():

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from comfyui_agent.batches.prompt_folder import BadPrompt, nameless, read_prompt, with_new
 from comfyui_agent.batches.state_file import (
+    BadState,
     Entry,
     State,
     digest_of,
@@ -108,7 +109,8 @@ class Burst:
         self._workspace = replace(workspace, named=(*workspace.named, plan.output))
         self._batch_id = plan.batch_id
         self._bus = bus or Bus()
-        self._lock = NamedLock(workspace.locks / f"{self._batch_id}.burst")
+        self._database = os.path.realpath(workspace.database)
+        self._lock = NamedLock(plan.state.with_name(f".{plan.state.name}.lock"))
         self._entries: dict[str, Entry] = {}
         self._items: dict[str, Item] = {}
         self._digest = ""
@@ -146,6 +148,7 @@ class Burst:
         if not self._lock.take():
             raise BurstIsBusy
         try:
+            self._check_memory()
             agent = await self._prepare()
             began()
             trouble = await self._work(agent, started) if self._is_work_left() else ""
@@ -154,6 +157,14 @@ class Burst:
             return self.summary(trouble, step=-1)
         finally:
             self._lock.release()
+
+    def _check_memory(self) -> None:
+        """A state file belongs to one memory: with another, everything would be rendered again."""
+        other = self._lock.note()
+        if other and other != self._database and Path(other).is_file():
+            name = shown_path(self._plan.state)
+            raise BadState(f"{name} has its memory in {other}: run the burst there, or with --database {other}")
+        self._lock.note(self._database)
 
     def look(self) -> Summary:
         """How it stands, without a part in it: what the state file and the folder say."""
@@ -184,6 +195,10 @@ class Burst:
         await self._take_in(entries)
         await self._store.open_batch(self._batch_id)  # once; a burst may have been killed before it did
         items = {item.key: item for item in await self._store.burst_items(self._batch_id)}
+        if state.digest:  # gone from the folder, and taken out of the file
+            gone = [item for key, item in items.items() if key not in entries and not item.is_at_server]
+            await self._store.forget_items([item.job_id for item in gone])
+            items = {key: item for key, item in items.items() if item not in gone}
         unsaid = {key: _entry_of(item, plan.prompts) for key, item in items.items() if key not in state.entries}
         self._entries = {**entries, **unsaid}
         is_untouched = state.digest != "" and state.digest in (

@@ -60,7 +60,7 @@ class Gridding:
                 grid = self._workspace.shown(made.pictures[0])
         except NoGrid as error:
             problem = str(error)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, StoreError):
             with contextlib.suppress(StoreError):
                 await self._store.release_grids(self._lock.worker)
             raise

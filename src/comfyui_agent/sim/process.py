@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from comfyui_agent.domain.processes import module_command
 
 
 def free_port() -> int:
@@ -96,6 +97,6 @@ def simulator(folder: Path, *flags: str, port: int | None = None) -> ServerProce
     """A simulator that keeps its files and its log in a folder; `flags` are those of `e3 sim`. Not started yet."""
     port = port or free_port()
     folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "comfyui_agent", "sim", "--port", str(port)]
+    command = module_command("comfyui_agent", "sim", "--port", str(port))
     command += ["--output-dir", str(folder / "output"), *flags]
     return ServerProcess(command, f"http://127.0.0.1:{port}", folder, folder / "server.log", start_seconds=20)

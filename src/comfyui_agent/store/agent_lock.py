@@ -12,6 +12,7 @@ from pathlib import Path
 SAFE = re.compile(r"[^A-Za-z0-9.-]+")
 SUFFIX = ".lock"
 PART = "-part"
+LONGEST_NOTE = 4096
 
 if os.name == "nt":  # pragma: no cover - kept possible
     import msvcrt
@@ -95,6 +96,16 @@ class NamedLock:
             return False
         self._handle = handle
         return True
+
+    def note(self, text: str | None = None) -> str:
+        """What whoever had it before has noted, or leave a note; only for whoever has it."""
+        assert self._handle is not None
+        os.lseek(self._handle, 0, os.SEEK_SET)
+        if text is None:
+            return os.read(self._handle, LONGEST_NOTE).decode("utf-8", "replace").strip()
+        os.ftruncate(self._handle, 0)
+        os.write(self._handle, text.encode("utf-8", "replace"))
+        return text
 
     def release(self) -> None:
         if self._handle is not None:

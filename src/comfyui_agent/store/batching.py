@@ -255,5 +255,7 @@ def release_grids(session: Session, worker: str) -> None:
     session.run("release_grids", worker=worker)
 
 
-def note_grid(session: Session, batch_id: str, grid: str) -> None:
-    session.run("note_grid", id=batch_id, grid=grid)
+def note_grid(session: Session, batch: Batch, grid: str) -> None:
+    """A grid was made of a batch as it was read."""
+    generation = batch.generation if batch.status is BatchStatus.COMPLETE else None
+    session.run("note_grid", id=batch.id, grid=grid, generation=generation)

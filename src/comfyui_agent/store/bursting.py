@@ -102,6 +102,10 @@ def confirm_written(session: Session, batch_id: str, digest: str) -> None:
     _keep(session, batch_id, digest_before=digest, last=[])
 
 
+def forget(session: Session, jobs: Sequence[JobId]) -> None:
+    session.run("forget_items", ids=json_text(list(jobs)))
+
+
 def end(session: Session, batch_id: str) -> None:
     """The burst says goodbye: one step up."""
     row = session.one("batch_by_id", id=batch_id)

@@ -31,7 +31,9 @@ def lease_jobs(
     session.run("end_backoffs", longest=longest_backoff)
     load = session.one("load_of_server", server=window.server, batch_id=window.batch_id)
     assert load is not None
-    ids = prompt_ids[: max(0, window.size - load["open"])]
+    # Whoever works off one batch gets at least one prompt in: others fill the window quicker than it can look.
+    least = 1 if window.batch_id is not None and not load["own"] else 0
+    ids = prompt_ids[: max(least, window.size - load["open"])]
     if not ids or load["suspects"] or load["is_halted"]:
         return []
     leased: list[Leased] = []

@@ -215,8 +215,9 @@ class Store:
     async def release_grids(self, worker: str) -> None:
         await self.driver.write(lambda session: batching.release_grids(session, worker))
 
-    async def note_grid(self, batch_id: str, grid: str) -> None:
-        await self.driver.write(lambda session: batching.note_grid(session, batch_id, grid))
+    async def note_grid(self, batch: Batch, grid: str) -> None:
+        """A grid was made by hand of a batch as it was read."""
+        await self.driver.write(lambda session: batching.note_grid(session, batch, grid))
 
     # Bursts.
 
@@ -238,6 +239,10 @@ class Store:
     async def confirm_written(self, batch_id: str, digest: str) -> None:
         """The state file has this digest."""
         await self.driver.write(lambda session: bursting.confirm_written(session, batch_id, digest))
+
+    async def forget_items(self, jobs: Sequence[JobId]) -> None:
+        """Items that are in neither the folder nor the state file any more."""
+        await self.driver.write(lambda session: bursting.forget(session, jobs))
 
     async def end_burst(self, batch_id: str) -> None:
         """A burst ended by itself: the next one may be larger. What it did not begin is for later ones."""

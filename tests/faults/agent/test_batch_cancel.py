@@ -224,7 +224,6 @@ def test_cancels_and_retries_that_race_with_results_and_dying_agents_end_once_pe
 # Without an agent that works the whole queue off.
 
 
-@pytest.mark.xfail(strict=True, reason="the one who cancels leaves before its prompts are taken back")
 @pytest.mark.slow
 def test_cancelled_while_no_agent_lives_its_prompts_are_taken_back_by_the_one_who_cancels(
     start_server: Start, make_workspace: Make, server_kind: str
@@ -287,7 +286,6 @@ def test_a_sweep_that_works_itself_takes_its_prompts_back_when_it_is_cancelled(
         check_cancelled(workspace, batch_id, done=0)
 
 
-@pytest.mark.xfail(strict=True, reason="who cancels relies on whoever lives, also on those who work for other batches")
 @pytest.mark.slow
 def test_cancelled_while_only_a_sweep_of_another_batch_is_at_work_it_is_taken_back_all_the_same(
     start_server: Start, make_workspace: Make, server_kind: str

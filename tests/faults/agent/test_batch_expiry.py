@@ -229,7 +229,6 @@ def test_paused_before_anything_runs_it_stands_still(
     check_sweep(workspace, batch_id, axes)
 
 
-@pytest.mark.xfail(strict=True, reason="the clock of a paused batch runs while what it had at the server runs on")
 @pytest.mark.slow
 def test_paused_while_a_member_runs_on_it_stands_still(
     start_server: Start, make_workspace: Make, server_kind: str

@@ -101,7 +101,8 @@ RETURNING quiet_seconds;
 
 -- name: turn_is_taken
 SELECT 1 FROM attempts INDEXED BY idx_attempts_open CROSS JOIN jobs
-WHERE jobs.id = attempts.job_id AND attempts.outcome IS NULL AND jobs.batch_id = :batch_id LIMIT 1;
+WHERE jobs.id = attempts.job_id AND attempts.outcome IS NULL AND jobs.batch_id = :batch_id
+    AND jobs.status IN ('pending', 'processing') LIMIT 1;
 
 -- name: hold_for_turn
 UPDATE jobs SET hold = 'turn' WHERE batch_id = :batch_id AND status = 'pending' AND hold IS NULL
@@ -111,7 +112,8 @@ UPDATE jobs SET hold = 'turn' WHERE batch_id = :batch_id AND status = 'pending' 
 -- Members that wait for a turn that nobody has any more.
 UPDATE jobs SET hold = NULL WHERE status = 'pending' AND hold = 'turn' AND (batch_id IS NULL OR batch_id NOT IN (
     SELECT other.batch_id FROM attempts INDEXED BY idx_attempts_open CROSS JOIN jobs AS other
-    WHERE other.id = attempts.job_id AND attempts.outcome IS NULL AND other.batch_id IS NOT NULL));
+    WHERE other.id = attempts.job_id AND attempts.outcome IS NULL AND other.batch_id IS NOT NULL
+        AND other.status IN ('pending', 'processing')));
 
 -- name: is_batch_idle
 -- Nothing of it runs or may run soon; what is paused or kept for a later burst is not waited for.
@@ -144,9 +146,9 @@ WHERE id = :id AND grid_worker = :worker;
 UPDATE batches SET grid_worker = NULL WHERE grid_worker = :worker;
 
 -- name: note_grid
--- Made by hand: what was due is done with it.
+-- Made by hand: what was due is done with it, if it was complete when the drawing began.
 UPDATE batches SET grid = :grid, grid_problem = NULL,
-    grid_generation = iif(status = 'complete', generation, grid_generation)
+    grid_generation = iif(status = 'complete' AND generation = :generation, generation, grid_generation)
 WHERE id = :id;
 
 -- name: past_durations

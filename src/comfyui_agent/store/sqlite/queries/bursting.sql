@@ -33,6 +33,9 @@ UPDATE jobs SET
     hold = NULL, next_attempt_at = NULL, fence = coalesce(fence, 0) + 1
 WHERE id = :id AND status <> 'done';
 
+-- name: forget_items
+DELETE FROM jobs WHERE id IN (SELECT value FROM json_each(:ids)) AND reserved = 1;
+
 -- name: note_written
 UPDATE jobs SET written = :word WHERE id IN (SELECT value FROM json_each(:ids));
 

@@ -16,6 +16,7 @@ WHERE id IN (
 -- How many prompts of all agents are at a server, how many of them are suspected of killing servers, and whether
 -- people have taken it out of work. What its agent left behind counts only for whoever will take it over.
 SELECT count(*) AS open, coalesce(sum(jobs.strikes > 0), 0) AS suspects,
+    coalesce(sum(jobs.batch_id IS :batch_id), 0) AS own,
     EXISTS (SELECT 1 FROM server_states WHERE server_states.server = :server) AS is_halted
 FROM attempts LEFT JOIN jobs ON jobs.id = attempts.job_id
 WHERE attempts.server = :server AND attempts.outcome IS NULL AND (

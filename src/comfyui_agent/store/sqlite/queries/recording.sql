@@ -30,7 +30,9 @@ WHERE events.id > :after ORDER BY events.id LIMIT :most;
 SELECT coalesce(max(id), 0) AS id FROM events;
 
 -- name: failures_since
-SELECT count(*) AS failures FROM events WHERE id > :after AND event = 'job.failed';
+-- Items of bursts are the business of whoever runs the burst.
+SELECT count(*) AS failures FROM events LEFT JOIN jobs ON jobs.id = events.job_id
+WHERE events.id > :after AND event = 'job.failed' AND jobs.reserved IS NULL;
 
 -- name: prune_events
 DELETE FROM events WHERE id <= (SELECT max(id) FROM events) - :keep
