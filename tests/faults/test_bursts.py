@@ -179,9 +179,7 @@ def test_what_a_kill_leaves_behind_is_repaired_and_not_rendered_again(make_folde
     "moment",
     [
         "done",
-        pytest.param(
-            "noted"
-        ),
+        pytest.param("noted"),
     ],
 )
 def test_what_a_kill_left_behind_is_repaired_although_a_hand_changed_something_else(

@@ -207,15 +207,8 @@ def _state_is_a_folder(folder: BurstFolder) -> None:
         pytest.param(NODE, _prompts_are_a_file, ["there is no folder prompts"], id="prompts a file"),
         pytest.param(NODE, _output_is_a_file, ["output is a file"], id="output a file"),
         pytest.param(NODE, _state_is_a_folder, ["re_render_state.json is a folder"], id="state a folder"),
-        pytest.param(
-            "98:7",
-            None,
-            ["98:7", "98:6"],
-            id="node"
-        ),
-        pytest.param(
-            "", None, [""], id="nothing"
-        ),
+        pytest.param("98:7", None, ["98:7", "98:6"], id="node"),
+        pytest.param("", None, [""], id="nothing"),
     ],
 )
 def test_what_is_not_there_is_said_in_one_line_before_anything_is_done(

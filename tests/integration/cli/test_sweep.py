@@ -240,9 +240,7 @@ def test_local_pictures_are_an_axis(servers: Servers, tmp_path: Path) -> None:
     "order",
     [
         ("gone.png", "castle.png"),
-        pytest.param(
-            ("castle.png", "gone.png")
-        ),
+        pytest.param(("castle.png", "gone.png")),
     ],
 )
 @pytest.mark.parametrize("how", [(), ("--dry-run",)], ids=["queue", "dry run"])

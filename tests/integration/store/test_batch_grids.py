@@ -127,9 +127,9 @@ async def test_a_grid_that_cannot_be_made_is_said_once_and_not_tried_for_ever(st
 
 async def test_a_grid_made_by_hand_is_the_one_that_was_due(store: Store) -> None:
     ids = await complete_with_grid(store)
-    await store.note_grid(FOX, "mine.png")
+    await store.note_grid(await batch_of(store), "mine.png")
     assert ((await batch_of(store)).grid, await store.claim_grid(WORKER, nobody)) == ("mine.png", None)
     await store.wish_again([(ids[0], None)])
-    await store.note_grid(FOX, "half.png")
+    await store.note_grid(await batch_of(store), "half.png")
     await land(store, await lease(store))
     assert await store.claim_grid(WORKER, nobody) == (FOX, 2)

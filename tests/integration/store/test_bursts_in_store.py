@@ -86,6 +86,7 @@ async def test_what_else_is_known_of_the_batch_is_kept(store: Store, items: list
         "worker": "burst-1",
         "digest_before": "before",
         "digest": "after",
+        "last": [],
     }
     await store.end_burst(FOX)
     assert (await batch_of(store)).metadata["worker"] is None

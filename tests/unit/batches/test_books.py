@@ -320,9 +320,7 @@ def test_a_page_whose_workflow_is_gone_says_so(tmp_path: Path) -> None:
     "metadata",
     [
         *(None, "", "[]", "{", "{}"),
-        pytest.param(
-            '{"inputs": [], "overrides": 7}'
-        ),
+        pytest.param('{"inputs": [], "overrides": 7}'),
     ],
 )
 def test_a_page_that_someone_spoiled_by_hand_can_be_made_with_new_inputs(tmp_path: Path, metadata: str | None) -> None:

@@ -143,9 +143,7 @@ def test_an_axis_fits_every_one_of_its_places() -> None:
     "name",
     [
         "6.text,3.cfg",
-        pytest.param(
-            "3.cfg,6.text"
-        ),
+        pytest.param("3.cfg,6.text"),
     ],
 )
 def test_each_place_of_an_axis_gets_the_value_in_its_own_type(name: str) -> None:
@@ -433,9 +431,7 @@ def unusable(_: Workflow, values: Mapping[str, Any]) -> dict[str, str]:
     "values",
     [
         ["gone.png", "here.png"],
-        pytest.param(
-            ["here.png", "gone.png"]
-        ),
+        pytest.param(["here.png", "gone.png"]),
     ],
 )
 def test_a_picture_that_cannot_be_used_is_an_error_before_anything_is_queued(values: list[str]) -> None:
