@@ -65,6 +65,7 @@ def test_the_demo_renders_twelve_jobs_a_sweep_and_a_book_and_explains_what_canno
     assert left.name == "08_dragon_tamer.yaml"
 
 
+@pytest.mark.slow
 def test_a_second_demo_replaces_the_first_and_nothing_else(tmp_path: Path) -> None:
     folder = tmp_path / "demo_output"
     folder.mkdir()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -227,21 +226,18 @@ def _combinations(batch: Batch) -> Combinations | None:
 
 async def _compose(spec: dict[str, Any]) -> Made:
     """Run the child; it is ended with us."""
-    with tempfile.TemporaryDirectory(prefix="e3-grid-") as folder:
-        file = Path(folder) / "spec.json"
-        file.write_text(json.dumps(spec), encoding="utf-8")
-        process = await asyncio.create_subprocess_exec(
-            *module_command(COMPOSER, str(file)),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            stdin=asyncio.subprocess.DEVNULL,
-        )
-        try:
-            out, err = await process.communicate()
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+    process = await asyncio.create_subprocess_exec(
+        *module_command(COMPOSER, "-"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        out, err = await process.communicate(json.dumps(spec).encode("utf-8"))
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
     if process.returncode != 0:
         words = err.decode("utf-8", "replace").strip().splitlines()
         raise NoGrid(words[-1] if words else f"the process that draws it ended with {process.returncode}")

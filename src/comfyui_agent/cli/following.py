@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 REFRESH = 0.5
 BAR = 30
 MOST_ROWS = 8
+FINISHING_SECONDS = 12.0
 SHOWN = frozenset(
     {EventName.JOB_DONE, EventName.JOB_FAILED, EventName.JOB_RETRY, EventName.BATCH_EXPIRED, EventName.ALERT_GRID}
 )
@@ -44,6 +45,8 @@ async def follow(store: Store, workspace: Workspace, batch_id: str, *, works: bo
             batch = await _find(store, batch_id)
             await view.show(batch)
             if batch.status.has_ended and not batch.is_grid_due:
+                if worker is not None:
+                    await worker.finish()
                 return batch
             if worker is not None:
                 await worker.see_to_it()
@@ -102,6 +105,11 @@ class _Worker:
         if not is_attended(self._workspace.locks) and not await self._store.is_batch_idle(self._batch_id):
             agent = Agent(self._store, self._workspace, only=self._batch_id)
             self._working = asyncio.create_task(agent.run(until_idle=True))
+
+    async def finish(self) -> None:
+        """Let what is at a server be taken back, if the batch was ended from outside."""
+        if self._working is not None:
+            await asyncio.wait({self._working}, timeout=FINISHING_SECONDS)
 
     async def stop(self) -> None:
         from comfyui_agent.comfy.tasks import end_tasks

@@ -47,6 +47,7 @@ CLOSING_SECONDS = 0.2
 CHECK_PAUSE = 0.2
 BUSY_SECONDS = 0.05
 LIVE_SECONDS = 0.5
+LEFTOVER_SECONDS = 10.0
 ALERT_AGAIN_SECONDS = 600.0
 NEVER = 10 * 365 * 24 * 3600.0
 
@@ -119,6 +120,7 @@ class Agent:
         self._wake = asyncio.Event()
         self._changed = asyncio.Event()
         self._has_looked = asyncio.Event()
+        self._leftovers_since: float | None = None
         self._background: set[asyncio.Task[None]] = set()
         self._disk_alerts: dict[str, float] = {}
         self._fatal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -303,9 +305,18 @@ class Agent:
         await self._has_looked.wait()  # what is to be taken back is not seen in the queue
         while True:
             with contextlib.suppress(StoreError):
-                if is_quiet() and not self._runs and not self._recovery.is_busy and await self._is_idle():
+                is_free = is_quiet() and not self._runs and not self._recovery.is_busy
+                if is_free and await self._is_idle() and not await self._has_leftovers():
                     return
             await asyncio.sleep(CHECK_PAUSE)
+
+    async def _has_leftovers(self) -> bool:
+        """Whether prompts that nobody wants any more are still to be taken back; not waited for for ever."""
+        if not any(each.attempt_worker == self.worker for each in await self._store.open_attempts()):
+            self._leftovers_since = None
+            return False
+        self._leftovers_since = self._leftovers_since or now()
+        return now() - self._leftovers_since < LEFTOVER_SECONDS
 
     async def _is_idle(self) -> bool:
         return await (self._store.is_batch_idle(self._only) if self._only else self._store.is_idle())

@@ -29,18 +29,29 @@ class Expiry:
         self._seconds = seconds
         self._runs = runs
         self._pause = min(LONGEST, max(SHORTEST, seconds / LOOKS))
+        self._executed: dict[str, set[str]] = {}
 
     async def watch(self) -> None:
         while True:
             await asyncio.sleep(self._pause)
-            ids = sorted({run.leased.batch_id for run in self._runs() if run.leased.batch_id and is_executed(run)})
-            if not ids:
-                continue
             try:
-                for batch_id in await self._store.tick_batches(ids, GAP * self._pause, self._seconds):
-                    log.warning("the batch %s has expired", batch_id)
+                await self._look()
             except StoreError as error:
                 log.warning("the clock of batches stands still: %s", error)
+
+    async def _look(self) -> None:
+        """Time passes for a batch whose prompt was executed at the last look and still is; for others it begins."""
+        before, self._executed = self._executed, {}
+        for run in self._runs():
+            if run.leased.batch_id and is_executed(run):
+                self._executed.setdefault(run.leased.batch_id, set()).add(run.leased.prompt_id)
+        going_on = sorted(each for each, prompts in self._executed.items() if prompts & before.get(each, set()))
+        begun = sorted(self._executed.keys() - set(going_on))
+        if begun:
+            await self._store.tick_batches(begun, 0.0, self._seconds)
+        if going_on:
+            for batch_id in await self._store.tick_batches(going_on, GAP * self._pause, self._seconds):
+                log.warning("the batch %s has expired", batch_id)
 
 
 def is_executed(run: Run) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.engine.agent import Agent
@@ -12,9 +13,11 @@ from comfyui_agent.engine.intake.monitor import Monitor
 async def serve(agent: Agent, monitor: Monitor, *, until_idle: bool = False) -> int:
     """Take files in and work them off; how many jobs failed meanwhile."""
     working = asyncio.create_task(agent.run(until_idle=until_idle, is_quiet=lambda: monitor.is_idle))
-    await agent.is_ready.wait()
-    watching = asyncio.create_task(monitor.run())
+    tasks: list[asyncio.Task[Any]] = [working]
     try:
+        await agent.is_ready.wait()
+        watching = asyncio.create_task(monitor.run())
+        tasks.append(watching)
         await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
         if watching.done():
             watching.result()
@@ -22,4 +25,4 @@ async def serve(agent: Agent, monitor: Monitor, *, until_idle: bool = False) -> 
         await monitor.put_away_finished()
         return failures
     finally:
-        await end_tasks([watching, working])
+        await end_tasks(reversed(tasks))

@@ -108,7 +108,7 @@ class Replacing:
 
     def write(self, path: Path, write: Callable[[IO[bytes]], None]) -> None:
         _remove_forgotten(path)
-        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}{MARK}")
+        temporary = path.with_name(f".{path.name}.{os.getpid()}-{uuid.uuid4().hex}{MARK}")
         self._written.append((temporary, path))
         with temporary.open("xb") as file:
             write(file)
@@ -126,12 +126,25 @@ class Replacing:
 
 def _remove_forgotten(path: Path) -> None:
     """What a process left that was killed while it wrote the same file."""
-    name = re.compile(re.escape(f".{path.name}.") + "[0-9a-f]{32}" + re.escape(MARK))
+    name = re.compile(re.escape(f".{path.name}.") + "([0-9]{1,9})-[0-9a-f]{32}" + re.escape(MARK))
     for other in path.parent.iterdir():
-        if name.fullmatch(other.name):
+        if known := name.fullmatch(other.name):
             with suppress(OSError):
-                if other.stat().st_mtime < time.time() - FORGOTTEN_SECONDS:
+                if not _is_alive(int(known[1])) or other.stat().st_mtime < time.time() - FORGOTTEN_SECONDS:
                     other.unlink()
+
+
+def _is_alive(process: int) -> bool:
+    """Whether a process may still be there, as far as can be told without harm."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def read_spec(document: Any) -> Spec:
@@ -221,8 +234,9 @@ def main(arguments: list[str]) -> int:
     """The child process; its exit code."""
     try:
         if len(arguments) != 1:
-            raise BadSpec("usage: python -m comfyui_agent.pictures.compose SPEC.json")
-        made = compose(read_spec(json.loads(Path(arguments[0]).read_text(encoding="utf-8"))))
+            raise BadSpec("usage: python -m comfyui_agent.pictures.compose SPEC.json, or - to read it from stdin")
+        data = sys.stdin.buffer.read() if arguments[0] == "-" else Path(arguments[0]).read_bytes()
+        made = compose(read_spec(json.loads(data.decode("utf-8"))))
     except Exception as error:  # noqa: BLE001 - whatever it is, whoever started this wants one line
         message = " ".join(f"{error or type(error).__name__}".split())
         sys.stderr.write(printable(whole(message, LONGEST_MESSAGE)).encode("ascii", "backslashreplace").decode() + "\n")

@@ -40,7 +40,10 @@ def create(session: Session, batch: NewBatch, creator: str | None) -> None:
 
 def fill(session: Session, jobs: Sequence[NewJob]) -> list[JobId]:
     """Put jobs in, all or none. BatchTaken if a name is taken: it would be someone else's job."""
-    ids = submit(session, jobs)
+    filled = {job.batch_id for job in jobs}
+    rows = [session.one("batch_by_id", id=batch_id) for batch_id in filled]
+    is_whole = all(row is None or row["status"] != BatchStatus.PENDING.value for row in rows)
+    ids = submit(session, jobs, are_told=is_whole)
     for job, job_id in zip(jobs, ids, strict=True):
         if job_id is None:
             raise BatchTaken(f"there is a job {job.config_name} already: give the batch another name")
@@ -50,6 +53,7 @@ def fill(session: Session, jobs: Sequence[NewJob]) -> list[JobId]:
 def open_batch(session: Session, batch_id: str) -> None:
     """It is whole: its jobs may run from now on."""
     if session.run("open_batch", id=batch_id):
+        session.run("note_members_submitted", id=batch_id)
         session.run("release_members", id=batch_id)
         note(session, Event(EventName.BATCH_CREATED, batch_id=batch_id))
         session.run("complete_empty", id=batch_id)

@@ -14,15 +14,16 @@ from comfyui_agent.store.port import Session
 from comfyui_agent.store.recording import note_ending
 
 
-def submit(session: Session, jobs: Sequence[NewJob]) -> list[JobId | None]:
-    """Accept jobs, all or none; None in the place of one whose name is taken."""
+def submit(session: Session, jobs: Sequence[NewJob], *, are_told: bool = True) -> list[JobId | None]:
+    """Accept jobs, all or none; None in the place of one whose name is taken. Events tell of them, unless later."""
     for template in {job.template.hash: job.template for job in jobs if job.template is not None}.values():
         keep_template(session, template)
     rows = session.rows(
         "insert_jobs", jobs=json_text([[*facts_of(job), None, 1 if job.reserved else None] for job in jobs])
     )
     ids = {row["config_name"]: JobId(row["id"]) for row in rows}
-    session.run("note_submitted", ids=json.dumps(sorted(ids.values())))
+    if are_told:
+        session.run("note_submitted", ids=json.dumps(sorted(ids.values())))
     return [ids.pop(job.config_name, None) for job in jobs]
 
 

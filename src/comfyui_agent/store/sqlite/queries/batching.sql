@@ -7,6 +7,11 @@ ON CONFLICT (id) DO NOTHING;
 -- name: release_members
 UPDATE jobs SET hold = NULL WHERE batch_id = :id AND status = 'pending' AND hold = 'filling';
 
+-- name: note_members_submitted
+INSERT INTO events (at, event, job_id)
+SELECT strftime('%Y-%m-%d %H:%M:%f', 'now'), 'job.submitted', id FROM jobs
+WHERE batch_id = :id AND status = 'pending' AND hold = 'filling' ORDER BY batch_index, id;
+
 -- name: open_batch
 UPDATE batches SET status = 'active', creator = NULL WHERE id = :id AND status = 'pending';
 
