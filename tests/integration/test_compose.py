@@ -162,10 +162,13 @@ def test_nothing_has_its_final_name_before_everything_is_on_disk(
     assert set(files_in(tmp_path)) == {"grid.png", "grid_2.png", "grid.html"}
 
 
-def test_what_a_killed_run_left_is_removed_once_it_is_old(tmp_path: Path) -> None:
-    old, new = (tmp_path / f".grid.png.{letter * 32}.e3part" for letter in "ab")
+def test_what_a_killed_run_left_is_removed_once_it_is_old_or_its_process_gone(tmp_path: Path) -> None:
+    own, gone = os.getpid(), subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    old, new = (tmp_path / f".grid.png.{own}-{letter * 32}.e3part" for letter in "ab")
+    left = tmp_path / f".grid.png.{gone.pid}-{'c' * 32}.e3part"
     strange = tmp_path / ".grid.png.e3part"
-    for path in (old, new, strange):
+    for path in (old, new, left, strange):
         path.write_text("half a picture")
     for path in (old, strange):
         os.utime(path, times=(time.time() - 7200,) * 2)

@@ -144,7 +144,11 @@ def _is_alive(process: int) -> bool:
         return False
     except OSError:
         return True
-    return True
+    try:  # one that has ended, and that nobody has asked about yet
+        said = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace")
+        return not said.rpartition(")")[2].startswith(" Z")
+    except OSError:
+        return True
 
 
 def read_spec(document: Any) -> Spec:

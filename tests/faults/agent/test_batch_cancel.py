@@ -267,7 +267,6 @@ def test_cancelled_while_neither_agent_nor_server_lives_the_next_agent_clears_up
         assert server_queue(server.url).all == ()
 
 
-@pytest.mark.xfail(strict=True, reason="a sweep that waits leaves before the prompts of its batch are taken back")
 @pytest.mark.slow
 def test_a_sweep_that_works_itself_takes_its_prompts_back_when_it_is_cancelled(
     start_server: Start, make_workspace: Make, server_kind: str

@@ -193,7 +193,6 @@ def test_in_backoff_it_stands_still(start_server: Start, make_workspace: Make, s
     assert (batch.done, told_of(workspace, batch_id)) == (2, ["batch.created", "batch.completed"])
 
 
-@pytest.mark.xfail(strict=True, reason="a backoff shorter than four looks is counted as if it had been executed")
 @pytest.mark.slow
 def test_short_backoffs_do_not_add_up(start_server: Start, make_workspace: Make, server_kind: str) -> None:
     """It runs for some tenths of a second in all, again and again; in between it backs off."""

@@ -141,7 +141,6 @@ def test_a_sweep_that_waits_for_a_script_says_one_document(start_server: Start, 
             id="with its child",
             marks=[
                 pytest.mark.slow,
-                pytest.mark.xfail(strict=True, reason="what a killed composer had written stays beside the grid"),
             ],
         ),
         pytest.param("begun", True, id="with its child at the start", marks=pytest.mark.slow),
@@ -452,7 +451,6 @@ def test_nothing_of_a_sweep_runs_before_it_is_whole(start_server: Start, make_wo
     assert rendered(workspace, server.output_dir) == 0
 
 
-@pytest.mark.xfail(strict=True, reason="job.submitted is told of every job that was put in before the door died")
 @pytest.mark.slow
 def test_nothing_is_told_of_a_sweep_that_was_killed_while_it_was_queued(
     start_server: Start, make_workspace: Make
