@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ROWS_SHOWN = 20
 JSON_ROWS = 10_000
+LEAST_ROOM = 8
 YAML = (".yaml", ".yml")
 
 
@@ -298,12 +299,17 @@ def _print_table(found: Sweep) -> None:
         for number, row in enumerate(rows, start=1):
             typer.echo(printable(f"{number}  " + "  ".join(f"{name}={row[name]}" for name in names)))
     else:
-        table = Table(box=None, header_style="dim", pad_edge=False, expand=False)
+        console = Console(highlight=False)
+        table = Table(box=None, header_style="dim", pad_edge=False)
         table.add_column("#", no_wrap=True, min_width=len(str(len(rows))))
         for heading in names:
-            table.add_column(Text(printable(heading)), overflow="ellipsis", no_wrap=True, min_width=4, ratio=1)
+            longest = max(len(heading), *(len(printable(str(row[heading]))) for row in rows))
+            room = max(LEAST_ROOM, console.width - 4 - sum(len(other) + 2 for other in names if other != heading))
+            width = min(longest, room)  # a long value leaves the others theirs
+            shape = {"overflow": "ellipsis", "no_wrap": True, "min_width": width, "max_width": width}
+            table.add_column(Text(printable(heading)), **shape)  # type: ignore[arg-type]
         for number, row in enumerate(rows, start=1):
             table.add_row(str(number), *(Text(printable(str(row[name]))) for name in names))
-        Console(highlight=False).print(table)
+        console.print(table)
     if len(found) > len(rows):
         typer.echo(f"… and {len(found) - len(rows):,} more")

@@ -389,7 +389,6 @@ def test_on_a_terminal_it_is_a_table_and_hostile_values_stay_in_their_cells(nigh
     assert len(lines) == 5, lines
 
 
-@pytest.mark.xfail(strict=True, reason="a long value takes the room of all other columns")
 def test_a_long_value_leaves_room_for_the_other_columns(night: AgentWorkspace) -> None:
     lines = table(night, "y" * 300)
     assert re.match(r"# +5\.value +color", lines[0])
