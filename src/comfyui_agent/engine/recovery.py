@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 OWN_GRACE = 3.0
 FOREIGN_SERVER_GRACE = 10.0
 WITHDRAW_SECONDS = 10.0
+GONE_SECONDS = 60.0
 TAKEN_BACK = {
     Cancellation.REMOVED: "taken back before it ran",
     Cancellation.INTERRUPTED: "interrupted",
@@ -161,6 +162,8 @@ class Recovery:
         """Take a prompt back whose job was cancelled, deleted, or set to another state by hand."""
         try:
             if server.health is Health.DOWN and not server.is_retired:
+                if server.seconds_unfit() > GONE_SECONDS:  # nothing waits for it any longer
+                    await self._close(attempt, "its server is away: the prompt is deleted should it come back with it")
                 return  # later, when it can be asked
             result = await server.client.cancel(attempt.prompt_id, timeout=WITHDRAW_SECONDS)
             await self._close(attempt, TAKEN_BACK[result])

@@ -55,6 +55,7 @@ def test_agents_killed_again_and_again_render_every_job_once(
         pytest.param(1000, 5, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
     ],
 )
+@pytest.mark.slow
 def test_a_server_killed_again_and_again_costs_no_job_a_retry(
     start_server: Start, make_workspace: Make, jobs: int, kills: int
 ) -> None:

@@ -98,6 +98,7 @@ def test_agents_killed_while_files_are_dropped_render_every_file_once(
         pytest.param(1000, 10, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
     ],
 )
+@pytest.mark.slow
 def test_a_server_killed_while_files_are_dropped_costs_no_file_a_retry(
     start_server: Start, make_yaml: MakeYaml, jobs: int, kills: int
 ) -> None:
@@ -121,6 +122,7 @@ def test_a_server_killed_while_files_are_dropped_costs_no_file_a_retry(
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("jobs", "kills"), [pytest.param(120, 12, id="short"), LONG])
+@pytest.mark.slow
 def test_monitors_and_executors_killed_apart_render_every_file_once(
     start_server: Start, make_yaml: MakeYaml, jobs: int, kills: int
 ) -> None:
@@ -146,6 +148,7 @@ def test_monitors_and_executors_killed_apart_render_every_file_once(
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.slow
 def test_everything_dies_at_once_again_and_again_while_files_are_dropped(
     start_server: Start, make_yaml: MakeYaml, server_kind: str
 ) -> None:

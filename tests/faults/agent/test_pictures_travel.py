@@ -143,6 +143,7 @@ def test_a_server_that_comes_back_without_its_inputs_is_given_them_again(
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.slow
 def test_a_server_that_comes_back_without_its_inputs_costs_no_retry(start_server: Start, make_yaml: MakeYaml) -> None:
     server = start_server("--render-seconds", "0.3")
     workspace = make_yaml(server.url, E3_RETRY_LIMIT="0")

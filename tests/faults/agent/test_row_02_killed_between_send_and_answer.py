@@ -86,6 +86,7 @@ def test_a_post_that_arrives_between_the_two_looks_is_found(start_server: Start,
 
 
 @pytest.mark.parametrize("when", ["while the new run renders", "when the job is done"])
+@pytest.mark.slow
 def test_a_post_that_arrives_after_both_looks_is_deleted_on_sight(
     start_server: Start, make_workspace: Make, server_kind: str, when: str
 ) -> None:

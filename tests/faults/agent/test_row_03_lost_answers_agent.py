@@ -39,6 +39,7 @@ def test_jobs_whose_posts_are_never_answered_are_rendered_once(
         assert prompts_posted(proxy) == JOBS
 
 
+@pytest.mark.slow
 def test_posts_that_never_arrive_are_made_again_under_new_ids(start_server: Start, make_workspace: Make) -> None:
     server = start_server()
     with proxied(server) as proxy:

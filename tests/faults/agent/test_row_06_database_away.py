@@ -65,6 +65,7 @@ def test_a_worker_lets_go_before_its_leases_end_and_publishes_nothing_meanwhile(
     assert [(job.run_count, job.retries_attempted, job.strikes) for job in ended] == [(1, 0, 0)] * jobs
 
 
+@pytest.mark.slow
 def test_several_agents_end_every_job_once_when_the_database_is_back(
     start_server: Start, make_workspace: Make, server_kind: str
 ) -> None:

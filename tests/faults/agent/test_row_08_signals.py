@@ -103,6 +103,7 @@ def test_an_agent_that_is_told_to_leave_as_a_job_ends_leaves(
 
 
 @pytest.mark.parametrize("stops", [4, pytest.param(60, marks=[pytest.mark.slow, pytest.mark.timeout(400)])])
+@pytest.mark.slow
 def test_a_busy_agent_leaves_in_time_again_and_again(start_server: Start, make_workspace: Make, stops: int) -> None:
     server = start_server("--render-seconds", "0.003")
     workspace = make_workspace(server.url)

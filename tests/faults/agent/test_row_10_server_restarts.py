@@ -49,6 +49,7 @@ def test_jobs_that_ran_and_waited_at_a_server_that_died_run_again_uncharged(
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.slow
 def test_a_server_that_stays_dead_loses_its_jobs_to_another_and_gets_work_again_when_it_is_back(
     start_server: Start, make_workspace: Make, server_kind: str
 ) -> None:
@@ -75,6 +76,7 @@ def test_a_server_that_stays_dead_loses_its_jobs_to_another_and_gets_work_again_
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.slow
 def test_a_result_that_cannot_be_fetched_because_its_server_stays_dead_is_rendered_elsewhere(
     start_server: Start, make_workspace: Make, server_kind: str
 ) -> None:

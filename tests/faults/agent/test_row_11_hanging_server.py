@@ -69,6 +69,7 @@ def test_a_render_that_never_ends_is_interrupted_and_its_server_set_aside_until_
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.slow
 def test_a_server_that_never_answers_from_the_start_gets_nothing_and_is_told(
     start_server: Start, make_workspace: Make
 ) -> None:

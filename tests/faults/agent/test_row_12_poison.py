@@ -78,6 +78,7 @@ def test_after_three_strikes_a_job_is_poison_and_the_others_are_done(
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.slow
 def test_with_two_servers_the_others_go_on_while_a_job_kills_one_after_the_other(
     start_server: Start, make_workspace: Make, server_kind: str
 ) -> None:
@@ -98,6 +99,7 @@ def test_with_two_servers_the_others_go_on_while_a_job_kills_one_after_the_other
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("patience", PATIENCE[:1])
+@pytest.mark.slow
 def test_an_agent_that_dies_with_the_server_each_time_still_finds_the_poison(
     start_server: Start, make_workspace: Make, server_kind: str, patience: float
 ) -> None:

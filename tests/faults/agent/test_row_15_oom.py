@@ -108,6 +108,7 @@ def test_memory_is_freed_and_seen_free_before_the_next_try_and_the_job_is_done_w
     assert errors_of(workspace, "large.yaml")[0]["node_type"] == "KSampler"
 
 
+@pytest.mark.slow
 def test_a_job_too_large_for_one_server_is_rendered_by_a_bigger_one(start_server: Start, make_workspace: Make) -> None:
     """The small one is always idle and the big one always busy: luck alone would not bring them together."""
     small = start_server("--vram-gb", "4")

@@ -124,6 +124,7 @@ def test_a_paused_server_brings_home_what_it_has_and_works_on_when_it_is_resumed
     assert told(workspace, "server.drained") == []
 
 
+@pytest.mark.slow
 def test_prompts_at_a_paused_server_stay_there_while_another_does_the_rest(
     start_server: Start, make_workspace: Make, server_kind: str
 ) -> None:
@@ -141,6 +142,7 @@ def test_prompts_at_a_paused_server_stay_there_while_another_does_the_rest(
     assert [renders([server.output_dir]) for server in (paused, other)] == [2, 5]
 
 
+@pytest.mark.slow
 def test_a_paused_server_is_no_reason_to_give_up_on_one_that_is_away(
     start_server: Start, make_workspace: Make, server_kind: str
 ) -> None:
@@ -163,6 +165,7 @@ def test_a_paused_server_is_no_reason_to_give_up_on_one_that_is_away(
     assert renders([other.output_dir]) == 2
 
 
+@pytest.mark.slow
 def test_what_waits_at_a_drained_server_moves_and_what_runs_there_finishes_with_two_agents(
     start_server: Start, make_workspace: Make, server_kind: str
 ) -> None:
@@ -195,6 +198,7 @@ def test_what_waits_at_a_drained_server_moves_and_what_runs_there_finishes_with_
     assert halt_of(workspace, drained) is Halt.DRAINED
 
 
+@pytest.mark.slow
 def test_the_only_server_is_drained_and_resumed_and_the_agent_waits_meanwhile(
     start_server: Start, make_workspace: Make, server_kind: str
 ) -> None:
@@ -222,6 +226,7 @@ def test_the_only_server_is_drained_and_resumed_and_the_agent_waits_meanwhile(
     assert len(told(workspace, "server.drained")) == 1
 
 
+@pytest.mark.slow
 def test_a_prompt_that_began_unnoticed_is_left_to_run(
     start_server: Start, make_workspace: Make, server_kind: str
 ) -> None:
@@ -244,6 +249,7 @@ def test_a_prompt_that_began_unnoticed_is_left_to_run(
 
 
 @pytest.mark.parametrize("moment", ["before_it_notices", "after_it_took_back_what_waited"])
+@pytest.mark.slow
 def test_a_drain_survives_the_death_of_the_agent(
     start_server: Start, make_workspace: Make, server_kind: str, moment: str
 ) -> None:
@@ -276,6 +282,7 @@ def test_a_drain_survives_the_death_of_the_agent(
     assert len(told(workspace, "server.drained")) == 1
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_while_it_is_drained_is_drained_all_the_same(
     start_server: Start, make_workspace: Make, server_kind: str
 ) -> None:
@@ -304,6 +311,7 @@ def test_a_server_that_dies_while_it_is_drained_is_drained_all_the_same(
     assert halt_of(workspace, mortal) is Halt.DRAINED
 
 
+@pytest.mark.slow
 def test_a_server_that_is_restarted_while_it_is_drained_gets_nothing_of_what_it_forgot(
     start_server: Start, make_workspace: Make, server_kind: str
 ) -> None:

@@ -124,6 +124,7 @@ def test_a_name_that_looks_like_markup_is_shown_as_it_is_on_the_board(slow: Agen
     assert re.search(r"◐  \[red\]first\.yaml  ", terminal.text)
 
 
+@pytest.mark.slow
 def test_a_name_that_looks_like_wrong_markup_does_not_end_the_board(slow: AgentWorkspace) -> None:
     call_e3("db", "migrate", cwd=slow.root)
     row = "INSERT INTO jobs (config_name, job_type, workflow_id, status, priority, file_path)"

@@ -105,11 +105,8 @@ WHERE id = :id AND status IN ('active', 'collecting')
 RETURNING quiet_seconds;
 
 -- name: turn_is_taken
--- A prompt that nobody wants any more has a minute to be taken back; its server may be gone for good.
 SELECT 1 FROM attempts INDEXED BY idx_attempts_open CROSS JOIN jobs
-WHERE jobs.id = attempts.job_id AND attempts.outcome IS NULL AND jobs.batch_id = :batch_id
-    AND (jobs.status IN ('pending', 'processing')
-        OR jobs.end_time > strftime('%Y-%m-%d %H:%M:%f', 'now', '-60 seconds')) LIMIT 1;
+WHERE jobs.id = attempts.job_id AND attempts.outcome IS NULL AND jobs.batch_id = :batch_id LIMIT 1;
 
 -- name: hold_for_turn
 UPDATE jobs SET hold = 'turn' WHERE batch_id = :batch_id AND status = 'pending' AND hold IS NULL
@@ -119,9 +116,7 @@ UPDATE jobs SET hold = 'turn' WHERE batch_id = :batch_id AND status = 'pending' 
 -- Members that wait for a turn that nobody has any more.
 UPDATE jobs SET hold = NULL WHERE status = 'pending' AND hold = 'turn' AND (batch_id IS NULL OR batch_id NOT IN (
     SELECT other.batch_id FROM attempts INDEXED BY idx_attempts_open CROSS JOIN jobs AS other
-    WHERE other.id = attempts.job_id AND attempts.outcome IS NULL AND other.batch_id IS NOT NULL
-        AND (other.status IN ('pending', 'processing')
-            OR other.end_time > strftime('%Y-%m-%d %H:%M:%f', 'now', '-60 seconds'))));
+    WHERE other.id = attempts.job_id AND attempts.outcome IS NULL AND other.batch_id IS NOT NULL));
 
 -- name: is_batch_idle
 -- Nothing of it runs or may run soon; what is paused or kept for a later burst is not waited for.
