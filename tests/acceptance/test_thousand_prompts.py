@@ -19,7 +19,6 @@ IN_FLIGHT = 16
 MOST_GROWTH = 2_000_000
 
 
-@pytest.mark.slow
 async def test_a_thousand_prompts_are_each_known_once_in_flat_memory(
     comfyui_simulator: Callable[..., ServerProcess],
 ) -> None:
