@@ -111,7 +111,7 @@ def test_the_clock_goes_on_from_agent_to_agent(start_server: Start, make_workspa
     server = with_sleep_node(start_server(), server_kind)
     workspace = prepared(make_workspace(server.url, E3_BATCH_EXPIRY_SECONDS="3"))
     batch_id = queue(workspace, {"3.seconds": (60,), "1.color": (1, 2)}, workflow="sleepy")
-    for _ in range(8):
+    for _ in range(25):
         agent = workspace.start()
         until = time.monotonic() + 2.2
         while time.monotonic() < until and not batch_of(workspace, batch_id).status.has_ended:
@@ -151,7 +151,7 @@ def test_waiting_behind_a_stranger_is_waiting_its_turn(
 ) -> None:
     server = with_sleep_node(start_server(), server_kind)
     workspace = prepared(make_workspace(server.url, **SOON))
-    Stranger(server.url).post("/prompt", {"prompt": coloured(99, seconds=4 * EXPIRY)})
+    Stranger(server.url).post("/prompt", {"prompt": coloured(99, seconds=12 * EXPIRY)})
     wait_until(lambda: server_queue(server.url).running, "the stranger's prompt")
     axes = {"1.color": (1, 2), "1.width": (64, 65)}
     batch_id = queue(workspace, axes)
