@@ -553,7 +553,7 @@ def test_a_state_file_without_room_is_said_and_written_when_there_is_room(make_f
         ended = running.end()
         assert (ended.code, ended.summary["completed"]) == (0, 3)
         assert {item["status"] for item in json.loads(path.read_text()).values()} == {"completed"}
-        assert sorted(each.name for each in path.parent.iterdir()) == ["state.json"]
+        assert sorted(each.name for each in path.parent.iterdir()) == [".state.json.lock", "state.json"]
     assert folder.renders() == 3
 
 
