@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from comfyui_agent.config.complaints import Complaint, Complaints, check
-from comfyui_agent.config.documents import read_document, shown_path
+from comfyui_agent.config.complaints import check
+from comfyui_agent.config.documents import Document
 from comfyui_agent.config.settings import Priority
 
 MOST_PAGES = 100_000
@@ -41,20 +41,12 @@ class BookFile(_Part):
     priority: Priority | None = Field(default=None, description="a whole number; lower runs earlier, such as 50")
 
 
-class BookText:
-    """What a file says, and where in it."""
+class BookText(Document):
+    """What a file says, and where in it. Complaints if it is wrong."""
 
     def __init__(self, path: Path) -> None:
-        self.name = shown_path(path)
-        self._parsed = read_document(path, "lines such as title: and pages:")
-        if self._parsed.value is None:
-            raise Complaints([Complaint(self.name, "", "it is empty: write title:, workflow: and pages:")])
-        tree = {key: value for key, value in self._parsed.value.items() if value is not None}
-        pages = tree.get("pages")
+        super().__init__(path, "lines such as title: and pages:", "title:, workflow: and pages:")
+        pages = self.tree.get("pages")
         if isinstance(pages, list):  # a page with nothing below it takes all from the book
-            tree["pages"] = [{} if page is None else page for page in pages]
-        self.said = check(BookFile, tree, self.where)
-
-    def where(self, key: tuple[Any, ...]) -> str:
-        line = self._parsed.line_of(key)
-        return f"{self.name}:{line}" if line else self.name
+            self.tree["pages"] = [{} if page is None else page for page in pages]
+        self.said = check(BookFile, self.tree, self.where)

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from comfyui_agent.config.complaints import Complaint, Complaints, check
-from comfyui_agent.config.documents import read_document, shown_path
+from comfyui_agent.config.complaints import check
+from comfyui_agent.config.documents import Document
 from comfyui_agent.config.settings import Priority
 from comfyui_agent.domain.combinations import Mode
 
@@ -36,17 +36,9 @@ class SweepFile(_Part):
     grid: GridSaid = Field(default=GridSaid(), description="a mapping with x, y or pages")
 
 
-class SweepText:
+class SweepText(Document):
     """What a file says, and where in it. Complaints if it is wrong."""
 
     def __init__(self, path: Path) -> None:
-        self.name = shown_path(path)
-        self._parsed = read_document(path, "lines such as workflow: and set:")
-        if self._parsed.value is None:
-            raise Complaints([Complaint(self.name, "", "it is empty: write workflow: and set:")])
-        tree = {key: value for key, value in self._parsed.value.items() if value is not None}
-        self.said = check(SweepFile, tree, self.where)
-
-    def where(self, key: tuple[Any, ...]) -> str:
-        line = self._parsed.line_of(key)
-        return f"{self.name}:{line}" if line else self.name
+        super().__init__(path, "lines such as workflow: and set:", "workflow: and set:")
+        self.said = check(SweepFile, self.tree, self.where)

@@ -283,11 +283,9 @@ class _Reading:
             definitions = self._definitions.get(known.class_type)
             if place not in places or not definitions or value == AUTO or not isinstance(value, (str, int, float)):
                 continue
-            text = str(value).lower() if isinstance(value, bool) else str(value)
+            types = [type_of(value, each, known.name) for each in definitions]
             try:
-                _first_fit(
-                    Token(text, is_plain=True), [type_of(value, each, known.name) for each in definitions], place
-                )
+                _first_fit(Token(_text_of(value), is_plain=True), types, place)
             except BadValue as error:
                 names = [name for name in self._wish.inputs if place in _places_of(self._places, name, binding)]
                 raise BadSweep(str(error), ("inputs", names[0]) if names else ()) from None
@@ -322,9 +320,13 @@ def _tokens(said: Any, read_lines: Callable[[str], Sequence[str]], draw: Callabl
     for value in listed:
         if not isinstance(value, (str, int, float, bool)):
             raise BadValues(f"{value!r:.60} is no value: write texts, numbers, true or false")
-        text = str(value).lower() if isinstance(value, bool) else str(value)
-        tokens.append(Token(text, isinstance(value, str)))
+        tokens.append(Token(_text_of(value), isinstance(value, str)))
     return tokens
+
+
+def _text_of(value: Any) -> str:
+    """As people write it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _lenient(wish: SweepWish, axes: Sequence[Axis]) -> Recipe:
