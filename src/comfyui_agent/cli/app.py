@@ -13,10 +13,13 @@ from comfyui_agent.cli.agents import execute, monitor, run
 from comfyui_agent.cli.batch import app as batch_app
 from comfyui_agent.cli.book import app as book_app
 from comfyui_agent.cli.burst import burst
+from comfyui_agent.cli.chaos import chaos
 from comfyui_agent.cli.database import app as database_app
 from comfyui_agent.cli.demo import demo
 from comfyui_agent.cli.doctor import doctor
 from comfyui_agent.cli.init import init
+from comfyui_agent.cli.loadtest import app as loadtest_app
+from comfyui_agent.cli.profile import profile
 from comfyui_agent.cli.queue import app as queue_app
 from comfyui_agent.cli.queue import show
 from comfyui_agent.cli.running import INTERRUPTED
@@ -73,6 +76,9 @@ app.add_typer(batch_app, name="batch")
 app.add_typer(book_app, name="book")
 app.add_typer(database_app, name="db")
 app.command()(sim)
+app.command()(profile)
+app.add_typer(loadtest_app, name="loadtest")
+app.command()(chaos)
 app.add_typer(servers_app, name="servers")
 app.add_typer(workflow_app, name="workflow")
 

@@ -34,6 +34,12 @@ def sim(
             min=0.1, max=4096.0, help="Video memory; a picture that does not fit ends in an out-of-memory error."
         ),
     ] = 24.0,
+    held_gb: Annotated[
+        float,
+        typer.Option(
+            min=0.0, max=4096.0, help="Video memory that something holds until the server is told to free it."
+        ),
+    ] = 0.0,
     failure_rate: Annotated[float, typer.Option(min=0.0, max=1.0, help="The share of renders that fail.")] = 0.0,
     crash_after: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Die in the middle of render N+1.")
@@ -83,6 +89,7 @@ def sim(
             render_seconds=Duration.parse(render_seconds),
             model_load_seconds=Duration.parse(model_load_seconds),
             vram_gb=vram_gb,
+            held_gb=held_gb,
             failure_rate=failure_rate,
             crash_after=crash_after,
             hang_after=hang_after,

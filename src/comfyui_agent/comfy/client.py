@@ -16,7 +16,7 @@ from comfyui_agent.comfy.address import ServerAddress
 from comfyui_agent.comfy.answers import QueueView, SystemStats
 from comfyui_agent.comfy.cancelling import Cancellation
 from comfyui_agent.comfy.definitions import NodeDefinitions
-from comfyui_agent.comfy.downloads import StagedFile
+from comfyui_agent.comfy.downloads import StagedFile, Transfer
 from comfyui_agent.comfy.errors import NoSuchRoute, PromptRejected
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.comfy.lookup import Sighting
@@ -167,6 +167,10 @@ class ComfyClient:
         `owner` marks the temporary file: `downloads.remove_leftovers` finds what a killed owner left.
         """
         return await downloads.stage(self._transport, result, folder, owner)
+
+    async def read_through(self, result: ResultFile) -> Transfer:
+        """Fetch one result as a reader of its URL does, and keep nothing: for measuring."""
+        return await downloads.read_through(self._transport, result)
 
     async def upload(
         self, source: Path | str | bytes, name: str, *, subfolder: str = "", overwrite: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 import unicodedata
 import uuid
 from dataclasses import dataclass
@@ -59,6 +60,34 @@ async def stage(transport: Transport, result: ResultFile, folder: Path, owner: s
     A connection that breaks or falls silent is tried again, from the start.
     """
     return await transport.again(lambda: _stage_once(transport, result, folder, owner), on=(ServerLost,))
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """How a result came over: when it was asked for, when its answer began and ended (monotonic), and its size."""
+
+    asked_at: float
+    answered_at: float
+    ended_at: float
+    size: int
+
+
+async def read_through(transport: Transport, result: ResultFile) -> Transfer:
+    """Read one result and keep nothing of it. OutputProblem if it is gone, empty or cut short."""
+    name = shapes.shown(result.filename)
+    asked_at = time.monotonic()
+    size = 0
+    async with transport.download("view", result.query) as response:
+        _expect_file(response, name, str(transport.address))
+        answered_at = time.monotonic()
+        declared = response.content_length
+        async for chunk in response.content.iter_chunked(CHUNK):
+            size += len(chunk)
+            if size > transport.limits.file_bytes:
+                raise AnswerTooLarge(f"{transport.address}: {name} has more than {transport.limits.file_bytes:,} bytes")
+    if size == 0 or (declared is not None and size != declared):
+        raise OutputProblem(f"{transport.address}: {name} is cut short: {size:,} of {declared or 1:,} bytes came")
+    return Transfer(asked_at, answered_at, time.monotonic(), size)
 
 
 async def _stage_once(transport: Transport, result: ResultFile, folder: Path, owner: str) -> StagedFile:

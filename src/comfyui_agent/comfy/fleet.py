@@ -30,6 +30,7 @@ QUICK_SECONDS = 0.1
 SMOOTHING = 0.3
 LONGEST_PAUSE = 60.0
 MOST_FETCHING = 8
+LOSS_TOLD_SECONDS = 60.0
 
 
 class Health(str, Enum):
@@ -70,6 +71,7 @@ class FleetServer:
         self._failed_looks = 0
         self._pace: float | None = None
         self.answered_at = 0.0
+        self._loss_told_at = -LOSS_TOLD_SECONDS
 
     @property
     def takes_work(self) -> bool:
@@ -123,6 +125,13 @@ class FleetServer:
             self._first_at_loss = self._line[0]
             self._line.clear()
         return prompt_id == self._first_at_loss
+
+    def is_loss_news(self) -> bool:
+        """Whether nobody was told lately that it is gone with prompts of ours. Who asks, tells."""
+        if time.monotonic() - self._loss_told_at < LOSS_TOLD_SECONDS:
+            return False
+        self._loss_told_at = time.monotonic()
+        return True
 
     def rendered(self, seconds: float | None) -> None:
         """A prompt succeeded, in so many seconds by the server's clock."""

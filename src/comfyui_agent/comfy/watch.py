@@ -20,6 +20,7 @@ from comfyui_agent.domain.prompts import Graph, PromptId, class_of
 
 MOST_OUTPUT_BYTES_HEARD = 2 * 1024 * 1024
 MOST_ERRORS_HEARD = 20
+MOST_MOMENTS_HEARD = 10_000
 
 
 class Stage(str, Enum):
@@ -123,6 +124,7 @@ class Watch:
         data = event.data
         if event.kind == "execution_start":
             self.heard.start = True
+            self.heard.take_moment("start")
             self.see_running()
         elif event.kind == "execution_cached":
             nodes = data.get("nodes")
@@ -135,6 +137,7 @@ class Watch:
             self.heard.take_output(data)
         elif event.kind == "execution_success":
             self.heard.success = True
+            self.heard.take_moment("success")
         elif event.kind == "execution_error":
             self.heard.take_error(data)
         return False
@@ -146,10 +149,12 @@ class Watch:
         node_id = data.get("node")
         if node_id is None:
             self.heard.end = True
+            self.heard.take_moment("end")
             return True
         self.heard.start = True
         self.see_running()
         node_id = shapes.optional_text(node_id)
+        self.heard.take_moment("node", node_id)
         done = self._progress.nodes_done + (1 if self._progress.node_id and self._progress.node_id != node_id else 0)
         self.update(node_id=node_id, node_type=class_of(self.graph or {}, node_id), step=0, steps=0, nodes_done=done)
         return False
@@ -160,19 +165,39 @@ class Watch:
             return
         self.see_running()
         node_id = shapes.optional_text(data.get("node")) or self._progress.node_id
+        self.heard.take_moment("step", node_id, int(step), int(steps))
         self.update(node_id=node_id, node_type=class_of(self.graph or {}, node_id), step=int(step), steps=int(steps))
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Something that was heard, and when, as a monotonic time: `start`, `node`, `step`, `success` or `end`."""
+
+    at: float
+    kind: str
+    node_id: str = ""
+    step: int = 0
+    steps: int = 0
 
 
 @dataclass
 class Heard:
-    """What the websocket said: hints, and a second memory for when the history is gone."""
+    """What the websocket said: hints, and a second memory for when the history is gone.
+
+    `moments` are the first of those that came, for whoever wants to know where the time went.
+    """
 
     start: bool = False
     success: bool = False
     end: bool = False
     outputs: dict[str, Any] = field(default_factory=dict)
     errors: list[Mapping[str, Any]] = field(default_factory=list)
+    moments: list[Moment] = field(default_factory=list)
     _output_bytes: int = 0
+
+    def take_moment(self, kind: str, node_id: str = "", step: int = 0, steps: int = 0) -> None:
+        if len(self.moments) < MOST_MOMENTS_HEARD:
+            self.moments.append(Moment(time.monotonic(), kind, node_id, step, steps))
 
     def take_output(self, data: Mapping[str, Any]) -> None:
         node_id, output = data.get("node"), data.get("output")

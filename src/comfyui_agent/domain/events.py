@@ -25,6 +25,8 @@ class EventName(str, Enum):
     SERVER_UP = "server.up"
     SERVER_DOWN = "server.down"
     SERVER_DRAINED = "server.drained"
+    LOAD_STARTED = "load.started"
+    LOAD_ENDED = "load.ended"
     ALERT_SERVER = "alert.server"
     ALERT_MEMORY = "alert.memory"
     ALERT_DISK = "alert.disk"

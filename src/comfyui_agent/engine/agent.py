@@ -350,6 +350,9 @@ class Agent:
                 self._note(Event(EventName.SERVER_UP, server=server.name))
         elif server.health is Health.DOWN:
             self._note(Event(EventName.SERVER_DOWN, server=server.name, message=server.reason))
+            if server.at_work and server.is_loss_news():
+                words = f"gone with {len(server.at_work)} of our prompts: {server.reason}"
+                self._note(Event(EventName.ALERT_SERVER, server=server.name, message=words))
         elif server.health is Health.ASIDE:
             self._note(Event(EventName.ALERT_SERVER, server=server.name, message=f"set aside: {server.reason}"))
 

@@ -82,17 +82,27 @@ class Fitting:
         if known is None or now() - known[0] > REMEMBERED_SECONDS:
             known = now(), offered(await server.client.definitions.of(class_type), name)
             self._offers[key] = known
-        choices = known[1]
-        if choices is None or AUTO in choices:
-            return None
-        models = [choice for choice in choices if choice.lower().endswith(MODEL_ENDINGS)]
-        if choices and not models:
-            return None
-        if not models:
+        try:
+            return first_model(known[1])
+        except LookupError:
             raise Unfit(
                 FailureClass.MISSING, f"{where} is auto, and {server.name} has no model for {class_type}.{name}"
-            )
-        return models[0]
+            ) from None
+
+
+def first_model(choices: list[str] | None) -> str | None:
+    """What `auto` means where these are offered; None if it is itself a choice, or no model is meant.
+
+    LookupError if a model is meant and there is none.
+    """
+    if choices is None or AUTO in choices:
+        return None
+    models = [choice for choice in choices if choice.lower().endswith(MODEL_ENDINGS)]
+    if choices and not models:
+        return None
+    if not models:
+        raise LookupError("no model is offered")
+    return models[0]
 
 
 def offered(definition: Mapping[str, Any] | None, name: str) -> list[str] | None:

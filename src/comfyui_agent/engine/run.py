@@ -317,6 +317,8 @@ class Run:
             await self._free_memory()
         if failure.kind is FailureClass.SERVER_LOST:
             self._fleet.doubt(self.server)
+            if self.server.is_loss_news():
+                await self._alert(EventName.ALERT_SERVER, f"our prompt is lost: {failure.message}")
         if failure.kind is FailureClass.MISSING and self._fleet.is_alternative_to(self.server, self.leased.avoids):
             await self._go_elsewhere(failure)
             return

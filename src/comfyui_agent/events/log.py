@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from comfyui_agent.domain.events import Event
 
@@ -118,6 +119,13 @@ class MetricsLog:
                 file.truncate(start + tail.rfind(b"\n") + 1)
 
 
+def append(path: Path, facts: Mapping[str, Any]) -> None:
+    """Add one line that is no event of a database, beside whoever writes the log. It has no `id`."""
+    line = json.dumps(facts, ensure_ascii=False) + "\n"
+    with path.open("ab", buffering=0) as file:
+        _write_all(file.fileno(), line.encode("utf-8", "backslashreplace"))
+
+
 def _write_all(handle: int, data: bytes) -> None:
     while data:
         data = data[os.write(handle, data) :]
@@ -127,12 +135,21 @@ def _last_id(path: Path) -> int:
     if not path.exists():
         return 0
     with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - TAIL))
-        lines = file.read().splitlines()
-    for line in reversed(lines):
-        try:
-            return int(json.loads(line)["id"])
-        except (ValueError, KeyError, TypeError):
-            continue
+        end, rest = file.seek(0, os.SEEK_END), b""
+        while end:  # further back, as long as there are but lines that others have added
+            start = max(0, end - TAIL)
+            file.seek(start)
+            first, *lines = (file.read(end - start) + rest).split(b"\n")
+            for line in reversed(lines if start else [first, *lines]):
+                found = _id_of(line)
+                if found is not None:
+                    return found
+            end, rest = start, first if len(first) < TAIL else b""
     return 0
+
+
+def _id_of(line: bytes) -> int | None:
+    try:
+        return int(json.loads(line)["id"])
+    except (ValueError, KeyError, TypeError):
+        return None

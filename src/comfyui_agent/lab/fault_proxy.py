@@ -12,6 +12,7 @@ import random
 import re
 import socket
 import struct
+import time
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol
@@ -160,6 +161,9 @@ class FaultProxy:
         self._is_down = False
         self.port = 0
         self.requests: list[str] = []
+        self.moments: list[float] = []
+        """When each of them came, in seconds since the epoch."""
+        self.faults_met = 0
 
     @property
     def url(self) -> str:
@@ -207,7 +211,16 @@ class FaultProxy:
 
     def rule_for(self, request: str) -> Fault | None:
         self.requests.append(request)
-        return next((rule.fault for rule in self._rules if rule.takes(request)), None)
+        self.moments.append(time.time())
+        fault = next((rule.fault for rule in self._rules if rule.takes(request)), None)
+        self.faults_met += fault is not None
+        return fault
+
+    def when(self, on: str, after: float = 0.0) -> list[float]:
+        """When requests whose first line contains `on` came."""
+        return [
+            moment for moment, line in zip(self.moments, self.requests, strict=True) if on in line and moment >= after
+        ]
 
     async def __aenter__(self) -> FaultProxy:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)

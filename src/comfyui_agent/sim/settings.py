@@ -19,6 +19,7 @@ class SimSettings:
     render_seconds: Duration = AT_ONCE
     model_load_seconds: Duration = AT_ONCE
     vram_gb: float = 24.0
+    held_gb: float = 0.0
     failure_rate: float = 0.0
     crash_after: int | None = None
     hang_after: int | None = None

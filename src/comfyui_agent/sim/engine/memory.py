@@ -19,8 +19,10 @@ OutOfMemoryError.__module__ = "torch"
 class VideoMemory:
     """The memory of one device. A model takes a fixed room, or half of a small device."""
 
-    def __init__(self, gib: float) -> None:
+    def __init__(self, gib: float, held: float = 0.0) -> None:
+        """`held` gigabytes are taken by something that lets go only when it is told to free memory."""
         self.total = int(gib * GIB)
+        self._held = int(held * GIB)
         self._model_bytes = min(MODEL_BYTES, self.total // 2)
         self._loaded: OrderedDict[str, int] = OrderedDict()
 
@@ -30,7 +32,7 @@ class VideoMemory:
 
     @property
     def _taken(self) -> int:
-        return sum(self._loaded.values())
+        return sum(self._loaded.values()) + self._held
 
     def is_loaded(self, model: str) -> bool:
         return model in self._loaded
@@ -53,3 +55,7 @@ class VideoMemory:
 
     def unload_all(self) -> None:
         self._loaded.clear()
+
+    def let_go(self) -> None:
+        """What held memory gives it back: someone has asked for it."""
+        self._held = 0

@@ -30,7 +30,7 @@ class SimulatedEngine:
         self.dialect = Dialect.of(settings.imitate)
         self.folders = folders
         self._definitions = Definitions(model_folders(settings.models), folders, settings.object_info)
-        self._memory = VideoMemory(settings.vram_gb)
+        self._memory = VideoMemory(settings.vram_gb, settings.held_gb)
         self._whims = Whims(settings, dice)
         self._validator = Validator(self._definitions, folders, self.dialect)
         self._audience = audience
@@ -67,6 +67,7 @@ class SimulatedEngine:
     def _obey(self, flags: dict[str, bool]) -> None:
         if flags.get("unload_models") or flags.get("free_memory"):
             self._memory.unload_all()
+            self._memory.let_go()
         if flags.get("free_memory"):
             self._executor.cache.drop()
 

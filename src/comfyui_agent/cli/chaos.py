@@ -1,0 +1,233 @@
+"""`e3 chaos`: break something on purpose in front of an agent, and judge what it does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from comfyui_agent.cli.printing import fail, one_line, print_json
+from comfyui_agent.cli.running import run_until_signal
+from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, check_addresses, workspace_at
+
+if TYPE_CHECKING:
+    from comfyui_agent.config.settings import Sla
+    from comfyui_agent.config.workspace import Workspace
+    from comfyui_agent.lab.chaos.ground import Ground
+    from comfyui_agent.lab.chaos.scenarios import Scenario
+    from comfyui_agent.lab.chaos.suite import Suite
+    from comfyui_agent.lab.chaos.verdicts import Verdict
+    from comfyui_agent.lab.load.plan import LoadPlan
+
+MARKS = {"passed": "●", "failed": "△", "skipped": "○"}
+DEFAULT_WORKFLOW = "book_small"
+
+
+def chaos(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SCENARIO…",
+            help="prompt-validation, gpu-oom, network-blip, comfyui-crash, artificial-latency; all; or quick, a set "
+            "that takes less than a minute.",
+        ),
+    ],
+    server: Annotated[
+        str | None, typer.Option(metavar="URL", help="A ComfyUI to stand behind the faults; else a simulator.")
+    ] = None,
+    start_command: Annotated[
+        str | None,
+        typer.Option(metavar="COMMAND", help="Starts that ComfyUI, so that it can be killed and started again."),
+    ] = None,
+    workflow: Annotated[
+        str, typer.Option(metavar="FILE", help="The pages: a workflow in API format, or a sample.")
+    ] = DEFAULT_WORKFLOW,
+    pages: Annotated[int | None, typer.Option(metavar="N", min=2, max=10_000, help="Pages of each scenario.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="The short form of each scenario.")] = False,
+    patience: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S", min=1, max=86_400, help="Give up after S seconds without progress; else sla.recovery_seconds."
+        ),
+    ] = None,
+    netem: Annotated[
+        str | None,
+        typer.Option(metavar="DEVICE", help="network-blip: lose packets there with tc netem (root), not by the proxy."),
+    ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option("--in", metavar="DIR", help="Where the agent under test works, kept; else a throw-away folder."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The report; else infra/observability/chaos_TIME.json in the workspace."),
+    ] = None,
+    folder: Folder = HERE,
+    config: ConfigOption = "",
+    as_json: AsJson = False,
+) -> None:
+    """Break something in front of an agent, and judge what it does about it.
+
+    [bold]Examples[/bold]
+
+    e3 chaos quick
+        For every week: prompts that are rejected, a network that loses things.
+
+    e3 chaos all
+        Before a release: all five, with a simulator.
+
+    e3 chaos all --server http://127.0.0.1:8188 --start-command "python main.py --port 8188"
+        In front of your own ComfyUI, which is started, killed and started again.
+    """
+    from comfyui_agent.lab.chaos.ground import Ground
+    from comfyui_agent.lab.files import this_moment
+
+    workspace = workspace_at(folder, servers=[server] if server else None, config=config)
+    if server is not None:
+        check_addresses(workspace, are_given=True)
+    elif start_command is not None:
+        fail("--start-command starts the ComfyUI at --server: give its address too", code=2)
+    scenarios = _scenarios(names)
+    sla = workspace.settings.sla
+    ground = Ground(
+        _payload(workflow, workspace.root),
+        server,
+        start_command,
+        pages=pages,
+        patience=patience or sla.recovery_seconds,
+        is_quick=quick or "quick" in names,
+        netem=netem,
+    )
+    report = output or workspace.root / "infra" / "observability" / f"chaos_{this_moment()}.json"
+    run_until_signal(_run(scenarios, ground, sla, keep, report, as_json))
+
+
+def _scenarios(names: list[str]) -> list[Scenario]:
+    from comfyui_agent.domain.suggesting import suggest
+    from comfyui_agent.lab.chaos.scenarios import QUICK, SCENARIOS
+    from comfyui_agent.lab.chaos.suite import find_scenarios
+
+    try:
+        return find_scenarios(names, {"all": tuple(SCENARIOS), "quick": QUICK})
+    except KeyError as error:
+        fail(f"there is no scenario {error.args[0]!r}; {suggest(error.args[0], [*SCENARIOS, 'all', 'quick'])}", code=2)
+
+
+def _payload(name: str, root: Path) -> Any:
+    from comfyui_agent.lab.payloads import PayloadError, read_payload
+    from comfyui_agent.lab.samples import sample_path
+
+    try:
+        return read_payload(sample_path(name, root) or Path(name).expanduser())
+    except PayloadError as error:
+        fail(str(error), code=2)
+
+
+@contextlib.contextmanager
+def _arena_folder(keep: Path | None) -> Iterator[Path]:
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="e3-chaos-", ignore_cleanup_errors=True) as place:
+            yield Path(place)
+        return
+    if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+        fail(f"{keep} is not an empty folder: give a new one with --in", code=2)
+    yield keep.absolute()
+
+
+async def _run(
+    scenarios: list[Scenario], ground: Ground, sla: Sla, keep: Path | None, place: Path, as_json: bool
+) -> int:
+    from comfyui_agent.lab.chaos.arena import Arena
+    from comfyui_agent.lab.chaos.suite import Suite, facts_of, run_scenario
+    from comfyui_agent.lab.files import Unwritable, check_writable
+    from comfyui_agent.lab.load.rows import RunClock
+
+    try:
+        check_writable(place.parent)
+    except Unwritable as error:
+        fail(str(error), code=2)
+    suite = Suite(ground, sla, RunClock(), [], [])
+
+    async def learn(arena: Arena) -> None:
+        if not suite.servers:
+            suite.servers.append(await facts_of(arena))
+
+    try:
+        with _arena_folder(keep) as folder:
+            for scenario in scenarios:
+                typer.echo(f"○ {scenario.name}: {scenario.trigger}", err=as_json)
+                verdict = await run_scenario(scenario, ground, folder / scenario.name, sla, learn)
+                suite.verdicts.append(verdict)
+                _tell(verdict, err=as_json)
+    except asyncio.CancelledError:
+        suite.is_partial = True
+        if suite.verdicts:
+            _keep(suite, place, as_json)
+        raise
+    return _keep(suite, place, as_json)
+
+
+async def press_with_scenario(
+    name: str,
+    plan: LoadPlan,
+    workspace: Workspace,
+    keep: Callable[[dict[str, Any]], list[Path]],
+    start_command: str | None,
+) -> tuple[dict[str, Any], list[Path]]:
+    """A scenario instead of plain load: its pages are the rows of the report, its verdict stands in the summary."""
+    from comfyui_agent.lab.chaos.ground import Ground
+    from comfyui_agent.lab.chaos.pressed import press
+
+    (scenario,) = _scenarios([name])[:1]
+    sla = workspace.settings.sla
+    ground = Ground(
+        plan.payloads[0],
+        plan.servers[0],
+        start_command,
+        pages=plan.jobs,
+        patience=max(plan.timeout, sla.recovery_seconds),
+    )
+    typer.echo(f"○ {scenario.name}: {scenario.trigger}", err=True)
+    with _arena_folder(None) as folder:
+        asked = {**plan.as_json(), "scenario": scenario.name}
+        verdict, report = await press(scenario, ground, folder, sla, asked)
+    _tell(verdict, err=True)
+    return report, await asyncio.to_thread(keep, report)
+
+
+def _tell(verdict: Verdict, *, err: bool) -> None:
+    word = str(verdict.word)
+    typer.echo(one_line(f"{MARKS[word]} {verdict.scenario}: {word}, {verdict.reason}"), err=err)
+    for check in verdict.findings.checks:
+        if not check.passed:
+            typer.echo(one_line(f"    {check.what}: expected {check.expected}, saw {check.seen}"), err=err)
+    for stage in sorted(verdict.findings.stages, key=lambda each: each.seconds):
+        typer.echo(one_line(f"    {stage.seconds:7.2f} s  {stage.stage:<11}  {stage.what}"), err=err)
+
+
+def _keep(suite: Suite, place: Path, as_json: bool) -> int:
+    from comfyui_agent.lab.files import Unwritable, write_json, write_text
+    from comfyui_agent.lab.pages.chaos_page import chaos_page
+
+    report = suite.report()
+    page = place.with_suffix(".html")
+    try:
+        write_json(place, report)
+        write_text(page, chaos_page(report))
+    except Unwritable as error:
+        fail(str(error))
+    summary = report["summary"]
+    words = f"{summary['passed']} of {summary['total']} passed"
+    words += f", {summary['skipped']} skipped" if summary["skipped"] else ""
+    if summary["recovery_sec"] is not None:
+        words += f", slowest recovery {summary['recovery_sec']:.1f} s"
+    typer.echo(f"{words}, in {summary['wall_clock_sec']:.0f} s.", err=as_json)
+    typer.echo(f"Written: {place}\nWritten: {page}", err=as_json)
+    if as_json:
+        print_json(report)
+    return 0 if summary["verdict"] == "passed" else 1

@@ -1,0 +1,308 @@
+"""`e3 loadtest`: press on ComfyUI and measure; `e3 loadtest compare`: what of two reports is noise and what is not."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from comfyui_agent.cli.printing import fail, one_line, print_json
+from comfyui_agent.cli.running import run_until_signal
+from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, check_addresses, workspace_at
+
+if TYPE_CHECKING:
+    from comfyui_agent.config.workspace import Workspace
+    from comfyui_agent.lab.load.plan import LoadPlan
+    from comfyui_agent.lab.payloads import Payload
+
+DEFAULT_WORKFLOW = "book_medium"
+DEFAULT_LEVEL = "4"
+
+app = typer.Typer(invoke_without_command=True, no_args_is_help=False)
+
+
+@app.callback()
+def loadtest(
+    context: typer.Context,
+    server: Annotated[
+        list[str] | None, typer.Option(metavar="URL", help="A server to press on; may be given several times.")
+    ] = None,
+    workflow: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE", help="A workflow in API format, or book_small, book_medium, book_large; several take turns."
+        ),
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(metavar="N", min=1, help="How many prompts, at each level.")] = None,
+    concurrency: Annotated[
+        str | None, typer.Option(metavar="N", help="So many prompts at once: 4; a ramp: 1,2,4,8 or 1..8.")
+    ] = None,
+    rate: Annotated[
+        str | None,
+        typer.Option(metavar="R", help="Prompts that arrive whatever happens: 20/min or 0.5/s; a ramp: 10..60:10."),
+    ] = None,
+    books: Annotated[
+        str | None, typer.Option(metavar="N", help="So many books at once; a ramp: 1..8. Measures concurrent_books.")
+    ] = None,
+    pages: Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="The pages of such a book.")] = 12,
+    parallel_pages: Annotated[
+        bool, typer.Option("--parallel-pages", help="All pages of a book at once; else one after another.")
+    ] = False,
+    duration: Annotated[
+        float | None, typer.Option(metavar="S", min=0.1, max=604_800, help="Seconds of pressing, at each level.")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(metavar="S", min=0.1, max=604_800, help="Seconds after which a prompt is given up.")
+    ] = 420.0,
+    warmup: Annotated[
+        int, typer.Option(metavar="N", min=0, max=1000, help="Prompts per server and workflow before anything counts.")
+    ] = 1,
+    same_seeds: Annotated[
+        bool, typer.Option("--same-seeds", help="Do not vary the seeds: measures the server's cache.")
+    ] = False,
+    even: Annotated[
+        bool, typer.Option("--even", help="With --rate: arrivals at even distances instead of by chance.")
+    ] = False,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="Makes seeds and arrivals repeatable; the server may know them.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The report; else infra/observability/load_TIME.json in the workspace."),
+    ] = None,
+    baseline: Annotated[
+        bool, typer.Option("--baseline", help="Keep it as a baseline, with the metrics log of its time and a README.")
+    ] = False,
+    scenario: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Break something meanwhile: a scenario of e3 chaos.")
+    ] = None,
+    start_command: Annotated[
+        str | None,
+        typer.Option(metavar="COMMAND", help="With --scenario comfyui-crash: starts the server again."),
+    ] = None,
+    folder: Folder = HERE,
+    config: ConfigOption = "",
+    as_json: AsJson = False,
+) -> None:
+    """Press on ComfyUI servers, measure every prompt, and write a report with a page.
+
+    [bold]Examples[/bold]
+
+    e3 loadtest --server http://127.0.0.1:8188 --workflow book_medium --jobs 60 --concurrency 4
+
+    e3 loadtest --concurrency 1..8
+        A ramp: where does throughput flatten?
+
+    e3 loadtest --rate 30/min --duration 600
+        Prompts arrive whatever happens, so that waiting under overload is seen.
+
+    e3 loadtest --books 1..8
+        How many books at once keep the latency and error targets?
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from comfyui_agent.lab.load.plan import BadPlan, LoadPlan
+
+    workspace = workspace_at(folder, servers=server, config=config)
+    check_addresses(workspace, are_given=bool(server))
+    payloads = _payloads(workflow or [DEFAULT_WORKFLOW], workspace)
+    try:
+        mode, levels = _levels(concurrency, rate, books)
+        if duration is not None and books is not None:
+            raise BadPlan("--books ends when the books are done: leave --duration out")
+        seeded = {} if seed is None else {"seed": seed}
+        plan = LoadPlan(
+            workspace.settings.comfyui.urls,
+            payloads,
+            mode,
+            levels,
+            jobs=jobs,
+            duration=duration,
+            timeout=timeout,
+            warmup=warmup,
+            same_seeds=same_seeds,
+            even_arrivals=even,
+            pages=pages,
+            parallel_pages=parallel_pages,
+            **seeded,
+        )
+    except BadPlan as error:
+        fail(str(error), code=2)
+    place = _Place(workspace, output, baseline=baseline)
+    if scenario is not None:
+        run_until_signal(_press_with(scenario, plan, workspace, place, start_command, as_json))
+    run_until_signal(_press(plan, workspace, place, as_json))
+
+
+@app.command()
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A", help="The report to compare with.", exists=False)],
+    b: Annotated[Path, typer.Argument(metavar="B", help="The report that is compared.", exists=False)],
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page of it there.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two reports: what became better or worse, and what is noise."""
+    from comfyui_agent.lab.files import Unwritable, write_text
+    from comfyui_agent.lab.load.comparing import compare as compared
+    from comfyui_agent.lab.load.reports import BadReport, read_report
+    from comfyui_agent.lab.pages.compare_page import compare_page
+
+    try:
+        comparison = compared(read_report(a), read_report(b)).as_json()
+        if output is not None:
+            write_text(output, compare_page(comparison))
+    except (BadReport, Unwritable) as error:
+        fail(str(error), code=2)
+    if as_json:
+        print_json(comparison)
+        return
+    typer.echo(one_line(comparison["verdict"]))
+    for caution in comparison["cautions"]:
+        typer.echo(one_line(f"△ {caution}"))
+    width = max((len(each["metric"]) for each in comparison["metrics"]), default=0)
+    for each in comparison["metrics"]:
+        typer.echo(one_line(f"  {each['metric']:<{width}}  {each['verdict']:<12}  {each['sentence']}"))
+    if output is not None:
+        typer.echo(f"Page: {output}")
+
+
+def _payloads(names: list[str], workspace: Workspace) -> tuple[Payload, ...]:
+    from comfyui_agent.lab.payloads import PayloadError, read_payload
+    from comfyui_agent.lab.samples import sample_path
+
+    try:
+        return tuple(read_payload(sample_path(name, workspace.root) or Path(name).expanduser()) for name in names)
+    except PayloadError as error:
+        fail(str(error), code=2)
+
+
+def _levels(concurrency: str | None, rate: str | None, books: str | None) -> Any:
+    from comfyui_agent.lab.load.plan import BadPlan, Mode, read_levels, read_rates
+
+    given = [name for name, each in (("--concurrency", concurrency), ("--rate", rate), ("--books", books)) if each]
+    if len(given) > 1:
+        raise BadPlan(f"{given[0]} and {given[1]} do not go together: give one of them")
+    if rate is not None:
+        return Mode.OPEN, read_rates(rate)
+    if books is not None:
+        return Mode.BOOKS, read_levels(books, "--books", whole=True)
+    return Mode.CLOSED, read_levels(concurrency or DEFAULT_LEVEL, "--concurrency", whole=True)
+
+
+class _Place:
+    """Where the report of this run goes."""
+
+    def __init__(self, workspace: Workspace, output: Path | None, *, baseline: bool) -> None:
+        from comfyui_agent.lab.files import this_moment
+        from comfyui_agent.lab.load.baseline import baseline_folder
+
+        self.report = output or workspace.root / "infra" / "observability" / f"load_{this_moment()}.json"
+        self.baseline = baseline_folder(workspace.root) if baseline else None
+        self._is_wanted = output is not None or not baseline
+
+    @property
+    def page(self) -> Path:
+        return self.report.with_suffix(".html" if self.report.suffix != ".html" else ".page.html")
+
+    def prepared(self) -> _Place:
+        """Said before any load if nothing can be written."""
+        from comfyui_agent.lab.files import Unwritable, check_writable
+
+        try:
+            if self._is_wanted:
+                check_writable(self.report.parent)
+                if self.report.is_dir():
+                    raise Unwritable(f"{self.report} is a folder: name a file with --output")
+            if self.baseline is not None:
+                check_writable(self.baseline, "-C")
+        except Unwritable as error:
+            fail(str(error), code=2)
+        return self
+
+    def keep(self, report: dict[str, Any], log: Path, run_id: str) -> list[Path]:
+        """Write everything; what was written, the report first."""
+        from comfyui_agent.lab.files import Unwritable, write_json, write_text
+        from comfyui_agent.lab.load.baseline import write_baseline
+        from comfyui_agent.lab.pages.load_page import load_page
+
+        page = load_page(report)
+        written = []
+        try:
+            if self._is_wanted:
+                write_json(self.report, report)
+                write_text(self.page, page)
+                written += [self.report, self.page]
+            if self.baseline is not None:
+                written += [write_baseline(self.baseline, report, page, log, run_id)]
+        except Unwritable as error:
+            fail(str(error))
+        return written
+
+
+async def _press(plan: LoadPlan, workspace: Workspace, place: _Place, as_json: bool) -> int:
+    from comfyui_agent.cli.load_view import LoadView
+    from comfyui_agent.comfy.errors import ComfyError
+    from comfyui_agent.lab.load.document import build_report
+    from comfyui_agent.lab.load.log import LoadLog
+    from comfyui_agent.lab.load.run import load_test
+    from comfyui_agent.lab.payloads import PayloadError
+
+    place.prepared()
+    log = LoadLog(workspace.metrics_log)
+    try:
+        with LoadView(plan, log, err=as_json) as view:
+            view.say(f"Warming up, then {_shown(plan)}. Ctrl-C stops; what was measured is reported.")
+            run = await load_test(plan, view)
+    except PayloadError as error:
+        fail(str(error))
+    except ComfyError as error:
+        fail(error.message)
+    finally:
+        log.finish()
+    if log.trouble is not None:
+        run.warnings.append(log.trouble)
+    report = build_report(run, workspace.settings.sla)
+    report["environment"]["metrics_log"] = str(log.path) if log.trouble is None else None
+    report["environment"]["load_test"] = log.run_id
+    written = await asyncio.to_thread(place.keep, report, log.path, log.run_id)
+    _tell(report, written, as_json)
+    if run.is_partial:
+        raise asyncio.CancelledError
+    return 0 if report["summary"]["completed"] else 1
+
+
+async def _press_with(
+    scenario: str, plan: LoadPlan, workspace: Workspace, place: _Place, start_command: str | None, as_json: bool
+) -> int:
+    from comfyui_agent.cli.chaos import press_with_scenario
+
+    place.prepared()
+    log = workspace.metrics_log
+    report, written = await press_with_scenario(
+        scenario, plan, workspace, lambda found: place.keep(found, log, ""), start_command
+    )
+    _tell(report, written, as_json)
+    return 0 if report["summary"]["scenario"]["verdict"] == "passed" else 1
+
+
+def _shown(plan: LoadPlan) -> str:
+    levels = ", ".join(f"{level:g}" for level in plan.levels)
+    names = " and ".join(payload.name for payload in plan.payloads)
+    where = plan.servers[0] if len(plan.servers) == 1 else f"{len(plan.servers)} servers"
+    return f"{levels} {plan.mode.unit} of {names} at {where.rpartition('@')[2]}"
+
+
+def _tell(report: dict[str, Any], written: list[Path], as_json: bool) -> None:
+    from comfyui_agent.lab.load.sentences import summary_lines
+
+    if as_json:
+        print_json(report)
+    else:
+        for line in summary_lines(report["summary"]):
+            typer.echo(one_line(line))
+    for warning in report["summary"]["warnings"]:
+        typer.echo(one_line(f"△ {warning}"), err=True)
+    for path in written:
+        typer.echo(f"Written: {path}", err=as_json)

@@ -1,0 +1,101 @@
+"""What chaos is made with: a server that may be killed, a workflow, and the agent under test."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from comfyui_agent.comfy.address import ServerAddress
+from comfyui_agent.domain.processes import module_command
+from comfyui_agent.lab.chaos.verdicts import Skipped
+from comfyui_agent.lab.payloads import Payload
+from comfyui_agent.sim.process import ServerProcess, simulator
+
+START_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Ground:
+    """The choices of whoever runs chaos. Without a server a simulator stands in."""
+
+    payload: Payload
+    url: str | None = None
+    start_command: str | None = None
+    agent: Sequence[str] = field(default_factory=lambda: module_command("comfyui_agent", "run"))
+    """The agent under test, as a command; `-C DIR` is added."""
+    pages: int | None = None
+    patience: float = 120.0
+    """Seconds without any progress after which a scenario is given up."""
+    is_quick: bool = False
+    netem: str | None = None
+    """A network device to lose packets on with `tc netem`, instead of the proxy."""
+
+    @property
+    def is_simulated(self) -> bool:
+        return self.url is None
+
+    def amount(self, quick: int, full: int) -> int:
+        """How many pages a scenario renders."""
+        return self.pages or (quick if self.is_quick else full)
+
+
+class Server:
+    """The server behind the proxy. One that was started here can be killed and started again."""
+
+    def __init__(self, ground: Ground, folder: Path, flags: Sequence[str]) -> None:
+        self._ground = ground
+        self._process: ServerProcess | None = None
+        if ground.url is None:
+            self._process = simulator(folder, *flags)
+        elif ground.start_command:
+            command = shlex.split(ground.start_command)
+            folder.mkdir(parents=True, exist_ok=True)
+            log = folder / "server.log"
+            url = ground.url.rstrip("/")
+            self._process = ServerProcess(command, url, folder, log, start_seconds=START_SECONDS)
+        self.url = self._process.url if self._process is not None else str(ground.url)
+        self.address = ServerAddress.parse(self.url)
+        if self.address.url.scheme != "http":
+            raise Skipped(f"{self.address} is not plain http: faults are made in front of plain http only")
+
+    async def start(self) -> None:
+        """RuntimeError if it does not come up."""
+        if self._process is None:
+            return
+        if self._ground.url is not None and await asyncio.to_thread(_answers, self.url):
+            raise Skipped(
+                f"something answers at {self.address} already: stop it, so that the one that --start-command starts "
+                "is the one that is killed"
+            )
+        self._process.launch()
+        await asyncio.to_thread(self._process.wait_until_up)
+
+    @property
+    def can_be_killed(self) -> bool:
+        return self._process is not None
+
+    async def kill(self) -> None:
+        assert self._process is not None
+        await asyncio.to_thread(self._process.kill)
+
+    async def restart(self) -> None:
+        assert self._process is not None
+        self._process.launch()
+        await asyncio.to_thread(self._process.wait_until_up)
+
+    async def stop(self) -> None:
+        if self._process is not None:
+            await asyncio.to_thread(self._process.stop)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/prompt", timeout=2):  # noqa: S310 - http alone
+            return True
+    except (urllib.error.URLError, OSError, ValueError):
+        return False

@@ -1,0 +1,115 @@
+"""Running scenarios one after another, and their report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from comfyui_agent import __version__
+from comfyui_agent.comfy.errors import ComfyError
+from comfyui_agent.config.settings import Sla
+from comfyui_agent.domain.texts import printable
+from comfyui_agent.lab.chaos.arena import Arena, open_arena
+from comfyui_agent.lab.chaos.ground import Ground
+from comfyui_agent.lab.chaos.scenarios import SCENARIOS, Scenario
+from comfyui_agent.lab.chaos.verdicts import Findings, Skipped, Verdict, Word, judge
+from comfyui_agent.lab.load.rows import RunClock
+from comfyui_agent.lab.measuring.machine import server_facts, this_machine
+from comfyui_agent.lab.payloads import PayloadError
+
+
+@dataclass
+class Suite:
+    """The scenarios that were run, and what each came to."""
+
+    ground: Ground
+    sla: Sla
+    clock: RunClock
+    verdicts: list[Verdict]
+    servers: list[dict[str, Any]]
+    is_partial: bool = False
+
+    @property
+    def recovery_sec(self) -> float | None:
+        times = [each.findings.recovery_sec for each in self.verdicts if each.findings.recovery_sec is not None]
+        return max(times, default=None)
+
+    def count(self, word: Word) -> int:
+        return sum(each.word is word for each in self.verdicts)
+
+    def report(self) -> dict[str, Any]:
+        failed = self.count(Word.FAILED) or not self.count(Word.PASSED)
+        return {
+            "summary": {
+                "kind": "chaos",
+                "total": len(self.verdicts),
+                "passed": self.count(Word.PASSED),
+                "failed": self.count(Word.FAILED),
+                "skipped": self.count(Word.SKIPPED),
+                "verdict": str(Word.FAILED if failed else Word.PASSED),
+                "recovery_sec": self.recovery_sec,
+                "wall_clock_sec": round(self.clock.seconds, 3),
+                "partial": self.is_partial,
+            },
+            "results": [each.as_json() for each in self.verdicts],
+            "environment": {
+                "kind": "chaos",
+                "e3": __version__,
+                "started_at": self.clock.at(0.0),
+                "ended_at": self.clock.at(self.clock.seconds),
+                "machine": this_machine(),
+                "servers": self.servers,
+                "workflow": self.ground.payload.as_json(),
+                "parameters": {
+                    "scenarios": [each.scenario for each in self.verdicts],
+                    "server": None if self.ground.url is None else "given",
+                    "quick": self.ground.is_quick,
+                    "pages": self.ground.pages,
+                    "patience": self.ground.patience,
+                    "netem": self.ground.netem,
+                },
+                "sla": self.sla.model_dump(),
+            },
+        }
+
+
+async def run_scenario(
+    scenario: Scenario, ground: Ground, folder: Path, sla: Sla, look: Callable[[Arena], Any] | None = None
+) -> Verdict:
+    """Run one scenario in a folder of its own. Whatever happens, there is a verdict.
+
+    `look` is awaited with the arena before it is taken down.
+    """
+    findings, counts = Findings(), {}
+    began = time.monotonic()
+    try:
+        async with open_arena(ground, folder, scenario.flags) as arena:
+            await scenario.run(arena, findings)
+            counts = await arena.counts()
+            if look is not None:
+                await look(arena)
+        word, reason = judge(findings, sla.recovery_seconds)
+    except Skipped as error:
+        word, reason = Word.SKIPPED, str(error)
+    except (ComfyError, PayloadError, RuntimeError, OSError) as error:
+        message = error.message if isinstance(error, ComfyError) else str(error)
+        word, reason = Word.FAILED, f"it could not be run: {printable(message)}"
+    seconds = time.monotonic() - began
+    return Verdict(scenario.name, scenario.expected, word, reason, seconds, findings, counts)
+
+
+async def facts_of(arena: Arena) -> dict[str, Any]:
+    async with arena.client() as client:
+        return await server_facts(client)
+
+
+def find_scenarios(names: Sequence[str], sets: dict[str, Sequence[str]]) -> list[Scenario]:
+    """The scenarios that names and names of sets stand for, each once; KeyError for a name that is none."""
+    wanted: dict[str, None] = {}
+    for name in names:
+        for each in sets.get(name, (name,)):
+            wanted[each] = None
+    return [SCENARIOS[name] for name in wanted]

@@ -1,0 +1,98 @@
+"""The report of a load test: `summary`, `results`, `environment`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from comfyui_agent import __version__
+from comfyui_agent.config.settings import Sla
+from comfyui_agent.lab.load.knee import Step, find_knee
+from comfyui_agent.lab.load.measured import LoadRun
+from comfyui_agent.lab.load.plan import Mode
+from comfyui_agent.lab.load.rows import Row
+from comfyui_agent.lab.load.summary import LevelRun, figures, is_within, short_figures
+from comfyui_agent.lab.measuring.machine import this_machine
+
+
+def build_report(run: LoadRun, sla: Sla) -> dict[str, Any]:
+    """Everything that was measured, and what it was measured with."""
+    return {
+        "summary": _summary(run, sla),
+        "results": [row.as_json() for row in run.rows],
+        "environment": _environment(run, sla),
+    }
+
+
+def _summary(run: LoadRun, sla: Sla) -> dict[str, Any]:
+    rows, unit = run.rows, run.plan.mode.unit
+    wall = sum(level.wall_clock_sec for level in run.levels)
+    levels = [_level(level, unit, sla) for level in run.levels]
+    steps = [Step(each["level"], each["images_per_minute"], each["success_rate"]) for each in levels]
+    knee = find_knee(steps, sla.error_rate, unit)
+    memory = [sample.gpu_mem_mb for sample in run.trace.samples if sample.gpu_mem_mb is not None]
+    busy = [sample.gpu_util for sample in run.trace.samples if sample.gpu_util is not None]
+    found = figures(rows, wall) | {
+        "mode": str(run.plan.mode),
+        "partial": run.is_partial,
+        "unfinished": run.unfinished,
+        "warnings": [*run.warnings, *_cache_warnings(rows)],
+        "levels": levels,
+        "knee": None if knee is None else knee.as_json(unit),
+        "servers": _servers(run.levels, wall),
+        "peak_gpu_mem_mb": max(memory, default=None),
+        "avg_gpu_util": round(sum(busy) / len(busy), 1) if busy else None,
+    }
+    if run.plan.mode is Mode.BOOKS:
+        found["concurrent_books"] = max((int(each["level"]) for each in levels if each["within_sla"]), default=0)
+    return found
+
+
+def _level(run: LevelRun, unit: str, sla: Sla) -> dict[str, Any]:
+    short = short_figures(run.rows, run.wall_clock_sec)
+    within = is_within(short, sla.p95_seconds, sla.error_rate)
+    level = int(run.level) if run.level == int(run.level) else run.level
+    return {"level": level, "unit": unit, **short, "within_sla": within}
+
+
+def _servers(levels: Sequence[LevelRun], wall: float) -> list[dict[str, Any]]:
+    by_server: dict[str, list[Row]] = {}
+    for level in levels:
+        for row in level.rows:
+            by_server.setdefault(row.server, []).append(row)
+    return [{"server": server, **short_figures(rows, wall)} for server, rows in sorted(by_server.items())]
+
+
+def _cache_warnings(rows: Sequence[Row]) -> list[str]:
+    cached = sum(row.cached for row in rows if row.is_completed)
+    if not cached:
+        return []
+    return [f"{cached} of {len(rows)} prompts were answered from the server's cache: they measured nothing"]
+
+
+def _environment(run: LoadRun, sla: Sla) -> dict[str, Any]:
+    payloads = [payload.as_json() for payload in run.plan.payloads]
+    whole = payloads[0] if len(payloads) == 1 else _together(payloads)
+    return {
+        "kind": "loadtest",
+        "e3": __version__,
+        "started_at": run.clock.at(0.0),
+        "ended_at": run.clock.at(max((row.ended_seconds for row in run.rows), default=run.clock.seconds)),
+        "machine": this_machine(),
+        "servers": run.facts,
+        "workflow": whole,
+        "workflows": payloads,
+        "parameters": {"servers": [each["server"] for each in run.facts], **run.plan.as_json()},
+        "warmup_sec": [round(seconds, 6) for seconds in run.warmup_seconds],
+        "sla": sla.model_dump(),
+        "gpu_source": run.trace.source,
+        "gpu_trace": [sample.as_json() for sample in run.trace.samples],
+    }
+
+
+def _together(payloads: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "name": " + ".join(each["name"] for each in payloads),
+        "sha256": " + ".join(each["sha256"] for each in payloads),
+        "nodes": sum(each["nodes"] for each in payloads),
+    }

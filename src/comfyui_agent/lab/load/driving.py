@@ -1,0 +1,143 @@
+"""Pressing: so many prompts at once, so many a minute, or so many books, until a level is done."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from comfyui_agent.comfy.tasks import end_tasks
+from comfyui_agent.lab.load.plan import LoadPlan, Mode
+from comfyui_agent.lab.load.rendering import Rendering, Target, take_all_back
+from comfyui_agent.lab.load.rows import Row
+from comfyui_agent.lab.load.summary import LevelRun
+
+
+class Watcher(Protocol):
+    """Whoever wants to know how it goes."""
+
+    def sent(self, target: Target) -> None: ...
+
+    def ended(self, row: Row) -> None: ...
+
+
+class Driver:
+    """Drives the levels of one plan. The rows of a level that was cancelled stay in `rows`."""
+
+    def __init__(self, plan: LoadPlan, targets: Sequence[Target], rendering: Rendering, watcher: Watcher) -> None:
+        self._plan = plan
+        self._targets = targets
+        self._rendering = rendering
+        self._watcher = watcher
+        self._arrivals = random.Random(plan.seed + 1)
+        self._index = 0
+        self._turn = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.rows: list[Row] = []
+        self.levels: list[LevelRun] = []
+        self.lateness: list[float] = []
+        """By how much each arrival of an open loop was sent too late."""
+        self._began = 0.0
+
+    @property
+    def unfinished(self) -> int:
+        """Prompts that were sent and did not end."""
+        return self._index - sum(len(level.rows) for level in self.levels) - len(self.rows)
+
+    async def drive(self, level: float) -> LevelRun:
+        """Run one level to its end."""
+        self.rows = []
+        self._began = time.monotonic()
+        try:
+            await self._pressing(level)
+            await self._wait_for_all()
+        finally:
+            await self._abandon()
+            run = self._level_run(level)
+            self.levels.append(run)
+            self.rows = []
+        return run
+
+    def _level_run(self, level: float) -> LevelRun:
+        rows = sorted(self.rows, key=lambda row: row.index)
+        began = self._rendering.clock.seconds_of(self._began)
+        wall = max((row.ended_seconds for row in rows), default=began) - began
+        return LevelRun(level, tuple(rows), wall)
+
+    async def _pressing(self, level: float) -> None:
+        if self._plan.mode is Mode.OPEN:
+            await self._arrive(level)
+        elif self._plan.mode is Mode.BOOKS:
+            await asyncio.gather(*(self._book(level) for _ in range(int(level))))
+        else:
+            left = Countdown(self._plan.jobs_of(level), self._plan.duration)
+            await asyncio.gather(*(self._work_off(left, level) for _ in range(int(level))))
+
+    async def _work_off(self, left: Countdown, level: float) -> None:
+        while left.take():
+            await self._one(level)
+
+    async def _book(self, level: float) -> None:
+        """A book: its pages one after another, or all at once."""
+        pages = range(self._plan.pages)
+        if self._plan.parallel_pages:
+            await asyncio.gather(*(self._one(level) for _ in pages))
+            return
+        for _ in pages:
+            await self._one(level)
+
+    async def _arrive(self, per_minute: float) -> None:
+        """Arrivals that wait for nothing: neither for an answer nor for the one before."""
+        left = Countdown(self._plan.jobs_of(per_minute), self._plan.duration)
+        gap = 60.0 / per_minute
+        due = time.monotonic()
+        while left.take():
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            self.lateness.append(max(0.0, time.monotonic() - due))
+            task = asyncio.create_task(self._one(per_minute))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            due += gap if self._plan.even_arrivals else self._arrivals.expovariate(1.0 / gap)
+
+    async def _wait_for_all(self) -> None:
+        while self._tasks:
+            await asyncio.gather(*self._tasks)
+
+    async def _one(self, level: float) -> None:
+        index, self._index = self._index, self._index + 1
+        target = self._next_target()
+        self._watcher.sent(target)
+        row = await self._rendering.render(target, index, level)
+        self.rows.append(row)
+        self._watcher.ended(row)
+
+    def _next_target(self) -> Target:
+        """The server with the least to do; of several, each in its turn."""
+        least = min(len(target.open) for target in self._targets)
+        self._turn += 1
+        order = [self._targets[(self._turn + number) % len(self._targets)] for number in range(len(self._targets))]
+        return next(target for target in order if len(target.open) == least)
+
+    async def _abandon(self) -> None:
+        """Leave nothing behind, if this was ended in the middle."""
+        await end_tasks(list(self._tasks))
+        await take_all_back(self._targets)
+
+
+class Countdown:
+    """Says whether there is one more to send: by their number, by the time, or by whichever is over first."""
+
+    def __init__(self, count: int | None, seconds: float | None, now: Callable[[], float] = time.monotonic) -> None:
+        self._left = count
+        self._now = now
+        self._until = None if seconds is None else now() + seconds
+
+    def take(self) -> bool:
+        if self._until is not None and self._now() >= self._until:
+            return False
+        if self._left is None:
+            return self._until is not None
+        self._left -= 1
+        return self._left >= 0

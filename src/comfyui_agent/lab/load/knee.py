@@ -1,0 +1,61 @@
+"""Where more load brings no more pictures. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+NEAR = 0.95
+"""A level counts as flat when it brings this share of the best throughput seen."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One level of a ramp."""
+
+    level: float
+    images_per_minute: float
+    success_rate: float
+
+
+@dataclass(frozen=True)
+class Knee:
+    """The level up to which more load pays."""
+
+    level: float
+    images_per_minute: float
+    reason: str
+
+    def as_json(self, unit: str) -> dict[str, Any]:
+        facts = {"level": self.level, "images_per_minute": self.images_per_minute}
+        return {**facts, "unit": unit, "reason": self.reason}
+
+
+def find_knee(steps: Sequence[Step], most_errors: float, unit: str) -> Knee | None:
+    """The least level that brings nearly all there is, or the last one before errors rise above `most_errors`.
+
+    None if throughput still rose at the last level: the knee lies beyond what was tried.
+    """
+    sound = _before_errors(steps, most_errors)
+    if len(steps) < 2 or not sound:
+        return None
+    best = max(step.images_per_minute for step in sound)
+    if best <= 0:
+        return None
+    flat = next(step for step in sound if step.images_per_minute >= NEAR * best)
+    if flat is not sound[-1]:
+        gain = f"{sound[-1].level:g} {unit} bring {best / flat.images_per_minute - 1:.0%} more at best"
+        return Knee(flat.level, flat.images_per_minute, f"throughput flattens at {flat.level:g} {unit}: {gain}")
+    if len(sound) < len(steps):
+        broken = steps[len(sound)]
+        reason = f"errors rise after {flat.level:g} {unit}: at {broken.level:g} {1 - broken.success_rate:.0%} fail"
+        return Knee(flat.level, flat.images_per_minute, reason)
+    return None
+
+
+def _before_errors(steps: Sequence[Step], most_errors: float) -> Sequence[Step]:
+    for number, step in enumerate(steps):
+        if 1.0 - step.success_rate > most_errors + 1e-9:
+            return steps[:number]
+    return steps

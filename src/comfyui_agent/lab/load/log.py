@@ -1,0 +1,50 @@
+"""What a load test adds to the metrics log while it runs."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from comfyui_agent.domain.events import EventName
+from comfyui_agent.events.log import append
+from comfyui_agent.lab.load.rows import Row
+
+
+class LoadLog:
+    """Writes a line for each prompt that ended. A log that cannot be written is told once, and not tried again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.run_id = secrets.token_hex(4)
+        self.trouble: str | None = None
+        self._write(EventName.LOAD_STARTED)
+
+    def ended(self, row: Row) -> None:
+        facts: dict[str, Any] = {
+            "prompt_id": row.prompt_id,
+            "server": row.server,
+            "failure_class": row.failure_class,
+            "duration_sec": row.exec_sec if row.is_completed else row.duration_sec,
+            "wait_sec": row.queue_sec,
+            "message": row.error,
+        }
+        self._write(EventName.JOB_DONE if row.is_completed else EventName.JOB_FAILED, **facts)
+
+    def finish(self) -> None:
+        self._write(EventName.LOAD_ENDED)
+
+    def _write(self, event: EventName, **facts: Any) -> None:
+        if self.trouble is not None:
+            return
+        line = {"timestamp": _now(), "event": str(event), "load_test": self.run_id, **facts}
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            append(self.path, {key: value for key, value in line.items() if value is not None})
+        except OSError as error:
+            self.trouble = f"the metrics log {self.path} cannot be written: {error.strerror or error}"
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]

@@ -1,0 +1,157 @@
+"""Having one prompt rendered by one server, and measuring every part of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from comfyui_agent.comfy.client import ComfyClient
+from comfyui_agent.comfy.errors import AcceptanceUnknown, ComfyError
+from comfyui_agent.comfy.outcomes import Failed, Succeeded
+from comfyui_agent.comfy.watch import Watch
+from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.domain.prompts import Graph, PromptId, mint_prompt_id
+from comfyui_agent.domain.texts import printable
+from comfyui_agent.lab.load.rows import Row, RowStatus, RunClock
+from comfyui_agent.lab.payloads import Payload, fitted
+
+CANCEL_SECONDS = 5.0
+LONGEST_ERROR = 500
+
+
+@dataclass
+class Target:
+    """A server under load, with the payloads as they fit it."""
+
+    client: ComfyClient
+    payloads: tuple[Payload, ...]
+    output_nodes: tuple[frozenset[str], ...]
+    open: set[PromptId] = field(default_factory=set)
+    """Prompts that it has and that have not ended."""
+
+    @classmethod
+    async def of(cls, client: ComfyClient, payloads: tuple[Payload, ...]) -> Target:
+        """PayloadError if the server lacks something; ComfyError if it cannot be asked."""
+        fit = tuple([await fitted(payload, client) for payload in payloads])
+        outputs = tuple([await client.definitions.output_nodes(payload.graph) for payload in fit])
+        return cls(client, fit, outputs)
+
+    @property
+    def name(self) -> str:
+        return str(self.client.address)
+
+    def prompt(self, index: int, chance: random.Random, prefix: str, *, same: bool) -> tuple[int, Graph]:
+        """Which payload prompt number `index` is, and what is sent."""
+        which = index % len(self.payloads)
+        payload = self.payloads[which]
+        return which, payload.same(index, prefix) if same else payload.varied(index, chance, prefix)
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """How prompts are sent and measured in one run."""
+
+    clock: RunClock
+    prefix: str
+    chance: random.Random
+    timeout: float
+    same_seeds: bool = False
+
+    async def render(self, target: Target, index: int, level: float = 0.0) -> Row:
+        """Send a prompt and follow it until its result can be fetched by its URL: a row, whatever happens.
+
+        Cancelled, the prompt stays among those that the target has open.
+        """
+        which, graph = target.prompt(index, self.chance, self.prefix, same=self.same_seeds)
+        prompt_id = mint_prompt_id()
+        began = time.monotonic()
+        name = target.payloads[which].name
+        row = Row(index, prompt_id, RowStatus.FAILED, server=target.name, workflow=name, level=level)
+        row = replace(row, seconds=self.clock.seconds_of(began))
+        target.open.add(prompt_id)
+        try:
+            row = await asyncio.wait_for(self._follow(target, which, graph, row, began), self.timeout)
+        except asyncio.TimeoutError:
+            row = replace(
+                row,
+                status=RowStatus.TIMEOUT,
+                duration_sec=time.monotonic() - began,
+                error=f"no result after {self.timeout:g} s",
+                failure_class=FailureClass.TIMEOUT.value,
+            )
+            await take_back(target, prompt_id)
+        except ComfyError as error:
+            row = self._failed(row, began, error.message, error.kind)
+        target.open.discard(prompt_id)
+        ended = row.ended_seconds
+        return replace(row, started_at=self.clock.at(row.seconds), ended_at=self.clock.at(ended))
+
+    async def _follow(self, target: Target, which: int, graph: Graph, row: Row, began: float) -> Row:
+        watch = await _submit(target.client, graph, PromptId(row.prompt_id))
+        outcome = await watch.outcome()
+        known_at = time.monotonic()
+        row = replace(
+            row,
+            cached=bool(outcome.cached_nodes) and set(graph) - outcome.cached_nodes <= target.output_nodes[which],
+            queue_sec=_waited(watch, began),
+        )
+        if isinstance(outcome, Failed):
+            return self._failed(row, began, outcome.failure.message, outcome.failure.kind)
+        return await self._fetch(target, outcome, row, began, known_at)
+
+    async def _fetch(self, target: Target, outcome: Succeeded, row: Row, began: float, known_at: float) -> Row:
+        """The duration ends when the first result answers; reading them all through is the transfer."""
+        transfers = [await target.client.read_through(file) for file in outcome.results.kept]
+        there = transfers[0].answered_at if transfers else known_at
+        exec_sec = outcome.seconds
+        queue_sec = row.queue_sec
+        if queue_sec is None and exec_sec is not None:
+            queue_sec = max(0.0, known_at - began - exec_sec)
+        return replace(
+            row,
+            status=RowStatus.COMPLETED,
+            duration_sec=there - began,
+            queue_sec=queue_sec,
+            exec_sec=exec_sec,
+            transfer_sec=sum(each.ended_at - each.asked_at for each in transfers),
+            images=len(transfers),
+            bytes=sum(each.size for each in transfers),
+        )
+
+    def _failed(self, row: Row, began: float, message: str, kind: FailureClass) -> Row:
+        text = printable(message)[:LONGEST_ERROR]
+        return replace(row, duration_sec=time.monotonic() - began, error=text, failure_class=kind.value)
+
+
+async def take_back(target: Target, prompt_id: PromptId) -> None:
+    """Nobody waits for this prompt any more: it shall not burden what is measured next."""
+    with contextlib.suppress(ComfyError, asyncio.TimeoutError):
+        await target.client.cancel(prompt_id, timeout=CANCEL_SECONDS)
+
+
+async def take_all_back(targets: Iterable[Target]) -> None:
+    """Leave nothing behind at the servers."""
+    left = [(target, prompt_id) for target in targets for prompt_id in list(target.open)]
+    for target, prompt_id in left:
+        target.open.discard(prompt_id)
+    if left:
+        work = asyncio.gather(*(take_back(target, prompt_id) for target, prompt_id in left))
+        await asyncio.wait({work}, timeout=2 * CANCEL_SECONDS)
+
+
+async def _submit(client: ComfyClient, graph: Graph, prompt_id: PromptId) -> Watch:
+    try:
+        return await client.submit(graph, prompt_id)
+    except AcceptanceUnknown:  # it may run all the same: find out
+        return client.take_over(prompt_id, graph)
+
+
+def _waited(watch: Watch, began: float) -> float | None:
+    """From the post to the start of execution, if the start was heard when it happened."""
+    if not watch.heard.start or watch.running_since is None:
+        return None
+    return max(0.0, watch.running_since - began)

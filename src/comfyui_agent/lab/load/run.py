@@ -1,0 +1,148 @@
+"""A load test from its first look at the servers to its report."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+from comfyui_agent.comfy.client import ComfyClient
+from comfyui_agent.comfy.errors import ComfyError
+from comfyui_agent.comfy.limits import Limits
+from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.lab.load.driving import Driver, Watcher
+from comfyui_agent.lab.load.measured import LoadRun
+from comfyui_agent.lab.load.plan import LoadPlan
+from comfyui_agent.lab.load.rendering import Rendering, Target, take_all_back
+from comfyui_agent.lab.load.rows import RunClock
+from comfyui_agent.lab.load.summary import LevelRun
+from comfyui_agent.lab.measuring.gpu import GpuTrace
+from comfyui_agent.lab.measuring.machine import server_facts
+from comfyui_agent.lab.measuring.statistics import percentile
+from comfyui_agent.lab.payloads import PayloadError, new_run_prefix
+
+POLL_SECONDS = 2.0
+HOPELESS = 0.5
+"""A ramp ends when more than this share of a level failed."""
+REJECTED = (FailureClass.INVALID.value, FailureClass.MISSING.value)
+LATE_SECONDS = 0.05
+LATE_SHARE = 0.05
+
+
+class Onlooker(Watcher, Protocol):
+    """Whoever shows how the test goes."""
+
+    def began(self, level: float, jobs: int | None) -> None: ...
+
+    def ended_level(self, run: LevelRun) -> None: ...
+
+
+async def load_test(plan: LoadPlan, onlooker: Onlooker) -> LoadRun:
+    """Press as planned. PayloadError or ComfyError if that cannot even begin.
+
+    Cancelled in the middle, it takes its prompts back and returns what was measured, marked as partial.
+    """
+    async with _clients(plan.servers) as clients:
+        targets = list(await asyncio.gather(*(Target.of(client, plan.payloads) for client in clients)))
+        try:
+            return await _press(plan, onlooker, clients, targets)
+        finally:
+            await take_all_back(targets)
+
+
+async def _press(
+    plan: LoadPlan, onlooker: Onlooker, clients: Sequence[ComfyClient], targets: Sequence[Target]
+) -> LoadRun:
+    warnings = await _look_at_queues(targets) + _seed_warnings(plan)
+    facts = list(await asyncio.gather(*(server_facts(client) for client in clients)))
+    chance = random.Random(plan.seed)
+    warmups = await _warm_up(plan, targets, chance)
+    async with GpuTrace(clients) as trace:
+        clock = RunClock()
+        rendering = Rendering(clock, new_run_prefix(), chance, plan.timeout, plan.same_seeds)
+        driver = Driver(plan, targets, rendering, onlooker)
+        run = LoadRun(plan, clock, facts, trace, driver.levels, driver.lateness, warnings=warnings)
+        run.warmup_seconds = warmups
+        try:
+            await _climb(plan, driver, onlooker, run)
+        except asyncio.CancelledError:
+            run.is_partial = True
+            run.unfinished = driver.unfinished
+    run.warnings += _lateness_warnings(run)
+    return run
+
+
+async def _climb(plan: LoadPlan, driver: Driver, onlooker: Onlooker, run: LoadRun) -> None:
+    for number, level in enumerate(plan.levels):
+        onlooker.began(level, plan.jobs_of(level))
+        done = await driver.drive(level)
+        onlooker.ended_level(done)
+        failed = sum(not row.is_completed for row in done.rows)
+        is_last = number + 1 == len(plan.levels)
+        if not is_last and done.rows and failed > HOPELESS * len(done.rows):
+            run.warnings.append(
+                f"the ramp ended at {level:g} {plan.mode.unit}: {failed} of {len(done.rows)} prompts failed there"
+            )
+            return
+
+
+@asynccontextmanager
+async def _clients(servers: Sequence[str]) -> AsyncIterator[list[ComfyClient]]:
+    limits = Limits(poll_seconds=POLL_SECONDS, connections=128)
+    async with contextlib.AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(ComfyClient(server, limits=limits)) for server in servers]
+
+
+async def _look_at_queues(targets: Sequence[Target]) -> list[str]:
+    warnings = []
+    for target in targets:
+        view = await target.client.queue()
+        waiting = len(view.running) + len(view.pending)
+        if waiting:
+            warnings.append(f"{target.name} had {waiting} prompts of others before the test: its times are not clean")
+    return warnings
+
+
+def _seed_warnings(plan: LoadPlan) -> list[str]:
+    if plan.same_seeds:
+        return ["seeds were the same for each prompt, as asked: the server's cache may have answered"]
+    without = [payload.name for payload in plan.payloads if not payload.is_varied_by_seed]
+    return [f"{name} has no seed: its prompts differ by an input that the nodes do not see" for name in without]
+
+
+async def _warm_up(plan: LoadPlan, targets: Sequence[Target], chance: random.Random) -> list[float]:
+    """Have each payload rendered at each server before anything counts; a rejected one ends it here."""
+    rendering = Rendering(RunClock(), new_run_prefix(), chance, plan.timeout)
+
+    async def warm(target: Target) -> list[float]:
+        seconds = []
+        for number in range(plan.warmup * len(plan.payloads)):
+            row = await rendering.render(target, number)
+            if row.failure_class in REJECTED:
+                raise PayloadError(f"{target.name} does not take {row.workflow}, nothing was measured: {row.error}")
+            if row.failure_class == FailureClass.SERVER_LOST.value:
+                raise ComfyError(row.error or f"{target.name} was lost")
+            seconds.append(row.duration_sec or 0.0)
+        return seconds
+
+    tasks = [asyncio.create_task(warm(target)) for target in targets]
+    try:
+        return [second for seconds in await asyncio.gather(*tasks) for second in seconds]
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _lateness_warnings(run: LoadRun) -> list[str]:
+    if not run.lateness:
+        return []
+    late = percentile(run.lateness, 0.95)
+    gap = 60.0 / max(run.plan.levels)
+    if late <= max(LATE_SECONDS, LATE_SHARE * gap):
+        return []
+    return [
+        f"arrivals were sent up to {late:.2f} s late (p95): this machine is too slow for the rate that was asked for"
+    ]

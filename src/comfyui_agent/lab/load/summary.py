@@ -1,0 +1,87 @@
+"""What the rows of a load test come to. Pure: rows and times in, figures out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from comfyui_agent.lab.load.rows import Row, RowStatus
+from comfyui_agent.lab.measuring.statistics import percentile
+
+DURATIONS = (("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99))
+
+
+@dataclass(frozen=True)
+class LevelRun:
+    """What one level of a test brought, and how long it took from its first post to its last result."""
+
+    level: float
+    rows: tuple[Row, ...]
+    wall_clock_sec: float
+
+
+def figures(rows: Sequence[Row], wall_clock_sec: float) -> dict[str, Any]:
+    """Counts, durations and throughput. Durations are those of completed prompts; None where there is none."""
+    completed = [row for row in rows if row.is_completed]
+    durations = _known(row.duration_sec for row in completed)
+    found: dict[str, Any] = counts(rows)
+    found["avg_duration_sec"] = _mean(durations)
+    found |= {f"{name}_duration_sec": _percentile(durations, share) for name, share in DURATIONS}
+    found["max_duration_sec"] = _rounded(max(durations)) if durations else None
+    images = sum(row.images for row in completed)
+    found["images"] = images
+    found["images_per_minute"] = _rounded(images / wall_clock_sec * 60) if wall_clock_sec > 0 else 0.0
+    found["success_rate"] = _rounded(len(completed) / len(rows)) if rows else 0.0
+    found["cached_jobs"] = sum(row.cached for row in completed)
+    found["wall_clock_sec"] = _rounded(wall_clock_sec)
+    for part in ("queue", "exec", "transfer"):
+        values = _known(getattr(row, f"{part}_sec") for row in completed)
+        found[f"avg_{part}_sec"] = _mean(values)
+        found[f"p50_{part}_sec"] = _percentile(values, 0.5)
+        found[f"p95_{part}_sec"] = _percentile(values, 0.95)
+    return found
+
+
+def counts(rows: Sequence[Row]) -> dict[str, Any]:
+    """`total_jobs` is the sum of the three others."""
+    return {
+        "total_jobs": len(rows),
+        "completed": sum(row.is_completed for row in rows),
+        "failed": sum(row.status is RowStatus.FAILED for row in rows),
+        "timeouts": sum(row.status is RowStatus.TIMEOUT for row in rows),
+    }
+
+
+SHORT = (
+    *("total_jobs", "completed", "failed", "timeouts", "images_per_minute", "success_rate", "p50_duration_sec"),
+    *("p95_duration_sec", "cached_jobs", "wall_clock_sec"),
+)
+
+
+def short_figures(rows: Sequence[Row], wall_clock_sec: float) -> dict[str, Any]:
+    """What a line of a table needs."""
+    found = figures(rows, wall_clock_sec)
+    return {key: found[key] for key in SHORT}
+
+
+def is_within(short: dict[str, Any], p95_seconds: float, error_rate: float) -> bool:
+    """Whether a level kept latency and errors within the targets."""
+    p95 = short["p95_duration_sec"]
+    return p95 is not None and p95 <= p95_seconds and 1.0 - short["success_rate"] <= error_rate + 1e-9
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return _rounded(sum(values) / len(values)) if values else None
+
+
+def _percentile(values: Sequence[float], share: float) -> float | None:
+    return _rounded(percentile(values, share)) if values else None
+
+
+def _rounded(value: float) -> float:
+    return round(value, 6)

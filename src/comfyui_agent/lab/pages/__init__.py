@@ -1,0 +1,1 @@
+"""Reports as pages: one file each that needs nothing else, reads without a script, and prints well."""

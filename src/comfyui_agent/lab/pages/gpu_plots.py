@@ -1,0 +1,112 @@
+"""Memory and utilisation of the graphics cards over time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from statistics import fmean
+from typing import Any
+
+from comfyui_agent.lab.pages import facts, time_axis
+from comfyui_agent.lab.pages.marks import LOOKS, Series
+from comfyui_agent.lab.pages.plots import Axis, Band, Note, Plot, Target
+from comfyui_agent.lab.pages.quantities import memory, share
+from comfyui_agent.lab.pages.thinning import Point
+
+MOST_STRETCHES = 150
+
+Trace = Sequence[Mapping[str, Any]]
+
+
+def memory_plot(trace: Trace, total_mb: float | None, bands: Sequence[Band] = ()) -> Plot | None:
+    """Memory in use; None if no sample has it. Bands are in seconds."""
+    by_server = _by_server(trace, "gpu_mem_mb")
+    points = [point for found in by_server.values() for point in found]
+    if not points:
+        return None
+    peak = max(points, key=lambda point: point[1])
+    of_total = f" of {memory(total_mb)}" if total_mb else ""
+    return _plot(
+        f"GPU memory peaks at {memory(peak[1])}{of_total}",
+        "Memory in use on the card over time; the dashed line is all that the card has."
+        if total_mb
+        else "Memory in use on the card over time.",
+        Axis("GPU memory (GB)"),
+        {server: [(at, value / 1024) for at, value in found] for server, found in by_server.items()},
+        [Target(total_mb / 1024, f"card: {memory(total_mb)}")] if total_mb else [],
+        bands,
+        Note((peak[0], peak[1] / 1024), memory(peak[1])),
+    )
+
+
+def utilisation_plot(trace: Trace, bands: Sequence[Band] = ()) -> Plot | None:
+    """How busy the cards were; None if no sample has it, as with servers that are only asked from afar."""
+    by_server = _by_server(trace, "gpu_util")
+    points = [point for found in by_server.values() for point in found]
+    if not points:
+        return None
+    mean = sum(value for _, value in points) / len(points)
+    is_smoothed = any(len(found) > MOST_STRETCHES for found in by_server.values())
+    smooth = ", each point the mean of a short stretch" if is_smoothed else ""
+    return _plot(
+        f"The GPU is busy {share(mean / 100)} of the time on average",
+        f"Utilisation of the busiest card over time{smooth}. "
+        "Near 100 % the card is the limit; well below, something else is.",
+        Axis("GPU utilisation (%)", 0, 100),
+        {server: smoothed(found) for server, found in by_server.items()},
+        [Target(mean, f"mean {mean:.0f} %")],
+        bands,
+    )
+
+
+def _plot(
+    title: str,
+    sentence: str,
+    y: Axis,
+    by_server: Mapping[str, Sequence[Point]],
+    targets: Sequence[Target],
+    bands: Sequence[Band],
+    note: Note | None = None,
+) -> Plot:
+    time = time_axis.over(max(at for found in by_server.values() for at, _ in found))
+    names = sorted(by_server)
+    return Plot(
+        title,
+        sentence,
+        time.axis("Time since the start"),
+        y,
+        [
+            Series(name if len(names) > 1 else "", time.points(by_server[name]), look, has_marks=False)
+            for name, look in zip(names, LOOKS * len(names), strict=False)
+        ],
+        targets,
+        [Note((time.at(note.point[0]), note.point[1]), note.text)] if note else [],
+        [Band(time.at(band.start), time.at(band.end), band.text) for band in bands],
+    )
+
+
+def smoothed(points: Sequence[Point]) -> list[Point]:
+    """The means of short stretches: a card's utilisation jumps with each look at it."""
+    if len(points) <= MOST_STRETCHES:
+        return list(points)
+    ends = [number * len(points) // MOST_STRETCHES for number in range(MOST_STRETCHES + 1)]
+    stretches = [points[start:end] for start, end in pairwise(ends)]
+    return [(fmean(at for at, _ in each), fmean(value for _, value in each)) for each in stretches]
+
+
+def _by_server(trace: Trace, key: str) -> dict[str, list[Point]]:
+    found: dict[str, list[Point]] = {}
+    for sample in trace:
+        at, value = facts.number(sample.get("seconds")), facts.number(sample.get(key))
+        if at is not None and value is not None:
+            found.setdefault(facts.text(sample.get("server")), []).append((at, value))
+    return found
+
+
+def largest_card(servers: Sequence[Mapping[str, Any]]) -> float | None:
+    """The memory of the largest card among servers, in MB; of all cards of a server together, as it is sampled."""
+    sums = []
+    for server in servers:
+        sizes = [facts.number(device.get("vram_total_mb")) or 0 for device in facts.rows(server.get("devices"))]
+        sums.append(sum(sizes))
+    return max(sums, default=0) or None
