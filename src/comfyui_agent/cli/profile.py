@@ -199,7 +199,8 @@ def _end(folder: Path, session: _Session) -> None:
 
     if session.reports:
         try:
-            session.files.append(write_page(folder, profile_page(session.reports)))
+            names = [path.name for path in session.files]
+            session.files.append(write_page(folder, profile_page(session.reports, names)))
         except Unwritable as error:
             session.complain(str(error))
     if session.as_json:

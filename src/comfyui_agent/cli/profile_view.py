@@ -54,9 +54,9 @@ class Board(Lines):
         from rich.live import Live
 
         super().__init__(err=False)
+        self._words = ""
         self._console = Console(highlight=False)
         self._live = Live(console=self._console, get_renderable=self._view, refresh_per_second=8, transient=True)
-        self._words = ""
 
     def begin(self, server: str) -> None:
         super().begin(server)

@@ -95,7 +95,7 @@ class Ui(_Section):
 
 
 class Sla(_Section):
-    """What a service promises; judged when the reliability lab is there."""
+    """What a service promises; `e3 sla check` judges by it."""
 
     images_per_minute: Annotated[Number, Field(ge=0)] = Field(default=20.0, description="a number, such as 20")
     concurrent_books: Annotated[Whole, Field(ge=0)] = Field(default=5, description="a whole number, such as 5")

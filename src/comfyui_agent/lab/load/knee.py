@@ -45,11 +45,12 @@ def find_knee(steps: Sequence[Step], most_errors: float, unit: str) -> Knee | No
         return None
     flat = next(step for step in sound if step.images_per_minute >= NEAR * best)
     if flat is not sound[-1]:
-        gain = f"{sound[-1].level:g} {unit} bring {best / flat.images_per_minute - 1:.0%} more at best"
+        more = 100 * (best / flat.images_per_minute - 1)
+        gain = f"higher levels bring at most {more:.1f} % more" if more > 0 else "higher levels bring no more"
         return Knee(flat.level, flat.images_per_minute, f"throughput flattens at {flat.level:g} {unit}: {gain}")
     if len(sound) < len(steps):
         broken = steps[len(sound)]
-        reason = f"errors rise after {flat.level:g} {unit}: at {broken.level:g} {1 - broken.success_rate:.0%} fail"
+        reason = f"errors rise after {flat.level:g} {unit}: at {broken.level:g}, {100 * (1 - broken.success_rate):.0f} % fail"
         return Knee(flat.level, flat.images_per_minute, reason)
     return None
 

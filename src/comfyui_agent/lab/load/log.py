@@ -26,8 +26,8 @@ class LoadLog:
             "prompt_id": row.prompt_id,
             "server": row.server,
             "failure_class": row.failure_class,
-            "duration_sec": row.exec_sec if row.is_completed else row.duration_sec,
-            "wait_sec": row.queue_sec,
+            "duration_sec": _rounded(row.exec_sec if row.is_completed else row.duration_sec),
+            "wait_sec": _rounded(row.queue_sec),
             "message": row.error,
         }
         self._write(EventName.JOB_DONE if row.is_completed else EventName.JOB_FAILED, **facts)
@@ -44,6 +44,10 @@ class LoadLog:
             append(self.path, {key: value for key, value in line.items() if value is not None})
         except OSError as error:
             self.trouble = f"the metrics log {self.path} cannot be written: {error.strerror or error}"
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
 
 
 def _now() -> str:

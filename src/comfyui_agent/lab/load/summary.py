@@ -38,8 +38,7 @@ def figures(rows: Sequence[Row], wall_clock_sec: float) -> dict[str, Any]:
     for part in ("queue", "exec", "transfer"):
         values = _known(getattr(row, f"{part}_sec") for row in completed)
         found[f"avg_{part}_sec"] = _mean(values)
-        found[f"p50_{part}_sec"] = _percentile(values, 0.5)
-        found[f"p95_{part}_sec"] = _percentile(values, 0.95)
+        found |= {f"{name}_{part}_sec": _percentile(values, share) for name, share in DURATIONS}
     return found
 
 

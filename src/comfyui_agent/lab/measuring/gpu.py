@@ -91,12 +91,14 @@ class GpuTrace:
         return "nvml" if self._by_nvml else "system_stats"
 
     async def _look(self) -> None:
-        devices = await asyncio.gather(*(rendering_device(client) for client in self._clients))
-        local = {
-            str(client.address): device
-            for client, device in zip(self._clients, devices, strict=True)
-            if device is not None and is_local(client.address)
-        }
+        here = [client for client in self._clients if is_local(client.address)]
+        elsewhere = [client for client in self._clients if client not in here]
+        await asyncio.gather(self._look_here(here), *(self._ask(client) for client in elsewhere))
+
+    async def _look_here(self, clients: Sequence[ComfyClient]) -> None:
+        """Servers of this machine: those whose cards NVML knows by its thread, the others like any other."""
+        devices = await asyncio.gather(*(rendering_device(client) for client in clients))
+        local = {str(c.address): device for c, device in zip(clients, devices, strict=True) if device is not None}
         found: asyncio.Future[frozenset[str]] = asyncio.get_running_loop().create_future()
         if local:
             arguments = (local, found, asyncio.get_running_loop())
@@ -105,8 +107,7 @@ class GpuTrace:
         else:
             found.set_result(frozenset())
         by_nvml = await found
-        others = [client for client in self._clients if str(client.address) not in by_nvml]
-        await asyncio.gather(*(self._ask(client) for client in others))
+        await asyncio.gather(*(self._ask(client) for client in clients if str(client.address) not in by_nvml))
 
     def _watch_cards(
         self,

@@ -18,16 +18,15 @@ def chaos_page(report: Mapping[str, Any], json_name: str = "") -> str:
     """A chaos run as a page that needs nothing else. What the report lacks is shown as a dash or left out."""
     summary, environment = facts.part(report.get("summary")), facts.part(report.get("environment"))
     results, sla = facts.rows(report.get("results")), facts.part(environment.get("sla"))
+    target = facts.number(sla.get("recovery_seconds"))
     took = seconds(facts.number(summary.get("wall_clock_sec")))
     return Page(
-        "Chaos",
+        "Chaos test",
         _title(results),
         _stands(summary, results, sla),
         f"Started {date(environment.get('started_at'))}, ran {took}.",
         [
-            section(
-                "Verdicts", _overview(results), figure(_recoveries(results, facts.number(sla.get("recovery_seconds"))))
-            ),
+            section("Verdicts", _overview(results), figure(_recoveries(results, target))),
             *(scenario_section(result, sla) for result in results),
         ],
         environment,

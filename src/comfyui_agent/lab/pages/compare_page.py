@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from comfyui_agent.lab.pages import facts
 from comfyui_agent.lab.pages.changes import Change, Changes
-from comfyui_agent.lab.pages.markup import Html, element
+from comfyui_agent.lab.pages.markup import Html, element, joined
 from comfyui_agent.lab.pages.page import Page, figure, flattened, notices, section, table, verdict
-from comfyui_agent.lab.pages.quantities import change, date, measured, said
+from comfyui_agent.lab.pages.quantities import change, date, measured, points, said
 
 TONES = {"better": "good", "worse": "bad"}
+WORDS = {"worse": "worse", "better": "better", "noise": "within noise", "too few": "too few to say"}
+FARTHEST = 100.0
+"""A hundred times as much says: nobody knows how much."""
 NOT_DRAWN = ("not measured",)
 
 
@@ -47,25 +50,16 @@ def _changes(metrics: Sequence[Mapping[str, Any]]) -> Changes | None:
     for row in metrics:
         value = facts.number(row.get("change"))
         if value is not None and row.get("verdict") not in NOT_DRAWN:
-            low, high = facts.number(row.get("low")), facts.number(row.get("high"))
-            found.append(Change(_name(row), value, low, high, facts.text(row.get("verdict"))))
+            low, high = _bound(row.get("low")), _bound(row.get("high"))
+            found.append(Change(_name(row), value, low, high, facts.text(row.get("verdict")), _words(row)(value)))
     if not found:
         return None
     counts = Counter(each.verdict for each in found)
-    parts = [
-        f"{counts[word]} {text}"
-        for word, text in (
-            ("worse", "worse"),
-            ("better", "better"),
-            ("noise", "within noise"),
-            ("too few", "too few to say"),
-        )
-        if counts[word]
-    ]
+    parts = [f"{counts[word]} {text}" for word, text in WORDS.items() if counts[word]]
     return Changes(
         f"Of {len(found)} figures: {', '.join(parts)}" if parts else f"{len(found)} figures were compared",
-        "Each mark is the change from A to B; the line through it is where the true change may lie. A line that crosses "
-        "“no change” may be chance.",
+        "Each mark is the change from A to B; the line through it is where the true change may lie. A line that "
+        "crosses “no change” may be chance. Shares are compared in points of a hundred.",
         found,
     )
 
@@ -73,23 +67,37 @@ def _changes(metrics: Sequence[Mapping[str, Any]]) -> Changes | None:
 def _metric_table(metrics: Sequence[Mapping[str, Any]]) -> Html:
     rows = [
         [
-            _name(row),
+            joined(_name(row), element("small", facts.text(row.get("sentence")))),
             measured(facts.number(row.get("a")), facts.text(row.get("unit"))),
             measured(facts.number(row.get("b")), facts.text(row.get("unit"))),
-            change(facts.number(row.get("change"))),
+            _words(row)(facts.number(row.get("change"))),
             _interval(row),
             verdict(TONES.get(facts.text(row.get("verdict")), "dim"), said(row.get("verdict"))),
-            said(row.get("sentence")),
         ]
         for row in metrics
     ]
-    heads = ["Figure", "A", "B", "Change", "May be", "Verdict", "In words"]
-    return table("All figures", heads, rows, texts=(0, 5, 6))
+    heads = ["Figure", "A", "B", "Change", "May be", "Verdict"]
+    return table("All figures", heads, rows, texts=(0, 5))
 
 
 def _interval(row: Mapping[str, Any]) -> str:
-    low, high = facts.number(row.get("low")), facts.number(row.get("high"))
-    return said(None) if low is None or high is None else f"{change(low)} to {change(high)}"
+    low, high = _bound(row.get("low")), _bound(row.get("high"))
+    if low is None or high is None:
+        return said(None)
+    start, end = change(low).removesuffix(" %"), _words(row)(high)
+    return f"{start} to {end}" if high < FARTHEST else f"{change(low)} to any"
+
+
+def _bound(value: Any) -> float | None:
+    """An end of an interval; one that lies beyond all sense lies far off."""
+    if isinstance(value, float) and value > FARTHEST:
+        return FARTHEST
+    return facts.number(value)
+
+
+def _words(row: Mapping[str, Any]) -> Callable[[float | None], str]:
+    """Shares differ by points; everything else changes by a part of itself."""
+    return points if row.get("unit") == "share" else change
 
 
 def _sides(a: Mapping[str, Any], b: Mapping[str, Any]) -> Html:
@@ -103,4 +111,4 @@ def _sides(a: Mapping[str, Any], b: Mapping[str, Any]) -> Html:
 
 
 def _name(row: Mapping[str, Any]) -> str:
-    return said(row.get("metric")).replace("_", " ")
+    return said(row.get("metric")).removesuffix("_sec").replace("_", " ")

@@ -45,11 +45,13 @@ def utilisation_plot(trace: Trace, bands: Sequence[Band] = ()) -> Plot | None:
     points = [point for found in by_server.values() for point in found]
     if not points:
         return None
-    mean = sum(value for _, value in points) / len(points)
+    busy = [value for at, value in points if not bands or any(band.start <= at <= band.end for band in bands)]
+    mean = fmean(busy or [value for _, value in points])
+    when = " while a run is going" if bands and busy else ""
     is_smoothed = any(len(found) > MOST_STRETCHES for found in by_server.values())
     smooth = ", each point the mean of a short stretch" if is_smoothed else ""
     return _plot(
-        f"The GPU is busy {share(mean / 100)} of the time on average",
+        f"GPU utilisation is {share(mean / 100)} on average{when}",
         f"Utilisation of the busiest card over time{smooth}. "
         "Near 100 % the card is the limit; well below, something else is.",
         Axis("GPU utilisation (%)", 0, 100),

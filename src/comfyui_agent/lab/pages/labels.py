@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from comfyui_agent.lab.pages.markup import Html, label
 from comfyui_agent.lab.pages.thinning import Point
 
-LETTER = 7.0
+LETTER = 7.4
 """About the width of a letter in pixels; system fonts differ, so there is room."""
 ON_A_TEXT, OUTSIDE = 1_000, 300
 

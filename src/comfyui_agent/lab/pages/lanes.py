@@ -60,7 +60,7 @@ class Lanes:
                 edge = self.scale.start - 12
                 pieces.append(label("lane", _short(name, edge), edge, middle, "end"))
             else:
-                pieces.append(label("lane", _short(name, self.width), 0, self.start(number) - 5))
+                pieces.append(label("lane", _short(name, self.width), 6, self.start(number) - 5))
         pieces.append(ticks(self.scale, self.bottom))
         return joined(*pieces, label("axis", text, self.scale.end, self.bottom + 38, "end"))
 
@@ -73,7 +73,7 @@ def laid(
     width: int, names: Sequence[str], height: float, top: float, low: float, high: float, room: float = 16.0
 ) -> Lanes:
     """Lanes for values from low to high, with room at the right for the numbers behind them."""
-    left = min(WIDEST_NAME, max(len(name) for name in names) * LETTER + 12) if width == WIDE else 0.0
+    left = min(WIDEST_NAME, max(len(name) for name in names) * LETTER + 16) if width == WIDE else 0.0
     left = left if width == WIDE else 6.0 if low < 0 else 1.0
     scale = scales.fitted(low, high, left, width - room, most=8 if width == WIDE else 5, is_tight=True)
     return Lanes(width, names, height, top, scale)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from comfyui_agent.lab.pages import facts, gpu_plots, load_plots
-from comfyui_agent.lab.pages.markup import Html, element, joined
-from comfyui_agent.lab.pages.page import Page, Tile, figure, notices, section, table, tiles, verdict
+from comfyui_agent.lab.pages.markup import LONGEST_TEXT, Html, element
+from comfyui_agent.lab.pages.page import Page, Tile, figure, notices, paragraph, section, table, tiles, verdict
 from comfyui_agent.lab.pages.quantities import counted, date, listed, plain, rate, said, seconds, share, trimmed
 from comfyui_agent.lab.pages.quantities import whole as figures
 from comfyui_agent.lab.pages.scenario import scenario_section
 from comfyui_agent.lab.pages.targets import Judged, judged
 
 MOST_ERRORS = 40
+NUMBERS = re.compile(r"[0-9a-fA-F-]{8,}|\d+")
+"""Ids, ports and sizes in the text of an error."""
 
 
 def load_page(report: Mapping[str, Any], json_name: str = "") -> str:
@@ -186,27 +189,20 @@ def _server_table(summary: Mapping[str, Any]) -> Html:
 
 
 def _errors(results: Sequence[Mapping[str, Any]]) -> Html:
-    """Errors with the same text together, the most frequent first."""
-    counts = Counter(
-        (facts.text(row.get("status")), facts.text(row.get("error")).strip() or "no reason was given")
-        for row in results
-        if row.get("status") in ("failed", "timeout")
-    )
-    first: dict[tuple[str, str], str] = {}
+    """Errors that differ only in numbers and ids together, the most frequent first, with the first of each in full."""
+    counts: Counter[tuple[str, str]] = Counter()
+    first: dict[tuple[str, str], tuple[str, str]] = {}
     for row in results:
-        found = (facts.text(row.get("status")), facts.text(row.get("error")).strip() or "no reason was given")
-        first.setdefault(found, facts.text(row.get("index")))
+        status = facts.text(row.get("status"))
+        if status in ("failed", "timeout"):
+            reason = facts.text(row.get("error")).strip()[:LONGEST_TEXT] or "no reason was given"
+            same = (status, NUMBERS.sub("#", reason))
+            counts[same] += 1
+            first.setdefault(same, (reason, said(row.get("index"))))
     rows = [
-        [
-            figures(count),
-            verdict("bad", "timed out" if status == "timeout" else status),
-            reason,
-            said(first[status, reason]),
-        ]
-        for (status, reason), count in counts.most_common(MOST_ERRORS)
+        [figures(count), verdict("bad", "timed out" if same[0] == "timeout" else "failed"), *first[same]]
+        for same, count in counts.most_common(MOST_ERRORS)
     ]
     rest = len(counts) - len(rows)
-    more = f"{counted(rest, 'other error')} are in the JSON file." if rest > 0 else ""
-    return section(
-        "Errors", table("", ["Jobs", "Ended", "Error", "First job"], rows, texts=(1, 2)), more and joined(more)
-    )
+    more = f"{counted(rest, 'other error')} can be found in the JSON file." if rest > 0 else ""
+    return section("Errors", table("", ["Jobs", "Ended", "Error", "First job"], rows, texts=(1, 2)), paragraph(more))

@@ -57,7 +57,7 @@ def traced(series: Series, places: Sequence[Point]) -> list[Point]:
     found = list(places)
     if series.has_line:
         for (x, y), (next_x, next_y) in pairwise(places):
-            steps = int(max(abs(next_x - x), abs(next_y - y)) / 8)
+            steps = int(max(abs(next_x - x), abs(next_y - y)) / 4)
             found += [(x + (next_x - x) * n / steps, y + (next_y - y) * n / steps) for n in range(1, steps)]
     return found
 

@@ -19,6 +19,8 @@ from comfyui_agent.lab.pages.plots import NARROW, WIDE
 from comfyui_agent.lab.pages.quantities import said
 
 MOST_ROWS = 400
+MOST_KEPT = 14
+"""A table of so many rows is not cut by the end of a sheet of paper."""
 MARKS = {"good": "●", "bad": "△", "dim": "○"}
 
 
@@ -65,7 +67,7 @@ class Page:
 
 def verdict(tone: str, word: str) -> Html:
     """A word with its mark: ● good, △ bad, ○ neither."""
-    return joined(element("span", MARKS[tone], class_=f"mark {tone}"), " ", word)
+    return element("span", element("span", MARKS[tone], class_=f"mark {tone}"), " ", word, class_="verdict")
 
 
 def section(heading: str, *content: str) -> Html:
@@ -116,7 +118,8 @@ def table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]], t
     inside = [element("caption", caption)] if caption else []
     head, body = element("thead", element("tr", *heads)), element("tbody", *lines)
     shown = element("table", *inside, head, body)
-    return element("div", shown, class_="scroller", tabindex="0", role="region", aria_label=caption or columns[0])
+    kind = "scroller keep" if len(rows) <= MOST_KEPT else "scroller"
+    return element("div", shown, class_=kind, tabindex="0", role="region", aria_label=caption or columns[0])
 
 
 def _tile(shown: Tile) -> Html:

@@ -90,7 +90,7 @@ class Plot:
         covered = [point for one, found in zip(shown, places, strict=True) for point in traced(one, found)]
         covered += [point for target in self.targets for point in field.line(target)]
         texts = Labels(Box(x.start, y.end - 8, x.end + 8, y.start), covered)
-        bands = field.bands(self.bands, texts)
+        band_names = field.band_names(self.bands, texts)
         notes = [field.note(note, texts) for note in self.notes]
         return picture(
             width,
@@ -98,9 +98,10 @@ class Plot:
             self.title,
             self.sentence,
             keys,
-            bands,
+            field.bands(self.bands),
             field.axes(self.x.label, self.y.label),
             *(drawn(one, found) for one, found in zip(shown, places, strict=True)),
+            band_names,
             *(field.target(target, texts) for target in self.targets),
             *notes,
         )
@@ -137,16 +138,20 @@ class Field:
         pieces.append(label("axis", x_label, right, bottom + 38, "end"))
         return joined(*pieces)
 
-    def bands(self, bands: Sequence[Band], texts: Labels) -> Html:
-        """Every second stretch shaded, each with its name where that has room."""
+    def bands(self, bands: Sequence[Band]) -> Html:
+        """Every second stretch shaded."""
+        top, height = self.y.end, self.y.start - self.y.end
+        places = [(self.x(band.start), self.x(band.end)) for band in bands[::2]]
+        shades = (shape("rect", class_="band", x=x, y=top, width=end - x, height=height) for x, end in places)
+        return joined(*shades)
+
+    def band_names(self, bands: Sequence[Band], texts: Labels) -> Html:
+        """The name of each stretch where it has room."""
         pieces = []
-        for number, band in enumerate(bands):
+        for band in bands:
             start, end = self.x(band.start), self.x(band.end)
-            if number % 2 == 0:
-                size = {"width": end - start, "height": self.y.start - self.y.end}
-                pieces.append(shape("rect", class_="band", x=start, y=self.y.end, **size))
             if len(band.text) * LETTER < end - start:
-                pieces.append(texts.put("tick", band.text, [Spot((start + end) / 2, self.y.end + 13, "middle")]))
+                pieces.append(texts.put("name", band.text, [Spot((start + end) / 2, self.y.end + 13, "middle")]))
         return joined(*pieces)
 
     def target(self, target: Target, texts: Labels) -> Html:

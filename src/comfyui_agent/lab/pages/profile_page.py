@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from comfyui_agent.lab.pages import facts, gpu_plots, profile_plots
-from comfyui_agent.lab.pages.markup import Html
+from comfyui_agent.lab.pages.markup import Html, element, joined
 from comfyui_agent.lab.pages.page import Page, Tile, figure, notices, paragraph, section, table, tiles, verdict
-from comfyui_agent.lab.pages.quantities import counted, date, listed, memory, plain, said, seconds, share
+from comfyui_agent.lab.pages.quantities import counted, date, listed, memory, said, seconds, share, whole
 
 Report = Mapping[str, Any]
 
@@ -50,7 +50,8 @@ def _stands(reports: Sequence[Report]) -> Html:
 
 
 def _in_words(report: Report) -> str:
-    text = f"{seconds(_number(report, 'duration_sec'))} a run when warm, {seconds(_number(report, 'cold_duration_sec'))} cold"
+    warm, cold = _number(report, "duration_sec"), _number(report, "cold_duration_sec")
+    text = f"{seconds(warm)} a run when warm, {seconds(cold)} cold"
     peak, total = _number(report, "peak_vram_mb"), _number(report, "vram_total_mb")
     if peak is not None:
         text += f", with {memory(peak)}{f' of {memory(total)}' if total else ''} GPU memory at its peak"
@@ -122,16 +123,15 @@ def _tiles(report: Report) -> list[Tile]:
 def _node_table(nodes: Sequence[Report]) -> Html:
     rows = [
         [
-            said(node.get("node_id")),
-            profile_plots.node_name(node),
+            joined(profile_plots.node_name(node), element("small", f"node {said(node.get('node_id'))}")),
             seconds(facts.number(node.get("cold_sec"))),
             seconds(facts.number(node.get("warm_sec"))),
             share(facts.number(node.get("share"))),
-            plain(facts.number(node.get("steps"))) if facts.amount(node.get("steps")) else said(None),
+            whole(facts.number(node.get("steps"))) if facts.amount(node.get("steps")) else said(None),
         ]
         for node in nodes
     ]
-    return table("Nodes", ["Id", "Node", "Cold", "Warm", "Share of warm", "Steps"], rows, texts=(0, 1))
+    return table("Nodes", ["Node", "Cold", "Warm", "Share of warm", "Steps"], rows)
 
 
 def _run_table(runs: Sequence[Report]) -> Html:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from comfyui_agent.lab.pages import facts
@@ -64,9 +65,7 @@ def run_plot(runs: Rows) -> Bars | None:
     if not bars:
         return None
     return Bars(
-        f"Loading models adds {seconds(sum(loads) / len(loads))} to a cold run"
-        if loads
-        else "What each run was made of",
+        f"Loading models adds {seconds(fmean(loads))} to a cold run" if loads else "What each run was made of",
         "Each run, from the prompt sent to the result fetched, by what it was spent on.",
         "Duration (s)",
         [part for _, part in PARTS],

@@ -58,6 +58,11 @@ def change(value: float | None) -> str:
     return f"{'' if digits == '0' else '+' if value > 0 else MINUS}{digits} %"
 
 
+def points(value: float | None) -> str:
+    """The difference of two shares, in points of a hundred: +0.5 points."""
+    return change(value).replace("%", "points")
+
+
 def memory(megabytes: float | None) -> str:
     if megabytes is None:
         return DASH
@@ -90,6 +95,12 @@ def date(value: object) -> str:
     """A point in time in UTC, or the text as it stands."""
     found = facts.moment(value)
     return f"{found:%Y-%m-%d %H:%M} UTC" if found else said(value)
+
+
+def clock(value: object) -> str:
+    """The time of day in UTC, to a tenth of a second, or the text as it stands."""
+    found = facts.moment(value)
+    return f"{found:%H:%M:%S}.{found.microsecond // 100_000}" if found else said(value)
 
 
 def listed(names: list[str]) -> str:

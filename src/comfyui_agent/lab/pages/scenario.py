@@ -8,7 +8,7 @@ from typing import Any
 from comfyui_agent.lab.pages import facts
 from comfyui_agent.lab.pages.markup import Html, joined
 from comfyui_agent.lab.pages.page import figure, paragraph, section, table, verdict
-from comfyui_agent.lab.pages.quantities import counted, said, seconds
+from comfyui_agent.lab.pages.quantities import clock, counted, said, seconds
 from comfyui_agent.lab.pages.stages import Stage, Stages
 from comfyui_agent.lab.pages.targets import against
 
@@ -64,7 +64,7 @@ def _stages(result: Mapping[str, Any], target: float | None) -> Stages | None:
 
 def _stage_table(result: Mapping[str, Any]) -> Html:
     rows = [
-        [said(row.get("stage")), seconds(facts.number(row.get("seconds"))), said(row.get("what")), said(row.get("ts"))]
+        [said(row.get("stage")), seconds(facts.number(row.get("seconds"))), said(row.get("what")), clock(row.get("ts"))]
         for row in facts.rows(result.get("stages"))
     ]
     return table("Stages", ["Stage", "After the fault", "What happened", "When (UTC)"], rows, texts=(0, 2, 3))

@@ -44,17 +44,16 @@ class Runner:
 
         Whatever ends this early, the prompt is taken back from the server.
         """
+        self.watch = None
         prompt_id = mint_prompt_id()
         began = time.monotonic()
         started_at = utc_now()
         try:
-            outcome = await self._outcome(graph, prompt_id)
+            watch, outcome = await self._outcome(graph, prompt_id)
             known_at = time.monotonic()
             transfers = [await self.client.read_through(file) for file in outcome.results.kept]
         except ComfyError as error:
             raise RunFailed(_told(error.failure())) from None
-        watch = self.watch
-        assert watch is not None
         there = transfers[0].answered_at if transfers else known_at
         return Run(
             kind=kind,
@@ -72,10 +71,10 @@ class Runner:
             moments=tuple(watch.heard.moments),
         )
 
-    async def _outcome(self, graph: Graph, prompt_id: PromptId) -> Succeeded:
+    async def _outcome(self, graph: Graph, prompt_id: PromptId) -> tuple[Watch, Succeeded]:
         try:
-            self.watch = await self._submit(graph, prompt_id)
-            outcome = await self.watch.outcome(self.timeout)
+            watch = self.watch = await self._submit(graph, prompt_id)
+            outcome = await watch.outcome(self.timeout)
         except TimeoutError:
             await self._take_back(prompt_id)
             raise RunFailed(f"no result after {self.timeout:g} s: allow it more with --timeout") from None
@@ -84,7 +83,7 @@ class Runner:
             raise
         if isinstance(outcome, Failed):
             raise RunFailed(_told(outcome.failure))
-        return outcome
+        return watch, outcome
 
     async def _submit(self, graph: Graph, prompt_id: PromptId) -> Watch:
         try:

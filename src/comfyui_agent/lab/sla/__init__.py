@@ -1,0 +1,1 @@
+"""What a service promises, held against what was measured."""

@@ -1,0 +1,175 @@
+"""What a load test says of throughput, latency, errors and books at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from comfyui_agent.config.settings import Sla
+from comfyui_agent.lab.load.reports import Report
+from comfyui_agent.lab.sla.sample import (
+    FEWEST_FOR_P95,
+    FEWEST_FOR_THROUGHPUT,
+    Sample,
+    jobs_for_errors,
+    samples_of,
+)
+from comfyui_agent.lab.sla.verdicts import Finding, Target, Verdict, quantity
+
+SLACK = 1e-9
+SCENARIO, OPEN, BOOKS = "scenario", "open", "books"
+
+
+def judge_load(report: Report, targets: Sla) -> list[Finding]:
+    """The four targets that a load test can judge.
+
+    A ramp presses until something gives way, so it is judged at one level: of those that keep latency and errors, the
+    one with the highest throughput; if none does, the gentlest.
+    """
+    if report.mode == SCENARIO:
+        why = "Something was broken on purpose during this run: it says nothing about normal work."
+        return [Finding(each, _wanted(each, targets), None, Verdict.NOT_MEASURED, why) for each in OF_LOAD]
+    levels = [_Level(sample, targets, is_open=report.mode == OPEN) for sample in samples_of(report)]
+    steady = [level for level in levels if not level.is_breached]
+    chosen = max(steady, key=lambda level: level.sample.images_per_minute or 0.0) if steady else levels[0]
+    return [chosen.throughput(), _concurrency(report, levels, targets), chosen.latency(), chosen.errors()]
+
+
+OF_LOAD = (Target.THROUGHPUT, Target.CONCURRENCY, Target.LATENCY, Target.ERRORS)
+
+
+def _wanted(target: Target, targets: Sla) -> float:
+    return float(getattr(targets, str(target)))
+
+
+@dataclass(frozen=True)
+class _Level:
+    """One level, and how it stands to the targets."""
+
+    sample: Sample
+    targets: Sla
+    is_open: bool = False
+
+    @property
+    def is_breached(self) -> bool:
+        return Verdict.MISSED in (self.latency().verdict, self.errors().verdict)
+
+    @property
+    def is_kept(self) -> bool:
+        return self.latency().verdict is self.errors().verdict is Verdict.MET
+
+    def throughput(self) -> Finding:
+        sample, wanted = self.sample, self.targets.images_per_minute
+        measured = sample.images_per_minute
+        if measured is None:
+            return self._not_measured(Target.THROUGHPUT, None, "No job ran.")
+        if not sample.is_mostly_real:
+            return self._not_measured(Target.THROUGHPUT, None, self._cached())
+        told = f"{sample.images} images in {sample.wall_clock_sec:.1f} s{self._where}"
+        if measured < wanted - SLACK:
+            offered = sample.offered_per_minute
+            if self.is_open and offered is not None and offered < wanted and not self.is_breached:
+                asked = f"{told}, but only {offered:.3g} images/min were asked for: press harder."
+                return self._not_measured(Target.THROUGHPUT, measured, asked)
+            if sample.is_partial and self._with_unfinished() >= wanted:
+                return self._not_measured(Target.THROUGHPUT, measured, f"{told}; {PARTIAL}")
+            return self._missed(Target.THROUGHPUT, measured, f"{told}.")
+        if len(sample.rendered) < FEWEST_FOR_THROUGHPUT:
+            few = f"{told}, but {len(sample.rendered)} jobs are too few: run at least {FEWEST_FOR_THROUGHPUT}."
+            return self._not_measured(Target.THROUGHPUT, measured, few)
+        return self._met(Target.THROUGHPUT, measured, told)
+
+    def latency(self) -> Finding:
+        sample, wanted = self.sample, self.targets.p95_seconds
+        measured = sample.p95
+        if measured is None:
+            return self._not_measured(Target.LATENCY, None, f"No job was completed{self._where}.")
+        if not sample.is_mostly_real:
+            return self._not_measured(Target.LATENCY, None, self._cached())
+        count = len(sample.latencies)
+        told = f"95 of 100 results were there within {quantity(measured, Target.LATENCY, wanted)}, of {count} jobs"
+        if sample.timeouts:
+            told += f", {sample.timeouts} of them given up and counted with the time they were waited for"
+        told += self._where
+        if measured > wanted + SLACK:
+            return self._missed(Target.LATENCY, measured, f"{told}.")
+        if count < FEWEST_FOR_P95:
+            few = f"The slowest of {count} jobs took {max(sample.latencies):.3g} s{self._where}, but {count} jobs are"
+            return self._not_measured(Target.LATENCY, measured, f"{few} too few: run at least {FEWEST_FOR_P95}.")
+        return self._met(Target.LATENCY, measured, told)
+
+    def errors(self) -> Finding:
+        sample, wanted = self.sample, self.targets.error_rate
+        measured = sample.error_rate
+        if measured is None:
+            return self._not_measured(Target.ERRORS, None, f"No job was rendered{self._where}.")
+        told = f"{sample.failed} of {sample.worked_on} jobs failed or timed out{self._where}"
+        needed = jobs_for_errors(wanted)
+        if measured > wanted + SLACK:
+            few = f"; so few jobs are a weak proof, run at least {needed}" if sample.worked_on < needed else ""
+            return self._missed(Target.ERRORS, measured, f"{told}{few}.")
+        if sample.worked_on < needed:
+            allowed = quantity(wanted, Target.ERRORS)
+            few = f"{told}, but it takes at least {needed} jobs to see a rate of {allowed}."
+            return self._not_measured(Target.ERRORS, measured, few)
+        return self._met(Target.ERRORS, measured, told)
+
+    @property
+    def _where(self) -> str:
+        return f" {self.sample.where}" if self.sample.where else ""
+
+    def _cached(self) -> str:
+        completed = sum(row.is_completed for row in self.sample.rows)
+        return (
+            f"{self.sample.cached} of {completed} answers came from the server's cache{self._where}: they measured "
+            "nothing. Let the seeds vary."
+        )
+
+    def _with_unfinished(self) -> float:
+        """What the throughput would be if all that was taken back had been completed at once."""
+        sample = self.sample
+        each = sample.images / len(sample.rendered) if sample.rendered else 1.0
+        return (sample.images + sample.unfinished * each) / sample.wall_clock_sec * 60
+
+    def _met(self, target: Target, measured: float, told: str) -> Finding:
+        if self.sample.is_partial:
+            return self._not_measured(target, measured, f"{told}; {PARTIAL}")
+        return Finding(target, _wanted(target, self.targets), measured, Verdict.MET, f"{told}.")
+
+    def _missed(self, target: Target, measured: float, told: str) -> Finding:
+        return Finding(target, _wanted(target, self.targets), measured, Verdict.MISSED, told)
+
+    def _not_measured(self, target: Target, measured: float | None, why: str) -> Finding:
+        return Finding(target, _wanted(target, self.targets), measured, Verdict.NOT_MEASURED, why)
+
+
+PARTIAL = "the run was stopped before its end, which can show a miss but not that a target is met."
+
+
+def _concurrency(report: Report, levels: list[_Level], targets: Sla) -> Finding:
+    """The most books at once that keep latency and errors within their targets."""
+    wanted = float(targets.concurrent_books)
+
+    def finding(measured: float | None, verdict: Verdict, sentence: str) -> Finding:
+        return Finding(Target.CONCURRENCY, wanted, measured, verdict, sentence)
+
+    if report.mode != BOOKS:
+        why = "This run rendered no books: e3 loadtest --books does."
+        return finding(None, Verdict.NOT_MEASURED, why)
+    tried = [level for level in levels if level.sample.level > 0]
+    kept = [level.sample.level for level in tried if level.is_kept]
+    breached = [level for level in tried if level.is_breached]
+    best = max(kept, default=0.0)
+    if best >= wanted:
+        return finding(best, Verdict.MET, f"{best:g} books at once stayed within the latency and error targets.")
+    if breached:
+        first = min(breached, key=lambda level: level.sample.level)
+        missed = " and ".join(
+            each.target.label.lower() for each in (first.latency(), first.errors()) if each.verdict is Verdict.MISSED
+        )
+        words = f"At {first.sample.level:g} books at once the target for {missed} was missed"
+        return finding(best, Verdict.MISSED, f"{words}; {best:g} stayed within the targets.")
+    if kept:
+        why = f"{best:g} books at once stayed within the targets, and more were not tried."
+        return finding(best, Verdict.NOT_MEASURED, why)
+    why = "Latency or errors could not be judged, so nobody knows whether the books kept their targets."
+    return finding(None, Verdict.NOT_MEASURED, why)

@@ -1,0 +1,102 @@
+"""The metrics log, read for the time of one run."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from comfyui_agent.domain.events import EventName
+from comfyui_agent.lab.load.reports import Report, moment
+from comfyui_agent.lab.sla.spikes import End
+
+FAILURES = frozenset({EventName.JOB_FAILED.value, EventName.JOB_RETRY.value})
+"""A run that failed counts, also if its job runs again."""
+ENDS = FAILURES | {EventName.JOB_DONE.value}
+SLACK_SECONDS = 1.0
+"""Lines are written a little after what they tell of."""
+ROTATED = 5
+
+
+@dataclass
+class Reading:
+    """What logs told of a run: how its prompts ended, by prompt id where there is one, and what could not be read."""
+
+    ends: dict[str, End] = field(default_factory=dict)
+    paths: list[Path] = field(default_factory=list)
+    bad_lines: int = 0
+    troubles: list[str] = field(default_factory=list)
+
+
+def read_logs(paths: Iterable[Path], report: Report) -> Reading:
+    """The ends that logs tell of between the begin and the end of a run; lines of other load tests are left out.
+
+    A log that cannot be read is a trouble in words, never an error.
+    """
+    reading = Reading()
+    began, ended = report.started_at, report.ended_at
+    if began is None or ended is None:
+        return reading
+    lines: list[dict[str, Any]] = []
+    for path in _with_rotated(paths, began):
+        try:
+            lines += _lines(path, began - SLACK_SECONDS, ended + SLACK_SECONDS, reading)
+            reading.paths.append(path)
+        except OSError as error:
+            reading.troubles.append(f"{path} cannot be read: {os.strerror(error.errno) if error.errno else error}")
+    prompts = {row.prompt_id for row in report.rows if row.prompt_id}
+    own = {line["load_test"] for line in lines if line.get("load_test") and line.get("prompt_id") in prompts}
+    for number, line in enumerate(lines):
+        if line.get("load_test") and line["load_test"] not in own:
+            continue
+        key = f"{line.get('prompt_id') or number} {line['event'] in FAILURES}"
+        reading.ends[key] = End(line["at"], line["event"] in FAILURES, str(line.get("failure_class") or "")[:60])
+    return reading
+
+
+def ends_of(report: Report, reading: Reading) -> list[End]:
+    """All ends of a run, each once: those of the log, and those of the report that the log does not know."""
+    told = {key.rpartition(" ")[0] for key in reading.ends}
+    ends = list(reading.ends.values())
+    for row in report.rows:
+        at = moment(row.ended_at)
+        if at is None and report.started_at is not None and report.has_times:
+            at = report.started_at + row.ended_seconds
+        if at is not None and (not row.prompt_id or row.prompt_id not in told):
+            ends.append(End(at, not row.is_completed, row.failure_class or str(row.status)))
+    return ends
+
+
+def _with_rotated(paths: Iterable[Path], began: float) -> list[Path]:
+    """Logs, and before each the older files of it that were still written when the run began."""
+    found: list[Path] = []
+    for path in paths:
+        older = [path.with_name(f"{path.name}.{number}") for number in range(ROTATED, 0, -1)]
+        found += [each for each in older if each.is_file() and each.stat().st_mtime >= began]
+        found.append(path)
+    return list(dict.fromkeys(found))
+
+
+def _lines(path: Path, since: float, until: float, reading: Reading) -> Sequence[dict[str, Any]]:
+    with path.open("rb") as file:
+        return [line for line in _parsed(file, reading) if since <= line["at"] <= until]
+
+
+def _parsed(file: Iterable[bytes], reading: Reading) -> Iterator[dict[str, Any]]:
+    """Lines that tell of an end, with the time as seconds; others are passed over without being taken apart."""
+    for line in file:
+        if b'"job.' not in line:
+            reading.bad_lines += bool(line.strip()) and not line.lstrip().startswith(b"{")
+            continue
+        try:
+            facts = json.loads(line)
+            at = moment(facts["timestamp"])
+            is_end = facts["event"] in ENDS
+        except (ValueError, KeyError, TypeError, RecursionError):
+            reading.bad_lines += 1
+            continue
+        if at is not None and is_end:
+            yield facts | {"at": at}
