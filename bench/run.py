@@ -22,6 +22,7 @@ import filling
 import finishing
 import holding
 import pausing
+import pressing
 import queueing
 import simulating
 import watching
@@ -72,6 +73,7 @@ def main() -> int:
         name = "simulator at 20 ms a render"
         with running(simulator(Path(base) / "steady", "--render-seconds", "0.02")) as url:
             missed += of_a_client(name, url, prompts=100)
+            missed += show(asyncio.run(pressing.measure(name, url, prompts=100)))
             missed += show(working.measure(name, url, jobs=100))
             missed += show(finishing.measure_p95(name, url, jobs=300))
             missed += show(holding.measure(name, url))

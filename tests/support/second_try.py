@@ -21,9 +21,9 @@ def main() -> int:
     except (OSError, ValueError):
         failed = []
     if not failed or len(failed) > MOST or not all("::" in name for name in failed):
-        print(f"{len(failed)} tests failed: no second try.", file=sys.stderr)
+        sys.stderr.write(f"{len(failed)} tests failed: no second try.\n")
         return 1
-    print("Failed beside others, once more alone:", *failed, sep="\n  ", file=sys.stderr, flush=True)
+    sys.stderr.write("\n  ".join(["Failed beside others, once more alone:", *failed]) + "\n")
     return subprocess.run([sys.executable, "-m", "pytest", *failed], check=False).returncode
 
 

@@ -25,6 +25,7 @@ from comfyui_agent.cli.queue import show
 from comfyui_agent.cli.running import INTERRUPTED
 from comfyui_agent.cli.servers import app as servers_app
 from comfyui_agent.cli.simulate import sim
+from comfyui_agent.cli.sla import app as sla_app
 from comfyui_agent.cli.steering import add, cancel, retry, set_priority
 from comfyui_agent.cli.sweep import sweep
 from comfyui_agent.cli.workflow import app as workflow_app
@@ -79,6 +80,7 @@ app.command()(sim)
 app.command()(profile)
 app.add_typer(loadtest_app, name="loadtest")
 app.command()(chaos)
+app.add_typer(sla_app, name="sla")
 app.add_typer(servers_app, name="servers")
 app.add_typer(workflow_app, name="workflow")
 

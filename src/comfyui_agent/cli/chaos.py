@@ -97,7 +97,7 @@ def chaos(
     ground = Ground(
         _payload(workflow, workspace.root),
         server,
-        start_command,
+        _command(start_command),
         pages=pages,
         patience=patience or sla.recovery_seconds,
         is_quick=quick or "quick" in names,
@@ -118,12 +118,20 @@ def _scenarios(names: list[str]) -> list[Scenario]:
         fail(f"there is no scenario {error.args[0]!r}; {suggest(error.args[0], [*SCENARIOS, 'all', 'quick'])}", code=2)
 
 
-def _payload(name: str, root: Path) -> Any:
-    from comfyui_agent.lab.payloads import PayloadError, read_payload
-    from comfyui_agent.lab.samples import sample_path
+def _command(text: str | None) -> tuple[str, ...] | None:
+    from comfyui_agent.lab.chaos.ground import read_command
 
     try:
-        return read_payload(sample_path(name, root) or Path(name).expanduser())
+        return None if text is None else read_command(text)
+    except ValueError as error:
+        fail(str(error), code=2)
+
+
+def _payload(name: str, root: Path) -> Any:
+    from comfyui_agent.lab.payloads import PayloadError, find_payload
+
+    try:
+        return find_payload(name, root)
     except PayloadError as error:
         fail(str(error), code=2)
 
@@ -144,11 +152,11 @@ async def _run(
 ) -> int:
     from comfyui_agent.lab.chaos.arena import Arena
     from comfyui_agent.lab.chaos.suite import Suite, facts_of, run_scenario
-    from comfyui_agent.lab.files import Unwritable, check_writable
+    from comfyui_agent.lab.files import Unwritable, check_report
     from comfyui_agent.lab.load.rows import RunClock
 
     try:
-        check_writable(place.parent)
+        check_report(place)
     except Unwritable as error:
         fail(str(error), code=2)
     suite = Suite(ground, sla, RunClock(), [], [])
@@ -183,13 +191,18 @@ async def press_with_scenario(
     from comfyui_agent.lab.chaos.ground import Ground
     from comfyui_agent.lab.chaos.pressed import press
 
-    (scenario,) = _scenarios([name])[:1]
+    scenarios = _scenarios([name])
+    if len(scenarios) != 1 or scenarios[0].name != name:
+        fail(f"--scenario takes one scenario, not {name!r}: e3 chaos runs sets of them", code=2)
+    if len(plan.servers) > 1:
+        fail("--scenario stands in front of one server: give one --server", code=2)
+    scenario = scenarios[0]
     sla = workspace.settings.sla
     ground = Ground(
         plan.payloads[0],
         plan.servers[0],
-        start_command,
-        pages=plan.jobs,
+        _command(start_command),
+        pages=None if plan.jobs is None else max(2, plan.jobs),
         patience=max(plan.timeout, sla.recovery_seconds),
     )
     typer.echo(f"○ {scenario.name}: {scenario.trigger}", err=True)
@@ -211,14 +224,14 @@ def _tell(verdict: Verdict, *, err: bool) -> None:
 
 
 def _keep(suite: Suite, place: Path, as_json: bool) -> int:
-    from comfyui_agent.lab.files import Unwritable, write_json, write_text
+    from comfyui_agent.lab.files import Unwritable, page_beside, write_json, write_text
     from comfyui_agent.lab.pages.chaos_page import chaos_page
 
     report = suite.report()
-    page = place.with_suffix(".html")
+    page = page_beside(place)
     try:
         write_json(place, report)
-        write_text(page, chaos_page(report))
+        write_text(page, chaos_page(report, place.name))
     except Unwritable as error:
         fail(str(error))
     summary = report["summary"]

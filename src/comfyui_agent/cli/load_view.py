@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -60,16 +61,19 @@ class LoadView:
 
             self._console.print(Text(one_line(words)), soft_wrap=True)
         else:
-            typer.echo(one_line(words), err=self._err)
+            with contextlib.suppress(OSError):  # nobody listens any more: the report is what counts
+                typer.echo(one_line(words), err=self._err)
 
     def began(self, level: float, jobs: int | None) -> None:
+        from comfyui_agent.lab.load.levels import level_words
+
         self._level, self._jobs = level, jobs
         self._sent = self._done = self._failed = 0
         self._recent.clear()
         self._level_began = self._said_at = time.monotonic()
         wanted = f", {jobs} prompts" if jobs is not None else ""
         wanted += f", for {duration_of(self._plan.duration)}" if self._plan.duration is not None else ""
-        self.say(f"{level:g} {self._plan.mode.unit}{wanted}")
+        self.say(f"{level_words(level, self._plan.mode.unit)}{wanted}")
 
     def sent(self, target: Target) -> None:  # noqa: ARG002 - which server it was is told with the end
         self._sent += 1

@@ -14,7 +14,7 @@ from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, chec
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
-    from comfyui_agent.lab.load.plan import LoadPlan
+    from comfyui_agent.lab.load.plan import LoadPlan, Mode
     from comfyui_agent.lab.payloads import Payload
 
 DEFAULT_WORKFLOW = "book_medium"
@@ -112,6 +112,8 @@ def loadtest(
         mode, levels = _levels(concurrency, rate, books)
         if duration is not None and books is not None:
             raise BadPlan("--books ends when the books are done: leave --duration out")
+        if jobs is not None and books is not None:
+            raise BadPlan("--books sends --pages of each book: leave --jobs out")
         seeded = {} if seed is None else {"seed": seed}
         plan = LoadPlan(
             workspace.settings.comfyui.urls,
@@ -169,52 +171,56 @@ def compare(
 
 
 def _payloads(names: list[str], workspace: Workspace) -> tuple[Payload, ...]:
-    from comfyui_agent.lab.payloads import PayloadError, read_payload
-    from comfyui_agent.lab.samples import sample_path
+    from comfyui_agent.lab.payloads import PayloadError, find_payload
 
     try:
-        return tuple(read_payload(sample_path(name, workspace.root) or Path(name).expanduser()) for name in names)
+        return tuple(find_payload(name, workspace.root) for name in names)
     except PayloadError as error:
         fail(str(error), code=2)
 
 
-def _levels(concurrency: str | None, rate: str | None, books: str | None) -> Any:
+def _levels(concurrency: str | None, rate: str | None, books: str | None) -> tuple[Mode, tuple[float, ...]]:
     from comfyui_agent.lab.load.plan import BadPlan, Mode, read_levels, read_rates
 
-    given = [name for name, each in (("--concurrency", concurrency), ("--rate", rate), ("--books", books)) if each]
+    given = [
+        name
+        for name, each in (("--concurrency", concurrency), ("--rate", rate), ("--books", books))
+        if each is not None
+    ]
     if len(given) > 1:
         raise BadPlan(f"{given[0]} and {given[1]} do not go together: give one of them")
     if rate is not None:
         return Mode.OPEN, read_rates(rate)
     if books is not None:
         return Mode.BOOKS, read_levels(books, "--books", whole=True)
-    return Mode.CLOSED, read_levels(concurrency or DEFAULT_LEVEL, "--concurrency", whole=True)
+    return Mode.CLOSED, read_levels(DEFAULT_LEVEL if concurrency is None else concurrency, "--concurrency", whole=True)
 
 
 class _Place:
     """Where the report of this run goes."""
 
     def __init__(self, workspace: Workspace, output: Path | None, *, baseline: bool) -> None:
-        from comfyui_agent.lab.files import this_moment
+        from comfyui_agent.lab.files import this_moment, unused
         from comfyui_agent.lab.load.baseline import baseline_folder
 
-        self.report = output or workspace.root / "infra" / "observability" / f"load_{this_moment()}.json"
+        folder = workspace.root / "infra" / "observability"
+        self.report = output or folder / f"{unused(folder, f'load_{this_moment()}', ('.json', '.html'))}.json"
         self.baseline = baseline_folder(workspace.root) if baseline else None
         self._is_wanted = output is not None or not baseline
 
     @property
     def page(self) -> Path:
-        return self.report.with_suffix(".html" if self.report.suffix != ".html" else ".page.html")
+        from comfyui_agent.lab.files import page_beside
+
+        return page_beside(self.report)
 
     def prepared(self) -> _Place:
         """Said before any load if nothing can be written."""
-        from comfyui_agent.lab.files import Unwritable, check_writable
+        from comfyui_agent.lab.files import Unwritable, check_report, check_writable
 
         try:
             if self._is_wanted:
-                check_writable(self.report.parent)
-                if self.report.is_dir():
-                    raise Unwritable(f"{self.report} is a folder: name a file with --output")
+                check_report(self.report)
             if self.baseline is not None:
                 check_writable(self.baseline, "-C")
         except Unwritable as error:
@@ -227,7 +233,7 @@ class _Place:
         from comfyui_agent.lab.load.baseline import write_baseline
         from comfyui_agent.lab.pages.load_page import load_page
 
-        page = load_page(report)
+        page = load_page(report, self.report.name if self._is_wanted else "")
         written = []
         try:
             if self._is_wanted:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum
 
-from comfyui_agent.comfy.lookup import Ended, Unknown, Waiting, look_up, look_up_twice
+from comfyui_agent.comfy.lookup import Ended, Unknown, Waiting, look_at_queue, look_up, look_up_twice
 from comfyui_agent.comfy.transport import Transport
 
 LOOK_EVERY = 0.1
 INTERRUPT_EVERY = 2.0
+CLEAN_LOOKS, LOOK_AGAIN = 2, 0.5
 
 
 class Cancellation(str, Enum):
@@ -56,6 +57,31 @@ async def cancel(
         if was_seen:
             await asyncio.sleep(LOOK_EVERY)
         was_seen = True
+
+
+async def cancel_all(
+    transport: Transport, prompt_ids: Iterable[str], *, can_interrupt: Callable[[], Awaitable[bool]], timeout: float
+) -> frozenset[str]:
+    """Take many prompts back with few questions; which of them the server still has when the time is up.
+
+    What is not seen is looked for once more: its post may be under way.
+    """
+    wanted = sorted(set(prompt_ids))
+    deadline = time.monotonic() + timeout
+    clean_looks, interrupted_at = 0, -INTERRUPT_EVERY
+    while True:
+        await transport.change("queue", {"delete": wanted})
+        view = await look_at_queue(transport)
+        running = frozenset(prompt.prompt_id for prompt in view.running).intersection(wanted)
+        left = running | frozenset(prompt.prompt_id for prompt in view.pending).intersection(wanted)
+        clean_looks = 0 if left else clean_looks + 1
+        if clean_looks == CLEAN_LOOKS or time.monotonic() > deadline:
+            return left
+        if running and time.monotonic() - interrupted_at > INTERRUPT_EVERY and await can_interrupt():
+            interrupted_at = time.monotonic()
+            for prompt_id in running:
+                await transport.change("interrupt", {"prompt_id": prompt_id})
+        await asyncio.sleep(LOOK_EVERY if left else LOOK_AGAIN)
 
 
 def _how_it_ended(sighting: Ended, interrupted: bool) -> Cancellation:

@@ -151,6 +151,15 @@ class ComfyClient:
             watch.cancel_requested = True
         return result
 
+    async def cancel_all(self, prompt_ids: Iterable[str], timeout: float = 30.0) -> frozenset[str]:
+        """Take many prompts back, and touch no other; those that the server still has when the time is up."""
+        wanted = list(prompt_ids)
+        for watch in filter(None, map(self._watches.get, wanted)):
+            watch.cancel_requested = True
+        return await cancelling.cancel_all(
+            self._transport, wanted, can_interrupt=self._can_interrupt_one, timeout=timeout
+        )
+
     async def _can_interrupt_one(self) -> bool:
         version = Version.parse((await self.system_stats()).version)
         if not version.can_interrupt_one_prompt and not self._warned:

@@ -66,6 +66,9 @@ class FleetServer:
         self.stuck: set[str] = set()
         """Prompts that do not end: the server is set aside until they are gone."""
         self.pauses = 0
+        """How many want it to get nothing new for the moment."""
+        self.freeing: set[str] = set()
+        """Prompts that were short of memory here, and whose runs wait to free it."""
         self._paused_until = 0.0
         self._failures_in_a_row = 0
         self._failed_looks = 0
@@ -125,6 +128,11 @@ class FleetServer:
             self._first_at_loss = self._line[0]
             self._line.clear()
         return prompt_id == self._first_at_loss
+
+    @property
+    def is_rendering_ours(self) -> bool:
+        """Whether it has accepted prompts of ours that have not ended, those that were short of memory aside."""
+        return any(prompt_id not in self.freeing for prompt_id in self._line)
 
     def is_loss_news(self) -> bool:
         """Whether nobody was told lately that it is gone with prompts of ours. Who asks, tells."""

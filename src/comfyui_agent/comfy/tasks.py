@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import math
+import time
+from collections.abc import Callable, Iterable
 from typing import Any
 
 CANCEL_AGAIN_SECONDS = 0.2
@@ -17,6 +19,13 @@ async def wait_until_set(event: asyncio.Event, seconds: float) -> bool:
         return bool(done)
     finally:
         waiting.cancel()
+
+
+async def wait_while(condition: Callable[[], bool], seconds: float = math.inf, every: float = 0.05) -> None:
+    """Wait as long as something is so that nobody tells of, at most for some time."""
+    until = time.monotonic() + seconds
+    while condition() and time.monotonic() < until:  # noqa: ASYNC110 - it is looked at, not told
+        await asyncio.sleep(every)
 
 
 async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:

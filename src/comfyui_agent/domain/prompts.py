@@ -57,6 +57,20 @@ def saving_nodes(graph: Graph) -> dict[str, str]:
     return found
 
 
+def leading_to(graph: Graph, node_ids: Iterable[str]) -> frozenset[str]:
+    """These nodes, and all whose results they use, however far back."""
+    found: set[str] = set()
+    waiting = [node_id for node_id in node_ids if node_id in graph]
+    while waiting:
+        node_id = waiting.pop()
+        if node_id in found:
+            continue
+        found.add(node_id)
+        links = [value for value in inputs_of(graph, node_id).values() if isinstance(value, list) and len(value) == 2]
+        waiting += [link[0] for link in links if isinstance(link[0], str) and link[0] in graph]
+    return frozenset(found)
+
+
 def makes_one_picture(graph: Graph) -> bool:
     """Whether a graph is known to make one picture: all of its nodes are known, and none is asked for a batch."""
     return all(

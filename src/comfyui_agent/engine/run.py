@@ -21,6 +21,7 @@ from comfyui_agent.comfy.errors import (
 )
 from comfyui_agent.comfy.fleet import Fleet, FleetServer, Health
 from comfyui_agent.comfy.outcomes import Failed, Outcome, Succeeded
+from comfyui_agent.comfy.tasks import wait_while
 from comfyui_agent.comfy.watch import Progress, Stage, Watch
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import Failure, FailureClass
@@ -189,6 +190,7 @@ class Run:
 
     async def _submit_in_turn(self, prepared: Prepared) -> Watch:
         async with self.server.sending:
+            await wait_while(lambda: self.server.pauses > 0)  # it would take the memory that is being freed
             watch = await self.server.client.submit(prepared.graph, self.leased.prompt_id, expected=prepared.expected)
             self.server.accepted(self.leased.prompt_id)
             return watch
@@ -367,15 +369,21 @@ class Run:
             await self._collecting.remove(strays)
 
     async def _free_memory(self) -> None:
-        """Make the server let go of its models and see that memory came free; it gets nothing new meanwhile."""
+        """Make the server let go of its models, once it renders nothing else of ours, and see that memory came free.
+
+        It gets nothing new meanwhile.
+        """
         self.server.pauses += 1
+        self.server.freeing.add(self.leased.prompt_id)
         try:
+            await wait_while(lambda: self.server.is_rendering_ours, FREE_SECONDS)
             freed = await self.server.client.free(timeout=FREE_SECONDS)
             if not freed.came_free:
                 await self._alert(EventName.ALERT_MEMORY, "memory did not come free after an out-of-memory error")
         except ComfyError as error:
             await self._alert(EventName.ALERT_MEMORY, f"memory could not be freed: {error.message}")
         finally:
+            self.server.freeing.discard(self.leased.prompt_id)
             self.server.pauses -= 1
 
     async def _alert(self, name: EventName, message: str) -> None:

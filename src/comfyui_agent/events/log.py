@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +126,21 @@ def append(path: Path, facts: Mapping[str, Any]) -> None:
         _write_all(file.fileno(), line.encode("utf-8", "backslashreplace"))
 
 
+def end_last_line(path: Path) -> None:
+    """Before lines are added: what a killed writer left half written stays a line of its own."""
+    with path.open("a+b", buffering=0) as file:
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
+
+
+def rotated(path: Path) -> Iterator[Path]:
+    """The older parts of a log that are there, newest first."""
+    parts = (path.with_name(f"{path.name}.{number}") for number in range(1, KEPT + 1))
+    return (part for part in parts if part.exists())
+
+
 def _write_all(handle: int, data: bytes) -> None:
     while data:
         data = data[os.write(handle, data) :]
@@ -144,12 +159,12 @@ def _last_id(path: Path) -> int:
                 found = _id_of(line)
                 if found is not None:
                     return found
-            end, rest = start, first if len(first) < TAIL else b""
+            end, rest = start, first
     return 0
 
 
 def _id_of(line: bytes) -> int | None:
     try:
         return int(json.loads(line)["id"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return None

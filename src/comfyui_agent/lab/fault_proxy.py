@@ -164,6 +164,7 @@ class FaultProxy:
         self.moments: list[float] = []
         """When each of them came, in seconds since the epoch."""
         self.faults_met = 0
+        """How many requests were really cut, held up or changed; some faults leave most alone."""
 
     @property
     def url(self) -> str:
@@ -212,9 +213,7 @@ class FaultProxy:
     def rule_for(self, request: str) -> Fault | None:
         self.requests.append(request)
         self.moments.append(time.time())
-        fault = next((rule.fault for rule in self._rules if rule.takes(request)), None)
-        self.faults_met += fault is not None
-        return fault
+        return next((rule.fault for rule in self._rules if rule.takes(request)), None)
 
     def when(self, on: str, after: float = 0.0) -> list[float]:
         """When requests whose first line contains `on` came."""
@@ -277,6 +276,7 @@ class _Link:
         self._client_reader, self._client_writer = client
         self._server_reader, self._server_writer = server
         self._passed = 0
+        self._has_met = False
         self.fault: Fault | None = None
         self.request = ""
         self.is_abandoned = False
@@ -311,13 +311,16 @@ class _Link:
                     self.request = found.group(1).decode("latin-1")
                     self.fault = self._proxy.rule_for(self.request)
                     self._passed = 0
+                    self._has_met = False
                 try:
                     if found and self.fault is not None:
                         await self.fault.request()
                 except Cut:
+                    self._meet()
                     self.close(reset=True)
                     return
                 if isinstance(self.fault, Late):
+                    self._meet()
                     self.abandon()
                     await asyncio.sleep(self.fault.seconds)
                 self._server_writer.write(chunk)
@@ -331,6 +334,8 @@ class _Link:
                 fault = self.fault or Plain()
                 try:
                     pieces = await fault.answer(chunk, self._passed)
+                    if pieces != [chunk] or isinstance(fault, Delay):
+                        self._meet()
                     self._passed += len(chunk)
                     for piece in pieces:
                         self._client_writer.write(piece)
@@ -340,8 +345,14 @@ class _Link:
                     if isinstance(fault, Reset) and self._passed > fault.after:
                         raise Cut
                 except Cut:
+                    self._meet()
                     self.close(reset=True)
                     return
+
+    def _meet(self) -> None:
+        """The request that is under way has met its fault; that counts once."""
+        self._proxy.faults_met += not self._has_met
+        self._has_met = True
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:

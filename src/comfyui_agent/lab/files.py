@@ -11,6 +11,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+LONGEST_STEM = 80
+
 
 class Unwritable(Exception):
     """A place where no report can be written: which, why, and what to do."""
@@ -31,8 +33,11 @@ def check_writable(folder: Path, option: str = "--output") -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Whole or not at all."""
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    part = path.with_name(f".e3-{secrets.token_hex(4)}")
     try:
+        if path.exists() and not path.is_file():  # a pipe, a terminal: not to be replaced
+            path.write_text(text, encoding="utf-8", errors="backslashreplace")
+            return
         with part.open("w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
             file.flush()
@@ -59,7 +64,8 @@ def unused(folder: Path, stem: str, endings: Iterable[str]) -> str:
 
 def file_stem(text: str) -> str:
     """A name that every file system takes."""
-    return re.sub(r"[^\w.-]+", "-", text).strip(".-")[:80] or "report"
+    name = re.sub(r"[^\w.-]+", "-", text).strip(".-")
+    return name.encode("utf-8", "replace")[:LONGEST_STEM].decode("utf-8", "ignore").strip(".-") or "report"
 
 
 def today() -> str:
@@ -68,3 +74,22 @@ def today() -> str:
 
 def this_moment() -> str:
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H%M%SZ")
+
+
+def page_beside(report: Path) -> Path:
+    """The page of a report: of its name, and never the report itself."""
+    return report.with_suffix(".html" if report.suffix.lower() != ".html" else ".page.html")
+
+
+def check_report(report: Path) -> None:
+    """Said before anything is measured: whether a report can be written there. Unwritable in one line."""
+    check_writable(report.parent)
+    for path in (report, page_beside(report)):
+        try:
+            if path.is_dir():
+                raise Unwritable(f"{path} is a folder: name a file with --output")
+            path.stat()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise Unwritable(f"cannot write {str(path)[:100]}: {error.strerror or error}") from None

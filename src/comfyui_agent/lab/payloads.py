@@ -13,16 +13,29 @@ from typing import Any
 
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.config.workflows import NoWorkflow, read_template
-from comfyui_agent.domain.placing import place
-from comfyui_agent.domain.prompts import SAVES_UNDER, Graph, class_of, inputs_of, natural_order, saving_nodes
+from comfyui_agent.domain.prompts import (
+    SAVES_UNDER,
+    Graph,
+    class_of,
+    inputs_of,
+    leading_to,
+    natural_order,
+    saving_nodes,
+)
 from comfyui_agent.engine.fitting import AUTO, MODEL_ENDINGS, first_model, offered
+from comfyui_agent.lab.samples import sample_path
 
 SEED_INPUTS = ("seed", "noise_seed")
-SEEDS = 2**32
+SEEDS = 2**31
+"""Many seed inputs end there."""
 OWN_INPUT = "e3_load"
 """An input that no node declares: servers keep it from the node and count it when they look into their cache."""
 FOLDER_SIZE = 200
 """A save node lists the whole folder that it saves to: full folders would be measured instead of the workflow."""
+
+
+Place = tuple[str, str]
+"""A node and one of its inputs."""
 
 
 class PayloadError(Exception):
@@ -36,6 +49,8 @@ class Payload:
     name: str
     graph: Graph
     digest: str
+    outputs: frozenset[str] = frozenset()
+    """The nodes that a server runs for their own sake; known once the payload is fitted to it."""
 
     @classmethod
     def of(cls, name: str, graph: Graph) -> Payload:
@@ -43,14 +58,19 @@ class Payload:
         return cls(name, graph, hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest())
 
     @property
-    def seed_places(self) -> tuple[str, ...]:
-        """Where a seed is written as a number: `5.seed`."""
+    def needed(self) -> frozenset[str]:
+        """The outputs and all nodes that lead to them; every node as long as the outputs are not known."""
+        return leading_to(self.graph, self.outputs) if self.outputs else frozenset(self.graph)
+
+    @property
+    def seed_places(self) -> tuple[Place, ...]:
+        """Where a seed is written as a number: node and input."""
         found = []
-        for node_id in natural_order(self.graph):
+        for node_id in natural_order(self.needed):
             for name in SEED_INPUTS:
                 value = inputs_of(self.graph, node_id).get(name)
                 if isinstance(value, int) and not isinstance(value, bool):
-                    found.append(f"{node_id}.{name}")
+                    found.append((node_id, name))
         return tuple(found)
 
     @property
@@ -59,20 +79,21 @@ class Payload:
 
     def varied(self, index: int, chance: random.Random, prefix: str) -> Graph:
         """The workflow as prompt number `index`: seeds that nobody has used, results in a folder of the run's own."""
-        values: dict[str, Any] = {where: chance.randrange(SEEDS) for where in self.seed_places}
+        values: dict[Place, Any] = {where: chance.randrange(SEEDS) for where in self.seed_places}
         if not values:
             token = f"{chance.getrandbits(64):x}"
-            nodes = [node_id for node_id in self.graph if not _loads_model(self.graph, node_id)]
-            values = {f"{node_id}.{OWN_INPUT}": token for node_id in nodes}
-        return place(self.graph, values | self._own_prefixes(index, prefix))
+            nodes = [node_id for node_id in natural_order(self.needed) if not _loads_model(self.graph, node_id)]
+            values = {(node_id, OWN_INPUT): token for node_id in nodes}
+        return _placed(self.graph, values | self._own_prefixes(index, prefix))
 
     def same(self, index: int, prefix: str) -> Graph:
         """The workflow unchanged but for where its results go: what a cache answers."""
-        return place(self.graph, self._own_prefixes(index, prefix))
+        return _placed(self.graph, self._own_prefixes(index, prefix))
 
-    def _own_prefixes(self, index: int, prefix: str) -> dict[str, str]:
+    def _own_prefixes(self, index: int, prefix: str) -> dict[Place, Any]:
         folder = f"{prefix}/{index // FOLDER_SIZE:04d}"
-        return {f"{node_id}.{SAVES_UNDER}": f"{folder}/{index:06d}_{node_id}" for node_id in saving_nodes(self.graph)}
+        savers = natural_order(saving_nodes(self.graph))
+        return {(node_id, SAVES_UNDER): f"{folder}/{index:06d}_{number}" for number, node_id in enumerate(savers)}
 
     def as_json(self) -> dict[str, Any]:
         return {"name": self.name, "sha256": self.digest, "nodes": len(self.graph)}
@@ -85,12 +106,25 @@ def new_run_prefix() -> str:
 
 def read_payload(path: Path) -> Payload:
     """A workflow in API format, bare or wrapped as a `/prompt` body; PayloadError in one line."""
-    if not path.exists():
-        raise PayloadError(f"there is no file {path}: give a workflow in API format with --workflow")
     try:
+        if not path.exists():
+            raise PayloadError(
+                f"there is no file {path}: name a workflow in API format, or a sample such as book_medium"
+            )
         return Payload.of(path.stem, read_template(path))
     except NoWorkflow as error:
         raise PayloadError(str(error)) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise PayloadError(f"{str(path)[:100]!r} cannot be a workflow: {reason}") from None
+
+
+def find_payload(name: str, root: Path) -> Payload:
+    """A sample by its name, else a file; PayloadError in one line."""
+    try:
+        return read_payload(sample_path(name, root) or Path(name).expanduser())
+    except RuntimeError as error:  # ~ of nobody
+        raise PayloadError(f"{name[:100]!r} cannot be found: {error}") from None
 
 
 async def fitted(payload: Payload, client: ComfyClient) -> Payload:
@@ -99,7 +133,7 @@ async def fitted(payload: Payload, client: ComfyClient) -> Payload:
     PayloadError if the server lacks a node or a model; ComfyError if it cannot be asked.
     """
     graph = payload.graph
-    chosen: dict[str, Any] = {}
+    chosen: dict[Place, Any] = {}
     known: dict[str, Mapping[str, Any] | None] = {}
     for node_id in graph:
         name = class_of(graph, node_id)
@@ -112,11 +146,14 @@ async def fitted(payload: Payload, client: ComfyClient) -> Payload:
                 "or give a workflow that this server can run"
             )
         chosen |= _models(payload, node_id, definition, str(client.address))
-    return replace(payload, graph=place(graph, chosen)) if chosen else payload
+    outputs = frozenset(
+        node_id for node_id in graph if (known[class_of(graph, node_id)] or {}).get("output_node") is True
+    )
+    return replace(payload, graph=_placed(graph, chosen), outputs=outputs)
 
 
-def _models(payload: Payload, node_id: str, definition: Mapping[str, Any], server: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _models(payload: Payload, node_id: str, definition: Mapping[str, Any], server: str) -> dict[Place, Any]:
+    found: dict[Place, Any] = {}
     for name, value in inputs_of(payload.graph, node_id).items():
         if value != AUTO:
             continue
@@ -124,8 +161,16 @@ def _models(payload: Payload, node_id: str, definition: Mapping[str, Any], serve
             model = first_model(offered(definition, name))
         except LookupError:
             raise PayloadError(f"{server} has no model for {node_id}.{name} of {payload.name}: give it one") from None
-        found |= {f"{node_id}.{name}": model} if model is not None else {}
+        found |= {(node_id, name): model} if model is not None else {}
     return found
+
+
+def _placed(graph: Graph, values: Mapping[Place, Any]) -> Graph:
+    """A copy with each value at its place; ids of nodes may hold anything."""
+    placed = dict(graph)
+    for (node_id, name), value in values.items():
+        placed[node_id] = {**placed[node_id], "inputs": {**inputs_of(placed, node_id), name: value}}
+    return placed
 
 
 def _loads_model(graph: Graph, node_id: str) -> bool:

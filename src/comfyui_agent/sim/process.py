@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import socket
 import subprocess
@@ -63,6 +65,8 @@ class ServerProcess:
         try:
             with urllib.request.urlopen(f"{self.url}/prompt", timeout=5):  # noqa: S310 - always http
                 return True
+        except urllib.error.HTTPError:
+            return True  # it wants a login, and so it is there
         except (urllib.error.URLError, OSError):
             return False
 
@@ -75,12 +79,21 @@ class ServerProcess:
 
     def _signal(self, number: int) -> None:
         if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(number)
+            self._send(number)
             try:
                 self.process.wait(timeout=20)
             except subprocess.TimeoutExpired:
-                self.process.kill()
+                self._send(signal.SIGKILL)
                 self.process.wait(timeout=20)
+
+    def _send(self, number: int) -> None:
+        """To all that it has started too: the command may be a script around the server."""
+        assert self.process is not None
+        if os.name == "nt":
+            self.process.send_signal(number)
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
 
     @property
     def output_dir(self) -> Path:

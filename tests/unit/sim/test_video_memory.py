@@ -70,3 +70,30 @@ def test_everything_can_be_unloaded() -> None:
     memory.reserve("ink", 0)
     memory.unload_all()
     assert memory.free == memory.total
+
+
+def test_memory_that_something_holds_is_missing_until_it_lets_go() -> None:
+    memory = VideoMemory(8, held=3.5)
+    assert memory.free == 4.5 * GIB
+    with pytest.raises(OutOfMemoryError, match=r"Free \(according to CUDA\): 0.50 GiB"):
+        memory.reserve("ink", MEGAPIXEL)
+    memory.let_go()
+    assert memory.free == memory.total == 8 * GIB
+    memory.reserve("ink", MEGAPIXEL)
+
+
+def test_what_is_held_is_not_given_back_by_unloading_models_or_by_running_out() -> None:
+    memory = VideoMemory(8, held=3.5)
+    memory.reserve("ink", 0)
+    memory.unload_all()
+    assert memory.free == 4.5 * GIB
+    with pytest.raises(OutOfMemoryError):
+        memory.reserve("ink", 2 * MEGAPIXEL)
+    assert memory.free == 4.5 * GIB
+
+
+def test_more_can_be_held_than_there_is_and_then_nothing_fits() -> None:
+    memory = VideoMemory(8, held=20)
+    assert memory.free == 0
+    with pytest.raises(OutOfMemoryError):
+        memory.reserve("ink", 0)

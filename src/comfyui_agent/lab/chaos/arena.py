@@ -26,7 +26,7 @@ from comfyui_agent.config.loading import load_workspace
 from comfyui_agent.config.starting import start_workspace
 from comfyui_agent.config.workflows import Workflows
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.attempts import Attempt
+from comfyui_agent.domain.attempts import DONE, Attempt
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.prompts import Graph
@@ -39,6 +39,8 @@ from comfyui_agent.store.store import Store
 
 LOOK_SECONDS = 0.05
 LEAVING_SECONDS = 5.0
+FEWEST_WAITING = 4
+MOST_BOOKS = 100
 SETTINGS = {"retry_backoff_seconds": [0.5, 1, 2], "poll_interval_ms": 200}
 ENDED = (JobStatus.DONE, JobStatus.FAILED)
 OURS = ("E3_", "COMFY_")
@@ -149,7 +151,25 @@ class Arena:
     async def finished(self) -> list[tuple[float, Job]]:
         """When each page was done."""
         ends = {event.job_id: event.timestamp for event in await self.events() if event.name == EventName.JOB_DONE}
-        return sorted((moment_of(ends[job.id]), job) for job in await self.jobs() if job.id in ends)
+        found = [(moment_of(ends[job.id]), job) for job in await self.jobs() if job.id in ends]
+        return sorted(found, key=lambda pair: pair[0])
+
+    async def refilled(self, after: float) -> float | None:
+        """When a page that was begun after a moment was first done."""
+        for moment, job in await self.finished():
+            for attempt in await self.attempts(job):
+                if attempt.outcome == DONE and attempt.started_at and moment_of(attempt.started_at) >= after:
+                    return moment
+        return None
+
+    async def keep_busy(self, pages: int, seconds: float) -> None:
+        """For so long, see to it that the agent does not run out of pages."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            waiting = sum(job.status not in ENDED for job in await self.jobs())
+            if waiting < FEWEST_WAITING and self._books < MOST_BOOKS:
+                await self.queue_book(await self.healthy(pages))
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def until(self, condition: Callable[[], bool], seconds: float) -> bool:
         deadline = time.monotonic() + seconds
@@ -164,28 +184,29 @@ class Arena:
         return await self._until(lambda jobs: sum(job.status is JobStatus.DONE for job in jobs) >= count)
 
     async def until_at_work(self) -> bool:
-        """Until the server executes a prompt of the agent."""
+        """Until the server executes a prompt; False if there is nothing left to execute, or nothing moves."""
         async with self.client() as client:
             deadline = time.monotonic() + self.ground.patience
             while time.monotonic() < deadline and self.is_agent_alive:
                 if (await client.queue()).running:
                     return True
-                await asyncio.sleep(LOOK_SECONDS)
+                if all(job.status in ENDED for job in await self.jobs()):
+                    return False
         return False
 
     async def until_all_ended(self) -> bool:
         return await self._until(lambda jobs: all(job.status in ENDED for job in jobs))
 
     async def _until(self, is_so: Callable[[list[Job]], bool]) -> bool:
-        """Patience is counted from the last sign of progress: real servers may take long for a page."""
-        known, moved_at = "", time.monotonic()
+        """Patience is counted from the last page that ended: a page that is tried again and again is no progress."""
+        known, moved_at = -1, time.monotonic()
         while True:
             jobs = await self.jobs()
             if is_so(jobs):
                 return True
-            state = repr([(job.id, job.status, job.run_count) for job in jobs])
-            if state != known:
-                known, moved_at = state, time.monotonic()
+            ended = sum(job.status in ENDED for job in jobs)
+            if ended != known:
+                known, moved_at = ended, time.monotonic()
             if time.monotonic() - moved_at > self.ground.patience or not self.is_agent_alive:
                 return False
             await asyncio.sleep(LOOK_SECONDS)

@@ -25,7 +25,7 @@ class Ground:
 
     payload: Payload
     url: str | None = None
-    start_command: str | None = None
+    start_command: tuple[str, ...] | None = None
     agent: Sequence[str] = field(default_factory=lambda: module_command("comfyui_agent", "run"))
     """The agent under test, as a command; `-C DIR` is added."""
     pages: int | None = None
@@ -44,6 +44,17 @@ class Ground:
         return self.pages or (quick if self.is_quick else full)
 
 
+def read_command(text: str) -> tuple[str, ...]:
+    """A command as a shell splits it; ValueError in one line if it is none."""
+    try:
+        parts = shlex.split(text)
+    except ValueError as error:
+        raise ValueError(f"--start-command {text!r} cannot be read: {error}") from None
+    if not parts:
+        raise ValueError("--start-command is empty: give the command that starts ComfyUI")
+    return tuple(parts)
+
+
 class Server:
     """The server behind the proxy. One that was started here can be killed and started again."""
 
@@ -53,12 +64,11 @@ class Server:
         if ground.url is None:
             self._process = simulator(folder, *flags)
         elif ground.start_command:
-            command = shlex.split(ground.start_command)
             folder.mkdir(parents=True, exist_ok=True)
             log = folder / "server.log"
-            url = ground.url.rstrip("/")
-            self._process = ServerProcess(command, url, folder, log, start_seconds=START_SECONDS)
-        self.url = self._process.url if self._process is not None else str(ground.url)
+            bare = str(ServerAddress.parse(ground.url))
+            self._process = ServerProcess([*ground.start_command], bare, folder, log, start_seconds=START_SECONDS)
+        self.url = ground.url or self._process.url if self._process is not None else ground.url or ""
         self.address = ServerAddress.parse(self.url)
         if self.address.url.scheme != "http":
             raise Skipped(f"{self.address} is not plain http: faults are made in front of plain http only")
@@ -67,7 +77,7 @@ class Server:
         """RuntimeError if it does not come up."""
         if self._process is None:
             return
-        if self._ground.url is not None and await asyncio.to_thread(_answers, self.url):
+        if self._ground.url is not None and await asyncio.to_thread(_answers, str(self.address)):
             raise Skipped(
                 f"something answers at {self.address} already: stop it, so that the one that --start-command starts "
                 "is the one that is killed"
@@ -97,5 +107,7 @@ def _answers(url: str) -> bool:
     try:
         with urllib.request.urlopen(f"{url}/prompt", timeout=2):  # noqa: S310 - http alone
             return True
+    except urllib.error.HTTPError:
+        return True
     except (urllib.error.URLError, OSError, ValueError):
         return False

@@ -25,6 +25,7 @@ from comfyui_agent.lab.measuring.statistics import percentile
 MALFORMED: Graph = {"1": {"class_type": "SaveImage", "inputs": {"filename_prefix": "e3_lab/malformed"}}}
 """A save node without a picture: every ComfyUI rejects it, and nothing of it runs."""
 LOST_SHARE = 0.1
+FEEDS = 5
 LARGEST_EDGE, LARGEST_BATCH = 16384, 4096
 OVERSIZED = {"width": LARGEST_EDGE, "height": LARGEST_EDGE, "batch_size": LARGEST_BATCH}
 """As large as a node takes, and larger than any memory: the server fails at once, and survives it."""
@@ -95,6 +96,8 @@ async def gpu_oom(arena: Arena, findings: Findings) -> None:
     await _memory_was_freed(arena, findings, attempts)
     alerts = [event.message for event in await arena.events() if event.name == EventName.ALERT_MEMORY]
     findings.check("memory", "seen to come free", alerts[0] if alerts else "no alert", not alerts)
+    if fits_later and [each.outcome for each in attempts] == [DONE]:
+        raise Skipped("this workflow takes no graphics memory in the simulator: give one with a sampler")
     if fits_later:
         findings.check("the heavy page", "done in the end", f"{job.status}", job.status is JobStatus.DONE)
     else:
@@ -156,17 +159,17 @@ async def network_blip(arena: Arena, findings: Findings) -> None:
         arena.proxy.inject(Reset(), on="POST /prompt", times=2)
         arena.proxy.inject(Loss(LOST_SHARE), times=None)
         arena.proxy.cut_all("/ws")
-        await asyncio.sleep(seconds)
+        await arena.keep_busy(count, seconds)
         arena.proxy.heal()
         findings.check("the fault", "met by requests", f"{arena.proxy.faults_met}", arena.proxy.faults_met > 0)
     healed = time.time()
     findings.stage("healed", healed, "the network is as before")
     ended = await arena.until_all_ended()
     await _nothing_waits(arena, findings, ended)
-    after = [moment for moment, _ in await arena.finished() if moment >= (findings.fault_at or 0.0)]
-    findings.stage("refill", after[0] if after else None, "a page is done again")
-    findings.stage("all done", after[-1] if after and ended else None, "the last page is done")
-    findings.recovered(next((moment for moment in after), None) if ended else None)
+    refill = await arena.refilled(findings.fault_at or 0.0)
+    findings.stage("refill", refill, "a page that was begun since is done")
+    findings.stage("all done", (await arena.finished())[-1][0] if ended else None, "the last page is done")
+    findings.recovered(refill if ended else None)
     await _others_done(arena, findings, set())
     await _rendered_once(arena, findings)
 
@@ -196,10 +199,11 @@ async def comfyui_crash(arena: Arena, findings: Findings) -> None:
     count = arena.ground.amount(5, 12)
     await arena.queue_book(await arena.healthy(count))
     arena.start_agent()
-    began = await arena.until_done(1) and await arena.until_at_work()
+    began = await arena.until_done(1)
     findings.check("before the fault", "pages get done", "they do" if began else "nothing is done", began)
-    await arena.server.kill()
+    await _catch_at_work(arena, count)
     fault = time.time()
+    await arena.server.kill()
     findings.begin(fault, "the server is killed while it renders")
     await arena.server.restart()
     findings.stage("server back", time.time(), "the server answers again")
@@ -207,17 +211,28 @@ async def comfyui_crash(arena: Arena, findings: Findings) -> None:
     await _nothing_waits(arena, findings, ended)
     alert = await arena.first(fault, EventName.ALERT_SERVER)
     requeue = await arena.first(fault, EventName.JOB_RETRY)
-    refill = [moment for moment, _ in await arena.finished() if moment >= fault]
+    refill = await arena.refilled(fault)
     findings.stage("alert", alert, f"{EventName.ALERT_SERVER}: the server is gone")
     findings.stage("requeue", requeue, "its pages wait again")
-    findings.stage("refill", refill[0] if refill else None, "a page is done again")
-    findings.stage("all done", refill[-1] if refill and ended else None, "the last page is done")
-    findings.recovered(refill[0] if refill else None)
+    findings.stage("refill", refill, "a page that was begun since is done")
+    findings.stage("all done", (await arena.finished())[-1][0] if ended else None, "the last page is done")
+    findings.recovered(refill)
     findings.check("an alert", "alert.server", "seen" if alert is not None else "none", alert is not None)
     findings.check("what was lost", "requeued", "seen" if requeue is not None else "none", requeue is not None)
     charged = [job.config_name for job in await arena.jobs() if job.retries_attempted]
     findings.check("retries charged to pages", "none", charged or "none", not charged)
     await _others_done(arena, findings, set())
+
+
+async def _catch_at_work(arena: Arena, count: int) -> None:
+    """Wait until the server executes a page; of pages that are over in no time it gets more."""
+    for more in range(FEEDS):
+        if await arena.until_at_work():
+            return
+        if not arena.is_agent_alive:
+            break
+        await arena.queue_book(await arena.healthy(count * 10 * (more + 1)))
+    raise Skipped("the pages are rendered too quickly for the server to be caught at work: give a heavier workflow")
 
 
 # A server that has become slow.
@@ -227,9 +242,11 @@ async def artificial_latency(arena: Arena, findings: Findings) -> None:
     """The same pages twice, the second time with a pause in each."""
     count = arena.ground.amount(4, 10)
     seconds = 0.5 if arena.ground.is_quick else 1.0
-    before = await arena.queue_book(await arena.healthy(count))
+    await arena.queue_book(await arena.healthy(1))  # which loads the model
     arena.start_agent()
     ended = await arena.until_all_ended()
+    before = await arena.queue_book(await arena.healthy(count))
+    ended = ended and await arena.until_all_ended()
     findings.begin(time.time(), f"every page takes {seconds:g} s longer from now on")
     slow = await arena.healthy(count)
     async with arena.client() as client:

@@ -19,6 +19,7 @@ from comfyui_agent.lab.chaos.verdicts import Findings, Skipped, Verdict, Word, j
 from comfyui_agent.lab.load.rows import RunClock
 from comfyui_agent.lab.measuring.machine import server_facts, this_machine
 from comfyui_agent.lab.payloads import PayloadError
+from comfyui_agent.store.errors import StoreError
 
 
 @dataclass
@@ -42,6 +43,7 @@ class Suite:
 
     def report(self) -> dict[str, Any]:
         failed = self.count(Word.FAILED) or not self.count(Word.PASSED)
+        verdict = "partial" if self.is_partial and not failed else str(Word.FAILED if failed else Word.PASSED)
         return {
             "summary": {
                 "kind": "chaos",
@@ -49,7 +51,7 @@ class Suite:
                 "passed": self.count(Word.PASSED),
                 "failed": self.count(Word.FAILED),
                 "skipped": self.count(Word.SKIPPED),
-                "verdict": str(Word.FAILED if failed else Word.PASSED),
+                "verdict": verdict,
                 "recovery_sec": self.recovery_sec,
                 "wall_clock_sec": round(self.clock.seconds, 3),
                 "partial": self.is_partial,
@@ -94,7 +96,7 @@ async def run_scenario(
         word, reason = judge(findings, sla.recovery_seconds)
     except Skipped as error:
         word, reason = Word.SKIPPED, str(error)
-    except (ComfyError, PayloadError, RuntimeError, OSError) as error:
+    except (ComfyError, PayloadError, StoreError, RuntimeError, OSError, ValueError) as error:
         message = error.message if isinstance(error, ComfyError) else str(error)
         word, reason = Word.FAILED, f"it could not be run: {printable(message)}"
     seconds = time.monotonic() - began

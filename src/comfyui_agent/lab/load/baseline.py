@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from comfyui_agent.events.log import rotated
 from comfyui_agent.lab.files import file_stem, today, unused, write_json, write_text
 
 LOG_NAME = "comfyui_metrics"
@@ -28,7 +29,7 @@ def write_baseline(folder: Path, report: Mapping[str, Any], page: str, log: Path
     kept = folder / f"{LOG_NAME}_{name}.ndjson"
     write_text(kept, "".join(lines_of(log, run_id, report["environment"])))
     readme = folder / "README.md"
-    before = readme.read_text(encoding="utf-8") if readme.exists() else f"# Baseline of {today()}\n"
+    before = readme.read_text(encoding="utf-8", errors="replace") if readme.exists() else f"# Baseline of {today()}\n"
     write_text(readme, before.rstrip("\n") + "\n\n" + describe(name, report, kept.name))
     return folder / f"{name}.json"
 
@@ -36,7 +37,7 @@ def write_baseline(folder: Path, report: Mapping[str, Any], page: str, log: Path
 def lines_of(log: Path, run_id: str, environment: Mapping[str, Any]) -> Iterator[str]:
     """The lines of the metrics log that a run wrote, and what agents wrote meanwhile."""
     began, ended = (str(environment[key]).replace("T", " ").rstrip("Z") for key in ("started_at", "ended_at"))
-    for path in (log.with_name(f"{log.name}.1"), log):
+    for path in [*reversed([*rotated(log)]), log]:
         if not path.exists():
             continue
         with path.open(encoding="utf-8", errors="backslashreplace") as file:
@@ -44,7 +45,7 @@ def lines_of(log: Path, run_id: str, environment: Mapping[str, Any]) -> Iterator
                 try:
                     facts = json.loads(line)
                     is_ours = facts.get("load_test") == run_id or began <= facts["timestamp"] <= ended
-                except (ValueError, KeyError, TypeError, AttributeError):
+                except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                     continue
                 if is_ours and facts.get("load_test") in (None, run_id):
                     yield line if line.endswith("\n") else line + "\n"

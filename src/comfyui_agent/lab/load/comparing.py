@@ -17,7 +17,7 @@ from enum import Enum
 from functools import cached_property
 from itertools import accumulate, pairwise
 from operator import mul, sub
-from statistics import NormalDist, fmean, stdev
+from statistics import NormalDist, fmean
 from typing import Any
 
 from comfyui_agent.lab.load.reports import BadReport, Report, ReportKind
@@ -133,6 +133,12 @@ class _Series:
         count = len(self.values)
         return max(count / STRETCHES, 2 * (1 + self.waiting), MEMORIES * _memory(self.values) if count >= 30 else 1.0)
 
+    @cached_property
+    def draws(self) -> tuple[int, list[list[int]]]:
+        """The length of a block, and where the blocks of each replicate begin; always the same."""
+        count, length, chance = len(self.values), max(1, round(self.stretch)), random.Random(SEED)
+        return length, [chance.choices(range(count), k=max(1, round(count / length))) for _ in range(REPLICATES)]
+
 
 class _Run:
     """What of a report is compared. Answers from the cache are left out of the times: they measured nothing."""
@@ -186,8 +192,7 @@ def _timed(metric: str, words: str, a: _Series, b: _Series, share: float | None)
         reason = _too_few(series, share)
         if reason:
             return blank(Judgement.TOO_FEW, f"{words} {both}: {reason} in {side}.")
-    chance = random.Random(SEED)
-    estimates = [_percentile_of(series, share, chance) if share else _mean_of(series, chance) for series in (a, b)]
+    estimates = [_percentile_of(series, share) if share else _mean_of(series) for series in (a, b)]
     return _judged(metric, words, "s", estimates[0], estimates[1], -1)
 
 
@@ -206,8 +211,7 @@ def _throughput(a: _Run, b: _Run) -> Metric:
         reason = _too_few(run.gaps, None)
         if reason:
             return blank(Judgement.TOO_FEW, f"{words}: {reason} in {side}.")
-    chance = random.Random(SEED)
-    return _judged(metric, words, "images/min", _rate_of(a, chance), _rate_of(b, chance), 1)
+    return _judged(metric, words, "images/min", _rate_of(a), _rate_of(b), 1)
 
 
 def _judged(metric: str, words: str, unit: str, a: _Estimate, b: _Estimate, good: int) -> Metric:
@@ -293,13 +297,6 @@ def _memory(values: Sequence[float]) -> float:
     return max(1.0, time)
 
 
-def _draws(count: int, stretch: float, chance: random.Random) -> tuple[int, list[list[int]]]:
-    """The length of a block, and where the blocks of each replicate begin."""
-    length = max(1, round(stretch))
-    places = range(count)
-    return length, [chance.choices(places, k=max(1, round(count / length))) for _ in range(REPLICATES)]
-
-
 def _block_sums(values: Sequence[float], length: int) -> list[float]:
     """The sum of the block that begins at each place; the last ones go on at the beginning."""
     before = [0.0, *accumulate([*values, *values[: length - 1]])]
@@ -309,22 +306,22 @@ def _block_sums(values: Sequence[float], length: int) -> list[float]:
 def _estimate(value: float, replicates: Sequence[float], count: int, drawn: int, pieces: float) -> _Estimate:
     """The scatter is that of the logarithm; a replicate that is nothing at all has none."""
     logs = [math.log(each) for each in replicates if each > 0]
-    scatter = stdev(logs) * math.sqrt(drawn / count) if len(logs) == len(replicates) else math.inf
+    scatter = _deviation(logs) * math.sqrt(drawn / count) if len(logs) == len(replicates) else math.inf
     return _Estimate(value, scatter, pieces)
 
 
-def _mean_of(series: _Series, chance: random.Random) -> _Estimate:
+def _mean_of(series: _Series) -> _Estimate:
     values, count = series.values, len(series.values)
-    length, draws = _draws(count, series.stretch, chance)
+    length, draws = series.draws
     sums = _block_sums(values, length)
     drawn = length * len(draws[0])
     replicates = [sum(map(sums.__getitem__, draw)) / drawn for draw in draws]
     return _estimate(fmean(values), replicates, count, drawn, count / series.stretch)
 
 
-def _rate_of(run: _Run, chance: random.Random) -> _Estimate:
+def _rate_of(run: _Run) -> _Estimate:
     count = len(run.gaps.values)
-    length, draws = _draws(count, run.gaps.stretch, chance)
+    length, draws = run.gaps.draws
     images, times = _block_sums(run.images, length), _block_sums(run.gaps.values, length)
     replicates = []
     for draw in draws:
@@ -334,14 +331,14 @@ def _rate_of(run: _Run, chance: random.Random) -> _Estimate:
     return _estimate(run.rate or 0.0, replicates, count, drawn, count / run.gaps.stretch)
 
 
-def _percentile_of(series: _Series, share: float, chance: random.Random) -> _Estimate:
+def _percentile_of(series: _Series, share: float) -> _Estimate:
     """Instead of sorting each replicate, count in each block what lies below a few dozen thresholds around it."""
     values, count = series.values, len(series.values)
-    length, draws = _draws(count, series.stretch, chance)
+    length, draws = series.draws
     drawn = length * len(draws[0])
     value = percentile(values, share)
     under = _block_sums([each <= value for each in values], length)
-    doubt = stdev(sum(map(under.__getitem__, draw)) / drawn for draw in draws)
+    doubt = _deviation([sum(map(under.__getitem__, draw)) / drawn for draw in draws])
     thresholds = _thresholds(values, share, 5 * doubt)
     below: dict[int, list[float]] = {}
     wanted = 1 + share * (drawn - 1)
@@ -544,6 +541,11 @@ def _figure(values: Sequence[float], share: float | None) -> float | None:
     if not values:
         return None
     return fmean(values) if share is None else percentile(values, share)
+
+
+def _deviation(values: Sequence[float]) -> float:
+    mean = fmean(values)
+    return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 def _known(values: Iterable[float | None]) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,7 +29,8 @@ def _summary(run: LoadRun, sla: Sla) -> dict[str, Any]:
     rows, unit = run.rows, run.plan.mode.unit
     wall = sum(level.wall_clock_sec for level in run.levels)
     levels = [_level(level, unit, sla) for level in run.levels]
-    steps = [Step(each["level"], each["images_per_minute"], each["success_rate"]) for each in levels]
+    whole = [each for each in levels if not each["partial"]]
+    steps = [Step(each["level"], each["images_per_minute"], each["success_rate"]) for each in whole]
     knee = find_knee(steps, sla.error_rate, unit)
     memory = [sample.gpu_mem_mb for sample in run.trace.samples if sample.gpu_mem_mb is not None]
     busy = [sample.gpu_util for sample in run.trace.samples if sample.gpu_util is not None]
@@ -44,7 +46,9 @@ def _summary(run: LoadRun, sla: Sla) -> dict[str, Any]:
         "avg_gpu_util": round(sum(busy) / len(busy), 1) if busy else None,
     }
     if run.plan.mode is Mode.BOOKS:
-        found["concurrent_books"] = max((int(each["level"]) for each in levels if each["within_sla"]), default=0)
+        within = itertools.takewhile(lambda each: each["within_sla"], whole)
+        books = max((int(each["level"]) for each in within), default=0)
+        found |= {"concurrent_books": books} if whole else {}
     return found
 
 
@@ -52,7 +56,7 @@ def _level(run: LevelRun, unit: str, sla: Sla) -> dict[str, Any]:
     short = short_figures(run.rows, run.wall_clock_sec)
     within = is_within(short, sla.p95_seconds, sla.error_rate)
     level = int(run.level) if run.level == int(run.level) else run.level
-    return {"level": level, "unit": unit, **short, "within_sla": within}
+    return {"level": level, "unit": unit, **short, "within_sla": within, "partial": not run.is_whole}
 
 
 def _servers(levels: Sequence[LevelRun], wall: float) -> list[dict[str, Any]]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Protocol
 
 from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.lab.load.plan import LoadPlan, Mode
-from comfyui_agent.lab.load.rendering import Rendering, Target, take_all_back
+from comfyui_agent.lab.load.rendering import REJECTED, Rendering, Target, rejection, take_all_back
 from comfyui_agent.lab.load.rows import Row
 from comfyui_agent.lab.load.summary import LevelRun
 
@@ -34,7 +34,9 @@ class Driver:
         self._arrivals = random.Random(plan.seed + 1)
         self._index = 0
         self._turn = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._completed = 0
+        self.left: list[str] = []
+        """Prompts that could not be taken back."""
         self.rows: list[Row] = []
         self.levels: list[LevelRun] = []
         self.lateness: list[float] = []
@@ -50,30 +52,41 @@ class Driver:
         """Run one level to its end."""
         self.rows = []
         self._began = time.monotonic()
+        is_whole = False
         try:
             await self._pressing(level)
-            await self._wait_for_all()
+            is_whole = True
         finally:
-            await self._abandon()
-            run = self._level_run(level)
+            self.left += await take_all_back(self._targets)
+            run = self._level_run(level, is_whole=is_whole)
             self.levels.append(run)
             self.rows = []
         return run
 
-    def _level_run(self, level: float) -> LevelRun:
+    def _level_run(self, level: float, *, is_whole: bool) -> LevelRun:
         rows = sorted(self.rows, key=lambda row: row.index)
         began = self._rendering.clock.seconds_of(self._began)
         wall = max((row.ended_seconds for row in rows), default=began) - began
-        return LevelRun(level, tuple(rows), wall)
+        return LevelRun(level, tuple(rows), wall, is_whole)
 
     async def _pressing(self, level: float) -> None:
         if self._plan.mode is Mode.OPEN:
             await self._arrive(level)
         elif self._plan.mode is Mode.BOOKS:
-            await asyncio.gather(*(self._book(level) for _ in range(int(level))))
+            await self._together(self._book(level) for _ in range(int(level)))
         else:
-            left = Countdown(self._plan.jobs_of(level), self._plan.duration)
-            await asyncio.gather(*(self._work_off(left, level) for _ in range(int(level))))
+            jobs = self._plan.jobs_of(level)
+            left = Countdown(jobs, self._plan.duration)
+            workers = int(level) if jobs is None else min(int(level), jobs)
+            await self._together(self._work_off(left, level) for _ in range(workers))
+
+    async def _together(self, works: Iterable[Coroutine[Any, Any, None]]) -> None:
+        """Do all of it at once; if one fails, or this is cancelled, none of it goes on."""
+        tasks = [asyncio.create_task(work) for work in works]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            await end_tasks(tasks)
 
     async def _work_off(self, left: Countdown, level: float) -> None:
         while left.take():
@@ -83,7 +96,7 @@ class Driver:
         """A book: its pages one after another, or all at once."""
         pages = range(self._plan.pages)
         if self._plan.parallel_pages:
-            await asyncio.gather(*(self._one(level) for _ in pages))
+            await self._together(self._one(level) for _ in pages)
             return
         for _ in pages:
             await self._one(level)
@@ -93,23 +106,29 @@ class Driver:
         left = Countdown(self._plan.jobs_of(per_minute), self._plan.duration)
         gap = 60.0 / per_minute
         due = time.monotonic()
-        while left.take():
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
-            self.lateness.append(max(0.0, time.monotonic() - due))
-            task = asyncio.create_task(self._one(per_minute))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-            due += gap if self._plan.even_arrivals else self._arrivals.expovariate(1.0 / gap)
-
-    async def _wait_for_all(self) -> None:
-        while self._tasks:
-            await asyncio.gather(*self._tasks)
+        tasks: set[asyncio.Task[None]] = set()
+        try:
+            while left.take(due):
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                self.lateness.append(max(0.0, time.monotonic() - due))
+                tasks.add(asyncio.create_task(self._one(per_minute)))
+                ended = {task for task in tasks if task.done()}
+                tasks -= ended
+                for task in ended:
+                    task.result()
+                due += gap if self._plan.even_arrivals else self._arrivals.expovariate(1.0 / gap)
+            await asyncio.gather(*tasks)
+        finally:
+            await end_tasks(tasks)
 
     async def _one(self, level: float) -> None:
         index, self._index = self._index, self._index + 1
         target = self._next_target()
         self._watcher.sent(target)
         row = await self._rendering.render(target, index, level)
+        self._completed += row.is_completed
+        if self._plan.warmup == 0 and not self._completed and row.failure_class in REJECTED:
+            raise rejection(row)
         self.rows.append(row)
         self._watcher.ended(row)
 
@@ -120,11 +139,6 @@ class Driver:
         order = [self._targets[(self._turn + number) % len(self._targets)] for number in range(len(self._targets))]
         return next(target for target in order if len(target.open) == least)
 
-    async def _abandon(self) -> None:
-        """Leave nothing behind, if this was ended in the middle."""
-        await end_tasks(list(self._tasks))
-        await take_all_back(self._targets)
-
 
 class Countdown:
     """Says whether there is one more to send: by their number, by the time, or by whichever is over first."""
@@ -134,8 +148,9 @@ class Countdown:
         self._now = now
         self._until = None if seconds is None else now() + seconds
 
-    def take(self) -> bool:
-        if self._until is not None and self._now() >= self._until:
+    def take(self, due: float | None = None) -> bool:
+        """`due` is when it would be sent, if not now."""
+        if self._until is not None and max(self._now(), due or 0.0) >= self._until:
             return False
         if self._left is None:
             return self._until is not None

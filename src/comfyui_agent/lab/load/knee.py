@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from comfyui_agent.lab.load.levels import level_words
+
 NEAR = 0.95
 """A level counts as flat when it brings this share of the best throughput seen."""
 
@@ -47,10 +49,13 @@ def find_knee(steps: Sequence[Step], most_errors: float, unit: str) -> Knee | No
     if flat is not sound[-1]:
         more = 100 * (best / flat.images_per_minute - 1)
         gain = f"higher levels bring at most {more:.1f} % more" if more > 0 else "higher levels bring no more"
-        return Knee(flat.level, flat.images_per_minute, f"throughput flattens at {flat.level:g} {unit}: {gain}")
+        return Knee(
+            flat.level, flat.images_per_minute, f"throughput flattens at {level_words(flat.level, unit)}: {gain}"
+        )
     if len(sound) < len(steps):
         broken = steps[len(sound)]
-        reason = f"errors rise after {flat.level:g} {unit}: at {broken.level:g}, {100 * (1 - broken.success_rate):.0f} % fail"
+        share = f"at {broken.level:g}, {100 * (1 - broken.success_rate):.0f} % fail"
+        reason = f"errors rise after {level_words(flat.level, unit)}: {share}"
         return Knee(flat.level, flat.images_per_minute, reason)
     return None
 

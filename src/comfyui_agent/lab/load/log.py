@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from comfyui_agent.domain.events import EventName
-from comfyui_agent.events.log import append
+from comfyui_agent.events.log import append, end_last_line
 from comfyui_agent.lab.load.rows import Row
 
 
@@ -19,6 +20,8 @@ class LoadLog:
         self.path = path
         self.run_id = secrets.token_hex(4)
         self.trouble: str | None = None
+        with contextlib.suppress(OSError):
+            end_last_line(path)
         self._write(EventName.LOAD_STARTED)
 
     def ended(self, row: Row) -> None:

@@ -12,15 +12,18 @@ from dataclasses import dataclass, field, replace
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import AcceptanceUnknown, ComfyError
 from comfyui_agent.comfy.outcomes import Failed, Succeeded
+from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.comfy.watch import Watch
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.prompts import Graph, PromptId, mint_prompt_id
 from comfyui_agent.domain.texts import printable
 from comfyui_agent.lab.load.rows import Row, RowStatus, RunClock
-from comfyui_agent.lab.payloads import Payload, fitted
+from comfyui_agent.lab.payloads import Payload, PayloadError, fitted
 
 CANCEL_SECONDS = 5.0
+ALL_BACK_SECONDS = 15.0
 LONGEST_ERROR = 500
+REJECTED = (FailureClass.INVALID.value, FailureClass.MISSING.value)
 
 
 @dataclass
@@ -29,20 +32,25 @@ class Target:
 
     client: ComfyClient
     payloads: tuple[Payload, ...]
-    output_nodes: tuple[frozenset[str], ...]
     open: set[PromptId] = field(default_factory=set)
     """Prompts that it has and that have not ended."""
 
     @classmethod
     async def of(cls, client: ComfyClient, payloads: tuple[Payload, ...]) -> Target:
         """PayloadError if the server lacks something; ComfyError if it cannot be asked."""
-        fit = tuple([await fitted(payload, client) for payload in payloads])
-        outputs = tuple([await client.definitions.output_nodes(payload.graph) for payload in fit])
-        return cls(client, fit, outputs)
+        return cls(client, tuple([await fitted(payload, client) for payload in payloads]))
 
     @property
     def name(self) -> str:
         return str(self.client.address)
+
+    def outputs(self, which: int) -> frozenset[str]:
+        """The nodes of a payload that the server runs for their own sake."""
+        return self.payloads[which].outputs
+
+    def needed(self, which: int) -> frozenset[str]:
+        """Those, and all that lead to them: the others never run."""
+        return self.payloads[which].needed
 
     def prompt(self, index: int, chance: random.Random, prefix: str, *, same: bool) -> tuple[int, Graph]:
         """Which payload prompt number `index` is, and what is sent."""
@@ -73,9 +81,14 @@ class Rendering:
         row = Row(index, prompt_id, RowStatus.FAILED, server=target.name, workflow=name, level=level)
         row = replace(row, seconds=self.clock.seconds_of(began))
         target.open.add(prompt_id)
+        following = asyncio.create_task(self._follow(target, which, graph, row, began))
         try:
-            row = await asyncio.wait_for(self._follow(target, which, graph, row, began), self.timeout)
-        except asyncio.TimeoutError:
+            done, _ = await asyncio.wait({following}, timeout=self.timeout)
+        finally:
+            await end_tasks([following])
+        if done:
+            row = following.result()
+        else:
             row = replace(
                 row,
                 status=RowStatus.TIMEOUT,
@@ -84,19 +97,23 @@ class Rendering:
                 failure_class=FailureClass.TIMEOUT.value,
             )
             await take_back(target, prompt_id)
-        except ComfyError as error:
-            row = self._failed(row, began, error.message, error.kind)
         target.open.discard(prompt_id)
         ended = row.ended_seconds
         return replace(row, started_at=self.clock.at(row.seconds), ended_at=self.clock.at(ended))
 
     async def _follow(self, target: Target, which: int, graph: Graph, row: Row, began: float) -> Row:
+        try:
+            return await self._measure(target, which, graph, row, began)
+        except ComfyError as error:
+            return self._failed(row, began, error.message, error.kind)
+
+    async def _measure(self, target: Target, which: int, graph: Graph, row: Row, began: float) -> Row:
         watch = await _submit(target.client, graph, PromptId(row.prompt_id))
         outcome = await watch.outcome()
         known_at = time.monotonic()
         row = replace(
             row,
-            cached=bool(outcome.cached_nodes) and set(graph) - outcome.cached_nodes <= target.output_nodes[which],
+            cached=bool(outcome.cached_nodes) and target.needed(which) - outcome.cached_nodes <= target.outputs(which),
             queue_sec=_waited(watch, began),
         )
         if isinstance(outcome, Failed):
@@ -127,20 +144,30 @@ class Rendering:
         return replace(row, duration_sec=time.monotonic() - began, error=text, failure_class=kind.value)
 
 
+def rejection(row: Row) -> PayloadError:
+    return PayloadError(f"{row.server} does not take {row.workflow}, nothing was measured: {row.error}")
+
+
 async def take_back(target: Target, prompt_id: PromptId) -> None:
     """Nobody waits for this prompt any more: it shall not burden what is measured next."""
     with contextlib.suppress(ComfyError, asyncio.TimeoutError):
         await target.client.cancel(prompt_id, timeout=CANCEL_SECONDS)
 
 
-async def take_all_back(targets: Iterable[Target]) -> None:
-    """Leave nothing behind at the servers."""
-    left = [(target, prompt_id) for target in targets for prompt_id in list(target.open)]
-    for target, prompt_id in left:
-        target.open.discard(prompt_id)
-    if left:
-        work = asyncio.gather(*(take_back(target, prompt_id) for target, prompt_id in left))
-        await asyncio.wait({work}, timeout=2 * CANCEL_SECONDS)
+async def take_all_back(targets: Iterable[Target]) -> list[str]:
+    """Leave nothing behind at the servers; the ids of prompts that could not be taken back."""
+    busy = [target for target in targets if target.open]
+    return [prompt_id for left in await asyncio.gather(*map(_empty, busy)) for prompt_id in left]
+
+
+async def _empty(target: Target) -> Iterable[str]:
+    wanted = set(target.open)
+    try:
+        left = await target.client.cancel_all(wanted, timeout=ALL_BACK_SECONDS)
+    except ComfyError:
+        return wanted
+    target.open.clear()
+    return left
 
 
 async def _submit(client: ComfyClient, graph: Graph, prompt_id: PromptId) -> Watch:

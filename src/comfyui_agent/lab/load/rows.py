@@ -20,7 +20,7 @@ class RowStatus(str, Enum):
         return self.value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Row:
     """One prompt, from the post to its result. Times are seconds; what was not measured is None."""
 

@@ -14,20 +14,20 @@ from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.lab.load.driving import Driver, Watcher
+from comfyui_agent.lab.load.levels import level_words
 from comfyui_agent.lab.load.measured import LoadRun
 from comfyui_agent.lab.load.plan import LoadPlan
-from comfyui_agent.lab.load.rendering import Rendering, Target, take_all_back
+from comfyui_agent.lab.load.rendering import REJECTED, Rendering, Target, rejection, take_all_back
 from comfyui_agent.lab.load.rows import RunClock
 from comfyui_agent.lab.load.summary import LevelRun
 from comfyui_agent.lab.measuring.gpu import GpuTrace
 from comfyui_agent.lab.measuring.machine import server_facts
 from comfyui_agent.lab.measuring.statistics import percentile
-from comfyui_agent.lab.payloads import PayloadError, new_run_prefix
+from comfyui_agent.lab.payloads import new_run_prefix
 
 POLL_SECONDS = 2.0
 HOPELESS = 0.5
 """A ramp ends when more than this share of a level failed."""
-REJECTED = (FailureClass.INVALID.value, FailureClass.MISSING.value)
 LATE_SECONDS = 0.05
 LATE_SHARE = 0.05
 
@@ -56,7 +56,7 @@ async def load_test(plan: LoadPlan, onlooker: Onlooker) -> LoadRun:
 async def _press(
     plan: LoadPlan, onlooker: Onlooker, clients: Sequence[ComfyClient], targets: Sequence[Target]
 ) -> LoadRun:
-    warnings = await _look_at_queues(targets) + _seed_warnings(plan)
+    warnings = await _look_at_queues(targets) + _seed_warnings(plan, targets[0])
     facts = list(await asyncio.gather(*(server_facts(client) for client in clients)))
     chance = random.Random(plan.seed)
     warmups = await _warm_up(plan, targets, chance)
@@ -71,6 +71,8 @@ async def _press(
         except asyncio.CancelledError:
             run.is_partial = True
             run.unfinished = driver.unfinished
+            if driver.left:
+                run.warnings.append(f"{len(driver.left)} prompts could not be taken back: see the queue of the server")
     run.warnings += _lateness_warnings(run)
     return run
 
@@ -83,15 +85,14 @@ async def _climb(plan: LoadPlan, driver: Driver, onlooker: Onlooker, run: LoadRu
         failed = sum(not row.is_completed for row in done.rows)
         is_last = number + 1 == len(plan.levels)
         if not is_last and done.rows and failed > HOPELESS * len(done.rows):
-            run.warnings.append(
-                f"the ramp ended at {level:g} {plan.mode.unit}: {failed} of {len(done.rows)} prompts failed there"
-            )
+            where = level_words(level, plan.mode.unit)
+            run.warnings.append(f"the ramp ended at {where}: {failed} of {len(done.rows)} prompts failed there")
             return
 
 
 @asynccontextmanager
 async def _clients(servers: Sequence[str]) -> AsyncIterator[list[ComfyClient]]:
-    limits = Limits(poll_seconds=POLL_SECONDS, connections=128)
+    limits = Limits(poll_seconds=POLL_SECONDS, connections=1024, downloads_at_once=512)
     async with contextlib.AsyncExitStack() as stack:
         yield [await stack.enter_async_context(ComfyClient(server, limits=limits)) for server in servers]
 
@@ -106,10 +107,10 @@ async def _look_at_queues(targets: Sequence[Target]) -> list[str]:
     return warnings
 
 
-def _seed_warnings(plan: LoadPlan) -> list[str]:
+def _seed_warnings(plan: LoadPlan, target: Target) -> list[str]:
     if plan.same_seeds:
         return ["seeds were the same for each prompt, as asked: the server's cache may have answered"]
-    without = [payload.name for payload in plan.payloads if not payload.is_varied_by_seed]
+    without = [payload.name for payload in target.payloads if not payload.is_varied_by_seed]
     return [f"{name} has no seed: its prompts differ by an input that the nodes do not see" for name in without]
 
 
@@ -122,7 +123,7 @@ async def _warm_up(plan: LoadPlan, targets: Sequence[Target], chance: random.Ran
         for number in range(plan.warmup * len(plan.payloads)):
             row = await rendering.render(target, number)
             if row.failure_class in REJECTED:
-                raise PayloadError(f"{target.name} does not take {row.workflow}, nothing was measured: {row.error}")
+                raise rejection(row)
             if row.failure_class == FailureClass.SERVER_LOST.value:
                 raise ComfyError(row.error or f"{target.name} was lost")
             seconds.append(row.duration_sec or 0.0)

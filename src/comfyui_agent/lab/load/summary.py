@@ -19,6 +19,8 @@ class LevelRun:
     level: float
     rows: tuple[Row, ...]
     wall_clock_sec: float
+    is_whole: bool = True
+    """Whether it came to its end: one that was stopped says nothing about its level."""
 
 
 def figures(rows: Sequence[Row], wall_clock_sec: float) -> dict[str, Any]:

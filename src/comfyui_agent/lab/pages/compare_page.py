@@ -8,7 +8,7 @@ from typing import Any
 
 from comfyui_agent.lab.pages import facts
 from comfyui_agent.lab.pages.changes import Change, Changes
-from comfyui_agent.lab.pages.markup import Html, element, joined
+from comfyui_agent.lab.pages.markup import Html, element
 from comfyui_agent.lab.pages.page import Page, figure, flattened, notices, section, table, verdict
 from comfyui_agent.lab.pages.quantities import change, date, measured, points, said
 
@@ -31,7 +31,7 @@ def compare_page(comparison: Mapping[str, Any], json_name: str = "") -> str:
         f"B is {said(b.get('name'))}, started {date(b.get('started_at'))}.",
         [
             notices(facts.texts(comparison.get("cautions"))),
-            section("What changed", figure(_changes(metrics)), _metric_table(metrics)),
+            section("What changed", figure(_changes(metrics)), _metric_table(metrics), _words_list(metrics)),
             section("What was compared", _sides(a, b)),
         ],
         {},
@@ -67,7 +67,7 @@ def _changes(metrics: Sequence[Mapping[str, Any]]) -> Changes | None:
 def _metric_table(metrics: Sequence[Mapping[str, Any]]) -> Html:
     rows = [
         [
-            joined(_name(row), element("small", facts.text(row.get("sentence")))),
+            _name(row),
             measured(facts.number(row.get("a")), facts.text(row.get("unit"))),
             measured(facts.number(row.get("b")), facts.text(row.get("unit"))),
             _words(row)(facts.number(row.get("change"))),
@@ -78,6 +78,11 @@ def _metric_table(metrics: Sequence[Mapping[str, Any]]) -> Html:
     ]
     heads = ["Figure", "A", "B", "Change", "May be", "Verdict"]
     return table("All figures", heads, rows, texts=(0, 5))
+
+
+def _words_list(metrics: Sequence[Mapping[str, Any]]) -> Html:
+    sentences = [sentence for row in metrics if (sentence := facts.text(row.get("sentence")).strip())]
+    return element("ul", *(element("li", each) for each in sentences), class_="words") if sentences else Html()
 
 
 def _interval(row: Mapping[str, Any]) -> str:

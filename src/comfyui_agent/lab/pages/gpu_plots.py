@@ -28,9 +28,7 @@ def memory_plot(trace: Trace, total_mb: float | None, bands: Sequence[Band] = ()
     of_total = f" of {memory(total_mb)}" if total_mb else ""
     return _plot(
         f"GPU memory peaks at {memory(peak[1])}{of_total}",
-        "Memory in use on the card over time; the dashed line is all that the card has."
-        if total_mb
-        else "Memory in use on the card over time.",
+        "Memory in use on the card over time" + (f"; all that it has are {memory(total_mb)}." if total_mb else "."),
         Axis("GPU memory (GB)"),
         {server: [(at, value / 1024) for at, value in found] for server, found in by_server.items()},
         [Target(total_mb / 1024, f"card: {memory(total_mb)}")] if total_mb else [],

@@ -14,6 +14,7 @@ from comfyui_agent.lab.pages.quantities import counted, date, listed, plain, rat
 from comfyui_agent.lab.pages.quantities import whole as figures
 from comfyui_agent.lab.pages.scenario import scenario_section
 from comfyui_agent.lab.pages.targets import Judged, judged
+from comfyui_agent.lab.sla.verdicts import Verdict
 
 MOST_ERRORS = 40
 NUMBERS = re.compile(r"[0-9a-fA-F-]{8,}|\d+")
@@ -24,7 +25,7 @@ def load_page(report: Mapping[str, Any], json_name: str = "") -> str:
     """A load test as a page that needs nothing else. What the report lacks is shown as a dash or left out."""
     summary, environment = facts.part(report.get("summary")), facts.part(report.get("environment"))
     results, sla = facts.rows(report.get("results")), facts.part(environment.get("sla"))
-    targets = judged(summary, sla)
+    targets = judged(report)
     workflow = facts.text(facts.part(environment.get("workflow")).get("name")) or "unnamed workflow"
     is_partial = summary.get("partial") is True
     return Page(
@@ -35,7 +36,7 @@ def load_page(report: Mapping[str, Any], json_name: str = "") -> str:
         [
             notices([*_partial(summary), *facts.texts(summary.get("warnings"))]),
             tiles(_tiles(summary, targets)),
-            _not_measured(targets),
+            _reasons(targets),
             _latency(summary, results, sla),
             _levels(summary, sla),
             section("Where the time goes", figure(load_plots.parts_plot(results, facts.rows(summary.get("levels"))))),
@@ -51,24 +52,32 @@ def load_page(report: Mapping[str, Any], json_name: str = "") -> str:
 
 def _stands(summary: Mapping[str, Any], targets: Sequence[Judged]) -> Html:
     completed, total = facts.amount(summary.get("completed")), facts.amount(summary.get("total_jobs"))
+    if not total:
+        return verdict("dim", "Nothing was measured.")
     failed, timeouts = facts.amount(summary.get("failed")), facts.amount(summary.get("timeouts"))
     parts = [f"{completed:,} of {counted(total, 'job')} done"]
     parts += [f"{failed:,} failed"] if failed else []
     parts += [f"{timeouts:,} timed out"] if timeouts else []
-    text = ", ".join(parts) + f", at {rate(facts.number(summary.get('images_per_minute')))}"
-    met = [each.name for each in targets if each.is_met is True]
-    missed = [each.name for each in targets if each.is_met is False]
+    text = ", ".join(parts) + f", {_throughput(summary)}"
+    met = [each.name for each in targets if each.verdict is Verdict.MET]
+    missed = [each.name for each in targets if each.verdict is Verdict.MISSED]
     if missed:
         text += f": {counted(len(missed), 'target')} missed ({listed(missed)}), {len(met)} met."
     elif met:
-        text += f": all {len(met)} targets that were measured are met." if len(met) > 1 else f": {met[0]} target met."
+        text += f": {counted(len(met), 'target')} met ({listed(met)}), none missed."
     else:
         text += "."
     is_partial = summary.get("partial") is True
     prefix = "Stopped early: " if is_partial else ""
-    return verdict(
-        "bad" if missed or is_partial or completed < total else "good" if completed else "dim", prefix + text
-    )
+    return verdict("bad" if missed or is_partial or completed < total else "good", prefix + text)
+
+
+def _throughput(summary: Mapping[str, Any]) -> str:
+    """Images a minute; of a ramp those of its best level."""
+    rates = [facts.number(level.get("images_per_minute")) for level in facts.rows(summary.get("levels"))]
+    if len(rates) > 1:
+        return f"at up to {rate(max((each for each in rates if each is not None), default=None))}"
+    return f"at {rate(facts.number(summary.get('images_per_minute')))}"
 
 
 def _servers(summary: Mapping[str, Any], environment: Mapping[str, Any]) -> str:
@@ -93,16 +102,17 @@ def _partial(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _tiles(summary: Mapping[str, Any], targets: Sequence[Judged]) -> list[Tile]:
-    shown = [target.tile() for target in targets if target.value is not None]
+    shown = [target.tile() for target in targets]
     cached = facts.amount(summary.get("cached_jobs"))
     if cached:
         shown.append(Tile("Answered by the cache", counted(cached, "job"), verdict("bad", "these measured nothing")))
     return shown
 
 
-def _not_measured(targets: Sequence[Judged]) -> Html:
-    names = [f"{each.name} ({each.asked})" for each in targets if each.value is None and each.target is not None]
-    return element("p", f"Not measured here: {listed(names)}.", class_="aside") if names else Html()
+def _reasons(targets: Sequence[Judged]) -> Html:
+    """What each verdict rests on."""
+    reasons = [f"{each.name}: {each.finding.sentence}" for each in targets if each.finding]
+    return element("ul", *(element("li", reason) for reason in reasons), class_="words") if reasons else Html()
 
 
 def _latency(summary: Mapping[str, Any], results: Sequence[Mapping[str, Any]], sla: Mapping[str, Any]) -> Html:

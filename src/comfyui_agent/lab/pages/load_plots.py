@@ -35,7 +35,7 @@ def latency_plot(results: Rows, levels: Rows, p95: float | None, target: float |
         else "No job was completed",
         f"{_drawn(len(points))}: when it was sent, and how long until its result could be "
         f"fetched{' or it had failed' if bad else ''}."
-        + (" The dashed line is the target for 95 % of them." if target is not None else "")
+        + (f" The target of {wanted(seconds(target))} is for 95 % of them." if target is not None else "")
         + (f" The numbers above are the levels of load, in {unit_of(levels)}." if bands else ""),
         time.axis("Sent at, since the start"),
         Axis("Duration (s)"),
@@ -230,7 +230,9 @@ def unit_of(levels: Rows) -> str:
 
 
 def _at(level: float | None, unit: str) -> str:
-    return f"{_figure(level)} {unit}"
+    """So many at once; one prompt, two prompts."""
+    first, space, rest = unit.partition(" ")
+    return f"{_figure(level)} {first.removesuffix('s') if level == 1 else first}{space}{rest}"
 
 
 def _figure(level: float | None) -> str:

@@ -172,8 +172,8 @@ class Field:
     def line(self, target: Target) -> list[Point]:
         """Points along the line of a target."""
         if target.is_upright:
-            return [(self.x(target.value), y) for y in range(int(self.y.end), int(self.y.start), 8)]
-        return [(x, self.y(target.value)) for x in range(int(self.x.start), int(self.x.end), 8)]
+            return [(self.x(target.value), y) for y in range(int(self.y.end), int(self.y.start), 2)]
+        return [(x, self.y(target.value)) for x in range(int(self.x.start), int(self.x.end), 2)]
 
     def note(self, note: Note, texts: Labels) -> Html:
         """A mark or a ring at the point, and the number beside it."""

@@ -52,6 +52,8 @@ def _stands(reports: Sequence[Report]) -> Html:
 def _in_words(report: Report) -> str:
     warm, cold = _number(report, "duration_sec"), _number(report, "cold_duration_sec")
     text = f"{seconds(warm)} a run when warm, {seconds(cold)} cold"
+    if warm is None:
+        text = f"{seconds(cold)} a run when cold, none was measured warm"
     peak, total = _number(report, "peak_vram_mb"), _number(report, "vram_total_mb")
     if peak is not None:
         text += f", with {memory(peak)}{f' of {memory(total)}' if total else ''} GPU memory at its peak"

@@ -38,18 +38,27 @@ def node_plot(nodes: Rows) -> Bars | None:
     shown = known[:MOST_NODES]
     if not shown:
         return None
-    warmest = max(known, key=lambda each: each[2] or 0.0)
-    part = facts.number(warmest[0].get("share"))
+    has_warm = any(warm is not None for _, _, warm in known)
+    costliest = max(known, key=lambda each: (each[2] if has_warm else each[1]) or 0.0)
+    part = facts.number(costliest[0].get("share"))
     of_all = f", {share(part)} of a warm run" if part is not None else ""
+    cost = f"{seconds(costliest[2])} warm{of_all}" if has_warm else f"{seconds(costliest[1])} cold"
     rest = len(known) - len(shown)
     return Bars(
-        f"{node_name(warmest[0])} costs most: {seconds(warmest[2])} warm{of_all}",
-        "Median time of each node, costliest first: cold, after the server's memory was freed, and warm."
+        f"{node_name(costliest[0])} costs most: {cost}",
+        "Median time of each node, costliest first: cold, after the server's memory was freed"
+        + (", and warm." if has_warm else "; no warm run was measured.")
         + (f" {rest} that cost less are in the table below." if rest > 0 else ""),
         "Time in the node (s)",
-        [Part("Warm", Fill.SOLID), Part("Cold", Fill.STRIPED)],
-        [Bar(node_name(node), [warm, cold], f"{seconds(warm)}\n{seconds(cold)}") for node, cold, warm in shown],
+        [Part("Warm", Fill.SOLID), Part("Cold", Fill.STRIPED)] if has_warm else [Part("Cold", Fill.STRIPED)],
+        [_node_bar(node, cold, warm, has_warm) for node, cold, warm in shown],
     )
+
+
+def _node_bar(node: Mapping[str, Any], cold: float | None, warm: float | None, has_warm: bool) -> Bar:
+    if has_warm:
+        return Bar(node_name(node), [warm, cold], f"{seconds(warm)}\n{seconds(cold)}")
+    return Bar(node_name(node), [cold], seconds(cold))
 
 
 def run_plot(runs: Rows) -> Bars | None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -148,10 +148,9 @@ class Profiling:
 
     async def _peak(self, run: Run) -> int | None:
         """The most that was held during a run; after one that fell between two looks, what it left in memory."""
-        during = [each for each in self.samples if run.seconds <= each.seconds <= run.ended_seconds]
-        known = [each.gpu_mem_mb for each in during if each.gpu_mem_mb is not None]
-        if known or self.vram_total_mb is None:
-            return max(known, default=None)
+        held = most_held(self.samples, run.seconds, run.ended_seconds)
+        if held is not None or self.vram_total_mb is None:
+            return held
         return await self._seen_after(run.ended_seconds)
 
     async def _wait_for_socket(self) -> None:
@@ -171,3 +170,9 @@ class Profiling:
     def _warn(self, sentence: str) -> None:
         if sentence not in self._warnings:
             self._warnings.append(sentence)
+
+
+def most_held(samples: Iterable[GpuSample], began: float, ended: float) -> int | None:
+    """The most memory, in MB, that was seen in a stretch of a trace; None if nothing was seen."""
+    during = [each for each in samples if began <= each.seconds <= ended]
+    return max((each.gpu_mem_mb for each in during if each.gpu_mem_mb is not None), default=None)

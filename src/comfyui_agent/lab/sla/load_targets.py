@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from comfyui_agent.config.settings import Sla
-from comfyui_agent.lab.load.reports import Report
+from comfyui_agent.lab.load.reports import Report, ReportKind
 from comfyui_agent.lab.sla.sample import (
     FEWEST_FOR_P95,
     FEWEST_FOR_THROUGHPUT,
@@ -13,32 +13,25 @@ from comfyui_agent.lab.sla.sample import (
     jobs_for_errors,
     samples_of,
 )
-from comfyui_agent.lab.sla.verdicts import Finding, Target, Verdict, quantity
+from comfyui_agent.lab.sla.verdicts import Finding, Target, Verdict, quantity, wanted_of
 
 SLACK = 1e-9
 SCENARIO, OPEN, BOOKS = "scenario", "open", "books"
 
 
 def judge_load(report: Report, targets: Sla) -> list[Finding]:
-    """The four targets that a load test can judge.
+    """The targets that a load test can judge; none if something was broken on purpose meanwhile.
 
     A ramp presses until something gives way, so it is judged at one level: of those that keep latency and errors, the
     one with the highest throughput; if none does, the gentlest.
     """
-    if report.mode == SCENARIO:
-        why = "Something was broken on purpose during this run: it says nothing about normal work."
-        return [Finding(each, _wanted(each, targets), None, Verdict.NOT_MEASURED, why) for each in OF_LOAD]
+    if report.kind is not ReportKind.LOADTEST or report.mode == SCENARIO:
+        return []
     levels = [_Level(sample, targets, is_open=report.mode == OPEN) for sample in samples_of(report)]
     steady = [level for level in levels if not level.is_breached]
     chosen = max(steady, key=lambda level: level.sample.images_per_minute or 0.0) if steady else levels[0]
-    return [chosen.throughput(), _concurrency(report, levels, targets), chosen.latency(), chosen.errors()]
-
-
-OF_LOAD = (Target.THROUGHPUT, Target.CONCURRENCY, Target.LATENCY, Target.ERRORS)
-
-
-def _wanted(target: Target, targets: Sla) -> float:
-    return float(getattr(targets, str(target)))
+    found = [chosen.throughput(), chosen.latency(), chosen.errors()]
+    return [*found, _concurrency(levels, targets)] if report.mode == BOOKS else found
 
 
 @dataclass(frozen=True)
@@ -133,28 +126,25 @@ class _Level:
     def _met(self, target: Target, measured: float, told: str) -> Finding:
         if self.sample.is_partial:
             return self._not_measured(target, measured, f"{told}; {PARTIAL}")
-        return Finding(target, _wanted(target, self.targets), measured, Verdict.MET, f"{told}.")
+        return Finding(target, wanted_of(target, self.targets), measured, Verdict.MET, f"{told}.")
 
     def _missed(self, target: Target, measured: float, told: str) -> Finding:
-        return Finding(target, _wanted(target, self.targets), measured, Verdict.MISSED, told)
+        return Finding(target, wanted_of(target, self.targets), measured, Verdict.MISSED, told)
 
     def _not_measured(self, target: Target, measured: float | None, why: str) -> Finding:
-        return Finding(target, _wanted(target, self.targets), measured, Verdict.NOT_MEASURED, why)
+        return Finding(target, wanted_of(target, self.targets), measured, Verdict.NOT_MEASURED, why)
 
 
 PARTIAL = "the run was stopped before its end, which can show a miss but not that a target is met."
 
 
-def _concurrency(report: Report, levels: list[_Level], targets: Sla) -> Finding:
+def _concurrency(levels: list[_Level], targets: Sla) -> Finding:
     """The most books at once that keep latency and errors within their targets."""
     wanted = float(targets.concurrent_books)
 
     def finding(measured: float | None, verdict: Verdict, sentence: str) -> Finding:
         return Finding(Target.CONCURRENCY, wanted, measured, verdict, sentence)
 
-    if report.mode != BOOKS:
-        why = "This run rendered no books: e3 loadtest --books does."
-        return finding(None, Verdict.NOT_MEASURED, why)
     tried = [level for level in levels if level.sample.level > 0]
     kept = [level.sample.level for level in tried if level.is_kept]
     breached = [level for level in tried if level.is_breached]
@@ -167,7 +157,8 @@ def _concurrency(report: Report, levels: list[_Level], targets: Sla) -> Finding:
             each.target.label.lower() for each in (first.latency(), first.errors()) if each.verdict is Verdict.MISSED
         )
         words = f"At {first.sample.level:g} books at once the target for {missed} was missed"
-        return finding(best, Verdict.MISSED, f"{words}; {best:g} stayed within the targets.")
+        rest = f"{best:g} stayed within the targets" if kept else "nothing that was tried stayed within the targets"
+        return finding(best, Verdict.MISSED, f"{words}; {rest}.")
     if kept:
         why = f"{best:g} books at once stayed within the targets, and more were not tried."
         return finding(best, Verdict.NOT_MEASURED, why)

@@ -48,12 +48,13 @@ def read_logs(paths: Iterable[Path], report: Report) -> Reading:
         except OSError as error:
             reading.troubles.append(f"{path} cannot be read: {os.strerror(error.errno) if error.errno else error}")
     prompts = {row.prompt_id for row in report.rows if row.prompt_id}
-    own = {line["load_test"] for line in lines if line.get("load_test") and line.get("prompt_id") in prompts}
+    own = {line["load_test"] for line in lines if line["prompt_id"] in prompts}
+    own.add(str(report.environment.get("load_test") or ""))
     for number, line in enumerate(lines):
-        if line.get("load_test") and line["load_test"] not in own:
+        if line["load_test"] and line["load_test"] not in own:
             continue
-        key = f"{line.get('prompt_id') or number} {line['event'] in FAILURES}"
-        reading.ends[key] = End(line["at"], line["event"] in FAILURES, str(line.get("failure_class") or "")[:60])
+        key = f"{line['prompt_id'] or number} {line['event'] in FAILURES}"
+        reading.ends[key] = End(line["at"], line["event"] in FAILURES, line["failure_class"][:60])
     return reading
 
 
@@ -61,10 +62,11 @@ def ends_of(report: Report, reading: Reading) -> list[End]:
     """All ends of a run, each once: those of the log, and those of the report that the log does not know."""
     told = {key.rpartition(" ")[0] for key in reading.ends}
     ends = list(reading.ends.values())
+    began = report.started_at if report.has_times else None
     for row in report.rows:
         at = moment(row.ended_at)
-        if at is None and report.started_at is not None and report.has_times:
-            at = report.started_at + row.ended_seconds
+        if at is None and began is not None:
+            at = began + row.ended_seconds
         if at is not None and (not row.prompt_id or row.prompt_id not in told):
             ends.append(End(at, not row.is_completed, row.failure_class or str(row.status)))
     return ends
@@ -99,4 +101,5 @@ def _parsed(file: Iterable[bytes], reading: Reading) -> Iterator[dict[str, Any]]
             reading.bad_lines += 1
             continue
         if at is not None and is_end:
-            yield facts | {"at": at}
+            known = {key: str(facts.get(key) or "") for key in ("event", "prompt_id", "load_test", "failure_class")}
+            yield {**known, "at": at}

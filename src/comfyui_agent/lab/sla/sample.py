@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
+from comfyui_agent.lab.load.levels import level_words
 from comfyui_agent.lab.load.reports import Level, Report
 from comfyui_agent.lab.load.rows import Row, RowStatus
 from comfyui_agent.lab.measuring.statistics import percentile
@@ -29,12 +31,12 @@ class Sample:
     is_partial: bool = False
     unfinished: int = 0
 
-    @property
+    @cached_property
     def rendered(self) -> list[Row]:
         """What was completed by rendering."""
         return [row for row in self.rows if row.is_completed and not row.cached]
 
-    @property
+    @cached_property
     def cached(self) -> int:
         return sum(row.is_completed and row.cached for row in self.rows)
 
@@ -65,13 +67,13 @@ class Sample:
     def error_rate(self) -> float | None:
         return self.failed / self.worked_on if self.worked_on else None
 
-    @property
+    @cached_property
     def latencies(self) -> list[float]:
         """A prompt that was given up took at least as long as it was waited for."""
         counting = [*self.rendered, *(row for row in self.rows if row.status is RowStatus.TIMEOUT)]
         return [row.duration_sec for row in counting if row.duration_sec is not None]
 
-    @property
+    @cached_property
     def p95(self) -> float | None:
         return percentile(self.latencies, 0.95) if self.latencies else None
 
@@ -97,7 +99,7 @@ def samples_of(report: Report) -> list[Sample]:
         Sample(
             level.rows,
             level.wall_clock_sec,
-            f"at {level.level:g} {level.unit}".rstrip() if len(levels) > 1 else "",
+            f"at {level_words(level.level, level.unit)}" if len(levels) > 1 else "",
             level.level,
             report.is_partial and level is last,
             report.unfinished if level is last else 0,
@@ -107,7 +109,7 @@ def samples_of(report: Report) -> list[Sample]:
 
 
 def jobs_for_errors(allowed: float) -> int:
-    """How many prompts it takes to see a rate of errors at all: with fewer, a single failure is more than is allowed."""
+    """How many prompts it takes to see a rate of errors: with fewer, a single failure is more than is allowed."""
     return FEWEST_FOR_NO_ERRORS if allowed <= 0 else max(10, math.ceil(1 / allowed - 1e-9))
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+from comfyui_agent.config.settings import Sla
 
 
 class Verdict(str, Enum):
@@ -86,11 +89,17 @@ class Finding:
 
     @property
     def wanted_text(self) -> str:
-        return f"{'≥' if self.target.is_floor else '≤'} {quantity(self.wanted, self.target)}"
+        sign = "≥ " if self.target.is_floor else "≤ " if self.wanted else ""
+        return sign + quantity(self.wanted, self.target)
 
     @property
     def measured_text(self) -> str:
         return "-" if self.measured is None else quantity(self.measured, self.target, beside=self.wanted)
+
+
+def wanted_of(target: Target, targets: Sla) -> float:
+    """The target as a figure; no spike at all is wanted."""
+    return 0.0 if target is Target.SPIKES else float(getattr(targets, str(target)))
 
 
 def worst(findings: Sequence[Finding]) -> Finding:
@@ -98,8 +107,9 @@ def worst(findings: Sequence[Finding]) -> Finding:
 
     def badness(finding: Finding) -> tuple[int, float]:
         order = (Verdict.NOT_MEASURED, Verdict.MET, Verdict.MISSED).index(finding.verdict)
-        figure = finding.measured or 0.0
-        return order, -figure if finding.target.is_floor else figure
+        if finding.measured is None:
+            return order, -math.inf
+        return order, -finding.measured if finding.target.is_floor else finding.measured
 
     return max(findings, key=badness)
 

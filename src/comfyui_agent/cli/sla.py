@@ -1,0 +1,118 @@
+"""`e3 sla check`: what was measured, held against what was promised."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from comfyui_agent.cli.printing import fail, on_terminal, one_line, print_json
+from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, workspace_at
+
+if TYPE_CHECKING:
+    from comfyui_agent.lab.sla.review import Review
+    from comfyui_agent.lab.sla.verdicts import Finding
+
+MARKS = {"met": "●", "missed": "△", "not measured": "○"}
+COLOURS = {"met": "green", "missed": "yellow", "not measured": "dim"}
+
+app = typer.Typer(help="Targets, and whether they are met.", no_args_is_help=True, rich_markup_mode="rich")
+
+
+@app.callback()
+def sla() -> None:
+    """Targets, and whether they are met."""
+
+
+@app.command()
+def check(
+    reports: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="REPORT…", help="Reports of e3 loadtest and e3 chaos, or the folder of a baseline.", readable=False
+        ),
+    ],
+    log: Annotated[
+        Path | None,
+        typer.Option("--log", metavar="FILE", help="The metrics log; else the one beside the report, or its own."),
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="What was not measured fails, too.")] = False,
+    junit: Annotated[
+        Path | None, typer.Option("--junit", metavar="FILE", help="Write the verdicts there as JUnit XML.")
+    ] = None,
+    workspace: Folder = HERE,
+    config: ConfigOption = "",
+    as_json: AsJson = False,
+) -> None:
+    """Say for each target whether it is met, missed or not measured. The targets are the settings below sla.
+
+    Several reports are judged together: what more than one of them measures, the worst decides.
+    Exit 1 if a target is missed.
+
+    [bold]Examples[/bold]
+
+    e3 sla check infra/observability/load_books.json infra/observability/chaos_all.json
+        Throughput, latency, errors and books by the first, recovery by the second.
+
+    e3 sla check infra/observability/baselines/2026-11-15 --strict --junit sla.xml
+        A baseline, for a CI system that shall insist on every target.
+    """
+    from comfyui_agent.lab.files import Unwritable, write_text
+    from comfyui_agent.lab.load.reports import BadReport
+    from comfyui_agent.lab.sla.gathering import gather
+    from comfyui_agent.lab.sla.junit import as_junit
+    from comfyui_agent.lab.sla.review import review
+
+    place = workspace_at(workspace, config=config)
+    try:
+        found = review(gather(reports, log, place.root), place.settings.sla)
+    except BadReport as error:
+        fail(str(error), code=2)
+    if as_json:
+        print_json(found.as_json())
+    else:
+        _print(found)
+    if junit is not None:
+        try:
+            junit.parent.mkdir(parents=True, exist_ok=True)
+            write_text(junit, as_junit(found, strict=strict))
+        except (Unwritable, OSError) as error:
+            reason = str(error) if isinstance(error, Unwritable) else f"cannot write {junit}: {error.strerror}"
+            fail(f"{reason}; give another place with --junit")
+    raise typer.Exit(1 if found.fails(strict=strict) else 0)
+
+
+def _print(review: Review) -> None:
+    typer.echo(one_line(review.sentence))
+    rows = [_cells(finding) for finding in review.findings]
+    if on_terminal():
+        _print_table(review, rows)
+    else:
+        widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        for row in rows:
+            padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+            typer.echo("  ".join([*padded, row[4]]))
+    for each in review.reports:
+        for note in each.notes:
+            typer.echo(one_line(f"{each.report.name}: {note}"))
+
+
+def _cells(finding: Finding) -> list[str]:
+    word = str(finding.verdict)
+    cells = [f"{MARKS[word]} {word}", finding.target.label, finding.measured_text, finding.wanted_text]
+    return [one_line(cell) for cell in [*cells, finding.sentence]]
+
+
+def _print_table(review: Review, rows: list[list[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for heading in ("Verdict", "Target", "Measured", "Wanted"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("Why", ratio=1, overflow="fold")
+    for finding, (word, *rest) in zip(review.findings, rows, strict=True):
+        table.add_row(Text(word, COLOURS[str(finding.verdict)]), *(Text(cell) for cell in rest))
+    Console().print(table)

@@ -1,0 +1,64 @@
+"""What the metrics log says of error spikes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+from comfyui_agent.config.settings import Sla
+from comfyui_agent.lab.load.reports import Report, ReportKind
+from comfyui_agent.lab.sla.load_targets import PARTIAL, SCENARIO
+from comfyui_agent.lab.sla.logs import Reading, ends_of, read_logs
+from comfyui_agent.lab.sla.spikes import FEWEST_ENDS, Spike, find_spikes
+from comfyui_agent.lab.sla.verdicts import Finding, Target, Verdict
+
+
+def judge_spikes(report: Report, logs: Sequence[Path], targets: Sla) -> tuple[Finding | None, list[str]]:
+    """Whether errors came in heaps during a load test, and what is to be said of its logs.
+
+    None where faults were made on purpose: errors were expected there. The logs and the report's own rows are taken
+    together, each prompt once.
+    """
+
+    def finding(measured: float | None, verdict: Verdict, sentence: str) -> Finding:
+        return Finding(Target.SPIKES, 0.0, measured, verdict, sentence)
+
+    if report.kind is ReportKind.CHAOS or report.mode == SCENARIO:
+        return None, []
+    reading = read_logs(logs, report)
+    ends = ends_of(report, reading)
+    spikes = find_spikes(ends, targets.error_rate)
+    notes = _notes(reading, logs)
+    seen = f"among {len(ends)} ends, {len(reading.ends)} of them told by the metrics log"
+    if spikes:
+        heaps = "1 spike" if len(spikes) == 1 else f"{len(spikes)} spikes"
+        told = f"{heaps} {seen}: {_told(max(spikes, key=lambda spike: spike.failures))}."
+        return finding(float(len(spikes)), Verdict.MISSED, told), notes
+    if len(ends) < FEWEST_ENDS:
+        few = f"{len(ends)} ends with a time are too few to see a spike: {FEWEST_ENDS} are needed."
+        return finding(None, Verdict.NOT_MEASURED, few), notes
+    if report.is_partial:
+        return finding(0.0, Verdict.NOT_MEASURED, f"No spike {seen}; {PARTIAL}"), notes
+    return finding(0.0, Verdict.MET, f"No spike {seen}."), notes
+
+
+def _told(spike: Spike) -> str:
+    why = f", mostly {spike.why}" if spike.why else ""
+    return f"{spike.failures} of {spike.ends} failed from {_clock(spike.began)} to {_clock(spike.ended)} UTC{why}"
+
+
+def _clock(at: float) -> str:
+    return datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _notes(reading: Reading, logs: Sequence[Path]) -> list[str]:
+    notes = list(reading.troubles)
+    if not logs:
+        notes.append("no metrics log was found: spikes were looked for in the report's own rows")
+    elif reading.paths and not reading.ends:
+        names = ", ".join(str(path) for path in reading.paths)
+        notes.append(f"{names} tells nothing of this run: spikes were looked for in the report's own rows")
+    if reading.bad_lines:
+        notes.append(f"lines of the metrics log that could not be read: {reading.bad_lines}")
+    return notes

@@ -1,0 +1,95 @@
+"""The scenarios by name, and the graphs that they break things with."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from comfyui_agent.config.settings import Sla
+from comfyui_agent.lab.chaos.ground import Ground, Server
+from comfyui_agent.lab.chaos.scenarios import QUICK, SCENARIOS, _oversized, with_sleep
+from comfyui_agent.lab.chaos.suite import Suite, find_scenarios
+from comfyui_agent.lab.chaos.verdicts import Findings, Skipped, Verdict, Word
+from comfyui_agent.lab.load.rows import RunClock
+from comfyui_agent.lab.payloads import Payload
+from support.agents import sized_picture
+
+NAMES = ["prompt-validation", "gpu-oom", "network-blip", "comfyui-crash", "artificial-latency"]
+SETS = {"all": tuple(SCENARIOS), "quick": QUICK}
+PAGE = Payload.of("page", sized_picture())
+
+
+def test_there_are_the_five_that_were_asked_for_and_the_quick_set_is_of_them() -> None:
+    assert list(SCENARIOS) == NAMES
+    assert set(QUICK) == {"prompt-validation", "network-blip"}
+
+
+def test_names_and_sets_stand_for_scenarios_each_once_and_in_the_order_given() -> None:
+    found = [each.name for each in find_scenarios(["gpu-oom", "all", "gpu-oom", "quick"], SETS)]
+    assert found == ["gpu-oom", *(name for name in NAMES if name != "gpu-oom")]
+    with pytest.raises(KeyError):
+        find_scenarios(["all", "gpu"], SETS)
+
+
+def test_a_pause_stands_between_what_is_saved_and_its_saving() -> None:
+    graph = sized_picture()
+    before = copy.deepcopy(graph)
+    slept = with_sleep(graph, 0.5)
+    assert slept["2"]["inputs"]["images"] == ["e3_sleep", 0]
+    assert slept["e3_sleep"] == {"class_type": "Sleep", "inputs": {"value": ["1", 0], "seconds": 0.5}}
+    assert graph == before
+
+
+def test_a_workflow_that_saves_nothing_cannot_be_held_up() -> None:
+    with pytest.raises(Skipped, match="save node"):
+        with_sleep({"1": {"class_type": "PreviewImage", "inputs": {}}}, 1)
+
+
+def test_the_oversized_page_is_the_workflow_itself_or_a_picture_of_that_size() -> None:
+    large = _oversized(sized_picture())
+    assert {name: large["1"]["inputs"][name] for name in ("width", "height", "batch_size")} == {
+        "width": 16384,
+        "height": 16384,
+        "batch_size": 4096,
+    }
+    linked: dict[str, Any] = sized_picture()
+    linked["1"]["inputs"]["width"] = ["9", 0]
+    assert _oversized(linked)["1"]["class_type"] == "EmptyImage"
+
+
+def test_a_server_that_does_not_speak_plain_http_is_skipped() -> None:
+    with pytest.raises(Skipped, match=r"^https://example.org is not plain http"):
+        Server(Ground(PAGE, "https://user:secret@example.org:443"), None, ())  # type: ignore[arg-type]
+
+
+def suite_of(*words: Word, recovery: tuple[float | None, ...] = ()) -> dict[str, Any]:
+    verdicts = []
+    for number, word in enumerate(words):
+        findings = Findings(recovery_sec=recovery[number] if number < len(recovery) else None)
+        verdicts.append(Verdict(NAMES[number], "", word, "", 1.0, findings))
+    report = Suite(Ground(PAGE), Sla(), RunClock(), verdicts, []).report()
+    return dict(report["summary"])
+
+
+@pytest.mark.parametrize(
+    ("words", "verdict"),
+    [
+        ([Word.PASSED, Word.PASSED], "passed"),
+        ([Word.PASSED, Word.SKIPPED], "passed"),
+        ([Word.PASSED, Word.FAILED], "failed"),
+        ([Word.SKIPPED, Word.SKIPPED], "failed"),
+        ([], "failed"),
+    ],
+)
+def test_one_failure_fails_the_run_and_so_does_having_seen_nothing(words: list[Word], verdict: str) -> None:
+    summary = suite_of(*words)
+    assert summary["verdict"] == verdict
+    assert (summary["kind"], summary["total"]) == ("chaos", len(words))
+    assert [summary[str(word)] for word in Word] == [words.count(word) for word in Word]
+
+
+def test_the_worst_recovery_is_told_and_none_where_none_was_measured() -> None:
+    assert suite_of(Word.PASSED, Word.PASSED, Word.PASSED, recovery=(1.5, None, 0.5))["recovery_sec"] == 1.5
+    assert suite_of(Word.PASSED)["recovery_sec"] is None
