@@ -84,7 +84,7 @@ def page_beside(report: Path) -> Path:
 def check_report(report: Path) -> None:
     """Said before anything is measured: whether a report can be written there. Unwritable in one line."""
     check_writable(report.parent)
-    for path in (report, page_beside(report)):
+    for path in (report, page_beside(report) if report.name else report):
         try:
             if path.is_dir():
                 raise Unwritable(f"{path} is a folder: name a file with --output")
