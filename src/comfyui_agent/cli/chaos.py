@@ -176,6 +176,8 @@ async def _run(
         suite.is_partial = True
         if suite.verdicts:
             _keep(suite, place, as_json)
+        else:
+            typer.echo("Stopped before anything was judged.", err=True)
         raise
     return _keep(suite, place, as_json)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 DEFAULT_WORKFLOW = "book_medium"
 DEFAULT_LEVEL = "4"
+GOES_WITH = {"--even": "--rate", "--parallel-pages": "--books", "--start-command": "--scenario"}
 
 app = typer.Typer(invoke_without_command=True, no_args_is_help=False)
 
@@ -112,6 +114,13 @@ def loadtest(
         mode, levels = _levels(concurrency, rate, books)
         if duration is not None and books is not None:
             raise BadPlan("--books ends when the books are done: leave --duration out")
+        for flag, is_given, goes_with in (
+            ("--even", even, rate),
+            ("--parallel-pages", parallel_pages, books),
+            ("--start-command", start_command is not None, scenario),
+        ):
+            if is_given and goes_with is None:
+                raise BadPlan(f"{flag} does nothing here: it goes with {GOES_WITH[flag]}")
         if jobs is not None and books is not None:
             raise BadPlan("--books sends --pages of each book: leave --jobs out")
         seeded = {} if seed is None else {"seed": seed}
@@ -272,8 +281,8 @@ async def _press(plan: LoadPlan, workspace: Workspace, place: _Place, as_json: b
     report = build_report(run, workspace.settings.sla)
     report["environment"]["metrics_log"] = str(log.path) if log.trouble is None else None
     report["environment"]["load_test"] = log.run_id
-    written = await asyncio.to_thread(place.keep, report, log.path, log.run_id)
-    _tell(report, written, as_json)
+    _tell(report, as_json)
+    _tell_written(await asyncio.to_thread(place.keep, report, log.path, log.run_id), as_json)
     if run.is_partial:
         raise asyncio.CancelledError
     return 0 if report["summary"]["completed"] else 1
@@ -289,7 +298,8 @@ async def _press_with(
     report, written = await press_with_scenario(
         scenario, plan, workspace, lambda found: place.keep(found, log, ""), start_command
     )
-    _tell(report, written, as_json)
+    _tell(report, as_json)
+    _tell_written(written, as_json)
     return 0 if report["summary"]["scenario"]["verdict"] == "passed" else 1
 
 
@@ -300,15 +310,20 @@ def _shown(plan: LoadPlan) -> str:
     return f"{levels} {plan.mode.unit} of {names} at {where.rpartition('@')[2]}"
 
 
-def _tell(report: dict[str, Any], written: list[Path], as_json: bool) -> None:
+def _tell_written(written: list[Path], as_json: bool) -> None:
+    for path in written:
+        with contextlib.suppress(OSError):
+            typer.echo(f"Written: {path}", err=as_json)
+
+
+def _tell(report: dict[str, Any], as_json: bool) -> None:
     from comfyui_agent.lab.load.sentences import summary_lines
 
-    if as_json:
-        print_json(report)
-    else:
-        for line in summary_lines(report["summary"]):
-            typer.echo(one_line(line))
-    for warning in report["summary"]["warnings"]:
-        typer.echo(one_line(f"△ {warning}"), err=True)
-    for path in written:
-        typer.echo(f"Written: {path}", err=as_json)
+    with contextlib.suppress(OSError):  # nobody listens any more: the report is written all the same
+        if as_json:
+            print_json(report)
+        else:
+            for line in summary_lines(report["summary"]):
+                typer.echo(one_line(line))
+        for warning in report["summary"]["warnings"]:
+            typer.echo(one_line(f"△ {warning}"), err=True)

@@ -16,6 +16,8 @@ class Limits:
     silent_download_seconds: float = 30.0
     download_seconds: float = 3600.0
     poll_seconds: float = 1.0
+    deaf_poll_seconds: float = 1.0
+    """The same while no websocket is open; the shorter of the two counts then."""
     look_again_seconds: float = 2.0
     lost_after_seconds: float = 60.0
     socket_ping_seconds: float = 15.0

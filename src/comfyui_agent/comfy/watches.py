@@ -140,10 +140,15 @@ class Watches:
         finally:
             watch.judged.is_settling = False
 
+    @property
+    def _pause(self) -> float:
+        limits = self._transport.limits
+        return limits.poll_seconds if self.listener.is_open else min(limits.poll_seconds, limits.deaf_poll_seconds)
+
     async def _poll_forever(self) -> None:
         while not self._is_closed:
             await self._any.wait()
-            await asyncio.sleep(self._transport.limits.poll_seconds)
+            await asyncio.sleep(self._pause)
             try:
                 await self._poll([watch for watch in self._watches.values() if watch.judged.may_be_judged])
                 await self._doubt_the_socket()

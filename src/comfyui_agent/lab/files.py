@@ -92,4 +92,5 @@ def check_report(report: Path) -> None:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise Unwritable(f"cannot write {str(path)[:100]}: {error.strerror or error}") from None
+            reason = f"cannot write {str(path)[:100]}: {error.strerror or error}"
+            raise Unwritable(f"{reason}; give another place with --output") from None

@@ -8,6 +8,7 @@ import random
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +58,12 @@ class Payload:
         text = json.dumps(graph, sort_keys=True, separators=(",", ":"))
         return cls(name, graph, hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest())
 
-    @property
+    @cached_property
     def needed(self) -> frozenset[str]:
         """The outputs and all nodes that lead to them; every node as long as the outputs are not known."""
         return leading_to(self.graph, self.outputs) if self.outputs else frozenset(self.graph)
 
-    @property
+    @cached_property
     def seed_places(self) -> tuple[Place, ...]:
         """Where a seed is written as a number: node and input."""
         found = []

@@ -22,6 +22,7 @@ from comfyui_agent.batches.book_file import BookText
 from comfyui_agent.batches.books import read_book
 from comfyui_agent.batches.queueing import queue_batch
 from comfyui_agent.comfy.client import ComfyClient
+from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.config.loading import load_workspace
 from comfyui_agent.config.starting import start_workspace
 from comfyui_agent.config.workflows import Workflows
@@ -39,6 +40,7 @@ from comfyui_agent.store.store import Store
 
 LOOK_SECONDS = 0.05
 LEAVING_SECONDS = 5.0
+BACK_SECONDS = 10.0
 FEWEST_WAITING = 4
 MOST_BOOKS = 100
 SETTINGS = {"retry_backoff_seconds": [0.5, 1, 2], "poll_interval_ms": 200}
@@ -162,10 +164,10 @@ class Arena:
                     return moment
         return None
 
-    async def keep_busy(self, pages: int, seconds: float) -> None:
-        """For so long, see to it that the agent does not run out of pages."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
+    async def keep_busy(self, pages: int, is_enough: Callable[[float], bool]) -> None:
+        """Until it is enough, told the seconds so far, see to it that the agent does not run out of pages."""
+        began = time.monotonic()
+        while not is_enough(time.monotonic() - began):
             waiting = sum(job.status not in ENDED for job in await self.jobs())
             if waiting < FEWEST_WAITING and self._books < MOST_BOOKS:
                 await self.queue_book(await self.healthy(pages))
@@ -211,6 +213,13 @@ class Arena:
                 return False
             await asyncio.sleep(LOOK_SECONDS)
 
+    async def take_back(self) -> None:
+        """Leave nothing at a server that others use: its workspace goes, so nobody would fetch it."""
+        ids = [attempt.prompt_id for job in await self.jobs() for attempt in await self.attempts(job)]
+        with contextlib.suppress(ComfyError):
+            async with self.client() as client:
+                await client.cancel_all([prompt_id for prompt_id in ids if prompt_id], timeout=BACK_SECONDS)
+
     async def counts(self) -> dict[str, int]:
         jobs = await self.jobs()
         return {
@@ -233,6 +242,8 @@ async def open_arena(ground: Ground, root: Path, flags: Sequence[str]) -> AsyncI
         store = await asyncio.to_thread(open_store, workspace.database, create=True)
         stack.push_async_callback(store.close, timeout=0.5)
         arena = Arena(ground, workspace.root, server, proxy, store, workspace)
+        if not ground.is_simulated:
+            stack.push_async_callback(arena.take_back)
         stack.push_async_callback(arena.stop_agent)
         yield arena
 

@@ -35,7 +35,7 @@ async def lossy(device: str, share: float) -> AsyncIterator[None]:
     try:
         yield
         found = DROPPED.search((await _tc("-s", "qdisc", "show", "dev", device))[0])
-        if found is not None and found.group(1) == "0":
+        if found is None or found.group(1) == "0":
             raise Skipped(f"no packet was lost at {device}: name the device by which the server is reached")
     finally:
         await _take_off(device)

@@ -68,9 +68,11 @@ class Findings:
         seconds = moment - (self.fault_at if self.fault_at is not None else moment)
         self.stages.append(Stage(name, round(seconds, 3), _utc(moment), what))
 
-    def recovered(self, moment: float | None) -> None:
-        if moment is not None and self.fault_at is not None:
-            self.recovery_sec = round(max(0.0, moment - self.fault_at), 3)
+    def recovered(self, moment: float | None, since: float | None = None) -> None:
+        """It was back at that moment; counted from the fault, or from another moment."""
+        since = self.fault_at if since is None else since
+        if moment is not None and since is not None:
+            self.recovery_sec = round(max(0.0, moment - since), 3)
 
 
 @dataclass(frozen=True)

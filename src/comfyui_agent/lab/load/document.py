@@ -30,7 +30,8 @@ def _summary(run: LoadRun, sla: Sla) -> dict[str, Any]:
     wall = sum(level.wall_clock_sec for level in run.levels)
     levels = [_level(level, unit, sla) for level in run.levels]
     whole = [each for each in levels if not each["partial"]]
-    steps = [Step(each["level"], each["images_per_minute"], each["success_rate"]) for each in whole]
+    tried = [level for level in run.levels if level.is_whole and (level.is_reached or run.plan.mode is not Mode.CLOSED)]
+    steps = [_step(level) for level in tried]
     knee = find_knee(steps, sla.error_rate, unit)
     memory = [sample.gpu_mem_mb for sample in run.trace.samples if sample.gpu_mem_mb is not None]
     busy = [sample.gpu_util for sample in run.trace.samples if sample.gpu_util is not None]
@@ -50,6 +51,11 @@ def _summary(run: LoadRun, sla: Sla) -> dict[str, Any]:
         books = max((int(each["level"]) for each in within), default=0)
         found |= {"concurrent_books": books} if whole else {}
     return found
+
+
+def _step(run: LevelRun) -> Step:
+    short = short_figures(run.rows, run.wall_clock_sec)
+    return Step(run.level, short["images_per_minute"], short["success_rate"], run.noise)
 
 
 def _level(run: LevelRun, unit: str, sla: Sla) -> dict[str, Any]:

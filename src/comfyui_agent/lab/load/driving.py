@@ -107,21 +107,27 @@ class Driver:
         gap = 60.0 / per_minute
         due = time.monotonic()
         tasks: set[asyncio.Task[None]] = set()
+        failed: list[asyncio.Task[None]] = []
+
+        def reap(task: asyncio.Task[None]) -> None:
+            tasks.discard(task)
+            if not task.cancelled() and task.exception() is not None:
+                failed.append(task)
+
         try:
-            while left.take(due):
+            while left.take(due) and not failed:
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
                 self.lateness.append(max(0.0, time.monotonic() - due))
-                tasks.add(asyncio.create_task(self._one(per_minute)))
-                ended = {task for task in tasks if task.done()}
-                tasks -= ended
-                for task in ended:
-                    task.result()
+                task = asyncio.create_task(self._one(per_minute))
+                tasks.add(task)
+                task.add_done_callback(reap)
                 due += gap if self._plan.even_arrivals else self._arrivals.expovariate(1.0 / gap)
-            await asyncio.gather(*tasks)
+            await asyncio.gather(*failed, *tasks)
         finally:
-            await end_tasks(tasks)
+            await end_tasks([*tasks])
 
     async def _one(self, level: float) -> None:
+        await self._until_one_is_ready()
         index, self._index = self._index, self._index + 1
         target = self._next_target()
         self._watcher.sent(target)
@@ -133,11 +139,19 @@ class Driver:
         self._watcher.ended(row)
 
     def _next_target(self) -> Target:
-        """The server with the least to do; of several, each in its turn."""
-        least = min(len(target.open) for target in self._targets)
+        """The server with the least to do, of those that were not lost just now; of several, each in its turn."""
+        now = time.monotonic()
+        ready = [target for target in self._targets if target.rests_until <= now] or self._targets
+        least = min(len(target.open) for target in ready)
         self._turn += 1
-        order = [self._targets[(self._turn + number) % len(self._targets)] for number in range(len(self._targets))]
+        order = [ready[(self._turn + number) % len(ready)] for number in range(len(ready))]
         return next(target for target in order if len(target.open) == least)
+
+    async def _until_one_is_ready(self) -> None:
+        """In a closed loop nobody sends to a server that is known to be gone; arrivals of an open loop do."""
+        soonest = min(target.rests_until for target in self._targets)
+        if self._plan.mode is not Mode.OPEN and soonest > time.monotonic():
+            await asyncio.sleep(soonest - time.monotonic())
 
 
 class Countdown:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 from comfyui_agent.lab.load.levels import level_words
 
 NEAR = 0.95
-"""A level counts as flat when it brings this share of the best throughput seen."""
+"""A level counts as flat when it brings this share of the best throughput seen, or is not surely below it."""
+SURE = 2.0
+"""Standard errors by which two levels must differ."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,13 @@ class Step:
     level: float
     images_per_minute: float
     success_rate: float
+    noise: float = 0.0
+    """The standard error of the throughput, as a share of it."""
+
+    def is_below(self, best: Step) -> bool:
+        """Whether it brings clearly less: by more than a twentieth, and by more than chance."""
+        chance = SURE * math.hypot(self.noise * self.images_per_minute, best.noise * best.images_per_minute)
+        return self.images_per_minute < best.images_per_minute - max((1 - NEAR) * best.images_per_minute, chance)
 
 
 @dataclass(frozen=True)
@@ -42,10 +52,11 @@ def find_knee(steps: Sequence[Step], most_errors: float, unit: str) -> Knee | No
     sound = _before_errors(steps, most_errors)
     if len(steps) < 2 or not sound:
         return None
-    best = max(step.images_per_minute for step in sound)
+    top = max(sound, key=lambda step: step.images_per_minute)
+    best = top.images_per_minute
     if best <= 0:
         return None
-    flat = next(step for step in sound if step.images_per_minute >= NEAR * best)
+    flat = next(step for step in sound if not step.is_below(top))
     if flat is not sound[-1]:
         more = 100 * (best / flat.images_per_minute - 1)
         gain = f"higher levels bring at most {more:.1f} % more" if more > 0 else "higher levels bring no more"

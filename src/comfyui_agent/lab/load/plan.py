@@ -13,7 +13,7 @@ from comfyui_agent.lab.payloads import Payload
 
 PAGES_OF_A_BOOK = 12
 JOBS_OF_A_LEVEL = 5
-FEWEST_JOBS = 12
+FEWEST_JOBS = 20
 MOST_LEVELS = 100
 
 

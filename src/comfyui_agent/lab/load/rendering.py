@@ -23,6 +23,7 @@ from comfyui_agent.lab.payloads import Payload, PayloadError, fitted
 CANCEL_SECONDS = 5.0
 ALL_BACK_SECONDS = 15.0
 LONGEST_ERROR = 500
+REST_SECONDS = 5.0
 REJECTED = (FailureClass.INVALID.value, FailureClass.MISSING.value)
 
 
@@ -34,6 +35,12 @@ class Target:
     payloads: tuple[Payload, ...]
     open: set[PromptId] = field(default_factory=set)
     """Prompts that it has and that have not ended."""
+    unheard: int = 0
+    """Completed prompts whose end was not heard on the websocket, but found by asking."""
+    lost: list[float] = field(default_factory=list)
+    """When prompts were lost with it, in seconds of the run."""
+    rests_until: float = 0.0
+    """After a loss it gets nothing for a while: who answers at once, with an error, must not draw all the load."""
 
     @classmethod
     async def of(cls, client: ComfyClient, payloads: tuple[Payload, ...]) -> Target:
@@ -99,6 +106,9 @@ class Rendering:
             await take_back(target, prompt_id)
         target.open.discard(prompt_id)
         ended = row.ended_seconds
+        if row.failure_class == FailureClass.SERVER_LOST.value:
+            target.lost.append(ended)
+            target.rests_until = time.monotonic() + REST_SECONDS
         return replace(row, started_at=self.clock.at(row.seconds), ended_at=self.clock.at(ended))
 
     async def _follow(self, target: Target, which: int, graph: Graph, row: Row, began: float) -> Row:
@@ -111,6 +121,7 @@ class Rendering:
         watch = await _submit(target.client, graph, PromptId(row.prompt_id))
         outcome = await watch.outcome()
         known_at = time.monotonic()
+        target.unheard += not watch.heard.end
         row = replace(
             row,
             cached=bool(outcome.cached_nodes) and target.needed(which) - outcome.cached_nodes <= target.outputs(which),
@@ -124,16 +135,11 @@ class Rendering:
         """The duration ends when the first result answers; reading them all through is the transfer."""
         transfers = [await target.client.read_through(file) for file in outcome.results.kept]
         there = transfers[0].answered_at if transfers else known_at
-        exec_sec = outcome.seconds
-        queue_sec = row.queue_sec
-        if queue_sec is None and exec_sec is not None:
-            queue_sec = max(0.0, known_at - began - exec_sec)
         return replace(
             row,
             status=RowStatus.COMPLETED,
             duration_sec=there - began,
-            queue_sec=queue_sec,
-            exec_sec=exec_sec,
+            exec_sec=outcome.seconds,
             transfer_sec=sum(each.ended_at - each.asked_at for each in transfers),
             images=len(transfers),
             bytes=sum(each.size for each in transfers),

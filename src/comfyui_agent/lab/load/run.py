@@ -16,9 +16,9 @@ from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.lab.load.driving import Driver, Watcher
 from comfyui_agent.lab.load.levels import level_words
 from comfyui_agent.lab.load.measured import LoadRun
-from comfyui_agent.lab.load.plan import LoadPlan
+from comfyui_agent.lab.load.plan import LoadPlan, Mode
 from comfyui_agent.lab.load.rendering import REJECTED, Rendering, Target, rejection, take_all_back
-from comfyui_agent.lab.load.rows import RunClock
+from comfyui_agent.lab.load.rows import RowStatus, RunClock
 from comfyui_agent.lab.load.summary import LevelRun
 from comfyui_agent.lab.measuring.gpu import GpuTrace
 from comfyui_agent.lab.measuring.machine import server_facts
@@ -26,6 +26,9 @@ from comfyui_agent.lab.measuring.statistics import percentile
 from comfyui_agent.lab.payloads import new_run_prefix
 
 POLL_SECONDS = 2.0
+DEAF_POLL_SECONDS = 0.2
+LOST_SECONDS = 10.0
+"""A prompt whose server cannot be asked for so long has failed."""
 HOPELESS = 0.5
 """A ramp ends when more than this share of a level failed."""
 LATE_SECONDS = 0.05
@@ -59,7 +62,7 @@ async def _press(
     warnings = await _look_at_queues(targets) + _seed_warnings(plan, targets[0])
     facts = list(await asyncio.gather(*(server_facts(client) for client in clients)))
     chance = random.Random(plan.seed)
-    warmups = await _warm_up(plan, targets, chance)
+    warmups = await _warm_up(plan, targets, chance, warnings)
     async with GpuTrace(clients) as trace:
         clock = RunClock()
         rendering = Rendering(clock, new_run_prefix(), chance, plan.timeout, plan.same_seeds)
@@ -73,7 +76,7 @@ async def _press(
             run.unfinished = driver.unfinished
             if driver.left:
                 run.warnings.append(f"{len(driver.left)} prompts could not be taken back: see the queue of the server")
-    run.warnings += _lateness_warnings(run)
+    run.warnings += [*_lateness_warnings(run), *_server_warnings(targets), *_level_warnings(run)]
     return run
 
 
@@ -92,7 +95,13 @@ async def _climb(plan: LoadPlan, driver: Driver, onlooker: Onlooker, run: LoadRu
 
 @asynccontextmanager
 async def _clients(servers: Sequence[str]) -> AsyncIterator[list[ComfyClient]]:
-    limits = Limits(poll_seconds=POLL_SECONDS, connections=1024, downloads_at_once=512)
+    limits = Limits(
+        poll_seconds=POLL_SECONDS,
+        deaf_poll_seconds=DEAF_POLL_SECONDS,
+        lost_after_seconds=LOST_SECONDS,
+        connections=1024,
+        downloads_at_once=512,
+    )
     async with contextlib.AsyncExitStack() as stack:
         yield [await stack.enter_async_context(ComfyClient(server, limits=limits)) for server in servers]
 
@@ -114,7 +123,9 @@ def _seed_warnings(plan: LoadPlan, target: Target) -> list[str]:
     return [f"{name} has no seed: its prompts differ by an input that the nodes do not see" for name in without]
 
 
-async def _warm_up(plan: LoadPlan, targets: Sequence[Target], chance: random.Random) -> list[float]:
+async def _warm_up(
+    plan: LoadPlan, targets: Sequence[Target], chance: random.Random, warnings: list[str]
+) -> list[float]:
     """Have each payload rendered at each server before anything counts; a rejected one ends it here."""
     rendering = Rendering(RunClock(), new_run_prefix(), chance, plan.timeout)
 
@@ -126,7 +137,10 @@ async def _warm_up(plan: LoadPlan, targets: Sequence[Target], chance: random.Ran
                 raise rejection(row)
             if row.failure_class == FailureClass.SERVER_LOST.value:
                 raise ComfyError(row.error or f"{target.name} was lost")
+            if not row.is_completed:
+                warnings.append(f"the warm-up of {row.workflow} at {target.name} failed, it was cold: {row.error}")
             seconds.append(row.duration_sec or 0.0)
+        target.unheard = 0
         return seconds
 
     tasks = [asyncio.create_task(warm(target)) for target in targets]
@@ -135,6 +149,36 @@ async def _warm_up(plan: LoadPlan, targets: Sequence[Target], chance: random.Ran
     finally:
         for task in tasks:
             task.cancel()
+
+
+def _server_warnings(targets: Sequence[Target]) -> list[str]:
+    found = []
+    for target in targets:
+        if target.lost:
+            when = f"first after {target.lost[0]:.0f} s"
+            found.append(f"{target.name} was lost with {len(target.lost)} prompts, {when}; it got fewer from then on")
+        if target.unheard:
+            found.append(
+                f"{target.name}: the end of {target.unheard} prompts was not heard on the websocket, but found by "
+                f"asking every {DEAF_POLL_SECONDS:g} to {POLL_SECONDS:g} s: times are no more exact than that"
+            )
+    return found
+
+
+def _level_warnings(run: LoadRun) -> list[str]:
+    late = sum(row.status is RowStatus.TIMEOUT for row in run.rows)
+    found = (
+        [f"{late} prompts timed out: they took longer than any figure here, which are of completed ones"]
+        if late
+        else []
+    )
+    if run.plan.mode is Mode.CLOSED:
+        for level in run.levels:
+            if level.is_whole and not level.is_reached:
+                found.append(
+                    f"{level.level:g} prompts at once were never reached: there were {len(level.rows)} prompts"
+                )
+    return found
 
 
 def _lateness_warnings(run: LoadRun) -> list[str]:

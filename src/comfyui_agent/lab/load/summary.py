@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +24,28 @@ class LevelRun:
     wall_clock_sec: float
     is_whole: bool = True
     """Whether it came to its end: one that was stopped says nothing about its level."""
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether there were prompts enough for so many at once."""
+        return len(self.rows) >= self.level
+
+    @property
+    def noise(self) -> float:
+        """The standard error of its throughput, as a share of it, by the times between completions at each server."""
+        by_server: dict[str, list[float]] = {}
+        for row in self.rows:
+            if row.is_completed:
+                by_server.setdefault(row.server, []).append(row.ended_seconds)
+        count = sum(map(len, by_server.values()))
+        return math.sqrt(sum((_unsteadiness(each) * len(each)) ** 2 for each in by_server.values())) / max(1, count)
+
+
+def _unsteadiness(moments: Sequence[float]) -> float:
+    """The standard error of the mean time between moments, as a share of it."""
+    gaps = [later - sooner for sooner, later in itertools.pairwise(sorted(moments))]
+    mean = sum(gaps) / len(gaps) if gaps else 0.0
+    return statistics.stdev(gaps) / mean / math.sqrt(len(gaps)) if len(gaps) > 1 and mean > 0 else 0.0
 
 
 def figures(rows: Sequence[Row], wall_clock_sec: float) -> dict[str, Any]:

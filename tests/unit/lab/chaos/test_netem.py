@@ -19,8 +19,9 @@ class FakeTc:
         self._program = folder / "tc"
         self.behave()
 
-    def behave(self, before: str = "", after: str = "exit 0") -> None:
-        self._program.write_text(f'#!/bin/sh\n{before}\necho "$@" >> {self._notes}\n{after}\n')
+    def behave(self, before: str = "", after: str = "exit 0", lost: int = 7) -> None:
+        shown = f'test "$1" = -s && echo "qdisc netem 8001: root limit 1000 loss 10% Sent 99 bytes (dropped {lost}, requeues 0)"'
+        self._program.write_text(f'#!/bin/sh\n{before}\necho "$@" >> {self._notes}\n{shown}\n{after}\n')
         self._program.chmod(0o755)
 
     @property
@@ -41,6 +42,14 @@ def tc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTc:
 async def test_the_loss_lasts_as_long_as_the_block(tc: FakeTc) -> None:
     async with lossy("eth0", 0.1):
         assert tc.calls == [ADD]
+    assert tc.calls == [ADD, SHOW, DELETE]
+
+
+async def test_a_device_that_lost_nothing_proves_nothing(tc: FakeTc) -> None:
+    tc.behave(lost=0)
+    with pytest.raises(Skipped, match="no packet was lost at eth0"):
+        async with lossy("eth0", 0.1):
+            pass
     assert tc.calls == [ADD, SHOW, DELETE]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.lab.chaos.ground import Ground, Server
-from comfyui_agent.lab.chaos.scenarios import QUICK, SCENARIOS, _oversized, with_sleep
+from comfyui_agent.lab.chaos.scenarios import OVERSIZED, QUICK, SCENARIOS, _sizes, with_sleep
 from comfyui_agent.lab.chaos.suite import Suite, find_scenarios
 from comfyui_agent.lab.chaos.verdicts import Findings, Skipped, Verdict, Word
 from comfyui_agent.lab.load.rows import RunClock
@@ -47,16 +47,11 @@ def test_a_workflow_that_saves_nothing_cannot_be_held_up() -> None:
         with_sleep({"1": {"class_type": "PreviewImage", "inputs": {}}}, 1)
 
 
-def test_the_oversized_page_is_the_workflow_itself_or_a_picture_of_that_size() -> None:
-    large = _oversized(sized_picture())
-    assert {name: large["1"]["inputs"][name] for name in ("width", "height", "batch_size")} == {
-        "width": 16384,
-        "height": 16384,
-        "batch_size": 4096,
-    }
+def test_the_sizes_of_a_workflow_are_found_where_all_of_them_are_numbers() -> None:
+    assert _sizes(sized_picture(), OVERSIZED) == {"1.width": 16384, "1.height": 16384, "1.batch_size": 4096}
     linked: dict[str, Any] = sized_picture()
     linked["1"]["inputs"]["width"] = ["9", 0]
-    assert _oversized(linked)["1"]["class_type"] == "EmptyImage"
+    assert _sizes(linked, OVERSIZED) == {}
 
 
 def test_a_server_that_does_not_speak_plain_http_is_skipped() -> None:
