@@ -154,7 +154,13 @@ def compare(
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page of it there.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two reports: what became better or worse, and what is noise."""
+    """Compare two reports: what became better or worse, and what is noise.
+
+    [bold]Examples[/bold]
+
+    e3 loadtest compare before.json after.json --output compared.html
+        Say it, and make a page of it.
+    """
     from comfyui_agent.lab.files import Unwritable, write_text
     from comfyui_agent.lab.load.comparing import compare as compared
     from comfyui_agent.lab.load.reports import BadReport, read_report

@@ -21,7 +21,7 @@ Make = Callable[..., AgentWorkspace]
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("jobs", "kills"), [SHORT, LONG])
-@pytest.mark.parametrize("agents", [1, 3])
+@pytest.mark.parametrize("agents", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_agents_killed_again_and_again_render_every_job_once(
     start_server: Start, make_workspace: Make, jobs: int, kills: int, agents: int
 ) -> None:

@@ -67,7 +67,7 @@ def check_colours(workspace: YamlWorkspace, jobs: int) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("jobs", "kills"), [SHORT, LONG])
-@pytest.mark.parametrize("agents", [1, 3])
+@pytest.mark.parametrize("agents", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_agents_killed_while_files_are_dropped_render_every_file_once(
     start_server: Start, make_yaml: MakeYaml, jobs: int, kills: int, agents: int
 ) -> None:

@@ -94,6 +94,7 @@ def test_an_agent_that_is_stopped_while_it_brings_a_result_home_changes_nothing_
     assert not os.listdir(workspace.root / "database" / "agents")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["claimed", "named"])
 def test_an_agent_that_wakes_up_cannot_end_what_another_is_about_to_end(
     start_server: Start, make_workspace: Make, moment: str

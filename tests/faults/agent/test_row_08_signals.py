@@ -33,9 +33,12 @@ Start = Callable[..., ServerProcess]
 Make = Callable[..., AgentWorkspace]
 
 SECONDS = 2.0
-SIGNALS = pytest.mark.parametrize(
-    ("number", "code"), [pytest.param(signal.SIGTERM, 143, id="SIGTERM"), pytest.param(signal.SIGINT, 130, id="Ctrl-C")]
+TERM = pytest.param(signal.SIGTERM, 143, id="SIGTERM")
+SIGNALS = pytest.mark.parametrize(("number", "code"), [TERM, pytest.param(signal.SIGINT, 130, id="Ctrl-C")])
+MOSTLY_TERM = pytest.mark.parametrize(
+    ("number", "code"), [TERM, pytest.param(signal.SIGINT, 130, id="Ctrl-C", marks=pytest.mark.slow)]
 )
+"""Both end in the same way; one of them is enough for each change."""
 
 
 def assert_leaves_in_time(process: subprocess.Popen[bytes], number: int, code: int) -> None:
@@ -116,7 +119,7 @@ def test_a_busy_agent_leaves_in_time_again_and_again(start_server: Start, make_w
     assert {job.retries_attempted for job in workspace.jobs()} == {0}
 
 
-@SIGNALS
+@MOSTLY_TERM
 def test_prompts_stay_at_the_server_and_the_next_agent_takes_them_over(
     start_server: Start, make_workspace: Make, server_kind: str, number: int, code: int
 ) -> None:
@@ -138,6 +141,7 @@ def test_prompts_stay_at_the_server_and_the_next_agent_takes_them_over(
     assert "Traceback" not in workspace.log.read_text()
 
 
+@pytest.mark.slow
 @SIGNALS
 def test_a_slow_download_is_left_to_the_next_agent(
     start_server: Start, make_workspace: Make, number: int, code: int
@@ -158,7 +162,7 @@ def test_a_slow_download_is_left_to_the_next_agent(
     assert "Traceback" not in workspace.log.read_text()
 
 
-@SIGNALS
+@MOSTLY_TERM
 def test_a_locked_database_does_not_hold_it_up(
     start_server: Start, make_workspace: Make, server_kind: str, number: int, code: int
 ) -> None:
@@ -178,7 +182,7 @@ def test_a_locked_database_does_not_hold_it_up(
     assert [(job.run_count, job.retries_attempted) for job in ended] == [(1, 0), (1, 0)]
 
 
-@SIGNALS
+@MOSTLY_TERM
 def test_a_result_that_cannot_be_recorded_does_not_hold_it_up(
     start_server: Start, make_workspace: Make, number: int, code: int
 ) -> None:
@@ -200,6 +204,7 @@ def test_a_result_that_cannot_be_recorded_does_not_hold_it_up(
     assert (job.run_count, job.retries_attempted, renders([server.output_dir])) == (1, 0, 1)
 
 
+@pytest.mark.slow
 @SIGNALS
 def test_a_database_that_is_locked_from_the_start_does_not_hold_it_up(
     start_server: Start, make_workspace: Make, number: int, code: int
@@ -215,7 +220,7 @@ def test_a_database_that_is_locked_from_the_start_does_not_hold_it_up(
     check_promises(workspace, 1)
 
 
-@SIGNALS
+@MOSTLY_TERM
 def test_a_server_that_hangs_does_not_hold_it_up(
     start_server: Start, make_workspace: Make, server_kind: str, number: int, code: int
 ) -> None:
@@ -233,6 +238,7 @@ def test_a_server_that_hangs_does_not_hold_it_up(
     assert [(job.run_count, job.retries_attempted) for job in ended] == [(1, 0), (1, 0)]
 
 
+@pytest.mark.slow
 @SIGNALS
 def test_a_server_that_hangs_from_the_start_does_not_hold_it_up(
     start_server: Start, make_workspace: Make, number: int, code: int

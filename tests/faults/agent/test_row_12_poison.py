@@ -20,7 +20,7 @@ from support.breaking import (
 
 DEADLY = 666
 JOBS = 8
-PATIENCE = [pytest.param(2.5, id="after-a-while"), pytest.param(0.0, id="at-once")]
+PATIENCE = [pytest.param(2.5, id="after-a-while", marks=pytest.mark.slow), pytest.param(0.0, id="at-once")]
 
 
 def submit_with_poison(workspace: AgentWorkspace) -> None:

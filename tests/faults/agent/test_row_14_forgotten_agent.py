@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from support.agents import check_promises, renders
 from support.breaking import (
     Make,
@@ -19,6 +21,7 @@ from support.breaking import (
 JOBS = 30
 
 
+@pytest.mark.slow
 def test_a_history_that_is_cleared_all_the_time_costs_no_render(start_server: Start, make_workspace: Make) -> None:
     server = start_server("--render-seconds", "0.03")
     workspace = make_workspace(server.url)

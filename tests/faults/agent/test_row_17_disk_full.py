@@ -109,6 +109,7 @@ def test_a_database_without_room_is_waited_for_longer_than_a_lease(start_server:
         check_nothing_was_lost_or_rendered_twice(workspace, renders([server.output_dir]))
 
 
+@pytest.mark.slow
 def test_a_disk_that_holds_everything_is_full_and_then_not(start_server: Start, make_workspace: Make) -> None:
     """Database, results, metrics log and the agent's own words are all on it."""
     server = start_server("--render-seconds", "0.1")

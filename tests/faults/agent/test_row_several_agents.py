@@ -156,6 +156,7 @@ def test_jobs_put_back_by_hand_are_taken_over_again_and_not_rendered_again(
     assert renders([server.output_dir]) == 2
 
 
+@pytest.mark.slow
 @by_hand
 def test_a_job_deleted_by_hand_while_it_renders_is_taken_back(
     start_server: Start, make_workspace: Make, server_kind: str

@@ -266,6 +266,7 @@ def test_numbers_of_forty_digits_are_exact() -> None:
 # How many
 
 
+@pytest.mark.slow
 def test_as_many_values_as_there_may_be_and_not_one_more() -> None:
     assert len(tokens_of(f"1..{MOST_VALUES}")) == MOST_VALUES
     for text in (f"0..{MOST_VALUES}", f"0,..,{MOST_VALUES}", f"x,1..{MOST_VALUES}", "1," * MOST_VALUES + "1"):

@@ -20,7 +20,7 @@ class FakeTc:
         self.behave()
 
     def behave(self, before: str = "", after: str = "exit 0", lost: int = 7) -> None:
-        shown = f'test "$1" = -s && echo "qdisc netem 8001: root limit 1000 loss 10% Sent 99 bytes (dropped {lost}, requeues 0)"'
+        shown = f'test "$1" = -s && echo "qdisc netem 8001: root limit 1000 loss 10% Sent 9 bytes (dropped {lost})"'
         self._program.write_text(f'#!/bin/sh\n{before}\necho "$@" >> {self._notes}\n{shown}\n{after}\n')
         self._program.chmod(0o755)
 
