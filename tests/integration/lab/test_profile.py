@@ -18,7 +18,7 @@ from comfyui_agent.lab.payloads import Payload
 from comfyui_agent.lab.profiling import profile, running
 from comfyui_agent.lab.profiling.writing import folder_of_today
 from comfyui_agent.sim.process import ServerProcess, simulator
-from support.graphs import node, picture
+from support.graphs import empty_image, node, picture
 from support.running import HAS_REAL, Servers
 from support.sampled_graphs import text_to_image
 from support.terminal import in_terminal
@@ -298,6 +298,19 @@ def test_runs_that_the_cache_answered_are_said_to_have_measured_nothing(
     assert report["warnings"] == ["2 of 3 runs were answered from the server's cache and measured nothing."]
     assert report["duration_sec"] is None
     assert report["cold_duration_sec"] > 0
+
+
+def test_a_node_that_leads_nowhere_hides_no_answer_of_the_cache(
+    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers run what outputs need: the rest is neither run nor cached."""
+    monkeypatch.setattr(Payload, "varied", lambda self, index, _, prefix: self.same(index, prefix))
+    workflow = portrait(tmp_path)
+    graph = json.loads(workflow.read_text(encoding="utf-8")) | {"99": empty_image(color=1)}
+    workflow.write_text(json.dumps(graph), encoding="utf-8")
+    answer = call_e3("profile", str(workflow), "--runs", "1", "--server", servers.url("sim"), "--json", cwd=tmp_path)
+    (report,) = json.loads(answer.stdout)
+    assert [run["cached"] for run in report["runs"]] == [False, True]
 
 
 async def _keep_all(self: ComfyClient, **_: Any) -> Freed:

@@ -136,7 +136,7 @@ class Profiling:
         await self._wait_for_socket()
         sockets = self.client.websocket_connections
         graph = self.payload.varied(number, self._chance, self._prefix)
-        run = await self._runner.run(kind, graph, self.trace)
+        run = await self._runner.run(kind, self.payload, graph, self.trace)
         if kind is Kind.COLD and run.cached_nodes:
             self._warn(NOT_COLD)
         if not run.nodes and not run.cached:

@@ -281,7 +281,7 @@ class Meeting(Client):
 
         class Watch:
             class heard:  # noqa: N801
-                start = False
+                start, end, moments = False, True, ()
 
             running_since = None
 

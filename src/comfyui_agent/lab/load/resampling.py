@@ -1,0 +1,185 @@
+"""How far a figure of one run scatters.
+
+Jobs that queue behind each other are not independent, so the scatter of a figure is found by resampling whole stretches
+of a run, in the order in which its jobs ended (circular moving blocks). A stretch is a tenth of the run, or longer
+where jobs hang together for longer. Pure; the same values always give the same answer.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, pairwise
+from operator import mul, sub
+from statistics import fmean
+
+from comfyui_agent.lab.measuring.statistics import percentile
+
+SEED = 20_26
+REPLICATES = 300
+STRETCHES = 10
+FEWEST_VALUES = 10
+FEWEST_STRETCHES = 5
+FEWEST_PEAKS = 3
+"""A percentile that was passed in fewer separate stretches of time rests on single events."""
+THRESHOLDS = 48
+MEMORIES = 3
+"""A stretch is so many times as long as what a run remembers."""
+WINDOW = 5
+FINEST = 1000
+"""Longer series are looked at in so many steps to see how long they remember."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """Values in the order in which their jobs ended, and how many jobs waited at a time."""
+
+    values: Sequence[float]
+    waiting: float = 0.0
+
+    @cached_property
+    def stretch(self) -> float:
+        """How many jobs in a row are taken as one piece."""
+        count = len(self.values)
+        return max(count / STRETCHES, 2 * (1 + self.waiting), MEMORIES * _memory(self.values) if count >= 30 else 1.0)
+
+    @cached_property
+    def draws(self) -> tuple[int, list[list[int]]]:
+        """The length of a block, and where the blocks of each replicate begin; always the same."""
+        count, length, chance = len(self.values), max(1, round(self.stretch)), random.Random(SEED)
+        return length, [chance.choices(range(count), k=max(1, round(count / length))) for _ in range(REPLICATES)]
+
+    def figure(self, share: float | None) -> float | None:
+        """The percentile of a share, or the mean; None of nothing."""
+        if not self.values:
+            return None
+        return fmean(self.values) if share is None else percentile(self.values, share)
+
+    def lack(self, share: float | None) -> str:
+        """Why nothing can be said of that percentile, or of the mean; empty if something can."""
+        values = self.values
+        if len(values) < FEWEST_VALUES:
+            return f"{len(values)} values are too few, at least {FEWEST_VALUES} are needed,"
+        pieces = len(values) / self.stretch
+        if pieces < FEWEST_STRETCHES:
+            alone = max(1, round(pieces))
+            return f"{len(values)} jobs that queue behind each other say as much as {alone} on their own"
+        if share is not None and _peaks(values, percentile(values, share)) < FEWEST_PEAKS:
+            return f"{len(values)} values are too few for this percentile"
+        return ""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure of one run: the scatter of its logarithm, and on how many independent pieces that rests."""
+
+    value: float
+    scatter: float
+    pieces: float
+
+
+def mean_of(series: Series) -> Estimate:
+    values, count = series.values, len(series.values)
+    length, draws = series.draws
+    sums = _block_sums(values, length)
+    drawn = length * len(draws[0])
+    replicates = [sum(map(sums.__getitem__, draw)) / drawn for draw in draws]
+    return _estimate(fmean(values), replicates, count, drawn, count / series.stretch)
+
+
+def rate_of(rate: float, amounts: Sequence[float], times: Series) -> Estimate:
+    """So much in so much time: each amount with the time that it took."""
+    count = len(times.values)
+    length, draws = times.draws
+    amount_sums, time_sums = _block_sums(amounts, length), _block_sums(times.values, length)
+    replicates = []
+    for draw in draws:
+        time = sum(map(time_sums.__getitem__, draw))
+        replicates.append(sum(map(amount_sums.__getitem__, draw)) / time if time > 0 else 0.0)
+    drawn = length * len(draws[0])
+    return _estimate(rate, replicates, count, drawn, count / times.stretch)
+
+
+def percentile_of(series: Series, share: float) -> Estimate:
+    """Instead of sorting each replicate, count in each block what lies below a few dozen thresholds around it."""
+    values, count = series.values, len(series.values)
+    length, draws = series.draws
+    drawn = length * len(draws[0])
+    value = percentile(values, share)
+    under = _block_sums([each <= value for each in values], length)
+    doubt = _deviation([sum(map(under.__getitem__, draw)) / drawn for draw in draws])
+    thresholds = _thresholds(values, share, 5 * doubt)
+    below: dict[int, list[float]] = {}
+    wanted = 1 + share * (drawn - 1)
+
+    def is_enough(place: int, draw: list[int]) -> bool:
+        if place not in below:
+            below[place] = _block_sums([each <= thresholds[place] for each in values], length)
+        return sum(map(below[place].__getitem__, draw)) >= wanted
+
+    replicates = [thresholds[_first(len(thresholds), is_enough, draw)] for draw in draws]
+    pieces = min(count / series.stretch, _peaks(values, value))
+    return _estimate(value, replicates, count, drawn, pieces)
+
+
+def _estimate(value: float, replicates: Sequence[float], count: int, drawn: int, pieces: float) -> Estimate:
+    """The scatter is that of the logarithm; a replicate that is nothing at all has none."""
+    logs = [math.log(each) for each in replicates if each > 0]
+    scatter = _deviation(logs) * math.sqrt(drawn / count) if len(logs) == len(replicates) else math.inf
+    return Estimate(value, scatter, pieces)
+
+
+def _memory(values: Sequence[float]) -> float:
+    """How many jobs in a row say as much as one on its own: the integrated time of autocorrelation, after Sokal."""
+    coarse = math.ceil(len(values) / FINEST)
+    if coarse > 1:
+        return coarse * _memory(_block_sums(values, coarse)[: 1 - coarse : coarse])
+    mean = fmean(values)
+    off = [value - mean for value in values]
+    whole = sum(map(mul, off, off))
+    time = 1.0
+    if whole > 0:
+        for lag in range(1, len(values) // 2):
+            time += 2 * sum(map(mul, off, off[lag:])) / whole
+            if lag >= WINDOW * time:
+                break
+    return max(1.0, time)
+
+
+def _block_sums(values: Sequence[float], length: int) -> list[float]:
+    """The sum of the block that begins at each place; the last ones go on at the beginning."""
+    before = [0.0, *accumulate([*values, *values[: length - 1]])]
+    return list(map(sub, before[length:], before))
+
+
+def _thresholds(values: Sequence[float], share: float, reach: float) -> list[float]:
+    """Some of the values around a percentile, from below it to above it by a share."""
+    ordered, last = sorted(values), len(values) - 1
+    low, high = max(0, math.floor((share - reach) * last)), min(last, math.ceil((share + reach) * last))
+    steps = min(THRESHOLDS, high - low + 1)
+    return sorted({ordered[round(low + (high - low) * step / max(1, steps - 1))] for step in range(steps)})
+
+
+def _first(count: int, holds: Callable[[int, list[int]], bool], draw: list[int]) -> int:
+    """The first place where something holds that goes on holding; the last if it never does."""
+    low, high = 0, count - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle, draw) else (middle + 1, high)
+    return low
+
+
+def _peaks(values: Sequence[float], threshold: float) -> int:
+    """How often a series rises above a threshold; jobs in a row count once. One that never changes has no need to."""
+    if min(values) == max(values):
+        return len(values)
+    above = [False, *(value > threshold for value in values)]
+    return sum(later and not earlier for earlier, later in pairwise(above))
+
+
+def _deviation(values: Sequence[float]) -> float:
+    mean = fmean(values)
+    return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))

@@ -1,0 +1,147 @@
+"""One prompt at one server, and every part of its time measured."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from dataclasses import dataclass, replace
+
+from comfyui_agent.comfy.client import ComfyClient
+from comfyui_agent.comfy.errors import AcceptanceUnknown, ComfyError
+from comfyui_agent.comfy.outcomes import Failed, Succeeded
+from comfyui_agent.comfy.tasks import end_tasks
+from comfyui_agent.comfy.watch import Moment, Progress, Watch
+from comfyui_agent.domain.failures import Failure, FailureClass
+from comfyui_agent.domain.prompts import Graph, PromptId, mint_prompt_id
+from comfyui_agent.lab.payloads import Payload
+
+CANCEL_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class MeasuredPrompt:
+    """A prompt, from the post to its results. Times are seconds; what was not measured is None."""
+
+    prompt_id: PromptId
+    sent_at: float
+    """A monotonic time."""
+    duration_sec: float = 0.0
+    """Until the first result answered under its URL; else until the failure was known."""
+    ended_sec: float | None = None
+    """Until the end of the prompt was known."""
+    queue_sec: float | None = None
+    """From the post to the start of execution, if the start was heard when it happened."""
+    exec_sec: float | None = None
+    """By the server's own clock."""
+    transfer_sec: float | None = None
+    """For reading all results through, which is no part of the duration."""
+    images: int = 0
+    bytes: int = 0
+    cached_nodes: frozenset[str] = frozenset()
+    is_cached: bool = False
+    """Whether the server's cache answered: no needed node ran but those that save, under a new name."""
+    is_unheard: bool = False
+    """Whether the end was known, but not heard on the websocket: it was found by asking."""
+    moments: tuple[Moment, ...] = ()
+    """What the websocket told of a prompt that gave its results."""
+    failure: Failure | None = None
+    """Why it gave none."""
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it was given up because it took too long."""
+        return self.failure is not None and self.failure.kind is FailureClass.TIMEOUT
+
+
+class Prompting:
+    """One prompt of a payload, as it fits the server: `graph` is what is sent, once."""
+
+    def __init__(self, client: ComfyClient, payload: Payload, graph: Graph) -> None:
+        self.prompt_id = mint_prompt_id()
+        self._client = client
+        self._payload = payload
+        self._graph = graph
+        self._watch: Watch | None = None
+        self._is_unheard = False
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far it is; None as long as the server has not taken it."""
+        return None if self._watch is None else self._watch.progress
+
+    async def measure(self, timeout: float) -> MeasuredPrompt:
+        """Send it and follow it until its results are read: measured, whatever happens at the server.
+
+        One that takes too long is taken back. Cancelled, the server still has it: see to it that it is taken back.
+        """
+        sent = MeasuredPrompt(self.prompt_id, time.monotonic())
+        following = asyncio.create_task(self._follow(sent))
+        try:  # before Python 3.12, `wait_for` swallows a cancellation that meets the end
+            done, _ = await asyncio.wait({following}, timeout=timeout)
+        finally:
+            await end_tasks([following])
+        if done:
+            return following.result()
+        late = self._failed(sent, Failure(FailureClass.TIMEOUT, f"no result after {timeout:g} s"))
+        await take_back(self._client, self.prompt_id)
+        return late
+
+    async def _follow(self, sent: MeasuredPrompt) -> MeasuredPrompt:
+        try:
+            watch = self._watch = await self._submit()
+            outcome = await watch.outcome()
+            seconds = time.monotonic() - sent.sent_at
+            self._is_unheard = not watch.heard.end
+            ended = replace(
+                sent,
+                duration_sec=seconds,
+                ended_sec=seconds,
+                queue_sec=_waited(watch, sent.sent_at),
+                cached_nodes=outcome.cached_nodes,
+                is_cached=_is_cached(self._payload, outcome.cached_nodes),
+            )
+            if isinstance(outcome, Failed):
+                return self._failed(ended, outcome.failure)
+            read = await self._read(outcome, ended)
+            return replace(read, is_unheard=self._is_unheard, moments=tuple(watch.heard.moments))
+        except ComfyError as error:
+            return self._failed(sent, error.failure())
+
+    async def _submit(self) -> Watch:
+        try:
+            return await self._client.submit(self._graph, self.prompt_id)
+        except AcceptanceUnknown:  # it may run all the same: find out
+            return self._client.take_over(self.prompt_id, self._graph)
+
+    async def _read(self, outcome: Succeeded, ended: MeasuredPrompt) -> MeasuredPrompt:
+        """The duration ends when the first result answers; reading them all through is the transfer."""
+        transfers = [await self._client.read_through(file) for file in outcome.results.kept]
+        return replace(
+            ended,
+            duration_sec=transfers[0].answered_at - ended.sent_at if transfers else ended.duration_sec,
+            exec_sec=outcome.seconds,
+            transfer_sec=sum(each.ended_at - each.asked_at for each in transfers),
+            images=len(transfers),
+            bytes=sum(each.size for each in transfers),
+        )
+
+    def _failed(self, so_far: MeasuredPrompt, failure: Failure) -> MeasuredPrompt:
+        seconds = time.monotonic() - so_far.sent_at
+        return replace(so_far, duration_sec=seconds, is_unheard=self._is_unheard, failure=failure)
+
+
+async def take_back(client: ComfyClient, prompt_id: PromptId) -> None:
+    """Nobody waits for this prompt any more: it shall not burden what is measured next."""
+    with contextlib.suppress(ComfyError, asyncio.TimeoutError):
+        await client.cancel(prompt_id, timeout=CANCEL_SECONDS)
+
+
+def _waited(watch: Watch, sent_at: float) -> float | None:
+    if not watch.heard.start or watch.running_since is None:
+        return None
+    return max(0.0, watch.running_since - sent_at)
+
+
+def _is_cached(payload: Payload, cached_nodes: frozenset[str]) -> bool:
+    return bool(cached_nodes) and payload.needed - cached_nodes <= payload.outputs
