@@ -128,7 +128,7 @@ async def test_the_knee_is_found_where_it_was_put_and_the_servers_add_up(three: 
     for each, server in zip(summary["servers"], sorted(three, key=lambda one: one.url), strict=True):
         rows = [row["prompt_id"] for row in report["results"] if row["server"] == server.url]
         assert len(executions(server.url, rows)) == each["completed"] == len(rows)
-    assert summary["total_jobs"] == 24
+    assert summary["total_jobs"] == 27
 
 
 async def test_slow_transfers_do_not_wait_for_each_other(servers: Servers) -> None:

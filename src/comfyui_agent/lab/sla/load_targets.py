@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from comfyui_agent.config.settings import Sla
@@ -16,22 +17,29 @@ from comfyui_agent.lab.sla.sample import (
 from comfyui_agent.lab.sla.verdicts import Finding, Target, Verdict, quantity, wanted_of
 
 SLACK = 1e-9
+NEAR_BEST = 0.95
 SCENARIO, OPEN, BOOKS = "scenario", "open", "books"
 
 
 def judge_load(report: Report, targets: Sla) -> list[Finding]:
     """The targets that a load test can judge; none if something was broken on purpose meanwhile.
 
-    A ramp presses until something gives way, so it is judged at one level: of those that keep latency and errors, the
-    one with the highest throughput; if none does, the gentlest.
+    A ramp presses until something gives way, so it is judged at one level: of those that keep latency and errors and
+    come near the highest throughput, the one with the most prompts; if none does, the gentlest.
     """
     if report.kind is not ReportKind.LOADTEST or report.mode == SCENARIO:
         return []
     levels = [_Level(sample, targets, is_open=report.mode == OPEN) for sample in samples_of(report)]
     steady = [level for level in levels if not level.is_breached]
-    chosen = max(steady, key=lambda level: level.sample.images_per_minute or 0.0) if steady else levels[0]
+    chosen = _most_telling(steady) if steady else levels[0]
     found = [chosen.throughput(), chosen.latency(), chosen.errors()]
     return [*found, _concurrency(levels, targets)] if report.mode == BOOKS else found
+
+
+def _most_telling(levels: Sequence[_Level]) -> _Level:
+    best = max(level.sample.images_per_minute or 0.0 for level in levels)
+    near = [level for level in levels if (level.sample.images_per_minute or 0.0) >= NEAR_BEST * best]
+    return max(near, key=lambda level: (len(level.sample.rows), level.sample.images_per_minute or 0.0))
 
 
 @dataclass(frozen=True)
