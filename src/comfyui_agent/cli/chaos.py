@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -183,12 +183,8 @@ async def _run(
 
 
 async def press_with_scenario(
-    name: str,
-    plan: LoadPlan,
-    workspace: Workspace,
-    keep: Callable[[dict[str, Any]], list[Path]],
-    start_command: str | None,
-) -> tuple[dict[str, Any], list[Path]]:
+    name: str, plan: LoadPlan, workspace: Workspace, start_command: str | None
+) -> dict[str, Any]:
     """A scenario instead of plain load: its pages are the rows of the report, its verdict stands in the summary."""
     from comfyui_agent.lab.chaos.ground import Ground
     from comfyui_agent.lab.chaos.pressed import press
@@ -212,7 +208,7 @@ async def press_with_scenario(
         asked = {**plan.as_json(), "scenario": scenario.name}
         verdict, report = await press(scenario, ground, folder, sla, asked)
     _tell(verdict, err=True)
-    return report, await asyncio.to_thread(keep, report)
+    return report
 
 
 def _tell(verdict: Verdict, *, err: bool) -> None:
@@ -231,6 +227,8 @@ def _keep(suite: Suite, place: Path, as_json: bool) -> int:
 
     report = suite.report()
     page = page_beside(place)
+    if as_json:
+        print_json(report)
     try:
         write_json(place, report)
         write_text(page, chaos_page(report, place.name))
@@ -243,6 +241,4 @@ def _keep(suite: Suite, place: Path, as_json: bool) -> int:
         words += f", slowest recovery {summary['recovery_sec']:.1f} s"
     typer.echo(f"{words}, in {summary['wall_clock_sec']:.0f} s.", err=as_json)
     typer.echo(f"Written: {place}\nWritten: {page}", err=as_json)
-    if as_json:
-        print_json(report)
     return 0 if summary["verdict"] == "passed" else 1

@@ -289,7 +289,7 @@ async def _press(plan: LoadPlan, workspace: Workspace, place: _Place, as_json: b
     report["environment"]["load_test"] = log.run_id
     _tell(report, as_json)
     _tell_written(await asyncio.to_thread(place.keep, report, log.path, log.run_id), as_json)
-    if run.is_partial:
+    if run.was_stopped:
         raise asyncio.CancelledError
     return 0 if report["summary"]["completed"] else 1
 
@@ -300,12 +300,9 @@ async def _press_with(
     from comfyui_agent.cli.chaos import press_with_scenario
 
     place.prepared()
-    log = workspace.metrics_log
-    report, written = await press_with_scenario(
-        scenario, plan, workspace, lambda found: place.keep(found, log, ""), start_command
-    )
+    report = await press_with_scenario(scenario, plan, workspace, start_command)
     _tell(report, as_json)
-    _tell_written(written, as_json)
+    _tell_written(await asyncio.to_thread(place.keep, report, workspace.metrics_log, ""), as_json)
     return 0 if report["summary"]["scenario"]["verdict"] == "passed" else 1
 
 

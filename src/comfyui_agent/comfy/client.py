@@ -72,6 +72,11 @@ class ComfyClient:
     def websocket_is_open(self) -> bool:
         return self._watches.listener.is_open
 
+    async def wait_for_websocket(self, seconds: float = FIRST_SOCKET_SECONDS) -> bool:
+        """Until the websocket is open, or the time is up; whether it is."""
+        await self._watches.listener.wait_open(seconds)
+        return self.websocket_is_open
+
     @property
     def websocket_connections(self) -> int:
         """How often a websocket was opened; each beyond the first replaced one that was lost or silent."""

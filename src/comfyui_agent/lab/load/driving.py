@@ -9,10 +9,13 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Protocol
 
 from comfyui_agent.comfy.tasks import end_tasks
+from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.lab.load.plan import LoadPlan, Mode
 from comfyui_agent.lab.load.rendering import REJECTED, Rendering, Target, rejection, take_all_back
 from comfyui_agent.lab.load.rows import Row
 from comfyui_agent.lab.load.summary import LevelRun
+
+GIVE_UP_SECONDS = 30.0
 
 
 class Watcher(Protocol):
@@ -41,7 +44,9 @@ class Driver:
         self.levels: list[LevelRun] = []
         self.lateness: list[float] = []
         """By how much each arrival of an open loop was sent too late."""
-        self._began = 0.0
+        self._began = self._answered_at = 0.0
+        self.gave_up = False
+        """Whether every server was lost for too long, so that what was left was not sent."""
 
     @property
     def unfinished(self) -> int:
@@ -51,11 +56,11 @@ class Driver:
     async def drive(self, level: float) -> LevelRun:
         """Run one level to its end."""
         self.rows = []
-        self._began = time.monotonic()
+        self._began = self._answered_at = time.monotonic()
         is_whole = False
         try:
             await self._pressing(level)
-            is_whole = True
+            is_whole = not self.gave_up
         finally:
             self.left += await take_all_back(self._targets)
             run = self._level_run(level, is_whole=is_whole)
@@ -89,7 +94,7 @@ class Driver:
             await end_tasks(tasks)
 
     async def _work_off(self, left: Countdown, level: float) -> None:
-        while left.take():
+        while not self.gave_up and left.take():
             await self._one(level)
 
     async def _book(self, level: float) -> None:
@@ -128,11 +133,15 @@ class Driver:
 
     async def _one(self, level: float) -> None:
         await self._until_one_is_ready()
+        if self.gave_up:
+            return
         index, self._index = self._index, self._index + 1
         target = self._next_target()
         self._watcher.sent(target)
         row = await self._rendering.render(target, index, level)
         self._completed += row.is_completed
+        if row.failure_class != FailureClass.SERVER_LOST.value:
+            self._answered_at = time.monotonic()
         if self._plan.warmup == 0 and not self._completed and row.failure_class in REJECTED:
             raise rejection(row)
         self.rows.append(row)
@@ -150,7 +159,11 @@ class Driver:
     async def _until_one_is_ready(self) -> None:
         """In a closed loop nobody sends to a server that is known to be gone; arrivals of an open loop do."""
         soonest = min(target.rests_until for target in self._targets)
-        if self._plan.mode is not Mode.OPEN and soonest > time.monotonic():
+        if self._plan.mode is Mode.OPEN or soonest <= time.monotonic():
+            return
+        if time.monotonic() - self._answered_at > GIVE_UP_SECONDS:
+            self.gave_up = True
+        else:
             await asyncio.sleep(soonest - time.monotonic())
 
 

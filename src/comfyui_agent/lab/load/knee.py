@@ -11,7 +11,7 @@ from comfyui_agent.lab.load.levels import level_words
 
 NEAR = 0.95
 """A level counts as flat when it brings this share of the best throughput seen, or is not surely below it."""
-SURE = 2.0
+SURE = 2.5
 """Standard errors by which two levels must differ."""
 
 

@@ -23,6 +23,8 @@ class LoadRun:
     lateness: list[float]
     unfinished: int = 0
     is_partial: bool = False
+    was_stopped: bool = False
+    """By a signal; otherwise it is partial because there was nobody left to ask."""
     warnings: list[str] = field(default_factory=list)
     warmup_seconds: list[float] = field(default_factory=list)
 

@@ -61,7 +61,9 @@ class LoadPlan:
             return int(level) * self.pages
         if self.jobs is not None or self.duration is not None:
             return self.jobs
-        return max(FEWEST_JOBS, int(level) * (JOBS_OF_A_LEVEL if self.mode is Mode.CLOSED else 1))
+        if self.mode is Mode.OPEN:
+            return max(FEWEST_JOBS, int(level))
+        return max(FEWEST_JOBS, JOBS_OF_A_LEVEL * int(max(self.levels)))  # the same at each level: ends weigh the same
 
     @property
     def total(self) -> int | None:

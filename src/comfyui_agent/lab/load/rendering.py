@@ -74,7 +74,7 @@ class Rendering:
         measured = await prompting.measure(self.timeout)
         target.open.discard(prompting.prompt_id)
         row = replace(self._row(index, measured), server=target.name, workflow=payload.name, level=level)
-        target.unheard += measured.is_unheard
+        target.unheard += row.is_completed and measured.is_unheard
         if row.failure_class == FailureClass.SERVER_LOST.value:
             target.lost.append(row.ended_seconds)
             target.rests_until = time.monotonic() + REST_SECONDS

@@ -13,7 +13,7 @@ from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.lab.load.driving import Driver, Watcher
+from comfyui_agent.lab.load.driving import GIVE_UP_SECONDS, Driver, Watcher
 from comfyui_agent.lab.load.levels import level_words
 from comfyui_agent.lab.load.measured import LoadRun
 from comfyui_agent.lab.load.plan import LoadPlan, Mode
@@ -59,6 +59,7 @@ async def load_test(plan: LoadPlan, onlooker: Onlooker) -> LoadRun:
 async def _press(
     plan: LoadPlan, onlooker: Onlooker, clients: Sequence[ComfyClient], targets: Sequence[Target]
 ) -> LoadRun:
+    await asyncio.gather(*(client.wait_for_websocket() for client in clients))
     warnings = await _look_at_queues(targets) + _seed_warnings(plan, targets[0])
     facts = list(await asyncio.gather(*(server_facts(client) for client in clients)))
     chance = random.Random(plan.seed)
@@ -72,7 +73,7 @@ async def _press(
         try:
             await _climb(plan, driver, onlooker, run)
         except asyncio.CancelledError:
-            run.is_partial = True
+            run.is_partial = run.was_stopped = True
             run.unfinished = driver.unfinished
             if driver.left:
                 run.warnings.append(f"{len(driver.left)} prompts could not be taken back: see the queue of the server")
@@ -85,6 +86,10 @@ async def _climb(plan: LoadPlan, driver: Driver, onlooker: Onlooker, run: LoadRu
         onlooker.began(level, plan.jobs_of(level))
         done = await driver.drive(level)
         onlooker.ended_level(done)
+        if driver.gave_up:
+            run.is_partial = True
+            run.warnings.append(f"no server answered for {GIVE_UP_SECONDS:g} s: what was left was not sent")
+            return
         failed = sum(not row.is_completed for row in done.rows)
         is_last = number + 1 == len(plan.levels)
         if not is_last and done.rows and failed > HOPELESS * len(done.rows):

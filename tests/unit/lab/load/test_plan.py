@@ -65,7 +65,7 @@ def test_what_is_no_rate_is_one_line(text: str) -> None:
 def test_how_many_prompts_a_level_sends() -> None:
     assert plan(jobs=7).jobs_of(4) == 7
     assert plan().jobs_of(1) == FEWEST_JOBS
-    assert plan().jobs_of(16) == 80
+    assert [plan(Mode.CLOSED, 1.0, 16.0).jobs_of(level) for level in (1, 16)] == [80, 80]
     assert plan(Mode.OPEN, 90.0).jobs_of(90.0) == 90
     assert plan(duration=5.0).jobs_of(4) is None
     assert plan(duration=5.0, jobs=3).jobs_of(4) == 3
