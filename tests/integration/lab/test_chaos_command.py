@@ -370,14 +370,15 @@ def test_a_load_test_with_a_scenario_is_a_load_report_with_its_verdict(
     report = json.loads(ended.stdout)
     assert report == json.loads((tmp_path / "load.json").read_text())
     summary = report["summary"]
-    assert (summary["mode"], summary["total_jobs"], summary["completed"]) == ("scenario", 12, 12)
+    assert summary["mode"] == "scenario"
+    assert summary["total_jobs"] == summary["completed"] >= 12  # more are queued as long as the fault lasts
     assert summary["total_jobs"] == summary["completed"] + summary["failed"] + summary["timeouts"]
-    assert (summary["success_rate"], summary["images"]) == (1.0, 12)
-    assert summary["recovery_sec"] == summary["scenario"]["recovery_sec"] > 0
+    assert (summary["success_rate"], summary["images"]) == (1.0, summary["total_jobs"])
+    assert summary["recovery_sec"] == summary["scenario"]["recovery_sec"] >= 0
     assert summary["scenario"]["verdict"] == "passed"
     assert 0 < summary["p50_duration_sec"] <= summary["p95_duration_sec"] <= summary["wall_clock_sec"]
-    assert [row["index"] for row in report["results"]] == list(range(12))
-    assert len({row["prompt_id"] for row in report["results"]}) == 12
+    assert [row["index"] for row in report["results"]] == list(range(summary["total_jobs"]))
+    assert len({row["prompt_id"] for row in report["results"]}) == summary["total_jobs"]
     assert report["environment"]["kind"] == "loadtest"
     assert report["environment"]["parameters"]["scenario"] == "network-blip"
     assert (tmp_path / "load.html").exists()
