@@ -69,7 +69,10 @@ async def prompt_validation(arena: Arena, findings: Findings) -> None:
         findings.begin(rejected[0], "the server rejects the page")
     findings.stage("gave up", failed[0] if failed else None, "the page needs attention")
     findings.check(
-        "tries of the malformed page", "2, both rejected", outcomes, outcomes == [FailureClass.INVALID.value] * 2
+        "tries of the malformed page",
+        "2, both rejected",
+        _listed(outcomes),
+        outcomes == [FailureClass.INVALID.value] * 2,
     )
     findings.check(
         "the malformed page",
@@ -98,7 +101,7 @@ async def gpu_oom(arena: Arena, findings: Findings) -> None:
     job = next(job for job in await arena.jobs() if job.id == heavy_id)
     attempts = await arena.attempts(job)
     short = [attempt for attempt in attempts if attempt.outcome == FailureClass.OOM.value]
-    findings.check("the heavy page", "runs out of memory", [each.outcome for each in attempts], bool(short))
+    findings.check("the heavy page", "runs out of memory", _listed([each.outcome for each in attempts]), bool(short))
     await _memory_was_freed(arena, findings, attempts)
     alerts = [event.message for event in await arena.events() if event.name == EventName.ALERT_MEMORY]
     findings.check("memory", "seen to come free", alerts[0] if alerts else "no alert", not alerts)
@@ -361,6 +364,10 @@ def _sizes(graph: Graph, sizes: Mapping[str, int]) -> dict[str, Any]:
         if all(isinstance(inputs.get(name), int) for name in sizes):
             found |= {f"{node_id}.{name}": value for name, value in sizes.items()}
     return found
+
+
+def _listed(outcomes: Sequence[str | None]) -> str:
+    return ", ".join(outcome or "no end" for outcome in outcomes) or "none"
 
 
 def _first_line(job: Job) -> str:
