@@ -13,6 +13,7 @@ import typer
 
 from comfyui_agent.cli.printing import fail, one_line, print_json
 from comfyui_agent.cli.running import run_until_signal
+from comfyui_agent.cli.workflows import payload_named
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, check_addresses, workspace_at
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def chaos(
     scenarios = _scenarios(names)
     sla = workspace.settings.sla
     ground = Ground(
-        _payload(workflow, workspace.root),
+        payload_named(workflow, workspace.root),
         server,
         _command(start_command),
         pages=pages,
@@ -124,15 +125,6 @@ def _command(text: str | None) -> tuple[str, ...] | None:
     try:
         return None if text is None else read_command(text)
     except ValueError as error:
-        fail(str(error), code=2)
-
-
-def _payload(name: str, root: Path) -> Any:
-    from comfyui_agent.lab.payloads import PayloadError, find_payload
-
-    try:
-        return find_payload(name, root)
-    except PayloadError as error:
         fail(str(error), code=2)
 
 

@@ -11,12 +11,12 @@ import typer
 
 from comfyui_agent.cli.printing import fail, one_line, print_json
 from comfyui_agent.cli.running import run_until_signal
+from comfyui_agent.cli.workflows import payload_named
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, check_addresses, workspace_at
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.lab.load.plan import LoadPlan, Mode
-    from comfyui_agent.lab.payloads import Payload
 
 DEFAULT_WORKFLOW = "book_medium"
 DEFAULT_LEVEL = "4"
@@ -109,7 +109,7 @@ def loadtest(
 
     workspace = workspace_at(folder, servers=server, config=config)
     check_addresses(workspace, are_given=bool(server))
-    payloads = _payloads(workflow or [DEFAULT_WORKFLOW], workspace)
+    payloads = tuple(payload_named(name, workspace.root) for name in workflow or [DEFAULT_WORKFLOW])
     try:
         mode, levels = _levels(concurrency, rate, books)
         if duration is not None and books is not None:
@@ -183,15 +183,6 @@ def compare(
         typer.echo(one_line(f"  {each['metric']:<{width}}  {each['verdict']:<12}  {each['sentence']}"))
     if output is not None:
         typer.echo(f"Page: {output}")
-
-
-def _payloads(names: list[str], workspace: Workspace) -> tuple[Payload, ...]:
-    from comfyui_agent.lab.payloads import PayloadError, find_payload
-
-    try:
-        return tuple(find_payload(name, workspace.root) for name in names)
-    except PayloadError as error:
-        fail(str(error), code=2)
 
 
 def _levels(concurrency: str | None, rate: str | None, books: str | None) -> tuple[Mode, tuple[float, ...]]:

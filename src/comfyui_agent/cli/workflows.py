@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from comfyui_agent.config.complaints import Complaints
     from comfyui_agent.config.workflows import Workflow, Workflows
     from comfyui_agent.config.workspace import Workspace
+    from comfyui_agent.lab.payloads import Payload
 
 LARGEST_LIST = 64 * 1024 * 1024
 PATIENCE = 2.0
@@ -47,6 +48,16 @@ def workflows_of(workspace: Workspace) -> Workflows:
     except Complaints as error:
         fail(str(error), code=2)
     return found
+
+
+def payload_named(name: str, root: Path) -> Payload:
+    """What a lab sends: a sample by its name, else a file; one line if there is none."""
+    from comfyui_agent.lab.payloads import PayloadError, find_payload
+
+    try:
+        return find_payload(name, root)
+    except PayloadError as error:
+        fail(str(error), code=2)
 
 
 def keeping_of(workspace: Workspace) -> Callable[[Workflow, Mapping[str, Any]], dict[str, str]]:

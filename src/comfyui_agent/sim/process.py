@@ -23,6 +23,17 @@ def free_port() -> int:
         return port
 
 
+def answers(url: str) -> bool:
+    """Whether a ComfyUI, or something in front of it that wants a login, answers there."""
+    try:
+        with urllib.request.urlopen(f"{url}/prompt", timeout=5):  # noqa: S310 - always http
+            return True
+    except urllib.error.HTTPError:
+        return True
+    except (urllib.error.URLError, OSError, ValueError):
+        return False
+
+
 @dataclass
 class ServerProcess:
     """A ComfyUI, real or simulated, as a child process that can be killed and started again on the same port."""
@@ -54,21 +65,12 @@ class ServerProcess:
     def wait_until_up(self) -> None:
         assert self.process is not None
         deadline = time.monotonic() + self.start_seconds
-        while not self._answers():
+        while not answers(self.url):
             if self.process.poll() is not None:
                 raise RuntimeError(f"{self.command[0]} ended at start:\n{self.log.read_text()[-3000:]}")
             if time.monotonic() > deadline:
                 raise RuntimeError(f"no answer at {self.url} after {self.start_seconds} s")
             time.sleep(0.02)
-
-    def _answers(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.url}/prompt", timeout=5):  # noqa: S310 - always http
-                return True
-        except urllib.error.HTTPError:
-            return True  # it wants a login, and so it is there
-        except (urllib.error.URLError, OSError):
-            return False
 
     def kill(self) -> None:
         """kill -9, as a crash would."""

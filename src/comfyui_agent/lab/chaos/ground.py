@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +12,7 @@ from comfyui_agent.comfy.address import ServerAddress
 from comfyui_agent.domain.processes import module_command
 from comfyui_agent.lab.chaos.verdicts import Skipped
 from comfyui_agent.lab.payloads import Payload
-from comfyui_agent.sim.process import ServerProcess, simulator
+from comfyui_agent.sim.process import ServerProcess, answers, simulator
 
 START_SECONDS = 300.0
 
@@ -61,14 +59,15 @@ class Server:
     def __init__(self, ground: Ground, folder: Path, flags: Sequence[str]) -> None:
         self._ground = ground
         self._process: ServerProcess | None = None
+        self.url = ground.url or ""
         if ground.url is None:
             self._process = simulator(folder, *flags)
+            self.url = self._process.url
         elif ground.start_command:
             folder.mkdir(parents=True, exist_ok=True)
             log = folder / "server.log"
             bare = str(ServerAddress.parse(ground.url))
             self._process = ServerProcess([*ground.start_command], bare, folder, log, start_seconds=START_SECONDS)
-        self.url = ground.url or self._process.url if self._process is not None else ground.url or ""
         self.address = ServerAddress.parse(self.url)
         if self.address.url.scheme != "http":
             raise Skipped(f"{self.address} is not plain http: faults are made in front of plain http only")
@@ -77,7 +76,7 @@ class Server:
         """RuntimeError if it does not come up."""
         if self._process is None:
             return
-        if self._ground.url is not None and await asyncio.to_thread(_answers, str(self.address)):
+        if self._ground.url is not None and await asyncio.to_thread(answers, str(self.address)):
             raise Skipped(
                 f"something answers at {self.address} already: stop it, so that the one that --start-command starts "
                 "is the one that is killed"
@@ -101,13 +100,3 @@ class Server:
     async def stop(self) -> None:
         if self._process is not None:
             await asyncio.to_thread(self._process.stop)
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/prompt", timeout=2):  # noqa: S310 - http alone
-            return True
-    except urllib.error.HTTPError:
-        return True
-    except (urllib.error.URLError, OSError, ValueError):
-        return False

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timezone
 from enum import Enum
 from typing import Any
+
+from comfyui_agent.lab.measuring.moments import utc_text
 
 
 class Word(str, Enum):
@@ -66,7 +67,7 @@ class Findings:
         if moment is None:
             return
         seconds = moment - (self.fault_at if self.fault_at is not None else moment)
-        self.stages.append(Stage(name, round(seconds, 3), _utc(moment), what))
+        self.stages.append(Stage(name, round(seconds, 3), utc_text(moment), what))
 
     def recovered(self, moment: float | None, since: float | None = None) -> None:
         """It was back at that moment; counted from the fault, or from another moment."""
@@ -114,8 +115,3 @@ def judge(findings: Findings, most_recovery: float) -> tuple[Word, str]:
         return Word.FAILED, f"it took {findings.recovery_sec:.1f} s to recover; the target is {most_recovery:g} s"
     back = f", back after {findings.recovery_sec:.1f} s" if findings.recovery_sec is not None else ""
     return Word.PASSED, f"all {len(findings.checks)} checks passed{back}"
-
-
-def _utc(moment: float) -> str:
-    text = datetime.fromtimestamp(moment, timezone.utc).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")

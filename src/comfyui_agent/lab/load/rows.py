@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
 from enum import Enum
 from typing import Any
+
+from comfyui_agent.lab.measuring.moments import utc_text
 
 
 class RowStatus(str, Enum):
@@ -81,5 +82,4 @@ class RunClock:
 
     def at(self, seconds: float) -> str:
         """UTC, as ISO 8601 writes it."""
-        moment = datetime.fromtimestamp(self._began_at + seconds, timezone.utc)
-        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return utc_text(self._began_at + seconds)

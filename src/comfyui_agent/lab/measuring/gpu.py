@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
 from types import TracebackType
 from typing import Any
 
@@ -18,6 +17,7 @@ from comfyui_agent.comfy.answers import Device, SystemStats
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.tasks import end_tasks
+from comfyui_agent.lab.measuring.moments import utc_text
 from comfyui_agent.lab.measuring.nvml import MEGABYTE, Nvml
 
 JOIN_SECONDS = 2.0
@@ -144,8 +144,7 @@ class GpuTrace:
         return self._every - self.seconds % self._every
 
     def _add(self, server: str, util: int | None, used_mb: int | None) -> None:
-        ts = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        self._taken.append(GpuSample(ts, round(self.seconds, 3), util, used_mb, server))
+        self._taken.append(GpuSample(utc_text(), round(self.seconds, 3), util, used_mb, server))
 
 
 def _tell(found: asyncio.Future[frozenset[str]], servers: frozenset[str]) -> None:

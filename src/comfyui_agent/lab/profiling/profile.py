@@ -17,9 +17,10 @@ from comfyui_agent.comfy.watch import Progress
 from comfyui_agent.domain.placing import place
 from comfyui_agent.engine.fitting import FOLDER
 from comfyui_agent.lab.measuring.gpu import GpuSample, GpuTrace, rendering_device
+from comfyui_agent.lab.measuring.moments import utc_text
 from comfyui_agent.lab.measuring.nvml import MEGABYTE
 from comfyui_agent.lab.payloads import Payload, fitted, new_run_prefix
-from comfyui_agent.lab.profiling.running import RunFailed, Runner, utc_now
+from comfyui_agent.lab.profiling.running import RunFailed, Runner
 from comfyui_agent.lab.profiling.runs import Kind, Run
 
 LOOK_EVERY = 0.25
@@ -93,7 +94,7 @@ class Profiling:
 
     async def measure(self, watcher: Watcher) -> None:
         """All runs. RunFailed ends it where it stands, and so does a cancellation."""
-        self.started_at = utc_now()
+        self.started_at = utc_text()
         async with self.trace:
             try:
                 await self._measure(watcher)

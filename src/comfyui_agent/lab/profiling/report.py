@@ -8,10 +8,10 @@ from typing import Any
 
 from comfyui_agent import __version__
 from comfyui_agent.domain.prompts import Graph, class_of
+from comfyui_agent.lab.measuring.moments import utc_text
 from comfyui_agent.lab.measuring.statistics import median
 from comfyui_agent.lab.profiling.capacity import fits_at_once
 from comfyui_agent.lab.profiling.profile import LOOK_EVERY, Profiling
-from comfyui_agent.lab.profiling.running import utc_now
 from comfyui_agent.lab.profiling.runs import Kind, Run, Split, counted, split, typical_steps
 
 Json = dict[str, Any]
@@ -55,7 +55,7 @@ def environment_of(profile: Profiling, facts: Mapping[str, Any]) -> Json:
         "kind": "profile",
         "e3": __version__,
         "started_at": profile.started_at,
-        "ended_at": utc_now(),
+        "ended_at": utc_text(),
         **facts,
         "parameters": {
             "server": str(profile.client.address),

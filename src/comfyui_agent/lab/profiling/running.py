@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from datetime import datetime, timezone
 
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.watch import Progress
@@ -12,6 +11,7 @@ from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.prompts import Graph
 from comfyui_agent.domain.texts import printable
 from comfyui_agent.lab.measuring.gpu import GpuTrace
+from comfyui_agent.lab.measuring.moments import utc_text
 from comfyui_agent.lab.measuring.prompting import MeasuredPrompt, Prompting, take_back
 from comfyui_agent.lab.payloads import Payload
 from comfyui_agent.lab.profiling.runs import Kind, Run
@@ -41,7 +41,7 @@ class Runner:
         Whatever ends this early, the prompt is taken back from the server.
         """
         prompting = self.prompting = Prompting(self.client, payload, graph)
-        started_at = utc_now()
+        started_at = utc_text()
         try:
             measured = await prompting.measure(self.timeout)
         except asyncio.CancelledError:
@@ -64,10 +64,6 @@ class Runner:
             nodes=node_times(measured.moments, graph),
             moments=measured.moments,
         )
-
-
-def utc_now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _waited(measured: MeasuredPrompt) -> float | None:
