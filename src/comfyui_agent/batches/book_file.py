@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -39,6 +39,15 @@ class BookFile(_Part):
         description="a list of pages, each with inputs: below it"
     )
     priority: Priority | None = Field(default=None, description="a whole number; lower runs earlier, such as 50")
+
+
+class SaidBook(Protocol):
+    """A book that was said somehow, and where each part of it stands."""
+
+    @property
+    def said(self) -> BookFile: ...
+
+    def where(self, path: tuple[Any, ...]) -> str: ...
 
 
 class BookText(Document):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from comfyui_agent.batches.book_file import BookText
+from comfyui_agent.batches.book_file import SaidBook
 from comfyui_agent.batches.sweeps import Keep
 from comfyui_agent.config.complaints import Complaint, Complaints, dotted
 from comfyui_agent.config.settings import Settings
@@ -35,7 +35,7 @@ class Book:
     jobs: tuple[NewJob, ...]
 
 
-def read_book(text: BookText, settings: Settings, find: Callable[[str], Workflow], keep: Keep) -> Book:
+def read_book(text: SaidBook, settings: Settings, find: Callable[[str], Workflow], keep: Keep) -> Book:
     """The book of a file. Complaints name every page that cannot be made; nothing is queued here."""
     said = text.said
     title = said.title or said.book_id or "book"

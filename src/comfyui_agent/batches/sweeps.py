@@ -61,6 +61,8 @@ class SweepWish:
     priority: int = DEFAULT_PRIORITY
     grid: GridWish = field(default_factory=GridWish)
     skip_bad: bool = False
+    batch_id: str = ""
+    """The id that the batch shall have; else one is minted."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ def define(
     binding = _Binding(wish.workflow, _lenient(wish, combinations.axes), wish.inputs, columns)
     reading.check(binding)
     name = wish.name or wish.workflow.recipe.workflow_id
-    batch_id = mint_batch_id(name, "sweep")
+    batch_id = wish.batch_id or mint_batch_id(name, "sweep")
     try:
         job_type = wish.job_type.upper() or job_type_of(wish.workflow.graph)
         folder = f"{finished.rstrip('/')}/{folder_of(job_type)}/{batch_id}"

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from comfyui_agent.batches import finding
+from comfyui_agent.batches.sentences import sentence
 from comfyui_agent.cli.completing import batch_names
-from comfyui_agent.cli.following import code_of, follow, sentence
+from comfyui_agent.cli.following import code_of, follow
 from comfyui_agent.cli.printing import fail, print_json
-from comfyui_agent.cli.queue import BADGES, job_as_json
 from comfyui_agent.cli.running import run_until_signal
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
+from comfyui_agent.domain.badges import BADGES, BATCH_MARKS
 from comfyui_agent.domain.batches import BatchKind, BatchStatus
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import printable
@@ -25,16 +26,7 @@ if TYPE_CHECKING:
     from comfyui_agent.domain.batches import Batch
     from comfyui_agent.store.store import Store
 
-MARKS = {
-    BatchStatus.PENDING: "○",
-    BatchStatus.ACTIVE: "◐",
-    BatchStatus.COLLECTING: "◐",
-    BatchStatus.COMPLETE: "●",
-    BatchStatus.CANCELLED: "△",
-    BatchStatus.EXPIRED: "△",
-}
 FAILURES_SHOWN = 20
-TAKING_BACK_SECONDS = 15.0
 NOBODY = "no agent runs here: start one with e3 run"
 
 BatchId = Annotated[str, typer.Argument(metavar="ID", help="The id of a batch.", autocompletion=batch_names)]
@@ -81,7 +73,9 @@ async def _ls(workspace: Workspace, kind: BatchKind | None, limit: int, as_json:
         print_json([each.as_json() for each in found])
         return
     for each in found:
-        typer.echo(printable(f"{MARKS[each.status]} {each.status:<10}  {each.kind:<5}  {each.id}  {sentence(each)}"))
+        typer.echo(
+            printable(f"{BATCH_MARKS[each.status]} {each.status:<10}  {each.kind:<5}  {each.id}  {sentence(each)}")
+        )
     if not found:
         typer.echo(
             f"There is no batch of the kind {kind}." if kind else "There are no batches. Make one: e3 sweep --help"
@@ -110,7 +104,7 @@ async def _show(workspace: Workspace, batch_id: str, as_json: bool) -> None:
     async with opened(workspace) as store:
         found = await find_batch(store, batch_id)
         if as_json:
-            jobs = [job_as_json(job) async for job in store.members(found.id)]
+            jobs = [job.as_json() async for job in store.members(found.id)]
             print_json(found.as_json() | {"jobs": jobs})
             return
         failed = await store.jobs(status=JobStatus.FAILED, batch_id=found.id, limit=FAILURES_SHOWN)
@@ -127,7 +121,7 @@ def _facts(found: Batch) -> list[tuple[str, str]]:
     axes = found.metadata.get("axes")
     facts = [
         ("batch", f"{found.id} ({found.kind}" + (f", {found.name})" if found.name not in found.id else ")")),
-        ("state", f"{MARKS[found.status]} {found.status}: {sentence(found)}"),
+        ("state", f"{BATCH_MARKS[found.status]} {found.status}: {sentence(found)}"),
         ("generation", str(found.generation) if found.generation > 1 else ""),
         ("created", found.created_at),
         ("ended", found.completed_at or ""),
@@ -172,9 +166,9 @@ async def _watch(workspace: Workspace, batch_id: str, as_json: bool) -> int:
 
 
 def _say_if_nobody_works(workspace: Workspace, found: Batch) -> None:
-    from comfyui_agent.store.agent_lock import living
+    from comfyui_agent.store.agent_lock import working
 
-    if not living(workspace.locks):
+    if not working(workspace.locks):
         remedy = "no burst runs here: run e3 burst again" if found.kind is BatchKind.BURST else NOBODY
         typer.echo(f"e3: {remedy}", err=True)
 
@@ -198,6 +192,8 @@ def cancel(
 
 
 async def _cancel(workspace: Workspace, batch_id: str, as_json: bool) -> None:
+    from comfyui_agent.engine.taking_back import NOT_YET, take_back
+
     async with opened(workspace) as store:
         found = await find_batch(store, batch_id)
         ended = await store.cancel_batch(found.id)
@@ -205,34 +201,13 @@ async def _cancel(workspace: Workspace, batch_id: str, as_json: bool) -> None:
             fail(f"{found.id} is still being queued: stop the command that queues it")
         if ended is None:
             fail(f"{found.id} is {found.status} already")
-        await _take_back(workspace, store, found.id)
+        if not await take_back(store, workspace, found.id):
+            typer.echo(f"e3: {NOT_YET}", err=True)
         found = await find_batch(store, batch_id)
     if as_json:
         print_json(found.as_json())
     else:
         typer.echo(f"△ {found.id}: {ended} job{'s' if ended != 1 else ''} cancelled, {found.done} done")
-
-
-async def _take_back(workspace: Workspace, store: Store, batch_id: str) -> None:
-    """Prompts at servers are taken back by the agents; where none lives, here."""
-    from comfyui_agent.comfy.tasks import end_tasks
-    from comfyui_agent.engine.agent import Agent
-    from comfyui_agent.store.agent_lock import is_attended, living
-
-    workers = {each.attempt_worker for each in await store.open_attempts() if each.batch_id == batch_id}
-    if not workers or is_attended(workspace.locks) or workers & set(living(workspace.locks)):
-        return
-    working = asyncio.create_task(Agent(store, workspace, only=batch_id).run())
-    until = time.monotonic() + TAKING_BACK_SECONDS
-    try:
-        while any(each.batch_id == batch_id for each in await store.open_attempts()):
-            if working.done() or time.monotonic() > until:
-                words = "its prompts could not be taken back from the server yet: the next agent does so"
-                typer.echo(f"e3: {words}", err=True)
-                return
-            await asyncio.sleep(0.1)
-    finally:
-        await end_tasks([working])
 
 
 @app.command()
@@ -266,7 +241,7 @@ async def _retry(workspace: Workspace, batch_id: str, cancelled: bool, as_json: 
         typer.echo(f"○ {found.id}: {count} job{'s' if count != 1 else ''} submitted again{hint}")
     else:
         more = "; what was cancelled: --cancelled" if found.failed else ""
-        typer.echo(f"{MARKS[found.status]} {found.id}: nothing has failed{more}")
+        typer.echo(f"{BATCH_MARKS[found.status]} {found.id}: nothing has failed{more}")
 
 
 @app.command()
@@ -399,19 +374,12 @@ def _tell(found: Batch, as_json: bool) -> None:
     if as_json:
         print_json(found.as_json())
     else:
-        typer.echo(f"{'○' if found.is_paused else MARKS[found.status]} {found.id}: {sentence(found)}")
+        typer.echo(f"{'○' if found.is_paused else BATCH_MARKS[found.status]} {found.id}: {sentence(found)}")
 
 
-async def find_batch(store: Store, batch_id: str, kind: BatchKind | None = None) -> Batch:
+async def find_batch(store: Store, name: str, kind: BatchKind | None = None) -> Batch:
     """A batch by its id, or by its name if only one has it; one line if there is none."""
-    found = await store.batch(batch_id)
-    if found is None:
-        named = [each for each in await store.batches(kind=kind, limit=1_000) if each.name == batch_id]
-        if len(named) > 1:
-            on_whom = ", ".join(each.id for each in named[:5])
-            fail(f"several batches are called {batch_id!r}: name one by its id, such as {on_whom}")
-        found = named[0] if named else None
-    if found is None or (kind is not None and found.kind is not kind):
-        what = kind.value if kind else "batch"
-        fail(f"there is no {what} {batch_id!r}: see e3 {'book' if kind is BatchKind.BOOK else 'batch'} ls")
-    return found
+    try:
+        return await finding.find_batch(store, name, kind)
+    except finding.NoBatch as error:
+        fail(str(error))

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from comfyui_agent.cli.batch import MARKS, find_batch
+from comfyui_agent.batches.sentences import sentence
+from comfyui_agent.cli.batch import find_batch
 from comfyui_agent.cli.completing import book_names
-from comfyui_agent.cli.following import code_of, follow, sentence
+from comfyui_agent.cli.following import code_of, follow
 from comfyui_agent.cli.printing import fail, print_json
-from comfyui_agent.cli.queue import BADGES, job_as_json
 from comfyui_agent.cli.running import run_until_signal
 from comfyui_agent.cli.sweep import pairs
 from comfyui_agent.cli.workflows import found_at
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
+from comfyui_agent.domain.badges import BADGES, BATCH_MARKS
 from comfyui_agent.domain.batches import BatchKind
-from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import printable
 
 if TYPE_CHECKING:
     from comfyui_agent.batches.books import Book
+    from comfyui_agent.config.workflows import Workflow
     from comfyui_agent.config.workspace import Workspace
-    from comfyui_agent.domain.jobs import Job
 
 BookId = Annotated[str, typer.Argument(metavar="ID", help="The id of a book.", autocompletion=book_names)]
 
@@ -117,7 +117,7 @@ async def _ls(workspace: Workspace, limit: int, as_json: bool) -> None:
         print_json([each.as_json() for each in found])
         return
     for each in found:
-        typer.echo(printable(f"{MARKS[each.status]} {each.id}  {each.name}  {sentence(each)}"))
+        typer.echo(printable(f"{BATCH_MARKS[each.status]} {each.id}  {each.name}  {sentence(each)}"))
     if not found:
         typer.echo("There are no books. Make one: e3 book create --help")
 
@@ -141,27 +141,25 @@ def show(
 
 
 async def _show(workspace: Workspace, book_id: str, as_json: bool) -> None:
+    from comfyui_agent.batches.regenerating import choose, page_of
+
     async with opened(workspace) as store:
         found = await find_batch(store, book_id, BatchKind.BOOK)
         pages = [job async for job in store.members(found.id)]
         rows = await store.book_pages(found.id) if as_json else []
     if as_json:
-        print_json(found.as_json() | {"pages": rows, "jobs": [job_as_json(job) for job in pages]})
+        print_json(found.as_json() | {"pages": rows, "jobs": [job.as_json() for job in pages]})
         return
-    typer.echo(printable(f"{MARKS[found.status]} {found.id}  {found.name}: {sentence(found)}"))
+    typer.echo(printable(f"{BATCH_MARKS[found.status]} {found.id}  {found.name}: {sentence(found)}"))
     for job in pages:
         detail = job.outputs[0] if job.outputs and job.status is JobStatus.DONE else ""
         if job.status is not JobStatus.DONE and job.error_trace:
             detail = (job.error_trace or job.failure_class or "").partition("\n")[0]
         count = job.retries_attempted
         tries = f"  {count} {'retry' if count == 1 else 'retries'}" if count else ""
-        typer.echo(printable(f"{page_of(job):>4}  {BADGES[job.status]:<17}{tries}  {detail}".rstrip()))
-    if _chosen(pages, None, found.id):
+        typer.echo(printable(f"{page_of(job):>4}  {BADGES[job.status]!s:<17}{tries}  {detail}".rstrip()))
+    if choose(pages, None, found.id):
         typer.echo(f"Again: e3 book regenerate {found.id}")
-
-
-def page_of(job: Job) -> int:
-    return (job.batch_index or 0) + 1
 
 
 @app.command()
@@ -197,46 +195,27 @@ def regenerate(
 async def _regenerate(
     workspace: Workspace, book_id: str, page: int | None, changes: dict[str, str], new_seed: bool, as_json: bool
 ) -> None:
-    from comfyui_agent.batches.books import BadPage, page_again
-    from comfyui_agent.cli.workflows import draw_seeds, keeping_of, workflows_of
+    from comfyui_agent.batches.books import BadPage
+    from comfyui_agent.batches.regenerating import NotRegenerated
+    from comfyui_agent.batches.regenerating import regenerate as render_again
+    from comfyui_agent.cli.workflows import keeping_of, workflows_of
 
     async with opened(workspace) as store:
         found = await find_batch(store, book_id, BatchKind.BOOK)
-        jobs = [job async for job in store.members(found.id)]
-        chosen = _chosen(jobs, page, found.id)
-        workflows, keep = workflows_of(workspace), keeping_of(workspace)
-        wishes: list[tuple[Any, Any]] = []
-        for job in chosen:
-            if not changes and not new_seed:
-                wishes.append((job.id, None))
-                continue
-            draw = (lambda: draw_seeds(1)[0]) if new_seed else None
-            try:
-                changed = page_again(job, changes, draw, lambda name: workflows.named(name, workspace.root), keep)
-            except BadPage as error:
-                fail(str(error))
-            wishes.append((job.id, changed))
-        done = await store.wish_again(wishes, avoid_cache=not changes and not new_seed)
-    pages = [page_of(job) for job in chosen if job.id in done]
+        workflows = workflows_of(workspace)
+
+        def find(name: str) -> Workflow:
+            return workflows.named(name, workspace.root)
+
+        named = None if page is None else [page]
+        try:
+            pages = await render_again(store, find, keeping_of(workspace), found, named, changes, new_seed)
+        except (BadPage, NotRegenerated) as error:
+            fail(str(error))
     if as_json:
         print_json({"book_id": found.id, "pages": pages})
     elif pages:
         typer.echo(f"○ {found.id}: page{'s' if len(pages) > 1 else ''} {', '.join(map(str, pages))} submitted again")
     else:
-        cancelled = any(job.status is JobStatus.FAILED for job in jobs)
-        words = "no page has failed; one that was cancelled: --page N" if cancelled else "no page needs attention"
-        typer.echo(f"{MARKS[found.status]} {found.id}: {words}")
-
-
-def _chosen(jobs: list[Job], page: int | None, book_id: str) -> list[Job]:
-    """The page that was named, or those that failed and were not cancelled. One that is under way is not touched."""
-    if page is None:
-        cancelled = FailureClass.CANCELLED.value
-        return [job for job in jobs if job.status is JobStatus.FAILED and job.failure_class != cancelled]
-    job = next((job for job in jobs if page_of(job) == page), None)
-    if job is None:
-        fail(f"{book_id} has no page {page}: it has {len(jobs)}")
-    if job.status in (JobStatus.PENDING, JobStatus.PROCESSING):
-        state = "waits already" if job.status is JobStatus.PENDING else "is rendering"
-        fail(f"page {page} of {book_id} {state}: cancel it first with e3 cancel {job.config_name}")
-    return [job]
+        words = "no page has failed; one that was cancelled: --page N" if found.failed else "no page needs attention"
+        typer.echo(f"{BATCH_MARKS[found.status]} {found.id}: {words}")

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from comfyui_agent.cli.pace import Pace, duration_of, rate_of
+from comfyui_agent.batches.sentences import sentence
 from comfyui_agent.cli.printing import fail, on_terminal
 from comfyui_agent.domain.batches import Batch, BatchStatus
 from comfyui_agent.domain.events import EventName
+from comfyui_agent.domain.pace import Pace
 from comfyui_agent.domain.texts import printable
 
 if TYPE_CHECKING:
@@ -60,21 +61,6 @@ async def follow(store: Store, workspace: Workspace, batch_id: str, *, works: bo
 def code_of(batch: Batch) -> int:
     """What a script wants to know: 0 if all of it is there."""
     return 0 if batch.status is BatchStatus.COMPLETE and not batch.failed else 1
-
-
-def sentence(batch: Batch, per_second: float | None = None) -> str:
-    """How it stands, in one line."""
-    attention = f", {batch.failed} need{'s' if batch.failed == 1 else ''} attention" if batch.failed else ""
-    words = f"{batch.done} of {batch.total} done{attention}"
-    left = batch.pending + batch.processing
-    if per_second and left:
-        words += f", {rate_of(per_second)}, about {duration_of(left / per_second)} left"
-    if batch.is_paused:
-        words += ", paused"
-    if batch.status.has_ended:
-        words += f", {batch.status}" + (f": {batch.reason}" if batch.reason else "")
-        words += ", making the grid" if batch.is_grid_due else ""
-    return words
 
 
 async def _find(store: Store, batch_id: str) -> Batch:

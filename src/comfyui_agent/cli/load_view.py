@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from comfyui_agent.cli.pace import duration_of
 from comfyui_agent.cli.printing import on_terminal, one_line
+from comfyui_agent.domain.pace import duration_of
 
 if TYPE_CHECKING:
     from rich.text import Text

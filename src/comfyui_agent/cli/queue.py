@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from comfyui_agent.cli.printing import fail, on_terminal, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, Name, opened, workspace_at
+from comfyui_agent.domain.badges import BADGES
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import printable
 
@@ -19,12 +18,6 @@ if TYPE_CHECKING:
     from comfyui_agent.domain.attempts import Attempt
     from comfyui_agent.domain.jobs import Job
 
-BADGES = {
-    JobStatus.PENDING: "○ Pending",
-    JobStatus.PROCESSING: "◐ Rendering",
-    JobStatus.DONE: "● Done",
-    JobStatus.FAILED: "△ Needs attention",
-}
 COLOURS = {JobStatus.PROCESSING: "cyan", JobStatus.DONE: "green", JobStatus.FAILED: "yellow"}
 
 app = typer.Typer(help="The queue.", no_args_is_help=True, rich_markup_mode="rich")
@@ -63,7 +56,7 @@ async def _ls(workspace: Workspace, status: JobStatus | None, batch: str | None,
         jobs = await store.jobs(status=status, batch_id=batch, limit=limit)
         counts = await store.counts()
     if as_json:
-        print_json([job_as_json(job) for job in jobs])
+        print_json([job.as_json() for job in jobs])
     elif on_terminal():
         _print_table(jobs)
     else:
@@ -101,7 +94,7 @@ async def _show(workspace: Workspace, name: str, as_json: bool) -> None:
             fail(f"there is no job {name!r}: see e3 queue ls")
         attempts = await store.attempts(job.id)
     if as_json:
-        print_json(job_as_json(job) | {"attempts": [attempt_as_json(attempt) for attempt in attempts]})
+        print_json(job.as_json() | {"attempts": [attempt.as_json() for attempt in attempts]})
         return
     for label, value in _facts(job):
         typer.echo(printable(f"{label:<12} {value}"))
@@ -111,30 +104,10 @@ async def _show(workspace: Workspace, name: str, as_json: bool) -> None:
         typer.echo(printable(f"\n{job.error_trace}"))
 
 
-def job_as_json(job: Job) -> dict[str, Any]:
-    """A row of `jobs`, lists and objects as such."""
-    row = asdict(job)
-    row["status"] = job.status.value
-    for key in ("metadata", "inputs", "pictures"):
-        row[key] = _parsed(row[key])
-    return row
-
-
-def attempt_as_json(attempt: Attempt) -> dict[str, Any]:
-    return asdict(attempt) | {"error": _parsed(attempt.error)}
-
-
-def _parsed(text: str | None) -> Any:
-    try:
-        return None if text is None else json.loads(text)
-    except ValueError:
-        return text
-
-
 def _facts(job: Job) -> list[tuple[str, str]]:
     facts = [
         ("job", f"{job.config_name} ({job.id})"),
-        ("state", BADGES[job.status] + (f": {job.failure_class}" if job.failure_class else "")),
+        ("state", str(BADGES[job.status]) + (f": {job.failure_class}" if job.failure_class else "")),
         ("kind", f"{job.job_type}, workflow {job.workflow_id}"),
         ("priority", str(job.priority)),
         ("runs", f"{job.run_count}, {job.retries_attempted} of them retries"),
@@ -150,7 +123,7 @@ def _facts(job: Job) -> list[tuple[str, str]]:
 
 def _told(attempt: Attempt) -> str:
     ended = f"{attempt.outcome} at {attempt.ended_at}" if attempt.outcome else "open"
-    error = _parsed(attempt.error)
+    error = attempt.as_json()["error"]
     why = f": {error.get('message', '')}" if isinstance(error, dict) else ""
     return f"{ended}{why}  ({attempt.server}, prompt {attempt.prompt_id})"
 
@@ -163,7 +136,7 @@ def _cells(job: Job) -> list[str]:
     elif job.outputs:
         detail = job.outputs[0]
     took = f"{job.duration:.1f} s" if job.duration is not None else ""
-    cells = [str(job.id), BADGES[job.status], str(job.priority), job.config_name, took, detail]
+    cells = [str(job.id), str(BADGES[job.status]), str(job.priority), job.config_name, took, detail]
     return [printable(cell) for cell in cells]
 
 

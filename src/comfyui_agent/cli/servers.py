@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from comfyui_agent.cli.printing import on_terminal, print_json
-from comfyui_agent.cli.server_names import address_of, find_server, name_of
-from comfyui_agent.cli.server_reports import look_at, print_table
+from comfyui_agent.cli.printing import fail, on_terminal, print_json
+from comfyui_agent.cli.server_reports import line_of, print_table
 from comfyui_agent.cli.workspace import (
     HERE,
     AsJson,
@@ -28,7 +27,10 @@ from comfyui_agent.domain.halts import Halt
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
+    from comfyui_agent.engine.server_reports import ServerReport
     from comfyui_agent.store.store import Store
+
+USAGE = 2
 
 app = typer.Typer(
     help="Look at ComfyUI servers, and take one out of work.\n\nWithout a command: the same as [bold]ls[/bold].",
@@ -194,17 +196,39 @@ async def _resume(store: Store, server: str) -> Halt | None:
 
 
 async def _halt(asked: Asked, name: str, change: Callable[[Store, str], Awaitable[Halt | None]]) -> None:
+    from comfyui_agent.comfy.server_names import name_of
+
     workspace = asked.workspace
-    configured = [address_of(url) for url in workspace.settings.comfyui.urls]
+    configured = [_address_of(url) for url in workspace.settings.comfyui.urls]
     async with opened(workspace) as store:
         out_of_work = [each.server for each in await store.halted_servers()]
         at_work = [attempt.server for attempt in await store.open_attempts() if attempt.server]
-        url = find_server(name, dict.fromkeys([*configured, *out_of_work, *at_work]))
+        url = _find_server(name, dict.fromkeys([*configured, *out_of_work, *at_work]))
         halt = await change(store, url)
     if asked.as_json:
         print_json({"name": name_of(url), "url": url, "state": halt.value if halt else "working"})
     else:
         typer.echo(_told(name_of(url), halt))
+
+
+def _address_of(url: str) -> str:
+    from comfyui_agent.comfy.server_names import address_of
+
+    try:
+        return address_of(url)
+    except ValueError as error:
+        fail(str(error), code=USAGE)
+
+
+def _find_server(name: str, known: Collection[str]) -> str:
+    from comfyui_agent.comfy.server_names import NoServer, Unnamed, find_server
+
+    try:
+        return find_server(name, known)
+    except Unnamed as error:
+        fail(str(error), code=USAGE)
+    except NoServer as error:
+        fail(str(error))
 
 
 def _told(name: str, halt: Halt | None) -> str:
@@ -221,7 +245,7 @@ def _told(name: str, halt: Halt | None) -> str:
 
 async def _show(asked: Asked) -> None:
     workspace = asked.workspace
-    looks = asyncio.gather(*(look_at(url) for url in workspace.settings.comfyui.urls))
+    looks = asyncio.gather(*(_look_at(url) for url in workspace.settings.comfyui.urls))
     halts = await _halts_in(workspace)
     reports = [replace(report, halt=halts.get(report.url)) for report in await looks]
     if asked.as_json:
@@ -231,7 +255,14 @@ async def _show(asked: Asked) -> None:
     else:
         widths = max(len(report.name) for report in reports), max(4, *(len(report.state) for report in reports))
         for report in reports:
-            typer.echo(report.line(*widths))
+            typer.echo(line_of(report, *widths))
+
+
+async def _look_at(url: str) -> ServerReport:
+    from comfyui_agent.engine.server_reports import look_at
+
+    _address_of(url)
+    return await look_at(url)
 
 
 async def _halts_in(workspace: Workspace) -> dict[str, Halt]:

@@ -12,7 +12,6 @@ import typer
 
 from comfyui_agent.cli.agents import prepare_folders
 from comfyui_agent.cli.printing import fail, print_json
-from comfyui_agent.cli.queue import BADGES, job_as_json
 from comfyui_agent.cli.workspace import (
     HERE,
     AsJson,
@@ -24,6 +23,7 @@ from comfyui_agent.cli.workspace import (
     opened,
     workspace_at,
 )
+from comfyui_agent.domain.badges import BADGES
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import printable
 
@@ -177,7 +177,7 @@ async def _set_priority(workspace: Workspace, name: str, priority: int, as_json:
         await store.set_priority(job.id, priority)
         job = await store.find_by_name(job.config_name) or job
     if as_json:
-        print_json(job_as_json(job))
+        print_json(job.as_json())
     else:
         typer.echo(f"{BADGES[job.status]}  {job.config_name}  priority {job.priority}")
 
@@ -207,7 +207,7 @@ async def _find_all(store: Store, names: Sequence[str]) -> list[Job]:
 def _answer(answers: Sequence[Answer], as_json: bool, badge: str = "") -> None:
     """One line each; exit 1 if a wish could not be fulfilled."""
     if as_json:
-        print_json([job_as_json(answer.job) for answer in answers if answer.job is not None])
+        print_json([answer.job.as_json() for answer in answers if answer.job is not None])
     for answer in answers:
         if answer.problem:
             typer.echo(printable(f"e3: {answer.name}: {answer.problem}"), err=True)

@@ -8,12 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from comfyui_agent.cli.pace import duration_of
 from comfyui_agent.cli.printing import fail, on_terminal, one_line, print_json
 from comfyui_agent.cli.running import run_until_signal
 from comfyui_agent.cli.workflows import fail_with, found_at
-from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
+from comfyui_agent.cli.workspace import (
+    HERE,
+    AsJson,
+    ConfigOption,
+    DatabaseOption,
+    Folder,
+    check_addresses,
+    opened,
+    workspace_at,
+)
 from comfyui_agent.domain.combinations import Mode
+from comfyui_agent.domain.pace import duration_of
 from comfyui_agent.domain.texts import printable
 
 if TYPE_CHECKING:
@@ -75,6 +84,7 @@ def sweep(
         As it is written down, for a script.
     """
     place = workspace_at(workspace, database, config=config)
+    check_addresses(place, are_given=False)
     flags = {
         "sets": sets or [],
         "inputs": inputs or [],
@@ -190,37 +200,30 @@ async def _sweep(workspace: Workspace, asked: _Asked, dry_run: bool, wait: bool,
 
 
 async def _define(workspace: Workspace, asked: _Asked) -> Sweep:
-    from comfyui_agent.batches.sweeps import BadSweep, define
-    from comfyui_agent.cli.workflows import draw_seeds, keeping_of, lines_below
-    from comfyui_agent.engine.asking import ask_definitions
+    from comfyui_agent.batches.sweeps import BadSweep
+    from comfyui_agent.cli.workflows import lines_below
+    from comfyui_agent.engine.intake.keeping import NotKept
+    from comfyui_agent.engine.sweeping import define_sweep
 
-    classes = {place.class_type for place in asked.wish.workflow.places.all.values()}
-    definitions, silent = await ask_definitions(workspace.settings.comfyui.urls, classes)
     try:
-        found = define(
-            asked.wish,
-            workspace.settings.paths.jobs_finished,
-            definitions,
-            read_lines=lines_below(asked.base),
-            draw=draw_seeds,
-            keep=keeping_of(workspace),
-        )
+        found = await define_sweep(workspace, asked.wish, lines_below(asked.base))
     except BadSweep as error:
         fail(asked.words(error), code=2)
-    if silent and not definitions:
-        typer.echo(f"e3: {', '.join(silent)} does not answer: values are checked against the workflow only", err=True)
+    except NotKept as error:
+        fail(str(error))
     for warning in found.warnings:
         typer.echo(one_line(f"e3: {warning}"), err=True)
-    return found
+    return found.sweep
 
 
 async def _queue(workspace: Workspace, store: Store, found: Sweep) -> None:
     from comfyui_agent.batches.queueing import queue_batch
     from comfyui_agent.domain.binding import Unbindable
+    from comfyui_agent.engine.intake.keeping import NotKept
 
     try:
         await queue_batch(store, workspace.locks, found.batch, found.jobs(), _counter(len(found)))
-    except Unbindable as error:
+    except (Unbindable, NotKept) as error:
         fail(str(error))
 
 

@@ -12,9 +12,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from comfyui_agent.cli.pace import Pace, duration_of, rate_of
 from comfyui_agent.comfy.watch import Progress, Stage
 from comfyui_agent.domain.events import Event, EventName
+from comfyui_agent.domain.pace import Pace, duration_of, rate_of
 from comfyui_agent.domain.texts import printable
 from comfyui_agent.store.errors import StoreError
 

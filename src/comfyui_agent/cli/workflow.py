@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +14,6 @@ from comfyui_agent.domain.texts import printable
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workflows import Workflow
-    from comfyui_agent.domain.binding import Place
 
 LONGEST_VALUE = 48
 
@@ -47,14 +45,15 @@ def inspect(
     e3 workflow inspect wf_realistic_portrait --json
         One that workflows.yaml names, with its own names of inputs.
     """
+    from comfyui_agent.config.describing import describe, names_of, open_places
+
     found = _find(name, workspace, config)
-    places = [place for place in found.places.all.values() if not place.is_link]
     if as_json:
-        print_json(_as_json(found, places))
+        print_json(describe(found))
         return
     rows = [
-        [place.place, ", ".join(_names(found, place)) or "-", _shown(place.value), place.title or place.class_type]
-        for place in places
+        [place.place, ", ".join(names_of(found, place)) or "-", _shown(place.value), place.title or place.class_type]
+        for place in open_places(found)
     ]
     rows = [[printable(cell) for cell in row] for row in rows]
     if on_terminal():
@@ -100,39 +99,6 @@ def _find(name: str, folder: Path, config: str) -> Workflow:
         fail(str(error), code=2)
     except NoWorkflow as error:
         fail(str(error))
-
-
-def _names(found: Workflow, place: Place) -> list[str]:
-    """The names under which a job can give a value for this place, the recipe's own first."""
-    from comfyui_agent.domain.placing import NoSuchPlace
-
-    own = [name for name, places in found.recipe.inputs.items() if place.place in places]
-    own += [name for name, places in found.places.placeholders.items() if place.place in places]
-    required = any(name in found.recipe.required_inputs for name in own)
-    for name in (place.name, place.title.lower().replace(" ", "_")):
-        try:
-            if name and name not in own and not required and found.places.find(name, found.recipe) == [place.place]:
-                own.append(name)
-        except NoSuchPlace:
-            continue
-    return own
-
-
-def _as_json(found: Workflow, places: list[Place]) -> dict[str, Any]:
-    described = []
-    for place in places:
-        facts = asdict(place)
-        facts.pop("is_link")
-        described.append(facts | {"names": _names(found, place)})
-    recipe = found.recipe
-    return {
-        "workflow_id": recipe.workflow_id,
-        "template_path": recipe.template_path,
-        "required_inputs": list(recipe.required_inputs),
-        "defaults": dict(recipe.defaults),
-        "placeholders": list(found.places.placeholders),
-        "places": described,
-    }
 
 
 def _shown(value: Any) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -13,15 +11,13 @@ import typer
 from comfyui_agent.cli.printing import fail, one_line
 
 if TYPE_CHECKING:
+    from comfyui_agent.batches.sweeps import Keep
     from comfyui_agent.config.complaints import Complaints
     from comfyui_agent.config.workflows import Workflow, Workflows
     from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.lab.payloads import Payload
 
 LARGEST_LIST = 64 * 1024 * 1024
-PATIENCE = 2.0
-SEEDS = 2**32
-"""More than enough to choose from, and no node takes less."""
 
 
 def found_at(name: str, folder: Path) -> Path:
@@ -60,24 +56,17 @@ def payload_named(name: str, root: Path) -> Payload:
         fail(str(error), code=2)
 
 
-def keeping_of(workspace: Workspace) -> Callable[[Workflow, Mapping[str, Any]], dict[str, str]]:
-    """Keeps local pictures that values name. One that is being written at this moment is waited for."""
-    from comfyui_agent.engine.intake.keeping import Keeping
-    from comfyui_agent.engine.intake.looking import Unsettled
+def keeping_of(workspace: Workspace) -> Keep:
+    """Keeps local pictures that values name; one line if that cannot be done now."""
+    from comfyui_agent.engine.intake.keeping import NotKept, keep_patiently
 
-    keeping = Keeping(workspace)
+    kept = keep_patiently(workspace)
 
     def keep(workflow: Workflow, values: Mapping[str, Any]) -> dict[str, str]:
-        until = time.monotonic() + PATIENCE
-        while True:
-            try:
-                return keeping.keep_all(workflow, values)
-            except Unsettled:
-                if time.monotonic() > until:
-                    fail("an input picture is being written: try again when it is whole")
-                time.sleep(0.1)
-            except OSError as error:
-                fail(f"input pictures cannot be kept: {error}")
+        try:
+            return kept(workflow, values)
+        except NotKept as error:
+            fail(str(error))
 
     return keep
 
@@ -95,11 +84,3 @@ def lines_below(base: Path) -> Callable[[str], Sequence[str]]:
             raise ValueError(f"{path} is not UTF-8 text: save it as UTF-8") from None
 
     return read
-
-
-def draw_seeds(count: int) -> list[int]:
-    """So many different ones."""
-    found: dict[int, None] = {}
-    while len(found) < count:
-        found[secrets.randbelow(SEEDS)] = None
-    return list(found)

@@ -92,6 +92,12 @@ class Workflows:
             self._found[workflow_id] = self._look_up(workflow_id)
         return self._found[workflow_id]
 
+    def known(self) -> list[str]:
+        """Every id that can be asked for: those of `workflows.yaml`, then the templates in the folder of workflows."""
+        folder = self._workspace.workflow("any").parent
+        templates = sorted(path.stem for path in folder.glob("*.json")) if folder.is_dir() else []
+        return list(dict.fromkeys([*self._recipes, *templates]))
+
     def named(self, name: str, base: Path) -> Workflow:
         """A workflow by its id, or a template by its path, which is relative to `base`. NoWorkflow as above."""
         path = Path(os.path.abspath(base / Path(name).expanduser()))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NewType
+from dataclasses import asdict, dataclass
+from typing import Any, NewType
+
+from comfyui_agent.domain.rows import parsed
 
 AttemptId = NewType("AttemptId", int)
 
@@ -25,3 +27,7 @@ class Attempt:
     ended_at: str | None
     outcome: str | None
     error: str | None
+
+    def as_json(self) -> dict[str, Any]:
+        """The row as scripts read it, the error as an object."""
+        return asdict(self) | {"error": parsed(self.error)}

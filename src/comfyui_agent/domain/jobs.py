@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, NewType
 
 from comfyui_agent.domain.prompts import Graph
+from comfyui_agent.domain.rows import parsed
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import json_text
 
@@ -103,3 +104,8 @@ class Job:
     pictures: str | None
     reserved: int | None
     written: str | None
+
+    def as_json(self) -> dict[str, Any]:
+        """The row as scripts read it, lists and objects as such."""
+        row = asdict(self) | {"status": self.status.value}
+        return row | {key: parsed(row[key]) for key in ("metadata", "inputs", "pictures")}

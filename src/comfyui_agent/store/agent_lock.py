@@ -12,6 +12,7 @@ from pathlib import Path
 SAFE = re.compile(r"[^A-Za-z0-9.-]+")
 SUFFIX = ".lock"
 PART = "-part"
+PAGE = "-page-part"
 LONGEST_NOTE = 4096
 
 if os.name == "nt":  # pragma: no cover - kept possible
@@ -37,10 +38,10 @@ else:
 class AgentLock:
     """Taken when made, given back by `release` or by the end of the process, however it ends."""
 
-    def __init__(self, folder: Path, *, is_part: bool = False) -> None:
-        """One that `is_part` is held by someone who does not work the whole queue off."""
+    def __init__(self, folder: Path, *, is_part: bool = False, is_page: bool = False) -> None:
+        """One that `is_part` is held by someone who does not work the whole queue off; a page works nothing off."""
         host = SAFE.sub("-", socket.gethostname())[:40] or "host"
-        self.worker = f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}{PART if is_part else ''}"
+        self.worker = f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}{PAGE if is_page else PART if is_part else ''}"
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / f"{self.worker}{SUFFIX}"
@@ -117,6 +118,11 @@ def living(folder: Path) -> list[str]:
     """Every agent on this machine that holds its lock."""
     names = [path.name.removesuffix(SUFFIX) for path in folder.glob(f"*{SUFFIX}")]
     return [name for name in names if not is_dead(folder, name)]
+
+
+def working(folder: Path) -> list[str]:
+    """Those of them that work something off."""
+    return [name for name in living(folder) if not name.endswith(PAGE)]
 
 
 def is_attended(folder: Path) -> bool:

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from comfyui_agent import __version__
-from comfyui_agent.cli.server_reports import ServerReport, print_table
+from comfyui_agent.cli.server_reports import line_of, print_table
 from comfyui_agent.comfy.answers import Device, SystemStats
 from comfyui_agent.domain.halts import Halt
+from comfyui_agent.engine.server_reports import ServerReport
 from comfyui_agent.sim.process import ServerProcess, free_port
 from support.agents import locked_database
 from support.command import e3
@@ -246,4 +247,4 @@ def test_the_table_and_the_lines_show_the_state(capsys: pytest.CaptureFixture[st
     table = capsys.readouterr().out.splitlines()[1:]
     for halt, report, row in zip(Halt, reports, table, strict=True):
         assert f" {halt} " in row.removeprefix(halt)
-        assert f"  {halt.value:<8}  ComfyUI 0.7.0" in report.line(10, 8)
+        assert f"  {halt.value:<8}  ComfyUI 0.7.0" in line_of(report, 10, 8)

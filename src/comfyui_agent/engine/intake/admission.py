@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from comfyui_agent.batches.sweeps import Keep
 from comfyui_agent.config.complaints import Complaint, Complaints, check, dotted, shown
 from comfyui_agent.config.workflows import NoWorkflow, Workflows
 from comfyui_agent.config.workspace import Workspace
@@ -17,16 +18,18 @@ from comfyui_agent.domain.filing import Filed
 from comfyui_agent.domain.jobs import NewJob
 from comfyui_agent.domain.kinds import FOLDERS
 from comfyui_agent.domain.suggesting import suggest
-from comfyui_agent.domain.texts import is_whole
+from comfyui_agent.domain.texts import is_whole, json_text
 from comfyui_agent.engine.intake.job_file import JobFile
-from comfyui_agent.engine.intake.keeping import Keeping
+from comfyui_agent.engine.intake.keeping import Keeping, patient
 from comfyui_agent.engine.intake.looking import (
     Refused,
     Signature,
     Unsettled,
     digest_of,
     digest_of_unread,
+    is_job_file,
     read_whole,
+    trouble_with,
 )
 
 log = logging.getLogger(__name__)
@@ -69,7 +72,7 @@ class Admission:
         parsed: Parsed | None = None
         try:
             parsed = parse(data)
-            job = self._job(path.name, source, digest, parsed)
+            job = self._job_in(path.name, source, digest, parsed)
             at = _at(source, parsed.line_of(("outputs", "file_path")))
             return Filed(job, is_retry=is_retry, file_path_at=at)
         except NotYaml as error:
@@ -100,7 +103,24 @@ class Admission:
             digest=digest,
         )
 
-    def _job(self, name: str, source: str, digest: str, parsed: Parsed) -> NewJob:
+    def job_of(self, tree: Mapping[str, Any], name: str) -> NewJob:
+        """The job of a mapping with the keys of a job file, which is in no file. Nothing is queued here.
+
+        Complaints, of which none says where, name the keys that are wrong; `name` is one of them. NotKept if an input
+        picture cannot be kept now: one that is being written is waited for, so call this from a thread.
+        """
+        trouble = _trouble_with_name(name)
+        found = [Complaint("", "name", trouble)] if trouble else []
+        digest = digest_of(json_text(dict(tree), sort=True).encode("utf-8"))
+        try:
+            job = self._job(name, None, digest, tree, lambda _: "", patient(self._keeping))
+        except Complaints as error:
+            raise Complaints([*found, *error.found]) from None
+        if found:
+            raise Complaints(found)
+        return job
+
+    def _job_in(self, name: str, source: str, digest: str, parsed: Parsed) -> NewJob:
         def where(key: tuple[Any, ...]) -> str:
             return _at(source, parsed.line_of(key))
 
@@ -108,7 +128,18 @@ class Admission:
             raise Complaints([Complaint(source, "", "it is empty: write job_type: and the other keys")])
         if not isinstance(parsed.value, dict):
             raise Complaints([Complaint(source, "", "it is not a mapping: write lines such as job_type: T2I")])
-        said = check(JobFile, {key: value for key, value in parsed.value.items() if value is not None}, where)
+        return self._job(name, source, digest, parsed.value, where, self._keeping.keep_all)
+
+    def _job(
+        self,
+        name: str,
+        source: str | None,
+        digest: str,
+        tree: Mapping[str, Any],
+        where: Callable[[tuple[Any, ...]], str],
+        keep: Keep,
+    ) -> NewJob:
+        said = check(JobFile, {key: value for key, value in tree.items() if value is not None}, where)
         found: list[Complaint] = []
 
         def complain(key: tuple[str, ...], message: str) -> None:
@@ -135,7 +166,7 @@ class Admission:
                 )
             try:
                 values = bind(workflow.places, workflow.recipe, said.inputs)
-                pictures = self._keeping.keep_all(workflow, values)
+                pictures = keep(workflow, values)
             except Unbindable as error:
                 for input_name, message in error.problems.items():
                     complain(("inputs", input_name), message)
@@ -184,6 +215,20 @@ class Admission:
                 f"{shown(text)} is where E3 keeps its own files: write a path such as jobs/finished/image/…"
             )
         return path
+
+
+def _trouble_with_name(name: str) -> str:
+    """Why a job that is in no file cannot be called so; empty if it can."""
+    stem = name.rpartition(".")[0] if is_job_file(name) else name
+    if not stem.strip() or name.startswith(".") or any(slash in name for slash in "/\\"):
+        return f"{shown(name)} cannot name a file: write a name such as knight"
+    if trouble_with(name):
+        return f"{shown(name)} holds control characters or half characters: leave them out"
+    if len(name.encode("utf-8")) > LONGEST_NAME:
+        return f"{shown(name)} is too long: write at most {LONGEST_NAME} bytes"
+    if name.isascii() and name.isdigit():
+        return f"{shown(name)} would be taken for the number of a job: write a letter with it"
+    return ""
 
 
 def _at(source: str, line: int | None) -> str:

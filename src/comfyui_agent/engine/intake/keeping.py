@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from comfyui_agent.batches.sweeps import Keep
 from comfyui_agent.config.workflows import Stamp, Workflow, stamp_of
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Unbindable
@@ -24,10 +25,15 @@ MOST_REMEMBERED = 10_000
 AT_THE_SERVER = ("[input]", "[output]", "[temp]")
 HEAD = 512
 MEDIA = ("image", "video", "audio", "3d")
+PATIENCE = 2.0
 
 
 class Unusable(Exception):
     """An input file that cannot be used: why, and what to do."""
+
+
+class NotKept(Exception):
+    """Input files that could not be kept, through no fault of who names them: what happened, and what to do."""
 
 
 class Keeping:
@@ -132,6 +138,32 @@ class Keeping:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)  # noqa: PTH108
             raise
+
+
+def keep_patiently(workspace: Workspace) -> Keep:
+    """Keeps local pictures that values name. One that is being written is waited for, at most for some seconds.
+
+    Unbindable names the inputs whose files cannot be used; NotKept if it cannot be done now.
+    """
+    return patient(Keeping(workspace))
+
+
+def patient(keeping: Keeping) -> Keep:
+    """The same, with what is remembered of pictures already."""
+
+    def keep(workflow: Workflow, values: Mapping[str, Any]) -> dict[str, str]:
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return keeping.keep_all(workflow, values)
+            except Unsettled:
+                if time.monotonic() > until:
+                    raise NotKept("an input picture is being written: try again when it is whole") from None
+                time.sleep(0.1)
+            except OSError as error:
+                raise NotKept(f"input pictures cannot be kept: {error}") from error
+
+    return keep
 
 
 def _name_of(workflow: Workflow, place: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from comfyui_agent.cli.pace import ENOUGH, WINDOW_SECONDS, Pace, duration_of, rate_of
+from comfyui_agent.domain.pace import ENOUGH, WINDOW_SECONDS, Pace, duration_of, rate_of
 
 
 def pace_of(*moments: float) -> Pace:

@@ -1,39 +1,41 @@
-"""Which server is meant: by its address, by its name as `e3 servers` shows it, or by a part of that."""
+"""Which server is meant: by its address, by its name as it is shown, or by a part of that."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from comfyui_agent.cli.printing import fail
+from comfyui_agent.comfy.address import ServerAddress
 
-USAGE = 2
+
+class NoServer(Exception):
+    """No server is meant, or several: which there are."""
+
+
+class Unnamed(NoServer):
+    """Nothing was said that could be the name of a server."""
 
 
 def address_of(url: str) -> str:
-    """A server's address as it is shown and recorded: without secrets."""
-    from comfyui_agent.comfy.address import ServerAddress
-
-    try:
-        return str(ServerAddress.parse(url))
-    except ValueError as error:
-        fail(str(error), code=USAGE)
+    """A server's address as it is shown and recorded: without secrets. ValueError if it is none."""
+    return str(ServerAddress.parse(url))
 
 
 def name_of(address: str) -> str:
+    """An address as people say it."""
     return address.partition("://")[2]
 
 
 def find_server(name: str, known: Collection[str]) -> str:
-    """The address of the one server that is meant; else say in one line which there are, and leave."""
+    """The address of the one server that is meant, of those that are `known`; else NoServer."""
     wanted = _without_secrets(name)
     if not wanted.rpartition("://")[2]:
-        fail("give the name of a server, as e3 servers shows it", code=USAGE)
+        raise Unnamed("give the name of a server, as e3 servers shows it")
     exact = [address for address in known if wanted in (address.lower(), name_of(address).lower())]
     found = exact or [address for address in known if _has(address, wanted)]
     if not found:
-        fail(f"there is no server {wanted!r}: known are {', '.join(name_of(address) for address in known)}")
+        raise NoServer(f"there is no server {wanted!r}: known are {', '.join(name_of(address) for address in known)}")
     if len(found) > 1:
-        fail(f"{wanted!r} may be {' or '.join(found)}: give more of its name")
+        raise NoServer(f"{wanted!r} may be {' or '.join(found)}: give more of its name")
     return found[0]
 
 

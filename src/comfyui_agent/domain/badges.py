@@ -1,0 +1,36 @@
+"""The words and marks of states, the same wherever people look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from comfyui_agent.domain.batches import BatchStatus
+from comfyui_agent.domain.states import JobStatus
+
+
+@dataclass(frozen=True)
+class Badge:
+    """A state as people see it: `○ Pending`."""
+
+    mark: str
+    word: str
+
+    def __str__(self) -> str:
+        return f"{self.mark} {self.word}"
+
+
+BADGES = {
+    JobStatus.PENDING: Badge("○", "Pending"),
+    JobStatus.PROCESSING: Badge("◐", "Rendering"),
+    JobStatus.DONE: Badge("●", "Done"),
+    JobStatus.FAILED: Badge("△", "Needs attention"),
+}
+BATCH_MARKS = {
+    BatchStatus.PENDING: "○",
+    BatchStatus.ACTIVE: "◐",
+    BatchStatus.COLLECTING: "◐",
+    BatchStatus.COMPLETE: "●",
+    BatchStatus.CANCELLED: "△",
+    BatchStatus.EXPIRED: "△",
+}
+SERVER_MARKS = {"up": "●", "down": "△", "paused": "○", "draining": "◐", "drained": "○"}

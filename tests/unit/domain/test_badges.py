@@ -1,0 +1,19 @@
+"""Four states, four words, four marks, the same wherever people look."""
+
+from __future__ import annotations
+
+from comfyui_agent.domain.badges import BADGES, BATCH_MARKS, SERVER_MARKS
+from comfyui_agent.domain.batches import BatchStatus
+from comfyui_agent.domain.halts import Halt
+from comfyui_agent.domain.states import JobStatus
+
+
+def test_every_state_of_a_job_has_its_badge() -> None:
+    assert [str(BADGES[status]) for status in JobStatus] == ["○ Pending", "◐ Rendering", "● Done", "△ Needs attention"]
+
+
+def test_every_state_of_a_batch_and_of_a_server_has_one_of_the_same_marks() -> None:
+    marks = {badge.mark for badge in BADGES.values()}
+    assert BATCH_MARKS.keys() == set(BatchStatus)
+    assert SERVER_MARKS.keys() == {"up", "down", *(halt.value for halt in Halt)}
+    assert {*BATCH_MARKS.values(), *SERVER_MARKS.values()} <= marks
