@@ -63,6 +63,8 @@ class Event:
     duration_sec: float | None = None
     wait_sec: float | None = None
     message: str | None = None
+    workflow_id: str | None = None
+    """For whoever counts by workflow; the log does without."""
 
     def as_json(self) -> dict[str, Any]:
         """One line of the log: what does not apply is left out."""

@@ -81,12 +81,12 @@ def discard_unfinished(session: Session, is_dead: Callable[[str], bool]) -> int:
 
 def find(session: Session, batch_id: str) -> Batch | None:
     row = session.one("batch_by_id", id=batch_id)
-    return None if row is None else _batch(session, row)
+    return None if row is None else batch_from(session, row)
 
 
 def newest(session: Session, kind: BatchKind | None, most: int) -> list[Batch]:
     rows = session.rows("newest_batches", kind=kind.value if kind else None, most=most)
-    return [_batch(session, row) for row in rows]
+    return [batch_from(session, row) for row in rows]
 
 
 def members(session: Session, batch_id: str, after: Job | None, most: int) -> list[Job]:
@@ -101,7 +101,8 @@ def members(session: Session, batch_id: str, after: Job | None, most: int) -> li
     return [job_from(row) for row in rows]
 
 
-def _batch(session: Session, row: Row) -> Batch:
+def batch_from(session: Session, row: Row) -> Batch:
+    """A batch as it is read, with its members counted."""
     counts = {each["status"]: each["jobs"] for each in session.rows("counts_of_batch", id=row["id"])}
     is_complete = row["status"] == BatchStatus.COMPLETE.value
     return Batch(

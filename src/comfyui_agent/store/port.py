@@ -66,6 +66,10 @@ class Driver(Protocol):
     def log_bytes(self) -> int:
         """The size of a log that grows while an old state is read, where the database has one."""
 
+    @property
+    def version(self) -> int:
+        """A number that goes up with every change that this driver commits, and with each look that finds others'."""
+
     async def write(self, work: Callable[[Session], T]) -> T:
         """Run work in a transaction; it is on disk when this returns. An exception undoes it.
 

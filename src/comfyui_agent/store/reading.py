@@ -21,6 +21,11 @@ def find_job(session: Session, name: str) -> Job | None:
     return None if row is None else job_from(row)
 
 
+def find_by_id(session: Session, job_id: int) -> Job | None:
+    row = session.one("job_by_id", id=job_id)
+    return None if row is None else job_from(row)
+
+
 def find_by_name(session: Session, name: str) -> Job | None:
     row = session.one("job_by_name", name=name)
     return None if row is None else job_from(row)

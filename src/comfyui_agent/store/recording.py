@@ -7,7 +7,7 @@ from typing import Any
 
 from comfyui_agent.domain.events import Event
 from comfyui_agent.domain.texts import whole
-from comfyui_agent.store.port import Session, text
+from comfyui_agent.store.port import Row, Session, text
 
 LONGEST_MESSAGE = 2_000
 KEPT = 1_000_000
@@ -45,25 +45,32 @@ def note_ending(session: Session, event: Event, *, duration: float | None = None
 
 
 def events_after(session: Session, after: int, most: int) -> list[Event]:
-    return [
-        Event(
-            name=row["event"],
-            timestamp=row["at"],
-            id=row["id"],
-            job_id=row["job_id"],
-            config_name=text(row["config_name"]),
-            batch_id=text(row["batch_id"]),
-            book_id=text(row["book_id"]),
-            page=row["page"],
-            prompt_id=row["prompt_id"],
-            server=row["server"],
-            failure_class=row["failure_class"],
-            duration_sec=row["duration_sec"],
-            wait_sec=row["wait_sec"],
-            message=row["message"],
-        )
-        for row in session.rows("events_after", after=after, most=most)
-    ]
+    return [_event(row) for row in session.rows("events_after", after=after, most=most)]
+
+
+def alerts(session: Session, seconds: float, most: int) -> list[Event]:
+    """Of so many last seconds, the newest first."""
+    return [_event(row) for row in session.rows("newest_alerts", seconds=seconds, most=most)]
+
+
+def _event(row: Row) -> Event:
+    return Event(
+        name=row["event"],
+        timestamp=row["at"],
+        id=row["id"],
+        job_id=row["job_id"],
+        config_name=text(row["config_name"]),
+        batch_id=text(row["batch_id"]),
+        book_id=text(row["book_id"]),
+        page=row["page"],
+        prompt_id=row["prompt_id"],
+        server=row["server"],
+        failure_class=row["failure_class"],
+        duration_sec=row["duration_sec"],
+        wait_sec=row["wait_sec"],
+        message=row["message"],
+        workflow_id=text(row["workflow_id"]),
+    )
 
 
 def newest_event(session: Session) -> int:

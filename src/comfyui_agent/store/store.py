@@ -16,18 +16,30 @@ from comfyui_agent.domain.jobs import Job, JobId, NewJob, Template
 from comfyui_agent.domain.prompts import PromptId
 from comfyui_agent.domain.retrying import Again, Over
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.tokens import Role, Token
+from comfyui_agent.domain.wishes import Beginning
 from comfyui_agent.store import (
     batching,
     bursting,
     filing,
+    gauges,
     halting,
     leasing,
+    looking,
+    members,
+    names,
+    overview,
     reading,
     recording,
     recovering,
     settling,
     steering,
+    tokens,
+    wishes,
 )
+from comfyui_agent.store.gauges import Gauges
+from comfyui_agent.store.looking import BatchPage, JobFilter, JobPage
+from comfyui_agent.store.overview import Overview
 from comfyui_agent.store.port import Driver, Session
 from comfyui_agent.store.records import Counts, Lease, Leased, OpenAttempt, Window
 
@@ -47,6 +59,14 @@ class Store:
     @property
     def identity(self) -> str:
         return self.driver.identity
+
+    @property
+    def version(self) -> int:
+        """A number that has gone up if anything was changed since it was last looked at, here or elsewhere.
+
+        It costs nothing to look. What others change is seen within a fraction of a second.
+        """
+        return self.driver.version
 
     def on_change(self, call: Callable[[], None]) -> None:
         """Call this soon after another process has changed something, or a door of this one."""
@@ -153,6 +173,14 @@ class Store:
 
     async def _part_of(self, batch_id: str, after: Job | None) -> list[Job]:
         return await self.driver.read(lambda session: batching.members(session, batch_id, after, PART))
+
+    async def members_at(self, batch_id: str, indexes: Sequence[int]) -> list[Job]:
+        """Those at these places, in their order."""
+        return await self.driver.read(lambda session: members.members_at(session, batch_id, indexes))
+
+    async def members_without_place(self, batch_id: str, most: int) -> list[Job]:
+        """Those that someone put in by hand, without a place."""
+        return await self.driver.read(lambda session: members.members_without_place(session, batch_id, most))
 
     async def book_pages(self, book_id: str) -> list[dict[str, Any]]:
         """The rows of the view `book_pages`, JSON parsed."""
@@ -367,6 +395,9 @@ class Store:
     async def find(self, name: str) -> Job | None:
         return await self.driver.read(lambda session: reading.find_job(session, name))
 
+    async def find_by_id(self, job_id: JobId) -> Job | None:
+        return await self.driver.read(lambda session: reading.find_by_id(session, job_id))
+
     async def find_by_name(self, name: str) -> Job | None:
         return await self.driver.read(lambda session: reading.find_by_name(session, name))
 
@@ -388,6 +419,66 @@ class Store:
     async def template(self, hash_: str) -> Template | None:
         return await self.driver.read(lambda session: reading.template(session, hash_))
 
+    async def job_page(self, wanted: JobFilter, cursor: str | None = None, limit: int = 50) -> JobPage:
+        """A page of jobs for people; BadCursor if the cursor belongs to another question."""
+        return await self.driver.read(lambda session: looking.job_page(session, wanted, cursor, limit))
+
+    async def member_page(
+        self, batch_id: str, cursor: str | None = None, limit: int = 50
+    ) -> tuple[list[Job], str | None]:
+        """Members of a batch in their order, and the cursor of the next page."""
+        page = await self.job_page(JobFilter(batch_id=batch_id), cursor, limit)
+        return page.jobs, page.cursor
+
+    async def batch_page(self, kind: BatchKind | None = None, cursor: str | None = None, limit: int = 50) -> BatchPage:
+        """A page of batches, the newest first."""
+        return await self.driver.read(lambda session: looking.batch_page(session, kind, cursor, limit))
+
+    async def overview(self) -> Overview:
+        """How it stands, all of one moment."""
+        return await self.driver.read(overview.overview)
+
+    async def gauges(self) -> Gauges:
+        """A few figures for whoever scrapes them every few seconds."""
+        return await self.driver.read(gauges.gauges)
+
+    async def index_names(self, most: int = 2_000) -> int:
+        """Make names of newer jobs quick to search; how many. Until then they are looked at one by one."""
+        if not await self.driver.read(names.is_behind):
+            return 0
+        return await self.driver.write(lambda session: names.index_names(session, most))
+
+    # Who may use it over the network, and what they asked for.
+
+    async def create_token(self, name: str, role: Role, hash_: str) -> Token:
+        return await self.driver.write(lambda session: tokens.create(session, name, role, hash_))
+
+    async def tokens(self) -> list[Token]:
+        return await self.driver.read(tokens.listed)
+
+    async def revoke_token(self, token_id: int) -> bool:
+        return await self.driver.write(lambda session: tokens.revoke(session, token_id))
+
+    async def begin_wish(
+        self, key: str, scope: str, digest: str, creator: str, made: str, is_dead: Callable[[str], bool]
+    ) -> Beginning:
+        """Ask for something under a key that may be used again for the same wish, for a week.
+
+        Of all who begin the same at once, one is told that it has begun. Whoever is told so, or takes over, has to
+        finish or drop it.
+        """
+        return await self.driver.write(
+            lambda session: wishes.begin(session, key, scope, digest, creator, made, is_dead)
+        )
+
+    async def finish_wish(self, key: str, scope: str, status: int, answer: str) -> None:
+        """Remember the answer for whoever asks again. The first one stands."""
+        await self.driver.write(lambda session: wishes.finish(session, key, scope, status, answer))
+
+    async def drop_wish(self, key: str, scope: str) -> None:
+        """Nothing was made: the key may be used as if for the first time. An answer that was given stays."""
+        await self.driver.write(lambda session: wishes.drop(session, key, scope))
+
     # Events.
 
     async def note(self, event: Event) -> None:
@@ -395,6 +486,10 @@ class Store:
 
     async def events_after(self, after: int, most: int = 500) -> list[Event]:
         return await self.driver.read(lambda session: recording.events_after(session, after, most))
+
+    async def alerts(self, seconds: float, most: int = 50) -> list[Event]:
+        """What a person should see, of so many last seconds, the newest first."""
+        return await self.driver.read(lambda session: recording.alerts(session, seconds, most))
 
     async def newest_event(self) -> int:
         return await self.driver.read(recording.newest_event)

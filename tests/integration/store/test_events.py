@@ -29,6 +29,7 @@ async def test_the_life_of_a_job_can_be_read_in_order(store: Store, database: Da
     assert told == ["job.started", "job.retry", "job.started", "job.failed", "job.started", "job.done"]
     assert events[0].name == "job.submitted"
     assert {event.config_name for event in events} == {"knight.yaml"}
+    assert {event.workflow_id for event in events} == {"wf_realistic_portrait"}
     assert [event.id for event in events] == sorted({event.id for event in events})
     assert events[1].wait_sec == pytest.approx(2, abs=0.002)
     assert (events[1].server, events[1].prompt_id) == (SERVER, first.prompt_id)

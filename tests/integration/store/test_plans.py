@@ -12,7 +12,20 @@ import pytest
 from comfyui_agent.domain.batches import BatchKind
 from comfyui_agent.domain.prompts import mint_prompt_id
 from comfyui_agent.domain.retrying import Again
-from comfyui_agent.store import batching, bursting, leasing, reading, recovering, settling, steering
+from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.store import (
+    batching,
+    bursting,
+    leasing,
+    looking,
+    overview,
+    reading,
+    recovering,
+    settling,
+    steering,
+)
+from comfyui_agent.store.cursors import Place, cursor_of
+from comfyui_agent.store.looking import JobFilter
 from comfyui_agent.store.opening import open_store
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Leased, Window
@@ -54,6 +67,26 @@ async def test_what_runs_next_is_read_in_order_and_not_sorted(connection: apsw.C
     plan = plan_of(connection, "next_jobs")
     assert plan[0] == "SCAN jobs USING INDEX idx_jobs_next"
     assert not [step for step in plan if "TEMP B-TREE" in step]
+
+
+WALKS = (  # noqa: SIM905 - a list of words
+    "rendering_after rendering_after_none waiting_after waiting_after_none ended_after ended_after_none members_from "
+    "members_from_none members_in_state newest_before names_beginning batches_before batches_of_kind_before "
+    "open_batches"
+).split()
+
+
+@pytest.mark.parametrize("query", WALKS)
+async def test_what_people_page_through_is_read_in_order_and_not_sorted(
+    connection: apsw.Connection, query: str
+) -> None:
+    plan = [step for step in plan_of(connection, query) if "jobs" in step or "batches" in step or "B-TREE" in step]
+    assert plan
+    assert [step for step in plan if "B-TREE" in step] == []
+    seeks = [step for step in plan if step.startswith("SEARCH")]
+    assert len(seeks) == len(plan) or query == "open_batches"
+    if "FROM jobs" in QUERIES[query]:
+        assert all("COVERING INDEX" in step or "PRIMARY KEY" in step for step in seeks)
 
 
 # Work is counted in steps of the database's own machine: the same on every computer.
@@ -182,6 +215,57 @@ async def test_what_is_done_with_a_whole_batch_costs_as_much_as_it_is_large(
     database.by_hand("UPDATE jobs SET config_name = 'few' || id")
     crowd(database, "turn", 1200, batch=FOX)
     assert await steps_of(store, work[name]) < 6 * few
+
+
+def pages(session: Session) -> dict[str, int]:
+    """How many jobs each kind of look finds, so that none of them finds nothing by mistake."""
+    first = looking.job_page(session, JobFilter(), None, 20)
+    asked = {
+        "first": first,
+        "second": looking.job_page(session, JobFilter(), first.cursor, 20),
+        "half way": looking.job_page(session, JobFilter(), cursor_of("pending", Place(1, MANY // 2)), 20),
+        "ended": looking.job_page(session, JobFilter(), cursor_of("done", Place(END, 3 * MANY // 2)), 20),
+        "failed": looking.job_page(session, JobFilter(status=JobStatus.FAILED), None, 20),
+        "members": looking.job_page(session, JobFilter(batch_id=FOX), cursor_of("members", Place(5, 0)), 20),
+        "name": looking.job_page(session, JobFilter(text="ting-777", status=JobStatus.PENDING), None, 20),
+        "nowhere": looking.job_page(session, JobFilter(text="ting-none"), None, 20),
+    }
+    return {name: len(page.jobs) for name, page in asked.items()}
+
+
+END = "2025-01-01 00:00:00.000"
+
+
+async def test_a_look_at_many_jobs_costs_no_more_than_one_at_few(store: Store, database: Database) -> None:
+    """All with the same priority, all ended at the same time: no page walks through the ones before it."""
+    await queue(store, 8)
+    crowd(database, "waiting", 100)
+    database.by_hand("UPDATE jobs SET hold = NULL WHERE hold = 'waiting'")
+    while await store.index_names():
+        pass
+    few = {
+        "pages": await steps_of(store, pages),
+        "overview": await steps_of(store, overview.overview),
+        "batches": await steps_of(store, lambda session: looking.batch_page(session, None, None, 20)),
+    }
+    database.by_hand("UPDATE jobs SET config_name = 'few' || id")
+    crowd(database, "waiting", 2 * MANY)
+    database.by_hand(
+        f"UPDATE jobs SET hold = NULL WHERE hold = 'waiting'; UPDATE jobs SET status = 'done', end_time = '{END}' "
+        f"WHERE id > {MANY}; UPDATE jobs SET status = 'failed' WHERE id > {2 * MANY - 100}"
+    )
+    while await store.index_names(20_000):
+        pass
+    many = {
+        "pages": await steps_of(store, pages),
+        "overview": await steps_of(store, overview.overview),
+        "batches": await steps_of(store, lambda session: looking.batch_page(session, None, None, 20)),
+    }
+    found = await store.driver.read(pages)
+    assert {name: count for name, count in found.items() if count != 20} == {"members": 3, "name": 11, "nowhere": 0}
+    assert many["pages"] < few["pages"] + 30_000
+    assert many["overview"] < few["overview"] + 20_000
+    assert many["batches"] < few["batches"] + 500
 
 
 TURN = re.compile(r"SELECT other\.id FROM.*?LIMIT 1", re.DOTALL)

@@ -21,6 +21,10 @@ def test_what_does_not_apply_is_left_out() -> None:
     }
 
 
+def test_the_workflow_is_for_whoever_counts_and_not_for_the_log() -> None:
+    assert "workflow_id" not in Event(EventName.JOB_DONE, workflow_id="wf").as_json()
+
+
 def test_a_zero_is_not_nothing() -> None:
     facts = Event(EventName.JOB_STARTED, wait_sec=0.0, duration_sec=0.0, job_id=0).as_json()
     assert (facts["wait_sec"], facts["duration_sec"], facts["job_id"]) == (0.0, 0.0, 0)

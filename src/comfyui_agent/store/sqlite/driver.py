@@ -69,6 +69,10 @@ class SqliteDriver:
         return self._writer.commits
 
     @property
+    def version(self) -> int:
+        return self._writer.changes
+
+    @property
     def log_bytes(self) -> int:
         log = self.path.with_name(f"{self.path.name}-wal")
         return log.stat().st_size if log.exists() else 0

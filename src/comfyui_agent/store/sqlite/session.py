@@ -16,7 +16,7 @@ QUERIES = load_queries(Path(__file__).parent / "queries")
 TEXTS = (  # noqa: SIM905 - a list of words
     "config_name job_type workflow_id status error_trace metadata worker_id failure_class server prompt_id batch_id "
     "outputs template_hash inputs file_path output_node hold avoids start_time end_time lease_expires_at "
-    "next_attempt_at created_at"
+    "next_attempt_at created_at priority retry_limit batch_index source digest pictures written"
 ).split()
 
 
@@ -48,6 +48,8 @@ class SqliteSession:
                 f"UPDATE jobs SET {column} = e3_mended(CAST({column} AS BLOB)) "  # noqa: S608 - our own names
                 f"WHERE typeof({column}) = 'text' AND e3_mended(CAST({column} AS BLOB)) IS NOT NULL"
             )
+            if column == "config_name" and self.database.changes():
+                self.database.execute("DELETE FROM about WHERE key = 'names_indexed'")  # it is made anew
 
     def one(self, query: str, **values: Any) -> Row | None:
         found = self.rows(query, **values)

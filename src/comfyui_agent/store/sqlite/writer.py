@@ -75,6 +75,7 @@ class Writer:
         self._looked_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="e3-writer", daemon=True)
         self.commits = 0
+        self.changes = 0
 
     @property
     def database(self) -> apsw.Connection:
@@ -146,6 +147,7 @@ class Writer:
     def _commit(self, calls: list[Call]) -> None:
         """One transaction for all; calls that arrive while it runs come along. If one fails, all are undone and run
         again, each in a savepoint of its own: failures are rare, and savepoints cost every call."""
+        before = self._database.total_changes()
         try:
             try:
                 self._transact(calls, self._plainly)
@@ -153,6 +155,7 @@ class Writer:
                 self._roll_back()
                 self._transact(calls, self._apart, first=self.session.mend_texts if self._found_no_text else None)
             self.commits += 1
+            self.changes += self._database.total_changes() != before
         except Exception as error:  # noqa: BLE001 - whatever it was, each caller is told
             self._roll_back()
             words = self._translate(error) if isinstance(error, apsw.Error) else error
@@ -224,6 +227,7 @@ class Writer:
             return
         if version != self._version:
             self._version = version
+            self.changes += 1
             for loop, call in self._listeners:
                 with contextlib.suppress(RuntimeError):
                     loop.call_soon_threadsafe(call)

@@ -19,12 +19,23 @@ FROM jobs WHERE id = :job_id;
 
 -- name: events_after
 SELECT events.id, at, event, job_id, events.prompt_id, events.server, events.failure_class, duration_sec, wait_sec,
-    message, jobs.config_name, coalesce(events.batch_id, jobs.batch_id) AS batch_id,
+    message, jobs.config_name, jobs.workflow_id, coalesce(events.batch_id, jobs.batch_id) AS batch_id,
     iif(batches.kind = 'book', batches.id, NULL) AS book_id,
     iif(batches.kind = 'book', jobs.batch_index + 1, NULL) AS page
 FROM events LEFT JOIN jobs ON jobs.id = events.job_id
 LEFT JOIN batches ON batches.id = coalesce(events.batch_id, jobs.batch_id)
 WHERE events.id > :after ORDER BY events.id LIMIT :most;
+
+-- name: newest_alerts
+SELECT events.id, at, event, job_id, events.prompt_id, events.server, events.failure_class, duration_sec, wait_sec,
+    message, jobs.config_name, jobs.workflow_id, coalesce(events.batch_id, jobs.batch_id) AS batch_id,
+    iif(batches.kind = 'book', batches.id, NULL) AS book_id,
+    iif(batches.kind = 'book', jobs.batch_index + 1, NULL) AS page
+FROM events INDEXED BY idx_events_alert LEFT JOIN jobs ON jobs.id = events.job_id
+LEFT JOIN batches ON batches.id = coalesce(events.batch_id, jobs.batch_id)
+WHERE events.event >= 'alert.' AND events.event < 'alert/'
+    AND at > strftime('%Y-%m-%d %H:%M:%f', 'now', '-' || :seconds || ' seconds')
+ORDER BY events.id DESC LIMIT :most;
 
 -- name: newest_event
 SELECT coalesce(max(id), 0) AS id FROM events;

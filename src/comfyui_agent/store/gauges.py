@@ -1,0 +1,35 @@
+"""How the memory stands in a few figures, each kept or looked up and never counted over all jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from comfyui_agent.store.overview import PRIORITIES_LOOKED_AT
+from comfyui_agent.store.port import Session
+from comfyui_agent.store.reading import counts
+from comfyui_agent.store.recording import newest_event
+from comfyui_agent.store.records import Counts
+
+
+@dataclass(frozen=True)
+class Gauges:
+    """Figures of one moment."""
+
+    counts: Counts
+    queue_age_seconds: float
+    """Of the job that has waited longest, of those that may run; 0 if there is none."""
+    unfinished_batches: Mapping[str, int]
+    """How many there are, by status."""
+    newest_event: int
+
+
+def gauges(session: Session) -> Gauges:
+    waiting = session.one("longest_waiting", most=PRIORITIES_LOOKED_AT)
+    seconds = waiting["seconds"] if waiting is not None else None
+    return Gauges(
+        counts=counts(session),
+        queue_age_seconds=max(0.0, seconds or 0.0),
+        unfinished_batches={row["status"]: row["batches"] for row in session.rows("unfinished_by_status")},
+        newest_event=newest_event(session),
+    )

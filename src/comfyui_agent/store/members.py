@@ -1,0 +1,45 @@
+"""Members of a batch by their places: work grows with how many are wanted, not with how many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from comfyui_agent.domain.jobs import Job
+from comfyui_agent.store.cursors import LAST_ID
+from comfyui_agent.store.port import Session
+from comfyui_agent.store.reading import job_from
+
+
+def members_at(session: Session, batch_id: str, indexes: Sequence[int]) -> list[Job]:
+    """The members at these places, in their order."""
+    found: list[Job] = []
+    for first, last in _stretches(indexes):
+        after, after_id, most = first - 1, LAST_ID, last - first + 2
+        while True:
+            rows = session.rows("members_after", id=batch_id, after=after, after_id=after_id, most=most)
+            rows_here = [row for row in rows if isinstance(row["batch_index"], int) and row["batch_index"] <= last]
+            found += map(job_from, rows_here)
+            if len(rows_here) < most:
+                break  # else someone has put more than one at a place
+            after, after_id = rows_here[-1]["batch_index"], rows_here[-1]["id"]
+    return found
+
+
+def members_without_place(session: Session, batch_id: str, most: int) -> list[Job]:
+    """Members that someone put in by hand, without a place."""
+    return [job_from(row) for row in session.rows("members_without_place", id=batch_id, most=most)]
+
+
+def _stretches(indexes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Numbers as stretches without a gap: first and last of each."""
+    first: int | None = None
+    last = -1
+    for index in sorted(set(indexes)):
+        if first is not None and index == last + 1:
+            last = index
+            continue
+        if first is not None:
+            yield first, last
+        first = last = index
+    if first is not None:
+        yield first, last
