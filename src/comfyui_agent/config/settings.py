@@ -86,12 +86,15 @@ class Books(_Section):
 
 
 class Ui(_Section):
-    """The web page; used when it is there."""
+    """The web page of `e3 serve` and `e3 run`; `previews` asks servers for pictures of unfinished work."""
 
     host: str = Field(default="127.0.0.1", description="an address of this machine, such as 127.0.0.1")
     port: Annotated[Whole, Field(ge=1, le=65535)] = Field(
         default=8190, description="a port from 1 to 65535, such as 8190"
     )
+    previews: bool = Field(default=True, description="true or false")
+    enabled: bool = Field(default=True, description="true or false")
+    """Whether `e3 run` serves the page."""
 
 
 class Sla(_Section):

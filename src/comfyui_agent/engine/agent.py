@@ -24,7 +24,7 @@ from comfyui_agent.engine.fitting import Fitting
 from comfyui_agent.engine.gridding import Gridding
 from comfyui_agent.engine.halting import Halting
 from comfyui_agent.engine.leases import Leases
-from comfyui_agent.engine.live import LiveFile, live_run
+from comfyui_agent.engine.live import LiveFile, live_run, preview_of
 from comfyui_agent.engine.persistence import persistently
 from comfyui_agent.engine.preparing import Preparing
 from comfyui_agent.engine.recovery import Recovery
@@ -115,6 +115,7 @@ class Agent:
                 settings.comfyui.stall_seconds,
                 settings.comfyui.failover_seconds,
             ),
+            previews=settings.ui.previews,
         )
         self._runs: dict[Run, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
@@ -329,7 +330,7 @@ class Agent:
 
     async def _show_live(self) -> None:
         while True:
-            await asyncio.to_thread(self._live.write, [live_run(run) for run in self._runs])
+            await asyncio.to_thread(self._live.write, [(live_run(run), preview_of(run)) for run in self._runs])
             await asyncio.sleep(LIVE_SECONDS)
 
     def _hear(self, event: Event) -> None:

@@ -42,6 +42,8 @@ RUNNING_IS_NOTED_AFTER = 1.0
 RUNNING_IS_NOTED_EVERY = 10.0
 INTERRUPT_SECONDS = 10.0
 FREE_SECONDS = 30.0
+WITH_PREVIEWS = {"preview_method": "auto"}
+"""What a prompt carries so that its server shows unfinished pictures, however it was started; older ones ignore it."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class Run:
         collecting: Collecting,
         rules: Rules,
         wake: Callable[[], None],
+        previews: bool,
     ) -> None:
         self.leased = leased
         self.server = server
@@ -79,6 +82,7 @@ class Run:
         self._collecting = collecting
         self._rules = rules
         self._wake = wake
+        self._extra_data = WITH_PREVIEWS if previews else None
         self._watch: Watch | None = None
         self._noted_seconds = leased.running_seconds or 0.0
         self.is_collecting = False
@@ -191,7 +195,9 @@ class Run:
     async def _submit_in_turn(self, prepared: Prepared) -> Watch:
         async with self.server.sending:
             await wait_while(lambda: self.server.pauses > 0)  # it would take the memory that is being freed
-            watch = await self.server.client.submit(prepared.graph, self.leased.prompt_id, expected=prepared.expected)
+            watch = await self.server.client.submit(
+                prepared.graph, self.leased.prompt_id, extra_data=self._extra_data, expected=prepared.expected
+            )
             self.server.accepted(self.leased.prompt_id)
             return watch
 

@@ -23,6 +23,7 @@ def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
     assert settings.comfyui.urls == ("http://127.0.0.1:8188",)
     assert settings.paths.database == "database/comfyui_agent.db"
     assert settings.lease_seconds == 30
+    assert (settings.ui.host, settings.ui.port, settings.ui.previews) == ("127.0.0.1", 8190, True)
 
 
 def test_the_environment_overrides_by_path(tmp_path: Path) -> None:
@@ -34,6 +35,7 @@ def test_the_environment_overrides_by_path(tmp_path: Path) -> None:
             "E3_COMFYUI__SERVERS": "http://a:1,http://b:2",
             "E3_COMFYUI__TIMEOUT_SECONDS": "7",
             "E3_PATHS__DATABASE": "x.db",
+            "E3_UI__PREVIEWS": "false",
             "PATH": "/bin",
             "E3_COMFYUI_DIR": "/somewhere",
         },
@@ -43,6 +45,7 @@ def test_the_environment_overrides_by_path(tmp_path: Path) -> None:
     assert settings.comfyui.urls == ("http://a:1", "http://b:2")
     assert settings.comfyui.timeout_seconds == 7
     assert settings.paths.database == "x.db"
+    assert not settings.ui.previews
 
 
 @pytest.mark.parametrize(
@@ -56,6 +59,7 @@ def test_the_environment_overrides_by_path(tmp_path: Path) -> None:
         ("E3_COMFYUI__TIMEOUT", "3", "no such key; did you mean timeout_seconds?"),
         ("E3_NONSENSE", "3", "E3_NONSENSE: nonsense: there is no such key"),
         ("E3_COMFYUI", "3", "E3_COMFYUI: comfyui: '3' cannot be used: write a section"),
+        ("E3_UI__PREVIEWS", "sometimes", "ui.previews: 'sometimes' cannot be used: write true or false"),
         ("COMFY_MAX_RETRIES", "-3", "COMFY_MAX_RETRIES: books.retry_limit: '-3' cannot be used"),
     ],
 )
