@@ -1,26 +1,25 @@
-"""The grid of a batch: which result goes to which cell, and the child process that draws it."""
+"""The grid of a batch: what is in each cell, and the child process that draws it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from math import ceil, sqrt
 from pathlib import Path
 from typing import Any
 
+from comfyui_agent.batches.grid_layout import BadLayout, GridLayout, layout_of
+from comfyui_agent.batches.members import label_of, settings_of
 from comfyui_agent.batches.sweeps import MOST_CELLS, GridWish
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import Batch
-from comfyui_agent.domain.combinations import Axis, BadAxes, Combinations, Mode
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.processes import module_command
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.store.port import parsed_object
 from comfyui_agent.store.store import Store
 
 LONGEST_REASON = 400
@@ -103,8 +102,9 @@ def _spec(
         if not layout.has(job.batch_index or 0):
             continue  # someone has put it in by hand
         at, row, column = layout.place(job.batch_index or 0)
-        page = pages.setdefault(at, layout.page(at))
-        page["cells"].append(cell | {"row": row, "column": column})
+        if at not in pages:
+            pages[at] = _page(layout, at)
+        pages[at]["cells"].append(cell | {"row": row, "column": column})
     attention = f", {batch.failed} need{'s' if batch.failed == 1 else ''} attention" if batch.failed else ""
     return {
         "title": batch.name if batch.name and batch.name in batch.id else f"{batch.name} ({batch.id})",
@@ -118,11 +118,24 @@ def _spec(
     }
 
 
+def _layout(batch: Batch, wish: GridWish) -> GridLayout | None:
+    try:
+        return layout_of(batch, wish)
+    except BadLayout as error:
+        raise NoGrid(str(error)) from None
+
+
+def _page(layout: GridLayout, at: int) -> dict[str, Any]:
+    return {
+        "title": layout.title(at),
+        "rows": layout.rows,
+        "columns": layout.columns,
+        "corner": layout.corner,
+        "cells": [],
+    }
+
+
 def _cell(workspace: Workspace, job: Job, folder: Path) -> dict[str, Any]:
-    settings = parsed_object(job.metadata).get("combination")
-    if not isinstance(settings, dict):
-        settings = parsed_object(job.metadata).get("inputs")
-    settings = settings if isinstance(settings, dict) else {}
     file, href = None, ""
     if job.outputs:
         try:
@@ -134,94 +147,11 @@ def _cell(workspace: Workspace, job: Job, folder: Path) -> dict[str, Any]:
     return {
         "file": file if job.status is JobStatus.DONE else None,
         "href": href if job.status is JobStatus.DONE else "",
-        "label": ", ".join(f"{name} = {value}" for name, value in settings.items()) or job.config_name,
-        "settings": settings,
+        "label": label_of(job),
+        "settings": settings_of(job),
         "state": "cancelled" if is_cancelled else job.status.value,
         "reason": (job.error_trace or "").partition("\n")[0][:LONGEST_REASON] if job.status is JobStatus.FAILED else "",
     }
-
-
-class _Layout:
-    """Pages, rows and columns by axes; a part of the axes may have one value only, and is left out."""
-
-    def __init__(self, combinations: Combinations, x: str, y: str) -> None:
-        self._combinations = combinations
-        self._axes = {axis.name: (number, axis) for number, axis in enumerate(combinations.axes)}
-        self._x, self._y = x, y
-        self._others = [
-            number for name, (number, axis) in self._axes.items() if name not in (x, y) and len(axis.values) > 1
-        ]
-        lengths = [range(len(combinations.axes[number].values)) for number in self._others]
-        self._pages = {at: index for index, at in enumerate(product(*lengths))}
-
-    def has(self, index: int) -> bool:
-        return 0 <= index < len(self._combinations)
-
-    def place(self, index: int) -> tuple[int, int, int]:
-        at = self._combinations[index]
-        page = self._pages[tuple(at[number] for number in self._others)]
-        row = at[self._axes[self._y][0]] if self._y else 0
-        return page, row, at[self._axes[self._x][0]]
-
-    def page(self, at: int) -> dict[str, Any]:
-        values = next(key for key, index in self._pages.items() if index == at)
-        parts = [
-            _label(self._combinations.axes[number], value) for number, value in zip(self._others, values, strict=True)
-        ]
-        return {
-            "title": ", ".join(parts),
-            "rows": self._labels(self._y) if self._y else [""],
-            "columns": self._labels(self._x),
-            "corner": f"{self._y} \\ {self._x}" if self._y else self._x,
-            "cells": [],
-        }
-
-    def _labels(self, name: str) -> list[str]:
-        axis = self._axes[name][1]
-        return [_label(axis, index) for index in range(len(axis.values))]
-
-
-def _label(axis: Axis, index: int) -> str:
-    value = axis.values[index]
-    return f"{axis.name} = {str(value).lower() if isinstance(value, bool) else value}"
-
-
-def _layout(batch: Batch, wish: GridWish) -> _Layout | None:
-    """By axes where there are two to lay out, or people named some; else a contact sheet."""
-    combinations = _combinations(batch)
-    if combinations is None:
-        if wish != GridWish():
-            raise NoGrid(f"the batch {batch.id} has no axes: leave out --x, --y and --pages")
-        return None
-    said = batch.metadata.get("grid")
-    known = [axis.name for axis in combinations.axes]
-    chosen = dict(said) if isinstance(said, Mapping) and wish == GridWish() else {}
-    chosen |= {key: value for key, value in vars(wish).items() if value}
-    for key, name in chosen.items():
-        if name not in known:
-            raise NoGrid(f"--{key} {name!r} is no axis of {batch.id}; there are {', '.join(known)}")
-    if len(set(chosen.values())) < len(chosen):
-        raise NoGrid("--x, --y and --pages need different axes")
-    if combinations.mode is Mode.LINEAR:
-        return None
-    free = [axis.name for axis in combinations.axes if len(axis.values) > 1 and axis.name not in chosen.values()]
-    x = chosen.get("x") or (free.pop() if free else "")
-    y = chosen.get("y") or (free.pop() if free else "")
-    if not x or (not y and "x" not in chosen and "pages" not in chosen):
-        return None
-    return _Layout(combinations, x, y)
-
-
-def _combinations(batch: Batch) -> Combinations | None:
-    """The axes of a sweep, as they were written down."""
-    axes = batch.metadata.get("axes")
-    if not isinstance(axes, list):
-        return None
-    try:
-        read = [Axis(str(each["name"]), tuple(each["places"]), tuple(each["values"])) for each in axes]
-        return Combinations(read, Mode(batch.metadata.get("mode", Mode.MATRIX.value)))
-    except (BadAxes, KeyError, TypeError, ValueError):
-        return None
 
 
 async def _compose(spec: dict[str, Any]) -> Made:
