@@ -1,0 +1,278 @@
+"""What Prometheus reads: what has happened since this process began, and how things stand when it asks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections import Counter as Tally
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from comfyui_agent import __version__
+from comfyui_agent.domain.batches import BatchStatus
+from comfyui_agent.domain.events import Event, EventName
+from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.domain.halts import Halt
+from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.texts import printable, whole
+from comfyui_agent.store.errors import StoreError
+from comfyui_agent.store.gauges import Gauges
+
+if TYPE_CHECKING:
+    from comfyui_agent.engine.server_reports import ServerReport
+
+log = logging.getLogger(__name__)
+
+Values: TypeAlias = Mapping[tuple[str, ...], float]
+"""What a gauge shows, by the values of its labels."""
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PATIENCE = 1.0
+BELIEVED_SECONDS = 30.0
+"""For so long the last reports of servers stand for those that do not come."""
+
+OTHER = "other"
+MOST_WORKFLOWS = 100
+MOST_SERVERS = 200
+MOST_PAIRS = 100
+"""Each pair of a workflow and a server is a histogram of its own: a line for every bucket at every scrape."""
+LONGEST_LABEL = 120
+
+DURATIONS = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 45, 60, 90, 120, 300, 600, 1800, 3600)
+WAITS = (0.1, 1, 5, 15, 45, 60, 120, 300, 900, 1800, 3600, 4 * 3600, 12 * 3600)
+OUTCOMES = {EventName.JOB_DONE: "done", EventName.JOB_FAILED: "failed", EventName.JOB_CANCELLED: "cancelled"}
+CLASSES = tuple(kind.value for kind in FailureClass if kind is not FailureClass.CANCELLED)
+ALERT = "alert."
+ALERTS = tuple(name.value.removeprefix(ALERT) for name in EventName if name.value.startswith(ALERT))
+SERVER_STATES = ("up", "down", *(halt.value for halt in Halt))
+UNFINISHED = tuple(status.value for status in BatchStatus if not status.has_ended)
+
+# When each series began is a line more for each of them, which nobody asks for.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+class Memory(Protocol):
+    async def gauges(self) -> Gauges: ...
+
+
+class Fleet(Protocol):
+    async def reports(self) -> list[ServerReport]: ...
+
+    async def agents(self) -> int: ...
+
+
+class Names:
+    """The values of a label: at most so many, each of bearable length. What comes later is `other`."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: dict[str, str] = {}
+
+    def of(self, name: str | None) -> str:
+        if not name:
+            return OTHER
+        if name not in self._known:
+            if len(self._known) >= self._most:
+                return OTHER
+            self._known[name] = whole(printable(str(name)), LONGEST_LABEL)
+        return self._known[name]
+
+
+class Heard:
+    """What events tell. Every series that can be foreseen begins at 0: else its first event would be no increase."""
+
+    def __init__(self, registry: CollectorRegistry, servers: Names) -> None:
+        self._servers = servers
+        self._workflows = Names(MOST_WORKFLOWS)
+        self._pairs: set[tuple[str, str]] = set()
+        self.last_id: int | None = None
+        self._ended = Counter("e3_jobs_ended", "Jobs that ended, by outcome", ["outcome"], registry=registry)
+        self._failures = Counter("e3_failures", "Jobs that failed, by class", ["class"], registry=registry)
+        self._retries = Counter(
+            "e3_retries", "Runs that failed and are repeated, by class", ["class"], registry=registry
+        )
+        self._alerts = Counter("e3_alerts", "Alerts for a person to see", ["alert"], registry=registry)
+        self._durations = Histogram(
+            "e3_job_duration_seconds",
+            "Seconds of execution of jobs that are done",
+            ["workflow", "server"],
+            buckets=DURATIONS,
+            registry=registry,
+        )
+        self._waits = Histogram(
+            "e3_job_wait_seconds",
+            "Seconds from the submission of a job to each of its starts",
+            ["workflow"],
+            buckets=WAITS,
+            registry=registry,
+        )
+        _begin(self._ended, OUTCOMES.values())
+        _begin(self._failures, CLASSES)
+        _begin(self._retries, CLASSES)
+        _begin(self._alerts, ALERTS)
+
+    def hear(self, event: Event) -> None:
+        self.last_id = event.id
+        if event.name in OUTCOMES:
+            self._ended.labels(OUTCOMES[EventName(event.name)]).inc()
+        if event.name == EventName.JOB_DONE:
+            _observe(self._durations.labels(*self._pair(event)), event.duration_sec)
+        elif event.name == EventName.JOB_STARTED:
+            _observe(self._waits.labels(self._workflows.of(event.workflow_id)), event.wait_sec)
+        elif event.name == EventName.JOB_FAILED:
+            self._failures.labels(_known(event.failure_class, CLASSES)).inc()
+        elif event.name == EventName.JOB_RETRY:
+            self._retries.labels(_known(event.failure_class, CLASSES)).inc()
+        elif event.name.startswith(ALERT):
+            self._alerts.labels(_known(event.name.removeprefix(ALERT), ALERTS)).inc()
+
+    def _pair(self, event: Event) -> tuple[str, str]:
+        pair = self._workflows.of(event.workflow_id), self._servers.of(event.server)
+        if pair not in self._pairs and len(self._pairs) >= MOST_PAIRS:
+            return OTHER, OTHER
+        self._pairs.add(pair)
+        return pair
+
+
+class Snapshot(Collector):
+    """Gauges as they were read for this scrape: what is gone leaves nothing behind."""
+
+    def __init__(self) -> None:
+        self.gauges: list[GaugeMetricFamily] = []
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        return self.gauges
+
+
+class Metrics:
+    """Counts what it hears, and reads the rest when it is asked.
+
+    An exposition is there even if the database cannot be read or a server hangs: that is when people need it.
+    """
+
+    def __init__(self, store: Memory, fleet: Fleet) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._registry = CollectorRegistry()
+        self._servers = Names(MOST_SERVERS)
+        self._heard = Heard(self._registry, self._servers)
+        self._snapshot = Snapshot()
+        self._registry.register(self._snapshot)
+        self._look: asyncio.Task[None] | None = None
+        self._reports: list[ServerReport] = []
+        self._looked_at = -math.inf
+
+    def hear(self, event: Event) -> None:
+        """To be called once with every event, in their order. It never raises."""
+        self._heard.hear(event)
+
+    async def exposition(self) -> bytes:
+        """All metrics, in the classic text format (`CONTENT_TYPE`)."""
+        readings, reports, agents = await asyncio.gather(
+            self._read_memory(), self.servers(PATIENCE), self._fleet.agents()
+        )
+        self._snapshot.gauges = [
+            _gauge("e3_build_info", "The version of E3 that answers", {(__version__,): 1}, "version"),
+            _gauge("e3_agents", "Agents alive that work this workspace's queue off", {(): agents}),
+            _gauge("e3_database_up", "Whether the database can be read", {(): readings is not None}),
+            *(() if readings is None else self._of_memory(readings)),
+            *self._of_servers(reports),
+        ]
+        return _text(self._registry.collect())
+
+    async def servers(self, patience: float) -> list[ServerReport]:
+        """The newest reports that can be had within so many seconds: while a server hangs, older ones."""
+        if self._look is None or self._look.done():
+            self._look = asyncio.create_task(self._look_at_servers())
+        await asyncio.wait({self._look}, timeout=patience)
+        return self._reports if time.monotonic() - self._looked_at < BELIEVED_SECONDS else []
+
+    async def _look_at_servers(self) -> None:
+        try:
+            self._reports = await self._fleet.reports()
+            self._looked_at = time.monotonic()
+        except StoreError as error:
+            log.warning("the servers are left out of the metrics: %s", error)
+        except Exception:
+            log.exception("the servers could not be looked at")
+
+    async def _read_memory(self) -> Gauges | None:
+        try:
+            return await asyncio.wait_for(self._store.gauges(), PATIENCE)
+        except asyncio.TimeoutError:
+            log.warning("the database did not answer within %g s: it is left out of the metrics", PATIENCE)
+        except StoreError as error:
+            log.warning("the database is left out of the metrics: %s", error)
+        return None
+
+    def _of_memory(self, readings: Gauges) -> Iterator[GaugeMetricFamily]:
+        jobs: Values = {(status.value,): getattr(readings.counts, status.value) for status in JobStatus}
+        batches: Values = {(status,): readings.unfinished_batches.get(status, 0) for status in UNFINISHED}
+        if self._heard.last_id is None:
+            self._heard.last_id = readings.newest_event
+        behind = max(0, readings.newest_event - self._heard.last_id)
+        age = max(0.0, readings.queue_age_seconds)
+        yield _gauge("e3_jobs", "Jobs in the database, by state", jobs, "state")
+        yield _gauge("e3_queue_age_seconds", "Age of the oldest job that waits and may run", {(): age})
+        yield _gauge("e3_batches", "Batches that have not ended, by status", batches, "status")
+        yield _gauge("e3_events_behind", "Events that are recorded and not yet counted here", {(): behind})
+
+    def _of_servers(self, reports: Sequence[ServerReport]) -> Iterator[GaugeMetricFamily]:
+        states: Tally[tuple[str, ...]] = Tally()
+        queues: Tally[tuple[str, ...]] = Tally()
+        memory: Tally[tuple[str, ...]] = Tally()
+        for report in reports:
+            server = self._servers.of(report.url)
+            states.update({(server, state): int(report.state == state) for state in SERVER_STATES})
+            if report.stats is not None:
+                queues.update({(server, "running"): report.running or 0, (server, "waiting"): report.pending or 0})
+                memory[server,] += report.stats.free_memory
+        yield _gauge("e3_server_state", "1 for the state that a server is in", states, "server", "state")
+        yield _gauge("e3_server_queue", "Prompts at a server, whoever sent them", queues, "server", "kind")
+        yield _gauge("e3_server_memory_free_bytes", "Free memory of a server's cards", memory, "server")
+
+
+def _gauge(name: str, words: str, values: Values, *labels: str) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, words, labels=labels)
+    for value_of_labels, value in values.items():
+        family.add_metric(value_of_labels, value)
+    return family
+
+
+def _text(families: Iterable[Metric]) -> bytes:
+    """The classic text format. The library's writer checks every name of every line anew, and takes twice as long."""
+    lines: list[str] = []
+    for family in families:
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        lines.append(f"# HELP {name} {family.documentation}\n# TYPE {name} {family.type}\n")
+        for sample in family.samples:
+            labels = ",".join([f'{label}="{_escaped(value)}"' for label, value in sample.labels.items()])
+            lines.append(f"{sample.name}{f'{{{labels}}}' if labels else ''} {float(sample.value)!r}\n")
+    return "".join(lines).encode()
+
+
+@lru_cache(maxsize=10_000)
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def _begin(counter: Counter, values: Iterable[str]) -> None:
+    for value in values:
+        counter.labels(value)
+
+
+def _known(value: str | None, known: Sequence[str]) -> str:
+    return value if value is not None and value in known else OTHER
+
+
+def _observe(histogram: Histogram, seconds: float | None) -> None:
+    """A clock that stepped back measures less than nothing, and someone may have written a row by hand."""
+    if isinstance(seconds, (int, float)) and math.isfinite(seconds):
+        histogram.observe(max(0.0, seconds))
