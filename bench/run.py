@@ -16,11 +16,13 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "tests")]
 
 import batching
+import browsing
 import driving
 import dropping
 import filling
 import finishing
 import holding
+import looking
 import pausing
 import pressing
 import queueing
@@ -68,6 +70,7 @@ def main() -> int:
     print(f"before: {machine()}")
     missed = show(queueing.measure()) + show(filling.measure()) + show(asyncio.run(simulating.measure()))
     missed += show(dropping.measure_bulk()) + show(dropping.measure_listing())
+    missed += show(looking.measure()) + show(browsing.measure())
     missed += show(batching.measure_queueing()) + show(batching.measure_grid())
     with tempfile.TemporaryDirectory() as base:
         name = "simulator at 20 ms a render"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterator
 
 import aiohttp
@@ -12,6 +13,10 @@ from support.servers import REAL_DIR, ServerProcess, real_comfyui, simulator
 from support.wire import Wire
 
 pytest_plugins = ["comfyui_agent.sim.pytest_plugin"]
+
+os.environ.setdefault("E3_UI__ENABLED", "false")
+os.environ.setdefault("E3_UI__PREVIEWS", "false")
+"""Agents of most tests serve no page and ask for no previews: a page takes a second to load, previews slow renders."""
 
 
 @pytest.fixture(scope="session")

@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
+import urllib.request
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from support.command import e3
+from support.terminal import in_terminal
 
 
 def test_the_demo_renders_twelve_jobs_a_sweep_and_a_book_and_explains_what_cannot_be(tmp_path: Path) -> None:
@@ -105,3 +109,29 @@ def _simulators_below(folder: Path) -> list[str]:
         with contextlib.suppress(OSError):
             commands.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
     return [command for command in commands if str(folder) in command]
+
+
+def test_on_a_terminal_the_demo_keeps_its_page_up_until_ctrl_c_and_does_what_is_asked_there(tmp_path: Path) -> None:
+    with in_terminal("demo", cwd=tmp_path, columns=160, environment={"CI": ""}) as terminal:
+        terminal.wait_for("It stays up until Ctrl-C", timeout=100)
+        found = re.search(r"The page\s+(http://127\.0\.0\.1:\d+)", terminal.text)
+        assert found is not None
+        page = found[1]
+        with urllib.request.urlopen(f"{page}/books/winter_tales") as answer:
+            assert "Needs attention" in answer.read().decode()
+        body = json.dumps({"inputs": {"checkpoint": "auto"}}).encode()
+        address = f"{page}/admin/books/winter_tales/regenerate-page/4"
+        wish = urllib.request.Request(address, body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(wish) as answer:
+            assert (answer.status, json.load(answer)) == (202, {"book_id": "winter_tales", "pages": [4]})
+        deadline = time.monotonic() + 20
+        while _badges(page) != ["Done"] * 6:
+            assert time.monotonic() < deadline, _badges(page)
+            time.sleep(0.2)
+        terminal.press_ctrl_c()
+        assert terminal.finish(15) == 0
+
+
+def _badges(page: str) -> list[str]:
+    with urllib.request.urlopen(f"{page}/api/v1/books/winter_tales") as answer:
+        return [each["status"] for each in json.load(answer)["pages"]]

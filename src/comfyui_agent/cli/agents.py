@@ -12,6 +12,7 @@ import typer
 
 from comfyui_agent.cli.printing import fail, log_for_people, on_terminal, print_json
 from comfyui_agent.cli.running import run_until_signal
+from comfyui_agent.cli.serve import page_beside
 from comfyui_agent.cli.workspace import (
     HERE,
     AsJson,
@@ -51,8 +52,9 @@ def run(
 ) -> None:
     """Watch the folder of job files and work the queue off, in one process.
 
-    Drop a YAML file into jobs/processing/, find the picture in jobs/finished/. Ctrl-C and SIGTERM stop it within two
-    seconds; what runs at a server goes on there, and the next start takes it over.
+    Drop a YAML file into jobs/processing/, find the picture in jobs/finished/. The web page to watch it is at
+    http://127.0.0.1:8190. Ctrl-C and SIGTERM stop it within two seconds; what runs at a server goes on there, and the
+    next start takes it over.
 
     [bold]Examples[/bold]
 
@@ -129,7 +131,7 @@ async def _run(workspace: Workspace, until_idle: bool, as_json: bool) -> int:
         monitor, agent = Monitor(store, workspace), _agent(workspace, store)
         folder = workspace.job_file(workspace.processing)
         _say(f"Watching {folder}, rendering with {', '.join(agent.fleet.servers)}. Ctrl-C stops; nothing gets lost.")
-        async with shown(agent.bus, store, agent, as_json=as_json):
+        async with page_beside(store, workspace), shown(agent.bus, store, agent, as_json=as_json):
             failures = await serve(agent, monitor, until_idle=until_idle)
         await _sum_up(store, as_json, failures, taken_in=monitor.taken_in)
         return 1 if failures else 0

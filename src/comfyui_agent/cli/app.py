@@ -23,11 +23,13 @@ from comfyui_agent.cli.profile import profile
 from comfyui_agent.cli.queue import app as queue_app
 from comfyui_agent.cli.queue import show
 from comfyui_agent.cli.running import INTERRUPTED
+from comfyui_agent.cli.serve import serve
 from comfyui_agent.cli.servers import app as servers_app
 from comfyui_agent.cli.simulate import sim
 from comfyui_agent.cli.sla import app as sla_app
 from comfyui_agent.cli.steering import add, cancel, retry, set_priority
 from comfyui_agent.cli.sweep import sweep
+from comfyui_agent.cli.token import app as token_app
 from comfyui_agent.cli.workflow import app as workflow_app
 
 USAGE = 2
@@ -65,6 +67,7 @@ app.command()(demo)
 app.command()(run)
 app.command()(monitor)
 app.command()(execute)
+app.command()(serve)
 queue_app.command("set-priority")(set_priority)
 app.add_typer(queue_app, name="queue")
 app.command()(show)
@@ -83,6 +86,7 @@ app.command()(chaos)
 app.add_typer(sla_app, name="sla")
 app.add_typer(servers_app, name="servers")
 app.add_typer(workflow_app, name="workflow")
+app.add_typer(token_app, name="token")
 
 
 def main() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import shutil
+import socket
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +14,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from comfyui_agent.batches.sentences import sentence
 from comfyui_agent.cli.agents import shown
-from comfyui_agent.cli.following import follow, sentence
-from comfyui_agent.cli.printing import fail, log_for_people
+from comfyui_agent.cli.following import follow
+from comfyui_agent.cli.printing import fail, log_for_people, on_terminal
 from comfyui_agent.cli.running import run_until_signal
+from comfyui_agent.cli.serve import page_of
 from comfyui_agent.cli.workspace import opened, workspace_at
+from comfyui_agent.domain.badges import BADGES
 from comfyui_agent.domain.states import JobStatus
 
 if TYPE_CHECKING:
@@ -40,7 +46,8 @@ def demo(
 ) -> None:
     """See it work: twelve job files become pictures and a film, a sweep becomes a grid, a book gets its pages.
 
-    Needs no ComfyUI, no GPU and no network, and takes about half a minute. A job and a page ask for a model that is not
+    Needs no ComfyUI, no GPU and no network, and takes about half a minute. Then the web page stays up until Ctrl-C.
+    A job and a page ask for a model that is not
     there, and one render fails on purpose and is tried again, to show what that looks like.
 
     [bold]Examples[/bold]
@@ -92,16 +99,52 @@ def _with_server(workspace: Workspace, server: ServerProcess) -> Workspace:
 
 async def _work(workspace: Workspace, server: ServerProcess, folder: Path) -> int:
     typer.echo(f"A ComfyUI simulator runs at {server.url}.")
-    async with opened(workspace, create=True) as store:
+    async with opened(workspace, create=True) as store, page_of(store, workspace, port=_port(workspace)) as page:
+        typer.echo(f"The web page is at {page.url}: open it and watch.")
         jobs = await _files(workspace, store, folder)
         sweep = await _sweep(workspace, store)
         book = await _book(workspace, store)
         pages = [job async for job in store.members(book.id)]
-    _sum_up(jobs, folder)
-    _sum_up_batches(sweep, book, pages, folder)
+        _sum_up(jobs, folder)
+        _sum_up_batches(sweep, book, pages, folder)
+        if _is_watched():
+            await _stay(workspace, store, page.url, book)
     done = sum(job.status is JobStatus.DONE for job in jobs)
     reached = (done, len(jobs) - done), (sweep.done, sweep.failed), (book.done, book.failed)
     return 0 if reached == EXPECTED and sweep.grid else 1
+
+
+def _port(workspace: Workspace) -> int:
+    """The usual one, or any that is free: another agent may have it."""
+    with contextlib.closing(socket.socket()) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((workspace.settings.ui.host, workspace.settings.ui.port))
+        except OSError:
+            return 0
+    return workspace.settings.ui.port
+
+
+def _is_watched() -> bool:
+    """Whether a person is there to look at the page, and to end it."""
+    return on_terminal() and os.environ.get("CI", "").lower() not in ("true", "1")
+
+
+async def _stay(workspace: Workspace, store: Store, page: str, book: Batch) -> None:
+    """Keep the page up, and an agent behind it that does what people ask for there, until Ctrl-C."""
+    from comfyui_agent.comfy.tasks import end_tasks
+    from comfyui_agent.engine.agent import Agent
+
+    typer.echo(f"\nThe page    {page}")
+    typer.echo(f"The book    {page}/books/{book.id}: mend its fourth page there")
+    typer.echo("It stays up until Ctrl-C.")
+    working = asyncio.create_task(Agent(store, workspace).run())
+    try:
+        await working
+    except asyncio.CancelledError:
+        typer.echo("")
+    finally:
+        await end_tasks([working])
 
 
 async def _files(workspace: Workspace, store: Store, folder: Path) -> list[Job]:
@@ -125,7 +168,8 @@ async def _sweep(workspace: Workspace, store: Store) -> Batch:
     from comfyui_agent.batches.queueing import queue_batch
     from comfyui_agent.batches.sweeps import SweepWish, define
     from comfyui_agent.cli.demo_jobs import SWEEP
-    from comfyui_agent.cli.workflows import draw_seeds, lines_below, workflows_of
+    from comfyui_agent.cli.workflows import lines_below, workflows_of
+    from comfyui_agent.domain.seeds import draw_seeds
 
     workflow = workflows_of(workspace).find(SWEEP.workflow)
     wish = SweepWish(workflow, SWEEP.sets, SWEEP.inputs, name=SWEEP.name)
@@ -156,8 +200,6 @@ async def _book(workspace: Workspace, store: Store) -> Batch:
 
 
 def _sum_up_batches(sweep: Batch, book: Batch, pages: list[Job], folder: Path) -> None:
-    from comfyui_agent.cli.queue import BADGES
-
     typer.echo(f"\nSweep       {sentence(sweep)}")
     typer.echo(f"Grid        {folder / (sweep.grid or '')}, and the page grid.html beside it")
     typer.echo(f"Book        {sentence(book)}")
@@ -170,8 +212,6 @@ def _sum_up_batches(sweep: Batch, book: Batch, pages: list[Job], folder: Path) -
 
 
 def _sum_up(jobs: list[Job], folder: Path) -> None:
-    from comfyui_agent.cli.queue import BADGES
-
     done = [job for job in jobs if job.status is JobStatus.DONE]
     retried = [job for job in jobs if job.retries_attempted]
     typer.echo(f"\n{len(done)} of {len(jobs)} done, {len(jobs) - len(done)} needs attention, as it should:")

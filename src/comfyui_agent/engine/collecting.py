@@ -27,7 +27,17 @@ from comfyui_agent.store.store import Store
 log = logging.getLogger(__name__)
 
 MENDED_BY_WAITING = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG}
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EIO,
+        errno.EROFS,
+        errno.EACCES,
+        errno.EPERM,
+        errno.EFBIG,
+        errno.EMFILE,
+        errno.ENFILE,
+    }
 )
 PAUSE = 1.0
 PUBLISHING_SECONDS = 0.5

@@ -13,6 +13,9 @@ from pathlib import Path
 from PIL import Image, UnidentifiedImageError
 
 MOST_PIXELS = 200_000_000
+MOST_BYTES = 400_000_000
+REDUCIBLE = ("L", "RGB", "CMYK")
+"""Modes whose pixels can be mixed as they are: palettes cannot, and what is transparent would colour its edge."""
 LARGE = 40_000_000
 TALLEST = 2
 """How many times its width a thumbnail may be high: a long strip becomes narrow instead."""
@@ -88,7 +91,7 @@ def _reduced(source: Path, width: int) -> Image.Image:
 
 def _small(picture: Image.Image, width: int) -> Image.Image:
     pixels = picture.width * picture.height
-    if pixels > MOST_PIXELS:
+    if pixels > MOST_PIXELS or pixels * max(len(picture.getbands()), 3) > MOST_BYTES:
         raise NoThumbnail(f"is too large: {picture.width} x {picture.height} pixels")
     with _one_large if pixels > LARGE else contextlib.nullcontext():
         return _decoded(picture, width)
@@ -101,6 +104,9 @@ def _decoded(picture: Image.Image, width: int) -> Image.Image:
     size = (size[1], size[0]) if orientation in LYING else size
     picture.draft(None, size)  # a large JPEG is decoded at a fraction of its size
     picture.load()
+    factor = min(picture.width // (2 * size[0]), picture.height // (2 * size[1]))
+    if factor > 1 and picture.mode in REDUCIBLE:
+        picture = picture.reduce(factor)  # before anything is copied: a large one is reduced where it lies
     small = _plain(picture).resize(size, Image.Resampling.BICUBIC, reducing_gap=1.5)
     small = small.convert("RGBA") if small.mode == "RGBa" else small
     return small.transpose(TURNS[orientation]) if orientation in TURNS else small

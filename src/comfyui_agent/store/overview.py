@@ -21,6 +21,7 @@ SHORTEST = 20.0
 RESULTS, FAILURES, RENDERING, BATCHES = 12, 8, 64, 20
 NEWEST_LOOKED_AT = 500
 PRIORITIES_LOOKED_AT = 200
+KEPT_COUNTED = 10_000
 TIME = "%Y-%m-%d %H:%M:%S.%f"
 TEN_SECONDS = len("2025-08-09 12:30:4")
 MINUTE = len("2025-08-09 12:30")
@@ -52,6 +53,8 @@ class Overview:
     """The last 60, the oldest first; the last one is not over yet."""
     queue_age_seconds: float | None
     """How long the job has waited that has waited longest, of those that may run; None if there is none."""
+    kept: int
+    """How many wait for a person: paused with their batch, or kept for a later burst; 10,000 stands for more."""
     processing: list[Job]
     """As they began, at most 64."""
     failed: list[Job]
@@ -98,6 +101,7 @@ def overview(session: Session) -> Overview:
         failed_last_hour=since(hour, JobStatus.FAILED),
         minutes=_minutes(now, ended),
         queue_age_seconds=max(0.0, seconds) if seconds is not None else None,
+        kept=int((session.one("kept_back", most=KEPT_COUNTED) or {"jobs": 0})["jobs"]),
         processing=job_page(session, JobFilter(status=JobStatus.PROCESSING), None, RENDERING).jobs,
         failed=[job_from(each) for each in session.rows("newest_failures", most=FAILURES, **looked_at)],
         done=[job_from(each) for each in session.rows("newest_results", most=RESULTS, **looked_at)],

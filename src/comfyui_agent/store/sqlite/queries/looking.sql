@@ -189,3 +189,8 @@ FROM heads CROSS JOIN jobs ON jobs.id = heads.id;
 SELECT status, count(*) AS batches FROM batches INDEXED BY idx_batches_open
 WHERE status IN ('active', 'collecting') GROUP BY status
 UNION ALL SELECT 'pending', count(*) FROM batches INDEXED BY idx_batches_filling WHERE status = 'pending';
+
+-- name: kept_back
+SELECT count(*) AS jobs FROM (
+    SELECT 1 FROM jobs INDEXED BY idx_jobs_held
+    WHERE status = 'pending' AND hold IN ('paused', 'burst') LIMIT :most);

@@ -1,0 +1,157 @@
+"""`e3 serve`: the web page and the API, without working the queue off."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from comfyui_agent.cli.printing import fail, log_for_people, one_line
+from comfyui_agent.cli.running import run_until_signal
+from comfyui_agent.cli.workspace import (
+    HERE,
+    ConfigOption,
+    DatabaseOption,
+    Folder,
+    check_addresses,
+    opened,
+    workspace_at,
+)
+
+if TYPE_CHECKING:
+    from comfyui_agent.config.workspace import Workspace
+    from comfyui_agent.store.store import Store
+    from comfyui_agent.web.listening import Listening
+
+log = logging.getLogger(__name__)
+
+USAGE = 2
+
+
+def serve(
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen; else ui.host, 127.0.0.1.")] = "",
+    port: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=65535, help="Which port; else ui.port, 8190.")
+    ] = None,
+    workspace: Folder = HERE,
+    config: ConfigOption = "",
+    database: DatabaseOption = "",
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Tell more about what happens.")] = False,
+) -> None:
+    """Serve the web page and the API of a workspace, whether or not an agent works there.
+
+    e3 run serves them, too. Without tokens only this machine can reach them, and everyone here is an admin; another
+    address needs a token first: e3 token create.
+
+    [bold]Examples[/bold]
+
+    e3 serve
+        At http://127.0.0.1:8190, for ever.
+
+    e3 serve -C night --host 0.0.0.0 --port 8000
+        For the whole network, with tokens.
+    """
+    log_for_people(verbose)
+    place = workspace_at(workspace, database, config=config)
+    check_addresses(place, are_given=False)
+    ui = place.settings.ui.model_copy(
+        update={key: value for key, value in (("host", host), ("port", port)) if value not in ("", None)}
+    )
+    run_until_signal(_serve(replace(place, settings=place.settings.model_copy(update={"ui": ui}))))
+
+
+async def _serve(workspace: Workspace) -> int:
+    async with opened(workspace, create=True) as store, page_of(store, workspace) as page:
+        words = f"E3 is at {page.url}, the API at {page.url}/docs. Ctrl-C stops; the queue stays."
+        typer.echo(words, err=True)
+        await page.answering
+    return 0
+
+
+@dataclass(frozen=True)
+class Page:
+    """Where the page is, and what serves it: it ends only if that fails."""
+
+    url: str
+    answering: asyncio.Task[None]
+
+
+@contextlib.asynccontextmanager
+async def page_of(store: Store, workspace: Workspace, *, port: int | None = None) -> AsyncIterator[Page]:
+    """The page of a workspace, served meanwhile. One line if it cannot be."""
+    from comfyui_agent.comfy.tasks import end_tasks
+    from comfyui_agent.store.errors import StoreError
+    from comfyui_agent.web.listening import NotAllowed, NotServed, listen
+
+    ui = workspace.settings.ui
+    try:
+        listening = await listen(store, ui.host, ui.port if port is None else port)
+    except NotAllowed as error:
+        fail(str(error), code=USAGE)
+    except NotServed as error:
+        fail(str(error))
+    answering = asyncio.create_task(_answer(store, workspace, listening))
+    try:
+        yield Page(listening.url, answering)
+    except (StoreError, OSError) as error:
+        if answering.done() and answering.exception() is error:
+            fail(f"the page cannot be served: {error}")
+        raise
+    finally:
+        await end_tasks([answering])
+        listening.close()
+
+
+@contextlib.asynccontextmanager
+async def page_beside(store: Store, workspace: Workspace) -> AsyncIterator[None]:
+    """The page beside an agent. Where it cannot be served, that is said, and the work goes on without."""
+    from comfyui_agent.comfy.tasks import end_tasks
+    from comfyui_agent.web.listening import NotAllowed, NotServed, listen
+
+    ui = workspace.settings.ui
+    answering: asyncio.Task[None] | None = None
+    if ui.enabled:
+        try:
+            listening = await listen(store, ui.host, ui.port)
+        except NotAllowed as error:
+            fail(str(error), code=USAGE)
+        except NotServed as error:
+            _do_without(error)
+        else:
+            typer.echo(f"The page is at {listening.url}", err=True)
+            answering = asyncio.create_task(_answer(store, workspace, listening))
+            answering.add_done_callback(_say_if_it_failed)
+    try:
+        yield
+    finally:
+        if answering is not None:
+            await end_tasks([answering])
+
+
+def _say_if_it_failed(answering: asyncio.Task[None]) -> None:
+    if not answering.cancelled() and answering.exception() is not None:
+        log.info("the page ended", exc_info=answering.exception())
+        _do_without(answering.exception())
+
+
+def _do_without(error: BaseException | None) -> None:
+    typer.echo(one_line(f"e3: {error}. The work goes on without the page."), err=True)
+
+
+async def _answer(store: Store, workspace: Workspace, listening: Listening) -> None:
+    """Load what it takes, which is not little, beside the work; whoever connects meanwhile waits for it."""
+    with contextlib.closing(listening):
+        serving = await asyncio.to_thread(_load)
+        async with serving(store, workspace, listening):
+            await asyncio.Event().wait()
+
+
+def _load() -> Callable[..., contextlib.AbstractAsyncContextManager[object]]:
+    from comfyui_agent.web.serving import serving
+
+    return serving

@@ -1,0 +1,260 @@
+"""/api/v1/batches: sweeps, books, bursts and files that were added as one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Body, Query
+from fastapi.responses import FileResponse, Response
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
+
+from comfyui_agent.batches.grids import GridOptions, NoGrid, make_grid
+from comfyui_agent.batches.members import settings_of
+from comfyui_agent.batches.sweep_file import SweepFile
+from comfyui_agent.batches.sweeps import GridWish
+from comfyui_agent.domain.batches import Batch, BatchKind, BatchStatus, mint_batch_id
+from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.engine.taking_back import take_back
+from comfyui_agent.store.looking import BadCursor
+from comfyui_agent.web.api.describing import AsInteger, file_answers, problems
+from comfyui_agent.web.api.models import (
+    BatchMade,
+    BatchPageShown,
+    BatchShown,
+    BatchWhole,
+    GridMade,
+    ResultPage,
+    SweepPlan,
+)
+from comfyui_agent.web.api.showing import (
+    PREFIX,
+    Admin,
+    BatchId,
+    Cursor,
+    FileAnswer,
+    Here,
+    Limit,
+    User,
+    address_of_batch,
+    batch_named,
+    shown_batch,
+    shown_result,
+)
+from comfyui_agent.web.context import Context
+from comfyui_agent.web.idempotency import Key, Wish, once
+from comfyui_agent.web.problems import JsonAnswer, Problem
+
+MOST_WITH_JOBS = 1_000
+MOST_PLANNED = 1_000
+
+router = APIRouter(prefix=f"{PREFIX}/batches", tags=["batches"])
+
+
+class NewSweepSaid(SweepFile):
+    """A sweep: what a sweep.yaml says. Values are texts such as `1..4`, or lists."""
+
+    skip_bad: StrictBool = Field(default=False, description="Leave bad values out, with a warning.")
+    dry_run: StrictBool = Field(default=False, description="Only say what would be queued.")
+
+
+class RetryBatchSaid(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    cancelled: bool = Field(default=False, description="What was cancelled, too.")
+
+
+class GridSaid(BaseModel):
+    """How the grid shall be laid out; as it was defined where nothing is said."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    x: str = Field(default="", max_length=300, description="The axis of the columns.")
+    y: str = Field(default="", max_length=300, description="The axis of the rows.")
+    pages: str = Field(default="", max_length=300, description="A page for each value of this axis.")
+    cell: Annotated[int, Field(ge=16, le=2048), AsInteger] | None = Field(
+        default=None, description="The size of a cell in pixels."
+    )
+    format: Literal["png", "jpeg"] = "png"
+
+
+@router.get("", response_model=BatchPageShown, responses=problems(404))
+async def list_batches(
+    context: Here,
+    _: User,
+    kind: Annotated[BatchKind | None, Query(description="Only batches of this kind.")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Any:
+    """Batches, the newest first."""
+    return await page_of_batches(context, kind, limit, cursor, "batches")
+
+
+async def page_of_batches(
+    context: Context, kind: BatchKind | None, limit: int, cursor: str | None, noun: str
+) -> dict[str, Any]:
+    try:
+        page = await context.store.batch_page(kind, cursor, limit)
+    except BadCursor as error:
+        raise Problem(404, str(error), "Begin without a cursor.") from None
+    return {noun: [shown_batch(batch) for batch in page.batches], "next": page.cursor}
+
+
+@router.post(
+    "",
+    status_code=201,
+    response_model=BatchMade,
+    responses={200: {"model": SweepPlan, "description": "What would be queued"}, **problems(404, 409, sends=True)},
+)
+async def create(context: Here, caller: User, said: NewSweepSaid, key: Key = None) -> Response:
+    """Queue a workflow for every combination of some values."""
+    if said.dry_run:
+        return JsonAnswer(await _plan(context, said))
+
+    async def make(batch_id: str) -> dict[str, Any]:
+        batch, warnings = await context.doors.sweep(said, skip_bad=said.skip_bad, batch_id=batch_id)
+        return shown_batch(batch) | {"warnings": list(warnings)}
+
+    async def find(batch_id: str) -> dict[str, Any] | None:
+        batch = await context.store.batch(batch_id)
+        is_whole = batch is not None and batch.status is not BatchStatus.PENDING
+        return shown_batch(batch) | {"warnings": []} if batch is not None and is_whole else None
+
+    wish = Wish(key=key, route="batches", body=said.model_dump(mode="json", exclude_unset=True))
+    batch_id = mint_batch_id(said.name or said.workflow, "sweep")
+    return await once(context, caller, wish, batch_id, make, find, address_of_batch)
+
+
+async def _plan(context: Context, said: NewSweepSaid) -> dict[str, Any]:
+    found = await context.doors.plan(said, skip_bad=said.skip_bad)
+    combinations = found.sweep.combinations
+    count = min(len(found.sweep), MOST_PLANNED)
+    return {
+        "total": len(found.sweep),
+        "mode": combinations.mode.value,
+        "axes": [
+            {"name": axis.name, "places": list(axis.places), "values": list(axis.values[:MOST_PLANNED])}
+            for axis in combinations.axes
+        ],
+        "combinations": [combinations.values_at(index) for index in range(count)],
+        "warnings": list(found.warnings),
+    }
+
+
+@router.get("/{batch_id}", response_model=BatchWhole, responses=problems(404, 409))
+async def show(context: Here, _: User, batch_id: BatchId) -> Any:
+    """One batch: how it stands, its axes, and its jobs where they are not too many."""
+    batch = await batch_named(context, batch_id)
+    jobs = None
+    if batch.total <= MOST_WITH_JOBS:
+        jobs = [job.as_json() async for job in context.store.members(batch.id)]
+    return JsonAnswer(shown_batch(batch) | {"axes": batch.metadata.get("axes"), "jobs": jobs})
+
+
+@router.get("/{batch_id}/results", response_model=ResultPage, responses=problems(404, 409))
+async def results(context: Here, _: User, batch_id: BatchId, limit: Limit = 100, cursor: Cursor = None) -> Any:
+    """The members of a batch in their order, each with its settings and its results."""
+    batch = await batch_named(context, batch_id)
+    try:
+        jobs, following = await context.store.member_page(batch.id, cursor, limit)
+    except BadCursor as error:
+        raise Problem(404, str(error), "Begin without a cursor.") from None
+    found = await asyncio.to_thread(lambda: [_member(context, job) for job in jobs])
+    return {"batch_id": batch.id, "results": found, "next": following}
+
+
+def _member(context: Context, job: Job) -> dict[str, Any]:
+    is_failed = job.status is JobStatus.FAILED
+    return {
+        "index": job.batch_index,
+        "id": job.id,
+        "name": job.config_name,
+        "status": job.status,
+        "failure_class": job.failure_class,
+        "reason": (job.error_trace or "").partition("\n")[0] or None if is_failed else None,
+        "settings": settings_of(job),
+        "results": [shown_result(each) for each in context.outputs.shown(job)],
+    }
+
+
+@router.get(
+    "/{batch_id}/grid",
+    response_class=FileResponse,
+    responses={**file_answers("image/png", "image/jpeg"), **problems(409)},
+)
+async def grid(context: Here, _: User, batch_id: BatchId) -> Response:
+    """The grid that was drawn of a batch."""
+    batch = await batch_named(context, batch_id)
+    if not batch.grid:
+        words = batch.grid_problem or ("it is being made" if batch.is_grid_due else "it is made when the batch ends")
+        raise Problem(409, f"there is no grid of {batch.id} yet: {words}", "Make one now with POST to this address.")
+    try:
+        path = context.outputs.grid(batch.grid)
+    except ValueError as error:
+        raise Problem(404, str(error), "Make it again with POST to this address.") from None
+    kind = "image/jpeg" if path.suffix == ".jpg" else "image/png"
+    return FileAnswer(path, media_type=kind, headers={"Cache-Control": "no-cache"})
+
+
+@router.post("/{batch_id}/grid", status_code=201, response_model=GridMade, responses=problems(404, 409, sends=True))
+async def draw(context: Here, _: User, batch_id: BatchId, said: Annotated[GridSaid | None, Body()] = None) -> Any:
+    """Make the grid of a batch again, as it stands now or laid out in another way."""
+    said = said or GridSaid()
+    batch = await batch_named(context, batch_id)
+    options = GridOptions(GridWish(said.x, said.y, said.pages), said.cell, said.format)
+    try:
+        async with context.doors.drawing:  # each takes a process and its memory
+            made = await make_grid(context.store, context.workspace, batch, options)
+    except NoGrid as error:
+        raise Problem(409, str(error).replace("--", ""), "Change the layout, or wait for results.") from None
+    await context.store.note_grid(batch, context.workspace.shown(made.pictures[0]))
+    return {
+        "pictures": [context.workspace.shown(each) for each in made.pictures],
+        "page": context.workspace.shown(made.page),
+    }
+
+
+@router.post("/{batch_id}/cancel", status_code=202, response_model=BatchShown, responses=problems(404, 409))
+async def cancel(context: Here, _: User, batch_id: BatchId) -> Any:
+    """Cancel what has not ended of a batch. Its prompts are taken back; no other is touched."""
+    batch = await batch_named(context, batch_id)
+    if await context.store.cancel_batch(batch.id) is None:
+        state = "still being queued" if batch.status is BatchStatus.PENDING else f"{batch.status} already"
+        raise Problem(409, f"{batch.id} is {state}", "There is nothing to cancel.")
+    context.doors.later(take_back(context.store, context.workspace, batch.id))
+    return await _now(context, batch)
+
+
+@router.post("/{batch_id}/retry", status_code=202, response_model=BatchShown, responses=problems(404, 409, sends=True))
+async def retry(
+    context: Here, _: User, batch_id: BatchId, said: Annotated[RetryBatchSaid | None, Body()] = None
+) -> Any:
+    """Render the failed members again; what is done stays. The grid is made anew at the end."""
+    batch = await batch_named(context, batch_id)
+    if not await context.store.retry_batch(batch.id, with_cancelled=said is not None and said.cancelled):
+        remedy = 'What was cancelled: {"cancelled": true}.' if batch.failed else "There is nothing to retry."
+        raise Problem(409, f"nothing of {batch.id} has failed", remedy)
+    return await _now(context, batch)
+
+
+@router.post("/{batch_id}/pause", status_code=202, response_model=BatchShown, responses=problems(404, 409))
+async def pause(context: Here, _: Admin, batch_id: BatchId) -> Any:
+    """What waits stays waiting, what is at a server runs on. For admins."""
+    batch = await batch_named(context, batch_id)
+    if not await context.store.pause_batch(batch.id) and not batch.is_paused:
+        raise Problem(409, f"{batch.id} is {batch.status}", "There is nothing to pause.")
+    return await _now(context, batch)
+
+
+@router.post("/{batch_id}/resume", status_code=202, response_model=BatchShown, responses=problems(404, 409))
+async def resume(context: Here, _: Admin, batch_id: BatchId) -> Any:
+    """Let a paused batch go on. For admins."""
+    batch = await batch_named(context, batch_id)
+    if not await context.store.resume_batch(batch.id):
+        raise Problem(409, f"{batch.id} is not paused", "There is nothing to resume.")
+    return await _now(context, batch)
+
+
+async def _now(context: Context, batch: Batch) -> dict[str, Any]:
+    return shown_batch(await context.store.batch(batch.id) or batch)

@@ -1,0 +1,151 @@
+"""/api/v1/books, and the two routes of books that stand at the root."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Path
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from comfyui_agent.batches.book_file import BookFile
+from comfyui_agent.domain.batches import Batch, BatchKind, BatchStatus, mint_batch_id
+from comfyui_agent.domain.rows import parsed
+from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.web.api.batches import page_of_batches
+from comfyui_agent.web.api.describing import AsInteger, problems
+from comfyui_agent.web.api.models import BookPageShown, BookShown, Regenerated
+from comfyui_agent.web.api.showing import (
+    PREFIX,
+    Admin,
+    Cursor,
+    Here,
+    Limit,
+    User,
+    address_of_batch,
+    batch_named,
+    shown_batch,
+)
+from comfyui_agent.web.context import Context
+from comfyui_agent.web.idempotency import Key, Wish, once
+from comfyui_agent.web.problems import JsonAnswer, Problem
+
+MOST_PAGES_NAMED = 10_000
+
+router = APIRouter(tags=["books"])
+BookId = Annotated[str, Path(min_length=1, max_length=300, description="The id of a book.")]
+PageNumber = Annotated[int, Path(ge=1, le=1_000_000, description="The number of a page, from 1.")]
+
+
+class PagesSaid(BaseModel):
+    """Which pages: all that failed, unless some are named."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    pages: (
+        Annotated[
+            list[Annotated[int, Field(ge=1, le=1_000_000), AsInteger]],
+            Field(min_length=1, max_length=MOST_PAGES_NAMED),
+        ]
+        | None
+    ) = Field(default=None, description="Only these, of those that failed.")
+
+
+class PageSaid(BaseModel):
+    """What shall be different about the page."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    inputs: dict[str, Any] = Field(default={}, description="New inputs by name; the others stay.")
+    new_seed: bool = Field(default=False, description="Another seed, so that it becomes another picture.")
+
+
+@router.get(f"{PREFIX}/books", response_model=BookPageShown, responses=problems(404))
+async def list_books(context: Here, _: User, limit: Limit = 50, cursor: Cursor = None) -> Any:
+    """Books, the newest first."""
+    return await page_of_batches(context, BatchKind.BOOK, limit, cursor, "books")
+
+
+@router.post(f"{PREFIX}/books", status_code=201, response_model=BookShown, responses=problems(404, 409, sends=True))
+async def create(context: Here, caller: User, said: BookFile, key: Key = None) -> Response:
+    """Queue every page of a book."""
+
+    async def make(book_id: str) -> dict[str, Any]:
+        await context.doors.book(said.model_copy(update={"book_id": book_id}))
+        return await _shown(context, book_id)
+
+    async def find(book_id: str) -> dict[str, Any] | None:
+        batch = await context.store.batch(book_id)
+        is_whole = batch is not None and batch.status is not BatchStatus.PENDING
+        if not is_whole:
+            return None
+        said_before = [parsed(job.metadata) async for job in context.store.members(book_id)]
+        pages = [each.get("overrides") if isinstance(each, dict) else None for each in said_before]
+        return await _shown(context, book_id) if pages == [page.inputs for page in said.pages] else None
+
+    wish = Wish(key=key, route="books", body=said.model_dump(mode="json", exclude_unset=True))
+    book_id = said.book_id or mint_batch_id(said.title or "book", "book")
+    return await once(context, caller, wish, book_id, make, find, address_of_batch)
+
+
+@router.get(f"{PREFIX}/books/{{book_id}}", response_model=BookShown, responses=problems(404, 409))
+async def show(context: Here, _: User, book_id: BookId) -> Any:
+    """A book: every page with its badge, its retries, and what went wrong."""
+    return JsonAnswer(await _shown(context, (await _book(context, book_id)).id))
+
+
+async def _shown(context: Context, book_id: str) -> dict[str, Any]:
+    batch = await _book(context, book_id)
+    return shown_batch(batch) | {"pages": await context.store.book_pages(batch.id)}
+
+
+async def _book(context: Context, book_id: str) -> Batch:
+    return await batch_named(context, book_id, BatchKind.BOOK)
+
+
+@router.post(
+    f"{PREFIX}/books/{{book_id}}/regenerate",
+    status_code=202,
+    response_model=Regenerated,
+    responses=problems(404, 409, sends=True),
+)
+@router.post(
+    "/books/{book_id}/regenerate", status_code=202, response_model=Regenerated, responses=problems(404, 409, sends=True)
+)
+async def regenerate(context: Here, _: User, book_id: BookId, said: Annotated[PagesSaid | None, Body()] = None) -> Any:
+    """Render the failed pages of a book again: all of them, or those that are named. 409 while they render."""
+    book = await _book(context, book_id)
+    pages = await context.doors.regenerate(book, said.pages if said else None, only_failed=True)
+    if not pages and not book.status.has_ended:
+        under_way = [
+            job
+            async for job in context.store.members(book.id)
+            if job.status in (JobStatus.PENDING, JobStatus.PROCESSING)
+        ]
+        if under_way:
+            words = f"no page of {book.id} has failed, and {len(under_way)} are still to come"
+            raise Problem(409, words, "Wait until they have ended.")
+    return {"book_id": book.id, "pages": pages}
+
+
+@router.post(
+    f"{PREFIX}/admin/books/{{book_id}}/regenerate-page/{{page}}",
+    status_code=202,
+    response_model=Regenerated,
+    responses=problems(404, 409, sends=True),
+    include_in_schema=False,
+)
+@router.post(
+    "/admin/books/{book_id}/regenerate-page/{page}",
+    status_code=202,
+    response_model=Regenerated,
+    responses=problems(404, 409, sends=True),
+)
+async def regenerate_page(
+    context: Here, _: Admin, book_id: BookId, page: PageNumber, said: Annotated[PageSaid | None, Body()] = None
+) -> Any:
+    """Render one page again, whatever it is, with new inputs if you like. For admins."""
+    book = await _book(context, book_id)
+    said = said or PageSaid()
+    pages = await context.doors.regenerate(book, [page], said.inputs, new_seed=said.new_seed)
+    return {"book_id": book.id, "pages": pages}

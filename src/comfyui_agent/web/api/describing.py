@@ -1,0 +1,39 @@
+"""How the routes are described in the OpenAPI document: which answers there are besides the good one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BeforeValidator
+
+from comfyui_agent.web.problems import MEDIA_TYPE, TITLES
+
+PROBLEM = {"schema": {"$ref": "#/components/schemas/ProblemShown"}}
+ALWAYS = (401, 403, 422, 429, 503)
+SENDING = (400, 408, 413, 415)
+
+
+def problems(*statuses: int, sends: bool = False) -> dict[int | str, dict[str, Any]]:
+    """The problems that a route may answer with, those that every route may besides."""
+    found = sorted({*ALWAYS, *statuses, *(SENDING if sends else ())})
+    return {status: {"description": TITLES[status], "content": {MEDIA_TYPE: PROBLEM}} for status in found}
+
+
+def file_answer(*kinds: str) -> dict[str, Any]:
+    """A good answer that is a file."""
+    schema = {"schema": {"type": "string", "format": "binary"}}
+    return {"description": "The file", "content": dict.fromkeys(kinds, schema)}
+
+
+def file_answers(*kinds: str) -> dict[int | str, dict[str, Any]]:
+    """The answers of a route that hands a file out, whole or in parts."""
+    whole = file_answer(*kinds)
+    return {200: whole, 206: whole | {"description": "A part of the file"}, **problems(400, 404, 416)}
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+AsInteger = BeforeValidator(_whole)
+"""For a model that is strict: a whole number as JSON has it, which is 3 and 3.0, but not "3" or true."""

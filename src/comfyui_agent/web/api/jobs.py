@@ -1,0 +1,337 @@
+"""/api/v1/jobs: the queue."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query
+from fastapi.responses import FileResponse, Response
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from comfyui_agent.config.settings import Priority
+from comfyui_agent.domain.batches import mint_batch_id
+from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.engine.intake.job_file import JobFile
+from comfyui_agent.engine.intake.submitting import WORDS
+from comfyui_agent.engine.live import read_preview
+from comfyui_agent.store.looking import BadCursor, JobFilter
+from comfyui_agent.web.api.describing import AsInteger, file_answer, file_answers, problems
+from comfyui_agent.web.api.models import Changed, JobPageShown, JobRow, JobShown
+from comfyui_agent.web.api.showing import (
+    PREFIX,
+    Admin,
+    Cursor,
+    FileAnswer,
+    Here,
+    Limit,
+    Name,
+    User,
+    address_of_job,
+    find_job,
+    shown_result,
+)
+from comfyui_agent.web.context import Context
+from comfyui_agent.web.idempotency import Key, Wish, once
+from comfyui_agent.web.naming import job_named
+from comfyui_agent.web.outputs import NotShown, ResultFile, version_of
+from comfyui_agent.web.problems import JsonAnswer, Problem
+
+MOST_NAMES = 10_000
+MOST_RETRIED = 100_000
+FOR_EVER = "private, max-age=31536000, immutable"
+NOT_LONG = "private, max-age=10"
+
+NAME = r"^[^/\\\x00-\x1f\x7f]*[^/\\\x00-\x1f\x7f0-9][^/\\\x00-\x1f\x7f]*$"
+"""Something that is no digit is in it: a job can be named by its id, too."""
+Kind = Literal["T2I", "I2I", "T2V", "I2V", "AUDIO", "T2A", "SPEECH", "TTS", "T2S", "3D"]
+
+router = APIRouter(prefix=f"{PREFIX}/jobs", tags=["jobs"])
+
+
+class NewJobSaid(JobFile):
+    """One job: what a job file says, and a name if you like."""
+
+    job_type: Kind = Field(description="What it makes.")
+    name: Annotated[str, Field(min_length=1, max_length=200, pattern=NAME)] | None = Field(
+        default=None,
+        description="Its config_name; else one is made. No other job may have it, and no id looks like it.",
+    )
+
+
+class PrioritySaid(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    priority: Annotated[Priority, AsInteger] = Field(description="Lower runs earlier.")
+
+
+class NamesSaid(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    names: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=300)]], Field(min_length=1, max_length=MOST_NAMES)
+    ]
+
+
+class RetrySaid(BaseModel):
+    """Which jobs: by name, or all that failed and were not cancelled."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, json_schema_extra={"oneOf": [{"required": ["names"]}, {"required": ["failed"]}]}
+    )
+
+    names: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=300)]], Field(min_length=1, max_length=MOST_NAMES)
+    ] = Field(default=[])
+    failed: bool = Field(default=False, json_schema_extra={"const": True})
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> RetrySaid:
+        if len(self.model_fields_set) != 1 or not (self.names or self.failed):
+            raise ValueError("give names, or failed: true")
+        return self
+
+
+@router.get("", response_model=JobPageShown, responses=problems(404))
+async def list_jobs(
+    context: Here,
+    _: User,
+    status: Annotated[JobStatus | None, Query(description="Only jobs in this state.")] = None,
+    q: Annotated[str, Query(max_length=200, description="A part of the name.")] = "",
+    batch: Annotated[str | None, Query(max_length=300, description="Only jobs of this batch.")] = None,
+    workflow: Annotated[str | None, Query(max_length=300)] = None,
+    server: Annotated[str | None, Query(max_length=300, description="The address of a server.")] = None,
+    job_type: Annotated[str | None, Query(alias="type", max_length=50)] = None,
+    failure_class: FailureClass | None = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Any:
+    """What renders, what waits in its order, what needs attention, what is done; or only what you ask for."""
+    wanted = JobFilter(
+        status=status,
+        text=q,
+        batch_id=batch,
+        workflow_id=workflow,
+        server=server,
+        job_type=job_type,
+        failure_class=failure_class.value if failure_class else None,
+    )
+    try:
+        page = await context.store.job_page(wanted, cursor, limit)
+    except BadCursor as error:
+        raise Problem(404, str(error), "Begin without a cursor.") from None
+    return JsonAnswer({"jobs": [job.as_json() for job in page.jobs], "next": page.cursor, "is_whole": page.is_whole})
+
+
+@router.post("", status_code=201, response_model=JobRow, responses=problems(404, 409, sends=True))
+async def submit(context: Here, caller: User, said: NewJobSaid, key: Key = None) -> Response:
+    """Queue one job, as a job file would."""
+    body = said.model_dump(mode="json", exclude_unset=True)
+    name = body.pop("name", None) or mint_batch_id(said.workflow_id, "job")
+
+    async def make(name: str) -> dict[str, Any]:
+        return (await context.doors.submit(body, name)).as_json()
+
+    async def find(name: str) -> dict[str, Any] | None:
+        job = await context.store.find_by_name(name)
+        return None if job is None or job.digest != context.doors.digest_of(body) else job.as_json()
+
+    wish = Wish(key=key, route="jobs", body=said.model_dump(mode="json", exclude_unset=True))
+    return await once(context, caller, wish, name, make, find, address_of_job)
+
+
+@router.post("/retry", status_code=202, response_model=Changed, responses=problems(409, sends=True))
+async def retry_several(context: Here, _: User, said: RetrySaid) -> Any:
+    """Submit failed jobs again: those that are named, or all that failed and were not cancelled."""
+    if said.failed:
+        jobs = await _failed(context)
+        unknown: list[str] = []
+    else:
+        jobs, unknown = await _named(context, said.names)
+    answers = await context.doors.again(jobs)
+    refused = [{"name": each.name, "reason": each.problem} for each in answers if each.problem]
+    return {"changed": [each.name for each in answers if not each.problem], "refused": refused + _unknown(unknown)}
+
+
+@router.post("/cancel", status_code=202, response_model=Changed, responses=problems(sends=True))
+async def cancel_several(context: Here, _: User, said: NamesSaid) -> Any:
+    """Cancel jobs that wait or render. Their prompts are taken back; no other is touched."""
+    jobs, unknown = await _named(context, said.names)
+    cancelled = set(await context.store.cancel([job.id for job in jobs]))
+    refused = [
+        {"name": job.config_name, "reason": f"it {WORDS[job.status]}"} for job in jobs if job.id not in cancelled
+    ]
+    changed = [job.config_name for job in jobs if job.id in cancelled]
+    return {"changed": changed, "refused": refused + _unknown(unknown)}
+
+
+@router.get("/{name}", response_model=JobShown, responses=problems(404))
+async def show(context: Here, _: User, name: Name) -> Any:
+    """One job: its state, its results, every run and what went wrong."""
+    job = await find_job(context, name)
+    attempts = await context.store.attempts(job.id)
+    live = next((run for run in await context.fleet.live() if run.job_id == job.id), None)
+    preview = f"{PREFIX}/jobs/{job.id}/preview?v={live.preview}" if live is not None and live.preview else None
+    return JsonAnswer(
+        job.as_json()
+        | {
+            "attempts": [attempt.as_json() for attempt in attempts],
+            "results": [shown_result(each) for each in await asyncio.to_thread(context.outputs.shown, job)],
+            "live": None
+            if live is None
+            else {
+                "stage": live.stage,
+                "server": live.server,
+                "node_type": live.node_type,
+                "step": live.step,
+                "steps": live.steps,
+                "preview": preview,
+            },
+        }
+    )
+
+
+@router.put("/{name}/priority", response_model=JobRow, responses=problems(404, 409, sends=True))
+async def set_priority(context: Here, _: Admin, name: Name, said: PrioritySaid) -> Any:
+    """Let a job run earlier or later; the next prompt that is handed out follows it. For admins."""
+    job = await find_job(context, name)
+    if job.status is JobStatus.DONE:
+        raise Problem(409, f"{job.config_name} is done already: its priority changes nothing", "Choose one that waits.")
+    await context.store.set_priority(job.id, said.priority)
+    return JsonAnswer((await find_job(context, str(job.id))).as_json())
+
+
+@router.post("/{name}/retry", status_code=202, response_model=JobRow, responses=problems(404, 409))
+async def retry_one(context: Here, _: User, name: Name) -> Any:
+    """Submit a failed job again, a cancelled one included. A job file that is still there is read anew."""
+    job = await find_job(context, name)
+    [answer] = await context.doors.again([job])
+    if answer.problem:
+        raise Problem(409, f"{job.config_name}: {answer.problem}", "See the job for how it stands.")
+    return JsonAnswer((await find_job(context, str(job.id))).as_json(), 202)
+
+
+@router.post("/{name}/cancel", status_code=202, response_model=JobRow, responses=problems(404, 409))
+async def cancel_one(context: Here, _: User, name: Name) -> Any:
+    """Cancel a job that waits or renders. Its prompt is taken back; no other is touched."""
+    job = await find_job(context, name)
+    if not await context.store.cancel([job.id]):
+        raise Problem(409, f"{job.config_name}: it {WORDS[job.status]}", "There is nothing to cancel.")
+    return JsonAnswer((await find_job(context, str(job.id))).as_json(), 202)
+
+
+@router.get("/{name}/workflow", responses=problems(404, 409))
+async def workflow_of(context: Here, _: User, name: Name) -> dict[str, Any]:
+    """The template of a job, in ComfyUI's API format, and the values that go into it by place."""
+    job = await find_job(context, name)
+    template = await context.store.template(job.template_hash) if job.template_hash else None
+    if template is None:
+        raise Problem(409, f"{job.config_name} has no template of its own", f"Its workflow is {job.workflow_id}.")
+    return {"workflow_id": job.workflow_id, "prompt": template.graph(), "inputs": job.as_json()["inputs"]}
+
+
+Version = Annotated[
+    str | None, Query(max_length=100, description="Another one when the file is: then the answer can be kept for ever.")
+]
+Number = Annotated[int, Path(ge=1, le=9_999, description="Which of its results, from 1.")]
+
+
+@router.get(
+    "/{name}/results/{number}",
+    response_class=FileResponse,
+    responses=file_answers("image/*", "video/*", "audio/*", "model/*", "application/octet-stream"),
+)
+async def result(context: Here, _: User, name: Name, number: Number, v: Version = None) -> Response:
+    """A result file."""
+    job = await find_job(context, name)
+    try:
+        found = await context.outputs.file(job, number)
+    except NotShown as error:
+        raise Problem(404, str(error), f"See {PREFIX}/jobs/{job.id}.") from None
+    headers = {"Cache-Control": _kept(job, found, v), "Content-Security-Policy": "sandbox; default-src 'none'"}
+    kind = "inline" if found.is_inline else "attachment"
+    return FileAnswer(
+        found.path,
+        media_type=found.media_type,
+        filename=found.path.name,
+        content_disposition_type=kind,
+        headers=headers,
+    )
+
+
+@router.get(
+    "/{name}/results/{number}/thumbnail",
+    response_class=FileResponse,
+    responses=file_answers("image/webp"),
+)
+async def thumbnail(
+    context: Here,
+    _: User,
+    name: Name,
+    number: Number,
+    width: Annotated[int, Query(ge=1, le=4096, description="In pixels; the next larger of 160, 320, 640, 1280.")] = 320,
+    v: Version = None,
+) -> Response:
+    """A small picture of a result, made once."""
+    job = await find_job(context, name)
+    try:
+        found = await context.outputs.file(job, number)
+        path = await context.outputs.thumbnail(job, number, width)
+    except NotShown as error:
+        raise Problem(404, str(error), f"See {PREFIX}/jobs/{job.id}.") from None
+    return FileAnswer(path, media_type="image/webp", headers={"Cache-Control": _kept(job, found, v)})
+
+
+@router.get("/{name}/preview", response_class=Response, responses={200: file_answer("image/*"), **problems(404, 409)})
+async def preview(context: Here, _: User, name: Name) -> Response:
+    """The newest picture of unfinished work, while it renders and someone looks."""
+    job = await find_job(context, name)
+    data = await asyncio.to_thread(read_preview, context.workspace.locks, job.id)
+    kind = None if data is None else _picture_kind(data)
+    if data is None or kind is None:
+        raise Problem(409, f"there is no preview of {job.config_name!r} now", f"See {PREFIX}/jobs/{job.id}.")
+    return Response(data, media_type=kind)
+
+
+def _kept(job: Job, found: ResultFile, version: str | None) -> str:
+    """How long a browser may keep it: for ever, where the address is of this very file."""
+    return FOR_EVER if version in (found.version, version_of(job)) else NOT_LONG
+
+
+def _picture_kind(data: bytes) -> str | None:
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data.startswith(b"\x89PNG"):
+        return "image/png"
+    return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
+
+
+async def _failed(context: Context) -> list[Job]:
+    """All that failed and were not cancelled, a part at a time."""
+    found: list[Job] = []
+    cursor: str | None = None
+    while len(found) < MOST_RETRIED:
+        page = await context.store.job_page(JobFilter(status=JobStatus.FAILED), cursor, 1_000)
+        found += [job for job in page.jobs if job.failure_class != FailureClass.CANCELLED.value]
+        cursor = page.cursor
+        if cursor is None:
+            break
+    return found
+
+
+async def _named(context: Context, names: list[str]) -> tuple[list[Job], list[str]]:
+    found: dict[int, Job] = {}
+    unknown = []
+    for name in dict.fromkeys(names):
+        job = await job_named(context.store, name)
+        if job is None:
+            unknown.append(name)
+        else:
+            found[job.id] = job
+    return list(found.values()), unknown
+
+
+def _unknown(names: list[str]) -> list[dict[str, str]]:
+    return [{"name": name, "reason": "there is no such job"} for name in names]

@@ -1,0 +1,332 @@
+"""What the API answers, as it is documented."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from comfyui_agent.domain.batches import BatchKind, BatchStatus
+from comfyui_agent.domain.states import JobStatus
+
+Moment = str | None
+"""UTC, `YYYY-MM-DD HH:MM:SS.mmm`."""
+
+
+class JobRow(BaseModel):
+    """A row of `jobs`; columns that hold JSON are given as what it says."""
+
+    id: int
+    config_name: str
+    job_type: str
+    workflow_id: str
+    priority: Any = Field(
+        description="Lower runs earlier. A whole number, unless someone wrote something else by hand."
+    )
+    status: JobStatus
+    retries_attempted: int
+    run_count: int
+    retry_limit: Any
+    start_time: Moment
+    end_time: Moment
+    duration: float | None = Field(description="Seconds of execution at the server.")
+    error_trace: str | None
+    metadata: Any
+    worker_id: str | None
+    lease_expires_at: Moment
+    failure_class: str | None
+    next_attempt_at: Moment
+    server: str | None
+    prompt_id: str | None
+    batch_id: str | None
+    batch_index: Any
+    outputs: list[str] = Field(description="Paths of the results, relative to the workspace.")
+    needs_regeneration: bool
+    created_at: Moment
+    file_path: str | None
+    output_node: str | None
+    timeout_seconds: Any
+    template_hash: str | None
+    inputs: Any
+    hold: str | None
+    fence: int
+    strikes: int
+    avoids: str | None
+    source: str | None
+    digest: str | None
+    resubmit: Any
+    pictures: Any
+    reserved: Any
+    written: str | None
+
+
+class AttemptRow(BaseModel):
+    """One run of a job."""
+
+    id: int
+    number: int
+    server: str | None
+    prompt_id: str | None
+    worker_id: str | None
+    started_at: Moment
+    running_seconds: float | None
+    ended_at: Moment
+    outcome: str | None
+    error: Any
+
+
+class Result(BaseModel):
+    """A result file that can be fetched."""
+
+    number: int
+    name: str
+    url: str
+    thumbnail: str | None
+    media_type: str
+
+
+class LiveFacts(BaseModel):
+    """What a job does at its server now."""
+
+    stage: str = Field(description="sending, waiting, rendering or fetching")
+    server: str
+    node_type: str
+    step: int
+    steps: int
+    preview: str | None = Field(description="The address of the newest preview picture.")
+
+
+class JobShown(JobRow):
+    """A job with its runs, its results, and what it does now."""
+
+    attempts: list[AttemptRow]
+    results: list[Result]
+    live: LiveFacts | None
+
+
+class JobPageShown(BaseModel):
+    jobs: list[JobRow]
+    next: str | None = Field(description="The cursor of what follows; null at the end.")
+    is_whole: bool = Field(description="False where the search stopped early: go on with the cursor.")
+
+
+class Refused(BaseModel):
+    name: str
+    reason: str
+
+
+class Changed(BaseModel):
+    """What became of a wish about several jobs."""
+
+    changed: list[str]
+    refused: list[Refused]
+
+
+class BatchShown(BaseModel):
+    """A batch, and how it stands."""
+
+    id: str
+    name: str
+    kind: BatchKind
+    status: BatchStatus
+    total: int
+    pending: int
+    processing: int
+    done: int
+    failed: int
+    created_at: str
+    completed_at: Moment
+    generation: int
+    grid: str | None = Field(description="The path of the drawn grid, relative to the workspace.")
+    sentence: str = Field(description="How it stands, in one line.")
+    is_paused: bool
+
+
+class BatchMade(BatchShown):
+    warnings: list[str]
+
+
+class BatchWhole(BatchShown):
+    """With its jobs, where it has at most a thousand; else see its results."""
+
+    axes: Any
+    jobs: list[JobRow] | None
+
+
+class SweepPlan(BaseModel):
+    """What a sweep would queue."""
+
+    total: int
+    mode: str
+    axes: list[dict[str, Any]]
+    combinations: list[dict[str, Any]] = Field(description="At most the first 1,000.")
+    warnings: list[str]
+
+
+class BatchPageShown(BaseModel):
+    batches: list[BatchShown]
+    next: str | None
+
+
+class MemberShown(BaseModel):
+    """A member of a batch and its results."""
+
+    index: Any
+    id: int
+    name: str
+    status: JobStatus
+    failure_class: str | None
+    reason: str | None = Field(description="The first line of what went wrong.")
+    settings: dict[str, Any]
+    results: list[Result]
+
+
+class ResultPage(BaseModel):
+    batch_id: str
+    results: list[MemberShown]
+    next: str | None
+
+
+class GridMade(BaseModel):
+    pictures: list[str]
+    page: str
+
+
+class PageRow(BaseModel):
+    """A row of the view `book_pages`."""
+
+    book_id: str
+    page: Any
+    status: Literal["Pending", "Rendering", "Needs attention", "Done"]
+    retry_count: Any
+    last_attempted_at: Moment
+    needs_regeneration: bool
+    image_error: list[Any]
+    job_metadata: dict[str, Any]
+
+
+class BookShown(BatchShown):
+    pages: list[PageRow]
+
+
+class BookPageShown(BaseModel):
+    books: list[BatchShown]
+    next: str | None
+
+
+class Regenerated(BaseModel):
+    """Pages that are rendered again."""
+
+    book_id: str
+    pages: list[int]
+
+
+class DeviceShown(BaseModel):
+    name: str
+    type: str
+    vram_total: float
+    vram_free: float
+
+
+class RunShown(BaseModel):
+    """One of our prompts at a server."""
+
+    job_id: int
+    config_name: str
+    stage: str
+    node_type: str
+    step: int
+    steps: int
+
+
+class ServerShown(BaseModel):
+    """A server as it was a few seconds ago."""
+
+    name: str
+    url: str
+    state: str = Field(description="up, down, paused, draining or drained")
+    version: str | None
+    devices: list[DeviceShown]
+    queue_running: int | None
+    queue_pending: int | None
+    error: str | None
+    runs: list[RunShown] = Field(description="What agents of this machine have there now.")
+
+
+class ServerHalted(BaseModel):
+    name: str
+    url: str
+    state: str = Field(description="working, paused, draining or drained")
+
+
+class WorkflowShown(BaseModel):
+    workflow_id: str
+    description: str
+    required_inputs: list[str]
+    defaults: dict[str, Any]
+    problem: str | None = Field(description="Why it cannot be used, if so.")
+
+
+class WorkflowList(BaseModel):
+    workflows: list[WorkflowShown]
+
+
+class WorkflowWhole(BaseModel):
+    """Every place of a workflow that a value can go to."""
+
+    workflow_id: str
+    template_path: str
+    required_inputs: list[str]
+    defaults: dict[str, Any]
+    placeholders: list[str]
+    places: list[dict[str, Any]]
+
+
+class ReportShown(BaseModel):
+    """A report of the reliability lab."""
+
+    path: str
+    kind: str
+    written_at: str
+    finding: str
+    url: str
+
+
+class ReportList(BaseModel):
+    reports: list[ReportShown]
+
+
+class CountsShown(BaseModel):
+    pending: int
+    processing: int
+    done: int
+    failed: int
+
+
+class StatusShown(BaseModel):
+    """How the night goes."""
+
+    sentence: str
+    counts: CountsShown
+    done_last_hour: int
+    failed_last_hour: int
+    images_per_minute: float
+    queue_age_seconds: float | None
+    agents: int
+    version: str
+
+
+class Me(BaseModel):
+    role: Literal["user", "admin"]
+    token: str | None = Field(description="The name of the token; null while there are none.")
+
+
+class ProblemShown(BaseModel):
+    """What went wrong, and what to do about it (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    remedy: str
+    errors: list[dict[str, str]] | None = None

@@ -1,0 +1,55 @@
+"""/api/v1/reports: what the reliability lab has written."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Path
+from fastapi.responses import FileResponse, Response
+
+from comfyui_agent.domain.texts import is_whole
+from comfyui_agent.web.api.describing import file_answers, problems
+from comfyui_agent.web.api.models import ReportList
+from comfyui_agent.web.api.showing import PREFIX, FileAnswer, Here, User
+from comfyui_agent.web.problems import Problem
+from comfyui_agent.web.reports import NoReport, find_reports, report_file
+
+router = APIRouter(prefix=f"{PREFIX}/reports", tags=["reports"])
+POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+"""Reports have their style inside, and no scripts."""
+
+
+@router.get("", response_model=ReportList, responses=problems())
+async def list_reports(context: Here, _: User) -> Any:
+    """Load tests, profiles and chaos runs of this workspace, the newest first."""
+    found = await asyncio.to_thread(find_reports, context.workspace)
+    return {
+        "reports": [
+            {
+                "path": each.path,
+                "kind": each.kind,
+                "written_at": each.written_at,
+                "finding": each.finding,
+                "url": f"{PREFIX}/reports/{quote(each.path)}",
+            }
+            for each in found
+            if is_whole(each.path)
+        ]
+    }
+
+
+@router.get(
+    "/{path:path}",
+    response_class=FileResponse,
+    responses=file_answers("text/html", "application/json"),
+)
+async def report(context: Here, _: User, path: Annotated[str, Path(min_length=1, max_length=1000)]) -> Response:
+    """One report, as its page or as JSON."""
+    try:
+        file = await asyncio.to_thread(report_file, context.workspace, path)
+    except NoReport as error:
+        raise Problem(404, str(error), f"See {PREFIX}/reports.") from None
+    kind = "text/html; charset=utf-8" if file.suffix == ".html" else "application/json"
+    return FileAnswer(file, media_type=kind, headers={"Content-Security-Policy": POLICY})

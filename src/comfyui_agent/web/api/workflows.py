@@ -1,0 +1,37 @@
+"""/api/v1/workflows: what can be asked for."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path
+
+from comfyui_agent.config.describing import describe
+from comfyui_agent.web.api.describing import problems
+from comfyui_agent.web.api.models import WorkflowList, WorkflowWhole
+from comfyui_agent.web.api.showing import PREFIX, Here, User
+
+router = APIRouter(prefix=f"{PREFIX}/workflows", tags=["workflows"])
+
+
+@router.get("", response_model=WorkflowList, responses=problems(409))
+async def list_workflows(context: Here, _: User) -> Any:
+    """Every workflow that `workflows.yaml` names, and every template in the folder of workflows."""
+    found = [
+        {
+            "workflow_id": workflow_id,
+            "description": recipe.description if recipe else "",
+            "required_inputs": list(recipe.required_inputs) if recipe else [],
+            "defaults": dict(recipe.defaults) if recipe else {},
+            "problem": problem or None,
+        }
+        for workflow_id, recipe, problem in await context.doors.workflows()
+    ]
+    return {"workflows": found}
+
+
+@router.get("/{workflow_id}", response_model=WorkflowWhole, responses=problems(404, 409))
+async def show(context: Here, _: User, workflow_id: Annotated[str, Path(min_length=1, max_length=200)]) -> Any:
+    """Every place of a workflow that a value can go to, and the names that lead there."""
+    found = describe(await context.doors.workflow(workflow_id))
+    return found | {"template_path": context.doors.in_workspace(found["template_path"])}

@@ -1,0 +1,36 @@
+"""The application: every route, behind the guard."""
+
+from __future__ import annotations
+
+from fastapi import Depends, FastAPI
+
+from comfyui_agent import __version__
+from comfyui_agent.web import openapi, probes, site
+from comfyui_agent.web.access import caller
+from comfyui_agent.web.api import batches, books, jobs, reports, servers, watching, workflows
+from comfyui_agent.web.context import Context
+from comfyui_agent.web.guarding import Guard
+from comfyui_agent.web.problems import JsonAnswer, add_handlers
+
+
+def create_app(context: Context) -> FastAPI:
+    app = FastAPI(
+        title="E3, the ComfyUI Agent",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/openapi.json",
+        redirect_slashes=False,
+        default_response_class=JsonAnswer,
+    )
+    app.state.context = context
+    for module in (jobs, batches, books, servers, workflows, reports, watching):
+        app.include_router(module.router)
+    app.include_router(probes.router)
+    app.include_router(probes.metrics_router, dependencies=[Depends(caller)])
+    app.include_router(openapi.router)
+    app.include_router(site.router)
+    add_handlers(app)
+    openapi.describe(app)
+    app.add_middleware(Guard, gate=context.gate)
+    return app

@@ -1,0 +1,69 @@
+// Buttons that call the API: ask once where it matters, say what happened, offer to undo it.
+"use strict";
+
+(() => {
+  const read = (text) => (text ? JSON.parse(text) : undefined);
+
+  /** What became of several: how many, and why others were left alone. */
+  e3.became = (answer, words) => {
+    const { changed = [], refused = [] } = answer;
+    const said = changed.length ? `${e3.count(changed.length, "job")} ${words}.` : "Nothing has changed.";
+    if (!refused.length) return said;
+    const first = refused[0];
+    const others = refused.length > 1 ? ` (and ${e3.count(refused.length - 1, "other")})` : "";
+    return `${said} Left alone: ${first.name}, ${first.reason}${others}.`;
+  };
+
+  const done = (button, answer) => {
+    if (Array.isArray(answer.changed)) return e3.became(answer, button.dataset.done || "changed");
+    return button.dataset.done || `${button.textContent.trim()}: done`;
+  };
+
+  function undoOf(button) {
+    const undo = read(button.dataset.undo);
+    if (!undo) return null;
+    const run = async () => {
+      try {
+        await e3.call(undo.method ?? "POST", undo.url, undo.body);
+        e3.say(undo.done ?? "Undone");
+      } catch (error) {
+        e3.complain(error);
+      }
+    };
+    return { label: undo.label, run };
+  }
+
+  /** What to send, once the person agrees; null if not. */
+  async function agreed(button, question) {
+    const { body, field, value, hint } = button.dataset;
+    const yes = button.textContent.trim().replace("…", "");
+    if (field) {
+      const number = await e3.ask(question, { yes, number: value, label: field.charAt(0).toUpperCase() + field.slice(1), hint });
+      return number === null ? null : { ...read(body), [field]: number };
+    }
+    return question && !(await e3.ask(question, { yes })) ? null : read(body);
+  }
+
+  e3.press = async (button) => {
+    if (button.disabled || button.getAttribute("aria-busy") === "true") return;
+    const { act, url, confirm, go } = button.dataset;
+    const body = await agreed(button, confirm);
+    if (body === null) return;
+    button.setAttribute("aria-busy", "true");
+    const undo = undoOf(button);
+    try {
+      const answer = await e3.call(act, url, body);
+      if (go) location.assign(go);
+      else e3.say(done(button, answer), undo);
+    } catch (error) {
+      e3.complain(error);
+    } finally {
+      button.removeAttribute("aria-busy");
+    }
+  };
+
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-act]");
+    if (button) e3.press(button);
+  });
+})();

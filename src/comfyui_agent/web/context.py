@@ -1,0 +1,34 @@
+"""What the routes share: one of each, for as long as the page is served."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from comfyui_agent.config.workspace import Workspace
+    from comfyui_agent.store.agent_lock import AgentLock
+    from comfyui_agent.store.store import Store
+    from comfyui_agent.web.access import Gate
+    from comfyui_agent.web.doors import Doors
+    from comfyui_agent.web.fleet_view import FleetView
+    from comfyui_agent.web.hub import Hub
+    from comfyui_agent.web.metrics import Metrics
+    from comfyui_agent.web.news import News
+    from comfyui_agent.web.outputs import Outputs
+
+
+@dataclass
+class Context:
+    """The memory, the workspace, and everything that is made of them once."""
+
+    store: Store
+    workspace: Workspace
+    lock: AgentLock
+    gate: Gate
+    fleet: FleetView
+    outputs: Outputs
+    metrics: Metrics
+    news: News
+    doors: Doors
+    hub: Hub

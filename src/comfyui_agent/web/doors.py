@@ -1,0 +1,254 @@
+"""The doors of the API: what is handed in becomes jobs, as files do, and what does not fit is said key by key."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import Counter
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from comfyui_agent.batches.book_file import BookFile
+from comfyui_agent.batches.books import BadPage, Book, read_book
+from comfyui_agent.batches.queueing import queue_batch
+from comfyui_agent.batches.regenerating import NoSuchPage, NotRegenerated, regenerate
+from comfyui_agent.batches.sweep_file import SweepFile
+from comfyui_agent.batches.sweeps import BadSweep, GridWish, SweepWish
+from comfyui_agent.comfy.tasks import end_tasks
+from comfyui_agent.config.complaints import Complaints, dotted
+from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.batches import Batch, BatchStatus
+from comfyui_agent.domain.binding import Unbindable
+from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.recipes import Recipe
+from comfyui_agent.domain.texts import json_text
+from comfyui_agent.engine.intake.admission import Admission
+from comfyui_agent.engine.intake.keeping import NotKept, keep_patiently
+from comfyui_agent.engine.intake.looking import digest_of
+from comfyui_agent.engine.intake.submitting import Answer, retry
+from comfyui_agent.engine.sweeping import Defined, define_sweep
+from comfyui_agent.store.errors import BatchTaken
+from comfyui_agent.store.store import Store
+from comfyui_agent.web.problems import Problem, from_complaints
+
+log = logging.getLogger(__name__)
+
+MOST_JOBS = 100_000
+MOST_PAGES = 5_000
+AGAIN = "Change what is named here, and send it again."
+
+
+@dataclass(frozen=True)
+class _SaidBook:
+    said: BookFile
+
+    def where(self, path: tuple[Any, ...]) -> str:  # noqa: ARG002 - a request has no lines
+        return ""
+
+
+class Doors:
+    """Takes wishes in. Each method raises a Problem that says what to change, and then nothing was queued."""
+
+    def __init__(self, store: Store, workspace: Workspace) -> None:
+        self._store = store
+        self._workspace = workspace
+        self._admission = Admission(workspace)
+        self._busy = asyncio.Lock()
+        self._shelf = Workflows(workspace)
+        self._looking = asyncio.Lock()
+        self.drawing = asyncio.Semaphore(1)
+        """Grids are drawn one after another."""
+        self._background: set[asyncio.Task[Any]] = set()
+        self.under_way: Counter[tuple[str, str]] = Counter()
+        """How many requests with an Idempotency-Key are being answered here, by key and scope."""
+
+    def later(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Do something that nobody waits for."""
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._background.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("something that was begun in the page failed", exc_info=task.exception())
+
+    async def close(self) -> None:
+        await end_tasks(self._background)
+
+    async def recipes(self) -> Mapping[str, Recipe]:
+        """What `workflows.yaml` says now."""
+        async with self._looking:
+            await self._refresh(self._shelf)
+            return dict(self._shelf.recipes)
+
+    async def workflows(self) -> list[tuple[str, Recipe | None, str]]:
+        """Every workflow as the files are now: its id, its recipe, and why it cannot be used, if so."""
+        async with self._looking:
+            await self._refresh(self._shelf)
+            return await asyncio.to_thread(self._look_at_all)
+
+    def _look_at_all(self) -> list[tuple[str, Recipe | None, str]]:
+        found: list[tuple[str, Recipe | None, str]] = []
+        for workflow_id in self._shelf.known():
+            try:
+                found.append((workflow_id, self._shelf.find(workflow_id).recipe, ""))
+            except NoWorkflow as error:
+                found.append((workflow_id, self._shelf.recipes.get(workflow_id), self.in_workspace(str(error))))
+        return found
+
+    async def workflow(self, workflow_id: str) -> Workflow:
+        """A workflow by its id; files cannot be named from afar."""
+        async with self._looking:
+            await self._refresh(self._shelf)
+            try:
+                return await asyncio.to_thread(self._shelf.find, workflow_id)
+            except NoWorkflow as error:
+                raise Problem(404, f"workflow {self.in_workspace(str(error))}", "See /api/v1/workflows.") from None
+
+    def in_workspace(self, words: str) -> str:
+        """The same words with paths as seen from the workspace: where on its disk that lies is nobody's business."""
+        root = self._workspace.root
+        for place in (root.resolve(), root.absolute()):
+            words = words.replace(f"{place}{os.sep}", "")
+        return words
+
+    async def _refresh(self, reader: Admission | Workflows) -> None:
+        try:
+            await asyncio.to_thread(reader.refresh)
+        except Complaints as error:
+            words = self.in_workspace(str(error))
+            raise Problem(409, words, "Mend the file workflows.yaml of the workspace.") from None
+
+    async def submit(self, said: Mapping[str, Any], name: str) -> Job:
+        """One job, as a job file says it."""
+        await self.workflow(str(said.get("workflow_id", "")))
+        try:
+            async with self._busy:
+                job = await asyncio.to_thread(self._admission.job_of, said, name)
+        except Complaints as error:
+            raise from_complaints(error) from None
+        except NotKept as error:
+            raise Problem(409, str(error), AGAIN) from None
+        owner = await self._store.owner_of_path(job.file_path) if job.file_path else None
+        if owner is not None:
+            words = f"outputs.file_path: {job.file_path} belongs to the job {owner}"
+            raise Problem(409, words, "Give this one another.", errors=[("outputs.file_path", words)])
+        [job_id] = await self._store.submit([job])
+        found = await self._store.find_by_name(name)
+        if job_id is None or found is None:
+            raise Problem(409, f"there is a job {name} already", "Give this one another name, or leave it out.")
+        return found
+
+    def digest_of(self, said: Mapping[str, Any]) -> str:
+        """What tells a wish from another of the same name."""
+        return digest_of(json_text(dict(said), sort=True).encode("utf-8"))
+
+    async def again(self, jobs: Sequence[Job]) -> list[Answer]:
+        """Failed jobs, submitted again; one whose file is still there is read anew."""
+        async with self._busy:
+            await self._refresh(self._admission)
+            return await retry(self._store, self._admission, self._workspace, jobs)
+
+    async def plan(self, said: SweepFile, *, skip_bad: bool, batch_id: str = "") -> Defined:
+        """A sweep that was checked. Nothing is queued."""
+        wish = SweepWish(
+            workflow=await self.workflow(said.workflow),
+            sets=said.set,
+            inputs=said.inputs,
+            mode=said.mode,
+            name=said.name,
+            job_type=said.job_type,
+            priority=self._workspace.settings.default_priority if said.priority is None else said.priority,
+            grid=GridWish(said.grid.x, said.grid.y, said.grid.pages),
+            skip_bad=skip_bad,
+            batch_id=batch_id,
+        )
+        try:
+            return await define_sweep(self._workspace, wish, _no_lists)
+        except BadSweep as error:
+            key = dotted(error.key)
+            detail = f"{key}: {error.message}" if key else error.message
+            raise Problem(409, detail, AGAIN, errors=[(key, error.message)]) from None
+        except NotKept as error:
+            raise Problem(409, str(error), AGAIN) from None
+
+    async def sweep(self, said: SweepFile, *, skip_bad: bool, batch_id: str) -> tuple[Batch, tuple[str, ...]]:
+        """Queue a sweep; its batch, and what people should know of it."""
+        found = await self.plan(said, skip_bad=skip_bad, batch_id=batch_id)
+        count = len(found.sweep)
+        if count > MOST_JOBS:
+            words = f"{count:,} combinations are too many for one request: at most {MOST_JOBS:,}"
+            raise Problem(409, words, "Queue it with e3 sweep, or in parts.")
+        try:
+            await queue_batch(self._store, self._workspace.locks, found.sweep.batch, found.sweep.jobs())
+        except (Unbindable, NotKept, BatchTaken) as error:
+            raise Problem(409, str(error), AGAIN) from None
+        return await self._batch(batch_id), found.warnings
+
+    async def book(self, said: BookFile) -> Batch:
+        """Queue every page of a book."""
+        book_id = said.book_id or ""
+        if len(said.pages) > MOST_PAGES:
+            words = f"{len(said.pages):,} pages are too many for one request: at most {MOST_PAGES:,}"
+            raise Problem(409, words, "Queue it with e3 book create, or as several books.")
+        known = await self._store.batch(book_id)
+        if known is not None and known.status is not BatchStatus.PENDING:  # else it may be what a dead process left
+            raise Problem(409, f"there is a book {book_id} already", "Give another book_id, or regenerate its pages.")
+        keep = keep_patiently(self._workspace)
+        find = self._admission.workflows.find
+
+        def read() -> Book:
+            return read_book(_SaidBook(said), self._workspace.settings, find, keep)
+
+        try:
+            async with self._busy:
+                await self._refresh(self._admission)
+                found = await asyncio.to_thread(read)
+            await queue_batch(self._store, self._workspace.locks, found.batch, found.jobs)
+        except Complaints as error:
+            raise from_complaints(error) from None
+        except (NotKept, BatchTaken) as error:
+            raise Problem(409, str(error), AGAIN) from None
+        return await self._batch(book_id)
+
+    async def regenerate(
+        self,
+        book: Batch,
+        pages: Sequence[int] | None,
+        changes: Mapping[str, Any] | None = None,
+        *,
+        new_seed: bool = False,
+        only_failed: bool = False,
+    ) -> list[int]:
+        """Pages of a book rendered again; which."""
+        keep = keep_patiently(self._workspace)
+
+        def find(name: str) -> Workflow:  # as the page remembers it: an id, or the path of a template
+            return self._admission.workflows.named(name, self._workspace.root)
+
+        try:
+            async with self._busy:
+                await self._refresh(self._admission)
+                return await regenerate(
+                    self._store, find, keep, book, pages, changes or {}, new_seed, only_failed=only_failed
+                )
+        except NoSuchPage as error:
+            raise Problem(404, error.message, f"The book {error.remedy}.") from None
+        except NotRegenerated as error:
+            raise Problem(409, error.message, "Wait until it has ended, or cancel it first.") from None
+        except (BadPage, NotKept) as error:
+            raise Problem(409, str(error).replace(" with --set", ""), AGAIN) from None
+
+    async def _batch(self, batch_id: str) -> Batch:
+        found = await self._store.batch(batch_id)
+        if found is None:
+            raise Problem(409, f"{batch_id} was removed at once", "Send it again.")
+        return found
+
+
+def _no_lists(name: str) -> Sequence[str]:
+    raise ValueError(f"@{name[:100]} names a file, which is for the command line: send the values themselves")

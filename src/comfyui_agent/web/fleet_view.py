@@ -1,0 +1,139 @@
+"""The servers as the page shows them: looked at while someone watches, and never longer ago than a few seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from comfyui_agent.comfy.server_names import address_of, name_of
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.engine.live import LiveRun, read_live, want_previews
+from comfyui_agent.engine.server_reports import ServerReport, look_at
+from comfyui_agent.store.agent_lock import PART, living
+from comfyui_agent.store.errors import StoreError
+from comfyui_agent.store.store import Store
+
+log = logging.getLogger(__name__)
+
+LIVE_SECONDS = 0.4
+LOOK_SECONDS = 3.0
+OLDEST_SECONDS = 5.0
+STALE_SECONDS = 12.0
+PATIENCE = 1.5
+NOT_YET = "it has not answered yet"
+
+
+class FleetView:
+    """What servers say of themselves, what agents have there, and who works the queue off."""
+
+    def __init__(self, store: Store, workspace: Workspace) -> None:
+        self._store = store
+        self._workspace = workspace
+        self._reports: list[ServerReport] = []
+        self._looked_at = float("-inf")
+        self._looking: asyncio.Task[None] | None = None
+        self._live: list[LiveRun] = []
+        self._live_at = float("-inf")
+        self._agents = 0
+        self._watchers = 0
+        self.version = 0
+        """Goes up whenever something looks different."""
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Someone looks: it is kept fresh meanwhile."""
+        self._watchers += 1
+        try:
+            yield
+        finally:
+            self._watchers -= 1
+
+    async def keep_fresh(self) -> None:
+        while True:
+            if self._watchers:
+                try:
+                    await self.look_at_live()
+                    if time.monotonic() - self._looked_at > LOOK_SECONDS:
+                        self._begin_look()
+                except Exception:
+                    log.exception("looking at what is at work failed")
+            await asyncio.sleep(LIVE_SECONDS)
+
+    async def look_at_live(self) -> None:
+        folder = self._workspace.locks
+        runs, agents = await asyncio.to_thread(lambda: (read_live(folder), _workers(folder)))
+        if self._watchers:
+            await asyncio.to_thread(want_previews, folder)
+        if (runs, agents) != (self._live, self._agents):
+            self._live, self._agents = runs, agents
+            self.version += 1
+        self._live_at = time.monotonic()
+
+    async def live(self) -> list[LiveRun]:
+        """What is at work, over all agents of this machine."""
+        if time.monotonic() - self._live_at > 2 * LIVE_SECONDS:
+            await self.look_at_live()
+        return self._live
+
+    async def agents(self) -> int:
+        """How many agents of this machine work the whole queue off."""
+        await self.live()
+        return self._agents
+
+    async def reports(self) -> list[ServerReport]:
+        """Every server of the workspace, as it was a few seconds ago. One that hangs is not waited for twice."""
+        age = time.monotonic() - self._looked_at
+        if age > OLDEST_SECONDS:
+            looking = self._begin_look()
+            if age > STALE_SECONDS:
+                await asyncio.wait({looking}, timeout=PATIENCE)
+        halts = {each.server: each.halt for each in await self._store.halted_servers()}
+        return [replace(report, halt=halts.get(report.url)) for report in self._reports]
+
+    async def known(self) -> list[str]:
+        """The address of every server that has to do with this queue."""
+        configured = [address_of(url) for url in self._workspace.settings.comfyui.urls]
+        halted = [each.server for each in await self._store.halted_servers()]
+        at_work = [attempt.server for attempt in await self._store.open_attempts() if attempt.server]
+        return list(dict.fromkeys([*configured, *halted, *at_work]))
+
+    def _begin_look(self) -> asyncio.Task[None]:
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look())
+        return self._looking
+
+    async def _look(self) -> None:
+        urls = list(self._workspace.settings.comfyui.urls)
+        with contextlib.suppress(StoreError):
+            configured = {address_of(url) for url in urls}
+            urls += [address for address in await self.known() if address not in configured]
+        addresses = [address_of(url) for url in urls]
+        known = {report.url: report for report in self._reports}
+        self._show([known.get(each, ServerReport(name_of(each), each, error=NOT_YET)) for each in addresses])
+        self._looked_at = time.monotonic()
+        await asyncio.gather(*(self._look_at(number, url) for number, url in enumerate(urls)))
+        self._looked_at = time.monotonic()
+
+    async def _look_at(self, number: int, url: str) -> None:
+        """Each is shown as soon as it has answered: one that hangs hides no other."""
+        report = await look_at(url)
+        self._show([*self._reports[:number], report, *self._reports[number + 1 :]])
+
+    def _show(self, reports: list[ServerReport]) -> None:
+        if reports != self._reports:
+            self._reports = reports
+            self.version += 1
+
+    async def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+
+
+def _workers(folder: Path) -> int:
+    return sum(not name.endswith(PART) for name in living(folder))

@@ -1,0 +1,255 @@
+"""What every request passes first: who may ask from where, how much, and what every answer carries."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from comfyui_agent.domain.texts import is_whole
+from comfyui_agent.store.errors import StoreError
+from comfyui_agent.web.access import Gate
+from comfyui_agent.web.listening import is_loopback
+from comfyui_agent.web.problems import Problem, from_store, shown
+
+log = logging.getLogger(__name__)
+
+LARGEST_BODY = 4 * 1024 * 1024
+SMALL_BODY = 64 * 1024
+LARGEST_FORM = 4 * 1024
+LARGE_AT_ONCE = 4
+ESCAPED = "\\u"
+DEEPEST = 60
+BODY_SECONDS = 30.0
+LINGER_SECONDS = 1.0
+UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+SAME = frozenset({"same-origin", "none"})
+FORMS = ("/login", "/logout")
+"""Plain forms, so that they work without scripts; everything else that is sent is JSON."""
+PROBES = ("/healthz", "/readyz")
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; media-src 'self'; "
+    "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), microphone=(), geolocation=()",
+    "cache-control": "no-store",
+}
+
+
+class Guard:
+    """Refuses foreign hosts while there are no tokens, cross-site changes, and bodies that are too large or no JSON."""
+
+    def __init__(self, app: ASGIApp, gate: Gate) -> None:
+        self._app = app
+        self._gate = gate
+        self._large = asyncio.Semaphore(LARGE_AT_ONCE)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        sending, receiving = _Sending(send), _Receiving(receive)
+        receive = receiving
+        try:
+            headers = Headers(scope=scope)
+            if scope["path"] not in PROBES:  # they answer even when the database does not
+                await self._check_host(headers)
+            if scope["method"] in UNSAFE:
+                check_origin(headers)
+                receive = _replay(await self._body(scope, headers, receive), receive)
+            await self._app(scope, receive, sending)
+            return
+        except Problem as error:
+            problem = error
+        except StoreError as error:  # the tokens could not be read
+            problem = from_store(error)
+        except Exception as error:
+            log.error("%s %.200s failed", scope["method"], scope["path"], exc_info=error)
+            problem = Problem(500, f"{type(error).__name__} while answering")
+        if not sending.has_begun:
+            await receiving.throw_away()
+            await shown(Request(scope), problem)(scope, receive, sending)
+
+    async def _body(self, scope: Scope, headers: Headers, receive: Receive) -> bytes:
+        """What was sent, once it is known who sent it. A large one waits for its turn, and is looked at beside."""
+        if scope["path"] in FORMS:
+            return await _whole_body(headers, receive, LARGEST_FORM)
+        await self._gate.admit(Request(scope))
+        said = headers.get("content-length", "")
+        if said.isdigit() and int(said) <= SMALL_BODY:
+            body = await _whole_body(headers, receive, SMALL_BODY)
+            check_json(headers, body)
+            return body
+        async with self._large:
+            body = await _whole_body(headers, receive, LARGEST_BODY)
+            await asyncio.to_thread(check_json, headers, body)
+            return body
+
+    async def _check_host(self, headers: Headers) -> None:
+        """Without tokens whoever reaches this is an admin: a foreign name that leads here must not be one."""
+        name = host_of(headers.get("host", ""))
+        if await self._gate.is_open() and not is_loopback(name):
+            raise Problem(
+                403,
+                f"this page answers at its own address only, not at {name[:100]!r}",
+                "Open it at http://127.0.0.1 and its port, or make a token with e3 token create.",
+            )
+
+
+def host_of(authority: str) -> str:
+    """The name in `name:port`."""
+    if authority.startswith("["):
+        return authority.partition("]")[0] + "]"
+    return authority.partition(":")[0]
+
+
+def check_origin(headers: Headers) -> None:
+    """A change is asked for by this page itself, or by a program that is no browser; never by another site."""
+    origin = headers.get("origin")
+    site = headers.get("sec-fetch-site")
+    is_ours = origin is None or _place_of(origin) == headers.get("host", "").lower()
+    if not is_ours or (site is not None and site not in SAME):
+        raise Problem(403, "a page of another site asked for this change", "Do it in E3's own page, or by the API.")
+
+
+def _place_of(origin: str) -> str | None:
+    """Name and port of an origin; None for one that hides where it comes from."""
+    return origin.partition("://")[2].lower() or None
+
+
+async def _whole_body(headers: Headers, receive: Receive, largest: int) -> bytes:
+    said = headers.get("content-length", "0")
+    if said.isdigit() and int(said) > largest:
+        raise _too_large(largest)
+    try:
+        return await asyncio.wait_for(_read(receive, largest), BODY_SECONDS)
+    except asyncio.TimeoutError:
+        raise Problem(408, "the request was not sent in time", "Send it again.") from None
+
+
+async def _read(receive: Receive, largest: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Problem(400, "the request ended early", "Send it again.")
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > largest:
+            raise _too_large(largest)
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+def _too_large(largest: int) -> Problem:
+    most = f"{largest // 1024**2} MB" if largest >= 1024**2 else f"{largest // 1024} KB"
+    return Problem(
+        413,
+        f"the request has more than {most}",
+        "Send less at once.",
+        headers={"Connection": "close"},
+    )
+
+
+def check_json(headers: Headers, body: bytes) -> None:
+    """What is sent is JSON that can be written down again: no NaN, no half characters, not nested without end."""
+    if not body:
+        return
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Problem(415, f"what was sent is {kind[:100]!r}", "Send it with Content-Type: application/json.")
+    try:
+        text = body.decode("utf-8")
+        value = json.loads(text, parse_constant=_refuse)
+        written = json.dumps(value, ensure_ascii=False, allow_nan=False)  # a number may be too large to be one
+        if ESCAPED in text and not is_whole(written):
+            raise ValueError("it has half characters (lone surrogates)")
+        if text.count("[") + text.count("{") > DEEPEST:
+            _check_depth(value)
+    except (ValueError, RecursionError) as error:
+        words = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
+        raise Problem(400, f"what was sent is no JSON: {words[:300]}", "Send it again as JSON.") from None
+
+
+def _check_depth(value: Any) -> None:
+    level: list[Any] = [value]
+    for _ in range(DEEPEST):
+        level = [inner for each in level for inner in _inside(each)]
+        if not level:
+            return
+    raise ValueError(f"it is nested more than {DEEPEST} deep")
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON")
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    is_sent = False
+
+    async def again() -> Message:
+        nonlocal is_sent
+        if not is_sent:
+            is_sent = True
+            return {"type": "http.request", "body": body, "more_body": False}
+        return await receive()
+
+    return again
+
+
+class _Receiving:
+    """What comes in, and whether all of it has come."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._is_over = False
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        self._is_over = message["type"] != "http.request" or not message.get("more_body")
+        return message
+
+    async def throw_away(self) -> None:
+        """Read what is still coming, for a moment: whoever is cut off while sending does not hear the answer."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._throw_away(), LINGER_SECONDS)
+
+    async def _throw_away(self) -> None:
+        while not self._is_over:
+            await self()
+
+
+class _Sending:
+    """Every answer carries what keeps a browser from doing more than it should; an answer may say its own."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.has_begun = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.has_begun = True
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+        await self._send(message)

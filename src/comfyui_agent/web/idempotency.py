@@ -1,0 +1,133 @@
+"""`Idempotency-Key`: a wish that is sent again, because its answer was lost, is fulfilled once."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Annotated, Any
+
+from fastapi import Header
+from fastapi.responses import Response
+from pydantic import BaseModel
+
+from comfyui_agent.domain.wishes import Begun, Busy, Different, Repeated, TakenOver
+from comfyui_agent.web.access import Caller
+from comfyui_agent.web.context import Context
+from comfyui_agent.web.problems import JsonAnswer, Problem
+
+REPLAYED = "Idempotency-Replayed"
+CREATED = 201
+
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=200,
+        pattern=r"^[!-~]+$",
+        description="Any text of yours. Sent again with the same request, it gets the same answer: nothing twice.",
+    ),
+]
+Answer = dict[str, Any]
+
+
+class Wish(BaseModel):
+    """What is asked for, where, and under which key."""
+
+    key: str | None
+    route: str
+    body: Any
+
+    @property
+    def digest(self) -> str:
+        text = json.dumps(self.body, sort_keys=True, ensure_ascii=True)
+        return hashlib.sha256(f"{self.route} {text}".encode()).hexdigest()
+
+
+async def once(
+    context: Context,
+    caller: Caller,
+    wish: Wish,
+    made: str,
+    make: Callable[[str], Awaitable[Answer]],
+    find: Callable[[str], Awaitable[Answer | None]],
+    address: Callable[[Answer], str],
+) -> Response:
+    """Make something whose name is known before; or answer as the first time, if the key was there before.
+
+    `find` looks for what someone was making who died over it, or who could not note that it was made.
+    """
+    if wish.key is None:
+        return _created(await make(made), address)
+    keys = wish.key, f"{caller.scope} {wish.route}"
+    with _answering(context, keys) as is_given_up:
+        return await _once(context, keys, wish.digest, made, make, find, address, is_given_up)
+
+
+@contextlib.contextmanager
+def _answering(context: Context, keys: tuple[str, str]) -> Iterator[Callable[[str], bool]]:
+    """Whether whoever began a wish is at it no more. This process is not where no other request of it is."""
+    under_way = context.doors.under_way
+    is_alone = not under_way[keys]
+    under_way[keys] += 1
+    try:
+        yield lambda creator: is_alone if creator == context.lock.worker else context.lock.is_dead(creator)
+    finally:
+        under_way[keys] -= 1
+        if not under_way[keys]:
+            del under_way[keys]
+
+
+async def _once(
+    context: Context,
+    keys: tuple[str, str],
+    digest: str,
+    made: str,
+    make: Callable[[str], Awaitable[Answer]],
+    find: Callable[[str], Awaitable[Answer | None]],
+    address: Callable[[Answer], str],
+    is_given_up: Callable[[str], bool],
+) -> Response:
+    begun = await context.store.begin_wish(*keys, digest, context.lock.worker, made, is_given_up)
+    match begun:
+        case Repeated():
+            answer = json.loads(begun.answer)
+            headers = {REPLAYED: "true", "Location": address(answer)}
+            return JsonAnswer(answer, begun.status, headers=headers)
+        case Busy():
+            raise Problem(
+                409,
+                "a request with this Idempotency-Key is being answered now",
+                "Send it again in a moment: it gets the same answer.",
+                headers={"Retry-After": "1"},
+            )
+        case Different():
+            raise Problem(
+                409, "this Idempotency-Key was sent before with another request", "Use a new key for a new wish."
+            )
+        case TakenOver():
+            found = await find(begun.made)
+            if found is not None:
+                return await _finish(context, keys, found, address)
+            made = begun.made
+        case Begun():
+            pass
+    try:
+        answer = await make(made)
+    except Problem:  # nothing was made; after anything else nobody can know: whoever asks again finds out
+        await context.store.drop_wish(*keys)
+        raise
+    return await _finish(context, keys, answer, address)
+
+
+async def _finish(
+    context: Context, keys: tuple[str, str], answer: Answer, address: Callable[[Answer], str]
+) -> Response:
+    await context.store.finish_wish(*keys, CREATED, json.dumps(answer))
+    return _created(answer, address)
+
+
+def _created(answer: Answer, address: Callable[[Answer], str]) -> Response:
+    return JsonAnswer(answer, CREATED, headers={"Location": address(answer)})

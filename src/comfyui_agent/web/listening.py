@@ -1,0 +1,83 @@
+"""Where the page listens: quick to find out, before anything heavy is loaded."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket as sockets
+from dataclasses import dataclass
+
+from comfyui_agent.store.store import Store
+
+LOOPBACK_NAMES = frozenset({"localhost", "localhost.", "ip6-localhost"})
+ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - names to be shown
+BACKLOG = 512
+
+
+class NotServed(Exception):
+    """The page cannot be served: why, and what to do."""
+
+
+class PortTaken(NotServed):
+    """Something else listens there."""
+
+
+class NotAllowed(NotServed):
+    """Others could reach it, and there are no tokens."""
+
+
+@dataclass(frozen=True)
+class Listening:
+    """A socket that listens; whoever connects before someone answers, waits."""
+
+    host: str
+    socket: sockets.socket
+
+    @property
+    def port(self) -> int:
+        number: int = self.socket.getsockname()[1]
+        return number
+
+    @property
+    def url(self) -> str:
+        host = ANY.get(self.host, self.host)
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach it, by that name."""
+    name = host.lower().strip("[]")
+    if name in LOOPBACK_NAMES or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+async def listen(store: Store, host: str, port: int) -> Listening:
+    """Listen there; with port 0, at one that is free. NotServed if that cannot be."""
+    if not is_loopback(host) and not await store.tokens():
+        raise NotAllowed(
+            f"ui.host {host} can be reached from other machines, and there are no tokens: make one with e3 token "
+            "create --role admin, or leave ui.host at 127.0.0.1"
+        )
+    try:
+        family, kind, protocol, _, address = sockets.getaddrinfo(host, port, type=sockets.SOCK_STREAM)[0]
+        made = sockets.socket(family, kind, protocol)
+    except (OSError, UnicodeError) as error:
+        raise NotServed(f"ui.host {host} is no address of this machine: {error}") from None
+    try:
+        made.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(BACKLOG)
+        made.setblocking(False)
+    except OSError as error:
+        made.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PortTaken(f"port {port} of {host} is taken: set ui.port to another") from None
+        raise NotServed(f"the page cannot be served at {host}:{port}: {error.strerror}") from None
+    return Listening(host, made)

@@ -1,0 +1,16 @@
+"""Which job an address means."""
+
+from __future__ import annotations
+
+from comfyui_agent.domain.jobs import Job, JobId
+from comfyui_agent.store.store import Store
+
+LONGEST_ID = 19
+
+
+async def job_named(store: Store, name: str) -> Job | None:
+    """A job by its id, else by its name. What looks like an id is one: addresses of the page are made of ids."""
+    found = None
+    if name.isascii() and name.isdigit() and len(name) < LONGEST_ID:
+        found = await store.find_by_id(JobId(int(name)))
+    return found or await store.find_by_name(name)

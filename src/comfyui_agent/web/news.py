@@ -1,0 +1,135 @@
+"""Everything that happens, told in the order of commits to whoever listens, each event made into text once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+
+from comfyui_agent.comfy.tasks import wait_until_set
+from comfyui_agent.domain.events import Event
+from comfyui_agent.store.errors import StoreError
+from comfyui_agent.store.store import Store
+
+log = logging.getLogger(__name__)
+
+PAUSE = 0.25
+AT_ONCE = 500
+CATCHING_UP = 2
+MOST_BEHIND = 1_000
+HEARTBEAT = 10.0
+
+
+class _Listener:
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[Event, bytes]] = deque()
+        self.wakes = asyncio.Event()
+        self.is_dropped = False
+
+
+class News:
+    """Follows the events in the database, and hands each to listeners as a server-sent event."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._told = 0
+        self._listeners: set[_Listener] = set()
+        self._hearers: list[Callable[[Event], None]] = []
+        self._is_over = False
+        self._catching_up = asyncio.Semaphore(CATCHING_UP)
+
+    def on_event(self, hear: Callable[[Event], None]) -> None:
+        self._hearers.append(hear)
+
+    async def begin(self) -> None:
+        """What happened before is not told, unless someone asks for it."""
+        self._told = await self._store.newest_event()
+
+    async def follow(self) -> None:
+        while True:
+            try:
+                await self.catch_up()
+            except StoreError as error:
+                log.warning("events cannot be followed: %s", error)
+            except Exception:
+                log.exception("following the events failed")
+            await asyncio.sleep(PAUSE)
+
+    async def catch_up(self) -> None:
+        while events := await self._store.events_after(self._told, AT_ONCE):
+            for event in events:
+                self._tell(event)
+            self._told = events[-1].id
+            await asyncio.sleep(0)
+
+    def _tell(self, event: Event) -> None:
+        for hear in self._hearers:
+            try:
+                hear(event)
+            except Exception:
+                log.exception("a hearer failed over %s", event.name)
+        if not self._listeners:
+            return
+        told = event, as_sent(event)
+        for listener in list(self._listeners):
+            listener.waiting.append(told)
+            listener.wakes.set()
+            if len(listener.waiting) > MOST_BEHIND:  # it does not read: it comes back with the last id that it has
+                listener.is_dropped = True
+                self._listeners.discard(listener)
+
+    async def listen(self, after: int | None, batch_id: str | None = None) -> AsyncGenerator[bytes, None]:
+        """Every event behind one that the listener has, or from now on; a comment now and then shows that all is well.
+
+        It ends when the listener is too slow, or the page is: whoever comes back with the last id misses nothing.
+        """
+        listener = _Listener()
+        self._listeners.add(listener)
+        last = self._told
+        try:
+            yield b": events of E3\nretry: 2000\n\n"
+            if after is not None:
+                is_ours = after <= await self._store.newest_event()  # else it was another database that told of it
+                last = after if is_ours else last
+                async for event in self._missed(last):
+                    last = event.id
+                    if batch_id is None or event.batch_id == batch_id:
+                        yield as_sent(event)
+            heard_at = time.monotonic()
+            while not self._is_over and not listener.is_dropped:
+                await wait_until_set(listener.wakes, HEARTBEAT)
+                listener.wakes.clear()
+                while listener.waiting and not listener.is_dropped:
+                    event, text = listener.waiting.popleft()
+                    if event.id > last and (batch_id is None or event.batch_id == batch_id):
+                        heard_at = time.monotonic()
+                        yield text
+                if time.monotonic() - heard_at >= HEARTBEAT:
+                    heard_at = time.monotonic()
+                    yield b": still here\n\n"
+        finally:
+            self._listeners.discard(listener)
+
+    async def _missed(self, after: int) -> AsyncIterator[Event]:
+        while True:
+            async with self._catching_up:
+                events = await self._store.events_after(after, AT_ONCE)
+            if not events:
+                return
+            for event in events:
+                yield event
+            after = events[-1].id
+
+    async def close(self) -> None:
+        self._is_over = True
+        for listener in self._listeners:
+            listener.wakes.set()
+
+
+def as_sent(event: Event) -> bytes:
+    """A server-sent event: its number to come back with, its name, and what the log would say."""
+    facts = json.dumps(event.as_json(), ensure_ascii=False)
+    return f"id: {event.id}\nevent: {event.name}\ndata: {facts}\n\n".encode("utf-8", "backslashreplace")

@@ -1,0 +1,240 @@
+"""Which file a result is, and whether the page may show it. What a row says is not believed: the file is looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import stat
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path, PurePath
+
+from comfyui_agent.comfy.content import HEAD, recognise
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.texts import printable
+from comfyui_agent.pictures.thumbnails import NoThumbnail
+from comfyui_agent.web.thumbnail_cache import ThumbnailCache
+
+WIDTHS = (160, 320, 640, 1280)
+USUAL_WIDTH = 320
+ATTACHMENT = "application/octet-stream"
+"""What is handed out to be saved, never to be shown: pages, drawings in XML, texts, and all that is not known."""
+MEDIA_TYPES = {
+    "png": "image/png",
+    "jpg": "image/jpeg",
+    "gif": "image/gif",
+    "webp": "image/webp",
+    "avif": "image/avif",
+    "tiff": "image/tiff",
+    "mp4": "video/mp4",
+    "webm": "video/webm",
+    "mkv": "video/x-matroska",
+    "mov": "video/quicktime",
+    "avi": "video/x-msvideo",
+    "flac": "audio/flac",
+    "mp3": "audio/mpeg",
+    "wav": "audio/wav",
+    "ogg": "audio/ogg",
+    "opus": "audio/ogg",
+    "m4a": "audio/mp4",
+    "glb": "model/gltf-binary",
+}
+MOST_REMEMBERED = 20_000
+OPENING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+
+
+class NotShown(ValueError):
+    """A result that is not handed out; `reason` says why, in words for whoever asked."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class ResultFile:
+    """A result that was looked at just now. `version` is another one as soon as the file is another one."""
+
+    path: Path
+    media_type: str
+    version: str
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether a browser may show it; otherwise it is sent as an attachment."""
+        return self.media_type != ATTACHMENT
+
+    @property
+    def is_picture(self) -> bool:
+        return self.media_type.startswith("image/")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A result for people: where it is fetched. Its addresses change with the file, so they can be kept for ever."""
+
+    number: int
+    """Which of the job's results, from 1."""
+    url: str
+    thumbnail: str
+    """The usual thumbnail; empty where the result is no picture."""
+    media_type: str
+    name: str
+
+    def thumbnail_at(self, width: int) -> str:
+        """The thumbnail at another width; empty where the result is no picture."""
+        return self.thumbnail.replace(f"?width={USUAL_WIDTH}&", f"?width={width}&")
+
+
+def version_of(job: Job) -> str:
+    """Another one as soon as the job has other results, and for a job of another workspace: part of their addresses."""
+    facts = f"{job.prompt_id} {job.end_time} {job.status} {job.fence}"
+    return hashlib.sha256(facts.encode("utf-8", "backslashreplace")).hexdigest()[:12]
+
+
+class Outputs:
+    """The results of jobs, as far as they may be handed out: those that lie in the workspace among the results.
+
+    Handed out is only what a row records, what a look at the file confirms, and what its own bytes say it is.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._root = workspace.root.resolve()
+        self._finished = (self._root / workspace.settings.paths.jobs_finished).resolve()
+        beside_database = workspace.locks.parent
+        self._thumbnails = ThumbnailCache(beside_database / "thumbnails")
+        closed = [workspace.recipes.parent, workspace.processing, self._root / workspace.settings.paths.workflows]
+        closed += [beside_database, workspace.locks, workspace.kept_inputs, self._thumbnails.folder]
+        self._closed = {folder.resolve() for folder in closed}
+        database = Path(workspace.database).resolve()
+        self._closed_files = {database.with_name(database.name + end) for end in ("", "-wal", "-shm", "-journal")}
+        self._closed_files |= {path.resolve() for path in (workspace.config, workspace.recipes) if path is not None}
+        self._remembered: dict[str, tuple[tuple[int, ...], ResultFile]] = {}
+
+    def path_of(self, job: Job, number: int) -> Path:
+        """The file of a job's result, counted from 1, with links followed. NotShown if it is not handed out."""
+        return self.find(job, number).path
+
+    def find(self, job: Job, number: int) -> ResultFile:
+        """The same with what the file is. It reads the file's first bytes."""
+        if not 1 <= number <= len(job.outputs):
+            count = f"{len(job.outputs)} result{'' if len(job.outputs) == 1 else 's'}" if job.outputs else "no result"
+            raise NotShown(f"{job.config_name} has {count}: there is no number {number}")
+        return self._look_at(job.outputs[number - 1])
+
+    async def file(self, job: Job, number: int) -> ResultFile:
+        """`find`, in a thread."""
+        return await asyncio.to_thread(self.find, job, number)
+
+    def grid(self, recorded: str) -> Path:
+        """The picture of a batch's grid, from the path that its row records. NotShown if it is not handed out."""
+        result = self._look_at(recorded)
+        if not result.is_picture:
+            raise NotShown(f"{printable(result.path.name)} is no picture")
+        return result.path
+
+    def media_type(self, path: Path) -> str:
+        """What a file that `path_of` gave is, by its own bytes and not by its name. NotShown if it cannot be read."""
+        return _read_head(path)[0]
+
+    def shown(self, job: Job, most: int | None = None) -> list[Shown]:
+        """The results that can be handed out, in their order; at most so many. It costs one look at each file."""
+        numbered = ((number, self._known(recorded)) for number, recorded in enumerate(job.outputs, start=1))
+        shown = (_shown(job, number, result) for number, result in numbered if result is not None)
+        return list(islice(shown, most))
+
+    async def thumbnail(self, job: Job, number: int, width: int) -> Path:
+        """The thumbnail of a picture as a WebP file, at the next larger of `WIDTHS`. NotShown if there is none."""
+        result = await self.file(job, number)
+        if not result.is_picture:
+            raise NotShown(f"{printable(result.path.name)} is no picture: it has no thumbnail")
+        allowed = next((each for each in WIDTHS if each >= width), WIDTHS[-1])
+        try:
+            return await self._thumbnails.get(result.path, result.version, allowed)
+        except FileNotFoundError:
+            raise _gone(result.path.name) from None
+        except NoThumbnail as error:
+            raise NotShown(printable(str(error))) from None
+        except OSError as error:
+            raise NotShown(f"the thumbnail of {printable(result.path.name)} cannot be made: {error.strerror}") from None
+
+    def _known(self, recorded: str) -> ResultFile | None:
+        """The result, if it is handed out. A file that is still the same one is not read again."""
+        try:
+            facts = (self._root / recorded).stat()
+            identity = (facts.st_dev, facts.st_ino, facts.st_mtime_ns, facts.st_size)
+            known = self._remembered.get(recorded)
+            if known is None or known[0] != identity:
+                known = (identity, self._look_at(recorded))
+                if len(self._remembered) >= MOST_REMEMBERED:
+                    self._remembered.clear()
+                self._remembered[recorded] = known
+        except (OSError, ValueError):  # it is not handed out, not there, or no path at all
+            return None
+        return known[1]
+
+    def _look_at(self, recorded: str) -> ResultFile:
+        name = printable(PurePath(recorded).name) or "the result"
+        path = self._place_of(recorded, name)
+        media_type, facts = _read_head(path)
+        if media_type == ATTACHMENT and not path.is_relative_to(self._finished):
+            raise NotShown(f"{name} is no picture, film, sound or model, and does not lie among the results")
+        return ResultFile(path, media_type, f"{facts.st_mtime_ns:x}-{facts.st_size:x}")
+
+    def _place_of(self, recorded: str, name: str) -> Path:
+        """Where the result lies, if that is a place from which results are handed out."""
+        try:
+            path = (self._root / recorded).resolve(strict=True)
+        except FileNotFoundError:
+            raise _gone(name) from None
+        except (OSError, RuntimeError, ValueError):  # links in circles, a name too long, half a character, a null
+            raise NotShown(f"{name} cannot be found: its path leads nowhere") from None
+        if not path.is_relative_to(self._root):
+            raise NotShown(f"{name} lies outside the workspace: it is not shown here, open it where it lies")
+        written = () if PurePath(recorded).is_absolute() else PurePath(recorded).parts
+        if any(part.startswith(".") for part in (*written, *path.relative_to(self._root).parts)):
+            raise NotShown(f"{name} lies in a hidden place: it is not shown here")
+        if path in self._closed_files or not self._is_open(path):
+            raise NotShown(f"{name} lies among the files that E3 works with: it is not shown here")
+        return path
+
+    def _is_open(self, path: Path) -> bool:
+        """The innermost folder that is known decides: results may lie in a folder that is closed, and the reverse."""
+        for folder in path.parents:
+            if folder in (self._finished, self._root):
+                return True
+            if folder in self._closed:
+                return False
+        return False
+
+
+def _read_head(path: Path) -> tuple[str, os.stat_result]:
+    """What a file is by its first bytes, and its facts. A pipe is not waited for, and a link not followed."""
+    name = printable(path.name)
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise NotShown(f"{name} is not a file")
+        handle = os.open(path, OPENING)
+        try:
+            facts, head = os.fstat(handle), os.read(handle, HEAD)
+        finally:
+            os.close(handle)
+    except FileNotFoundError:
+        raise _gone(name) from None
+    except OSError as error:
+        raise NotShown(f"{name} cannot be read: {error.strerror}") from None
+    if not stat.S_ISREG(facts.st_mode):
+        raise NotShown(f"{name} is not a file")
+    return MEDIA_TYPES.get(recognise(head, "").extension, ATTACHMENT), facts
+
+
+def _gone(name: str) -> NotShown:
+    return NotShown(f"{printable(name)} is not there any more")
+
+
+def _shown(job: Job, number: int, result: ResultFile) -> Shown:
+    url = f"/api/v1/jobs/{job.id}/results/{number}"
+    thumbnail = f"{url}/thumbnail?width={USUAL_WIDTH}&v={result.version}" if result.is_picture else ""
+    return Shown(number, f"{url}?v={result.version}", thumbnail, result.media_type, result.path.name)

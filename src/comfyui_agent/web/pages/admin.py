@@ -1,0 +1,164 @@
+"""The same for admins: what needs attention anywhere, with all that is known of it, and a book with its debug facts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from comfyui_agent.batches.regenerating import page_of
+from comfyui_agent.domain.attempts import Attempt
+from comfyui_agent.domain.batches import BatchKind
+from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.rows import parsed
+from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.texts import whole
+from comfyui_agent.store.looking import BadCursor, JobFilter, JobPage
+from comfyui_agent.web.explaining import explain
+from comfyui_agent.web.pages.book import actions, around, pages_here
+from comfyui_agent.web.pages.cells import batch_here, link, live_by_job, looks
+from comfyui_agent.web.pages.pacing import stands
+from comfyui_agent.web.pages.servers import servers_part
+from comfyui_agent.web.pages.windows import Choice
+from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
+
+ON_A_PAGE = 25
+SHOWN = 5
+"""Of its runs; the page of the job has all."""
+LONGEST = 20_000
+DAY = 24 * 3600.0
+
+
+async def build(view: View) -> Screen:
+    store = view.context.store
+    page = await _failed(view)
+    attempts = await asyncio.gather(*(store.attempts(job.id) for job in page.jobs))
+    rows = [
+        Fragment(
+            f"trouble-{number}",
+            "admin_trouble.html",
+            {"job": job, "told": explain(job, runs), "prompts": prompt_ids(runs), "errors": all_errors(job, runs)},
+            key=(looks(job, None), len(runs)),
+        )
+        for number, (job, runs) in enumerate(zip(page.jobs, attempts, strict=True))
+    ]
+    whole = {
+        "rows": rows,
+        "is_whole": page.is_whole,
+        "next": link(view, cursor=page.cursor) if page.cursor else "",
+        "first": link(view, cursor=None) if view.asked("cursor") else "",
+    }
+    alerts = await store.alerts(DAY)
+    servers = await servers_part(view)
+    counts = await store.counts()
+    fragments = (
+        Fragment("troubles", "admin_troubles.html", whole, key=(tuple(job.id for job in page.jobs), page.cursor)),
+        *rows,
+        Fragment("alerts", "admin_alerts.html", {"alerts": alerts}, key=tuple(alert.id for alert in alerts)),
+        servers,
+        Fragment("tokens", "admin_tokens.html", {"tokens": await store.tokens()}),
+    )
+    out = sum(card.report.state != "up" for card in servers.values["servers"])
+    words = [
+        f"{counts.failed:,} job{'s' if counts.failed != 1 else ''} need{'s' if counts.failed == 1 else ''} attention"
+    ]
+    words += [f"{len(alerts)} alert{'s' if len(alerts) > 1 else ''} in the last day"] if alerts else []
+    words += [f"{out} server{'s' if out > 1 else ''} not at work"] if out else []
+    values = {"classes": _classes(view)}
+    return Screen("admin.html", "Admin", f"{', '.join(words)}.", fragments, values, "admin")
+
+
+async def _failed(view: View) -> JobPage:
+    asked = view.asked("class")
+    if asked and asked not in set(FailureClass):
+        raise NoScreen(f"there is no failure class {asked[:40]!r}: see /admin")
+    try:
+        wanted = JobFilter(status=JobStatus.FAILED, failure_class=asked or None)
+        return await view.context.store.job_page(wanted, view.asked("cursor") or None, ON_A_PAGE)
+    except BadCursor:
+        raise NoScreen("this part of the list is not there any more: begin at /admin") from None
+
+
+def _classes(view: View) -> list[Choice]:
+    asked = view.asked("class")
+    every = [Choice("All", link(view, **{"class": None}, cursor=None), not asked)]
+    return every + [
+        Choice(each.value, link(view, **{"class": each.value}, cursor=None), asked == each.value)
+        for each in FailureClass
+    ]
+
+
+def prompt_ids(attempts: Sequence[Attempt]) -> str:
+    found = [attempt.prompt_id for attempt in attempts if attempt.prompt_id]
+    before = f"{len(found) - SHOWN} before, " if len(found) > SHOWN else ""
+    return before + ", ".join(found[-SHOWN:])
+
+
+def all_errors(job: Job, attempts: Sequence[Attempt]) -> str:
+    """What is on record about the last failures of a job, oldest first, as JSON."""
+    found: list[Any] = [attempt.as_json() for attempt in attempts if attempt.error][-SHOWN:]
+    return as_text(found or [{"failure_class": job.failure_class, "error_trace": job.error_trace}])
+
+
+def as_text(value: Any) -> str:
+    return whole(json.dumps(value, indent=2, ensure_ascii=False, default=str), LONGEST)
+
+
+# A book.
+
+
+async def build_book(view: View) -> Screen:
+    book = await batch_here(view, BatchKind.BOOK)
+    live = await live_by_job(view)
+    pages = await pages_here(view, book)
+    rows = {row["page"]: row for row in await view.context.store.book_pages(book.id)}
+    fragments = [await actions(view, book)]
+    for job in pages:
+        run, row = live.get(job.id), rows.get(page_of(job), {})
+        values = {"book": book, "job": job, "live": run, "page": page_of(job), "known": _facts(job, row), **_raw(row)}
+        key = (looks(job, run), job.metadata, as_text(row))
+        fragments.append(Fragment(f"page-{page_of(job)}", "admin_page.html", values, key))
+    shown: dict[str, Any] = {"pages": [(page_of(job), _inputs(job)) for job in pages], **around(view, book)}
+    title = str(book.metadata.get("title") or book.name or book.id)
+    return Screen(
+        "admin_book.html", title, await stands(view, book), tuple(fragments), {"book": book, **shown}, "admin"
+    )
+
+
+def _facts(job: Job, row: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    kept = row.get("job_metadata")
+    prompts = kept.get("prompt_ids", []) if isinstance(kept, dict) else []
+    return [
+        ("Job", job.config_name),
+        ("Failure class", job.failure_class),
+        ("Retries", job.retries_attempted),
+        ("Runs", job.run_count),
+        ("Last attempted", row.get("last_attempted_at")),
+        ("Needs regeneration", "yes" if job.needs_regeneration else "no"),
+        ("Server", job.server),
+        ("Prompt ids", ", ".join(str(each) for each in prompts)),
+        ("Hold", job.hold),
+        ("Next try", job.next_attempt_at),
+    ]
+
+
+def _raw(row: Mapping[str, Any]) -> dict[str, str]:
+    kept = row.get("job_metadata")
+    overrides = kept.get("overrides") if isinstance(kept, dict) else None
+    errors = row.get("image_error")
+    return {
+        "overrides": as_text(overrides) if overrides else "",
+        "errors": as_text(errors) if errors else "",
+        "error_count": str(len(errors)) if isinstance(errors, list) else "0",
+    }
+
+
+def _inputs(job: Job) -> list[tuple[str, str]]:
+    """What a page is made with now: names, and values as they are typed."""
+    kept = parsed(job.metadata)
+    inputs = kept.get("inputs") if isinstance(kept, dict) else None
+    if not isinstance(inputs, dict):
+        return []
+    return [(str(name), value if isinstance(value, str) else as_text(value)) for name, value in inputs.items()]

@@ -1,0 +1,90 @@
+"""Batches, the newest first: how each stands, and the newest of its pictures."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from comfyui_agent.batches.sentences import sentence
+from comfyui_agent.domain.badges import BATCH_MARKS
+from comfyui_agent.domain.batches import Batch, BatchKind
+from comfyui_agent.domain.jobs import Job
+from comfyui_agent.store.looking import BadCursor
+from comfyui_agent.store.store import Store
+from comfyui_agent.web.pages.cells import link, live_by_job, looks
+from comfyui_agent.web.pages.pacing import newest_results
+from comfyui_agent.web.pages.windows import Choice
+from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
+
+ON_A_PAGE = 20
+IN_A_STRIP = 8
+KINDS = {
+    BatchKind.SWEEP: "Sweeps",
+    BatchKind.BOOK: "Books",
+    BatchKind.BURST: "Bursts",
+    BatchKind.FILES: "Files",
+}
+
+
+async def build(view: View) -> Screen:
+    asked = view.asked("kind")
+    if asked and asked not in set(BatchKind):
+        raise NoScreen(f"there are no batches of the kind {asked[:40]!r}: see /batches")
+    kind = BatchKind(asked) if asked else None
+    found, fragments = await listed(view, kind)
+    kinds = [Choice("All", "?", kind is None)]
+    kinds += [Choice(word, f"?kind={each.value}", each is kind) for each, word in KINDS.items()]
+    words = "No batch of this kind." if kind else "No batches yet."
+    sentence_words = summed(found, "batch", "batches") if found else words
+    return Screen("batches.html", "Batches", sentence_words, fragments, {"kinds": kinds}, "batches")
+
+
+async def listed(view: View, kind: BatchKind | None) -> tuple[list[Batch], tuple[Fragment, ...]]:
+    """A part of the list. The list is one fragment that changes when others are in it; each batch in it is its own."""
+    store = view.context.store
+    try:
+        page = await store.batch_page(kind, view.asked("cursor") or None, ON_A_PAGE)
+    except BadCursor:
+        raise NoScreen("this part of the list is not there any more: begin at its first page") from None
+    live = await live_by_job(view)
+    strips = await asyncio.gather(*(_strip(store, batch) for batch in page.batches))
+    rows = []
+    for number, (batch, jobs) in enumerate(zip(page.batches, strips, strict=True)):
+        members = [(job, live.get(job.id)) for job in jobs]
+        values: dict[str, Any] = {
+            "batch": batch,
+            "mark": "○" if batch.is_paused else BATCH_MARKS[batch.status],
+            "sentence": sentence(batch),
+            "members": members,
+            "room": IN_A_STRIP,
+        }
+        key = (batch.id, values["mark"], values["sentence"], tuple(looks(job, run) for job, run in members))
+        rows.append(Fragment(f"batch-{number}", "batch_row.html", values, key))
+    whole = {
+        "rows": rows,
+        "kind": kind.value if kind else "",
+        "next": link(view, cursor=page.cursor) if page.cursor else "",
+        "first": link(view, cursor=None) if view.asked("cursor") else "",
+    }
+    which = (tuple(batch.id for batch in page.batches), page.cursor)
+    return page.batches, (Fragment("batches", "batch_rows.html", whole, which), *rows)
+
+
+async def _strip(store: Store, batch: Batch) -> list[Job]:
+    """Those that stand for a batch: the newest of its results; of a book its first pages."""
+    if batch.kind is BatchKind.BOOK:
+        return await store.members_at(batch.id, range(IN_A_STRIP))
+    return await newest_results(store, batch, IN_A_STRIP)
+
+
+def summed(found: Sequence[Batch], one: str, many: str) -> str:
+    """How the batches on a page stand together."""
+    at_work = [batch for batch in found if not batch.status.has_ended]
+    failed = sum(batch.failed for batch in found)
+    need = f"{failed:,} need{'s' if failed == 1 else ''} attention"
+    if not at_work:
+        return f"Nothing is under way{f', {need}' if failed else ''}."
+    total, done = sum(batch.total for batch in at_work), sum(batch.done for batch in at_work)
+    words = f"{len(at_work)} {one if len(at_work) == 1 else many} under way, {done:,} of {total:,} done"
+    return f"{words}{f', {need}' if failed else ''}."

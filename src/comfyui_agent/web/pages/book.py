@@ -1,0 +1,78 @@
+"""A book, page by page: its picture, one of four badges, and what can be done about a page that failed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from comfyui_agent.batches.regenerating import page_of
+from comfyui_agent.domain.attempts import Attempt
+from comfyui_agent.domain.batches import Batch, BatchKind
+from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.store.looking import JobFilter
+from comfyui_agent.web.explaining import explain
+from comfyui_agent.web.pages.cells import batch_here, link, live_by_job, looks, number_asked
+from comfyui_agent.web.pages.pacing import stands
+from comfyui_agent.web.screens import Fragment, Screen, View
+
+ON_A_SCREEN = 60
+COUNTED = 1_000
+
+
+async def build(view: View) -> Screen:
+    book = await batch_here(view, BatchKind.BOOK)
+    live = await live_by_job(view)
+    pages = await pages_here(view, book)
+    attempts = await attempts_of(view, pages)
+    fragments = [await actions(view, book)]
+    for job in pages:
+        run = live.get(job.id)
+        told = explain(job, attempts[job.id]) if job.id in attempts else None
+        values = {"book": book, "job": job, "live": run, "page": page_of(job), "told": told}
+        fragments.append(Fragment(f"page-{page_of(job)}", "book_page.html", values, key=(view.role, looks(job, run))))
+    title = str(book.metadata.get("title") or book.name or book.id)
+    values = {"book": book, "pages": [page_of(job) for job in pages], **around(view, book)}
+    return Screen("book.html", title, await stands(view, book), tuple(fragments), values, "books")
+
+
+async def pages_here(view: View, book: Batch) -> list[Job]:
+    """The pages on this screen, in their order; of two that a hand has made one page, the first."""
+    first = _first(view, book)
+    found: dict[int, Job] = {}
+    for job in await view.context.store.members_at(book.id, range(first, first + ON_A_SCREEN)):
+        found.setdefault(page_of(job), job)
+    return list(found.values())
+
+
+async def attempts_of(view: View, pages: Sequence[Job]) -> dict[int, Sequence[Attempt]]:
+    """The runs of those pages that have something to tell about: what failed, or did before it is tried again."""
+    told = [
+        job for job in pages if job.status is JobStatus.FAILED or (job.error_trace and job.status is not JobStatus.DONE)
+    ]
+    found = await asyncio.gather(*(view.context.store.attempts(job.id) for job in told))
+    return {job.id: attempts for job, attempts in zip(told, found, strict=True)}
+
+
+async def actions(view: View, book: Batch) -> Fragment:
+    """What can be done with the whole book. Cancelled pages are left alone by “Retry all failed pages”."""
+    failed = await view.context.store.job_page(JobFilter(status=JobStatus.FAILED, batch_id=book.id), None, COUNTED)
+    again = [page_of(job) for job in failed.jobs if job.failure_class != FailureClass.CANCELLED.value]
+    return Fragment("book-actions", "book_actions.html", {"book": book, "again": again})
+
+
+def around(view: View, book: Batch) -> dict[str, str]:
+    """Where the pages before and after are, in a long book."""
+    first = _first(view, book)
+    last = min(first + ON_A_SCREEN, book.total)
+    return {
+        "before": link(view, **{"from": first - ON_A_SCREEN + 1}) if first else "",
+        "after": link(view, **{"from": last + 1}) if last < book.total else "",
+        "words": f"Pages {first + 1:,} to {last:,} of {book.total:,}" if book.total > ON_A_SCREEN else "",
+    }
+
+
+def _first(view: View, book: Batch) -> int:
+    asked = max(1, number_asked(view, "from", 1, max(1, book.total)))
+    return (asked - 1) // ON_A_SCREEN * ON_A_SCREEN

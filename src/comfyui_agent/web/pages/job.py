@@ -1,0 +1,225 @@
+"""One job: its result, what went into it, every run, and what can be done with it now."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from comfyui_agent.comfy.server_names import name_of
+from comfyui_agent.domain.attempts import DONE, Attempt
+from comfyui_agent.domain.badges import BADGES
+from comfyui_agent.domain.batches import Batch, BatchKind
+from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.domain.jobs import DEFAULT_PRIORITY, Job
+from comfyui_agent.domain.placing import NoSuchPlace, place, split_place
+from comfyui_agent.domain.prompts import Graph, class_of
+from comfyui_agent.domain.rows import parsed
+from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.engine.live import LiveRun
+from comfyui_agent.store.looking import JobFilter
+from comfyui_agent.web.explaining import Explanation, explain
+from comfyui_agent.web.naming import job_named
+from comfyui_agent.web.problems import Problem
+from comfyui_agent.web.rendering import parsed as moment_of
+from comfyui_agent.web.rendering import seconds
+from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
+
+LARGEST_SHOWN = 200_000
+LONGEST_VALUE = 4_000
+MOST_RESULTS = 60
+MOST_ATTEMPTS = 50
+HOLDS = {
+    "backoff": "It was tried and runs again after a pause",
+    "paused": "Its batch is paused",
+    "filling": "Its batch is still being put together",
+    "turn": "Pages of its book run one after the other",
+    "burst": "It is for a later burst",
+}
+
+
+@dataclass(frozen=True)
+class Given:
+    """A value that went into the workflow, and where."""
+
+    name: str
+    value: str
+    node: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: how long it took, and what the server said of it."""
+
+    attempt: Attempt
+    took: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A point on the way of a job. `then` says what came after it, and for how long."""
+
+    word: str
+    at: str | None
+    then: str = ""
+    mark: str = ""
+
+
+async def build(view: View) -> Screen:
+    store, name = view.context.store, view.names["name"]
+    job = await job_named(store, name)
+    if job is None:
+        raise NoScreen(f"there is no job {name[:200]!r}: look for it in the queue")
+    attempts = await store.attempts(job.id)
+    live = next((run for run in await view.context.fleet.live() if run.job_id == job.id), None)
+    batch = await store.batch(job.batch_id) if job.batch_id else None
+    graph = await _graph(view, job)
+    names = await _names(view, job.workflow_id)
+    results = await asyncio.to_thread(view.context.outputs.shown, job, MOST_RESULTS)
+    first = await store.job_page(JobFilter(status=JobStatus.PENDING), None, 1)
+    lowest = next((each.priority for each in first.jobs if isinstance(each.priority, int)), DEFAULT_PRIORITY)
+    same = (job.template_hash, job.inputs, job.workflow_id)
+    return Screen(
+        template="job.html",
+        title=job.config_name,
+        sentence=_sentence(job, live),
+        section="queue",
+        fragments=(
+            Fragment("job-actions", "job_actions.html", {"job": job, "lowest": lowest}),
+            Fragment("job-picture", "job_picture.html", {"job": job, "live": live, "results": results}),
+            Fragment("job-trouble", "job_trouble.html", {"told": _told(job, attempts)}),
+            Fragment("job-facts", "job_facts.html", {"job": job, "batch": batch, "pages": _page_of(job, batch)}),
+            Fragment("job-timeline", "job_timeline.html", {"moments": _timeline(job, attempts)}),
+            Fragment(
+                "job-attempts",
+                "job_attempts.html",
+                {"runs": [_run(each) for each in attempts[-MOST_ATTEMPTS:]], "count": len(attempts)},
+            ),
+            Fragment("job-inputs", "job_inputs.html", {"given": _given(job, graph, names)}, key=same),
+            Fragment("job-workflow", "job_workflow.html", {"job": job, "text": _shown_graph(job, graph)}, key=same),
+        ),
+        values={"job": job, "batch": batch},
+    )
+
+
+async def _graph(view: View, job: Job) -> Graph:
+    """The template of a job: its own, else the one that its workflow has now."""
+    template = await view.context.store.template(job.template_hash) if job.template_hash else None
+    if template is not None:
+        return template.graph()
+    try:
+        return (await view.context.doors.workflow(job.workflow_id)).graph
+    except Problem:
+        return {}
+
+
+async def _names(view: View, workflow_id: str) -> dict[str, str]:
+    """What people call a place, by the place."""
+    try:
+        recipe = (await view.context.doors.recipes()).get(workflow_id)
+    except Problem:
+        recipe = None
+    return {where: name for name, places in recipe.inputs.items() for where in places} if recipe else {}
+
+
+def _sentence(job: Job, live: LiveRun | None) -> str:
+    runs = "" if job.run_count < 2 else f", after {job.run_count} runs"
+    at = f" at {name_of(job.server)}" if job.server else ""
+    match job.status:
+        case JobStatus.DONE:
+            took = f" in {seconds(job.duration)}" if job.duration is not None else ""
+            return f"Done{took}{at}{runs}."
+        case JobStatus.PROCESSING:
+            if live is not None and live.stage == "rendering" and live.steps:
+                return f"Rendering{at}, step {live.step} of {live.steps}."
+            return f"Rendering{at}." if live is None or live.stage != "waiting" else f"Next{at}."
+        case JobStatus.PENDING:
+            words = f"Pending, with priority {job.priority}"
+            return f"{words}. {HOLDS[job.hold]}." if job.hold in HOLDS else f"{words}{runs}."
+        case JobStatus.FAILED:
+            if job.failure_class == FailureClass.CANCELLED:
+                return "Cancelled."
+            return f"Needs attention{runs.removeprefix(',')}."
+
+
+def _page_of(job: Job, batch: Batch | None) -> str:
+    if batch is None or not isinstance(job.batch_index, int):
+        return ""
+    noun = "page" if batch.kind is BatchKind.BOOK else "number"
+    return f"{noun} {job.batch_index + 1} of {batch.total}"
+
+
+def _timeline(job: Job, attempts: Sequence[Attempt]) -> list[Moment]:
+    """From the submission to the end, with what took how long."""
+    last = job.created_at
+    first = attempts[0].started_at if attempts else job.start_time
+    found = [Moment("Submitted", job.created_at, _lasted("Waited", job.created_at, first))]
+    for attempt in attempts[-MOST_ATTEMPTS:]:
+        at = f" at {name_of(attempt.server)}" if attempt.server else ""
+        word = f"Started{at}" if len(attempts) == 1 else f"Run {attempt.number}{at}"
+        how = "Rendered" if attempt.outcome == DONE else "Failed after"
+        found.append(Moment(word, attempt.started_at, _lasted(how, attempt.started_at, attempt.ended_at)))
+        last = attempt.ended_at
+    if job.status in (JobStatus.DONE, JobStatus.FAILED):
+        badge = BADGES[job.status]
+        word = "Cancelled" if job.failure_class == FailureClass.CANCELLED else badge.word
+        found.append(Moment(word, job.end_time or last, mark=badge.mark))
+    elif job.next_attempt_at and job.status is JobStatus.PENDING:
+        found.append(Moment("Runs again", job.next_attempt_at))
+    return found
+
+
+def _lasted(word: str, begin: str | None, end: str | None) -> str:
+    began, ended = moment_of(begin), moment_of(end)
+    if began is None or ended is None or ended < began:
+        return ""
+    return f"{word} {seconds((ended - began).total_seconds())}".strip()
+
+
+def _told(job: Job, attempts: Sequence[Attempt]) -> Explanation | None:
+    """What went wrong, while it matters: a job that waits for its next try tells what happened to the last one."""
+    is_trouble = job.status is JobStatus.FAILED or (job.status is JobStatus.PENDING and job.error_trace)
+    return explain(job, attempts) if is_trouble else None
+
+
+def _run(attempt: Attempt) -> Run:
+    error = parsed(attempt.error)
+    message = error.get("message", "") if isinstance(error, Mapping) else error or ""
+    return Run(attempt, _lasted("", attempt.started_at, attempt.ended_at), str(message))
+
+
+def _given(job: Job, graph: Graph, names: Mapping[str, str]) -> list[Given]:
+    values = parsed(job.inputs)
+    if not isinstance(values, Mapping):
+        return []
+    known = [where for where in names if where in values]
+    others = [where for where in values if where not in names]
+    return [Given(names.get(where, where), _shown(values[where]), _node(graph, where)) for where in [*known, *others]]
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
+
+
+def _node(graph: Graph, where: str) -> str:
+    try:
+        node_id, name = split_place(where)
+    except NoSuchPlace:
+        return ""
+    kind = class_of(graph, node_id)
+    return f"{name} of node {node_id}, {kind}" if kind else where
+
+
+def _shown_graph(job: Job, graph: Graph) -> str:
+    """The workflow as it is sent, values included; empty where it is too large to be read in a page."""
+    values = parsed(job.inputs)
+    try:
+        filled = place(graph, values) if isinstance(values, Mapping) else graph
+    except NoSuchPlace:
+        filled = graph
+    text = json.dumps(filled, indent=2, ensure_ascii=False) if filled else ""
+    return text if len(text) <= LARGEST_SHOWN else ""

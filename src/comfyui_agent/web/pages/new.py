@@ -1,0 +1,144 @@
+"""Something new: one picture, a sweep or a book, from a workflow and the inputs that it takes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from comfyui_agent.config.describing import names_of, open_places
+from comfyui_agent.config.workflows import Workflow
+from comfyui_agent.domain.binding import TOKEN, Place
+from comfyui_agent.domain.kinds import job_type_of
+from comfyui_agent.domain.placing import NoSuchPlace
+from comfyui_agent.domain.seeds import draw_seeds
+from comfyui_agent.web.problems import Problem
+from comfyui_agent.web.screens import NoScreen, Screen, View
+
+KINDS = {"one": "One picture", "sweep": "A sweep", "book": "A book"}
+SENTENCES = {
+    "one": "One picture from a workflow.",
+    "sweep": "A picture for every combination of some values.",
+    "book": "A book: one picture for each page.",
+}
+LONG = 40
+MOST_FIELDS = 60
+PROMPTS = ("prompt", "text", "positive")
+VALUES = (
+    ("1, 2, 3", "these three"),
+    ("1..4", "1, 2, 3 and 4"),
+    ("0.1..0.5:0.1", "in steps of 0.1"),
+    ("a fox | a cat, grey", "texts; between bars a comma is a letter"),
+    ("true, false", "on and off"),
+    ("random:4", "four seeds, which are written down"),
+)
+
+
+@dataclass(frozen=True)
+class Field:
+    """One input of a workflow. `kind` is long, text, whole, number, yes or picture."""
+
+    name: str
+    kind: str
+    value: str
+    now: str
+    """What the template or a default says, if nobody says otherwise."""
+    is_required: bool
+    node: str
+
+    @property
+    def is_seed(self) -> bool:
+        return self.kind == "whole" and "seed" in self.name.lower()
+
+
+async def build(view: View) -> Screen:
+    kind = view.asked("kind", "one")
+    if kind not in KINDS:
+        raise NoScreen(f"there is nothing to make of the kind {kind[:100]!r}: it is one of {', '.join(KINDS)}")
+    trouble, workflow = "", None
+    known: list[tuple[str, str]] = []
+    try:
+        usable = [each for each in await view.context.doors.workflows() if not each[2]]
+        known = [(name, recipe.description if recipe else "") for name, recipe, _ in usable]
+        asked = view.asked("workflow") or next((name for name, _ in known), "")
+        workflow = await view.context.doors.workflow(asked) if asked else None
+    except Problem as problem:
+        trouble = f"{problem.detail[:1].upper()}{problem.detail[1:]}. {problem.remedy}"
+    fields = _fields(workflow) if workflow is not None else []
+    return Screen(
+        template="new.html",
+        title="New",
+        sentence=SENTENCES[kind],
+        section="new",
+        values={
+            "kind": kind,
+            "kinds": KINDS,
+            "known": known,
+            "trouble": trouble,
+            "workflow": workflow.recipe if workflow else None,
+            "job_type": job_type_of(workflow.graph) if workflow else "",
+            "required": [field for field in fields if field.is_required],
+            "others": [field for field in fields if not field.is_required],
+            "prompts": [field.name for field in fields if field.kind == "long"],
+            "values": VALUES,
+            "default_priority": view.context.workspace.settings.default_priority,
+        },
+    )
+
+
+def _fields(workflow: Workflow) -> list[Field]:
+    """What people may fill in: what the recipe names; where it names nothing, every value of the template."""
+    recipe, places = workflow.recipe, workflow.places
+    named = dict.fromkeys([*recipe.required_inputs, *recipe.inputs, *places.placeholders, *recipe.defaults])
+    if not named:
+        named = dict.fromkeys(next(iter(names_of(workflow, each)), each.place) for each in open_places(workflow))
+    return sorted((_field(workflow, name) for name in named), key=_rank)[:MOST_FIELDS]
+
+
+def _rank(field: Field) -> tuple[bool, bool]:
+    return not field.is_required, field.kind not in ("long", "picture")
+
+
+def _field(workflow: Workflow, name: str) -> Field:
+    recipe = workflow.recipe
+    place = _place(workflow, name)
+    now = recipe.defaults.get(name)
+    if now is None and place is not None and not (isinstance(place.value, str) and TOKEN.search(place.value)):
+        now = place.value
+    is_required = name in recipe.required_inputs or (name in workflow.places.placeholders and now is None)
+    kind = _kind(name, place, now)
+    text = now if isinstance(now, str) else "" if now is None else json.dumps(now, ensure_ascii=False)
+    is_offered = is_required and kind not in ("whole", "number", "yes") and name not in recipe.defaults
+    field = Field(name, kind, "" if is_offered else text, text, is_required, _node(place))
+    if field.is_seed:
+        return Field(name, kind, str(draw_seeds(1)[0]), text, is_required, field.node)
+    return field
+
+
+def _place(workflow: Workflow, name: str) -> Place | None:
+    try:
+        found = workflow.places.find(name, workflow.recipe) or workflow.places.placeholders.get(name, [])
+    except NoSuchPlace:
+        return None
+    return workflow.places.all[found[0]] if found else None
+
+
+def _node(place: Place | None) -> str:
+    return "" if place is None else f"{place.name} of node {place.node_id}, {place.title or place.class_type}"
+
+
+def _kind(name: str, place: Place | None, now: Any) -> str:
+    words = name.lower()
+    if isinstance(now, bool):
+        return "yes"
+    if isinstance(now, int):
+        return "whole"
+    if isinstance(now, float):
+        return "number"
+    if place is not None and place.class_type.startswith("Load") and place.name in ("image", "video", "audio"):
+        return "picture"
+    if now is None and any(part in words for part in ("seed", "steps", "width", "height", "frames")):
+        return "whole"
+    if any(part in words for part in PROMPTS) or (isinstance(now, str) and len(now) > LONG):
+        return "long"
+    return "text"

@@ -1,0 +1,34 @@
+"""What the reliability lab has measured, the newest first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from comfyui_agent.web.findings import ReportKind
+from comfyui_agent.web.pages.windows import Choice
+from comfyui_agent.web.reports import Report, find_reports
+from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
+
+KINDS = {"load": ReportKind.LOAD, "chaos": ReportKind.CHAOS, "profile": ReportKind.PROFILE}
+WORDS = {"load": "Load tests", "chaos": "Chaos", "profile": "Profiles"}
+
+
+async def build(view: View) -> Screen:
+    asked = view.asked("kind")
+    if asked and asked not in KINDS:
+        raise NoScreen(f"there are no reports of the kind {asked[:40]!r}: see /reports")
+    every = await asyncio.to_thread(find_reports, view.context.workspace)
+    found = [report for report in every if not asked or report.kind is KINDS[asked]]
+    kinds = [Choice("All", "?", not asked)]
+    kinds += [Choice(word, f"?kind={kind}", kind == asked) for kind, word in WORDS.items()]
+    fragment = Fragment("reports", "reports_list.html", {"reports": found}, key=tuple(found))
+    return Screen("reports.html", "Reports", sentence_of(found), (fragment,), {"kinds": kinds}, "reports")
+
+
+def sentence_of(found: Sequence[Report]) -> str:
+    if not found:
+        return "No reports yet."
+    failed = sum(report.needs_attention for report in found)
+    words = f"{len(found)} report{'s' if len(found) > 1 else ''}"
+    return f"{words}, {failed or 'none'} need{'s' if failed < 2 else ''} attention."

@@ -1,0 +1,81 @@
+"""The servers: what each is and does, and what of ours renders there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from comfyui_agent.domain.badges import SERVER_MARKS
+from comfyui_agent.engine.live import LiveRun
+from comfyui_agent.engine.server_reports import ServerReport
+from comfyui_agent.web.screens import Fragment, Screen, View
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Memory of a device, in bytes."""
+
+    name: str
+    used: int
+    total: int
+
+
+@dataclass(frozen=True)
+class ServerCard:
+    """A server as the page shows it."""
+
+    report: ServerReport
+    mark: str
+    words: str
+    memories: tuple[Memory, ...]
+    runs: tuple[LiveRun, ...]
+
+
+async def build(view: View) -> Screen:
+    fragment = await servers_part(view)
+    words = await sentence_of(view, fragment.values["servers"])
+    return Screen("servers.html", "Servers", words, (fragment,), {}, "servers")
+
+
+async def servers_part(view: View) -> Fragment:
+    """All servers, as a part that lives. Admins see it, too."""
+    live = await view.context.fleet.live()
+    cards = [card_of(report, live) for report in await view.context.fleet.reports()]
+    return Fragment("servers", "servers_list.html", {"servers": cards})
+
+
+def card_of(report: ServerReport, live: Sequence[LiveRun]) -> ServerCard:
+    runs = tuple(run for run in live if run.server == report.url)
+    words = {
+        "up": "Working" if runs else "Up, idle" if not report.running else "Up",
+        "down": "Down",
+        "paused": "Paused: it gets nothing new",
+        "draining": "Draining: what runs there finishes",
+        "drained": "Drained: nothing of ours is there",
+    }
+    return ServerCard(report, SERVER_MARKS[report.state], words[report.state], _memories(report), runs)
+
+
+def _memories(report: ServerReport) -> tuple[Memory, ...]:
+    """Video memory of each device; main memory where there is none."""
+    stats = report.stats
+    if stats is None:
+        return ()
+    found = [(device.name, device.vram_free, device.vram_total) for device in stats.devices]
+    found = [each for each in found if each[2] > 0] or [("Main memory", stats.ram_free, stats.ram_total)]
+    return tuple(Memory(name, max(0, total - free), total) for name, free, total in found if total > 0)
+
+
+async def sentence_of(view: View, cards: Sequence[ServerCard]) -> str:
+    """How the servers stand, and whether anyone gives them work."""
+    if not cards:
+        return "No server is known."
+    up = [card for card in cards if card.report.stats is not None]
+    out = [card for card in up if card.report.halt is not None]
+    at_work = sum(run.stage == "rendering" for card in cards for run in card.runs)
+    words = f"{len(up)} of {len(cards)} server{'s' if len(cards) > 1 else ''} up"
+    words += f", {len(out)} out of work" if out else ""
+    words += f", {at_work} picture{'s' if at_work > 1 else ''} rendering" if at_work else ", nothing renders"
+    if not await view.context.fleet.agents() and not any(card.runs for card in cards):
+        words += ". No agent works here: start one with e3 run"
+    return f"{words}."

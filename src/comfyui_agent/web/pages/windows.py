@@ -1,0 +1,181 @@
+"""Which members of a batch are on a screen: a page of its matrix, or a part of its contact sheet, never too many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from comfyui_agent.batches.grid_layout import BadLayout, GridLayout, Place, axis_label, combinations_of, layout_of
+from comfyui_agent.batches.sweeps import GridWish
+from comfyui_agent.domain.batches import Batch
+from comfyui_agent.web.pages.cells import link, number_asked
+from comfyui_agent.web.screens import View
+
+MOST_CELLS = 600
+ON_A_SHEET = 120
+MOST_COLUMNS = 60
+VALUES_SHOWN = 12
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Something to choose, as a link."""
+
+    label: str
+    href: str
+    is_chosen: bool = False
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis that makes pages, and the values near the one that is shown."""
+
+    name: str
+    choices: tuple[Choice, ...]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Places of a batch that are looked at. A matrix has headings; a contact sheet has none."""
+
+    indexes: tuple[int, ...]
+    words: str = ""
+    """Which part it is, where there is more."""
+    before: str = ""
+    after: str = ""
+    above: str = ""
+    below: str = ""
+    """The addresses of the parts beside it: for a matrix, columns go sideways and rows down."""
+    front: str = ""
+    """Where the work has come to, if that is in another part."""
+    columns: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()
+    corner: str = ""
+    axes: tuple[Axis, ...] = ()
+    layouts: tuple[Choice, ...] = ()
+    wish: GridWish = field(default_factory=GridWish)
+    problem: str = ""
+
+    @property
+    def is_matrix(self) -> bool:
+        return bool(self.columns)
+
+    @property
+    def lines(self) -> list[tuple[str, tuple[int, ...]]]:
+        """The rows of a matrix: what stands beside each, and its cells."""
+        across = len(self.columns)
+        cells = [self.indexes[start : start + across] for start in range(0, len(self.indexes), across)]
+        return list(zip(self.rows, cells, strict=True))
+
+
+def window_of(view: View, batch: Batch) -> Window:
+    """The part of a batch that an address asks for; the first where it asks for nothing that is there."""
+    wish = GridWish(view.asked("x"), view.asked("y"))
+    problem = ""
+    try:
+        layout = layout_of(batch, wish)
+    except BadLayout:
+        problem = "There is no such axis: this is how its grid is laid out."
+        wish = GridWish()
+        layout = _usual(batch)
+    if layout is None:
+        return _sheet(view, batch, problem)
+    return _matrix(view, batch, layout, wish, problem)
+
+
+def _usual(batch: Batch) -> GridLayout | None:
+    try:
+        return layout_of(batch, GridWish())
+    except BadLayout:  # someone wrote it by hand
+        return None
+
+
+def _sheet(view: View, batch: Batch, problem: str) -> Window:
+    first = number_asked(view, "from", 0, max(0, batch.total - 1)) // ON_A_SHEET * ON_A_SHEET
+    last = min(first + ON_A_SHEET, batch.total)
+    front = min(batch.ended, max(0, batch.total - 1))
+    return Window(
+        indexes=tuple(range(first, first + ON_A_SHEET)),
+        words=f"{first + 1:,} to {last:,} of {batch.total:,}" if batch.total > ON_A_SHEET else "",
+        before=link(view, **{"from": first - ON_A_SHEET or None}) if first else "",
+        after=link(view, **{"from": last}) if last < batch.total else "",
+        front=link(view, **{"from": front}) if _works(batch) and not first <= front < last else "",
+        problem=problem,
+    )
+
+
+def _matrix(view: View, batch: Batch, layout: GridLayout, wish: GridWish, problem: str) -> Window:
+    page = max(1, number_asked(view, "page", 1, layout.pages)) - 1
+    columns, rows = layout.columns, layout.rows
+    across = len(columns) if len(columns) <= MOST_COLUMNS else MOST_COLUMNS // 2
+    down = max(1, MOST_CELLS // across)
+    left = number_asked(view, "column", 0, len(columns) - 1) // across * across
+    top = number_asked(view, "row", 0, len(rows) - 1) // down * down
+    right, bottom = min(left + across, len(columns)), min(top + down, len(rows))
+    places = [Place(page, row, column) for row in range(top, bottom) for column in range(left, right)]
+    parts = [_part("rows", top, bottom, len(rows)), _part("columns", left, right, len(columns))]
+    front = layout.place(batch.ended) if layout.has(batch.ended) else Place(page, top, left)
+    is_here = front.page == page and top <= front.row < bottom and left <= front.column < right
+    there = {"page": front.page + 1, "row": front.row, "column": front.column}
+    return Window(
+        indexes=tuple(map(layout.index, places)),
+        words=", ".join(filter(None, parts)),
+        before=link(view, column=left - across or None) if left else "",
+        after=link(view, column=right) if right < len(columns) else "",
+        above=link(view, row=top - down or None) if top else "",
+        below=link(view, row=bottom) if bottom < len(rows) else "",
+        front=link(view, **there) if _works(batch) and not is_here else "",
+        columns=tuple(columns[left:right]),
+        rows=tuple(rows[top:bottom]),
+        corner=layout.corner,
+        axes=_axes(view, layout, page),
+        layouts=_layouts(view, batch, layout),
+        wish=wish,
+        problem=problem,
+    )
+
+
+def _works(batch: Batch) -> bool:
+    """Whether something of it is still to come: its members run in their order."""
+    return not batch.status.has_ended and batch.pending + batch.processing > 0
+
+
+def _part(what: str, first: int, last: int, of: int) -> str:
+    return f"{what} {first + 1:,} to {last:,} of {of:,}" if last - first < of else ""
+
+
+def _axes(view: View, layout: GridLayout, page: int) -> tuple[Axis, ...]:
+    """The axes that make the pages; of one with many values those around the one that is shown, the ends included."""
+    chosen = layout.chosen(page)
+    found = []
+    for number, axis in enumerate(layout.others):
+        here = chosen[number]
+        choices = []
+        for value in _near(here, len(axis.values)):
+            there = layout.page([*chosen[:number], value, *chosen[number + 1 :]])
+            label = axis_label(axis, value).removeprefix(f"{axis.name} = ")
+            choices.append(Choice(label, link(view, page=there + 1, compare=None), value == here))
+        found.append(Axis(axis.name, tuple(choices)))
+    return tuple(found)
+
+
+def _near(here: int, count: int) -> Sequence[int]:
+    if count <= VALUES_SHOWN:
+        return range(count)
+    first = min(max(0, here - VALUES_SHOWN // 2), count - VALUES_SHOWN)
+    return sorted({0, *range(first, first + VALUES_SHOWN), count - 1})
+
+
+def _layouts(view: View, batch: Batch, layout: GridLayout) -> tuple[Choice, ...]:
+    """Other ways to lay it out: the same two axes turned, and each pair of others."""
+    combinations = combinations_of(batch)
+    varying = [axis.name for axis in combinations.axes if len(axis.values) > 1] if combinations else []
+    pairs = [(x, y) for x in varying for y in varying if x != y] if 1 < len(varying) <= 4 else []
+    return tuple(
+        Choice(
+            f"{y} \\ {x}",
+            link(view, x=x, y=y, page=None, row=None, column=None, compare=None),
+            (x, y) == (layout.x, layout.y),
+        )
+        for x, y in pairs
+    )

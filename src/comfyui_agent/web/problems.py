@@ -1,0 +1,193 @@
+"""What went wrong, for whoever asked: `application/problem+json` for programs, a page for people."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from comfyui_agent.config.complaints import Complaints
+from comfyui_agent.domain.texts import is_whole
+from comfyui_agent.store.errors import DatabaseAway, DatabaseFull, StoreClosed, StoreError
+
+MEDIA_TYPE = "application/problem+json"
+LONGEST = 2_000
+MOST_ERRORS = 50
+LONGEST_KEY = 200
+TITLES = {
+    400: "The request cannot be read",
+    401: "A token is needed",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Not possible here",
+    408: "The request took too long",
+    409: "It cannot be done as things are",
+    413: "The request is too large",
+    415: "The request is not JSON",
+    416: "There is no such part",
+    422: "The request does not say what is needed",
+    429: "Too many failed logins",
+    500: "E3 itself failed",
+    503: "The database cannot be used now",
+}
+REMEDIES = {
+    404: "See /docs for what there is.",
+    405: "See /docs for what there is.",
+    500: "The log of e3 says more. Try again; report it if it stays.",
+}
+
+
+class JsonAnswer(JSONResponse):
+    """JSON that everyone can read, whatever people wrote into rows and files."""
+
+    def render(self, content: Any) -> bytes:
+        try:
+            text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        except (ValueError, TypeError):
+            return self.render(_plain(content))
+        return text.encode("utf-8") if is_whole(text) else json.dumps(content, separators=(",", ":")).encode("ascii")
+
+
+def _plain(value: Any) -> Any:
+    """The same without what JSON has no words for: null where a number is none, and texts in place of bytes."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return value if value is None or isinstance(value, (str, int)) else str(value)
+
+
+class Problem(Exception):
+    """An answer that says what happened, and what to do about it."""
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        remedy: str = "",
+        *,
+        errors: Sequence[tuple[str, str]] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.remedy = remedy or REMEDIES.get(status, "")
+        self.errors = errors
+        self.headers = dict(headers or {})
+
+    @property
+    def title(self) -> str:
+        return TITLES.get(self.status, "It did not work")
+
+    def as_json(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {
+            "type": "about:blank",
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail[:LONGEST],
+            "remedy": self.remedy,
+        }
+        if self.errors:
+            facts["errors"] = [
+                {"key": key[:LONGEST_KEY], "message": message[:LONGEST]} for key, message in self.errors[:MOST_ERRORS]
+            ]
+        return facts
+
+    def response(self) -> Response:
+        return JsonAnswer(self.as_json(), self.status, headers=self.headers, media_type=MEDIA_TYPE)
+
+
+def not_found(what: str, name: str, where: str) -> Problem:
+    """There is no such thing: what it was, and where those are that there are."""
+    return Problem(404, f"there is no {what} {name[:200]!r}", f"See {where}.")
+
+
+def from_complaints(complaints: Complaints, status: int = 409) -> Problem:
+    """What is wrong with what was handed in, key by key."""
+    found = [(each.key, each.message) for each in complaints.found]
+    first = complaints.found[0]
+    detail = f"{first.key}: {first.message}" if first.key else first.message
+    return Problem(status, detail, "Change what is named here, and send it again.", errors=found)
+
+
+def from_store(error: StoreError) -> Problem:
+    """The memory cannot be used: for a moment, or until a person does something."""
+    is_passing = isinstance(error, (DatabaseAway, DatabaseFull, StoreClosed))
+    remedy = "Try again in a moment." if is_passing else "See e3 doctor."
+    return Problem(503, str(error), remedy, headers={"Retry-After": "2"} if is_passing else None)
+
+
+def add_handlers(app: FastAPI) -> None:
+    @app.exception_handler(Problem)
+    async def _problem(request: Request, error: Problem) -> Response:
+        return shown(request, error)
+
+    @app.exception_handler(HTTPException)
+    async def _http(request: Request, error: HTTPException) -> Response:
+        headers = dict(error.headers or {}) | _allowed(request, error.status_code)
+        return shown(request, Problem(error.status_code, _detail(request, error), headers=headers))
+
+    @app.exception_handler(RequestValidationError)
+    async def _invalid(request: Request, error: RequestValidationError) -> Response:
+        found = [(_key(each["loc"]), str(each["msg"])) for each in error.errors()]
+        detail = "; ".join(f"{key}: {message}" if key else message for key, message in found[:3])
+        return shown(request, Problem(422, detail, "See /docs for what may be sent.", errors=found))
+
+    @app.exception_handler(StoreError)
+    async def _store(request: Request, error: StoreError) -> Response:
+        return shown(request, from_store(error))
+
+
+def _detail(request: Request, error: HTTPException) -> str:
+    if error.status_code == 404:
+        return f"there is nothing at {path_of(request)[:200]}"
+    if error.status_code == 405:
+        return f"{request.method[:20]} is not possible at {path_of(request)[:200]}"
+    return str(error.detail)
+
+
+def path_of(request: Request) -> str:
+    """What was asked for. Not from `request.url`, which is made with the name that the asker gave this machine."""
+    path: str = request.scope["path"]
+    return path
+
+
+def _allowed(request: Request, status: int) -> dict[str, str]:
+    """What is possible at this address, by all its routes; the framework names those of the first."""
+    path = getattr(request.scope.get("route"), "path_format", "")
+    described = request.app.openapi()["paths"].get(path) if status == 405 else None
+    return {"Allow": ", ".join(method.upper() for method in described)} if described else {}
+
+
+def _key(loc: Sequence[Any]) -> str:
+    """Where in the request it is: without the part that says in which half of the request."""
+    return ".".join(str(part) for part in loc[1:]) if loc and loc[0] in ("body", "query", "path", "header") else ""
+
+
+def wants_page(request: Request) -> bool:
+    """Whether a person looks at this with a browser."""
+    return "text/html" in request.headers.get("accept", "") and not path_of(request).startswith("/api/")
+
+
+def shown(request: Request, problem: Problem) -> Response:
+    if not wants_page(request):
+        return problem.response()
+    from comfyui_agent.web.rendering import render_problem
+
+    return HTMLResponse(in_bytes(render_problem(problem)), problem.status, headers=problem.headers)
+
+
+def in_bytes(page: str) -> bytes:
+    """A page as it is sent; half characters in it are made visible."""
+    return page.encode("utf-8", "backslashreplace")

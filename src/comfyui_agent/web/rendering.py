@@ -1,0 +1,164 @@
+"""From screens to HTML: the templates, and the words and figures that they use."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from comfyui_agent import __version__
+from comfyui_agent.comfy.server_names import name_of
+from comfyui_agent.domain.badges import BADGES
+from comfyui_agent.domain.pace import duration_of
+from comfyui_agent.web.outputs import version_of
+from comfyui_agent.web.screens import Fragment, Screen, View
+
+if TYPE_CHECKING:
+    from comfyui_agent.web.problems import Problem
+
+HERE = Path(__file__).parent
+TEMPLATES = HERE / "templates"
+ASSETS = HERE / "assets"
+SENTENCE = "sentence"
+UNITS = ("bytes", "KB", "MB", "GB", "TB")
+
+
+@cache
+def environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        auto_reload=False,
+    )
+    words = {status.value: (badge.mark, badge.word) for status, badge in BADGES.items()}
+    made.globals |= {
+        "asset": asset,
+        "version": __version__,
+        "badges": words,
+        "now": lambda: datetime.now(timezone.utc).isoformat(),
+    }
+    made.filters |= {
+        "ago": ago,
+        "seconds": seconds,
+        "bytes": in_bytes,
+        "number": number,
+        "server_name": name_of,
+        "first_line": first_line,
+        "js": js,
+        "result_version": version_of,
+    }
+    return made
+
+
+def render_page(screen: Screen, view: View) -> str:
+    """The whole page, its living parts included."""
+    parts = {each.id: each for each in with_sentence(screen)}
+
+    def fragment(name: str) -> Markup:
+        return Markup(render_fragment(parts[name], view))  # noqa: S704 - a rendered template
+
+    values = {
+        **screen.values,
+        **_who(view),
+        "title": screen.title,
+        "sentence": screen.sentence,
+        "section": screen.section,
+        "fragment": fragment,
+        "fragments": list(parts),
+    }
+    return environment().get_template(screen.template).render(values)
+
+
+def render_fragment(fragment: Fragment, view: View) -> str:
+    values = {**fragment.values, **_who(view), "id": fragment.id}
+    return environment().get_template(fragment.template).render(values).strip()
+
+
+def render_problem(problem: Problem) -> str:
+    values: Mapping[str, Any] = {"problem": problem, "title": problem.title, "is_login": problem.status == 401}
+    return environment().get_template("problem.html").render(values)
+
+
+def with_sentence(screen: Screen) -> tuple[Fragment, ...]:
+    """The living parts of a screen; how it stands is one on every screen."""
+    return (Fragment(SENTENCE, "sentence.html", {"sentence": screen.sentence}), *screen.fragments)
+
+
+def _who(view: View) -> dict[str, Any]:
+    return {"view": view, "role": view.role.value, "is_admin": view.is_admin}
+
+
+@cache
+def asset(name: str) -> str:
+    """The address of a file that comes with E3. It changes with the file, so that it can be kept for ever."""
+    digest = hashlib.sha256((ASSETS / name).read_bytes()).hexdigest()
+    return f"/assets/{name}?v={digest[:12]}"
+
+
+def ago(moment: str | None) -> Markup:
+    """When, as people say it; exactly on hover. A script keeps it true."""
+    when = parsed(moment)
+    if when is None:
+        return Markup("")
+    words = since((datetime.now(timezone.utc) - when).total_seconds())
+    exact = when.strftime("%Y-%m-%d %H:%M:%S UTC")
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(when.isoformat(), exact, words)
+
+
+def since(passed: float) -> str:
+    """Not to the second: what is rendered is sent again when it differs, and a script knows the seconds."""
+    if passed < 60:
+        return "just now"
+    if passed < 3600:
+        return f"{int(passed // 60)} min ago"
+    if passed < 48 * 3600:
+        return f"{int(passed // 3600)} h ago"
+    return f"{int(passed // 86400)} days ago"
+
+
+def parsed(moment: str | None) -> datetime | None:
+    """A time as the database writes it."""
+    try:
+        found = datetime.fromisoformat(str(moment).replace("Z", "+00:00")) if moment else None
+    except ValueError:
+        return None
+    return found.replace(tzinfo=timezone.utc) if found is not None and found.tzinfo is None else found
+
+
+def seconds(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.1f} s" if value < 60 else duration_of(value)
+
+
+def in_bytes(value: float | None) -> str:
+    if value is None:
+        return ""
+    for unit in UNITS:
+        if value < 1024 or unit == UNITS[-1]:
+            return f"{value:.0f} {unit}" if unit in ("bytes", "KB") else f"{value:.1f} {unit}"
+        value /= 1024
+    raise AssertionError
+
+
+def number(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def first_line(text: str | None) -> str:
+    return (text or "").partition("\n")[0]
+
+
+def js(value: Any) -> str:
+    """JSON for an attribute; the template escapes it."""
+    return json.dumps(value, ensure_ascii=False)

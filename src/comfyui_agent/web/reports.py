@@ -1,0 +1,191 @@
+"""Reports of the lab in the workspace: which there are, what each found in one line, and no other file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.texts import printable
+from comfyui_agent.web.findings import Finding, ReportKind, of_document, of_page
+
+OBSERVED = PurePosixPath("infra/observability")
+PROFILED = PurePosixPath("infra/comfyui/profiling")
+ENDINGS = (".json", ".html")
+DEEPEST = 6
+MOST_ENTRIES = 10_000
+HEAD = 256 * 1024
+WRITTEN = re.compile(r"\d{4}-\d\d-\d\dT\d{6}Z")
+
+
+class NoReport(Exception):
+    """There is no report of that name: what was asked for, and where to look."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """One report: its document, its page, or both. Paths are relative to the workspace, with forward slashes."""
+
+    name: str
+    kind: ReportKind
+    written_at: str
+    """UTC text."""
+    finding: str
+    needs_attention: bool
+    page: str | None
+    document: str | None
+    is_baseline: bool
+
+    @property
+    def path(self) -> str:
+        """What to open: the page where there is one."""
+        return self.page or self.document or ""
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file that may be one."""
+
+    path: Path
+    relative: PurePosixPath
+    kind: ReportKind
+    changed: float
+    size: int
+
+    @property
+    def is_page(self) -> bool:
+        return self.relative.suffix == ".html"
+
+
+def find_reports(workspace: Workspace, most: int = 200) -> list[Report]:
+    """The newest first. Of each file only the first part is read, and nothing of one that has not changed since."""
+    files = sorted(_files(workspace), key=lambda file: (file.changed, str(file.relative)), reverse=True)
+    documents = [file for file in files if not file.is_page]
+    pages = {file.relative: file for file in files if file.is_page}
+    told = {document.relative.with_suffix(".html") for document in documents}
+    profiled = {document.relative.parent for document in documents if document.kind is ReportKind.PROFILE}
+    alone = [page for path, page in pages.items() if path not in told and path.parent not in profiled]
+    found = [_report(document, _page_of(document, pages)) for document in documents[:most]]
+    found += [_report(page, page) for page in alone[:most]]
+    return sorted(found, key=lambda report: (report.written_at, report.name), reverse=True)[:most]
+
+
+def report_file(workspace: Workspace, relative: str) -> Path:
+    """The file of a report, by its path in the workspace. NoReport for everything else, whatever it is."""
+    path = PurePosixPath(relative)
+    is_plain = str(path) == relative and "\\" not in relative and relative.isprintable()
+    if not is_plain or _kind_of(path) is None:
+        raise NoReport(f"{printable(relative[:200])!r} is no report: see the list of reports")
+    root = workspace.root.resolve()
+    file = root / path
+    try:
+        if file.resolve() != file or not stat.S_ISREG(file.lstat().st_mode):
+            raise NoReport(f"{relative[:200]!r} is no report: it leads elsewhere")
+    except (OSError, RuntimeError, ValueError):
+        raise NoReport(f"there is no report {relative[:200]!r}: see the list of reports") from None
+    return file
+
+
+def _kind_of(relative: PurePosixPath) -> ReportKind | None:
+    """What a report of that name is; None if the lab writes none such there."""
+    name = relative.name
+    if relative.suffix not in ENDINGS or name.startswith(".") or len(relative.parts) > len(OBSERVED.parts) + DEEPEST:
+        return None
+    if relative.is_relative_to(PROFILED) and relative.parent != PROFILED:
+        return ReportKind.PROFILE
+    if relative.is_relative_to(OBSERVED):
+        return ReportKind.LOAD if name.startswith("load_") else ReportKind.CHAOS if name.startswith("chaos_") else None
+    return None
+
+
+def _files(workspace: Workspace) -> Iterator[_File]:
+    root = workspace.root.resolve()
+    left = MOST_ENTRIES
+    for top in (OBSERVED, PROFILED):
+        folders = [top]
+        while folders and left > 0:
+            folder = folders.pop()
+            for entry in _entries(root, folder):
+                left -= 1
+                relative = folder / entry.name
+                if entry.is_dir(follow_symlinks=False) and len(relative.parts) < len(OBSERVED.parts) + DEEPEST:
+                    folders.append(relative)
+                kind = _kind_of(relative)
+                if kind is not None and entry.is_file(follow_symlinks=False):
+                    with contextlib.suppress(OSError):  # gone meanwhile
+                        facts = entry.stat(follow_symlinks=False)
+                        yield _File(root / relative, relative, kind, facts.st_mtime, facts.st_size)
+                if left <= 0:
+                    break
+
+
+def _entries(root: Path, folder: PurePosixPath) -> list[os.DirEntry[str]]:
+    """What is in a folder, if it lies where its name says."""
+    path = root / folder
+    try:
+        if path.resolve() != path:
+            return []
+        with os.scandir(path) as found:
+            return sorted(found, key=lambda entry: entry.name, reverse=True)
+    except (OSError, RuntimeError):
+        return []
+
+
+def _page_of(document: _File, pages: Mapping[PurePosixPath, _File]) -> _File | None:
+    """The page beside a document. Profiles share the page that was written after the last of them."""
+    beside = pages.get(document.relative.with_suffix(".html"))
+    if beside is not None or document.kind is not ReportKind.PROFILE:
+        return beside
+    folder = document.relative.parent
+    later = [page for path, page in pages.items() if path.parent == folder and page.changed >= document.changed]
+    return min(later, key=lambda page: page.changed, default=None)
+
+
+def _report(file: _File, page: _File | None) -> Report:
+    is_document = not file.is_page
+    finding = _found_in(file.path, file.kind, file.changed, file.size)
+    return Report(
+        name=file.relative.stem,
+        kind=file.kind,
+        written_at=_utc(finding.began or _written(file.relative.name) or file.changed),
+        finding=finding.words,
+        needs_attention=finding.needs_attention,
+        page=str(page.relative) if page else None,
+        document=str(file.relative) if is_document else None,
+        is_baseline="baselines" in file.relative.parts,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _found_in(path: Path, kind: ReportKind, changed: float, size: int) -> Finding:  # noqa: ARG001 - read anew when changed
+    try:
+        with path.open("rb") as file:
+            text = file.read(HEAD).decode("utf-8", "replace")
+    except OSError as error:
+        return Finding(f"It cannot be read: {error.strerror or error}.", needs_attention=True)
+    return of_page(text) if path.suffix == ".html" else of_document(kind, text)
+
+
+def _written(name: str) -> float | None:
+    """When, as the name of a file says it: `load_2025-11-16T020800Z`."""
+    found = WRITTEN.search(name)
+    if found is None:
+        return None
+    try:
+        return datetime.strptime(found.group(), "%Y-%m-%dT%H%M%SZ").replace(tzinfo=timezone.utc).timestamp()
+    except ValueError:
+        return None
+
+
+def _utc(seconds: float) -> str:
+    try:
+        return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return ""

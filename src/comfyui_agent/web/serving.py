@@ -1,0 +1,127 @@
+"""Serving the page: one socket, in this event loop, beside the agent or alone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import AsyncIterator, Iterator
+
+import uvicorn
+
+from comfyui_agent.comfy.tasks import end_tasks, wait_while
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.store.agent_lock import AgentLock
+from comfyui_agent.store.errors import StoreError
+from comfyui_agent.store.store import Store
+from comfyui_agent.web.access import Gate
+from comfyui_agent.web.app import create_app
+from comfyui_agent.web.connections import Connection, raise_limit
+from comfyui_agent.web.context import Context
+from comfyui_agent.web.doors import Doors
+from comfyui_agent.web.fleet_view import FleetView
+from comfyui_agent.web.hub import Hub
+from comfyui_agent.web.listening import Listening, is_loopback
+from comfyui_agent.web.metrics import Metrics
+from comfyui_agent.web.news import News
+from comfyui_agent.web.outputs import Outputs
+
+log = logging.getLogger(__name__)
+
+CLOSING_SECONDS = 0.5
+INDEX_PAUSE = 1.0
+BACKLOG = 512
+
+
+class _Server(uvicorn.Server):
+    """Signals are the business of whoever started this."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def serving(store: Store, workspace: Workspace, listening: Listening) -> AsyncIterator[Context]:
+    """Serve the page of a workspace until the end of this block."""
+    raise_limit()
+    lock = AgentLock(workspace.locks, is_page=True)
+    try:
+        context = _context(store, workspace, lock, listening.host)
+        async with _kept_going(context), _answering(context, listening.socket):
+            yield context
+    finally:
+        lock.release()
+
+
+def _context(store: Store, workspace: Workspace, lock: AgentLock, host: str) -> Context:
+    fleet = FleetView(store, workspace)
+    return Context(
+        store=store,
+        workspace=workspace,
+        lock=lock,
+        gate=Gate(store, serves_loopback=is_loopback(host)),
+        fleet=fleet,
+        outputs=Outputs(workspace),
+        metrics=Metrics(store, fleet),
+        news=News(store),
+        doors=Doors(store, workspace),
+        hub=Hub(store, fleet),
+    )
+
+
+@contextlib.asynccontextmanager
+async def _kept_going(context: Context) -> AsyncIterator[None]:
+    """What runs beside the answers: events, rendering, looking at servers, the index of names."""
+    context.news.on_event(context.metrics.hear)
+    await context.news.begin()
+    works = [context.news.follow(), context.hub.keep_rendering(), context.fleet.keep_fresh(), _keep_indexing(context)]
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        yield
+    finally:
+        await end_tasks(tasks)
+        await context.fleet.close()
+        await context.doors.close()
+
+
+async def _keep_indexing(context: Context) -> None:
+    """Names of new jobs become searchable, some at a time: others write, too."""
+    while True:
+        indexed = 0
+        try:
+            indexed = await context.store.index_names()
+        except StoreError as error:
+            log.info("names could not be indexed: %s", error)
+        await asyncio.sleep(0.02 if indexed else INDEX_PAUSE)
+
+
+@contextlib.asynccontextmanager
+async def _answering(context: Context, listening: socket.socket) -> AsyncIterator[None]:
+    config = uvicorn.Config(
+        create_app(context),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=1,
+        backlog=BACKLOG,
+        http=Connection,
+        ws="none",
+    )
+    server = _Server(config)
+    running = asyncio.create_task(server.serve(sockets=[listening]))
+    try:
+        await wait_while(lambda: not server.started and not running.done(), every=0.01)
+        if running.done():
+            running.result()
+        yield
+    finally:
+        await context.hub.close()
+        await context.news.close()
+        server.should_exit = True
+        await asyncio.wait({running}, timeout=CLOSING_SECONDS)
+        server.force_exit = True
+        await end_tasks([running])

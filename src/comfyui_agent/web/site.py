@@ -1,0 +1,151 @@
+"""The routes of the web page: screens, their streams, logging in, and the files that come with E3."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import parse_qs, quote
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+
+from comfyui_agent.domain.tokens import Role
+from comfyui_agent.web.access import COOKIE, Caller, Gate, caller, while_admitted
+from comfyui_agent.web.addresses import ADDRESSES, view_of
+from comfyui_agent.web.api.showing import FileAnswer, Here, User
+from comfyui_agent.web.hub import TooManyWatchers
+from comfyui_agent.web.problems import Problem, in_bytes, wants_page
+from comfyui_agent.web.rendering import ASSETS, environment, render_page
+from comfyui_agent.web.screens import NoScreen
+
+router = APIRouter(include_in_schema=False)
+COOKIE_SECONDS = 30 * 24 * 3600
+LONGEST_FORM = 4_000
+ASSET_KINDS = {
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+    ".json": "application/json",
+}
+FOR_EVER = "public, max-age=31536000, immutable"
+
+
+async def screen(request: Request) -> Response:
+    """A whole page. People who have not logged in are asked to."""
+    page = _asked_for(request)
+    try:
+        who = await caller(request)
+    except Problem as problem:
+        if problem.status == 401 and wants_page(request):
+            return RedirectResponse(f"/login?next={quote(page, safe='')}", 303)
+        raise
+    try:
+        address, view = view_of(request.app.state.context, who.role, page)
+        _check_role(who, address.role)
+        built = await address.build(view)
+    except NoScreen as error:
+        raise Problem(404, str(error), "Begin at the overview.") from None
+    return HTMLResponse(in_bytes(await asyncio.to_thread(render_page, built, view)))
+
+
+def _asked_for(request: Request) -> str:
+    """The address as the browser shows it."""
+    path, query = request.scope["raw_path"].decode("ascii"), request.scope["query_string"].decode("ascii", "replace")
+    return f"{path}?{query}" if query else path
+
+
+def _check_role(who: Caller, needed: Role) -> None:
+    if not who.role.includes(needed):
+        raise Problem(403, "this page is for admins", "Log in with a token that was made with --role admin.")
+
+
+for each in ADDRESSES:
+    router.add_api_route(each.path, screen, methods=["GET"], response_class=HTMLResponse)
+
+
+@router.get("/stream")
+async def stream(context: Here, who: User, page: Annotated[str, Query(max_length=2000)]) -> Response:
+    """What changes on a page, as server-sent events."""
+    try:
+        address, view = view_of(context, who.role, page)
+        _check_role(who, address.role)
+        await address.build(view)
+    except NoScreen as error:
+        raise Problem(404, str(error), "Begin at the overview.") from None
+    try:
+        parts = context.hub.watch(view, address.build)
+    except TooManyWatchers as error:
+        raise Problem(503, str(error), "Close some.") from None
+    return StreamingResponse(while_admitted(context.gate, who, parts), media_type="text/event-stream")
+
+
+@router.get("/login", response_class=HTMLResponse)
+async def login_page(next: Annotated[str, Query(max_length=2000)] = "/") -> Response:
+    return HTMLResponse(_login(next, ""))
+
+
+@router.post("/login")
+async def login(request: Request, context: Here) -> Response:
+    said = await _form(request)
+    target = _own(said.get("next", "/"))
+    gate: Gate = context.gate
+    try:
+        found = await gate.check(said.get("token", "").strip(), request.client.host if request.client else "")
+    except Problem as problem:
+        words = f"{problem.detail[:1].upper()}{problem.detail[1:]}. {problem.remedy}"
+        return HTMLResponse(_login(target, words), problem.status, headers=problem.headers)
+    assert found.token is not None
+    response = RedirectResponse(target, 303)
+    is_https = request.headers.get("origin", "").lower().startswith("https:")
+    response.set_cookie(
+        COOKIE, said["token"].strip(), COOKIE_SECONDS, httponly=True, samesite="strict", secure=is_https
+    )
+    return response
+
+
+@router.post("/logout")
+async def logout() -> Response:
+    response = RedirectResponse("/login", 303)
+    response.delete_cookie(COOKIE)
+    return response
+
+
+@router.get("/assets/{name:path}")
+async def asset(name: str) -> Response:
+    """A file that comes with E3; never anything else."""
+    path = _asset(name)
+    if path is None:
+        raise Problem(404, f"there is no file {name[:200]}", "Load the page again.")
+    return FileAnswer(path, media_type=ASSET_KINDS[path.suffix], headers={"Cache-Control": FOR_EVER})
+
+
+def _asset(name: str) -> Path | None:
+    try:
+        path = (ASSETS / name).resolve()
+        is_one = path.is_relative_to(ASSETS.resolve()) and path.is_file() and path.suffix in ASSET_KINDS
+    except (OSError, ValueError):  # too long, or no name at all
+        return None
+    return path if is_one else None
+
+
+def _login(target: str, problem: str) -> str:
+    values = {"next": _own(target), "problem": problem, "title": "Log in"}
+    return environment().get_template("login.html").render(values)
+
+
+async def _form(request: Request) -> dict[str, str]:
+    body = (await request.body())[:LONGEST_FORM].decode("utf-8", "replace")
+    try:
+        found = parse_qs(body, max_num_fields=10)
+    except ValueError:
+        raise Problem(400, "this is not the form of the login", "Log in at /login.") from None
+    return {key: values[-1] for key, values in found.items()}
+
+
+def _own(target: str) -> str:
+    """An address of this page: never one that leads elsewhere."""
+    is_ours = target.startswith("/") and not target.startswith(("//", "/\\"))
+    return target if is_ours and "\n" not in target and "\r" not in target else "/"

@@ -1,0 +1,40 @@
+"""How the whole queue stands, in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from comfyui_agent.domain.pace import duration_of
+from comfyui_agent.engine.server_reports import ServerReport
+from comfyui_agent.store.overview import KEPT_COUNTED, Overview
+
+
+def stands(found: Overview, reports: Sequence[ServerReport], agents: int) -> str:
+    """What someone wants to know who comes back in the morning."""
+    counts = found.counts
+    total = counts.pending + counts.processing + counts.done + counts.failed
+    if not total:
+        return "Nothing is queued yet."
+    attention = f", {counts.failed:,} need{'s' if counts.failed == 1 else ''} attention" if counts.failed else ""
+    return f"{counts.done:,} of {total:,} done{attention}{_outlook(found, reports, agents)}."
+
+
+def _outlook(found: Overview, reports: Sequence[ServerReport], agents: int) -> str:
+    kept = f", {found.kept:,}{' or more' if found.kept == KEPT_COUNTED else ''} paused" if found.kept else ""
+    left = max(0, found.counts.pending + found.counts.processing - found.kept)
+    if not left:
+        return kept
+    if not is_worked_off(found, agents):
+        return f"{kept}, {left:,} wait for an agent"
+    working = sum(report.state == "up" for report in reports)
+    if reports and not working:
+        return f"{kept}, {left:,} wait for a server"
+    servers = f" on {working} server{'s' if working != 1 else ''}" if working else ""
+    if not found.per_minute:
+        return f"{kept}, {left:,} to come{servers}"
+    return f"{kept}, about {duration_of(left / found.per_minute * 60)} left{servers}"
+
+
+def is_worked_off(found: Overview, agents: int) -> bool:
+    """Whether someone works: an agent of this machine, or whoever has leased what renders now, wherever that is."""
+    return bool(agents) or any((job.lease_expires_at or "") > found.at for job in found.processing)

@@ -1,0 +1,328 @@
+"""What every request passes first."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
+
+from comfyui_agent.store.errors import DatabaseAway
+from comfyui_agent.web import guarding
+from comfyui_agent.web.guarding import (
+    DEEPEST,
+    FORMS,
+    HEADERS,
+    LARGE_AT_ONCE,
+    LARGEST_BODY,
+    LARGEST_FORM,
+    Guard,
+    check_json,
+    check_origin,
+    host_of,
+)
+from comfyui_agent.web.problems import Problem
+
+JSON = Headers({"content-type": "application/json"})
+
+
+class Gate:
+    """Open, closed, or not to be found out."""
+
+    def __init__(self, is_open: bool = True, error: Exception | None = None) -> None:
+        self._is_open = is_open
+        self._error = error
+
+    async def is_open(self) -> bool:
+        if self._error is not None:
+            raise self._error
+        return self._is_open
+
+    async def admit(self, _: Request) -> None:
+        if not await self.is_open():
+            raise Problem(401, "this needs a token")
+
+
+class Behind:
+    """The application behind the guard: it says what it was sent."""
+
+    def __init__(self, error: Exception | None = None, begins: bool = True) -> None:
+        self.bodies: list[bytes] = []
+        self._error = error
+        self._begins = begins
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] in guarding.UNSAFE:
+            self.bodies.append((await receive())["body"])
+        if self._begins:
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"cache-control", b"private")]})
+        if self._error is not None:
+            raise self._error
+        await send({"type": "http.response.body", "body": b"fine"})
+
+
+async def asked(
+    app: Any, method: str = "GET", path: str = "/", parts: tuple[bytes, ...] = (b"",), gate: Any = None, **headers: str
+) -> tuple[int, dict[str, str], bytes]:
+    """One request through the guard, its body in parts."""
+    lines = {"host": "127.0.0.1:8190", **{name.replace("_", "-"): value for name, value in headers.items()}}
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "headers": [(name.encode(), value.encode()) for name, value in lines.items()],
+    }
+    waiting = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
+    waiting[-1]["more_body"] = False
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return waiting.pop(0) if waiting else {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await Guard(app, gate or Gate())(scope, receive, send)
+    found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return sent[0]["status"], found, b"".join(message.get("body", b"") for message in sent)
+
+
+async def test_an_answer_carries_the_headers_and_may_say_its_own() -> None:
+    status, headers, body = await asked(Behind())
+    assert (status, body) == (200, b"fine")
+    assert headers.pop("cache-control") == "private"
+    assert headers == {name: value for name, value in HEADERS.items() if name != "cache-control"}
+
+
+async def test_a_body_that_came_in_parts_is_handed_on_whole() -> None:
+    behind = Behind()
+    said = json.dumps({"a": "é" * 10}).encode()
+    parts = tuple(said[start : start + 7] for start in range(0, len(said), 7))
+    status, _, _ = await asked(behind, "POST", "/api", parts, content_type="application/json; charset=utf-8")
+    assert (status, behind.bodies) == (200, [said])
+
+
+@pytest.mark.parametrize("sizes", [(LARGEST_BODY + 1,), (LARGEST_BODY // 2, LARGEST_BODY // 2, 1)])
+async def test_a_body_that_is_too_large_is_refused_however_it_comes(sizes: tuple[int, ...]) -> None:
+    behind = Behind()
+    parts = tuple(b" " * size for size in sizes)
+    status, headers, _ = await asked(behind, "POST", "/api", parts, content_type="application/json")
+    assert (status, behind.bodies, headers["connection"]) == (413, [], "close")
+
+
+async def test_a_body_of_which_too_much_is_announced_is_not_read() -> None:
+    async def never() -> Message:
+        raise AssertionError("it was read")
+
+    with pytest.raises(Problem) as refused:
+        await guarding._whole_body(Headers({"content-length": "11"}), never, 10)
+    assert refused.value.status == 413
+
+
+async def test_a_body_that_ends_early_is_refused() -> None:
+    async def gone() -> Message:
+        return {"type": "http.disconnect"}
+
+    with pytest.raises(Problem, match="ended early"):
+        await guarding._whole_body(Headers({}), gone, 10)
+
+
+async def test_a_body_that_does_not_come_is_waited_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(guarding, "BODY_SECONDS", 0.01)
+    with pytest.raises(Problem) as refused:
+        await guarding._whole_body(Headers({}), never, 10)
+    assert refused.value.status == 408
+
+
+@pytest.mark.parametrize(
+    "name", ["127.0.0.1", "127.0.0.1:8190", "localhost:1", "LOCALHOST", "[::1]:8190", "e3.localhost"]
+)
+async def test_the_names_of_this_machine_are_answered_while_there_are_no_tokens(name: str) -> None:
+    assert (await asked(Behind(), host=name))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "evil.example",
+        "evil.example:8190",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example",
+        "192.168.0.7",
+        "[::2]",
+        "[",
+    ],
+)
+async def test_another_name_is_refused_while_there_are_no_tokens_and_answered_with_them(name: str) -> None:
+    status, headers, body = await asked(Behind(), host=name)
+    assert (status, headers["x-frame-options"]) == (403, "DENY")
+    assert b"own address" in body
+    assert (await asked(Behind(), gate=Gate(is_open=False), host=name))[0] == 200
+    assert (await asked(Behind(), path="/healthz", host=name))[0] == 200
+
+
+async def test_a_fault_behind_the_guard_is_a_problem_without_its_words_unless_the_answer_has_begun() -> None:
+    status, headers, body = await asked(Behind(ZeroDivisionError("secret"), begins=False))
+    assert (status, headers["x-frame-options"]) == (500, "DENY")
+    assert b"secret" not in body
+    status, _, body = await asked(Behind(ZeroDivisionError("secret")))
+    assert (status, body) == (200, b"")
+
+
+async def test_tokens_that_cannot_be_read_are_a_problem_that_passes() -> None:
+    status, headers, _ = await asked(Behind(), gate=Gate(error=DatabaseAway("the database is locked")))
+    assert (status, headers["retry-after"]) == (503, "2")
+
+
+@pytest.mark.parametrize(
+    ("authority", "name"),
+    [
+        ("a", "a"),
+        ("a:1", "a"),
+        ("[::1]:1", "[::1]"),
+        ("[::1]", "[::1]"),
+        ("", ""),
+        (":1", ""),
+        ("[", "[]"),
+        ("a:b:c", "a"),
+    ],
+)
+def test_a_name_is_told_from_its_port(authority: str, name: str) -> None:
+    assert host_of(authority) == name
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"origin": "http://e3:8190"},
+        {"origin": "HTTP://E3:8190"},
+        {"origin": "https://e3:8190"},
+        {"sec-fetch-site": "same-origin", "origin": "http://e3:8190"},
+        {"sec-fetch-site": "none"},
+    ],
+)
+def test_the_page_itself_and_programs_may_ask_for_changes(headers: dict[str, str]) -> None:
+    check_origin(Headers({"host": "e3:8190", **headers}))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "http://e3:8191"},
+        {"origin": "http://e3"},
+        {"origin": "http://evil.e3:8190"},
+        {"origin": "null"},
+        {"origin": ""},
+        {"origin": "e3:8190"},
+        {"origin": "null", "host": ""},
+        {"origin": "", "host": ""},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+        {"sec-fetch-site": ""},
+        {"sec-fetch-site": "cross-site", "origin": "http://e3:8190"},
+    ],
+)
+def test_a_page_of_another_site_may_not(headers: dict[str, str]) -> None:
+    with pytest.raises(Problem) as refused:
+        check_origin(Headers({"host": "e3:8190", **headers}))
+    assert refused.value.status == 403
+
+
+@pytest.mark.parametrize("body", [b"{}", b"[]", b"null", b'"x"', b"1", b"1e308", b'{"a": {"b": [1, 2.5, "\xc3\xa9"]}}'])
+def test_json_is_taken(body: bytes) -> None:
+    check_json(JSON, body)
+    check_json(Headers({"content-type": "Application/JSON ; charset=utf-8"}), body)
+
+
+def test_a_request_without_a_body_needs_no_kind() -> None:
+    check_json(Headers({}), b"")
+
+
+async def test_a_form_is_no_json_and_small() -> None:
+    behind = Behind()
+    for path in FORMS:
+        status, _, _ = await asked(behind, "POST", path, (b"token=x",), gate=Gate(is_open=False))
+        assert status == 200
+        status, _, _ = await asked(behind, "POST", path, (b"token=", b"x" * LARGEST_FORM), gate=Gate(is_open=False))
+        assert status == 413
+    assert behind.bodies == [b"token=x"] * len(FORMS)
+
+
+async def test_nothing_is_read_of_whoever_is_not_let_in() -> None:
+    async def never() -> Message:
+        raise AssertionError("it was read")
+
+    gate: Any = Gate(is_open=False)
+    with pytest.raises(Problem) as refused:
+        await Guard(Behind(), gate)._body({"type": "http", "path": "/api", "headers": []}, Headers({}), never)
+    assert refused.value.status == 401
+
+
+async def test_only_so_many_large_bodies_are_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, most = 0, 0
+
+    async def whole(*_: object) -> bytes:
+        nonlocal held, most
+        held += 1
+        most = max(most, held)
+        await asyncio.sleep(0.01)
+        held -= 1
+        return b"{}"
+
+    monkeypatch.setattr(guarding, "_whole_body", whole)
+    gate: Any = Gate()
+    guard = Guard(Behind(), gate)
+    scope = {"type": "http", "path": "/api", "headers": []}
+
+    async def receive() -> Message:
+        raise AssertionError
+
+    sizes = [str(guarding.SMALL_BODY + 1)] * 6 + [""] * 6
+    await asyncio.gather(
+        *(guard._body(scope, Headers({"content-length": size, **dict(JSON)}), receive) for size in sizes)
+    )
+    assert most == LARGE_AT_ONCE
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"{", "no JSON"),
+        (b"NaN", "NaN"),
+        (b"[Infinity]", "Infinity"),
+        (b"[-1e999]", "no JSON"),
+        (rb'"\ud800"', "half characters"),
+        (rb'{"\ud800": 1}', "half characters"),
+        (b'"\xff"', "no JSON"),
+        (b"\xef\xbb\xbf{}", "no JSON"),
+        (b"[" * (DEEPEST + 1) + b"]" * (DEEPEST + 1), "nested"),
+        (b"[" * 100_000 + b"]" * 100_000, "nested"),
+        (b"9" * 5000, "no JSON"),
+    ],
+)
+def test_what_is_no_json_is_refused_with_the_reason(body: bytes, words: str) -> None:
+    with pytest.raises(Problem, match=words) as refused:
+        check_json(JSON, body)
+    assert refused.value.status == 400
+    assert len(refused.value.detail) < 400
+
+
+def test_json_may_be_nested_just_so_deep() -> None:
+    check_json(JSON, b"[" * DEEPEST + b"]" * DEEPEST)
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/xml", "application/json-patch+json", "json", ""])
+def test_another_kind_of_body_is_refused(kind: str) -> None:
+    with pytest.raises(Problem) as refused:
+        check_json(Headers({"content-type": kind}), b"{}")
+    assert refused.value.status == 415
