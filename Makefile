@@ -7,13 +7,14 @@ PYTEST := $(BIN)/python -m pytest
 # Tests mostly wait: four at a time. One at a time where they share a ComfyUI that is running already.
 AT_ONCE := $(if $(E3_COMFYUI_URL),,-n 4 --dist worksteal)
 
-.PHONY: demo test lint bench faults clean help
+.PHONY: demo test lint bench faults screenshots clean help
 
 help:
 	@echo "make demo    render a few pictures with the built-in simulator"
 	@echo "make test    lint and every test that is quick enough for each change"
 	@echo "make faults  the long fault runs"
 	@echo "make bench   measurements, goal and reached side by side"
+	@echo "make screenshots  the pictures of the web page in docs/screenshots"
 	@echo "make lint    ruff, mypy, import-linter"
 	@echo "make clean   remove .venv and what the other targets left"
 
@@ -43,6 +44,9 @@ faults: $(STAMP)
 bench: $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group bench
 	$(BIN)/python bench/run.py
+
+screenshots: $(STAMP)
+	E3_SCREENSHOTS=docs/screenshots $(PYTEST) tests/browser -k screenshots
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis demo_output

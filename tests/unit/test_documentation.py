@@ -72,6 +72,8 @@ def _leads_somewhere(folder: Path, target: str) -> bool:
     file, _, heading = target.partition("#")
     if not (folder / file).exists():
         return False
+    if not file.endswith(".md"):
+        return not heading
     lines = (folder / file).read_text(encoding="utf-8").splitlines()
     headings = {line.lstrip("# ").lower().replace(" ", "-") for line in lines if line.startswith("#")}
     return not heading or heading in headings

@@ -52,8 +52,10 @@
     const { target, key } = event;
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
     const types = target.matches?.("input:not([type=checkbox], [type=radio]), textarea, select, [contenteditable]");
-    if (key === "Escape" && target.matches?.("#search")) target.blur();
-    else if (key === "Escape" && !document.querySelector("dialog[open]")) e3.dropSelection();
+    if (key === "Escape" && target.matches?.("#search")) {
+      event.preventDefault(); // or the field would be emptied, and the filter lost
+      target.blur();
+    } else if (key === "Escape" && !document.querySelector("dialog[open]")) e3.dropSelection();
     if (types || document.querySelector("dialog[open]") || !Object.hasOwn(keys, key)) return;
     event.preventDefault();
     keys[key]();
