@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from comfyui_agent.store.errors import DatabaseAway
 from comfyui_agent.web.guarding import POLICY
-from comfyui_agent.web.outputs import MEDIA_TYPES
+from comfyui_agent.web.outputs import MEDIA_TYPES, ResultFile
 from support.pictures import png
 from support.web import Answer, Served, check_problem, served, watching
 
@@ -149,6 +149,17 @@ async def test_a_result_that_could_run_something_is_handed_out_to_be_saved(galle
     assert answer.headers["Content-Type"] == "application/octet-stream"
     assert answer.headers["Content-Disposition"].startswith("attachment;")
     assert check_headers(answer) == "sandbox; default-src 'none'"
+
+
+async def test_a_file_that_goes_away_while_it_is_asked_for_is_not_found(
+    gallery: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def found(*_: object) -> ResultFile:
+        return ResultFile(gallery.workspace.root / "gone.png", "image/png", "1")
+
+    monkeypatch.setattr(gallery.context.outputs, "file", found)
+    said = check_problem(await gallery.get("/api/v1/jobs/painted/results/1"), 404)
+    assert str(gallery.workspace.root) not in str(said)
 
 
 async def test_an_address_of_a_thumbnail_that_changes_with_its_picture_is_kept_for_ever(gallery: Served) -> None:

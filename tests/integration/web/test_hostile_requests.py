@@ -10,11 +10,13 @@ import io
 import itertools
 import json
 import logging
+import os
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import pytest_asyncio
@@ -22,6 +24,7 @@ import pytest_asyncio
 from comfyui_agent.web import access, guarding
 from comfyui_agent.web.app import create_app
 from comfyui_agent.web.guarding import DEEPEST, LARGEST_BODY, LARGEST_FORM, UNSAFE
+from comfyui_agent.web.rendering import ASSETS
 from support.batched import queue
 from support.web import PROBLEM, Answer, Keys, Served, bearer, check_problem, routes_of, served
 
@@ -276,6 +279,13 @@ async def test_a_name_that_leads_elsewhere_leads_nowhere(estate: Served, route: 
         assert "Set-Cookie" not in answer.headers
 
 
+async def test_a_file_that_does_not_come_with_e3_is_no_asset_even_if_it_is_of_such_a_kind(estate: Served) -> None:
+    place = estate.workspace.root / "workflows" / "picture.json"
+    beside = os.path.relpath(place, ASSETS)
+    for name in (str(place), f"/{place}", beside, f"vendor/../{beside}"):
+        check_problem(await estate.get(f"/assets/{quote(name, safe='')}"), 404)
+
+
 QUESTIONS = [
     "%00",
     "a=%00",
@@ -500,13 +510,19 @@ ELSEWHERE_SITES: list[dict[str, str]] = [
 ]
 
 
+async def state_of(house: Served) -> Any:
+    """All that a route can change."""
+    jobs = await house.store.jobs(limit=10_000)
+    return await house.store.newest_event(), jobs, await house.store.halted_servers(), await house.store.batches()
+
+
 @every_unsafe_route
 async def test_a_page_of_another_site_changes_nothing(estate: Served, route: Route) -> None:
-    version = estate.store.version
+    before = await state_of(estate)
     for headers in ELSEWHERE_SITES:
         answer = await estate.ask(route.method, route.address(), route.body, headers=headers)
         assert "another site" in check_problem(answer, 403)["detail"], headers
-    assert estate.store.version == version
+    assert await state_of(estate) == before
 
 
 @every_unsafe_route

@@ -93,6 +93,20 @@ async def test_what_happens_while_someone_catches_up_is_told_once_and_behind_it(
     await stream.aclose()
 
 
+async def test_what_a_listener_has_is_not_told_again_even_if_it_is_told_to_others_only_now(memory: Memory) -> None:
+    told = await begun(memory)
+    memory.happen(3)
+    stream = told.listen(3)
+    await heard(stream, 1)
+    waiting = asyncio.create_task(heard(stream, 1))
+    await asyncio.sleep(0)
+    await told.catch_up()
+    memory.happen()
+    await told.catch_up()
+    assert numbers(await waiting) == [4]
+    await stream.aclose()
+
+
 async def test_a_listener_that_does_not_read_is_let_go_and_comes_back_where_it_was(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
