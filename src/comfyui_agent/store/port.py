@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
@@ -22,7 +23,7 @@ def number(value: Any) -> float | None:
 
 
 def whole_number(value: Any) -> int | None:
-    return int(value) if isinstance(value, (int, float)) else None
+    return int(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
 def paths_in(value: Any) -> tuple[str, ...]:

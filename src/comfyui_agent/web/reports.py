@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.texts import printable
+from comfyui_agent.domain.texts import is_whole, printable
 from comfyui_agent.web.findings import Finding, ReportKind, of_document, of_page
 
 OBSERVED = PurePosixPath("infra/observability")
@@ -96,6 +96,8 @@ def report_file(workspace: Workspace, relative: str) -> Path:
 def _kind_of(relative: PurePosixPath) -> ReportKind | None:
     """What a report of that name is; None if the lab writes none such there."""
     name = relative.name
+    if not is_whole(str(relative)):
+        return None
     if relative.suffix not in ENDINGS or name.startswith(".") or len(relative.parts) > len(OBSERVED.parts) + DEEPEST:
         return None
     if relative.is_relative_to(PROFILED) and relative.parent != PROFILED:

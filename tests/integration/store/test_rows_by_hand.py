@@ -60,3 +60,10 @@ async def test_only_a_file_that_is_nobodys_is_given_away(store: Store) -> None:
     seen: list[str] = []
     await store.with_unowned(["jobs/k.png", "jobs/other.png"], seen.append)
     assert seen == ["jobs/other.png"]
+
+
+async def test_counts_without_an_end_keep_no_list_from_being_read(store: Store, database: Database) -> None:
+    await submit_one(store)
+    database.by_hand("UPDATE jobs SET run_count = 9e999, strikes = -9e999")
+    (job,) = await store.jobs()
+    assert (job.run_count, job.strikes) == (0, 0)

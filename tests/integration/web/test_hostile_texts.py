@@ -18,6 +18,8 @@ from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import NewJob, Template
 from comfyui_agent.domain.retrying import Over
 from comfyui_agent.domain.tokens import Role
+from comfyui_agent.engine.live import LiveFile, LiveRun
+from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.web.addresses import ADDRESSES
 from support.stores import broken, wish
 from support.web import Served, bearer, served, watching
@@ -89,7 +91,14 @@ async def haunted(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tup
     async with served(tmp_path_factory.mktemp("haunted")) as house:
         _write_files(house.workspace.root)
         await _queue_everything(house)
-        yield house, await house.token(Role.ADMIN, EVIL)
+        agent = AgentLock(house.workspace.locks)
+        live = LiveFile(house.workspace.locks, agent.worker)
+        live.write([(LiveRun(3, NAME, "sweep_1", f"http://{MARK}<b>:1", EVIL, EVIL, 1, 2, EVIL, EVIL), None)])
+        try:
+            yield house, await house.token(Role.ADMIN, EVIL)
+        finally:
+            live.remove()
+            agent.release()
 
 
 def _write_files(root: Path) -> None:

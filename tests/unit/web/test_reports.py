@@ -316,3 +316,13 @@ def test_a_workspace_that_is_reached_by_a_link_has_its_reports(lab: Lab, tmp_pat
     workspace = Workspace(link, Settings())
     assert len(find_reports(workspace)) == 1
     assert report_file(workspace, "infra/observability/load_x.json") == path.resolve()
+
+
+def test_a_name_that_is_no_text_is_no_report(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    folder = lab.write("infra/observability/load_one.html").parent
+    try:
+        (folder / os.fsdecode(b"load_\xff.html")).write_text("")
+    except OSError:
+        pytest.skip("no file can have such a name here")
+    assert [report.path for report in lab.found()] == ["infra/observability/load_one.html"]
