@@ -6,6 +6,8 @@ STAMP  := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 # Tests mostly wait: four at a time. One at a time where they share a ComfyUI that is running already.
 AT_ONCE := $(if $(E3_COMFYUI_URL),,-n 4 --dist worksteal)
+# Tests in a browser keep a loop running in their process, which others could not bear.
+BROWSERS := -n 3 --dist loadfile
 
 .PHONY: demo test lint bench faults screenshots clean help
 
@@ -35,11 +37,13 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 test: lint
-	$(PYTEST) -m "not slow" $(AT_ONCE) || $(BIN)/python tests/support/second_try.py
+	$(PYTEST) -m "not slow" --ignore tests/browser $(AT_ONCE) || $(BIN)/python tests/support/second_try.py
+	$(PYTEST) -m "not slow" tests/browser $(BROWSERS) || $(BIN)/python tests/support/second_try.py
 
 faults: $(STAMP)
 	$(PYTEST) tests/faults $(AT_ONCE)
-	$(PYTEST) tests -m slow --ignore tests/faults $(AT_ONCE)
+	$(PYTEST) tests -m slow --ignore tests/faults --ignore tests/browser $(AT_ONCE)
+	$(PYTEST) tests/browser -m slow
 
 bench: $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group bench
