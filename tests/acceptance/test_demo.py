@@ -20,6 +20,7 @@ from support.command import e3
 from support.terminal import in_terminal
 
 
+@pytest.mark.slow
 def test_the_demo_renders_twelve_jobs_a_sweep_and_a_book_and_explains_what_cannot_be(tmp_path: Path) -> None:
     answer = e3("demo", cwd=tmp_path, timeout=110)
     assert answer.returncode == 0, answer.stdout + answer.stderr

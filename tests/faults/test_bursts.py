@@ -133,6 +133,7 @@ def _clean(folder: BurstFolder, prompts: int) -> int:
     return int(ended.summary["next_size"])
 
 
+@pytest.mark.slow
 def test_a_burst_that_is_killed_makes_the_next_one_smaller(make_folder: Make) -> None:
     """15, 5, 1, and back: SIGTERM and kill -9 alike; what they left at the server is taken over."""
     folder = make_folder("--render-seconds", "0.15")

@@ -56,6 +56,7 @@ def check_taken_in_once(workspace: YamlWorkspace, count: int) -> None:
     assert in_the_shell(workspace.database, submitted) == [{"events": count, "jobs": count}]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("count", [FEWER, MANY])
 def test_an_agent_killed_while_it_takes_in_thousands_of_files_misses_none_and_takes_none_twice(

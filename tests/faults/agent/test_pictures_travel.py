@@ -130,6 +130,7 @@ def lose_inputs(workspace: YamlWorkspace, server: ServerProcess) -> None:
     workspace.finish()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_server_that_comes_back_without_its_inputs_is_given_them_again(
     start_server: Start, make_yaml: MakeYaml, server_kind: str

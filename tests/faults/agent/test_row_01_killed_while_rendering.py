@@ -90,6 +90,7 @@ def test_agents_that_wait_beside_it_take_over_within_moments(
     assert (ended.run_count, renders([server.output_dir])) == (1, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kills", "seconds"),
     [

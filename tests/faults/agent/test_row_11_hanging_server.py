@@ -33,6 +33,7 @@ def ending(url: str, prompt_id: str) -> str:
     return last
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_render_that_never_ends_is_interrupted_and_its_server_set_aside_until_it_works_again(
     start_server: Start, make_workspace: Make, server_kind: str

@@ -33,6 +33,7 @@ def test_a_history_that_is_cleared_all_the_time_costs_no_render(start_server: St
     assert renders([server.output_dir]) == JOBS
 
 
+@pytest.mark.slow
 def test_a_history_cleared_while_no_agent_looked_costs_no_render(
     start_server: Start, make_workspace: Make, server_kind: str
 ) -> None:

@@ -91,6 +91,7 @@ def test_an_agent_killed_while_results_wait_for_room_leaves_them_to_the_next(
         check_nothing_was_lost_or_rendered_twice(workspace, renders([server.output_dir]))
 
 
+@pytest.mark.slow
 def test_a_database_without_room_is_waited_for_longer_than_a_lease(start_server: Start, make_workspace: Make) -> None:
     server = start_server("--render-seconds", "0.1")
     workspace = make_workspace(server.url, E3_LEASE_SECONDS="2")

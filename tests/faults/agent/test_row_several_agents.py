@@ -129,6 +129,7 @@ def test_a_job_that_is_cancelled_while_its_result_is_brought_home_leaves_no_file
     assert workspace.job(name).failure_class == "cancelled"
 
 
+@pytest.mark.slow
 @by_hand
 def test_jobs_put_back_by_hand_are_taken_over_again_and_not_rendered_again(
     start_server: Start, make_workspace: Make, server_kind: str
@@ -224,6 +225,7 @@ def test_three_agents_together_keep_no_more_than_two_slow_prompts_at_a_server(
     assert renders([server.output_dir]) == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [150, pytest.param(2000, marks=pytest.mark.slow)])
 def test_three_agents_together_keep_no_more_than_sixteen_quick_prompts_at_a_server(
     start_server: Start, make_workspace: Make, jobs: int

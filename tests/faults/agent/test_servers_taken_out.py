@@ -95,6 +95,7 @@ def start_and_wait_for_two(workspace: AgentWorkspace, server: ServerProcess) -> 
     return agent
 
 
+@pytest.mark.slow
 def test_a_paused_server_brings_home_what_it_has_and_works_on_when_it_is_resumed(
     start_server: Start, make_workspace: Make, server_kind: str
 ) -> None:

@@ -112,6 +112,7 @@ async def test_above_its_capacity_the_wait_is_not_hidden(three: list[ServerProce
     assert [row["index"] for row in report["results"]] == list(range(jobs))
 
 
+@pytest.mark.slow
 async def test_the_knee_is_found_where_it_was_put_and_the_servers_add_up(three: list[ServerProcess]) -> None:
     slow = with_sleep(page(), 0.4)  # so that what passes between two prompts, on a busy machine too, weighs little
     report = await press([server.url for server in three], slow, levels=[1, 3, 6], jobs=9, warmup=0)

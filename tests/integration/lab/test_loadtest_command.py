@@ -327,6 +327,7 @@ def test_many_prompts_that_wait_are_all_taken_back_and_soon(
         server.kill()
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_in_the_middle_is_failed_rows_and_a_report(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
