@@ -582,6 +582,7 @@ def test_a_link_at_a_result_does_not_lead_into_the_configuration(resting: YamlWo
 # Files that do not hold still.
 
 
+@pytest.mark.slow
 def test_files_that_come_change_and_vanish_all_the_time_do_no_harm(own_yard: Yard) -> None:
     workspace = own_yard.workspace
     over = threading.Event()

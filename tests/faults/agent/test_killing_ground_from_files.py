@@ -65,6 +65,7 @@ def check_colours(workspace: YamlWorkspace, jobs: int) -> None:
         assert colour_of(workspace.root / job.outputs[0]) == int(job.config_name[4:9]) + 1
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("jobs", "kills"), [SHORT, LONG])
 @pytest.mark.parametrize("agents", [pytest.param(1, marks=pytest.mark.slow), 3])

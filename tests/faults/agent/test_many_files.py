@@ -81,6 +81,7 @@ def test_an_agent_killed_while_it_takes_in_thousands_of_files_misses_none_and_ta
     check_taken_in_once(workspace, count)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("count", [FEWER, MANY])
 def test_several_monitors_at_once_take_every_file_in_once(make_yaml: MakeYaml, server_kind: str, count: int) -> None:

@@ -64,6 +64,7 @@ def test_two_agents_whose_clocks_differ_by_an_hour_end_every_job_once(
     assert [(job.run_count, job.retries_attempted) for job in ended] == [(1, 0)] * jobs
 
 
+@pytest.mark.slow
 @STEPS
 def test_a_render_goes_on_when_the_clock_steps_and_its_agent_dies(
     start_server: Start, make_workspace: Make, server_kind: str, step: int

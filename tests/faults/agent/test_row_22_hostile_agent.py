@@ -134,6 +134,7 @@ def nothing_outside(tmp_path: Path) -> Iterator[None]:
     assert beside <= {"workspace", "server", "outside"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_outside")
 @pytest.mark.parametrize("replies", NEVER_WORKS)
 def test_beside_a_server_that_only_pretends_to_work_every_job_is_done_by_the_good_one(
