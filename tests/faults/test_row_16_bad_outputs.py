@@ -93,6 +93,7 @@ async def test_a_download_that_breaks_is_tried_again(
     assert list(tmp_path.iterdir()) == [target]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [Reset(after=500), Garbage(after=400), Silence()], ids=["cut", "garbage", "silent"])
 async def test_a_download_that_breaks_every_time_ends_in_an_error_and_leaves_nothing(
     comfy: ComfyClient, proxy: FaultProxy, tmp_path: Path, fault: Fault

@@ -171,6 +171,7 @@ def test_an_agent_killed_between_picture_and_prompt_costs_nothing(
     assert len(input_files(server)) == 1
 
 
+@pytest.mark.slow
 def test_a_kept_picture_that_is_gone_fails_its_job_and_no_other(
     start_server: Start, make_yaml: MakeYaml, server_kind: str
 ) -> None:

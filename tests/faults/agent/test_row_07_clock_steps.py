@@ -101,6 +101,7 @@ def test_a_job_in_backoff_does_not_wait_an_hour_when_the_clock_steps(
     assert [attempt.outcome for attempt in workspace.attempts(name)] == ["missing", "missing"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("holder", "looker", "takings"),
     [

@@ -166,6 +166,7 @@ def test_a_job_that_waits_long_at_the_server_does_not_time_out(
     assert [(each.run_count, each.retries_attempted) for each in jobs] == [(1, 0)] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_the_time_before_a_take_over_counts(start_server: Start, make_workspace: Make, server_kind: str) -> None:
     server = with_sleep_node(start_server(), server_kind)
@@ -185,6 +186,7 @@ def test_the_time_before_a_take_over_counts(start_server: Start, make_workspace:
     assert 4 <= ended - began < 8
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_job_taken_over_while_it_waits_does_not_time_out(
     start_server: Start, make_workspace: Make, server_kind: str

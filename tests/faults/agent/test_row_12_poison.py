@@ -123,6 +123,7 @@ def test_an_agent_that_dies_with_the_server_each_time_still_finds_the_poison(
     check_justice(workspace, executioner, strikes)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_job_that_was_running_by_chance_when_its_server_died_is_cleared_when_it_ends_well(
     start_server: Start, make_workspace: Make, server_kind: str

@@ -207,6 +207,7 @@ def test_jobs_run_by_priority_and_a_bump_by_hand_is_honoured_by_the_next_dispatc
     assert renders([server.output_dir]) == 6
 
 
+@pytest.mark.slow
 def test_three_agents_together_keep_no_more_than_two_slow_prompts_at_a_server(
     start_server: Start, make_workspace: Make, server_kind: str
 ) -> None:
