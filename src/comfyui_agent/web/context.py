@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,3 +33,5 @@ class Context:
     news: News
     doors: Doors
     hub: Hub
+    under_way: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How many requests with an Idempotency-Key are being answered here, by key and scope."""

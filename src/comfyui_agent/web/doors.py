@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -62,8 +61,6 @@ class Doors:
         self.drawing = asyncio.Semaphore(1)
         """Grids are drawn one after another."""
         self._background: set[asyncio.Task[Any]] = set()
-        self.under_way: Counter[tuple[str, str]] = Counter()
-        """How many requests with an Idempotency-Key are being answered here, by key and scope."""
 
     def later(self, work: Coroutine[Any, Any, Any]) -> None:
         """Do something that nobody waits for."""

@@ -69,7 +69,7 @@ async def once(
 @contextlib.contextmanager
 def _answering(context: Context, keys: tuple[str, str]) -> Iterator[Callable[[str], bool]]:
     """Whether whoever began a wish is at it no more. This process is not where no other request of it is."""
-    under_way = context.doors.under_way
+    under_way = context.under_way
     is_alone = not under_way[keys]
     under_way[keys] += 1
     try:

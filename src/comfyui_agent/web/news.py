@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 from comfyui_agent.comfy.tasks import wait_until_set
 from comfyui_agent.domain.events import Event
+from comfyui_agent.events.bus import Bus
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
 
@@ -37,12 +38,12 @@ class News:
         self._store = store
         self._told = 0
         self._listeners: set[_Listener] = set()
-        self._hearers: list[Callable[[Event], None]] = []
+        self._bus = Bus()
         self._is_over = False
         self._catching_up = asyncio.Semaphore(CATCHING_UP)
 
     def on_event(self, hear: Callable[[Event], None]) -> None:
-        self._hearers.append(hear)
+        self._bus.subscribe(hear)
 
     async def begin(self) -> None:
         """What happened before is not told, unless someone asks for it."""
@@ -66,11 +67,7 @@ class News:
             await asyncio.sleep(0)
 
     def _tell(self, event: Event) -> None:
-        for hear in self._hearers:
-            try:
-                hear(event)
-            except Exception:
-                log.exception("a hearer failed over %s", event.name)
+        self._bus.tell(event)
         if not self._listeners:
             return
         told = event, as_sent(event)

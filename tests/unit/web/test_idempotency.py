@@ -60,7 +60,7 @@ class Workshop:
         self.error: Exception | None = None
         self.is_slow = False
         lock = SimpleNamespace(worker=ME, is_dead=lambda worker: worker == DEAD)
-        self.context: Any = SimpleNamespace(store=self.store, lock=lock, doors=SimpleNamespace(under_way=Counter()))
+        self.context: Any = SimpleNamespace(store=self.store, lock=lock, under_way=Counter())
 
     async def make(self, name: str) -> dict[str, Any]:
         if self.is_slow:
@@ -120,7 +120,7 @@ async def test_many_at_once_make_one(workshop: Workshop) -> None:
     assert workshop.things == ["a"]
     assert sum(isinstance(answer, Problem) for answer in answers) == 9
     assert read(await workshop.ask())[1] == {"id": "a"}
-    assert not workshop.context.doors.under_way
+    assert not workshop.context.under_way
 
 
 async def test_what_was_refused_leaves_no_trace(workshop: Workshop) -> None:
