@@ -25,34 +25,11 @@ from comfyui_agent.sim.settings import SimSettings
 from comfyui_agent.sim.simulator import Simulator
 from comfyui_agent.store.opening import open_store
 from comfyui_agent.store.store import Store
-from support.graphs import node
+from support.graphs import sampled
 
 STEPS = 20
 NAME = "lighthouse.yaml"
-
-
-def sampled() -> dict[str, Any]:
-    return {
-        "1": node("CheckpointLoaderSimple", ckpt_name="auto"),
-        "2": node("CLIPTextEncode", text="a lighthouse", clip=["1", 1]),
-        "3": node("CLIPTextEncode", text="fog", clip=["1", 1]),
-        "4": node("EmptyLatentImage", width=256, height=256, batch_size=1),
-        "5": node(
-            "KSampler",
-            model=["1", 0],
-            positive=["2", 0],
-            negative=["3", 0],
-            latent_image=["4", 0],
-            seed=7,
-            steps=STEPS,
-            cfg=7.0,
-            sampler_name="euler",
-            scheduler="normal",
-            denoise=1.0,
-        ),
-        "6": node("VAEDecode", samples=["5", 0], vae=["1", 2]),
-        "7": node("SaveImage", images=["6", 0], filename_prefix="lighthouse"),
-    }
+GRAPH = sampled("auto", "lighthouse", seed=7, steps=STEPS, edge=256)
 
 
 @dataclass(frozen=True)
@@ -96,7 +73,7 @@ async def scene(folder: Path, seconds: float, **environment: str) -> AsyncIterat
         agent = Agent(store, workspace)
         working = asyncio.create_task(agent.run())
         try:
-            await store.submit([NewJob(NAME, "T2I", "wf", Template.of(sampled()))])
+            await store.submit([NewJob(NAME, "T2I", "wf", Template.of(GRAPH))])
             yield Scene(workspace, store, server)
         finally:
             working.cancel()

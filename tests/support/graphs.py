@@ -62,19 +62,24 @@ async def checkpoint_name(wire: Wire) -> str:
 
 
 async def text_to_image(wire: Wire, steps: int = 2) -> Graph:
-    """64x64 from a checkpoint: loader "1", texts "2" and "3", latent "4", sampler "5", decoder "6", save "7"."""
+    """64x64 from a checkpoint that this server has."""
+    return sampled(await checkpoint_name(wire), fresh_prefix(), seed=random.randrange(2**48), steps=steps)
+
+
+def sampled(checkpoint: str, prefix: str, *, seed: int, steps: int, edge: int = 64) -> Graph:
+    """From a checkpoint: loader "1", texts "2" and "3", latent "4", sampler "5", decoder "6", save "7"."""
     return {
-        "1": node("CheckpointLoaderSimple", ckpt_name=await checkpoint_name(wire)),
+        "1": node("CheckpointLoaderSimple", ckpt_name=checkpoint),
         "2": node("CLIPTextEncode", text="a lighthouse", clip=["1", 1]),
         "3": node("CLIPTextEncode", text="fog", clip=["1", 1]),
-        "4": node("EmptyLatentImage", width=64, height=64, batch_size=1),
+        "4": node("EmptyLatentImage", width=edge, height=edge, batch_size=1),
         "5": node(
             "KSampler",
             model=["1", 0],
             positive=["2", 0],
             negative=["3", 0],
             latent_image=["4", 0],
-            seed=random.randrange(2**48),
+            seed=seed,
             steps=steps,
             cfg=7.0,
             sampler_name="euler",
@@ -82,7 +87,7 @@ async def text_to_image(wire: Wire, steps: int = 2) -> Graph:
             denoise=1.0,
         ),
         "6": node("VAEDecode", samples=["5", 0], vae=["1", 2]),
-        "7": node("SaveImage", images=["6", 0], filename_prefix=fresh_prefix()),
+        "7": node("SaveImage", images=["6", 0], filename_prefix=prefix),
     }
 
 

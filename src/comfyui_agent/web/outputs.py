@@ -147,7 +147,10 @@ class Outputs:
 
     async def thumbnail(self, job: Job, number: int, width: int) -> Path:
         """The thumbnail of a picture as a WebP file, at the next larger of `WIDTHS`. NotShown if there is none."""
-        result = await self.file(job, number)
+        return await self.small(await self.file(job, number), width)
+
+    async def small(self, result: ResultFile, width: int) -> Path:
+        """The same of a result that was looked at just now."""
         if not result.is_picture:
             raise NotShown(f"{printable(result.path.name)} is no picture: it has no thumbnail")
         allowed = next((each for each in WIDTHS if each >= width), WIDTHS[-1])

@@ -278,7 +278,7 @@ async def thumbnail(
     job = await find_job(context, name)
     try:
         found = await context.outputs.file(job, number)
-        path = await context.outputs.thumbnail(job, number, width)
+        path = await context.outputs.small(found, width)
     except NotShown as error:
         raise Problem(404, str(error), f"See {PREFIX}/jobs/{job.id}.") from None
     return FileAnswer(path, media_type="image/webp", headers={"Cache-Control": _kept(job, found, v)})
