@@ -7,16 +7,16 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import ceil, sqrt
 from pathlib import Path
 from typing import Any
 
-from comfyui_agent.batches.grid_layout import BadLayout, GridLayout, layout_of
+from comfyui_agent.batches.grid_layout import BadLayout, layout_of
 from comfyui_agent.batches.members import label_of, settings_of
 from comfyui_agent.batches.sweeps import MOST_CELLS, GridWish
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import Batch
 from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.domain.grid_layout import GridLayout, sheet_place
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.processes import module_command
 from comfyui_agent.domain.states import JobStatus
@@ -92,12 +92,12 @@ def _spec(
     """What the child is told."""
     layout = _layout(batch, options.wish)
     pages: dict[int, dict[str, Any]] = {}
-    columns = ceil(sqrt(len(jobs)))
     for number, job in enumerate(jobs):
         cell = _cell(workspace, job, picture.parent)
         if layout is None:
             page = pages.setdefault(0, {"title": "", "rows": [], "columns": [], "cells": [], "corner": ""})
-            page["cells"].append(cell | {"row": number // columns, "column": number % columns})
+            _, row, column = sheet_place(number, len(jobs))
+            page["cells"].append(cell | {"row": row, "column": column})
             continue
         if not layout.has(job.batch_index or 0):
             continue  # someone has put it in by hand

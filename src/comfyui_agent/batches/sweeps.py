@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from comfyui_agent.config.workflows import Workflow
-from comfyui_agent.domain.batches import BatchKind, NewBatch, mint_batch_id, slug
+from comfyui_agent.domain.batches import BatchKind, NewBatch, member_name, mint_batch_id
 from comfyui_agent.domain.binding import TOKEN, Places, Unbindable, bind
 from comfyui_agent.domain.combinations import Axis, BadAxes, Combinations, Mode
 from comfyui_agent.domain.jobs import DEFAULT_PRIORITY, NewJob
@@ -17,7 +17,6 @@ from comfyui_agent.domain.recipes import Recipe
 from comfyui_agent.domain.value_types import BadValue, ValueType, converted, type_of
 from comfyui_agent.domain.values import BadValues, Token, parse
 
-LONGEST_FILE_NAME = 80
 MOST_CELLS = 10_000
 """A grid of more than these shows nothing."""
 AUTO = "auto"
@@ -104,7 +103,7 @@ class Sweep:
                 template=self.workflow.template,
                 inputs=bound,
                 priority=self._priority,
-                file_path=f"{self._folder}/{_file_name(number, values, self.varying)}.png",
+                file_path=f"{self._folder}/{member_name(number, values, self.varying)}.png",
                 metadata={"combination": values},
                 batch_id=self.batch.id,
                 batch_index=index,
@@ -359,9 +358,3 @@ def _check_grid(grid: GridWish, combinations: Combinations) -> None:
     chosen = [name for name in vars(grid).values() if name]
     if len(set(chosen)) < len(chosen):
         raise BadSweep("grid: x, y and pages need different axes")
-
-
-def _file_name(number: str, values: Mapping[str, Any], varying: Sequence[str]) -> str:
-    """The number, and what is different about it."""
-    words = [f"{slug(name.rpartition('.')[2], 20)}-{slug(str(values[name]), 24)}" for name in varying]
-    return "_".join([number, *words])[:LONGEST_FILE_NAME].rstrip("._-")

@@ -1,16 +1,17 @@
-"""A batch: jobs that are one thing, with a name, a progress and an end."""
+"""A batch: jobs that are one thing, with a name, a progress and an end. Runs on Python 3.9."""
 
 from __future__ import annotations
 
 import re
 import secrets
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 LONGEST_NAME = 60
+LONGEST_MEMBER_NAME = 80
 
 
 class BatchKind(str, Enum):
@@ -117,3 +118,12 @@ def slug(text: str, longest: int = LONGEST_NAME) -> str:
 def mint_batch_id(name: str, fallback: str) -> str:
     """`{name}_{8 hex}`: no other batch has it."""
     return f"{slug(name) or fallback}_{secrets.token_hex(4)}"
+
+
+def member_name(number: str, values: Mapping[str, Any], varying: Sequence[str]) -> str:
+    """A name for the file of a member: its number, and what is different about it. It is safe in paths.
+
+    `varying` are the names whose values tell the members apart; of `3.seed`, `seed` is shown.
+    """
+    words = [f"{slug(name.rpartition('.')[2], 20)}-{slug(str(values[name]), 24)}" for name in varying]
+    return "_".join([number, *words])[:LONGEST_MEMBER_NAME].rstrip("._-")

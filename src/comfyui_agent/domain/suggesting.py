@@ -1,4 +1,4 @@
-"""`did you mean …?`"""
+"""`did you mean …?` Runs on Python 3.9."""
 
 from __future__ import annotations
 

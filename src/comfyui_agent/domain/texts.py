@@ -1,4 +1,4 @@
-"""Texts as they are kept: JSON that people can read, and nothing that no file or database takes."""
+"""Texts as they are kept: JSON that people can read, and nothing that no file or database takes. Runs on Python 3.9."""
 
 from __future__ import annotations
 

@@ -6,18 +6,22 @@ The grammar is in docs/values.md. Nothing here knows what a value is for: see va
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 MOST_VALUES = 1_000_000
+LONGEST_TEXT, MOST_RANGES = 100_000, 1_000
+"""The most letters, and the most ranges in a list, for a caller that takes fewer values: it never waits long."""
 MOST_DIGITS = 40
 LONGEST_SHOWN = 60
 FILE, SEEDS, GOES_ON = "@", "random:", ".."
 OR_QUOTED = "; a text goes in quotes"
-MARK = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[",|]', re.DOTALL)
-"""All between two quotes, a quote that is never closed, or a separator."""
-QUOTED = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"', re.DOTALL)
-ESCAPED = re.compile(r'\\(["\\])')
+BETWEEN = r'[^"\\]*(?:\\.[^"\\]*)*'
+QUOTED = re.compile(f'"({BETWEEN})"', re.DOTALL)
+CLOSED = re.compile(f'(?:[^"]+|"{BETWEEN}")*', re.DOTALL)
+"""All up to a quote that is never closed."""
+ITEM = {sign: re.compile(f'((?:[^"{sign}]+|"{BETWEEN}")*)(?:[{sign}]|\\Z)', re.DOTALL) for sign in ",|"}
+"""All up to a separator or the end. Where every quote is closed, the first try always fits: it never tries again."""
 NUMBER = r"([-+]?[0-9]+(?:\.[0-9]+)?)"
 RANGE = re.compile(rf"{NUMBER}\s*\.\.\s*{NUMBER}(?:\s*:\s*{NUMBER})?")
 MEANT_AS_RANGE = re.compile(r"[-+.]*[0-9][-+0-9.eE]*\s*\.\.|\.\.+\s*[-+]?[0-9]|\.{3,}$|…$")
@@ -27,16 +31,14 @@ class BadValues(ValueError):
     """A text that stands for no values: what is wrong with it, and what to write instead, in one line."""
 
 
-@dataclass(frozen=True)
-class Token:
+class Token(NamedTuple):
     """One value as a text. A plain one stood in quotes or in a file: a text, unless its place wants something else."""
 
     text: str
     is_plain: bool
 
 
-@dataclass(frozen=True)
-class _Number:
+class _Number(NamedTuple):
     """An exact number: so many units of the last of its decimals."""
 
     units: int
@@ -44,6 +46,8 @@ class _Number:
 
     def at(self, decimals: int) -> int:
         """Its units if it had that many decimals, which are not fewer than it has."""
+        if decimals == self.decimals:
+            return self.units
         factor: int = 10 ** (decimals - self.decimals)
         return self.units * factor
 
@@ -51,29 +55,51 @@ class _Number:
         return _digits(self.units, self.decimals)
 
 
+ONE = _Number(1, 0)
+
+
+class _Steps(NamedTuple):
+    """Numbers at equal distances: how many there are is known before the first one is made."""
+
+    first: int
+    by: int
+    decimals: int
+    length: int
+
+    def tokens(self) -> list[Token]:
+        units = range(self.first, self.first + self.length * self.by, self.by)
+        return [Token(_digits(each, self.decimals), is_plain=False) for each in units]
+
+
 def parse(
     text: str,
     *,
     read_lines: Callable[[str], Sequence[str]],
     draw: Callable[[int], Sequence[int]],
+    most: int = MOST_VALUES,
 ) -> list[Token]:
-    """The values that a text stands for, in order: at least one, at most MOST_VALUES. BadValues if it makes no sense.
+    """The values that a text stands for, in order: at least one, at most `most`. BadValues if it makes no sense.
 
     `read_lines` gives the lines of the file that `@NAME` names; an OSError or ValueError of it becomes BadValues.
-    `draw` gives as many different seeds as it is asked for.
+    `draw` gives as many different seeds as it is asked for. A range, a file or a list that is too long is refused
+    before its values are made. A caller that takes fewer than MOST_VALUES never waits long, whatever the text is: it
+    may have LONGEST_TEXT letters and MOST_RANGES ranges.
     """
+    if most < MOST_VALUES and len(text) > LONGEST_TEXT:
+        raise BadValues(
+            f"the text has {len(text):,} letters, and {LONGEST_TEXT:,} is the most: give fewer or shorter values"
+        )
     if not text.strip():
         raise BadValues("there are no values: write some, such as 1,2,3 or 1..10")
-    items, separator = _split(text)
-    for number, item in enumerate(items, start=1):
-        if not item:
-            sign = "comma" if separator == "," else separator
-            raise BadValues(f'value {number} is empty: take a {sign} away, or write "" for an empty text')
+    items, separator = _split(text, most)
+    if "" in items:
+        sign = "comma" if separator == "," else separator
+        raise BadValues(f'value {items.index("") + 1} is empty: take a {sign} away, or write "" for an empty text')
     if len(items) == 1 and items[0].startswith(FILE):
-        return _from_file(items[0], read_lines)
+        return _from_file(items[0], read_lines, most)
     if len(items) == 1 and items[0].startswith(SEEDS):
-        return [Token(str(seed), is_plain=False) for seed in draw(_count_of_seeds(items[0]))]
-    return [_token(item) for item in items] if separator == "|" else _listed(items)
+        return [Token(str(seed), is_plain=False) for seed in draw(_count_of_seeds(items[0], most))]
+    return [_token(item) for item in items] if separator == "|" else _listed(items, most)
 
 
 def written(tokens: Iterable[Token]) -> str:
@@ -84,34 +110,30 @@ def written(tokens: Iterable[Token]) -> str:
     return text
 
 
-def _split(text: str) -> tuple[list[str], str]:
+def _split(text: str, most: int) -> tuple[list[str], str]:
     """What stands between separators, without blanks around it; and which separator it is."""
-    cuts: dict[str, list[int]] = {",": [], "|": []}
-    for mark in MARK.finditer(text):
-        if mark[0] == '"':
-            rest = shortened(text[mark.start() :])
-            raise BadValues(
-                f"the quote at {rest} is never closed: close it; for a quote as a letter, put the value in quotes and "
-                f'write \\" for the letter'
-            )
-        if len(mark[0]) == 1:
-            cuts[mark[0]].append(mark.start())
-    separator = "|" if cuts["|"] else ","
-    _check_count(len(cuts[separator]) + 1, "the list", "make it shorter")
-    items, start = [], 0
-    for end in [*cuts[separator], len(text)]:
-        items.append(text[start:end].strip())
-        start = end + 1
-    return items, separator
+    closed = CLOSED.match(text)
+    if closed and closed.end() < len(text):
+        raise BadValues(
+            f"the quote at {shortened(text[closed.end() :])} is never closed: close it; for a quote as a letter, put "
+            f'the value in quotes and write \\" for the letter'
+        )
+    outside = QUOTED.sub("", text)
+    separator = "|" if "|" in outside else ","
+    count = outside.count(separator) + 1
+    if separator == "|" or GOES_ON not in outside:  # else an item is not always a value
+        _check_count(count, most, "the list", "make it shorter")
+    items = text.split(separator) if outside == text else ITEM[separator].findall(text)[:count]
+    return [item.strip() for item in items], separator
 
 
 def _token(item: str) -> Token:
     """An item that stands for itself."""
     if item.startswith('"'):
         return Token(_unquoted(item), is_plain=True)
-    for sign, example in ((FILE, "@file.txt"), (SEEDS, "random:4")):
-        if item.startswith(sign):
-            raise BadValues(f"{shortened(item)} stands among other values: write {example} alone{OR_QUOTED}")
+    if item.startswith((FILE, SEEDS)):
+        example = "@file.txt" if item.startswith(FILE) else "random:4"
+        raise BadValues(f"{shortened(item)} stands among other values: write {example} alone{OR_QUOTED}")
     return Token(item, is_plain=False)
 
 
@@ -122,60 +144,69 @@ def _unquoted(item: str) -> str:
             f"{shortened(item)} goes on after its closing quote: write a comma between two values; for a quote as a "
             f'letter, put the whole value in quotes and write \\" for the letter'
         )
-    return ESCAPED.sub(r"\1", quoted[1])
+    return "\\".join(part.replace('\\"', '"') for part in quoted[1].split("\\\\"))
 
 
-def _from_file(item: str, read_lines: Callable[[str], Sequence[str]]) -> list[Token]:
+def _from_file(item: str, read_lines: Callable[[str], Sequence[str]], most: int) -> list[Token]:
     name = item[len(FILE) :].strip()
     name = _unquoted(name) if name.startswith('"') else name
     if not name:
         raise BadValues(f"@ names no file: write @file.txt{OR_QUOTED}")
     shown = shortened(FILE + name)
     try:
-        lines = [line.rstrip("\r\n") for line in read_lines(name) if line.strip()]
+        lines = read_lines(name)
     except BadValues:
         raise
     except OSError as error:
         raise BadValues(f"{shown} cannot be read: {error.strerror or error}") from error
     except ValueError as error:
         raise BadValues(f"{shown} cannot be read: {error}") from error
-    if not lines:
+    count = sum(map(bool, map(str.strip, lines)))
+    if not count:
         raise BadValues(f"{shown} has no values: write one on each line")
-    _check_count(len(lines), shown, "make it shorter")
-    return [Token(line, is_plain=True) for line in lines]
+    _check_count(count, most, shown, "make it shorter")
+    return [Token(line.rstrip("\r\n"), is_plain=True) for line in lines if line.strip()]
 
 
-def _count_of_seeds(item: str) -> int:
+def _count_of_seeds(item: str, most: int) -> int:
     count = item[len(SEEDS) :].strip()
     if not re.fullmatch(rf"[0-9]{{1,{MOST_DIGITS}}}", count) or int(count) == 0:
         raise BadValues(f"{shortened(item)} does not say how many seeds: write random:4{OR_QUOTED}")
-    _check_count(int(count), shortened(item), "ask for fewer")
+    _check_count(int(count), most, shortened(item), "ask for fewer")
     return int(count)
 
 
-def _listed(items: Sequence[str]) -> list[Token]:
+def _listed(items: Sequence[str], most: int) -> list[Token]:
     """The tokens of a list by commas, with its ranges and `..` filled in."""
     tokens: list[Token] = []
     has_to_end = False
+    ranges = 0
     for item in items:
+        steps: _Steps | None = None
         if item == GOES_ON:
             if has_to_end or not tokens:
                 raise BadValues(f".. goes on from nothing: write numbers before it, such as 1,2,..,10{OR_QUOTED}")
             has_to_end = True
-        elif has_to_end:
-            tokens += [Token(each, is_plain=False) for each in _going_on(tokens[-2:], item)]
+            continue
+        if has_to_end:
+            steps = _going_on(tokens[-2:], item, most)
             has_to_end = False
-        elif MEANT_AS_RANGE.match(item):
-            tokens += [Token(each, is_plain=False) for each in _range(item)]
-        else:
+        elif (GOES_ON in item or "…" in item) and MEANT_AS_RANGE.match(item):
+            steps = _range(item, most)
+        _check_count(len(tokens) + (1 if steps is None else steps.length), most, "the list", "make it shorter")
+        if steps is None:
             tokens.append(_token(item))
-        _check_count(len(tokens), "the list", "make it shorter")
+            continue
+        tokens += steps.tokens()
+        ranges += 1
+        if ranges > MOST_RANGES and most < MOST_VALUES:
+            raise BadValues(f"the list has more than {MOST_RANGES:,} ranges: write fewer and longer ones")
     if has_to_end:
         raise BadValues(f".. has no end: write the last number after it, such as 1,2,..,10{OR_QUOTED}")
     return tokens
 
 
-def _range(item: str) -> Iterator[str]:
+def _range(item: str, most: int) -> _Steps:
     """`1..10:2`"""
     parts = RANGE.fullmatch(item)
     if parts is None and not item.strip(".…"):
@@ -183,21 +214,27 @@ def _range(item: str) -> Iterator[str]:
     if parts is None:
         raise BadValues(f"{shortened(item)} is no range: write 1..10, or 1..10:2 with a step{OR_QUOTED}")
     start, end = _number(parts[1]), _number(parts[2])
-    finest = _Number(1, max(start.decimals, end.decimals))
-    if parts[3] is None and finest.decimals:
-        raise BadValues(f"{start}..{end} needs a step: write {start}..{end}:{finest}")
-    step = _number(parts[3]) if parts[3] else finest
-    shown = f"{start}..{end}:{step}" if parts[3] else f"{start}..{end}"
+    if parts[3] is None and (start.decimals or end.decimals):
+        raise BadValues(f"{start}..{end} needs a step: write {start}..{end}:{_finest(start, end)}")
+    step = _number(parts[3]) if parts[3] else ONE
     if step.units == 0:
-        raise BadValues(f"{shown} has step 0, which leads nowhere: write another, such as {start}..{end}:{finest}")
+        raise BadValues(
+            f"{start}..{end}:{step} has step 0, which leads nowhere: write another, such as "
+            f"{start}..{end}:{_finest(start, end)}"
+        )
     if step.units < 0 and _distance(start, end) > 0:
         raise BadValues(
-            f"{shown} goes up and its step down: write {start}..{end}:{_Number(-step.units, step.decimals)}"
+            f"{start}..{end}:{step} goes up and its step down: write "
+            f"{start}..{end}:{_Number(-step.units, step.decimals)}"
         )
-    return _stepped(start, end, step, shown)
+    steps = _stepped(start, end, step)
+    if steps.length > most:
+        shown = f"{start}..{end}:{step}" if parts[3] else f"{start}..{end}"
+        _check_count(steps.length, most, shown, "take a larger step or a nearer end")
+    return steps
 
 
-def _going_on(before: Sequence[Token], item: str) -> Iterator[str]:
+def _going_on(before: Sequence[Token], item: str, most: int) -> _Steps:
     """What follows the values before `..` up to the number after it; the last of those before is not repeated."""
     shown = ",".join([*map(_written, before), GOES_ON, item])
     for token in [*before, Token(item, is_plain=False)]:
@@ -208,7 +245,7 @@ def _going_on(before: Sequence[Token], item: str) -> Iterator[str]:
     if not earlier:
         if last.decimals or end.decimals:
             raise BadValues(f"{shown} needs a step: write two numbers before the .., such as 0.1,0.2,..,0.5")
-        step = _Number(1, 0)
+        step = ONE
     else:
         decimals = max(last.decimals, earlier[0].decimals)
         step = _Number(last.at(decimals) - earlier[0].at(decimals), decimals)
@@ -217,20 +254,23 @@ def _going_on(before: Sequence[Token], item: str) -> Iterator[str]:
         if step.units * _distance(last, end) < 0:
             way = "up" if step.units > 0 else "down"
             raise BadValues(f"{shown} goes {way}, away from {end}: write the two numbers before the .. towards it")
-    values = _stepped(last, end, step, shown)
-    next(values)
-    return values
+    steps = _stepped(last, end, step)
+    _check_count(steps.length, most, shown, "take a larger step or a nearer end")
+    return _Steps(steps.first + steps.by, steps.by, steps.decimals, steps.length - 1)
 
 
-def _stepped(start: _Number, end: _Number, step: _Number, shown: str) -> Iterator[str]:
+def _stepped(start: _Number, end: _Number, step: _Number) -> _Steps:
     """From start towards end, which is included when it is hit; with the decimals of start or step."""
-    finest = max(start.decimals, end.decimals, step.decimals)
-    count = abs(end.at(finest) - start.at(finest)) // abs(step.at(finest)) + 1
-    _check_count(count, shown, "take a larger step or a nearer end")
     decimals = max(start.decimals, step.decimals)
-    first, by = start.at(decimals), abs(step.at(decimals))
-    by = by if _distance(start, end) >= 0 else -by
-    return (_digits(first + index * by, decimals) for index in range(count))
+    finest = max(decimals, end.decimals)
+    distance = end.at(finest) - start.at(finest)
+    by = abs(step.at(decimals)) if distance >= 0 else -abs(step.at(decimals))
+    return _Steps(start.at(decimals), by, decimals, abs(distance) // abs(step.at(finest)) + 1)
+
+
+def _finest(start: _Number, end: _Number) -> _Number:
+    """One unit of the last decimal of either."""
+    return _Number(1, max(start.decimals, end.decimals))
 
 
 def _distance(start: _Number, end: _Number) -> int:
@@ -239,6 +279,8 @@ def _distance(start: _Number, end: _Number) -> int:
 
 
 def _number(text: str) -> _Number:
+    if len(text) <= MOST_DIGITS and "." not in text:
+        return _Number(int(text), 0)
     whole, _, fraction = text.partition(".")
     if len(whole.lstrip("+-")) + len(fraction) > MOST_DIGITS:
         raise BadValues(f"{shortened(text)} has more than {MOST_DIGITS} digits: write a shorter number")
@@ -263,9 +305,9 @@ def _written(token: Token) -> str:
     return text if is_bare else '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'
 
 
-def _check_count(count: int, shown: str, remedy: str) -> None:
-    if count > MOST_VALUES:
-        raise BadValues(f"{shown} has {count:,} values, and {MOST_VALUES:,} is the most: {remedy}")
+def _check_count(count: int, most: int, shown: str, remedy: str) -> None:
+    if count > most:
+        raise BadValues(f"{shown} has {count:,} values, and {most:,} is the most: {remedy}")
 
 
 def shortened(text: str) -> str:

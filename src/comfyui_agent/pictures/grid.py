@@ -1,4 +1,7 @@
-"""The comparison grid as a picture: where everything goes, and the drawing of it, one source at a time."""
+"""The comparison grid as a picture: where everything goes, and the drawing of it, one source at a time.
+
+Runs on Python 3.9, with Pillow from 10.1 on.
+"""
 
 from __future__ import annotations
 
@@ -174,6 +177,8 @@ def _trouble(file: Path, error: Exception) -> str:
         return f"{file.name} is too large to be shown here"
     if isinstance(error, PermissionError):
         return f"{file.name} may not be read"
+    if isinstance(error, FileNotFoundError):
+        return f"{file.name} is not there"
     what = "is damaged" if isinstance(error, (OSError, SyntaxError, EOFError)) else f"cannot be read ({error})"
     if isinstance(error, UnidentifiedImageError):
         what = "is empty" if file.stat().st_size == 0 else "is not a picture that can be shown here"
@@ -309,7 +314,7 @@ class Drawn:
     troubles: dict[Place, str] = field(default_factory=dict)
 
 
-def draw(layout: Layout, number: int) -> Drawn:
+def draw(layout: Layout, number: int, *, with_thumbnails: bool = True) -> Drawn:
     """The picture of a page. One source is in memory at a time; one that is broken leaves a word in its place."""
     page = layout.grid.pages[number]
     drawn = Drawn(Image.new("RGB", layout.pages[number].size, BACKGROUND))
@@ -321,7 +326,9 @@ def draw(layout: Layout, number: int) -> Drawn:
         source = layout.sources[place]
         if source.is_picture and cell.file is not None:
             try:
-                drawn.thumbnails[place] = _draw_picture(drawn.picture, box, cell.file, source.size)
+                thumbnail = _draw_picture(drawn.picture, box, cell.file, source.size, with_thumbnails)
+                if thumbnail:
+                    drawn.thumbnails[place] = thumbnail
                 continue
             except Exception as error:  # noqa: BLE001 - whatever is wrong with one file, the others are shown
                 source = Source(trouble=_trouble(cell.file, error))
@@ -350,14 +357,16 @@ def _draw_headings(drawing: ImageDraw.ImageDraw, layout: Layout, number: int) ->
         label.draw(drawing, left, lower + max(4, text // 2) // 2, TEXT, centred_to=right)
 
 
-def _draw_picture(canvas: Image.Image, box: Box, file: Path, size: Size) -> bytes:
-    """Draw a file into its cell; a small JPEG of it."""
+def _draw_picture(canvas: Image.Image, box: Box, file: Path, size: Size, with_thumbnail: bool) -> bytes:
+    """Draw a file into its cell; a small JPEG of it, if that is wanted."""
     cell = box[2] - box[0], box[3] - box[1]
     shown = size_within(size, cell)
-    small = size_within(size, (THUMBNAIL, THUMBNAIL))
+    small = size_within(size, (THUMBNAIL, THUMBNAIL)) if with_thumbnail else (0, 0)
     image = decode(file, (max(shown[0], small[0]), max(shown[1], small[1])))
     fitted = resized(image, shown)
     canvas.paste(fitted, (box[0] + (cell[0] - shown[0]) // 2, box[1] + (cell[1] - shown[1]) // 2))
+    if not with_thumbnail:
+        return b""
     thumbnail = io.BytesIO()
     larger = fitted if fitted.width >= small[0] else image
     resized(larger, small, Image.Resampling.HAMMING).save(thumbnail, "JPEG", quality=80)
@@ -399,6 +408,6 @@ def _draw_word(canvas: Image.Image, box: Box, text: int, told: Word) -> None:
     if side:
         draw_mark(canvas, told.mark, ((left + right - side) // 2, top - side // 4), side, colour)
         top += side
-    for part, shade in zip(parts, (colour, QUIET), strict=True):
-        part.draw(drawing, left, top, shade, centred_to=right)
+    for number, part in enumerate(parts):
+        part.draw(drawing, left, top, QUIET if number else colour, centred_to=right)
         top += part.height

@@ -1,4 +1,7 @@
-"""Labels in a picture: texts in a font that has their letters, wrapped to a width; and the marks of states."""
+"""Labels in a picture: texts in a font that has their letters, wrapped to a width; and the marks of states.
+
+Runs on Python 3.9, with Pillow from 10.1 on.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from PIL import Image, ImageDraw, ImageFont
 
@@ -41,7 +45,8 @@ BETWEEN_WORDS, BETWEEN_PARTS = " ,", "/\\_"
 NOBODYS_LETTER = "\U0010ffff"
 PROBE_SIZE = 24
 
-Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+if TYPE_CHECKING:
+    Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 Colour = tuple[int, int, int]
 
 
@@ -205,15 +210,14 @@ def draw_mark(canvas: Image.Image, mark: str, place: tuple[int, int], side: int,
     shape = Image.new("L", (fine, fine))
     drawing = ImageDraw.Draw(shape)
     around = (edge, edge, fine - edge, fine - edge)
-    match mark:
-        case "△":
-            corners = [(fine / 2, edge), (fine - edge, fine - edge), (edge, fine - edge)]
-            drawing.line([*corners, corners[0], corners[1]], fill=255, width=stroke, joint="curve")
-        case "◐":
-            drawing.ellipse(around, outline=255, width=stroke)
-            drawing.pieslice(around, 90, 270, fill=255)
-        case "●":
-            drawing.ellipse(around, fill=255)
-        case "○":
-            drawing.ellipse(around, outline=255, width=stroke)
+    if mark == "△":
+        corners = [(fine / 2, edge), (fine - edge, fine - edge), (edge, fine - edge)]
+        drawing.line([*corners, corners[0], corners[1]], fill=255, width=stroke, joint="curve")
+    elif mark == "◐":
+        drawing.ellipse(around, outline=255, width=stroke)
+        drawing.pieslice(around, 90, 270, fill=255)
+    elif mark == "●":
+        drawing.ellipse(around, fill=255)
+    elif mark == "○":
+        drawing.ellipse(around, outline=255, width=stroke)
     canvas.paste(colour, (*place, place[0] + side, place[1] + side), shape.resize((side, side), Image.Resampling.BOX))

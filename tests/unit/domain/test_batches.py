@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comfyui_agent.domain.batches import LONGEST_NAME, Batch, BatchKind, BatchStatus, NewBatch, mint_batch_id, slug
+from comfyui_agent.domain.batches import (
+    LONGEST_MEMBER_NAME,
+    LONGEST_NAME,
+    Batch,
+    BatchKind,
+    BatchStatus,
+    NewBatch,
+    member_name,
+    mint_batch_id,
+    slug,
+)
 
 SAFE = re.compile(r"[A-Za-z0-9._-]*")
 
@@ -115,6 +125,32 @@ def test_an_id_is_the_name_and_eight_hex_digits(text: str) -> None:
 
 def test_no_two_ids_are_alike() -> None:
     assert len({mint_batch_id("fox", "sweep") for _ in range(100)}) == 100
+
+
+@pytest.mark.parametrize(
+    ("values", "varying", "name"),
+    [
+        ({"3.seed": 7, "3.cfg": 6.5}, ["3.seed", "3.cfg"], "0012_seed-7_cfg-6.5"),
+        ({"3.seed": 7, "3.cfg": 6.5}, ["3.cfg"], "0012_cfg-6.5"),
+        ({"seed": 7}, [], "0012"),
+        ({"text": "a red fox/.."}, ["text"], "0012_text-a_red_fox"),
+        ({"text": "狐"}, ["text"], "0012_text"),
+        ({"a name that is rather long": True}, ["a name that is rather long"], "0012_a_name_that_is_rathe-True"),
+    ],
+)
+def test_the_name_of_a_member_says_what_is_different_about_it(
+    values: dict[str, object], varying: list[str], name: str
+) -> None:
+    assert member_name("0012", values, varying) == name
+
+
+@given(st.dictionaries(st.text(max_size=40), st.text(max_size=100), max_size=6))
+def test_the_name_of_a_member_is_safe_in_a_path(values: dict[str, str]) -> None:
+    name = member_name("0012", values, list(values))
+    assert SAFE.fullmatch(name)
+    assert name.startswith("0012")
+    assert len(name) <= LONGEST_MEMBER_NAME
+    assert not name.endswith(".")
 
 
 def test_a_new_batch_goes_side_by_side_and_has_no_grid_unless_it_is_told() -> None:

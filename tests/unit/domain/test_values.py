@@ -15,7 +15,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from comfyui_agent.domain.values import MOST_DIGITS, MOST_VALUES, BadValues, Token, parse, shortened, written
+from comfyui_agent.domain.seeds import draw_seeds
+from comfyui_agent.domain.values import (
+    LONGEST_TEXT,
+    MOST_DIGITS,
+    MOST_RANGES,
+    MOST_VALUES,
+    BadValues,
+    Token,
+    parse,
+    shortened,
+    written,
+)
 
 ROOT = Path(__file__).parents[3]
 FILES: dict[str, list[str]] = {
@@ -24,6 +35,7 @@ FILES: dict[str, list[str]] = {
     'a"b.txt': ["y"],
     "empty.txt": ["", " \n"],
     "million.txt": ["x"] * (MOST_VALUES + 1),
+    "five.txt": ["a", "\n", "b", "c", "d", "e"],
 }
 LONGEST_ERROR = 300
 
@@ -280,6 +292,103 @@ def test_a_range_that_is_far_too_large_is_not_built() -> None:
     assert time.perf_counter() - started < 1
 
 
+# A caller that takes fewer
+
+FEW = 10_000
+READING_SECONDS = 0.25
+"""Far above the some 25 ms that it takes: other work on the machine is no error."""
+
+
+def few_of(text: str, most: int = FEW) -> list[Token] | str:
+    """The values, or what is wrong."""
+    try:
+        return parse(text, read_lines=read_lines, draw=draw_seeds, most=most)
+    except BadValues as error:
+        return str(error)
+
+
+@pytest.mark.parametrize(
+    ("fits", "too_many", "says"),
+    [
+        ("1..4", "1..5", "1..5 has 5 values, and 4 is the most: take a larger step or a nearer end"),
+        ("1,2,..,4", "1,2,..,6", "1,2,..,6 has 5 values, and 4 is the most: take a larger step or a nearer end"),
+        ("1,2,..,4", "1,2,..,5", "the list has 5 values, and 4 is the most: make it shorter"),
+        ("1,..,1,..,4", "1,..,1,..,4,5", "the list has 5 values, and 4 is the most: make it shorter"),
+        ("1..2,1..2", "1..3,1..2", "the list has 5 values, and 4 is the most: make it shorter"),
+        ("1..2,..,4", "1..2,..,5", "the list has 5 values, and 4 is the most: make it shorter"),
+        ("a,b,c,d", "a,b,c,d,e", "the list has 5 values, and 4 is the most: make it shorter"),
+        ('"a,b","c",d,e', '"a,b","c",d,e,f', "the list has 5 values, and 4 is the most: make it shorter"),
+        ("a|b|c|1..2", "a|b|c|1..2|e", "the list has 5 values, and 4 is the most: make it shorter"),
+        ("random:4", "random:5", "'random:5' has 5 values, and 4 is the most: ask for fewer"),
+        ("@prompts.txt", "@five.txt", "'@five.txt' has 5 values, and 4 is the most: make it shorter"),
+    ],
+)
+def test_a_caller_says_how_many_it_takes(fits: str, too_many: str, says: str) -> None:
+    assert len(few_of(fits, 4)) in (3, 4)
+    assert few_of(too_many, 4) == says
+    assert len(tokens_of(too_many)) == 5 + (too_many == "1,2,..,6")
+
+
+def test_what_is_too_much_is_refused_before_it_is_made() -> None:
+    def refuse(count: int) -> Sequence[int]:
+        raise AssertionError(f"{count} seeds were drawn")
+
+    million = "1..1000000"
+    for text in (million, f"1,{million}", "1,2,..,1000000", "random:1000000", f"1..9999,{million}"):
+        started = time.perf_counter()
+        with pytest.raises(BadValues, match="10,000 is the most"):
+            parse(text, read_lines=read_lines, draw=refuse, most=FEW)
+        assert time.perf_counter() - started < READING_SECONDS
+
+
+HOSTILE = {
+    "commas": "," * LONGEST_TEXT,
+    "bars": "|" * LONGEST_TEXT,
+    "commas and a bar": "," * (LONGEST_TEXT - 1) + "|",
+    "a bar in quotes": '"|"' + "," * (LONGEST_TEXT - 3),
+    "quotes": '"' * LONGEST_TEXT,
+    "quotes, one of them open": '"' * (LONGEST_TEXT - 1),
+    "quotes in a value": "say " + '""' * (LONGEST_TEXT // 2 - 2),
+    "escaped quotes": '"' + '\\"' * (LONGEST_TEXT // 2 - 1) + '"',
+    "escaped quotes, open": '"' + '\\"' * (LONGEST_TEXT // 2 - 1),
+    "backslashes": '"' + "\\" * (LONGEST_TEXT - 2) + '"',
+    "empty texts": '"",' * (FEW - 1) + '""',
+    "short values": "12345678," * (FEW - 1) + "1",
+    "a range": f"1..{FEW}",
+    "ranges": "1 .. 1," * (FEW - 1) + "1",
+    "going on": "1" + ",..,1" * (LONGEST_TEXT // 5 - 1),
+    "texts with dots": "a..b," * (FEW - 1) + "a",
+    "decimals": "0.0001..1:0.0001",
+    "seeds": f"random:{FEW}",
+    "digits": "1" * LONGEST_TEXT,
+    "dots": "." * LONGEST_TEXT,
+    "blanks": "1" + " " * (LONGEST_TEXT - 4) + "..x",
+    "too long": "," * (100 * LONGEST_TEXT),
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_a_caller_that_takes_fewer_never_waits_long(text: str) -> None:
+    started = time.perf_counter()
+    found = few_of(text)
+    assert time.perf_counter() - started < READING_SECONDS
+    assert 0 < len(found) < LONGEST_ERROR if isinstance(found, str) else 0 < len(found) <= FEW
+
+
+def test_a_text_may_be_long_and_not_longer() -> None:
+    assert few_of("x" * LONGEST_TEXT) == [Token("x" * LONGEST_TEXT, is_plain=False)]
+    says = "the text has 100,001 letters, and 100,000 is the most: give fewer or shorter values"
+    assert few_of("x" * (LONGEST_TEXT + 1)) == says
+    assert len(values_of("x" * (LONGEST_TEXT + 1))) == 1
+
+
+def test_a_list_may_have_many_ranges_and_not_one_more() -> None:
+    ranges = ",".join(["1..2"] * MOST_RANGES)
+    assert len(few_of(ranges)) == 2 * MOST_RANGES
+    assert few_of(ranges + ",..,3") == "the list has more than 1,000 ranges: write fewer and longer ones"
+    assert len(values_of(ranges + ",..,3")) == 2 * MOST_RANGES + 1
+
+
 # Files and seeds
 
 
@@ -426,17 +535,34 @@ def test_a_long_text_is_shortened_to_be_shown() -> None:
 
 # Where it runs
 
-PORTABLE = ("values", "value_types", "combinations", "suggesting")
+PORTABLE = (
+    "domain.batches",
+    "domain.combinations",
+    "domain.grid_layout",
+    "domain.node_classes",
+    "domain.placing",
+    "domain.prompts",
+    "domain.seeds",
+    "domain.suggesting",
+    "domain.texts",
+    "domain.value_types",
+    "domain.values",
+    "pictures.grid",
+    "pictures.labels",
+)
 
 
 @pytest.mark.parametrize("name", PORTABLE)
 def test_it_runs_inside_comfyui(name: str) -> None:
-    """On Python 3.9, with nothing but the standard library and the others that are copied along."""
-    source = (ROOT / f"src/comfyui_agent/domain/{name}.py").read_text(encoding="utf-8")
+    """On Python 3.9, with nothing but the standard library, Pillow and the others that are copied along."""
+    source = (ROOT / f"src/comfyui_agent/{name.replace('.', '/')}.py").read_text(encoding="utf-8")
     tree = ast.parse(source, feature_version=(3, 9))
+    assert "from __future__ import annotations" in source
     imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     imported |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    along = {f"comfyui_agent.domain.{other}" for other in PORTABLE}
+    along = {f"comfyui_agent.{other}" for other in PORTABLE} | ({"PIL"} if name.startswith("pictures.") else set())
     assert {module for module in imported - along if module.partition(".")[0] not in sys.stdlib_module_names} == set()
     keywords = {word.arg for node in ast.walk(tree) if isinstance(node, ast.Call) for word in node.keywords}
     assert not keywords & {"strict", "slots", "kw_only"}
+    when_imported = [part for part in tree.body if not isinstance(part, (ast.FunctionDef, ast.ClassDef, ast.If))]
+    assert not [node for part in when_imported for node in ast.walk(part) if isinstance(node, ast.BitOr)]

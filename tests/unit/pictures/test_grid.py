@@ -6,6 +6,7 @@ import io
 import os
 import random
 import struct
+import weakref
 import zlib
 from pathlib import Path
 
@@ -292,6 +293,8 @@ def test_a_file_that_breaks_after_it_was_looked_at_leaves_a_word(tmp_path: Path)
     layout = lay_out(grid_of([[file]]))
     file.write_bytes(b"")
     assert draw(layout, 0).troubles == {(0, 0, 0): "a.png is empty"}
+    file.unlink()
+    assert draw(layout, 0).troubles == {(0, 0, 0): "a.png is not there"}
 
 
 MODES = {
@@ -360,6 +363,32 @@ def test_thumbnails_do_not_depend_on_the_size_of_the_cells(tmp_path: Path) -> No
     (content,) = draw(layout, 0).thumbnails.values()
     with Image.open(io.BytesIO(content)) as thumbnail:
         assert difference(thumbnail.convert("RGB"), source.resize((320, 240), Image.Resampling.LANCZOS)) < 6
+
+
+def test_without_thumbnails_the_picture_is_the_same(tmp_path: Path) -> None:
+    layout = lay_out(grid_of([[saved(tmp_path, "a.png", noise((640, 480)))]], cell_pixels=100))
+    with_them, without = draw(layout, 0), draw(layout, 0, with_thumbnails=False)
+    assert with_them.thumbnails
+    assert without.thumbnails == without.troubles == {}
+    assert without.picture.tobytes() == with_them.picture.tobytes()
+
+
+def test_one_source_is_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    living: list[weakref.ref[Image.Image]] = []
+    decode = grids.decode
+
+    def watched(file: Path, at_least: Size) -> Image.Image:
+        assert [each for each in living if each() is not None] == []
+        image = decode(file, at_least)
+        living.append(weakref.ref(image))
+        return image
+
+    monkeypatch.setattr(grids, "decode", watched)
+    files = [saved(tmp_path, f"{number}.png", noise((200, 200), number)) for number in range(3)]
+    layout = lay_out(grid_of([list(files)], cell_pixels=100))
+    for with_thumbnails in (True, False):
+        assert draw(layout, 0, with_thumbnails=with_thumbnails).troubles == {}
+    assert len(living) == 6
 
 
 def test_hostile_texts_are_drawn_and_bounded() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from comfyui_agent.batches.grid_layout import BadLayout, GridLayout, Place, axis_label, combinations_of, layout_of
+from comfyui_agent.batches.grid_layout import BadLayout, combinations_of, layout_of
 from comfyui_agent.batches.sweeps import GridWish
 from comfyui_agent.domain.batches import Batch
+from comfyui_agent.domain.grid_layout import GridLayout, Place, axis_label
 from comfyui_agent.web.pages.cells import link, number_asked
 from comfyui_agent.web.screens import View
 

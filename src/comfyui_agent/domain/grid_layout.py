@@ -1,0 +1,130 @@
+"""Where combinations stand in a grid: pages, rows and columns by their axes, or one after the other on a sheet.
+
+Runs on Python 3.9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, prod, sqrt
+from typing import NamedTuple
+
+from comfyui_agent.domain.combinations import Axis, Combinations, Mode
+
+
+class Place(NamedTuple):
+    """Where a result stands, from 0."""
+
+    page: int
+    row: int
+    column: int
+
+
+class GridLayout:
+    """Places by numbers and back, whatever the size: none is kept. An axis of one value makes no pages."""
+
+    def __init__(self, combinations: Combinations, x: str, y: str) -> None:
+        """The columns are the values of `x`, the rows those of `y`, where there is one."""
+        axes = combinations.axes
+        self.x, self.y = x, y
+        self._axes = axes
+        self._length = len(combinations)
+        self._strides = [prod(len(each.values) for each in axes[number + 1 :]) for number in range(len(axes))]
+        self._by_name = {axis.name: number for number, axis in enumerate(axes)}
+        self._others = [number for number, axis in enumerate(axes) if axis.name not in (x, y) and len(axis.values) > 1]
+
+    @property
+    def others(self) -> tuple[Axis, ...]:
+        """The axes that make the pages, the last one fastest."""
+        return tuple(self._axes[number] for number in self._others)
+
+    @property
+    def pages(self) -> int:
+        return prod(len(axis.values) for axis in self.others)
+
+    @property
+    def rows(self) -> list[str]:
+        """What stands beside each row."""
+        return self._labels(self.y) if self.y else [""]
+
+    @property
+    def columns(self) -> list[str]:
+        """What stands above each column."""
+        return self._labels(self.x)
+
+    @property
+    def corner(self) -> str:
+        return f"{self.y} \\ {self.x}" if self.y else self.x
+
+    def title(self, page: int) -> str:
+        """What all results of a page have in common."""
+        chosen = self.chosen(page)
+        return ", ".join(axis_label(axis, chosen[number]) for number, axis in enumerate(self.others))
+
+    def has(self, index: int) -> bool:
+        return 0 <= index < self._length
+
+    def place(self, index: int) -> Place:
+        """Where the result of a combination stands."""
+        page = 0
+        for number in self._others:
+            page = page * len(self._axes[number].values) + self._digit(index, number)
+        row = self._digit(index, self._by_name[self.y]) if self.y else 0
+        return Place(page, row, self._digit(index, self._by_name[self.x]))
+
+    def index(self, place: Place) -> int:
+        """Which combination stands at a place."""
+        found = place.column * self._strides[self._by_name[self.x]]
+        found += place.row * self._strides[self._by_name[self.y]] if self.y else 0
+        chosen = self.chosen(place.page)
+        return found + sum(chosen[at] * self._strides[number] for at, number in enumerate(self._others))
+
+    def chosen(self, page: int) -> tuple[int, ...]:
+        """For each of the other axes, which of its values a page has."""
+        digits = []
+        for axis in reversed(self.others):
+            page, digit = divmod(page, len(axis.values))
+            digits.append(digit)
+        return tuple(reversed(digits))
+
+    def page(self, chosen: Sequence[int]) -> int:
+        """The page that has these values of the other axes."""
+        page = 0
+        for number, axis in enumerate(self.others):
+            page = page * len(axis.values) + chosen[number]
+        return page
+
+    def _digit(self, index: int, number: int) -> int:
+        return index // self._strides[number] % len(self._axes[number].values)
+
+    def _labels(self, name: str) -> list[str]:
+        axis = self._axes[self._by_name[name]]
+        return [axis_label(axis, index) for index in range(len(axis.values))]
+
+
+def axis_label(axis: Axis, index: int) -> str:
+    """`cfg = 6.5`, a truth as people write it."""
+    value = axis.values[index]
+    return f"{axis.name} = {str(value).lower() if isinstance(value, bool) else value}"
+
+
+def layout_by_axes(combinations: Combinations, x: str = "", y: str = "", pages: str = "") -> GridLayout | None:
+    """By axes where there are two to lay out, or people named some; else None: a contact sheet.
+
+    The names are those of axes, and different; an empty one leaves the choice: the last axis that has several values
+    goes across, the one before it down.
+    """
+    if combinations.mode is Mode.LINEAR:
+        return None
+    free = [axis.name for axis in combinations.axes if len(axis.values) > 1 and axis.name not in (x, y, pages)]
+    across = x or (free.pop() if free else "")
+    down = y or (free.pop() if free else "")
+    if not across or not (down or x or pages):
+        return None
+    return GridLayout(combinations, across, down)
+
+
+def sheet_place(number: int, count: int) -> Place:
+    """Where one of so many results stands on a contact sheet: in their order, about as many across as down."""
+    row, column = divmod(number, ceil(sqrt(count)))
+    return Place(0, row, column)
