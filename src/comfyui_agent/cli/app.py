@@ -19,6 +19,7 @@ from comfyui_agent.cli.demo import demo
 from comfyui_agent.cli.doctor import doctor
 from comfyui_agent.cli.init import init
 from comfyui_agent.cli.loadtest import app as loadtest_app
+from comfyui_agent.cli.nodes import app as nodes_app
 from comfyui_agent.cli.profile import profile
 from comfyui_agent.cli.queue import app as queue_app
 from comfyui_agent.cli.queue import show
@@ -87,6 +88,7 @@ app.add_typer(sla_app, name="sla")
 app.add_typer(servers_app, name="servers")
 app.add_typer(workflow_app, name="workflow")
 app.add_typer(token_app, name="token")
+app.add_typer(nodes_app, name="nodes")
 
 
 def main() -> None:

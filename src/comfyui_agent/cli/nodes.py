@@ -1,0 +1,87 @@
+"""`e3 nodes`: E3's nodes inside ComfyUI."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from comfyui_agent.cli.printing import fail, one_line, print_json
+from comfyui_agent.cli.workspace import AsJson
+
+MOST_LISTED = 12
+
+app = typer.Typer(help="E3's nodes inside ComfyUI.", no_args_is_help=True, rich_markup_mode="rich")
+
+
+@app.callback()
+def nodes() -> None:
+    """E3's nodes inside ComfyUI."""
+
+
+@app.command()
+def install(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="ComfyUI's folder, or its base directory: custom_nodes is in it.")
+    ],
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace files that were changed or added in an earlier installation.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put the nodes of E3 Iterator into a ComfyUI: one prompt becomes a batch, in ComfyUI's own window.
+
+    The same command again updates them. An earlier installation gives way only when the new one is there as a whole.
+
+    [bold]Examples[/bold]
+
+    e3 nodes install ~/ComfyUI
+        Writes ~/ComfyUI/custom_nodes/e3_iterator.
+
+    e3 nodes install ~/ComfyUI --force
+        Also if someone changed files in it.
+    """
+    from comfyui_agent.nodes.installing import TITLE, Changed, Refused, Unbuildable, WrongFolder
+    from comfyui_agent.nodes.installing import install as put
+
+    try:
+        done = put(folder, force=force)
+    except WrongFolder as error:
+        fail(str(error), code=2)
+    except Changed as error:
+        typer.echo(one_line(f"e3: {error}"), err=True)
+        _list(error.files)
+        raise typer.Exit(1) from None
+    except (Refused, Unbuildable) as error:
+        fail(str(error))
+    except OSError as error:
+        where, reason = error.filename or folder, error.strerror or error
+        fail(f"{where} cannot be changed: {reason}; nothing was installed. If ComfyUI runs, stop it, and try again")
+    for left in done.left_behind:
+        typer.echo(one_line(f"e3: {left} could not be removed; ComfyUI leaves it alone, delete it yourself"), err=True)
+    if as_json:
+        print_json(
+            {
+                "path": str(done.path),
+                "version": done.version,
+                "files": done.files,
+                "replaced": done.is_replaced,
+                "changed": done.is_changed,
+            }
+        )
+        return
+    if not done.is_changed:
+        typer.echo(one_line(f"{TITLE} {done.version} is in {done.path} already ({done.files} files): nothing changed."))
+        return
+    what = "Replaced the earlier installation by" if done.is_replaced else "Installed"
+    typer.echo(one_line(f"{what} {TITLE} {done.version} in {done.path} ({done.files} files)."))
+    typer.echo("Restart ComfyUI, and reload its page: the nodes are in the category E3.")
+    typer.echo("To update, give the same command after you have updated E3. To remove, delete that folder.")
+
+
+def _list(files: list[str]) -> None:
+    for path in files[:MOST_LISTED]:
+        typer.echo(one_line(f"  {path}"), err=True)
+    if len(files) > MOST_LISTED:
+        typer.echo(f"  and {len(files) - MOST_LISTED} more", err=True)

@@ -1,0 +1,32 @@
+"""E3's nodes for ComfyUI: one prompt becomes a coordinated batch. Runs on Python 3.9.
+
+ComfyUI imports the installed folder and takes the names below from it.
+"""
+
+from __future__ import annotations
+
+from comfyui_agent.nodes.grid_compositor import WIGridCompositor
+from comfyui_agent.nodes.iterator import WIIterator
+from comfyui_agent.nodes.joining import join
+from comfyui_agent.nodes.parameter import WIParameter
+from comfyui_agent.nodes.save_image import WISaveImage
+
+__all__ = ["NODE_CLASS_MAPPINGS", "NODE_DISPLAY_NAME_MAPPINGS", "WEB_DIRECTORY"]
+
+NODE_CLASS_MAPPINGS = {
+    "WIIterator": WIIterator,
+    "WIParameter": WIParameter,
+    "WISaveImage": WISaveImage,
+    "WIGridCompositor": WIGridCompositor,
+}
+NODE_DISPLAY_NAME_MAPPINGS = {
+    "WIIterator": "E3 Iterator",
+    "WIParameter": "E3 Parameter",
+    "WISaveImage": "E3 Save Image",
+    "WIGridCompositor": "E3 Grid",
+}
+WEB_DIRECTORY: str | None = "./web"
+
+if not join():
+    NODE_CLASS_MAPPINGS.clear()
+    WEB_DIRECTORY = None

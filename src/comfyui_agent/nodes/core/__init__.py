@@ -1,0 +1,1 @@
+"""What makes one prompt into a batch, apart from ComfyUI itself."""

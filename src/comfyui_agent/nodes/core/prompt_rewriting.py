@@ -1,0 +1,242 @@
+"""What an iterator in a prompt asks for, and the prompt of each of its members. Runs on Python 3.9."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from comfyui_agent.domain.combinations import Axis, BadAxes, Combinations, Mode
+from comfyui_agent.domain.prompts import class_of, inputs_of, leading_to, natural_key, natural_order
+from comfyui_agent.domain.suggesting import suggest
+from comfyui_agent.domain.value_types import type_of
+from comfyui_agent.nodes.core.batch_state import GridWish
+from comfyui_agent.nodes.core.parameter_parser import AUTO, MOST_MEMBERS, parse
+from comfyui_agent.nodes.core.workflow_metadata import show_values
+
+LOG = logging.getLogger("e3_iterator")
+ITERATOR, PARAMETER, SAVER, COMPOSITOR = "WIIterator", "WIParameter", "WISaveImage", "WIGridCompositor"
+OWN = (ITERATOR, PARAMETER)
+BATCH, INDEX, TOTAL, VALUES = "e3_batch", "e3_index", "e3_total", "e3_values"
+"""What a member's iterator has as further inputs: no cache knows them, and they go into the member's files."""
+AFTER = "e3_after_{}"
+"""Makes a grid wait for the files of its own member."""
+PARAMETER_INPUT = re.compile(r"param_[0-9]+")
+LONGEST_NAME = 80
+
+
+class BadParameter(ValueError):
+    """A parameter that drives nothing: why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The input that a parameter drives."""
+
+    node_id: str
+    input_name: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What becomes of a prompt: one member for each combination."""
+
+    iterator: str
+    name: str
+    combinations: Combinations
+    targets: Mapping[str, Target]
+    """By the name of the axis."""
+    wishes: Mapping[str, GridWish] = field(default_factory=dict)
+    waits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Grid node → nodes that save, which it does not come after by itself."""
+
+    @property
+    def mode(self) -> str:
+        return self.combinations.mode.value
+
+    def write(self, document: dict[str, Any], index: int, batch_id: str) -> None:
+        """Make a request the one of a member, in place: in its prompt, and in the workflow that goes into its files."""
+        prompt = document["prompt"]
+        values = self.combinations.values_at(index)
+        before = {
+            name: inputs_of(prompt, target.node_id).get(target.input_name) for name, target in self.targets.items()
+        }
+        for name, target in self.targets.items():
+            prompt[target.node_id]["inputs"][target.input_name] = values[name]
+        marks = {BATCH: batch_id, INDEX: index, TOTAL: len(self.combinations), VALUES: values}
+        prompt[self.iterator]["inputs"].update(marks)
+        for grid, savers in self.waits.items():
+            for number, saver in enumerate(savers, start=1):
+                prompt[grid]["inputs"][AFTER.format(number)] = [saver, 0]
+        changed = {
+            (target.node_id, target.input_name): (before[name], values[name]) for name, target in self.targets.items()
+        }
+        show_values(document, {**changed, (self.iterator, "enabled"): (True, False)})
+
+
+def plan_of(
+    document: Any,
+    declares: Callable[[str, str], bool],
+    folder: Callable[[], Path | None],
+    complain: Callable[[str], None],
+) -> Plan | None:
+    """What a request asks for; None if it asks for nothing that concerns an iterator.
+
+    `declares` knows whether a node class has an input, `folder` where files of values are. What is wrong is told to
+    `complain`; a bad parameter is left out.
+    """
+    prompt = document.get("prompt") if isinstance(document, Mapping) else None
+    if not isinstance(prompt, Mapping):
+        return None
+    enabled = [node_id for node_id in prompt if class_of(prompt, node_id) == ITERATOR and _is_on(prompt, node_id)]
+    if not enabled:
+        return None
+    iterator, *others = natural_order(enabled)
+    for other in others:
+        complain(f"iterator {other} is left out: one iterator makes the batch of a prompt, and {iterator} comes first")
+    inputs = inputs_of(prompt, iterator)
+    axes, targets = _axes(prompt, iterator, declares, folder(), complain)
+    if not axes:
+        complain(f"iterator {iterator} has no parameter that can be used: the prompt runs once, as it is")
+        return None
+    try:
+        combinations = Combinations(axes, Mode(inputs.get("mode", Mode.MATRIX.value)))
+        if len(combinations) > MOST_MEMBERS:
+            raise BadAxes(f"they make {len(combinations):,} combinations, and {MOST_MEMBERS:,} is the most")
+    except ValueError as error:
+        complain(f"iterator {iterator} makes no batch, the prompt runs once, as it is: {error}")
+        return None
+    name = inputs.get("batch_name")
+    asked_for = document.get("partial_execution_targets")
+    runs = set(asked_for if isinstance(asked_for, list) else prompt)
+    savers = [node_id for node_id in _connected(prompt, SAVER, iterator) if node_id in runs]
+    grids = [node_id for node_id in _connected(prompt, COMPOSITOR, iterator) if node_id in runs]
+    wishes = {node_id: _wish(prompt, node_id) for node_id in grids}
+    waits = {grid: tuple(saver for saver in savers if _may_wait(prompt, grid, saver)) for grid in wishes}
+    name = name[:LONGEST_NAME] if isinstance(name, str) and name.strip() else "batch"
+    return Plan(iterator, name, combinations, targets, wishes, waits)
+
+
+def _is_on(prompt: Mapping[str, Any], node_id: str) -> bool:
+    """An iterator is on unless it says otherwise, or another node is to say so, which cannot be known here."""
+    return inputs_of(prompt, node_id).get("enabled", True) in (True, "true", "True")
+
+
+def _axes(
+    prompt: Mapping[str, Any],
+    iterator: str,
+    declares: Callable[[str, str], bool],
+    folder: Path | None,
+    complain: Callable[[str], None],
+) -> tuple[list[Axis], dict[str, Target]]:
+    axes: list[Axis] = []
+    targets: dict[str, Target] = {}
+    inputs = inputs_of(prompt, iterator)
+    for slot in sorted((name for name in inputs if PARAMETER_INPUT.fullmatch(name)), key=natural_key):
+        try:
+            node_id = _linked(prompt, inputs[slot])
+            target = _target(prompt, node_id, declares)
+            for name, taken in targets.items():
+                if taken == target:
+                    raise BadParameter(
+                        f"{name} drives {target.node_id}.{target.input_name} already: take one of them away"
+                    )
+            name = _name(inputs_of(prompt, node_id).get("name"), target, targets)
+            values = _values(prompt, node_id, target, folder)
+        except (ValueError, OSError) as error:
+            complain(f"{slot} of iterator {iterator} is left out: {error}")
+            continue
+        axes.append(Axis(name, (f"{target.node_id}.{target.input_name}",), tuple(values)))
+        targets[name] = target
+    return axes, targets
+
+
+def _linked(prompt: Mapping[str, Any], link: Any) -> str:
+    if not (isinstance(link, list) and link and class_of(prompt, str(link[0])) == PARAMETER):
+        raise BadParameter("it is not connected to an E3 Parameter: connect one")
+    return str(link[0])
+
+
+def _target(prompt: Mapping[str, Any], parameter: str, declares: Callable[[str, str], bool]) -> Target:
+    node_id = _said(prompt, parameter, "node_id").strip().lstrip("#")
+    input_name = _said(prompt, parameter, "input_name").strip()
+    if not node_id or not input_name:
+        raise BadParameter(f"parameter {parameter} does not say what it drives: give node_id and input_name")
+    if node_id not in prompt or not isinstance(prompt[node_id], Mapping):
+        known = [each for each in prompt if class_of(prompt, each) not in OWN]
+        inside = [each for each in known if each.endswith(f":{node_id}")]
+        near = f"did you mean {inside[0]}?" if len(inside) == 1 else suggest(node_id[:60], known)
+        raise BadParameter(f"there is no node {node_id!r:.60} that runs; {near}")
+    inputs = prompt[node_id].get("inputs")
+    if not isinstance(inputs, dict):
+        raise BadParameter(f"node {node_id!r:.60} has no inputs")
+    class_type = class_of(prompt, node_id)
+    if class_type in OWN:
+        raise BadParameter(f"node {node_id} is one of E3's own: drive a node that renders")
+    if input_name not in inputs and not declares(class_type, input_name):
+        raise BadParameter(
+            f"{class_type} (node {node_id}) has no input {input_name!r:.60}; {suggest(input_name[:60], inputs)}"
+        )
+    return Target(node_id, input_name)
+
+
+def _values(prompt: Mapping[str, Any], parameter: str, target: Target, folder: Path | None) -> list[Any]:
+    type_ = _said(prompt, parameter, "type") or AUTO
+    kind = type_of(inputs_of(prompt, target.node_id).get(target.input_name), None, target.input_name).kind
+    return parse(_plain(prompt, parameter, "values"), type_, folder, kind)
+
+
+def _said(prompt: Mapping[str, Any], node_id: str, name: str) -> str:
+    value = _plain(prompt, node_id, name)
+    return "" if value is None else str(value)
+
+
+def _plain(prompt: Mapping[str, Any], node_id: str, name: str) -> Any:
+    """The value of an input; of one that is connected, what the node there has as its `value`."""
+    value = inputs_of(prompt, node_id).get(name)
+    if isinstance(value, list):
+        there = inputs_of(prompt, str(value[0])) if value else {}
+        is_plain = bool(value) and class_of(prompt, str(value[0])).startswith("Primitive")
+        value = there.get("value")
+        if not is_plain or not isinstance(value, (str, int, float)):
+            raise BadParameter(
+                f"{name} of parameter {node_id} comes from a node whose value is not known yet: type it in"
+            )
+    return value
+
+
+def _name(said: Any, target: Target, taken: Mapping[str, Target]) -> str:
+    """What people call it, else the place; no two are called the same."""
+    place = f"{target.node_id}.{target.input_name}"
+    name = " ".join(said.split())[:LONGEST_NAME] if isinstance(said, str) else ""
+    name = name or target.input_name
+    return f"{name} ({place})" if name in taken else name
+
+
+def _connected(prompt: Mapping[str, Any], class_type: str, iterator: str) -> list[str]:
+    """Nodes of a class whose iterator this is."""
+    found = []
+    for node_id in natural_order(prompt):
+        link = inputs_of(prompt, node_id).get("iterator")
+        if class_of(prompt, node_id) == class_type and isinstance(link, list) and link and str(link[0]) == iterator:
+            found.append(node_id)
+    return found
+
+
+def _wish(prompt: Mapping[str, Any], node_id: str) -> GridWish:
+    inputs = inputs_of(prompt, node_id)
+    texts = {
+        name: inputs[name]
+        for name in ("columns", "rows", "title", "filename_prefix")
+        if isinstance(inputs.get(name), str)
+    }
+    pixels = inputs.get("cell_pixels")
+    return GridWish(**texts, cell_pixels=pixels if isinstance(pixels, int) else 0)
+
+
+def _may_wait(prompt: Mapping[str, Any], grid: str, saver: str) -> bool:
+    """Whether a grid must be told to wait for a node that saves, and can: neither comes after the other by itself."""
+    return saver not in leading_to(prompt, [grid]) and grid not in leading_to(prompt, [saver])

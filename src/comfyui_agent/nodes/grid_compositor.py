@@ -1,0 +1,69 @@
+"""The node that shows a whole batch as one picture. Runs on Python 3.9."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from comfyui_agent.nodes.core.batch_state import GridWish
+from comfyui_agent.nodes.core.iteration_state import IterationStateManager
+from comfyui_agent.nodes.host import pictures_of
+from comfyui_agent.nodes.iterator import CATEGORY
+from comfyui_agent.nodes.membership import Membership
+
+
+class WIGridCompositor:
+    """It runs in each member, and makes the grid in the one after which nothing is missing."""
+
+    CATEGORY = CATEGORY
+    DESCRIPTION = "One labelled picture of all members, made when the last has ended. Those without a picture say why."
+    RETURN_TYPES = ()
+    FUNCTION = "compose"
+    OUTPUT_NODE = True
+
+    @classmethod
+    def INPUT_TYPES(cls) -> dict[str, Any]:  # noqa: N802 - ComfyUI's name
+        wish = GridWish()
+        return {
+            "required": {
+                "images": ("IMAGE", {"tooltip": "The member's pictures, best from E3 Save Image. The first is shown."}),
+                "iterator": ("WI_ITERATOR", {"tooltip": "The E3 Iterator whose batch is shown."}),
+            },
+            "optional": {
+                "columns": (
+                    "STRING",
+                    {"default": "", "tooltip": "The parameter that goes across; empty: the last."},
+                ),
+                "rows": ("STRING", {"default": "", "tooltip": "The parameter that goes down; empty: the one before."}),
+                "cell_pixels": (
+                    "INT",
+                    {
+                        "default": 0,
+                        "min": 0,
+                        "max": 4096,
+                        "tooltip": "The longest side of a cell; 0: as large as the pictures are, and the grid can be.",
+                    },
+                ),
+                "title": ("STRING", {"default": "", "tooltip": "Stands above the grid; empty: the name of the batch."}),
+                "filename_prefix": (
+                    "STRING",
+                    {
+                        "default": wish.filename_prefix,
+                        "tooltip": "Where the grid goes, in ComfyUI's output folder. A batch adds its folder.",
+                    },
+                ),
+            },
+            "hidden": {"unique_id": "UNIQUE_ID"},
+        }
+
+    def compose(
+        self, images: Any, iterator: Membership | None = None, unique_id: str | None = None, **_: Any
+    ) -> dict[str, Any]:
+        if iterator is None:  # no batch: there is nothing to compare
+            return {"ui": {"images": []}}
+        manager = IterationStateManager.instance()
+        if not manager.has_result(iterator.batch_id, iterator.index):
+            picture = next(iter(pictures_of(images)))
+            shown = manager.host.save(picture, iterator.prefix("e3_grid"), "temp", {})
+            manager.register_result(iterator.batch_id, iterator.index, [shown], {"values": dict(iterator.values)})
+        grid = manager.grid_for(iterator.batch_id, str(unique_id)) or ()
+        return {"ui": {"images": [dict(image) for image in grid]}}

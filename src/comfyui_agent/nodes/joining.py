@@ -1,0 +1,28 @@
+"""Joining the ComfyUI that imports the pack. Runs on Python 3.9."""
+
+from __future__ import annotations
+
+import sys
+
+from comfyui_agent.nodes.core.iteration_state import IterationStateManager
+from comfyui_agent.nodes.host import LOG
+from comfyui_agent.nodes.routes import add_routes
+
+JOINED = "e3_iterator_is_here"
+
+
+def join() -> bool:
+    """Hear of prompts and answer on the routes, if this is a ComfyUI; False if another copy of the pack does."""
+    server = getattr(getattr(sys.modules.get("server"), "PromptServer", None), "instance", None)
+    if server is None:
+        return True
+    if getattr(server, JOINED, False):
+        LOG.error("E3's nodes are installed twice: delete one of the folders in custom_nodes. The second is not used.")
+        return False
+    try:
+        setattr(server, JOINED, True)
+        server.add_on_prompt_handler(IterationStateManager.instance().handle_prompt)
+        add_routes(server.routes)
+    except Exception:  # noqa: BLE001 - ComfyUI is to start, whatever it is
+        LOG.exception("This ComfyUI does not let E3's nodes hear of prompts: an E3 Iterator will do nothing")
+    return True

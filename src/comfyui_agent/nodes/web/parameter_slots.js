@@ -1,0 +1,82 @@
+/** The slots of an E3 Iterator: as many as there are connections, and one that is free. */
+
+import { app } from "../../scripts/app.js";
+
+const SLOT = /^param_\d+$/;
+const TYPE = "WI_PARAMETER";
+
+/** Have every iterator keep its slots in order. */
+export function growSlots(nodeType) {
+  const { onConnectionsChange, onConfigure, onAdded } = nodeType.prototype;
+  nodeType.prototype.onConnectionsChange = function (...given) {
+    const result = onConnectionsChange?.apply(this, given);
+    if (!app.configuringGraph) offerOne(this); // at once: who connects one after the other finds the next
+    tidySoon(this);
+    return result;
+  };
+  nodeType.prototype.onConfigure = function (...given) {
+    const result = onConfigure?.apply(this, given);
+    tidySoon(this);
+    return result;
+  };
+  nodeType.prototype.onAdded = function (...given) {
+    const result = onAdded?.apply(this, given);
+    tidySoon(this);
+    return result;
+  };
+}
+
+/** The slot where the next parameter goes. */
+export function freeSlot(iterator) {
+  offerOne(iterator);
+  return iterator.inputs.findIndex(isFree);
+}
+
+function isSlot(input) {
+  return SLOT.test(input.name);
+}
+
+function isFree(input) {
+  return isSlot(input) && input.link == null;
+}
+
+function offerOne(node) {
+  if (node.inputs?.some(isFree)) return;
+  const numbers = (node.inputs ?? []).filter(isSlot).map((input) => Number(input.name.slice("param_".length)));
+  node.addInput(`param_${Math.max(0, ...numbers) + 1}`, TYPE);
+  fit(node);
+}
+
+/** Not while a graph is being read, nor in the middle of a connection: its links have numbers of slots. */
+function tidySoon(node) {
+  if (node.e3Tidying) return;
+  node.e3Tidying = true;
+  setTimeout(() => {
+    delete node.e3Tidying;
+    if (app.configuringGraph) return tidySoon(node);
+    if (node.graph) tidy(node);
+  });
+}
+
+function tidy(node) {
+  offerOne(node);
+  const last = node.inputs.findLastIndex(isSlot);
+  const spare = node.inputs.map((input, index) => (isFree(input) ? index : -1)).filter((index) => index >= 0);
+  if (spare.length > 1 || spare[0] !== last) {
+    for (const index of spare.reverse()) node.removeInput(index);
+    offerOne(node);
+  }
+  node.inputs.filter(isSlot).forEach((input, index) => {
+    const name = `param_${index + 1}`;
+    if (input.name === name) return;
+    if (input.label === input.name) delete input.label;
+    input.name = name;
+    input.localized_name = name;
+  });
+  node.setDirtyCanvas?.(true, true);
+}
+
+function fit(node) {
+  const [width, height] = node.computeSize();
+  node.setSize?.([Math.max(node.size[0], width), Math.max(node.size[1], height)]);
+}
