@@ -42,8 +42,9 @@ def install(
     e3 nodes install ~/ComfyUI --force
         Also if someone changed files in it.
     """
-    from comfyui_agent.nodes.installing import TITLE, Changed, Refused, Unbuildable, WrongFolder
+    from comfyui_agent.nodes.installing import TITLE, Changed, Refused, WrongFolder
     from comfyui_agent.nodes.installing import install as put
+    from comfyui_agent.nodes.packing import Unbuildable
 
     try:
         done = put(folder, force=force)

@@ -111,7 +111,12 @@ export class BatchRow {
     if (this.grids.dataset.shown === shown) return;
     this.grids.dataset.shown = shown;
     this.grids.hidden = !grids.length;
-    this.grids.replaceChildren(...grids.map((grid) => picture(grid, this.batch.batch_name)));
+    this.grids.replaceChildren(...grids.map((grid, index) => picture(grid, this.gridLabel(index, grids.length))));
+  }
+
+  gridLabel(index, count) {
+    const which = count > 1 ? `grid ${index + 1} of ${count}` : "the grid";
+    return `Open ${which} of batch ${this.batch.batch_name}`;
   }
 
   /** Show why members failed, or fold it away again. */
@@ -192,11 +197,10 @@ export class BatchRow {
 }
 
 /** A small picture of a grid that opens the whole. */
-function picture({ filename, subfolder, type }, name) {
+function picture({ filename, subfolder, type }, label) {
   const query = { filename, subfolder, type };
   const whole = api.apiURL(`/view?${new URLSearchParams(query)}`);
   const small = api.apiURL(`/view?${new URLSearchParams({ ...query, preview: "webp;70" })}`);
-  const label = `Open the grid of ${name}`;
   const image = element("img", { src: small, alt: label, title: label });
   return element("a", { href: whole, target: "_blank", rel: "noopener" }, [image]);
 }
