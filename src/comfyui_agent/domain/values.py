@@ -144,7 +144,7 @@ def _unquoted(item: str) -> str:
             f"{shortened(item)} goes on after its closing quote: write a comma between two values; for a quote as a "
             f'letter, put the whole value in quotes and write \\" for the letter'
         )
-    return "\\".join(part.replace('\\"', '"') for part in quoted[1].split("\\\\"))
+    return quoted[1].replace('\\"', '"').replace("\\\\", "\\")
 
 
 def _from_file(item: str, read_lines: Callable[[str], Sequence[str]], most: int) -> list[Token]:

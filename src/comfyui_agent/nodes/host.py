@@ -191,12 +191,13 @@ class ComfyUI:
 
         folder = "get_output_directory" if kind == "output" else "get_temp_directory"
         where = self._piece("folder_paths", folder)()
+        prefix = prefix.replace("%batch_num%", str(number))
         place = self._piece("folder_paths", "get_save_image_path")(prefix, where, *picture.size)
         full_folder, name, counter, subfolder, _ = place
         metadata = PngInfo()
         for key, value in texts.items() if self._writes_metadata() else ():
             metadata.add_text(key, json.dumps(value))
-        path = Path(full_folder) / f"{name.replace('%batch_num%', str(number))}_{counter:05}_.png"
+        path = Path(full_folder) / f"{name}_{counter:05}_.png"
         part = path.with_name(path.name + ".part")
         try:
             picture.save(part, format="PNG", pnginfo=metadata, compress_level=4)

@@ -83,6 +83,7 @@ def test_a_million_results_cost_no_more_than_the_page_that_is_looked_at() -> Non
         ((2, 3, 4), {"pages": "cfg"}, "seed", "model"),
         ((2, 3, 4), {"x": "seed", "y": "model"}, "seed", "model"),
         ((2, 3), {"x": "model", "pages": "seed"}, "model", ""),
+        ((2, 3), {"pages": "model"}, "seed", ""),
         ((3,), {"x": "model"}, "model", ""),
         ((3, 1), {"x": "seed"}, "seed", "model"),
     ],

@@ -15,9 +15,11 @@ from PIL import Image, ImageChops, ImageStat
 
 from comfyui_agent.pictures import grid as grids
 from comfyui_agent.pictures.grid import (
+    ATTENTION,
     EMPTY,
     LONGEST_SIDE,
     MOST_PIXELS,
+    QUIET,
     Cell,
     Grid,
     Layout,
@@ -212,6 +214,18 @@ def test_a_placeholder_is_a_light_box_with_words_in_it(state: str) -> None:
     assert 0.5 < share / (shown.width * shown.height) < 1
     edge = [shown.crop((0, 0, shown.width, 4)), shown.crop((0, shown.height - 4, shown.width, shown.height))]
     assert all(part.getcolors() == [(shown.width * 4, EMPTY)] for part in edge)
+
+
+@pytest.mark.parametrize(("state", "colour"), [("failed", ATTENTION), ("cancelled", QUIET), ("pending", QUIET)])
+def test_only_what_needs_attention_has_its_colour_and_reasons_never_do(
+    monkeypatch: pytest.MonkeyPatch, state: str, colour: tuple[int, int, int]
+) -> None:
+    drawn: dict[str, object] = {}
+    monkeypatch.setattr(grids.Label, "draw", lambda label, *where, **_: drawn.update({" ".join(label.lines): where[3]}))
+    layout = lay_out(Grid((Page(("",), ("",), (Cell(0, 0, state=state, reason="no memory"),)),)))
+    draw(layout, 0)
+    drawn.pop("")  # headings
+    assert drawn == {grids.WORDS[state]: colour, "no memory": QUIET}
 
 
 @pytest.mark.parametrize(

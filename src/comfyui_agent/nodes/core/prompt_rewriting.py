@@ -111,7 +111,7 @@ def plan_of(
         return None
     name = inputs.get("batch_name")
     asked_for = document.get("partial_execution_targets")
-    runs = set(asked_for if isinstance(asked_for, list) else prompt)
+    runs = asked_for if isinstance(asked_for, list) else prompt
     savers = [node_id for node_id in _connected(prompt, SAVER, iterator) if node_id in runs]
     grids = [node_id for node_id in _connected(prompt, COMPOSITOR, iterator) if node_id in runs]
     wishes = {node_id: _wish(prompt, node_id) for node_id in grids}

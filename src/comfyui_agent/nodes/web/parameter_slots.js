@@ -51,11 +51,28 @@ function offerOne(node) {
 function tidySoon(node) {
   if (node.e3Tidying) return;
   node.e3Tidying = true;
+  const end = app.configuringGraph ? () => {} : oneStep();
   setTimeout(() => {
     delete node.e3Tidying;
-    if (app.configuringGraph) return tidySoon(node);
-    if (node.graph) tidy(node);
+    if (app.configuringGraph) tidySoon(node);
+    else if (node.graph) tidy(node);
+    end();
   });
+}
+
+/** What happens until the answer is called is undone as one: else undo would come back to what is tidied again. */
+function oneStep() {
+  const tracker = activeTracker();
+  if (!tracker?.beforeChange || !tracker.afterChange) return () => {};
+  tracker.beforeChange();
+  return () => {
+    if (activeTracker() === tracker) tracker.afterChange();
+    else tracker.changeCount -= 1; // another workflow is open by now: what is there is not this one's change
+  };
+}
+
+function activeTracker() {
+  return app.extensionManager?.workflow?.activeWorkflow?.changeTracker;
 }
 
 function tidy(node) {

@@ -1,0 +1,416 @@
+"""Cancelling a batch stops what can be stopped, touches nobody else's prompt, and says what goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comfyui_agent.nodes import NODE_CLASS_MAPPINGS
+from comfyui_agent.nodes.core import cancelling, feeding, iteration_state
+from comfyui_agent.nodes.core.batch_state import BatchState
+from comfyui_agent.nodes.core.cancelling import Cancellation
+from comfyui_agent.nodes.core.iteration_state import IterationStateManager
+from support.comfyui_inside import ComfyUIInside, comfyui_inside
+from support.comfyui_nodes import Colour, Painted
+from support.node_pack import iterating, parameter
+
+Graph = dict[str, Any]
+
+
+def painting(values: str = "1..4", painter: str = "Blocks") -> Graph:
+    node = {"class_type": painter, "inputs": {"colour": 0, "width": 4, "height": 4}}
+    return iterating(parameter(values, "1.colour", "colour"), name="run", grid=False, n1=node)
+
+
+def alone(painter: str = "Blocks") -> Graph:
+    """A prompt without an iterator."""
+    node = {"class_type": painter, "inputs": {"colour": 1, "width": 4, "height": 4}}
+    return {"1": node, "2": {"class_type": "Save", "inputs": {"images": ["1", 0], "filename_prefix": "own"}}}
+
+
+def until(is_so: Callable[[], Any], what: str, seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, f"{what}, not within {seconds} s"
+        time.sleep(0.001)
+
+
+class Pack:
+    """The pack in an imitated ComfyUI whose worker is held."""
+
+    def __init__(self, inside: ComfyUIInside) -> None:
+        self.inside = inside
+        self.manager = IterationStateManager()
+        inside.classes.update(NODE_CLASS_MAPPINGS)
+        self.paints = threading.Event()
+        inside.classes["Deaf"] = deaf(self.paints, inside.unblocked)
+        inside.server.add_on_prompt_handler(self.manager.handle_prompt)
+
+    def close(self) -> None:
+        for summary in self.manager.summaries():
+            self.manager.cleanup_batch(summary["batch_id"])
+        until(lambda: self.manager._feeder._thread is None, "the thread ends")
+
+    def post(self, prompt: Graph) -> str:
+        status, answer = self.inside.post({"prompt": prompt})
+        assert status == 200, answer
+        return str(answer["prompt_id"])
+
+    def newest(self) -> BatchState:
+        until(self.manager.summaries, "there is a batch")
+        batch = self.manager.find(self.manager.summaries()[0]["batch_id"])
+        assert batch is not None
+        return batch
+
+    def fed(self, prompt: Graph) -> BatchState:
+        """A batch all of whose members are in the queue."""
+        self.post(prompt)
+        batch = self.newest()
+        until(lambda: batch.queued == batch.total, "all are queued")
+        return batch
+
+    def cancelled(self, batch: BatchState) -> Cancellation:
+        said = self.manager.cancel_batch(batch.batch_id)
+        assert said is not None
+        assert said.state == batch.state == "cancelled"
+        assert not self.manager.is_active(batch.batch_id)
+        assert not set(batch.prompt_ids) & set(self.manager._prompt_to_batch)
+        return said
+
+    @contextlib.contextmanager
+    def posting_slowly(self, prompt: Graph) -> Iterator[threading.Event]:
+        """ComfyUI checks the first, and goes on when the event is set."""
+        execution: Any = self.inside.modules["execution"]
+        may_pass = threading.Event()
+        validate = execution.validate_prompt
+
+        async def slowly(prompt_id: str, prompt: Graph, targets: Any) -> Any:
+            if asyncio.get_running_loop() is self.inside.server.loop:
+                await asyncio.to_thread(may_pass.wait, 10)
+            return await validate(prompt_id, prompt, targets)
+
+        execution.validate_prompt = slowly
+        posting = threading.Thread(target=self.inside.post, args=({"prompt": prompt},))
+        posting.start()
+        try:
+            yield may_pass
+        finally:
+            may_pass.set()
+            posting.join(10)
+            execution.validate_prompt = validate
+
+
+def deaf(begun: threading.Event, unblocked: threading.Event) -> type[Colour]:
+    """A node that sets one event, paints once the other is set, and hears no interrupt."""
+
+    class Deaf(Colour):
+        def paint(self, colour: int, width: int, height: int, **_: Any) -> Painted:
+            begun.set()
+            unblocked.wait(20)
+            return super().paint(colour, width, height)
+
+    return Deaf
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pack]:
+    monkeypatch.setattr(feeding, "TICK_SECONDS", 0.005)
+    with comfyui_inside(tmp_path, held=True) as inside, contextlib.closing(Pack(inside)) as entered:
+        monkeypatch.setattr(iteration_state, "_instance", entered.manager)
+        yield entered
+
+
+@pytest.fixture
+def _briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not stop is not waited for."""
+    monkeypatch.setattr(cancelling, "STOP_SECONDS", 0.4)
+
+
+def test_there_is_nothing_to_say_of_a_batch_that_is_not_known(here: Pack) -> None:
+    assert here.manager.cancel_batch("run_00000000") is None
+
+
+def test_what_waits_is_deleted_and_what_runs_is_interrupted(here: Pack) -> None:
+    other = here.post(alone("Colour"))
+    batch = here.fed(painting("1..6"))
+    after = here.post(alone("Colour"))
+    here.inside.run_one()
+    assert here.inside.start_one() == batch.prompt_ids[0]
+    said = here.cancelled(batch)
+    assert said.interrupted == batch.prompt_ids[:1]
+    assert sorted(said.deleted) == sorted(batch.prompt_ids[1:])
+    assert said.not_stopped == []
+    assert said.message == "6 of 6 will not be made; 0 are there"
+    assert here.inside.waiting() == [after]
+    assert here.inside.wait_ended(batch.prompt_ids[0])["status"]["messages"][-1][0] == "execution_interrupted"
+    here.inside.release()
+    for own in (other, after):
+        assert here.inside.wait_ended(own)["status"]["completed"]
+    assert json.loads(json.dumps(said.as_json()))["interrupted"] == batch.prompt_ids[:1]
+    assert not here.manager.register_result(batch.batch_id, 3, [], {})
+    until(lambda: here.manager._feeder._thread is None, "the thread ends")
+
+
+def test_what_is_there_stays(here: Pack) -> None:
+    batch = here.fed(painting("1..5", "Colour"))
+    ran = [here.inside.run_one() for _ in range(2)]
+    said = here.cancelled(batch)
+    assert ran == batch.prompt_ids[:2]
+    assert sorted(said.deleted) == sorted(batch.prompt_ids[2:])
+    assert said.interrupted == []
+    assert (batch.completed_count, batch.failed) == (2, {})
+    assert said.message == "3 of 5 will not be made; 2 are there"
+    states = [member["state"] for member in batch.as_json()["members"]]
+    assert states == ["done", "done", "cancelled", "cancelled", "cancelled"]
+    assert here.inside.waiting() == []
+
+
+def test_pages_are_told(here: Pack) -> None:
+    batch = here.fed(painting("1..5", "Colour"))
+    here.cancelled(batch)
+    told = here.inside.sent("e3.batch")[-1]
+    assert (told["batch_id"], told["state"], told["cancelled"]) == (batch.batch_id, "cancelled", True)
+
+
+def test_a_second_time_changes_nothing(here: Pack) -> None:
+    batch = here.fed(painting("1..3", "Colour"))
+    here.cancelled(batch)
+    other = here.post(alone("Colour"))
+    again = here.manager.cancel_batch(batch.batch_id)
+    assert again == Cancellation(batch.batch_id, "cancelled", message="the batch is cancelled already")
+    assert here.inside.waiting() == [other]
+
+
+def test_a_batch_that_is_complete_stays_complete(here: Pack) -> None:
+    batch = here.fed(painting("1..3", "Colour"))
+    here.inside.release()
+    until(lambda: batch.ended_as, "it ends")
+    said = here.manager.cancel_batch(batch.batch_id)
+    assert said == Cancellation(batch.batch_id, "complete", message="the batch is complete already")
+    assert batch.cancelled is False
+
+
+def test_many_who_cancel_at_once_all_get_an_answer(here: Pack) -> None:
+    batch = here.fed(painting("1..30"))
+    here.inside.start_one()
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(here.manager.cancel_batch, [batch.batch_id] * 8))
+    assert all(said is not None and said.state == "cancelled" and said.not_stopped == [] for said in answers)
+    assert sorted(each for said in answers if said for each in said.deleted) == sorted(batch.prompt_ids[1:])
+    assert [each["state"] for each in here.manager.summaries()] == ["cancelled"]
+    assert here.inside.waiting() == []
+
+
+def test_another_batch_goes_on(here: Pack) -> None:
+    one, other = here.fed(painting("1..4", "Colour")), here.fed(painting("1..4", "Colour"))
+    here.cancelled(one)
+    here.inside.release()
+    until(lambda: other.ended_as, "the other ends")
+    assert (other.state, other.completed_count) == ("complete", 4)
+
+
+def test_the_running_prompt_of_somebody_else_is_never_interrupted(here: Pack) -> None:
+    own = here.post(alone("Blocks"))
+    batch = here.fed(painting("1..3"))
+    assert here.inside.start_one() == own
+    said = here.cancelled(batch)
+    assert (said.interrupted, sorted(said.deleted)) == ([], sorted(batch.prompt_ids))
+    assert not here.inside.interrupts.wanted()
+    assert here.inside.running() == [own]
+    here.inside.unblock()
+    assert here.inside.wait_ended(own)["status"]["completed"]
+
+
+@pytest.mark.usefixtures("_briefly")
+def test_what_does_not_stop_is_reported_and_not_counted(here: Pack) -> None:
+    batch = here.fed(painting("1..3", "Deaf"))
+    here.inside.start_one()
+    assert here.paints.wait(10)
+    said = here.cancelled(batch)
+    assert said.interrupted == []
+    assert said.not_stopped == [{"prompt_id": batch.prompt_ids[0], "reason": cancelling.STILL_RUNS}]
+    assert sorted(said.deleted) == sorted(batch.prompt_ids[1:])
+    here.inside.unblock()
+    here.inside.wait_ended(batch.prompt_ids[0])
+    assert batch.results == {}
+
+
+@pytest.mark.usefixtures("_briefly")
+def test_what_cannot_be_taken_out_of_the_queue_is_reported(here: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = here.fed(painting("1..3", "Colour"))
+    stuck, delete = batch.prompt_ids[1], here.inside.queue.delete_queue_item
+    stays = (0.0, stuck)
+    monkeypatch.setattr(here.inside.queue, "delete_queue_item", lambda asks: not asks(stays) and delete(asks))
+    said = here.cancelled(batch)
+    assert said.not_stopped == [{"prompt_id": stuck, "reason": cancelling.STILL_WAITS}]
+    assert sorted(said.deleted) == sorted({*batch.prompt_ids} - {stuck})
+
+
+def test_an_interrupt_that_came_a_moment_too_early_is_said_again(here: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ComfyUI forgets an interrupt when it begins a prompt, which is in the list of what runs already."""
+    nodes = here.inside.modules["nodes"]
+    interrupt, said_so = nodes.interrupt_processing, [0]
+
+    def forgets_the_first() -> None:
+        said_so[0] += 1
+        if said_so[0] > 1:
+            interrupt()
+
+    monkeypatch.setattr(nodes, "interrupt_processing", forgets_the_first)
+    monkeypatch.setattr(cancelling, "STOP_SECONDS", 2.0)
+    batch = here.fed(painting("1..2"))
+    here.inside.start_one()
+    said = here.cancelled(batch)
+    assert (said.interrupted, said.not_stopped) == (batch.prompt_ids[:1], [])
+    assert here.inside.running() == []
+
+
+def test_a_first_that_is_still_on_its_way_is_waited_for_and_stopped(here: Pack) -> None:
+    with here.posting_slowly(painting("1..3")) as may_pass, ThreadPoolExecutor(1) as pool:
+        batch = here.newest()
+        answer = pool.submit(here.cancelled, batch)
+        until(lambda: batch.cancelled, "it is being cancelled")
+        may_pass.set()
+        said = answer.result(10)
+    assert said.deleted == [batch.prompt_ids[0]]
+    assert said.not_stopped == []
+    assert here.inside.waiting() == []
+
+
+def test_a_first_that_begins_to_run_while_it_is_cancelled_is_interrupted(here: Pack) -> None:
+    here.inside.release()
+    with here.posting_slowly(painting("1..3")) as may_pass, ThreadPoolExecutor(1) as pool:
+        batch = here.newest()
+        answer = pool.submit(here.cancelled, batch)
+        until(lambda: batch.cancelled, "it is being cancelled")
+        may_pass.set()
+        said = answer.result(10)
+    assert sorted([*said.deleted, *said.interrupted]) == [batch.prompt_ids[0]]
+    assert said.not_stopped == []
+    here.inside.wait_idle()
+    assert batch.results == {}
+    assert here.inside.server.queue_updates <= 4, "no other member was ever queued"
+
+
+@pytest.mark.usefixtures("_briefly")
+def test_a_first_that_never_comes_is_not_waited_for_for_ever(here: Pack) -> None:
+    here.manager.handle_prompt({"prompt": painting("1..3")})
+    said = here.cancelled(here.newest())
+    assert (said.deleted, said.interrupted, said.not_stopped) == ([], [], [])
+    assert here.inside.waiting() == []
+
+
+def test_a_first_that_runs_under_an_id_of_comfyuis_own_is_stopped_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeding, "TICK_SECONDS", 0.005)
+    monkeypatch.setattr(cancelling, "STOP_SECONDS", 1.0)
+    version = comfyui_inside(tmp_path, version="five", validate="sync", held=True)
+    with version as inside, contextlib.closing(Pack(inside)) as here:
+        body = {"prompt": painting("1..3", "Colour")}
+        here.manager.handle_prompt(body)
+        batch = here.newest()
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(here.cancelled, batch)
+            until(lambda: batch.cancelled, "it is being cancelled")
+            inside.queue.put((0, "an id of its own", body["prompt"], {}, ["30"]))
+            said = answer.result(10)
+        assert (said.deleted, said.not_stopped) == (["an id of its own"], [])
+        assert inside.waiting() == []
+
+
+def test_members_that_are_not_queued_yet_never_are(here: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue, reached, may_go = here.inside.queue, threading.Event(), threading.Event()
+    put, queued = queue.put, []
+
+    def slow_put(item: tuple[Any, ...]) -> None:
+        queued.append(item[1])
+        put(item)
+        if item[2]["20"]["inputs"]["e3_index"] == 3:
+            reached.set()
+            may_go.wait(10)
+
+    monkeypatch.setattr(queue, "put", slow_put)
+    here.post(painting("1..8", "Colour"))
+    batch = here.newest()
+    assert reached.wait(10)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(here.cancelled, batch)
+        may_go.set()
+        said = answer.result(10)
+    until(lambda: here.manager._feeder._thread is None, "the thread ends")
+    assert queued == batch.prompt_ids[: len(queued)]
+    assert 4 <= len(queued) < 8 or sorted(said.deleted) == sorted(batch.prompt_ids)
+    assert sorted(said.deleted) == sorted(queued)
+    assert said.not_stopped == []
+    assert here.inside.waiting() == []
+
+
+@contextlib.contextmanager
+def without(here: Pack, module: str, piece: str) -> Iterator[None]:
+    """A version that does not have this."""
+    with pytest.MonkeyPatch.context() as patch:
+        if module == "queue":
+            patch.setattr(here.inside.queue, piece, None)
+        else:
+            lacking = types.ModuleType(module)
+            vars(lacking).update({k: v for k, v in vars(here.inside.modules[module]).items() if k != piece})
+            patch.setitem(sys.modules, module, lacking)
+        yield
+
+
+def missing_in(caplog: pytest.LogCaptureFixture, piece: str) -> list[str]:
+    return [record.getMessage() for record in caplog.records if piece in record.getMessage()]
+
+
+@pytest.mark.usefixtures("_briefly")
+def test_without_deleting_the_running_one_is_interrupted_and_the_others_are_reported(
+    here: Pack, caplog: pytest.LogCaptureFixture
+) -> None:
+    batch = here.fed(painting("1..3"))
+    here.inside.start_one()
+    with without(here, "queue", "delete_queue_item"):
+        said = here.cancelled(batch)
+    assert (said.deleted, said.interrupted) == ([], batch.prompt_ids[:1])
+    assert sorted(each["prompt_id"] for each in said.not_stopped) == sorted(batch.prompt_ids[1:])
+    assert all("delete_queue_item" in each["reason"] for each in said.not_stopped)
+    assert len(missing_in(caplog, "delete_queue_item")) == 1
+    here.inside.unblock()
+    here.inside.release()
+    here.inside.wait_idle()
+    assert batch.results == {}
+
+
+@pytest.mark.usefixtures("_briefly")
+def test_without_interrupting_the_running_one_is_reported_and_the_others_are_deleted(
+    here: Pack, caplog: pytest.LogCaptureFixture
+) -> None:
+    batch = here.fed(painting("1..3"))
+    here.inside.start_one()
+    with without(here, "nodes", "interrupt_processing"):
+        said = here.cancelled(batch)
+    assert sorted(said.deleted) == sorted(batch.prompt_ids[1:])
+    assert said.interrupted == []
+    assert [each["prompt_id"] for each in said.not_stopped] == batch.prompt_ids[:1]
+    assert "interrupt_processing" in said.not_stopped[0]["reason"]
+    assert len(missing_in(caplog, "interrupt_processing")) == 1
+
+
+def test_without_a_look_at_the_queue_what_may_run_is_reported(here: Pack) -> None:
+    batch = here.fed(painting("1..3"))
+    here.inside.start_one()
+    with without(here, "queue", "get_current_queue_volatile"):
+        said = here.cancelled(batch)
+    assert sorted(said.deleted) == sorted(batch.prompt_ids[1:])
+    assert said.not_stopped == [{"prompt_id": batch.prompt_ids[0], "reason": cancelling.UNKNOWN}]

@@ -1,0 +1,283 @@
+"""Batches over HTTP, through aiohttp's own server: what pages and scripts rely on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from comfyui_agent.nodes import NODE_CLASS_MAPPINGS
+from comfyui_agent.nodes.core import cancelling, feeding, iteration_state
+from comfyui_agent.nodes.core.iteration_state import IterationStateManager
+from comfyui_agent.nodes.joining import join
+from support.comfyui_inside import ComfyUIInside, comfyui_inside
+from support.comfyui_nodes import Colour
+
+PATIENCE_SECONDS = 15.0
+SUMMARY = {
+    "batch_id": str,
+    "batch_name": str,
+    "mode": str,
+    "state": str,
+    "total": int,
+    "completed_count": int,
+    "failed": int,
+    "cancelled": bool,
+    "created_at": float,
+    "reason": str,
+    "grid": (dict, type(None)),
+    "compositor": (str, type(None)),
+    "running": (int, type(None)),
+}
+WHOLE = {**SUMMARY, "prompt_ids": list, "results": dict, "members": list}
+CANCELLATION = {
+    "batch_id": str,
+    "state": str,
+    "deleted": list,
+    "interrupted": list,
+    "not_stopped": list,
+    "message": str,
+}
+
+
+@pytest.fixture
+def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ComfyUIInside]:
+    """A ComfyUI with the nodes in it, whose queue is held."""
+    monkeypatch.setattr(iteration_state, "_instance", None)
+    monkeypatch.setattr(feeding, "TICK_SECONDS", 0.01)
+    with comfyui_inside(tmp_path, held=True) as comfyui:
+        comfyui.classes.update(NODE_CLASS_MAPPINGS)
+        assert join()
+        yield comfyui
+        manager = IterationStateManager.instance()
+        for summary in manager.summaries():
+            manager.end(summary["batch_id"], "cancelled")
+        for thread in threading.enumerate():
+            if thread.name == "e3-iterator":
+                thread.join(PATIENCE_SECONDS)
+
+
+def graph(painter: str = "Colour", name: str = "cats", grid: bool = True) -> dict[str, Any]:
+    parameter = {"name": "colour", "type": "INT", "values": "1,2,3", "node_id": "1", "input_name": "colour"}
+    iterator = {"enabled": True, "mode": "matrix", "batch_name": name, "param_1": ["5", 0]}
+    prompt: dict[str, Any] = {
+        "1": {"class_type": painter, "inputs": {"colour": 0, "width": 6, "height": 4}},
+        "5": {"class_type": "WIParameter", "inputs": parameter},
+        "20": {"class_type": "WIIterator", "inputs": iterator},
+        "30": {
+            "class_type": "WISaveImage",
+            "inputs": {"images": ["1", 0], "filename_prefix": "a", "iterator": ["20", 0]},
+        },
+    }
+    if grid:
+        prompt["40"] = {"class_type": "WIGridCompositor", "inputs": {"images": ["30", 0], "iterator": ["20", 0]}}
+    return prompt
+
+
+def wait(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def begun(inside: ComfyUIInside, prompt: dict[str, Any]) -> str:
+    """Queue a prompt: its batch, as soon as all members stand in the queue."""
+    before = len(inside.waiting())
+    status, answer = inside.post({"prompt": prompt})
+    assert status == 200, answer
+    found = IterationStateManager.instance().batch_of(answer["prompt_id"])
+    assert found is not None
+    wait(lambda: len(inside.waiting()) == before + 3)
+    return found[0]
+
+
+def asked(inside: ComfyUIInside, path: str, method: str = "GET") -> Any:
+    status, answer = inside.request(method, path)
+    assert status == 200, answer
+    return answer
+
+
+def has_shape(answer: dict[str, Any], shape: dict[str, Any]) -> bool:
+    wrong = {
+        key: answer.get(key) for key, kind in shape.items() if key not in answer or not isinstance(answer[key], kind)
+    }
+    assert wrong == {}
+    return True
+
+
+def test_without_batches_the_list_is_empty(inside: ComfyUIInside) -> None:
+    assert asked(inside, "/wi/batches") == {"batches": []}
+
+
+def test_batches_are_listed_newest_first(inside: ComfyUIInside) -> None:
+    ids = [begun(inside, graph(name=name)) for name in ("first", "second", "third")]
+    listed = asked(inside, "/wi/batches")["batches"]
+    assert [each["batch_id"] for each in listed] == ids[::-1]
+    assert [each["batch_name"] for each in listed] == ["third", "second", "first"]
+    assert all(has_shape(each, SUMMARY) for each in listed)
+    assert not any({"members", "prompt_ids", "results"} & set(each) for each in listed)
+    asked(inside, f"/wi/cancel_batch/{ids[1]}", "POST")
+    assert [each["batch_id"] for each in asked(inside, "/wi/batches")["batches"]] == ids[::-1]
+
+
+def test_a_batch_tells_all_that_is_known_of_it(inside: ComfyUIInside) -> None:
+    batch_id = begun(inside, graph())
+    batch = asked(inside, f"/wi/batch/{batch_id}")
+    assert has_shape(batch, WHOLE)
+    assert (batch["batch_id"], batch["batch_name"], batch["mode"]) == (batch_id, "cats", "matrix")
+    assert (batch["state"], batch["total"], batch["completed_count"], batch["failed"]) == ("active", 3, 0, 0)
+    assert (batch["grid"], batch["compositor"], batch["results"], batch["cancelled"]) == (None, "40", {}, False)
+    assert batch["prompt_ids"] == inside.waiting()
+    assert batch["members"] == [
+        {"index": index, "prompt_id": prompt_id, "state": "pending", "values": {"colour": index + 1}, "reason": ""}
+        for index, prompt_id in enumerate(batch["prompt_ids"])
+    ]
+
+
+def test_a_batch_tells_how_far_it_is(inside: ComfyUIInside) -> None:
+    batch_id = begun(inside, graph("Blocks"))
+    inside.start_one()
+    wait(lambda: asked(inside, f"/wi/batch/{batch_id}")["running"] == 0)
+    assert asked(inside, f"/wi/batch/{batch_id}")["members"][0]["state"] == "running"
+    inside.unblock()
+    wait(lambda: asked(inside, f"/wi/batch/{batch_id}")["completed_count"] == 1)
+    batch = asked(inside, f"/wi/batch/{batch_id}")
+    assert batch["state"] == "collecting"
+    assert [member["state"] for member in batch["members"]] == ["done", "pending", "pending"]
+    assert list(batch["results"]) == ["0"]
+    assert batch["results"]["0"]["metadata"] == {"values": {"colour": 1}}
+    inside.release()
+    wait(lambda: asked(inside, f"/wi/batch/{batch_id}")["state"] == "complete")
+    batch = asked(inside, f"/wi/batch/{batch_id}")
+    assert list(batch["results"]) == ["0", "1", "2"]
+    assert {key: type(value) for key, value in batch["grid"].items()} == {
+        "filename": str,
+        "subfolder": str,
+        "type": str,
+    }
+    assert (inside.folders["output"] / batch["grid"]["subfolder"] / batch["grid"]["filename"]).is_file()
+    assert batch["running"] is None
+
+
+def test_every_route_answers_under_api_too(inside: ComfyUIInside) -> None:
+    batch_id = begun(inside, graph())
+    for path in ("/wi/batches", f"/wi/batch/{batch_id}"):
+        assert asked(inside, f"/api{path}") == asked(inside, path)
+    assert asked(inside, f"/api/wi/cancel_batch/{batch_id}", "POST")["state"] == "cancelled"
+
+
+HOSTILE = [
+    "unknown",
+    "..",
+    "%00",
+    "%2e%2e%2fetc",
+    "a b",
+    "'; DROP TABLE batches",
+    "x" * 5000,
+    "<script>",
+    "ü",
+    "\U0001f600",
+]
+
+
+@pytest.mark.parametrize("batch_id", HOSTILE, ids=range(len(HOSTILE)))
+@pytest.mark.parametrize(("method", "path"), [("GET", "/wi/batch/"), ("POST", "/wi/cancel_batch/")])
+def test_a_batch_that_there_is_not_is_404_and_says_so(
+    inside: ComfyUIInside, batch_id: str, method: str, path: str
+) -> None:
+    status, answer = inside.request(method, path + (batch_id if "%" in batch_id else quote(batch_id, safe="")))
+    assert status == 404
+    if batch_id != "..":  # what is asked for then is another path
+        assert answer["error"].startswith("There is no batch ")
+        assert len(answer["error"]) < 250
+
+
+def test_routes_take_the_method_that_is_theirs(inside: ComfyUIInside) -> None:
+    batch_id = begun(inside, graph())
+    assert inside.request("GET", f"/wi/cancel_batch/{batch_id}")[0] == 405
+    assert inside.request("POST", f"/wi/batch/{batch_id}")[0] == 405
+    assert inside.request("POST", "/wi/batches")[0] == 405
+    assert inside.request("GET", "/wi/batch/")[0] == 404
+    assert len(inside.waiting()) == 3
+
+
+def test_cancelling_deletes_what_waits_and_interrupts_what_runs(inside: ComfyUIInside) -> None:
+    own = begun(inside, graph("Blocks"))
+    other = begun(inside, graph(name="dogs"))
+    mine = asked(inside, f"/wi/batch/{own}")["prompt_ids"]
+    assert inside.start_one() == mine[0]
+    said = asked(inside, f"/wi/cancel_batch/{own}", "POST")
+    assert has_shape(said, CANCELLATION)
+    assert (said["batch_id"], said["state"], said["not_stopped"]) == (own, "cancelled", [])
+    assert sorted(said["deleted"]) == sorted(mine[1:])
+    assert said["interrupted"] == [mine[0]]
+    assert said["message"]
+    assert inside.waiting() == asked(inside, f"/wi/batch/{other}")["prompt_ids"]
+    batch = asked(inside, f"/wi/batch/{own}")
+    assert (batch["state"], batch["cancelled"], batch["running"]) == ("cancelled", True, None)
+    assert {member["state"] for member in batch["members"]} <= {"cancelled", "failed"}
+    inside.release()
+    wait(lambda: asked(inside, f"/wi/batch/{other}")["state"] == "complete")
+
+
+def test_cancelling_again_changes_nothing(inside: ComfyUIInside) -> None:
+    batch_id = begun(inside, graph())
+    asked(inside, f"/wi/cancel_batch/{batch_id}", "POST")
+    before = asked(inside, f"/wi/batch/{batch_id}")
+    again = asked(inside, f"/wi/cancel_batch/{batch_id}", "POST")
+    assert has_shape(again, CANCELLATION)
+    assert (again["state"], again["deleted"], again["interrupted"]) == ("cancelled", [], [])
+    assert "already" in again["message"]
+    assert asked(inside, f"/wi/batch/{batch_id}") == before
+
+
+def test_cancelling_what_is_complete_leaves_it_complete(inside: ComfyUIInside) -> None:
+    batch_id = begun(inside, graph())
+    inside.release()
+    wait(lambda: asked(inside, f"/wi/batch/{batch_id}")["state"] == "complete")
+    assert asked(inside, f"/wi/cancel_batch/{batch_id}", "POST")["state"] == "complete"
+    assert asked(inside, f"/wi/batch/{batch_id}")["cancelled"] is False
+
+
+def test_what_does_not_stop_is_told_and_comfyui_goes_on_meanwhile(
+    inside: ComfyUIInside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancelling, "STOP_SECONDS", 0.15)
+    let_go = threading.Event()
+
+    class Deaf(Colour):
+        def paint(self, colour: int, width: int, height: int, **_: Any) -> Any:
+            let_go.wait(PATIENCE_SECONDS)
+            return super().paint(colour, width, height)
+
+    inside.classes["Deaf"] = Deaf
+    batch_id = begun(inside, graph("Deaf"))
+    running = inside.start_one()
+    try:
+        with inside.watching_loop() as longest:
+            said = asked(inside, f"/wi/cancel_batch/{batch_id}", "POST")
+            inside.run(asyncio.sleep(0.01))
+            assert longest() < 0.1
+        assert [each["prompt_id"] for each in said["not_stopped"]] == [running]
+        assert "still runs" in said["not_stopped"][0]["reason"]
+        assert (said["interrupted"], len(said["deleted"])) == ([], 2)
+    finally:
+        let_go.set()
+    inside.wait_ended(running)
+    batch = asked(inside, f"/wi/batch/{batch_id}")
+    assert (batch["state"], batch["completed_count"], batch["results"]) == ("cancelled", 0, {})
+
+
+def test_answers_are_json_that_every_reader_takes(inside: ComfyUIInside) -> None:
+    batch_id = begun(inside, graph(name='Katzen äöü "quoted" <b>'))
+    answer = asked(inside, f"/wi/batch/{batch_id}")
+    assert answer["batch_name"] == 'Katzen äöü "quoted" <b>'
+    json.dumps(answer, allow_nan=False)

@@ -1,0 +1,251 @@
+"""The workflow in a member's files shows that member's values, and is otherwise the one that was sent."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import comfyui_agent.nodes
+from comfyui_agent.nodes.core.workflow_metadata import show_values
+
+EXAMPLES = Path(comfyui_agent.nodes.__file__).parent / "example_workflows"
+
+
+def widget(name: str, kind: str, link: int | None = None) -> dict[str, Any]:
+    return {"localized_name": name, "name": name, "type": kind, "widget": {"name": name}, "link": link}
+
+
+def slot(name: str, kind: str, link: int | None = None) -> dict[str, Any]:
+    return {"localized_name": name, "name": name, "type": kind, "link": link}
+
+
+def sampler() -> dict[str, Any]:
+    """KSampler as the editor saves it: the choice behind the seed has no input of its own."""
+    return {
+        "id": 3,
+        "type": "KSampler",
+        "pos": [863, 186],
+        "size": [315, 262],
+        "mode": 0,
+        "inputs": [
+            slot("model", "MODEL", 1),
+            slot("positive", "CONDITIONING", 4),
+            slot("negative", "CONDITIONING", 6),
+            slot("latent_image", "LATENT", 2),
+            widget("seed", "INT"),
+            widget("steps", "INT"),
+            widget("cfg", "FLOAT"),
+            widget("sampler_name", "COMBO"),
+            widget("scheduler", "COMBO"),
+            widget("denoise", "FLOAT"),
+        ],
+        "outputs": [{"name": "LATENT", "type": "LATENT", "links": [7]}],
+        "properties": {"Node name for S&R": "KSampler"},
+        "widgets_values": [156680208700286, "randomize", 20, 8, "euler", "normal", 1],
+    }
+
+
+def encoder(node_id: int, text: str) -> dict[str, Any]:
+    return {
+        "id": node_id,
+        "type": "CLIPTextEncode",
+        "inputs": [slot("clip", "CLIP", 3), widget("text", "STRING")],
+        "widgets_values": [text],
+    }
+
+
+def combiner() -> dict[str, Any]:
+    """A node of others whose widgets are saved by name."""
+    values = {"frame_rate": 8, "format": "video/h264", "save_output": True, "videopreview": {"hidden": False}}
+    return {"id": 9, "type": "VHS_VideoCombine", "inputs": [slot("images", "IMAGE", 9)], "widgets_values": values}
+
+
+def iterator() -> dict[str, Any]:
+    inputs = [slot("param_1", "WI_PARAMETER", 20), widget("enabled", "BOOLEAN"), widget("mode", "COMBO")]
+    inputs.append(widget("batch_name", "STRING"))
+    return {"id": 20, "type": "WIIterator", "inputs": inputs, "widgets_values": [True, "matrix", "batch"]}
+
+
+def document(*nodes: Any) -> dict[str, Any]:
+    workflow = {"last_node_id": 9, "nodes": list(nodes), "links": [[1, 4, 0, 3, 0, "MODEL"]], "version": 0.4}
+    return {"prompt": {}, "extra_data": {"extra_pnginfo": {"workflow": workflow}}}
+
+
+def values_after(node: dict[str, Any], changes: Mapping[str, tuple[Any, Any]]) -> Any:
+    """The widgets of a node once the changes are shown; everything else must be what it was."""
+    request = document(node, encoder(6, "beside"))
+    before = copy.deepcopy(request)
+    show_values(request, {(str(node["id"]), name): change for name, change in changes.items()})
+    shown = request["extra_data"]["extra_pnginfo"]["workflow"]["nodes"][0]
+    values = shown.pop("widgets_values", None)
+    before["extra_data"]["extra_pnginfo"]["workflow"]["nodes"][0].pop("widgets_values", None)
+    assert request == before
+    return values
+
+
+def test_values_go_to_the_widgets_of_their_inputs() -> None:
+    changes = {"seed": (156680208700286, 7), "cfg": (8, 6.5), "sampler_name": ("euler", "ddim"), "denoise": (1, 0.5)}
+    assert values_after(sampler(), changes) == [7, "randomize", 20, 6.5, "ddim", "normal", 0.5]
+
+
+@pytest.mark.parametrize("control", ["fixed", "increment", "decrement", "randomize", "increment-wrap"])
+def test_what_happens_after_a_seed_takes_a_place_of_its_own(control: str) -> None:
+    node = sampler()
+    node["widgets_values"][1] = control
+    assert values_after(node, {"steps": (20, 30)}) == [156680208700286, control, 30, 8, "euler", "normal", 1]
+
+
+def test_a_seed_without_that_choice_takes_one_place() -> None:
+    node = sampler()
+    del node["widgets_values"][1]
+    assert values_after(node, {"steps": (20, 30)}) == [156680208700286, 30, 8, "euler", "normal", 1]
+
+
+def test_noise_seed_has_that_choice_too() -> None:
+    inputs = [widget("add_noise", "COMBO"), widget("noise_seed", "INT"), widget("steps", "INT")]
+    node = {"id": 1, "inputs": inputs, "widgets_values": ["enable", 5, "fixed", 20]}
+    assert values_after(node, {"steps": (20, 30), "noise_seed": (5, 6)}) == ["enable", 6, "fixed", 30]
+
+
+def test_a_text_is_shown() -> None:
+    assert values_after(encoder(5, "a cat"), {"text": ("a cat", "a dog")}) == ["a dog"]
+
+
+def test_widgets_by_name_are_changed_by_name() -> None:
+    values = values_after(combiner(), {"frame_rate": (8, 12), "save_output": (True, False), "format": ("other", "x")})
+    assert values == {
+        "frame_rate": 12,
+        "format": "video/h264",
+        "save_output": False,
+        "videopreview": {"hidden": False},
+    }
+
+
+def test_widgets_by_name_get_no_name_that_they_did_not_have() -> None:
+    assert "pingpong" not in values_after(combiner(), {"pingpong": (None, True)})
+
+
+def test_the_iterator_is_shown_as_switched_off() -> None:
+    assert values_after(iterator(), {"enabled": (True, False)}) == [False, "matrix", "batch"]
+
+
+@pytest.mark.parametrize(
+    ("name", "before"),
+    [
+        ("steps", 21),
+        ("steps", "20"),
+        ("steps", 20.0),
+        ("steps", True),
+        ("steps", None),
+        ("denoise", True),
+        ("model", ["4", 0]),
+        ("unknown", 20),
+    ],
+)
+def test_what_the_prompt_did_not_have_stays(name: str, before: Any) -> None:
+    assert values_after(sampler(), {name: (before, "changed")}) == sampler()["widgets_values"]
+
+
+def test_fewer_values_than_widgets_stay() -> None:
+    node = sampler()
+    node["widgets_values"] = [156680208700286]
+    assert values_after(node, {"steps": (20, 1)}) == [156680208700286]
+
+
+@pytest.mark.parametrize("inputs", [None, [], {}, "inputs", [slot("model", "MODEL")], [None, 5, {"widget": "seed"}]])
+def test_a_node_whose_widgets_are_not_told_stays(inputs: Any) -> None:
+    node = {**sampler(), "inputs": inputs}
+    assert values_after(node, {"seed": (156680208700286, 1)}) == sampler()["widgets_values"]
+
+
+@pytest.mark.parametrize("values", [None, "text", 5, []])
+def test_a_node_without_widgets_stays(values: Any) -> None:
+    assert values_after({**sampler(), "widgets_values": values}, {"seed": (1, 2)}) == values
+
+
+def test_nodes_inside_of_a_subgraph_stay() -> None:
+    request = document({"id": 98, "type": "1a2b", "inputs": [widget("text", "STRING")], "widgets_values": ["outer"]})
+    workflow = request["extra_data"]["extra_pnginfo"]["workflow"]
+    workflow["definitions"] = {"subgraphs": [{"id": "1a2b", "nodes": [encoder(6, "inner")], "links": []}]}
+    before = copy.deepcopy(request)
+    show_values(request, {("98:6", "text"): ("inner", "changed"), ("6", "text"): ("inner", "changed")})
+    assert request == before
+
+
+def test_node_ids_may_be_texts() -> None:
+    assert values_after({**encoder(5, "a"), "id": "5"}, {"text": ("a", "b")}) == ["b"]
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.json")))
+def test_the_example_workflows_show_each_value_of_their_prompts_or_stay(name: str) -> None:
+    workflow = json.loads((EXAMPLES / name).read_text(encoding="utf-8"))
+    prompt = json.loads((EXAMPLES / "api" / name).read_text(encoding="utf-8"))
+    before = copy.deepcopy(workflow)
+    for node_id, node in prompt.items():
+        for input_name, value in node["inputs"].items():
+            request = {"extra_data": {"extra_pnginfo": {"workflow": copy.deepcopy(workflow)}}}
+            show_values(request, {(node_id, input_name): (value, "changed")})
+            differ = different(before, request["extra_data"]["extra_pnginfo"]["workflow"])
+            assert len(differ) <= 1
+            assert all(was == value and now == "changed" for was, now in differ)
+
+
+def different(one: Any, other: Any) -> list[tuple[Any, Any]]:
+    """What differs between two documents of the same shape, from top to bottom."""
+    if isinstance(one, dict) and isinstance(other, dict) and list(one) == list(other):
+        return [pair for key in one for pair in different(one[key], other[key])]
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        return [pair for a, b in zip(one, other, strict=True) for pair in different(a, b)]
+    return [] if type(one) is type(other) and one == other else [(one, other)]
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 2) | st.floats(-1, 1) | st.sampled_from(["", "a", "seed", "fixed"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["id", "name", "inputs", "widget", "a"]), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+INPUTS = st.lists(
+    st.builds(lambda name: {"name": name, "widget": {"name": name}}, st.sampled_from(["seed", "a", "b"])) | ANYTHING,
+    max_size=4,
+)
+SCALARS = st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from(["a", "fixed", "randomize"])
+NODES = st.fixed_dictionaries(
+    {},
+    optional={
+        "id": st.integers(0, 2) | ANYTHING,
+        "inputs": INPUTS | ANYTHING,
+        "widgets_values": st.lists(SCALARS, max_size=5)
+        | st.dictionaries(st.sampled_from(["seed", "a", "b"]), SCALARS)
+        | ANYTHING,
+    },
+)
+WORKFLOWS = st.fixed_dictionaries({"nodes": st.lists(NODES | ANYTHING, max_size=3) | ANYTHING}) | ANYTHING
+REQUESTS = ANYTHING | st.builds(lambda workflow: {"extra_data": {"extra_pnginfo": {"workflow": workflow}}}, WORKFLOWS)
+CHANGES = st.dictionaries(
+    st.tuples(st.sampled_from(["0", "1", "None"]), st.sampled_from(["seed", "a", "b"])),
+    st.tuples(SCALARS, st.just("changed")),
+    max_size=3,
+)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(REQUESTS, CHANGES)
+def test_whatever_the_request_is_only_values_that_the_prompt_had_change(
+    request: Any, changes: dict[tuple[str, str], tuple[Any, Any]]
+) -> None:
+    before = copy.deepcopy(request)
+    show_values(request, changes)
+    had = [was for was, _ in changes.values()]
+    for was, now in different(before, request):
+        assert now == "changed"
+        assert any(type(was) is type(each) and was == each for each in had)
