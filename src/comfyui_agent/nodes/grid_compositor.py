@@ -43,7 +43,7 @@ class WIGridCompositor:
                         "tooltip": "The longest side of a cell; 0: as large as the pictures are, and the grid can be.",
                     },
                 ),
-                "title": ("STRING", {"default": "", "tooltip": "Stands above the grid; empty: the name of the batch."}),
+                "title": ("STRING", {"default": "", "tooltip": "Stands above the grid; empty: the id of the batch."}),
                 "filename_prefix": (
                     "STRING",
                     {

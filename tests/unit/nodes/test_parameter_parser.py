@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +105,7 @@ def test_every_form_gives_values_of_the_type(raw: str, type_: str, values: list[
 @pytest.mark.parametrize(("raw", "values"), [(7, [7]), (0.5, [0.5]), (True, [True]), (False, [False])])
 def test_a_value_that_is_no_text_stands_for_itself(raw: Any, values: list[Any]) -> None:
     assert exactly(parse(raw, "AUTO")) == exactly(values)
+    assert parse(raw, "STRING") == [json.dumps(raw)]
 
 
 @pytest.mark.parametrize("raw", [None, [1, 2], {"a": 1}, b"1,2"])
@@ -199,12 +202,12 @@ def test_the_types_of_the_node_are_those_that_can_be_parsed() -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.text(max_size=60) | st.text('0123456789.,|"\\@:- randomtrue…\n', max_size=40), st.sampled_from(TYPES))
 def test_any_text_gives_values_of_the_type_or_one_line(raw: str, type_: str) -> None:
-    wanted = {"INT": int, "FLOAT": (int, float), "STRING": str, "COMBO": str, "BOOLEAN": bool}.get(type_, object)
+    wanted: dict[str, Any] = {"INT": int, "FLOAT": (int, float), "STRING": str, "COMBO": str, "BOOLEAN": bool}
     said = ""
     try:
         values = parse(raw, type_, Path("/nowhere at all"))
         assert 1 <= len(values) <= MOST_MEMBERS
-        assert all(isinstance(value, wanted) for value in values)
+        assert all(isinstance(value, wanted.get(type_, object)) for value in values)
     except ValueError as error:
         said = str(error)
     assert "\n" not in said
@@ -301,7 +304,7 @@ def test_what_is_no_plain_file_is_not_waited_for(folder: Path) -> None:
         finally:
             os.chdir(here)
         for name in ("pipe.txt", "socket.txt"):
-            said = in_time(lambda name=name: parse(f"@{name}", "STRING", folder))
+            said = in_time(partial(parse, f"@{name}", "STRING", folder))
             assert isinstance(said, ValueError), said
             assert f"@{name}" in str(said)
 

@@ -238,7 +238,7 @@ CHANGES = st.dictionaries(
 )
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(REQUESTS, CHANGES)
 def test_whatever_the_request_is_only_values_that_the_prompt_had_change(
     request: Any, changes: dict[tuple[str, str], tuple[Any, Any]]

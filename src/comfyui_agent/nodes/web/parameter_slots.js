@@ -4,6 +4,7 @@ import { app } from "../../scripts/app.js";
 
 const SLOT = /^param_\d+$/;
 const TYPE = "WI_PARAMETER";
+const OPTIONAL = { shape: 7 }; // the ring that ComfyUI draws for inputs that may stay free
 
 /** Have every iterator keep its slots in order. */
 export function growSlots(nodeType) {
@@ -43,7 +44,7 @@ function isFree(input) {
 function offerOne(node) {
   if (node.inputs?.some(isFree)) return;
   const numbers = (node.inputs ?? []).filter(isSlot).map((input) => Number(input.name.slice("param_".length)));
-  node.addInput(`param_${Math.max(0, ...numbers) + 1}`, TYPE);
+  node.addInput(`param_${Math.max(0, ...numbers) + 1}`, TYPE, { ...OPTIONAL });
   fit(node);
 }
 
