@@ -487,6 +487,14 @@ def test_a_batch_does_not_expire_while_comfyui_works_on_it(
     until(lambda: batch.completed_count == 1, "the result is there")
     until(lambda: batch.running is None, "nothing runs")
     jump[0] += EXPIRY_SECONDS + 1
+    looks, standing = [0], here.manager.host.standing
+
+    def counted() -> Any:
+        looks[0] += 1
+        return standing()
+
+    monkeypatch.setattr(here.manager.host, "standing", counted)
+    until(lambda: looks[0] >= 3, "the thread looks again")
     here.manager.handle_prompt({"prompt": {}})
     assert batch.state == "expired", "the rest waits, and nothing runs"
     assert here.is_clean

@@ -538,6 +538,7 @@ def saved(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def save_grid(batch: BatchState, wish: Any, host: Any) -> list[dict[str, str]]:
         made.append(batch.batch_id)
+        time.sleep(0.02)  # so that others ask meanwhile
         if batch.batch_name == "broken":
             raise OSError("no space left on device")
         return [GRID]
@@ -593,6 +594,14 @@ def test_a_cancelled_batch_has_no_grid(manager: Unfed, saved: list[str]) -> None
     batch.cancelled = True
     assert manager.grid_for(batch.batch_id, "40") is None
     assert saved == []
+
+
+def test_nothing_counts_while_a_batch_is_being_cancelled(manager: Unfed) -> None:
+    batch = manager.batch(1)
+    batch.cancelled = True
+    assert not manager.register_result(batch.batch_id, 0, [IMAGE], {})
+    assert not manager.register_failure(batch.batch_id, 0, "interrupted")
+    assert (batch.results, batch.failed) == ({}, {})
 
 
 def test_a_grid_node_sees_a_failure_that_nobody_has_seen_yet(manager: Unfed, saved: list[str]) -> None:
