@@ -245,6 +245,69 @@ def test_pictures_that_nobody_saves_with_e3_are_results_too(comfyui: Inside) -> 
     assert [image["filename"] for image in _files(batch)] == ["own_00001_.png", "own_00002_.png"]
 
 
+def test_a_grid_shows_the_pictures_that_it_is_connected_to(comfyui: Inside) -> None:
+    inverted = {"class_type": "ImageInvert", "inputs": {"image": ["1", 0]}}
+    prompt = iterating(parameter("1,2,3", "1.color"), n2=inverted)
+    prompt["30"]["inputs"]["images"] = ["1", 0]
+    prompt["41"] = {"class_type": "WIGridCompositor", "inputs": {"images": ["1", 0], "iterator": ["20", 0]}}
+    batch = comfyui.ended(comfyui.batch_of(comfyui.queue(prompt))["batch_id"])
+    assert (batch["completed_count"], len(batch["grids"])) == (3, 2)
+    shown = []
+    for image in batch["grids"]:
+        with Image.open(comfyui.file(image)) as grid:
+            shown.append({colour for _, colour in grid.convert("RGB").getcolors(1 << 24) or []})
+    assert [(255, 255, 254) in colours for colours in shown] == [True, False]
+    assert [(0, 0, 1) in colours for colours in shown] == [False, True]
+
+
+def test_a_member_whose_own_part_is_refused_fails_although_another_part_would_run(comfyui: Inside) -> None:
+    prompt = iterating(parameter("32,99999,64", "1.width"))
+    prompt |= {"5": {**PLAIN["1"]}, "6": {"class_type": "PreviewImage", "inputs": {"images": ["5", 0]}}}
+    batch = comfyui.ended(comfyui.batch_of(comfyui.queue(prompt))["batch_id"])
+    assert (batch["completed_count"], batch["failed"]) == (2, 1)
+    assert "EmptyImage (node 1)" in batch["members"][1]["reason"]
+
+
+def test_a_member_fails_when_one_of_two_branches_does(comfyui: Inside) -> None:
+    node = {"class_type": "TestFails", "inputs": {"image": ["1", 0], "number": 0, "fails_at": "2"}}
+    prompt = iterating(parameter("1,2,3", "2.number", "number"), n2=node)
+    prompt["31"] = {"class_type": "WISaveImage", "inputs": {**prompt["30"]["inputs"], "images": ["1", 0]}}
+    batch = comfyui.ended(comfyui.batch_of(comfyui.queue(prompt))["batch_id"])
+    assert (batch["completed_count"], batch["failed"]) == (2, 1)
+    assert "cannot be rendered" in batch["members"][1]["reason"]
+    assert [len(result["images"]) for result in batch["results"].values()] == [2, 2]
+
+
+def test_a_cleared_queue_stops_a_large_batch_at_once(comfyui: Inside) -> None:
+    batch_id = comfyui.batch_of(comfyui.queue(slow("0..599", 0.05)))["batch_id"]
+    comfyui.until(batch_id, lambda _: len(comfyui.get("/queue")["queue_pending"]) >= 240)
+    comfyui.post("/queue", {"clear": True})
+    batch = comfyui.ended(batch_id, 20)
+    assert batch["completed_count"] + batch["failed"] == 600
+    assert batch["completed_count"] < 300
+    assert batch["members"][599]["reason"] == "taken out of the queue before it ran"
+
+
+def test_a_prompt_id_that_was_used_before_does_not_stand_for_the_first(comfyui: Inside) -> None:
+    used = comfyui.queue(PLAIN)
+    deadline = time.monotonic() + 20
+    while used not in comfyui.history() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    refused = comfyui.post("/prompt", {"prompt": iterating(parameter("99999,1,2", "1.width")), "prompt_id": used})
+    assert refused.status_code == 400
+    batch = comfyui.ended(comfyui.batches()[0]["batch_id"])
+    assert (batch["state"], batch["completed_count"]) == ("cancelled", 0)
+    assert list(comfyui.history()) == [used]
+
+
+def test_what_is_connected_to_a_grid_counts(comfyui: Inside) -> None:
+    prompt = iterating(parameter("1,2", "1.color"))
+    prompt["7"] = {"class_type": "PrimitiveString", "inputs": {"value": "E3/elsewhere"}}
+    prompt["40"]["inputs"]["filename_prefix"] = ["7", 0]
+    batch = comfyui.ended(comfyui.batch_of(comfyui.queue(prompt))["batch_id"])
+    assert batch["grid"]["subfolder"] == f"E3/elsewhere/{batch['batch_id']}"
+
+
 def test_a_restart_leaves_nothing_behind(tmp_path: Path) -> None:
     comfyui = comfyui_with_nodes(tmp_path)
     try:

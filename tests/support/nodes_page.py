@@ -41,7 +41,7 @@ window.isSetUp = true;
 API_SCRIPT = """
 class Api extends EventTarget {
   apiURL(route) { return `/api${route}`; }
-  fetchApi(route, options) { return fetch(this.apiURL(route), options); }
+  fetchApi(route, options) { return fetch(this.apiURL(route), { cache: "no-cache", ...options }); }
 }
 export const api = new Api();
 """
@@ -94,6 +94,8 @@ def member(index: int, state: str = "failed", reason: str = "", **values: Any) -
 
 @dataclass
 class Answer:
+    """Something as JSON; bytes as they are."""
+
     body: Any
     status: int = 200
 
@@ -117,6 +119,13 @@ class StandIn:
         self.releases.append(release)
         return release
 
+    def forget(self) -> None:
+        """As it was at the start: nothing to tell, and nothing was asked."""
+        for kept in (self.batches, self.answers, self.asked, self.holding):
+            kept.clear()
+        for release in self.releases:
+            release.set()
+
     def times(self, method: str, path: str) -> int:
         return self.asked.count((method, path))
 
@@ -136,6 +145,8 @@ class Requests(BaseHTTPRequestHandler):
     """Serves the page, E3's files, a picture for every /view, and what the stand-in answers."""
 
     protocol_version = "HTTP/1.1"
+    wbufsize = -1
+    disable_nagle_algorithm = True
     stand_in: StandIn
 
     def do_GET(self) -> None:
@@ -158,7 +169,8 @@ class Requests(BaseHTTPRequestHandler):
 
     def _answer(self, method: str) -> None:
         answer = self.stand_in.answer(method, self.path.removeprefix(API))
-        self._send(json.dumps(answer.body).encode(), "application/json", answer.status)
+        body = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
+        self._send(body, "application/json", answer.status)
 
     def _send(self, body: bytes, kind: str, status: int = 200) -> None:
         self.send_response(status)
@@ -183,7 +195,7 @@ PICTURE = _picture()
 
 @contextmanager
 def stand_in() -> Iterator[StandIn]:
-    """A server with an address of its own: what the page remembers there is not seen by the next."""
+    """Such a server, on a port of its own."""
     told = StandIn()
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("OneStandIn", (Requests,), {"stand_in": told}))
     server.daemon_threads = True
@@ -194,8 +206,7 @@ def stand_in() -> Iterator[StandIn]:
     try:
         yield told
     finally:
-        for release in told.releases:
-            release.set()
+        told.forget()
         server.shutdown()
         serving.join()
         server.server_close()
@@ -217,6 +228,17 @@ class NodesPage:
         self.page.goto(self.comfyui.url)
         self.page.wait_for_function(f"window.{until}")
         return self
+
+    def leave(self) -> None:
+        """Nothing may have gone wrong. What the page and the server remember is forgotten."""
+        try:
+            self.visitor.check()
+        finally:
+            self.page.evaluate("localStorage.clear()")
+            self.visitor.requests.clear()
+            self.visitor.complaints.clear()
+            self.visitor.expected = ()
+            self.comfyui.forget()
 
     def hear(self, event: str, detail: Mapping[str, Any] | None = None) -> None:
         """Something comes over the websocket."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
+from comfyui_agent.domain.batches import slug
 from comfyui_agent.nodes.core.batch_state import GridWish
 from comfyui_agent.nodes.core.iteration_state import IterationStateManager
 from comfyui_agent.nodes.host import pictures_of
@@ -56,14 +58,27 @@ class WIGridCompositor:
         }
 
     def compose(
-        self, images: Any, iterator: Membership | None = None, unique_id: str | None = None, **_: Any
+        self,
+        images: Any,
+        iterator: Membership | None = None,
+        columns: str = "",
+        rows: str = "",
+        cell_pixels: int = 0,
+        title: str = "",
+        filename_prefix: str = GridWish.filename_prefix,
+        unique_id: str | None = None,
+        **_: Any,
     ) -> dict[str, Any]:
         if iterator is None:  # no batch: there is nothing to compare
             return {"ui": {"images": []}}
+        node_id = str(unique_id)
         manager = IterationStateManager.instance()
-        if not manager.has_result(iterator.batch_id, iterator.index):
-            picture = next(iter(pictures_of(images)))
-            shown = manager.host.save(picture, iterator.prefix("e3_grid"), "temp", {})
-            manager.register_result(iterator.batch_id, iterator.index, [shown], {"values": dict(iterator.values)})
-        grid = manager.grid_for(iterator.batch_id, str(unique_id)) or ()
+        if manager.shows_its_own(iterator.batch_id, node_id):
+            prefix = iterator.prefix(f"e3_grid/{slug(node_id)}")
+            shown = [manager.host.save(picture, prefix, "temp", {}) for picture in islice(pictures_of(images), 1)]
+            if shown:
+                values = {"values": dict(iterator.values)}
+                manager.report(iterator.batch_id, iterator.index, node_id, shown, values)
+        wish = GridWish(columns, rows, cell_pixels, title, filename_prefix)
+        grid = manager.grid_for(iterator.batch_id, node_id, wish) or ()
         return {"ui": {"images": [dict(image) for image in grid]}}

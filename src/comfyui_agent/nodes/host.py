@@ -25,6 +25,8 @@ LOG = logging.getLogger("e3_iterator")
 LONGEST_REASON = 300
 FIVE = 5
 LATELY = 20
+FAILED_CHECK = "exception_during_validation"
+CHECK_SECONDS = 60
 
 
 class MissingPiece(Exception):
@@ -45,6 +47,8 @@ class Verdict:
 
     outputs: Sequence[str] = ()
     problem: str = ""
+    remark: str = ""
+    """Why some nodes will not run, although others will."""
 
 
 @dataclass(frozen=True)
@@ -104,11 +108,25 @@ class ComfyUI:
         except MissingPiece:
             return Verdict([node_id for node_id in prompt if self._is_output(class_of(prompt, node_id))])
         count = len(inspect.signature(validate_prompt).parameters)
-        said = validate_prompt(*([prompt] if count == 1 else [prompt_id, prompt, targets][:count]))
+        arguments = [prompt] if count == 1 else [prompt_id, prompt, targets][:count]
+        said = validate_prompt(*arguments)
         if inspect.isawaitable(said):
-            said = asyncio.run(_result_of(said))
+            said = self._awaited(lambda: validate_prompt(*arguments), said)
         is_valid, error, outputs, node_errors = said[:4]
-        return Verdict(list(outputs)) if is_valid else Verdict(problem=_refusal(error, node_errors))
+        if not is_valid:
+            return Verdict(problem=_refusal(error, node_errors) or "refused")
+        return Verdict(list(outputs), remark=_refusal(None, node_errors))
+
+    def _awaited(self, again: Callable[[], Any], check: Any) -> Any:
+        """What a check says: on a loop of this thread, so that ComfyUI goes on; on ComfyUI's if a node needs that."""
+        try:
+            said = asyncio.run(_result_of(check))
+            if FAILED_CHECK not in str(said[3]):
+                return said
+        except Exception:
+            LOG.debug("A check failed on a loop of its own", exc_info=True)
+        loop = self._piece("server", "PromptServer.instance.loop")
+        return asyncio.run_coroutine_threadsafe(_result_of(again()), loop).result(CHECK_SECONDS)
 
     def put(self, number: float, prompt_id: str, document: Mapping[str, Any], outputs: Sequence[str]) -> None:
         """Queue a prompt that was validated, in the shape that this version's queue takes."""
@@ -153,6 +171,13 @@ class ComfyUI:
             if running:
                 interrupt()
             return running
+
+    def executing(self) -> str | None:
+        """The prompt in which this thread runs a node; None if this version does not tell."""
+        with suppress(Exception):
+            context = importlib.import_module("comfy_execution.utils").get_executing_context()
+            return str(context.prompt_id) if context is not None else None
+        return None
 
     def send(self, event: str, data: Mapping[str, Any], client_id: str | None = None) -> None:
         """Tell one page, or all. Nobody need be there to hear it."""
@@ -288,7 +313,7 @@ def _refusal(error: Any, node_errors: Any) -> str:
         ]
     if not said and isinstance(error, Mapping):
         said = [f"{error.get('message', '')} {error.get('details', '')}"]
-    return one_line("; ".join(said) or str(error) or "refused")
+    return one_line("; ".join(said) or str(error or ""))
 
 
 def one_line(text: str) -> str:

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from comfyui_agent.domain.prompts import inputs_of
+from comfyui_agent.nodes.core.iteration_state import IterationStateManager
 from comfyui_agent.nodes.membership import Membership, membership_of
 
 PARAMETER_INPUT = re.compile(r"param_[0-9]+")
@@ -70,6 +71,9 @@ class WIIterator:
         }
 
     def tell(
-        self, prompt: dict[str, Any] | None = None, unique_id: str | None = None, **_: Any
+        self, enabled: bool = True, prompt: dict[str, Any] | None = None, unique_id: str | None = None, **_: Any
     ) -> tuple[Membership | None]:
-        return (membership_of(inputs_of(prompt or {}, str(unique_id))),)
+        found = membership_of(inputs_of(prompt or {}, str(unique_id))) if enabled else None
+        manager = IterationStateManager.instance()
+        is_member = found is not None and manager.is_member(found.batch_id, found.index, manager.host.executing())
+        return (found if is_member else None,)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from comfyui_agent.nodes.core.iteration_state import IterationStateManager
 from comfyui_agent.nodes.host import LOG
@@ -21,8 +22,19 @@ def join() -> bool:
         return False
     try:
         setattr(server, JOINED, True)
-        server.add_on_prompt_handler(IterationStateManager.instance().handle_prompt)
+        handler = IterationStateManager.instance().handle_prompt
+        server.add_on_prompt_handler(handler)
         add_routes(server.routes)
+        app = getattr(server, "app", None)
+        if app is not None:
+            app.on_startup.append(lambda _: _go_last(server.on_prompt_handlers, handler))
     except Exception:  # noqa: BLE001 - ComfyUI is to start, whatever it is
         LOG.exception("This ComfyUI does not let E3's nodes hear of prompts: an E3 Iterator will do nothing")
     return True
+
+
+async def _go_last(handlers: list[Any], ours: Any) -> None:
+    """Hear of prompts after all others, so that each member has what they do to a prompt."""
+    if ours in handlers:
+        handlers.remove(ours)
+        handlers.append(ours)

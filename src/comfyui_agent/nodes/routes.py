@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Any
 
 from comfyui_agent.nodes.core.iteration_state import IterationStateManager
@@ -17,10 +18,10 @@ def add_routes(routes: RouteTableDef) -> None:
     """Add the three routes to aiohttp's table; ComfyUI serves each below /api, too."""
     from aiohttp import web
 
-    def answer(batch_id: str, found: Any) -> web.Response:
+    def answer(batch_id: str, found: str | None) -> web.Response:
         if found is None:
             return web.json_response({"error": NO_SUCH.format(batch_id)}, status=404)
-        return web.json_response(found)
+        return web.Response(text=found, content_type="application/json")
 
     @routes.get("/wi/batches")
     async def batches(_: web.Request) -> web.Response:
@@ -29,17 +30,27 @@ def add_routes(routes: RouteTableDef) -> None:
     @routes.get("/wi/batch/{batch_id}")
     async def batch(request: web.Request) -> web.Response:
         batch_id = request.match_info["batch_id"]
-        return answer(batch_id, await _elsewhere(_manager().describe, batch_id))
+        return answer(batch_id, await _elsewhere(_described, batch_id))
 
     @routes.post("/wi/cancel_batch/{batch_id}")
     async def cancel_batch(request: web.Request) -> web.Response:
         batch_id = request.match_info["batch_id"]
         said = await _elsewhere(_manager().cancel_batch, batch_id)
-        return answer(batch_id, said and said.as_json())
+        return answer(batch_id, said and json.dumps(said.as_json()))
 
 
 def _manager() -> IterationStateManager:
     return IterationStateManager.instance()
+
+
+def _described(batch_id: str) -> str | None:
+    """Piece by piece, so that other threads have their turn: a batch may have ten thousand members."""
+    found = _manager().describe(batch_id)
+    if found is None:
+        return None
+    members = ",".join(json.dumps(member) for member in found.pop("members"))
+    results = ",".join(f"{json.dumps(index)}:{json.dumps(result)}" for index, result in found.pop("results").items())
+    return f'{json.dumps(found)[:-1]},"results":{{{results}}},"members":[{members}]}}'
 
 
 async def _elsewhere(call: Any, *arguments: Any) -> Any:

@@ -37,7 +37,7 @@ class WISaveImage:
             "optional": {
                 "iterator": ("WI_ITERATOR", {"tooltip": "The E3 Iterator whose batch these pictures are of."}),
             },
-            "hidden": {"prompt": "PROMPT", "extra_pnginfo": "EXTRA_PNGINFO"},
+            "hidden": {"prompt": "PROMPT", "extra_pnginfo": "EXTRA_PNGINFO", "unique_id": "UNIQUE_ID"},
         }
 
     def save(
@@ -47,6 +47,7 @@ class WISaveImage:
         iterator: Membership | None = None,
         prompt: Any = None,
         extra_pnginfo: Any = None,
+        unique_id: str | None = None,
     ) -> dict[str, Any]:
         manager = IterationStateManager.instance()
         prefix = filename_prefix if iterator is None else iterator.prefix(filename_prefix)
@@ -55,5 +56,6 @@ class WISaveImage:
         pictures = enumerate(pictures_of(images))
         saved = [manager.host.save(picture, prefix, "output", texts, number) for number, picture in pictures]
         if iterator is not None:
-            manager.register_result(iterator.batch_id, iterator.index, saved, {"values": dict(iterator.values)})
+            values = {"values": dict(iterator.values)}
+            manager.report(iterator.batch_id, iterator.index, str(unique_id), saved, values)
         return {"ui": {"images": [dict(image) for image in saved]}, "result": (images,)}

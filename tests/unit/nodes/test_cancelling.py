@@ -241,6 +241,7 @@ def test_what_does_not_stop_is_reported_and_not_counted(here: Pack) -> None:
     assert said.interrupted == []
     assert said.not_stopped == [{"prompt_id": batch.prompt_ids[0], "reason": cancelling.STILL_RUNS}]
     assert sorted(said.deleted) == sorted(batch.prompt_ids[1:])
+    assert cancelling.STILL_RUNS in batch.reason
     here.inside.unblock()
     here.inside.wait_ended(batch.prompt_ids[0])
     assert batch.results == {}
@@ -306,8 +307,10 @@ def test_a_first_that_begins_to_run_while_it_is_cancelled_is_interrupted(here: P
 @pytest.mark.usefixtures("_briefly")
 def test_a_first_that_never_comes_is_not_waited_for_for_ever(here: Pack) -> None:
     here.manager.handle_prompt({"prompt": painting("1..3")})
-    said = here.cancelled(here.newest())
-    assert (said.deleted, said.interrupted, said.not_stopped) == ([], [], [])
+    batch = here.newest()
+    said = here.cancelled(batch)
+    assert (said.deleted, said.interrupted) == ([], [])
+    assert said.not_stopped == [{"prompt_id": batch.prompt_ids[0], "reason": cancelling.STILL_CHECKED}]
     assert here.inside.waiting() == []
 
 

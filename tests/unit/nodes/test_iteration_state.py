@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from comfyui_agent.nodes.core import cancelling, iteration_state
-from comfyui_agent.nodes.core.batch_state import BatchState
+from comfyui_agent.nodes.core.batch_state import BatchState, GridWish
 from comfyui_agent.nodes.core.feeding import Feeding
 from comfyui_agent.nodes.core.iteration_state import EXPIRY_SECONDS, MOST_ENDED, IterationStateManager
 from comfyui_agent.nodes.host import ComfyUI, Ending, MissingPiece, Standing
@@ -209,6 +209,25 @@ def test_an_index_that_comes_again_counts_once_and_adds_its_pictures(manager: Un
     assert batch.completed_count == 1
     assert batch.results == {0: {"images": [IMAGE, other], "metadata": {"first": True}}}
     assert manager.register_result(batch.batch_id, 1, [], {})
+
+
+def test_a_member_that_is_saved_by_two_nodes_counts_when_both_have_said_so(manager: Unfed) -> None:
+    body = request("1..2")
+    body["prompt"]["4"] = body["prompt"]["30"]
+    manager.handle_prompt(body)
+    batch_id, _ = manager.of(body["prompt_id"])
+    batch = manager.find(batch_id)
+    assert batch is not None
+    other = {**IMAGE, "filename": "b_00001_.png"}
+    assert not manager.report(batch_id, 0, "30", [IMAGE], {})
+    assert batch.results == {}
+    assert not manager.report(batch_id, 0, "4", [other], {"by": "4"})
+    assert batch.results == {0: {"images": [other, IMAGE], "metadata": {"by": "4"}}}, "in the order of their nodes"
+    assert not manager.report(batch_id, 1, "4", [other], {})
+    assert manager.report(batch_id, 1, "30", [IMAGE], {})
+    assert batch.completed_count == 2
+    manager.end_if_over(batch_id)
+    assert not manager.report(batch_id, 1, "30", [IMAGE], {})
 
 
 def test_what_failed_stays_failed(manager: Unfed) -> None:
@@ -437,9 +456,6 @@ class Batches(RuleBasedStateMachine):
                 "done" if index in model.done else "failed" if index in model.failed else self.otherwise(model)
                 for index in range(model.total)
             ]
-            assert [self.manager.has_result(batch_id, index) for index in range(model.total)] == [
-                batch_id in self.active and index in model.done for index in range(model.total)
-            ]
 
     def otherwise(self, model: Model) -> str:
         return "cancelled" if model.state else "pending"
@@ -536,7 +552,7 @@ def saved(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The batches of which a grid was made, in place of making one."""
     made: list[str] = []
 
-    def save_grid(batch: BatchState, wish: Any, host: Any) -> list[dict[str, str]]:
+    def save_grid(batch: BatchState, node_id: str, host: Any) -> list[dict[str, str]]:
         made.append(batch.batch_id)
         time.sleep(0.02)  # so that others ask meanwhile
         if batch.batch_name == "broken":
@@ -553,11 +569,12 @@ def saved(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_grid_is_made_once_whoever_asks(manager: Unfed, saved: list[str]) -> None:
     batch = manager.batch(2, grid=True)
     manager.register_result(batch.batch_id, 0, [IMAGE], {})
-    assert manager.grid_for(batch.batch_id, "40") is None, "one is missing"
+    assert manager.grid_for(batch.batch_id, "40", GridWish()) is None, "one is missing"
     manager.register_failure(batch.batch_id, 1, "no")
-    given = at_once([lambda: manager.grid_for(batch.batch_id, "40")] * THREADS)
+    given = at_once([lambda: manager.grid_for(batch.batch_id, "40", GridWish())] * THREADS)
     assert [each for each in given if each is not None] == [[GRID]]
     assert saved == [batch.batch_id]
+    manager.end_if_over(batch.batch_id)
     assert batch.state == "complete"
     assert batch.summary()["grid"] == GRID
     assert manager.is_clean
@@ -571,9 +588,11 @@ def test_a_batch_ends_when_all_its_grids_are_made(manager: Unfed, saved: list[st
     batch_id, _ = manager.of(body["prompt_id"])
     for index in range(2):
         manager.register_result(batch_id, index, [IMAGE], {})
-    manager.grid_for(batch_id, "40")
-    assert manager.is_active(batch_id)
-    manager.grid_for(batch_id, "41")
+    for node_id in ("40", "41"):
+        manager.end_if_over(batch_id)
+        assert manager.is_active(batch_id), "a grid is missing"
+        manager.grid_for(batch_id, node_id, GridWish())
+    manager.end_if_over(batch_id)
     assert not manager.is_active(batch_id)
     assert saved == [batch_id] * 2
 
@@ -581,7 +600,8 @@ def test_a_batch_ends_when_all_its_grids_are_made(manager: Unfed, saved: list[st
 def test_a_batch_whose_grid_cannot_be_made_ends_without_it(manager: Unfed, saved: list[str]) -> None:
     batch = manager.batch(1, name="broken", grid=True)
     manager.register_result(batch.batch_id, 0, [IMAGE], {})
-    assert manager.grid_for(batch.batch_id, "40") == ()
+    assert manager.grid_for(batch.batch_id, "40", GridWish()) == ()
+    manager.end_if_over(batch.batch_id)
     assert (batch.state, batch.summary()["grid"]) == ("complete", None)
     assert "no space left on device" in batch.reason
     assert saved == [batch.batch_id]
@@ -592,7 +612,7 @@ def test_a_cancelled_batch_has_no_grid(manager: Unfed, saved: list[str]) -> None
     batch = manager.batch(1, grid=True)
     manager.register_result(batch.batch_id, 0, [IMAGE], {})
     batch.cancelled = True
-    assert manager.grid_for(batch.batch_id, "40") is None
+    assert manager.grid_for(batch.batch_id, "40", GridWish()) is None
     assert saved == []
 
 
@@ -608,7 +628,7 @@ def test_a_grid_node_sees_a_failure_that_nobody_has_seen_yet(manager: Unfed, sav
     batch = manager.batch(2, grid=True)
     batch.queued = 2
     manager.register_result(batch.batch_id, 1, [IMAGE], {})
-    assert manager.grid_for(batch.batch_id, "40") == [GRID]
+    assert manager.grid_for(batch.batch_id, "40", GridWish()) == [GRID]
     assert list(batch.failed) == [0]
     assert saved == [batch.batch_id]
 
@@ -670,7 +690,7 @@ def test_every_member_is_a_whole_copy_of_its_own(manager: Unfed) -> None:
     assert [json.dumps(member) for member in (*members[1:], body)] == before
     body["prompt"].clear()
     assert feeding.member(1) == members[1]
-    assert feeding.request == untouched, "the copies are made from what came"
+    assert json.dumps(feeding.request) == untouched, "the copies are made from what came"
 
 
 def test_a_prompt_id_that_was_given_is_kept(manager: Unfed) -> None:
@@ -737,7 +757,7 @@ def test_what_cannot_be_begun_leaves_nothing_behind(
     if what == "number":
         body["number"] = "no number"
     elif what == "request":
-        body["extra_data"] = {1j: object()}  # what another handler may have left
+        body["extra_data"] = {"lock": threading.Lock()}  # what another handler may have left, and nobody can copy
     else:
         monkeypatch.setattr(manager.quiet, "check", missing)
     before = repr(body)

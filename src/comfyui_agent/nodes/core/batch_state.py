@@ -43,6 +43,17 @@ class BatchState:
 
         self.failed: dict[int, str] = {}
         """Index → why there is no result."""
+        self.remarks: dict[int, str] = {}
+        """Index → what else went wrong in a prompt whose pictures are there."""
+        self.reporters: frozenset[str] = frozenset()
+        """Nodes that report pictures: a member has its result when all of them have."""
+        self.pictures: dict[int, dict[str, list[Any]]] = {}
+        """Index → node → what it reported."""
+        self.sources: dict[str, str] = {}
+        """Grid node → the node whose pictures it shows."""
+        self.seen_running: set[int] = set()
+        self.seen_ended: set[int] = set()
+        """Members that were seen to run, and whose end was seen."""
         self.queued = 0
         """So many members have been put into ComfyUI's queue: those with a lower index."""
         self.running: int | None = None
@@ -74,6 +85,11 @@ class BatchState:
         if self.results or self.failed:
             return "collecting"
         return "active" if self.queued else "pending"
+
+    @property
+    def unseen_indices(self) -> list[int]:
+        """Members that were put into ComfyUI's hands, and whose end was not seen."""
+        return [index for index in range(self.queued) if index not in self.seen_ended and index not in self.failed]
 
     @property
     def open_indices(self) -> list[int]:
@@ -132,7 +148,7 @@ class BatchState:
                     "prompt_id": prompt_id,
                     "state": self.member_state(index),
                     "values": self.values_at(index),
-                    "reason": self.failed.get(index, ""),
+                    "reason": self.failed.get(index) or self.remarks.get(index, ""),
                 }
                 for index, prompt_id in enumerate(self.prompt_ids)
             ],

@@ -15,6 +15,7 @@ LOOK_SECONDS = 0.02
 STILL_RUNS = "it was told to stop and still runs; its result will not be counted"
 STILL_WAITS = "it could not be taken out of the queue; its result will not be counted"
 
+STILL_CHECKED = "ComfyUI is still checking it; it may run, and its result will not be counted"
 UNKNOWN = "this ComfyUI does not tell whether it runs; its result will not be counted"
 
 
@@ -52,7 +53,10 @@ def cancel(batch: BatchState, host: ComfyUI) -> Cancellation:
         if time.monotonic() > until:
             break
         time.sleep(LOOK_SECONDS)
-    said.not_stopped = _not_stopped(members - set(said.deleted), host, "; ".join(dict.fromkeys(problems)))
+    if standing is not None and not has_come:
+        said.not_stopped = [{"prompt_id": batch.prompt_ids[0], "reason": STILL_CHECKED}]
+        members.discard(batch.prompt_ids[0])
+    said.not_stopped += _not_stopped(members - set(said.deleted), host, "; ".join(dict.fromkeys(problems)))
     said.interrupted = [each for each in said.interrupted if each not in {n["prompt_id"] for n in said.not_stopped}]
     left = batch.total - len(batch.results) - len(batch.failed)
     said.message = f"{left} of {batch.total} will not be made; {batch.completed_count} are there"

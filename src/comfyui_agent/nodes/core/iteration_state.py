@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from comfyui_agent.domain.batches import mint_batch_id
-from comfyui_agent.domain.prompts import mint_prompt_ids
+from comfyui_agent.domain.prompts import mint_prompt_ids, natural_order
 from comfyui_agent.nodes.core.batch_state import BatchState, GridWish, Image
 from comfyui_agent.nodes.core.cancelling import Cancellation, cancel
-from comfyui_agent.nodes.core.feeding import Feeder, Feeding, look
+from comfyui_agent.nodes.core.copying import copy_of
+from comfyui_agent.nodes.core.feeding import Feeder, Feeding
+from comfyui_agent.nodes.core.following import look
 from comfyui_agent.nodes.core.prompt_rewriting import Plan, plan_of
 from comfyui_agent.nodes.host import LOG, ComfyUI, MissingPiece, one_line
 
@@ -37,6 +39,7 @@ class IterationStateManager:
         self._active_batches: dict[str, BatchState] = {}
         self._prompt_to_batch: dict[str, tuple[str, int]] = {}
         self._ended: OrderedDict[str, BatchState] = OrderedDict()
+        self._telling = threading.Lock()
         self._told: dict[str, dict[str, Any]] = {}
         self._feeder = Feeder(self, self.host)
 
@@ -70,7 +73,7 @@ class IterationStateManager:
         """All that can go wrong comes before the first change."""
         number = self._number(json_data)
         self.host.check()
-        request = json.dumps(json_data)
+        request = copy_of(json_data)
         batch = BatchState(
             mint_batch_id(plan.name, "batch"), len(plan.combinations), plan.combinations, plan.name, plan.mode
         )
@@ -78,7 +81,7 @@ class IterationStateManager:
         batch.prompt_ids = list(mint_prompt_ids(batch.total))
         if given:
             batch.prompt_ids[0] = str(given)
-        batch.wishes = dict(plan.wishes)
+        batch.wishes, batch.sources, batch.reporters = dict(plan.wishes), dict(plan.sources), plan.reporters
         batch.client_id = json_data.get("client_id")
         batch.created_at = self.now()
         feeding = Feeding(batch, plan, request, number)
@@ -123,6 +126,19 @@ class IterationStateManager:
             LOG.info("Batch %s: %d of %d done", batch_id, batch.completed_count, batch.total)
             return batch.is_whole
 
+    def report(self, batch_id: str, index: int, node_id: str, images: Any, metadata: Any) -> bool:
+        """A node has saved pictures of a member. The result is registered when all that save have said so."""
+        with self._lock:
+            batch = self._open(batch_id, index)
+            if batch is None:
+                return False
+            said = batch.pictures.setdefault(index, {})
+            said[node_id] = [*said.get(node_id, ()), *_references(images)]
+            if batch.reporters - set(said):
+                return False
+            every = [image for each in natural_order(said) for image in said[each]]
+            return self.register_result(batch_id, index, every, metadata)
+
     def register_failure(self, batch_id: str, index: int, reason: str) -> bool:
         """A member has no result, and will not have one. True once in a batch: for the last that was missing."""
         with self._lock:
@@ -161,21 +177,28 @@ class IterationStateManager:
         with self._lock:
             return self._prompt_to_batch.get(prompt_id)
 
-    def has_result(self, batch_id: str, index: int) -> bool:
+    def is_member(self, batch_id: str, index: int, prompt_id: str | None) -> bool:
+        """Whether marks are those of the prompt that has them: old ones may come back out of a file."""
+        with self._lock:
+            batch = self.find(batch_id)
+            ids = batch.prompt_ids if batch is not None else []
+            return 0 <= index < len(ids) and prompt_id in (None, ids[index])
+
+    def shows_its_own(self, batch_id: str, node_id: str) -> bool:
+        """Whether a grid is connected to pictures that no other node saves."""
         with self._lock:
             batch = self._active_batches.get(batch_id)
-            return batch is not None and index in batch.results
+            return batch is not None and batch.sources.get(node_id) == node_id
 
-    def grid_for(self, batch_id: str, node_id: str) -> Sequence[Image] | None:
+    def grid_for(self, batch_id: str, node_id: str, wish: GridWish) -> Sequence[Image] | None:
         """The grid for its node if this is the moment to make it: every member has ended. None before, and after."""
         with self._lock:
             batch = self._active_batches.get(batch_id)
-        if batch is None:
-            return None
+            if batch is None or node_id not in batch.wishes:
+                return None
+            batch.wishes[node_id] = wish
         look(batch, self.host, self)
-        images = self.make_grid(batch_id, node_id)
-        self.end_if_over(batch_id)
-        return images
+        return self.make_grid(batch_id, node_id)
 
     def make_grid(self, batch_id: str, node_id: str) -> Sequence[Image] | None:
         """Make the grid of a batch that is whole: once, whoever asks. It is not made again if it cannot be."""
@@ -188,7 +211,7 @@ class IterationStateManager:
         try:
             from comfyui_agent.nodes.core.grid_files import save_grid
 
-            images = save_grid(batch, batch.wishes.get(node_id, GridWish()), self.host)
+            images = save_grid(batch, node_id, self.host)
         except Exception as error:  # noqa: BLE001 - a batch ends without its grid rather than never
             LOG.exception("Batch %s: its grid cannot be made", batch_id)
             batch.reason = one_line(f"the grid could not be made: {error}")
@@ -264,12 +287,13 @@ class IterationStateManager:
 
     def tell(self, batch: BatchState) -> None:
         """Tell open pages how a batch stands, if that is news."""
-        with self._lock:
-            summary = batch.summary()
-            if self._told.get(batch.batch_id) == summary:
-                return
-            self._told[batch.batch_id] = summary
-        self.host.send("e3.batch", summary)
+        with self._telling:  # what is seen first is said first
+            with self._lock:
+                summary = batch.summary()
+                if self._told.get(batch.batch_id) == summary:
+                    return
+                self._told[batch.batch_id] = summary
+            self.host.send("e3.batch", summary)
 
     def _complain(self, message: str) -> None:
         LOG.error("%s", message)

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,13 @@ ITERATOR, PARAMETER, SAVER, COMPOSITOR = "WIIterator", "WIParameter", "WISaveIma
 OWN = (ITERATOR, PARAMETER)
 BATCH, INDEX, TOTAL, VALUES = "e3_batch", "e3_index", "e3_total", "e3_values"
 """What a member's iterator has as further inputs: no cache knows them, and they go into the member's files."""
+MEMBER = "e3_member"
+"""The same for nodes that save without E3."""
 AFTER = "e3_after_{}"
 """Makes a grid wait for the files of its own member."""
 PARAMETER_INPUT = re.compile(r"param_[0-9]+")
 LONGEST_NAME = 80
+MOST_SUGGESTED = 200
 
 
 class BadParameter(ValueError):
@@ -52,10 +56,20 @@ class Plan:
     wishes: Mapping[str, GridWish] = field(default_factory=dict)
     waits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Grid node → nodes that save, which it does not come after by itself."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Grid node → the node that saves what it shows: itself, if no other does."""
+    savers: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+    """Where nobody reports pictures: the nodes that nothing comes after, which no cache shall answer for."""
 
     @property
     def mode(self) -> str:
         return self.combinations.mode.value
+
+    @property
+    def reporters(self) -> frozenset[str]:
+        """Nodes that say when they have saved pictures of a member."""
+        return frozenset([*self.savers, *self.sources.values()])
 
     def write(self, document: dict[str, Any], index: int, batch_id: str) -> None:
         """Make a request the one of a member, in place: in its prompt, and in the workflow that goes into its files."""
@@ -71,10 +85,13 @@ class Plan:
         for grid, savers in self.waits.items():
             for number, saver in enumerate(savers, start=1):
                 prompt[grid]["inputs"][AFTER.format(number)] = [saver, 0]
+        for node_id in self.ends:
+            prompt[node_id]["inputs"][MEMBER] = f"{batch_id}/{index}"
         changed = {
             (target.node_id, target.input_name): (before[name], values[name]) for name, target in self.targets.items()
         }
-        show_values(document, {**changed, (self.iterator, "enabled"): (True, False)})
+        if show_values(document, changed):
+            show_values(document, {(self.iterator, "enabled"): (True, False)})
 
 
 def plan_of(
@@ -114,10 +131,17 @@ def plan_of(
     runs = asked_for if isinstance(asked_for, list) else prompt
     savers = [node_id for node_id in _connected(prompt, SAVER, iterator) if node_id in runs]
     grids = [node_id for node_id in _connected(prompt, COMPOSITOR, iterator) if node_id in runs]
-    wishes = {node_id: _wish(prompt, node_id) for node_id in grids}
-    waits = {grid: tuple(saver for saver in savers if _may_wait(prompt, grid, saver)) for grid in wishes}
-    name = name[:LONGEST_NAME] if isinstance(name, str) and name.strip() else "batch"
-    return Plan(iterator, name, combinations, targets, wishes, waits)
+    return Plan(
+        iterator,
+        name[:LONGEST_NAME] if isinstance(name, str) and name.strip() else "batch",
+        combinations,
+        targets,
+        wishes={grid: _wish(prompt, grid) for grid in grids},
+        waits={grid: _missed(prompt, grid, savers) for grid in grids},
+        sources={grid: _source(prompt, grid, savers) for grid in grids},
+        savers=tuple(savers),
+        ends=() if savers or grids else _ends(prompt),
+    )
 
 
 def _is_on(prompt: Mapping[str, Any], node_id: str) -> bool:
@@ -166,8 +190,8 @@ def _target(prompt: Mapping[str, Any], parameter: str, declares: Callable[[str, 
     if not node_id or not input_name:
         raise BadParameter(f"parameter {parameter} does not say what it drives: give node_id and input_name")
     if node_id not in prompt or not isinstance(prompt[node_id], Mapping):
-        known = [each for each in prompt if class_of(prompt, each) not in OWN]
-        inside = [each for each in known if each.endswith(f":{node_id}")]
+        known = list(islice((each for each in prompt if class_of(prompt, each) not in OWN), MOST_SUGGESTED))
+        inside = [each for each in prompt if each.endswith(f":{node_id}")]
         near = f"did you mean {inside[0]}?" if len(inside) == 1 else suggest(node_id[:60], known)
         raise BadParameter(f"there is no node {node_id!r:.60} that runs; {near}")
     inputs = prompt[node_id].get("inputs")
@@ -237,6 +261,33 @@ def _wish(prompt: Mapping[str, Any], node_id: str) -> GridWish:
     return GridWish(**texts, cell_pixels=pixels if isinstance(pixels, int) else 0)
 
 
-def _may_wait(prompt: Mapping[str, Any], grid: str, saver: str) -> bool:
-    """Whether a grid must be told to wait for a node that saves, and can: neither comes after the other by itself."""
-    return saver not in leading_to(prompt, [grid]) and grid not in leading_to(prompt, [saver])
+def _missed(prompt: Mapping[str, Any], grid: str, savers: list[str]) -> tuple[str, ...]:
+    """The nodes that save, which a grid does not come after by itself. Nothing comes after a grid."""
+    before = leading_to(prompt, [grid])
+    return tuple(saver for saver in savers if saver not in before)
+
+
+def _source(prompt: Mapping[str, Any], grid: str, savers: list[str]) -> str:
+    """The node that saves the pictures which a grid is connected to; the grid itself if none does."""
+    shown = _link(inputs_of(prompt, grid).get("images"))
+    for saver in savers:
+        if shown in ((saver, 0), _link(inputs_of(prompt, saver).get("images"))):
+            return saver
+    return grid
+
+
+def _link(value: Any) -> tuple[str, Any]:
+    return (str(value[0]), value[1]) if isinstance(value, list) and len(value) == 2 else ("", None)
+
+
+def _ends(prompt: Mapping[str, Any]) -> tuple[str, ...]:
+    """Nodes with inputs that nothing comes after, apart from E3's own."""
+    used = {_link(value)[0] for node_id in prompt for value in inputs_of(prompt, node_id).values()}
+    return tuple(
+        node_id
+        for node_id, node in prompt.items()
+        if node_id not in used
+        and class_of(prompt, node_id) not in OWN
+        and isinstance(node, Mapping)
+        and isinstance(node.get("inputs"), dict)
+    )

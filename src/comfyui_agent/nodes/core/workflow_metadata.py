@@ -15,39 +15,76 @@ Changes = Mapping[tuple[str, str], tuple[Any, Any]]
 """Node and input → what was there, and what is there now."""
 
 
-def show_values(document: Mapping[str, Any], changes: Changes) -> None:
-    """Put the values of a member into the workflow that its request carries, in place. Never raises."""
+def show_values(document: Mapping[str, Any], changes: Changes) -> bool:
+    """Put values into the workflow that a request carries, in place: all of them, or none. Whether it was so.
+
+    Never raises, whatever the workflow is.
+    """
     workflow: Any = document
     for key in ("extra_data", "extra_pnginfo", "workflow"):
         workflow = workflow.get(key) if isinstance(workflow, Mapping) else None
-    nodes = workflow.get("nodes") if isinstance(workflow, Mapping) else None
-    by_id = (
-        {str(node.get("id")): node for node in nodes or () if isinstance(node, dict)} if isinstance(nodes, list) else {}
-    )
+    if not isinstance(workflow, Mapping):
+        return False
+    places = []
     for (node_id, input_name), (before, after) in changes.items():
-        if node_id in by_id:
-            _show(by_id[node_id], input_name, before, after)
+        place = _place(_node_at(workflow, node_id), input_name, before)
+        if place is None:
+            return False
+        places.append((*place, after))
+    for values, key, after in places:
+        values[key] = after
+    return True
 
 
-def _show(node: Mapping[str, Any], input_name: str, before: Any, after: Any) -> None:
-    values = node.get("widgets_values")
+def _node_at(workflow: Mapping[str, Any], node_id: str) -> Mapping[str, Any]:
+    """A node by its id in a prompt: `98:6` is node 6 of the subgraph that node 98 is, if no other node is the same."""
+    nodes = workflow.get("nodes")
+    *above, last = node_id.split(":")
+    for part in above:
+        outer = _by_id(nodes, part)
+        if sum(each.get("type") == outer.get("type") for each in _every_node(workflow)) != 1:
+            return {}
+        nodes = next((each.get("nodes") for each in _subgraphs(workflow) if each.get("id") == outer.get("type")), None)
+    return _by_id(nodes, last)
+
+
+def _by_id(nodes: Any, node_id: str) -> Mapping[str, Any]:
+    listed = nodes if isinstance(nodes, list) else []
+    return next((node for node in listed if isinstance(node, Mapping) and str(node.get("id")) == node_id), {})
+
+
+def _subgraphs(workflow: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    definitions = workflow.get("definitions")
+    listed = definitions.get("subgraphs") if isinstance(definitions, Mapping) else None
+    return [each for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
+
+
+def _every_node(workflow: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    lists = [workflow.get("nodes"), *(each.get("nodes") for each in _subgraphs(workflow))]
+    return [node for nodes in lists if isinstance(nodes, list) for node in nodes if isinstance(node, Mapping)]
+
+
+def _place(node: Mapping[str, Any], input_name: str, before: Any) -> tuple[Any, Any] | None:
+    """Where the value of an input stands, if what stands there is what the prompt had: the values, and the key."""
+    values, inputs = node.get("widgets_values"), node.get("inputs")
     if isinstance(values, dict):
-        if input_name in values and type(values[input_name]) is type(before) and values[input_name] == before:
-            values[input_name] = after
-        return
-    inputs = node.get("inputs")
+        return (values, input_name) if _is_same(values.get(input_name), before) else None
     if not isinstance(values, list) or not isinstance(inputs, list):
-        return
-    place = 0
+        return None
+    at = 0
     for each in inputs:
         widget = each.get("widget") if isinstance(each, Mapping) else None
         name = widget.get("name") if isinstance(widget, Mapping) else None
         if name is None:
             continue
         if name == input_name:
-            if place < len(values) and type(values[place]) is type(before) and values[place] == before:
-                values[place] = after
-            return
-        place += 1
-        if name in SEEDS and place < len(values) and values[place] in AFTER_A_SEED:
-            place += 1
+            is_linked = each.get("link") is not None
+            return (values, at) if not is_linked and at < len(values) and _is_same(values[at], before) else None
+        at += 1
+        if name in SEEDS and at < len(values) and values[at] in AFTER_A_SEED:
+            at += 1
+    return None
+
+
+def _is_same(shown: Any, before: Any) -> bool:
+    return before is not None and type(shown) is type(before) and bool(shown == before)

@@ -25,6 +25,7 @@ export class BatchPanel {
     this.news = new Set();
     this.area = null;
     this.tries = 0;
+    this.turn = 0;
     this.resizing = new ResizeObserver(() => requestAnimationFrame(() => this.place()));
     this.sentence = element("span", { className: "e3-sentence" });
     this.lost = element("span", { className: "e3-lost", hidden: true });
@@ -57,6 +58,7 @@ export class BatchPanel {
   /** Ask ComfyUI for all batches. What came by itself meanwhile is newer than the answer. */
   async refresh() {
     this.news.clear();
+    const turn = ++this.turn;
     let batches;
     try {
       const response = await api.fetchApi("/wi/batches");
@@ -65,6 +67,7 @@ export class BatchPanel {
     } catch {
       return;
     }
+    if (turn !== this.turn) return; // asked again meanwhile: the later answer counts
     const known = new Set(batches.map((batch) => batch.batch_id));
     for (const [batchId, row] of [...this.rows]) {
       if (known.has(batchId) || this.news.has(batchId)) continue;
