@@ -92,7 +92,7 @@ def test_links_lead_to_nodes_that_give_what_is_wanted(name: str) -> None:
 
 
 @each
-def test_parameters_drive_inputs_that_are_there_and_have_the_value_that_is_there_now(name: str) -> None:
+def test_parameters_drive_inputs_that_are_there_with_values_that_differ(name: str) -> None:
     prompt = prompt_of(name)
     parameters = nodes_of(prompt, "WIParameter")
     ((_, iterator),) = nodes_of(prompt, "WIIterator").items()

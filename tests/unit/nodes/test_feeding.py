@@ -67,17 +67,6 @@ class Pack:
         self.items: list[tuple[Any, ...]] = []
         """What was queued, in order."""
         self.watch_puts(lambda _: None)
-        if self.inside.version == "five":
-            self._take_nothing_out_of_items()
-
-    def _take_nothing_out_of_items(self) -> None:
-        """With five fields there is nothing to take out of an item when it has run, and no function that would."""
-        done = self.inside.queue.task_done
-
-        def task_done(item_id: int, history_result: Any, status: Any, **_: Any) -> None:
-            done(item_id, history_result, status)
-
-        self.inside.queue.task_done = task_done  # type: ignore[method-assign, assignment]
 
     def watch_puts(self, before: Callable[[tuple[Any, ...]], None]) -> None:
         put = type(self.inside.queue).put
@@ -221,12 +210,11 @@ def test_every_result_counts_though_members_run_the_instant_they_are_put(
     assert (batch.completed_count, batch.failed) == (40, {})
     assert strangers == []
     assert len(set(batch.prompt_ids)) == 40
-    is_told = version["validate"] != "sync"  # else the first may have ended before its id was learnt
-    for index, prompt_id in list(enumerate(batch.prompt_ids))[0 if is_told else 1 :]:
+    for index, prompt_id in enumerate(batch.prompt_ids):
         ran = here.inside.history(prompt_id)["prompt"][2]
         assert ran["1"]["inputs"]["colour"] == index + 1
         assert ran["20"]["inputs"]["e3_index"] == index
-    assert [item[1] for item in here.items][1:] == batch.prompt_ids[1:]
+    assert [item[1] for item in here.items] == batch.prompt_ids
 
 
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda each: "-".join(map(str, each.values())))
@@ -715,3 +703,89 @@ def test_without_a_queue_nothing_is_begun(pack: Callable[..., Pack], caplog: pyt
     assert json.dumps(body) == before
     assert here.manager.summaries() == []
     assert len([record for record in caplog.records if record.levelno == logging.WARNING]) == 1
+
+
+def test_a_cleared_queue_stops_what_was_still_to_come(
+    pack: Callable[..., Pack], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeding, "MOST_WAITING", 8)
+    here = pack(held=True)
+    batch = here.batch(painting("1..40"))
+    until(lambda: batch.queued == 8, "as many wait as may")
+    here.inside.queue.wipe_queue()
+    assert here.ended(batch).failed == dict.fromkeys(range(40), REMOVED)
+    assert here.inside.waiting() == []
+
+
+def test_one_member_that_is_taken_out_stops_no_other(
+    pack: Callable[..., Pack], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeding, "MOST_WAITING", 8)
+    here = pack(held=True)
+    batch = here.batch(painting("1..40"))
+    until(lambda: batch.queued == 8, "as many wait as may")
+    here.inside.queue.delete_queue_item(lambda item: item[1] == batch.prompt_ids[3])
+    here.inside.release()
+    assert here.ended(batch).failed == {3: REMOVED}
+    assert batch.completed_count == 39
+
+
+def test_large_members_wait_in_smaller_numbers(pack: Callable[..., Pack], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeding, "MOST_WAITING_LETTERS", 200_000)
+    here = pack(held=True)
+    batch = here.batch(painting("1..40", note="x" * 10_000))
+    until(lambda: batch.queued >= 15, "some are queued")
+    until(lambda: here.manager._feeder._feedings[0].most_waiting, "the feeder has measured one")
+    assert 15 <= here.manager._feeder._feedings[0].most_waiting <= 20
+    assert batch.queued <= 20
+    here.inside.release()
+    assert here.ended(batch).completed_count == 40
+
+
+def test_a_member_whose_own_nodes_are_refused_fails_although_others_would_run(pack: Callable[..., Pack]) -> None:
+    here = pack()
+    prompt = painting("1,99999999,3")
+    prompt |= {
+        "5": dict(alone()["1"]),
+        "6": {"class_type": "Save", "inputs": {"images": ["5", 0], "filename_prefix": "x"}},
+    }
+    batch = here.ended(here.batch(prompt))
+    assert (batch.completed_count, list(batch.failed)) == (2, [1])
+    assert "Colour (node 1)" in batch.failed[1]
+    assert len(here.items) == 2, "the refused one was queued"
+
+
+def test_an_id_that_was_used_before_does_not_stand_for_the_first(pack: Callable[..., Pack]) -> None:
+    here = pack()
+    used = here.post(alone())
+    here.inside.wait_ended(used)
+    status, _ = here.inside.post({"prompt": painting("99999999,1,2"), "prompt_id": used})
+    assert status == 400
+    batch = here.manager.find(here.manager.summaries()[0]["batch_id"])
+    assert batch is not None
+    assert here.ended(batch).state == "cancelled"
+    assert [item[1] for item in here.items] == [used]
+
+
+@pytest.mark.usefixtures("_grids")
+def test_a_grid_that_takes_long_keeps_no_other_batch_waiting(
+    pack: Callable[..., Pack], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_end = threading.Event()
+    save = sys.modules["comfyui_agent.nodes.core.grid_files"]
+    monkeypatch.setattr(save, "save_grid", lambda *_: may_end.wait(10) and [GRID])
+    here = pack()
+    slow = here.batch(painting("1,2", "Fails", grid=True, at=2))
+    until(lambda: slow.claimed, "its grid is being made")
+    other = here.ended(here.batch(painting("1..5")))
+    assert (other.completed_count, slow.ended_as) == (5, "")
+    may_end.set()
+    assert here.ended(slow).state == "complete"
+
+
+def test_what_is_wrong_is_told_to_the_page_that_asked(pack: Callable[..., Pack]) -> None:
+    here = pack()
+    prompt = painting("1,2")
+    prompt["101"]["inputs"]["node_id"] = "77"
+    here.post(prompt, client_id="mine")
+    assert [sid for event, _, sid in here.inside.server.sent if event == "e3.notice"] == ["mine", "mine"]

@@ -198,12 +198,38 @@ def test_importing_the_nodes_loads_nothing_heavy() -> None:
 # Iterator and parameter.
 
 
-def test_an_iterator_tells_which_member_it_is_of() -> None:
-    marks = {"e3_batch": "cats_0a1b2c3d", "e3_index": 1, "e3_total": 3, "e3_values": {"colour": 7}}
-    prompt = {"20": {"class_type": "WIIterator", "inputs": {"enabled": True, **marks}}}
-    assert WIIterator().tell(
-        prompt=prompt, unique_id="20", enabled=True, mode="matrix", batch_name="x", param_7="y"
-    ) == (Membership("cats_0a1b2c3d", 1, 3, {"colour": 7}),)
+def test_an_iterator_tells_which_member_it_is_of(inside: ComfyUIInside) -> None:
+    batch_id = begun(inside, graph())
+    prompt = {"20": {"class_type": "WIIterator", "inputs": marks(batch_id, 1)}}
+    told = WIIterator().tell(prompt=prompt, unique_id="20", enabled=True, mode="matrix", batch_name="x", param_7="y")
+    assert told == (Membership(batch_id, 1, 3, {"colour": 7}),)
+
+
+def marks(batch_id: str, index: int) -> dict[str, Any]:
+    return {"e3_batch": batch_id, "e3_index": index, "e3_total": 3, "e3_values": {"colour": 7}}
+
+
+def test_an_iterator_believes_no_marks_of_a_batch_that_it_does_not_know(inside: ComfyUIInside) -> None:
+    prompt = {"20": {"class_type": "WIIterator", "inputs": marks("cats_0a1b2c3d", 1)}}
+    assert WIIterator().tell(prompt=prompt, unique_id="20") == (None,)
+
+
+def test_an_iterator_that_is_off_tells_of_no_batch(inside: ComfyUIInside) -> None:
+    batch_id = begun(inside, graph())
+    prompt = {"20": {"class_type": "WIIterator", "inputs": marks(batch_id, 1)}}
+    assert WIIterator().tell(enabled=False, prompt=prompt, unique_id="20") == (None,)
+
+
+def test_marks_that_come_back_out_of_a_file_are_not_counted(inside: ComfyUIInside) -> None:
+    batch_id = begun(inside, graph())
+    again = graph()
+    again["20"]["inputs"] |= {**marks(batch_id, 2), "enabled": False}
+    status, answer = inside.post({"prompt": again, "front": True})
+    assert status == 200
+    inside.release()
+    assert ended(batch_id)["completed_count"] == 3
+    inside.wait_ended(answer["prompt_id"])
+    assert len([name for name in files_in(inside.folders["output"]) if batch_id in name and "grid" not in name]) == 3
 
 
 @pytest.mark.parametrize(
@@ -364,7 +390,7 @@ def test_a_grid_alone_keeps_what_it_was_given_for_the_moment(inside: ComfyUIInsi
     batch_id = begun(inside, graph(saver=False))
     first = inside.run_one()
     (kept,) = files_in(inside.folders["temp"])
-    assert kept == f"e3_grid/{batch_id}/0001_colour-{COLOURS[0]}_00001_.png"
+    assert kept == f"e3_grid/40/{batch_id}/0001_colour-{COLOURS[0]}_00001_.png"
     assert not shown(inside, first, "40")
     inside.release()
     batch = ended(batch_id)
@@ -388,5 +414,5 @@ def test_a_member_that_failed_has_its_place_and_the_grid_comes_without_it(inside
 
 def test_a_grid_for_a_batch_that_is_over_shows_nothing(inside: ComfyUIInside) -> None:
     member = Membership("cats_0a1b2c3d", 0, 3, {"colour": 7})
-    assert WIGridCompositor().compose([picture()], member, "40") == {"ui": {"images": []}}
+    assert WIGridCompositor().compose([picture()], member, unique_id="40") == {"ui": {"images": []}}
     assert files_in(inside.folders["output"]) == []

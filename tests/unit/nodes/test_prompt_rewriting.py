@@ -399,12 +399,6 @@ def test_a_grid_that_stands_behind_what_saves_waits_already() -> None:
     assert after(plan_for(prompt), prompt) == []
 
 
-def test_a_grid_does_not_wait_for_what_waits_for_it() -> None:
-    prompt = graph(parameter("3.seed"))
-    prompt["30"]["inputs"]["after"] = ["40", 0]
-    assert after(plan_for(prompt), prompt) == []
-
-
 def test_only_grids_that_are_to_run_are_waited_for() -> None:
     prompt = graph(parameter("3.seed"))
     prompt["41"] = copy.deepcopy(prompt["40"])
@@ -582,3 +576,59 @@ def test_whatever_the_prompt_is_it_is_planned_or_refused(prompt: Any, replaced: 
             copied = copy.deepcopy(document)
             plan.write(copied, len(plan.combinations) - 1, BATCH_ID)
             assert copied["prompt"][plan.iterator]["inputs"][BATCH] == BATCH_ID
+
+
+# Whose pictures a grid shows, and who has to report.
+
+
+def saving(images: Any) -> Prompt:
+    return {"class_type": "WISaveImage", "inputs": {"images": images, "filename_prefix": "E3/x", "iterator": ["20", 0]}}
+
+
+def test_a_grid_shows_what_the_node_before_it_saves() -> None:
+    prompt = graph(parameter("3.seed"))
+    prompt["40"]["inputs"]["images"] = ["30", 0]
+    plan = plan_for(prompt)
+    assert (plan.sources, plan.reporters) == ({"40": "30"}, {"30"})
+
+
+def test_a_grid_shows_what_is_saved_of_the_pictures_that_it_is_connected_to() -> None:
+    prompt = graph(parameter("3.seed"))
+    prompt["9"] = {"class_type": "ImageInvert", "inputs": {"image": ["3", 0]}}
+    prompt["31"] = saving(["9", 0])
+    prompt["40"]["inputs"]["images"] = ["9", 0]
+    plan = plan_for(prompt)
+    assert (plan.sources, plan.reporters) == ({"40": "31"}, {"30", "31"})
+
+
+def test_a_grid_of_pictures_that_nobody_saves_keeps_its_own() -> None:
+    prompt = graph(parameter("3.seed"))
+    prompt["9"] = {"class_type": "ImageInvert", "inputs": {"image": ["3", 0]}}
+    prompt["40"]["inputs"]["images"] = ["9", 0]
+    plan = plan_for(prompt)
+    assert (plan.sources, plan.reporters) == ({"40": "40"}, {"30", "40"})
+
+
+def test_where_nobody_reports_the_last_nodes_are_marked_so_that_no_cache_answers_for_them() -> None:
+    prompt = graph(parameter("3.seed"))
+    del prompt["40"]
+    prompt["30"] = {"class_type": "SaveImage", "inputs": {"images": ["3", 0], "filename_prefix": "x"}}
+    plan = plan_for(prompt)
+    assert (plan.reporters, plan.ends) == (frozenset(), ("30",))
+    document = {"prompt": copy.deepcopy(prompt)}
+    plan.write(document, 1, BATCH_ID)
+    changed = {node_id for node_id in prompt if document["prompt"][node_id] != prompt[node_id]}
+    assert changed == {"3", "20", "30"}
+    assert document["prompt"]["30"]["inputs"]["e3_member"] == f"{BATCH_ID}/1"
+
+
+def test_an_iterator_is_switched_off_in_a_workflow_only_if_that_has_the_values_of_the_member() -> None:
+    inputs = [{"name": "enabled", "widget": {"name": "enabled"}, "link": None}]
+    iterator = {"id": 20, "inputs": inputs, "widgets_values": [True]}
+    sampler = {"id": 3, "inputs": [{"name": "seed", "widget": {"name": "seed"}, "link": None}], "widgets_values": [5]}
+    prompt = graph(parameter("3.seed", "7,8"))
+    for nodes, values in (([iterator, sampler], [[False], [8]]), ([iterator], [[True]])):
+        workflow = {"nodes": copy.deepcopy(nodes)}
+        request = {"prompt": copy.deepcopy(prompt), "extra_data": {"extra_pnginfo": {"workflow": workflow}}}
+        plan_for(prompt).write(request, 1, BATCH_ID)
+        assert [node["widgets_values"] for node in workflow["nodes"]] == values

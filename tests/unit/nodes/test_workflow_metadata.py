@@ -119,7 +119,7 @@ def test_a_text_is_shown() -> None:
 
 
 def test_widgets_by_name_are_changed_by_name() -> None:
-    values = values_after(combiner(), {"frame_rate": (8, 12), "save_output": (True, False), "format": ("other", "x")})
+    values = values_after(combiner(), {"frame_rate": (8, 12), "save_output": (True, False)})
     assert values == {
         "frame_rate": 12,
         "format": "video/h264",
@@ -249,3 +249,43 @@ def test_whatever_the_request_is_only_values_that_the_prompt_had_change(
     for was, now in different(before, request):
         assert now == "changed"
         assert any(type(was) is type(each) and was == each for each in had)
+
+
+def test_all_values_are_shown_or_none() -> None:
+    request = document(sampler(), encoder(6, "a cat"))
+    before = copy.deepcopy(request)
+    assert not show_values(request, {("3", "steps"): (20, 30), ("6", "text"): ("another", "a dog")})
+    assert request == before
+    assert show_values(request, {("3", "steps"): (20, 30), ("6", "text"): ("a cat", "a dog")})
+    assert request != before
+
+
+def test_a_value_that_comes_over_a_link_is_not_shown() -> None:
+    node = sampler()
+    node["inputs"][5]["link"] = 12
+    assert values_after(node, {"steps": (20, 30)}) == sampler()["widgets_values"]
+
+
+def with_subgraph(*outer: int) -> dict[str, Any]:
+    request = document(*({"id": node_id, "type": "a-subgraph", "inputs": []} for node_id in outer))
+    workflow = request["extra_data"]["extra_pnginfo"]["workflow"]
+    workflow["definitions"] = {
+        "subgraphs": [{"id": "another", "nodes": []}, {"id": "a-subgraph", "nodes": [sampler()]}]
+    }
+    return request
+
+
+def test_a_node_in_a_subgraph_is_found_by_both_its_ids() -> None:
+    request = with_subgraph(98)
+    assert show_values(request, {("98:3", "steps"): (20, 30)})
+    workflow = request["extra_data"]["extra_pnginfo"]["workflow"]
+    assert workflow["definitions"]["subgraphs"][1]["nodes"][0]["widgets_values"][2] == 30
+
+
+@pytest.mark.parametrize("node_id", ["99:3", "98:4", "98:3:3", "3"])
+def test_a_node_that_is_not_there_is_not_found(node_id: str) -> None:
+    assert not show_values(with_subgraph(98), {(node_id, "steps"): (20, 30)})
+
+
+def test_a_subgraph_that_stands_in_two_places_is_left_alone() -> None:
+    assert not show_values(with_subgraph(97, 98), {("98:3", "steps"): (20, 30)})

@@ -54,6 +54,10 @@ class BatchState:
         self.seen_running: set[int] = set()
         self.seen_ended: set[int] = set()
         """Members that were seen to run, and whose end was seen."""
+        self.removed: set[int] = set()
+        """Members that someone took out of the queue."""
+        self.texts: Mapping[str, Any] = {}
+        """What goes into the file of a grid: the prompt and the workflow that made the batch."""
         self.queued = 0
         """So many members have been put into ComfyUI's queue: those with a lower index."""
         self.running: int | None = None

@@ -11,9 +11,9 @@ from typing import Any
 from comfyui_agent.domain.prompts import inputs_of
 from comfyui_agent.nodes.core.batch_state import BatchState
 from comfyui_agent.nodes.core.copying import copy_of
-from comfyui_agent.nodes.core.following import REMOVED, Batches, Look, look
+from comfyui_agent.nodes.core.following import REMOVED, Batches, look
 from comfyui_agent.nodes.core.prompt_rewriting import BATCH, Plan
-from comfyui_agent.nodes.host import LOG, ComfyUI, MissingPiece, Verdict
+from comfyui_agent.nodes.host import LOG, ComfyUI, MissingPiece, Standing, Verdict
 
 TICK_SECONDS = 0.25
 SOON_SECONDS = 0.002
@@ -42,8 +42,17 @@ class Feeding:
     is_taken: bool = False
     is_drawn: bool = False
     """Whether grids that no member made are made now, by a thread of their own: other batches are not to wait."""
+    removed: int = 0
+    """So many members had been taken out of the queue at the last look."""
     troubles: int = 0
     most_waiting: int = 0
+
+    @property
+    def pause(self) -> float:
+        """How long nobody need look again: ComfyUI takes the first within moments, or is in no hurry."""
+        if self.is_taken:
+            return TICK_SECONDS
+        return SOON_SECONDS if time.monotonic() < self.begun + REFUSED_SECONDS else TICK_SECONDS / 5
 
     def is_ours(self, prompt: Any) -> bool:
         """Whether a graph is one of a member: as long as none but the first is queued, the first."""
@@ -54,6 +63,13 @@ class Feeding:
         document: dict[str, Any] = copy_of(self.request)
         self.plan.write(document, index, self.batch.batch_id)
         return document
+
+    def was_cleared(self, standing: Standing) -> bool:
+        """Whether someone has cleared the queue: most of what waited is gone. What was to come is not wanted then."""
+        batch = self.batch
+        waiting = sum(prompt_id in standing.queued for prompt_id in batch.prompt_ids[: batch.queued])
+        before, self.removed = self.removed, len(batch.removed)
+        return self.removed - before > max(1, waiting) and batch.queued < batch.total
 
     def lacks(self, verdict: Verdict) -> str:
         """Why a member that ComfyUI takes has no result all the same: it leaves out a node of ours. Else nothing."""
@@ -98,19 +114,18 @@ class Feeder:
                     feeding.troubles += 1
                     if feeding.troubles >= MOST_TROUBLES:
                         self._batches.end(feeding.batch.batch_id, "cancelled", f"E3 could not go on: {error}")
-            is_waiting = any(not feeding.is_taken for feeding in feedings)
-            self._wake.wait(SOON_SECONDS if is_waiting else TICK_SECONDS)
+            self._wake.wait(min(feeding.pause for feeding in feedings))
             self._wake.clear()
 
     def _step(self, feeding: Feeding) -> None:
         batch = feeding.batch
         if not feeding.is_taken and not self._see_first(feeding):
             return
-        seen = look(batch, self._host, self._batches)
-        if _was_cleared(batch, seen):
+        standing = look(batch, self._host, self._batches)
+        if feeding.was_cleared(standing):
             self._give_up_the_rest(batch)
         self._feed(feeding)
-        is_running = any(prompt_id in seen.standing.running for prompt_id in batch.prompt_ids)
+        is_running = any(prompt_id in standing.running for prompt_id in batch.prompt_ids)
         if batch.is_whole and not is_running:  # else the grid is made where it runs
             if not feeding.is_drawn:
                 feeding.is_drawn = True
@@ -142,7 +157,7 @@ class Feeder:
         """By its mark: some versions give it an id of their own, and others may have used its id before."""
         batch = feeding.batch
         standing = self._host.standing()
-        if standing is None or 0 in batch.results:
+        if standing is None:
             return batch.prompt_ids[0]
         for prompt_id, prompt in [*standing.running.items(), *standing.queued.items()]:
             if feeding.is_ours(prompt):
@@ -150,7 +165,7 @@ class Feeder:
         try:
             return self._host.find_ended(feeding.is_ours)
         except MissingPiece:
-            return None
+            return batch.prompt_ids[0] if 0 in batch.results else None
 
     def _verdict(self, prompt_id: str, document: dict[str, Any]) -> Verdict:
         try:
@@ -204,9 +219,3 @@ class Feeder:
                 said = {"node": node_id, "display_node": node_id, "output": output, "prompt_id": batch.prompt_ids[-1]}
                 self._host.send("executed", said, batch.client_id)
         self._wake.set()
-
-
-def _was_cleared(batch: BatchState, seen: Look) -> bool:
-    """Whether someone has cleared the queue: most of what waited is gone. What was still to come is not wanted then."""
-    waiting = sum(prompt_id in seen.standing.queued for prompt_id in batch.prompt_ids[: batch.queued])
-    return seen.removed > max(1, waiting) and batch.queued < batch.total

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from comfyui_agent.nodes.core.batch_state import BatchState, Image
@@ -28,21 +27,13 @@ class Batches(Protocol):
     def now(self) -> float: ...
 
 
-@dataclass(frozen=True)
-class Look:
-    """What was seen: the queue, and how many members were taken out of it by someone."""
-
-    standing: Standing = field(default_factory=Standing)
-    removed: int = 0
-
-
-def look(batch: BatchState, host: ComfyUI, batches: Batches) -> Look:
-    """See which members have ended without a word, and say so. Any thread may."""
+def look(batch: BatchState, host: ComfyUI, batches: Batches) -> Standing:
+    """See which members have ended without a word, and say so; the queue as it was seen. Any thread may."""
     indices = batch.unseen_indices  # before the queue is looked at: one that is queued after that is not missed
     standing = host.standing()
     if standing is None:
-        return Look()
-    running, removed = None, 0
+        return Standing()
+    running = None
     for index in indices:
         prompt_id = batch.prompt_ids[index]
         if prompt_id in standing.running:
@@ -53,26 +44,25 @@ def look(batch: BatchState, host: ComfyUI, batches: Batches) -> Look:
                 ending = host.ending(prompt_id)
             except MissingPiece:
                 continue
-            removed += _judge(batch, index, ending, batches)
+            _judge(batch, index, ending, batches)
             batch.seen_ended.add(index)
     batch.running = running
     if standing.running and not batch.is_whole:
         batch.last_sign_at = batches.now()
-    return Look(standing, removed)
+    return standing
 
 
-def _judge(batch: BatchState, index: int, ending: Ending | None, batches: Batches) -> bool:
-    """What the end of a member's prompt means for it; whether someone took it out of the queue."""
+def _judge(batch: BatchState, index: int, ending: Ending | None, batches: Batches) -> None:
+    """What the end of a member's prompt means for it."""
     if index in batch.results:
         if ending is not None and ending.problem:  # something else than its pictures went wrong
             batch.remarks[index] = ending.problem
-        return False
-    if ending is None:
-        has_run = index in batch.seen_running or index in batch.pictures
-        batches.register_failure(batch.batch_id, index, GONE if has_run else REMOVED)
-        return not has_run
-    if ending.problem or batch.reporters or not ending.images:
+    elif ending is None and (index in batch.seen_running or index in batch.pictures):
+        batches.register_failure(batch.batch_id, index, GONE)
+    elif ending is None:
+        batch.removed.add(index)
+        batches.register_failure(batch.batch_id, index, REMOVED)
+    elif ending.problem or batch.reporters or not ending.images:
         batches.register_failure(batch.batch_id, index, ending.problem or NO_PICTURE)
     else:
         batches.register_result(batch.batch_id, index, ending.images, {})
-    return False

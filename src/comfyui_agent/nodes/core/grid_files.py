@@ -29,7 +29,7 @@ def save_grid(batch: BatchState, node_id: str, host: ComfyUI) -> list[Image]:
     for warning in grid.warnings:
         LOG.warning("Batch %s: %s", batch.batch_id, warning)
     prefix = f"{wish.filename_prefix.strip('/') or 'E3/grid'}/{batch.batch_id}/grid"
-    texts: Mapping[str, Any] = {"e3_batch": batch.summary()}
+    texts: Mapping[str, Any] = {**batch.texts, "e3_batch": batch.summary()}
     return [host.save(picture, prefix, "output", texts) for picture in grid]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from comfyui_agent.domain.batches import mint_batch_id
 from comfyui_agent.domain.prompts import mint_prompt_ids, natural_order
+from comfyui_agent.nodes.core.batch_grid import NoGrid
 from comfyui_agent.nodes.core.batch_state import BatchState, GridWish, Image
 from comfyui_agent.nodes.core.cancelling import Cancellation, cancel
 from comfyui_agent.nodes.core.copying import copy_of
@@ -58,13 +59,18 @@ class IterationStateManager:
 
         The others are queued by another thread once ComfyUI has taken the first.
         """
+        client_id = json_data.get("client_id") if isinstance(json_data, dict) else None
+
+        def complain(message: str) -> None:
+            self._complain(message, client_id)
+
         try:
             self._cleanup_expired()
-            plan = plan_of(json_data, self.host.declares, self.host.input_folder, self._complain)
+            plan = plan_of(json_data, self.host.declares, self.host.input_folder, complain)
             if plan is not None:
                 self._begin(json_data, plan)
         except MissingPiece as piece:
-            self._complain(f"no batch is made, the prompt runs once, as it is: {piece}")
+            complain(f"no batch is made, the prompt runs once, as it is: {piece}")
         except Exception:  # noqa: BLE001 - whatever it is, the prompt is to run
             LOG.exception("The prompt runs once, as it is: its iterator cannot be followed")
         return json_data
@@ -84,6 +90,7 @@ class IterationStateManager:
         batch.wishes, batch.sources, batch.reporters = dict(plan.wishes), dict(plan.sources), plan.reporters
         batch.client_id = json_data.get("client_id")
         batch.created_at = self.now()
+        batch.texts = {"prompt": request["prompt"], **_pnginfo(request)}
         feeding = Feeding(batch, plan, request, number)
         feeding.member(0)
         with self._lock:
@@ -214,7 +221,8 @@ class IterationStateManager:
             images = save_grid(batch, node_id, self.host)
         except Exception as error:  # noqa: BLE001 - a batch ends without its grid rather than never
             LOG.exception("Batch %s: its grid cannot be made", batch_id)
-            batch.reason = one_line(f"the grid could not be made: {error}")
+            why = str(error) if isinstance(error, NoGrid) else f"{type(error).__name__}, see ComfyUI's log"
+            batch.reason = one_line(f"the grid could not be made: {why}")
         with self._lock:
             batch.grids[node_id] = images
         return images
@@ -234,11 +242,12 @@ class IterationStateManager:
             if batch is None:
                 return
             batch.ended_as = state
+            batch.cancelled = batch.cancelled or state == "cancelled"
             batch.reason = reason or batch.reason
             batch.running = None
             self.cleanup_batch(batch_id)
         if reason:
-            self._complain(f"batch {batch_id} is {state}: {reason}")
+            self._complain(f"batch {batch_id} is {state}: {reason}", batch.client_id)
         LOG.info("Batch %s is %s: %d done, %d failed", batch_id, batch.state, batch.completed_count, len(batch.failed))
         self.tell(batch)
 
@@ -252,6 +261,7 @@ class IterationStateManager:
                 del self._prompt_to_batch[prompt_id]
             batch.ended_as = batch.ended_as or ("complete" if batch.is_whole else "cancelled")
             batch.last_sign_at = self.now()
+            batch.texts = {}
             self._ended[batch_id] = batch
             while len(self._ended) > MOST_ENDED:
                 self._told.pop(self._ended.popitem(last=False)[0], None)
@@ -266,6 +276,9 @@ class IterationStateManager:
             return None
         if batch.ended_as:
             return Cancellation(batch_id, batch.state, message=f"the batch is {batch.state} already")
+        if batch.is_whole:
+            self.end_if_over(batch_id)
+            return Cancellation(batch_id, batch.state, message="all members have ended: there is nothing to stop")
         said = cancel(batch, self.host)
         if said.not_stopped:
             batch.reason = f"{len(said.not_stopped)} could not be stopped: {said.not_stopped[0]['reason']}"
@@ -295,9 +308,9 @@ class IterationStateManager:
                 self._told[batch.batch_id] = summary
             self.host.send("e3.batch", summary)
 
-    def _complain(self, message: str) -> None:
+    def _complain(self, message: str, client_id: Any) -> None:
         LOG.error("%s", message)
-        self.host.send("e3.notice", {"message": message})
+        self.host.send("e3.notice", {"message": message}, client_id if isinstance(client_id, str) else None)
 
     def _cleanup_expired(self) -> None:
         now = self.now()
@@ -313,6 +326,13 @@ class IterationStateManager:
                     self._told.pop(batch_id, None)
         for batch_id in expired:
             self.end(batch_id, "expired", f"nothing has happened for {EXPIRY_SECONDS:.0f} seconds")
+
+
+def _pnginfo(request: Mapping[str, Any]) -> dict[str, Any]:
+    """What ComfyUI writes into the files of a prompt beside the prompt itself: the workflow."""
+    extra_data = request.get("extra_data")
+    found = extra_data.get("extra_pnginfo") if isinstance(extra_data, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def _references(images: Any) -> list[Any]:

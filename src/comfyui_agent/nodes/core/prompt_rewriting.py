@@ -210,7 +210,10 @@ def _target(prompt: Mapping[str, Any], parameter: str, declares: Callable[[str, 
 def _values(prompt: Mapping[str, Any], parameter: str, target: Target, folder: Path | None) -> list[Any]:
     type_ = _said(prompt, parameter, "type") or AUTO
     kind = type_of(inputs_of(prompt, target.node_id).get(target.input_name), None, target.input_name).kind
-    return parse(_plain(prompt, parameter, "values"), type_, folder, kind)
+    values = _plain(prompt, parameter, "values")
+    if folder is None and isinstance(values, str) and values.lstrip().startswith("@"):
+        raise BadParameter("this ComfyUI does not tell where its input folder is: type the values in")
+    return parse(values, type_, folder, kind)
 
 
 def _said(prompt: Mapping[str, Any], node_id: str, name: str) -> str:
