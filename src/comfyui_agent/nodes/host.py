@@ -96,10 +96,14 @@ class ComfyUI:
             found = get_history(prompt_id=prompt_id)
             return next((_ending_of(entry) for entry in found.values()), None)
 
-    def find_ended(self, is_it: Callable[[Any], bool]) -> str | None:
-        """The id of a prompt that ended lately, by its graph."""
-        found = self._piece("server", "PromptServer.instance.prompt_queue.get_history")(max_items=LATELY)
-        return next((str(entry["prompt"][1]) for entry in found.values() if is_it(entry["prompt"][2])), None)
+    def find_ended(self, is_it: Callable[[Any], bool], prompt_id: str) -> str | None:
+        """The id of a prompt that has ended, by its graph: the one with this id, or one that ended lately."""
+        get_history = self._piece("server", "PromptServer.instance.prompt_queue.get_history")
+        for found in (get_history(prompt_id=prompt_id), get_history(max_items=LATELY)):
+            for entry in found.values():
+                if is_it(entry["prompt"][2]):
+                    return str(entry["prompt"][1])
+        return None
 
     def validate(self, prompt_id: str, prompt: dict[str, Any], targets: Any) -> Verdict:
         """What ComfyUI's own check says. It puts values into the type that their place wants, in the prompt itself."""

@@ -23,6 +23,7 @@ SHOWN_BY = {
     "checkpoint_grid": "WIGridCompositor",
 }
 NOTE = "Note"
+OURS: dict[str, Any] = dict(NODE_CLASS_MAPPINGS)
 
 each = pytest.mark.parametrize("name", MEMBERS)
 
@@ -55,7 +56,7 @@ def planned(name: str) -> tuple[Plan, list[str]]:
 def test_there_is_one_for_each_node_and_each_is_there_in_both_formats() -> None:
     assert {path.stem for path in FOLDER.glob("*.json")} == set(MEMBERS)
     assert {path.stem for path in (FOLDER / "api").glob("*.json")} == set(MEMBERS)
-    assert set(SHOWN_BY.values()) == set(NODE_CLASS_MAPPINGS)
+    assert set(SHOWN_BY.values()) == set(OURS)
     for name, class_type in SHOWN_BY.items():
         assert nodes_of(prompt_of(name), class_type), name
 
@@ -63,9 +64,9 @@ def test_there_is_one_for_each_node_and_each_is_there_in_both_formats() -> None:
 @each
 def test_our_nodes_get_the_inputs_that_they_have_and_no_others(name: str) -> None:
     for node_id, node in prompt_of(name).items():
-        if node["class_type"] not in NODE_CLASS_MAPPINGS:
+        if node["class_type"] not in OURS:
             continue
-        declared = NODE_CLASS_MAPPINGS[node["class_type"]].INPUT_TYPES()
+        declared = OURS[node["class_type"]].INPUT_TYPES()
         known = [declared["required"], declared.get("optional", {})]
         for given in node["inputs"]:
             assert any(given in inputs for inputs in known), f"{node_id}.{given}"
@@ -78,13 +79,13 @@ def test_our_nodes_get_the_inputs_that_they_have_and_no_others(name: str) -> Non
 def test_links_lead_to_nodes_that_give_what_is_wanted(name: str) -> None:
     prompt = prompt_of(name)
     for node_id, node in prompt.items():
-        ours = NODE_CLASS_MAPPINGS.get(node["class_type"])
+        ours = OURS.get(node["class_type"])
         for given, value in node["inputs"].items():
             if not isinstance(value, list):
                 continue
             there, slot = value
             assert there in prompt, f"{node_id}.{given}"
-            source = NODE_CLASS_MAPPINGS.get(prompt[there]["class_type"])
+            source = OURS.get(prompt[there]["class_type"])
             if ours is not None and source is not None:
                 declared = ours.INPUT_TYPES()
                 wanted = (declared["required"] if given in declared["required"] else declared["optional"])[given][0]
@@ -173,9 +174,9 @@ def test_the_workflow_has_the_links_of_the_prompt(name: str) -> None:
 def test_the_workflow_shows_the_values_of_the_prompt_in_the_order_of_the_inputs(name: str) -> None:
     prompt = prompt_of(name)
     for node in workflow_of(name)["nodes"]:
-        if node["type"] not in NODE_CLASS_MAPPINGS:
+        if node["type"] not in OURS:
             continue
-        declared = NODE_CLASS_MAPPINGS[node["type"]].INPUT_TYPES()
+        declared = OURS[node["type"]].INPUT_TYPES()
         given = prompt[str(node["id"])]["inputs"]
         names = [key for group in ("required", "optional") for key in declared.get(group, {})]
         shown = [given[key] for key in names if key in given and not isinstance(given[key], list)]

@@ -789,3 +789,42 @@ def test_what_is_wrong_is_told_to_the_page_that_asked(pack: Callable[..., Pack])
     prompt["101"]["inputs"]["node_id"] = "77"
     here.post(prompt, client_id="mine")
     assert [sid for event, _, sid in here.inside.server.sent if event == "e3.notice"] == ["mine", "mine"]
+
+
+def test_a_first_that_ended_long_ago_is_found_by_its_id(
+    pack: Callable[..., Pack], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("comfyui_agent.nodes.host.LATELY", 2)
+    here = pack()
+    see_first = here.manager._feeder._see_first
+    may_look = threading.Event()
+    monkeypatch.setattr(
+        here.manager._feeder, "_see_first", lambda feeding: see_first(feeding) if may_look.is_set() else False
+    )
+    batch = here.batch(painting("1..3", "Fails", at=1))
+    for _ in range(5):
+        here.inside.wait_ended(here.post(alone()))
+    may_look.set()
+    assert (here.ended(batch).completed_count, list(batch.failed)) == (2, [0])
+
+
+def test_a_grid_whose_iterator_passes_through_another_node_is_made(pack: Callable[..., Pack]) -> None:
+    here = pack()
+
+    class Pass:
+        CATEGORY, FUNCTION, RETURN_TYPES = "test", "run", ("WI_ITERATOR",)
+
+        @classmethod
+        def INPUT_TYPES(cls) -> dict[str, Any]:
+            return {"required": {"iterator": ("WI_ITERATOR",)}}
+
+        def run(self, iterator: Any) -> tuple[Any]:
+            return (iterator,)
+
+    here.inside.classes["Pass"] = Pass
+    prompt = painting("1..3", grid=True)
+    prompt["25"] = {"class_type": "Pass", "inputs": {"iterator": ["20", 0]}}
+    for node_id in ("30", "40"):
+        prompt[node_id]["inputs"]["iterator"] = ["25", 0]
+    batch = here.ended(here.batch(prompt))
+    assert (batch.completed_count, len(batch.grids["40"])) == (3, 1)

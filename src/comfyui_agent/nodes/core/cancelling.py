@@ -47,7 +47,7 @@ def cancel(batch: BatchState, host: ComfyUI) -> Cancellation:
         said.deleted += [each for each in _deleted(members, host, problems) if each not in said.deleted]
         said.interrupted += [each for each in _interrupted(members, host, problems) if each not in said.interrupted]
         standing = host.standing()
-        has_come = bool(said.deleted or said.interrupted) or not is_on_its_way
+        has_come = bool(said.deleted or said.interrupted or batch.ended_as) or not is_on_its_way
         if standing is None or (has_come and not members & {*standing.running, *standing.queued}):
             break
         if time.monotonic() > until:

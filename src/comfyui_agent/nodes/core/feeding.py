@@ -18,7 +18,7 @@ from comfyui_agent.nodes.host import LOG, ComfyUI, MissingPiece, Standing, Verdi
 TICK_SECONDS = 0.25
 SOON_SECONDS = 0.002
 MOST_WAITING, LEAST_WAITING = 250, 8
-MOST_WAITING_LETTERS = 8_000_000
+MOST_WAITING_LETTERS = 5_000_000
 """So many members of a batch wait in ComfyUI's queue, fewer if they are large: open pages read all of it, often."""
 TAKEN_SECONDS = 30.0
 """By then ComfyUI has taken the first of a batch, or never will."""
@@ -43,7 +43,8 @@ class Feeding:
     is_drawn: bool = False
     """Whether grids that no member made are made now, by a thread of their own: other batches are not to wait."""
     removed: int = 0
-    """So many members had been taken out of the queue at the last look."""
+    known: int = 0
+    """So many members had been taken out of the queue, and put into it, at the last look."""
     troubles: int = 0
     most_waiting: int = 0
 
@@ -67,9 +68,11 @@ class Feeding:
     def was_cleared(self, standing: Standing) -> bool:
         """Whether someone has cleared the queue: most of what waited is gone. What was to come is not wanted then."""
         batch = self.batch
-        waiting = sum(prompt_id in standing.queued for prompt_id in batch.prompt_ids[: batch.queued])
+        waits = [prompt_id in standing.queued for prompt_id in batch.prompt_ids[: batch.queued]]
         before, self.removed = self.removed, len(batch.removed)
-        return self.removed - before > max(1, waiting) and batch.queued < batch.total
+        known, self.known = self.known, batch.queued
+        is_gone = self.removed - before > max(1, sum(waits)) and not any(waits[:known])
+        return is_gone and batch.queued < batch.total
 
     def lacks(self, verdict: Verdict) -> str:
         """Why a member that ComfyUI takes has no result all the same: it leaves out a node of ours. Else nothing."""
@@ -121,17 +124,20 @@ class Feeder:
         batch = feeding.batch
         if not feeding.is_taken and not self._see_first(feeding):
             return
-        standing = look(batch, self._host, self._batches)
-        if feeding.was_cleared(standing):
+        if feeding.was_cleared(look(batch, self._host, self._batches)):
             self._give_up_the_rest(batch)
         self._feed(feeding)
-        is_running = any(prompt_id in standing.running for prompt_id in batch.prompt_ids)
-        if batch.is_whole and not is_running:  # else the grid is made where it runs
+        if batch.is_whole and not self._is_under_way(batch):  # else the grid is made where it runs
             if not feeding.is_drawn:
-                feeding.is_drawn = True
                 threading.Thread(target=self._show_grids, args=(batch,), name="e3-grid", daemon=True).start()
+                feeding.is_drawn = True
             self._batches.end_if_over(batch.batch_id)
         self._batches.tell(batch)
+
+    def _is_under_way(self, batch: BatchState) -> bool:
+        """Whether a prompt of the batch runs or waits, at this moment."""
+        standing = self._host.standing() or Standing()
+        return any(prompt_id in standing.running or prompt_id in standing.queued for prompt_id in batch.prompt_ids)
 
     def _see_first(self, feeding: Feeding) -> bool:
         """Whether ComfyUI has taken the first. If it refuses that one, none is queued: whoever asked was told no."""
@@ -163,7 +169,7 @@ class Feeder:
             if feeding.is_ours(prompt):
                 return prompt_id
         try:
-            return self._host.find_ended(feeding.is_ours)
+            return self._host.find_ended(feeding.is_ours, batch.prompt_ids[0])
         except MissingPiece:
             return batch.prompt_ids[0] if 0 in batch.results else None
 

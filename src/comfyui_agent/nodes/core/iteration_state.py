@@ -144,6 +144,8 @@ class IterationStateManager:
             if batch.reporters - set(said):
                 return False
             every = [image for each in natural_order(said) for image in said[each]]
+            if not every:
+                return False
             return self.register_result(batch_id, index, every, metadata)
 
     def register_failure(self, batch_id: str, index: int, reason: str) -> bool:
@@ -261,7 +263,7 @@ class IterationStateManager:
                 del self._prompt_to_batch[prompt_id]
             batch.ended_as = batch.ended_as or ("complete" if batch.is_whole else "cancelled")
             batch.last_sign_at = self.now()
-            batch.texts = {}
+            batch.texts, batch.pictures = {}, {}
             self._ended[batch_id] = batch
             while len(self._ended) > MOST_ENDED:
                 self._told.pop(self._ended.popitem(last=False)[0], None)

@@ -247,8 +247,10 @@ def _connected(prompt: Mapping[str, Any], class_type: str, iterator: str) -> lis
     """Nodes of a class whose iterator this is."""
     found = []
     for node_id in natural_order(prompt):
-        link = inputs_of(prompt, node_id).get("iterator")
-        if class_of(prompt, node_id) == class_type and isinstance(link, list) and link and str(link[0]) == iterator:
+        if class_of(prompt, node_id) != class_type:
+            continue
+        source = _link(inputs_of(prompt, node_id).get("iterator"))[0]
+        if source == iterator or iterator in leading_to(prompt, [source]):
             found.append(node_id)
     return found
 
