@@ -17,7 +17,7 @@ from comfyui_agent.nodes.host import LOG, ComfyUI, MissingPiece, Standing, Verdi
 
 TICK_SECONDS = 0.25
 SOON_SECONDS = 0.002
-MOST_WAITING, LEAST_WAITING = 250, 8
+MOST_WAITING, LEAST_WAITING = 100, 8
 MOST_WAITING_LETTERS = 5_000_000
 """So many members of a batch wait in ComfyUI's queue, fewer if they are large: open pages read all of it, often."""
 TAKEN_SECONDS = 30.0

@@ -64,6 +64,7 @@ export class BatchPanel {
       const response = await api.fetchApi("/wi/batches");
       if (!response.ok) return;
       ({ batches } = await response.json());
+      if (!Array.isArray(batches)) return;
     } catch {
       return;
     }
