@@ -137,7 +137,8 @@ class Feeder:
     def _is_under_way(self, batch: BatchState) -> bool:
         """Whether a prompt of the batch runs or waits, at this moment."""
         standing = self._host.standing() or Standing()
-        return any(prompt_id in standing.running or prompt_id in standing.queued for prompt_id in batch.prompt_ids)
+        owners = [self._batches.batch_of(prompt_id) for prompt_id in (*standing.running, *standing.queued)]
+        return any(owner is not None and owner[0] == batch.batch_id for owner in owners)
 
     def _see_first(self, feeding: Feeding) -> bool:
         """Whether ComfyUI has taken the first. If it refuses that one, none is queued: whoever asked was told no."""
