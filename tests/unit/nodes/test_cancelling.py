@@ -7,65 +7,30 @@ import contextlib
 import json
 import sys
 import threading
-import time
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from comfyui_agent.nodes import NODE_CLASS_MAPPINGS
 from comfyui_agent.nodes.core import cancelling, feeding, iteration_state
 from comfyui_agent.nodes.core.batch_state import BatchState
 from comfyui_agent.nodes.core.cancelling import Cancellation
-from comfyui_agent.nodes.core.iteration_state import IterationStateManager
 from support.comfyui_inside import ComfyUIInside, comfyui_inside
 from support.comfyui_nodes import Colour, Painted
-from support.node_pack import iterating, parameter
-
-Graph = dict[str, Any]
-
-
-def painting(values: str = "1..4", painter: str = "Blocks") -> Graph:
-    node = {"class_type": painter, "inputs": {"colour": 0, "width": 4, "height": 4}}
-    return iterating(parameter(values, "1.colour", "colour"), name="run", grid=False, n1=node)
+from support.node_pack import Graph
+from support.packs import Pack, alone, painting, until
 
 
-def alone(painter: str = "Blocks") -> Graph:
-    """A prompt without an iterator."""
-    node = {"class_type": painter, "inputs": {"colour": 1, "width": 4, "height": 4}}
-    return {"1": node, "2": {"class_type": "Save", "inputs": {"images": ["1", 0], "filename_prefix": "own"}}}
-
-
-def until(is_so: Callable[[], Any], what: str, seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline, f"{what}, not within {seconds} s"
-        time.sleep(0.001)
-
-
-class Pack:
-    """The pack in an imitated ComfyUI whose worker is held."""
+class Cancelling(Pack):
+    """With a node that hears no interrupt."""
 
     def __init__(self, inside: ComfyUIInside) -> None:
-        self.inside = inside
-        self.manager = IterationStateManager()
-        inside.classes.update(NODE_CLASS_MAPPINGS)
+        super().__init__(inside)
         self.paints = threading.Event()
         inside.classes["Deaf"] = deaf(self.paints, inside.unblocked)
-        inside.server.add_on_prompt_handler(self.manager.handle_prompt)
-
-    def close(self) -> None:
-        for summary in self.manager.summaries():
-            self.manager.cleanup_batch(summary["batch_id"])
-        until(lambda: self.manager._feeder._thread is None, "the thread ends")
-
-    def post(self, prompt: Graph) -> str:
-        status, answer = self.inside.post({"prompt": prompt})
-        assert status == 200, answer
-        return str(answer["prompt_id"])
 
     def newest(self) -> BatchState:
         until(self.manager.summaries, "there is a batch")
@@ -124,9 +89,9 @@ def deaf(begun: threading.Event, unblocked: threading.Event) -> type[Colour]:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pack]:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cancelling]:
     monkeypatch.setattr(feeding, "TICK_SECONDS", 0.005)
-    with comfyui_inside(tmp_path, held=True) as inside, contextlib.closing(Pack(inside)) as entered:
+    with comfyui_inside(tmp_path, held=True) as inside, contextlib.closing(Cancelling(inside)) as entered:
         monkeypatch.setattr(iteration_state, "_instance", entered.manager)
         yield entered
 
@@ -137,14 +102,14 @@ def _briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cancelling, "STOP_SECONDS", 0.4)
 
 
-def test_there_is_nothing_to_say_of_a_batch_that_is_not_known(here: Pack) -> None:
+def test_there_is_nothing_to_say_of_a_batch_that_is_not_known(here: Cancelling) -> None:
     assert here.manager.cancel_batch("run_00000000") is None
 
 
-def test_what_waits_is_deleted_and_what_runs_is_interrupted(here: Pack) -> None:
-    other = here.post(alone("Colour"))
-    batch = here.fed(painting("1..6"))
-    after = here.post(alone("Colour"))
+def test_what_waits_is_deleted_and_what_runs_is_interrupted(here: Cancelling) -> None:
+    other = here.post(alone(painter="Colour"))
+    batch = here.fed(painting("1..6", "Blocks"))
+    after = here.post(alone(painter="Colour"))
     here.inside.run_one()
     assert here.inside.start_one() == batch.prompt_ids[0]
     said = here.cancelled(batch)
@@ -162,7 +127,7 @@ def test_what_waits_is_deleted_and_what_runs_is_interrupted(here: Pack) -> None:
     until(lambda: here.manager._feeder._thread is None, "the thread ends")
 
 
-def test_what_is_there_stays(here: Pack) -> None:
+def test_what_is_there_stays(here: Cancelling) -> None:
     batch = here.fed(painting("1..5", "Colour"))
     ran = [here.inside.run_one() for _ in range(2)]
     said = here.cancelled(batch)
@@ -176,23 +141,23 @@ def test_what_is_there_stays(here: Pack) -> None:
     assert here.inside.waiting() == []
 
 
-def test_pages_are_told(here: Pack) -> None:
+def test_pages_are_told(here: Cancelling) -> None:
     batch = here.fed(painting("1..5", "Colour"))
     here.cancelled(batch)
     told = here.inside.sent("e3.batch")[-1]
     assert (told["batch_id"], told["state"], told["cancelled"]) == (batch.batch_id, "cancelled", True)
 
 
-def test_a_second_time_changes_nothing(here: Pack) -> None:
+def test_a_second_time_changes_nothing(here: Cancelling) -> None:
     batch = here.fed(painting("1..3", "Colour"))
     here.cancelled(batch)
-    other = here.post(alone("Colour"))
+    other = here.post(alone(painter="Colour"))
     again = here.manager.cancel_batch(batch.batch_id)
     assert again == Cancellation(batch.batch_id, "cancelled", message="the batch is cancelled already")
     assert here.inside.waiting() == [other]
 
 
-def test_a_batch_that_is_complete_stays_complete(here: Pack) -> None:
+def test_a_batch_that_is_complete_stays_complete(here: Cancelling) -> None:
     batch = here.fed(painting("1..3", "Colour"))
     here.inside.release()
     until(lambda: batch.ended_as, "it ends")
@@ -201,8 +166,8 @@ def test_a_batch_that_is_complete_stays_complete(here: Pack) -> None:
     assert batch.cancelled is False
 
 
-def test_many_who_cancel_at_once_all_get_an_answer(here: Pack) -> None:
-    batch = here.fed(painting("1..30"))
+def test_many_who_cancel_at_once_all_get_an_answer(here: Cancelling) -> None:
+    batch = here.fed(painting("1..30", "Blocks"))
     here.inside.start_one()
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(here.manager.cancel_batch, [batch.batch_id] * 8))
@@ -212,7 +177,7 @@ def test_many_who_cancel_at_once_all_get_an_answer(here: Pack) -> None:
     assert here.inside.waiting() == []
 
 
-def test_another_batch_goes_on(here: Pack) -> None:
+def test_another_batch_goes_on(here: Cancelling) -> None:
     one, other = here.fed(painting("1..4", "Colour")), here.fed(painting("1..4", "Colour"))
     here.cancelled(one)
     here.inside.release()
@@ -220,9 +185,9 @@ def test_another_batch_goes_on(here: Pack) -> None:
     assert (other.state, other.completed_count) == ("complete", 4)
 
 
-def test_the_running_prompt_of_somebody_else_is_never_interrupted(here: Pack) -> None:
-    own = here.post(alone("Blocks"))
-    batch = here.fed(painting("1..3"))
+def test_the_running_prompt_of_somebody_else_is_never_interrupted(here: Cancelling) -> None:
+    own = here.post(alone(painter="Blocks"))
+    batch = here.fed(painting("1..3", "Blocks"))
     assert here.inside.start_one() == own
     said = here.cancelled(batch)
     assert (said.interrupted, sorted(said.deleted)) == ([], sorted(batch.prompt_ids))
@@ -233,7 +198,7 @@ def test_the_running_prompt_of_somebody_else_is_never_interrupted(here: Pack) ->
 
 
 @pytest.mark.usefixtures("_briefly")
-def test_what_does_not_stop_is_reported_and_not_counted(here: Pack) -> None:
+def test_what_does_not_stop_is_reported_and_not_counted(here: Cancelling) -> None:
     batch = here.fed(painting("1..3", "Deaf"))
     here.inside.start_one()
     assert here.paints.wait(10)
@@ -248,7 +213,7 @@ def test_what_does_not_stop_is_reported_and_not_counted(here: Pack) -> None:
 
 
 @pytest.mark.usefixtures("_briefly")
-def test_what_cannot_be_taken_out_of_the_queue_is_reported(here: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_taken_out_of_the_queue_is_reported(here: Cancelling, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = here.fed(painting("1..3", "Colour"))
     stuck, delete = batch.prompt_ids[1], here.inside.queue.delete_queue_item
     stays = (0.0, stuck)
@@ -258,7 +223,9 @@ def test_what_cannot_be_taken_out_of_the_queue_is_reported(here: Pack, monkeypat
     assert sorted(said.deleted) == sorted({*batch.prompt_ids} - {stuck})
 
 
-def test_an_interrupt_that_came_a_moment_too_early_is_said_again(here: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_that_came_a_moment_too_early_is_said_again(
+    here: Cancelling, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """ComfyUI forgets an interrupt when it begins a prompt, which is in the list of what runs already."""
     nodes = here.inside.modules["nodes"]
     interrupt, said_so = nodes.interrupt_processing, [0]
@@ -270,15 +237,15 @@ def test_an_interrupt_that_came_a_moment_too_early_is_said_again(here: Pack, mon
 
     monkeypatch.setattr(nodes, "interrupt_processing", forgets_the_first)
     monkeypatch.setattr(cancelling, "STOP_SECONDS", 2.0)
-    batch = here.fed(painting("1..2"))
+    batch = here.fed(painting("1..2", "Blocks"))
     here.inside.start_one()
     said = here.cancelled(batch)
     assert (said.interrupted, said.not_stopped) == (batch.prompt_ids[:1], [])
     assert here.inside.running() == []
 
 
-def test_a_first_that_is_still_on_its_way_is_waited_for_and_stopped(here: Pack) -> None:
-    with here.posting_slowly(painting("1..3")) as may_pass, ThreadPoolExecutor(1) as pool:
+def test_a_first_that_is_still_on_its_way_is_waited_for_and_stopped(here: Cancelling) -> None:
+    with here.posting_slowly(painting("1..3", "Blocks")) as may_pass, ThreadPoolExecutor(1) as pool:
         batch = here.newest()
         answer = pool.submit(here.cancelled, batch)
         until(lambda: batch.cancelled, "it is being cancelled")
@@ -289,9 +256,9 @@ def test_a_first_that_is_still_on_its_way_is_waited_for_and_stopped(here: Pack) 
     assert here.inside.waiting() == []
 
 
-def test_a_first_that_begins_to_run_while_it_is_cancelled_is_interrupted(here: Pack) -> None:
+def test_a_first_that_begins_to_run_while_it_is_cancelled_is_interrupted(here: Cancelling) -> None:
     here.inside.release()
-    with here.posting_slowly(painting("1..3")) as may_pass, ThreadPoolExecutor(1) as pool:
+    with here.posting_slowly(painting("1..3", "Blocks")) as may_pass, ThreadPoolExecutor(1) as pool:
         batch = here.newest()
         answer = pool.submit(here.cancelled, batch)
         until(lambda: batch.cancelled, "it is being cancelled")
@@ -305,8 +272,8 @@ def test_a_first_that_begins_to_run_while_it_is_cancelled_is_interrupted(here: P
 
 
 @pytest.mark.usefixtures("_briefly")
-def test_a_first_that_never_comes_is_not_waited_for_for_ever(here: Pack) -> None:
-    here.manager.handle_prompt({"prompt": painting("1..3")})
+def test_a_first_that_never_comes_is_not_waited_for_for_ever(here: Cancelling) -> None:
+    here.manager.handle_prompt({"prompt": painting("1..3", "Blocks")})
     batch = here.newest()
     said = here.cancelled(batch)
     assert (said.deleted, said.interrupted) == ([], [])
@@ -320,7 +287,7 @@ def test_a_first_that_runs_under_an_id_of_comfyuis_own_is_stopped_too(
     monkeypatch.setattr(feeding, "TICK_SECONDS", 0.005)
     monkeypatch.setattr(cancelling, "STOP_SECONDS", 1.0)
     version = comfyui_inside(tmp_path, version="five", validate="sync", held=True)
-    with version as inside, contextlib.closing(Pack(inside)) as here:
+    with version as inside, contextlib.closing(Cancelling(inside)) as here:
         body = {"prompt": painting("1..3", "Colour")}
         here.manager.handle_prompt(body)
         batch = here.newest()
@@ -333,7 +300,7 @@ def test_a_first_that_runs_under_an_id_of_comfyuis_own_is_stopped_too(
         assert inside.waiting() == []
 
 
-def test_members_that_are_not_queued_yet_never_are(here: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_that_are_not_queued_yet_never_are(here: Cancelling, monkeypatch: pytest.MonkeyPatch) -> None:
     queue, reached, may_go = here.inside.queue, threading.Event(), threading.Event()
     put, queued = queue.put, []
 
@@ -361,7 +328,7 @@ def test_members_that_are_not_queued_yet_never_are(here: Pack, monkeypatch: pyte
 
 
 @contextlib.contextmanager
-def without(here: Pack, module: str, piece: str) -> Iterator[None]:
+def without(here: Cancelling, module: str, piece: str) -> Iterator[None]:
     """A version that does not have this."""
     with pytest.MonkeyPatch.context() as patch:
         if module == "queue":
@@ -379,9 +346,9 @@ def missing_in(caplog: pytest.LogCaptureFixture, piece: str) -> list[str]:
 
 @pytest.mark.usefixtures("_briefly")
 def test_without_deleting_the_running_one_is_interrupted_and_the_others_are_reported(
-    here: Pack, caplog: pytest.LogCaptureFixture
+    here: Cancelling, caplog: pytest.LogCaptureFixture
 ) -> None:
-    batch = here.fed(painting("1..3"))
+    batch = here.fed(painting("1..3", "Blocks"))
     here.inside.start_one()
     with without(here, "queue", "delete_queue_item"):
         said = here.cancelled(batch)
@@ -397,9 +364,9 @@ def test_without_deleting_the_running_one_is_interrupted_and_the_others_are_repo
 
 @pytest.mark.usefixtures("_briefly")
 def test_without_interrupting_the_running_one_is_reported_and_the_others_are_deleted(
-    here: Pack, caplog: pytest.LogCaptureFixture
+    here: Cancelling, caplog: pytest.LogCaptureFixture
 ) -> None:
-    batch = here.fed(painting("1..3"))
+    batch = here.fed(painting("1..3", "Blocks"))
     here.inside.start_one()
     with without(here, "nodes", "interrupt_processing"):
         said = here.cancelled(batch)
@@ -410,8 +377,8 @@ def test_without_interrupting_the_running_one_is_reported_and_the_others_are_del
     assert len(missing_in(caplog, "interrupt_processing")) == 1
 
 
-def test_without_a_look_at_the_queue_what_may_run_is_reported(here: Pack) -> None:
-    batch = here.fed(painting("1..3"))
+def test_without_a_look_at_the_queue_what_may_run_is_reported(here: Cancelling) -> None:
+    batch = here.fed(painting("1..3", "Blocks"))
     here.inside.start_one()
     with without(here, "queue", "get_current_queue_volatile"):
         said = here.cancelled(batch)

@@ -16,15 +16,14 @@ from typing import Any
 
 import pytest
 
-from comfyui_agent.nodes import NODE_CLASS_MAPPINGS
 from comfyui_agent.nodes.core import feeding, iteration_state
 from comfyui_agent.nodes.core.batch_state import BatchState
 from comfyui_agent.nodes.core.following import GONE, REMOVED
-from comfyui_agent.nodes.core.iteration_state import EXPIRY_SECONDS, IterationStateManager
+from comfyui_agent.nodes.core.iteration_state import EXPIRY_SECONDS
 from support.comfyui_inside import comfyui_inside
-from support.node_pack import iterating, parameter
+from support.node_pack import Graph
+from support.packs import Pack, alone, painting, until
 
-Graph = dict[str, Any]
 SECRET = "token-that-nobody-sees"
 GRID = {"filename": "grid_00001_.png", "subfolder": "E3", "type": "output"}
 VERSIONS = [
@@ -37,33 +36,12 @@ VERSIONS = [
 ]
 
 
-def painting(values: str = "1..3", painter: str = "Colour", grid: bool = False, **inputs: Any) -> Graph:
-    node = {"class_type": painter, "inputs": {"colour": 0, "width": 4, "height": 4, **inputs}}
-    return iterating(parameter(values, "1.colour", "colour"), name="run", grid=grid, n1=node)
-
-
-def alone(colour: int = 1, painter: str = "Colour") -> Graph:
-    """A prompt without an iterator."""
-    node = {"class_type": painter, "inputs": {"colour": colour, "width": 4, "height": 4}}
-    return {"1": node, "2": {"class_type": "Save", "inputs": {"images": ["1", 0], "filename_prefix": "own"}}}
-
-
-def until(is_so: Callable[[], Any], what: str, seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline, f"{what}, not within {seconds} s"
-        time.sleep(0.001)
-
-
-class Pack:
-    """The pack in an imitated ComfyUI."""
+class Feeding(Pack):
+    """The pack in an imitated ComfyUI of some version, and what was queued there."""
 
     def __init__(self, folder: Path, **version: Any) -> None:
         self._context = comfyui_inside(folder, **version)
-        self.inside = self._context.__enter__()
-        self.manager = IterationStateManager()
-        self.inside.classes.update(NODE_CLASS_MAPPINGS)
-        self.inside.server.add_on_prompt_handler(self.manager.handle_prompt)
+        super().__init__(self._context.__enter__())
         self.items: list[tuple[Any, ...]] = []
         """What was queued, in order."""
         self.watch_puts(lambda _: None)
@@ -79,19 +57,8 @@ class Pack:
         self.inside.queue.put = watched  # type: ignore[method-assign]
 
     def close(self) -> None:
-        for summary in self.manager.summaries():
-            self.manager.cleanup_batch(summary["batch_id"])
-        until(lambda: self.feeder is None, "the thread ends")
+        super().close()
         self._context.__exit__(None, None, None)
-
-    @property
-    def feeder(self) -> threading.Thread | None:
-        return self.manager._feeder._thread
-
-    def post(self, prompt: Graph, **body: Any) -> str:
-        status, answer = self.inside.post({"prompt": prompt, **body})
-        assert status == 200, answer
-        return str(answer["prompt_id"])
 
     def batch(self, prompt: Graph, **body: Any) -> BatchState:
         known = {each["batch_id"] for each in self.manager.summaries()}
@@ -123,12 +90,12 @@ class Pack:
 
 
 @pytest.fixture
-def pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Pack]]:
+def pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Feeding]]:
     monkeypatch.setattr(feeding, "TICK_SECONDS", 0.005)
     with contextlib.ExitStack() as stack:
 
-        def enter(**version: Any) -> Pack:
-            entered = Pack(tmp_path, **version)
+        def enter(**version: Any) -> Feeding:
+            entered = Feeding(tmp_path, **version)
             stack.callback(entered.close)
             monkeypatch.setattr(iteration_state, "_instance", entered.manager)
             return entered
@@ -148,7 +115,7 @@ def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_members_stand_behind_the_first_and_before_what_is_queued_next(pack: Callable[..., Pack]) -> None:
+def test_members_stand_behind_the_first_and_before_what_is_queued_next(pack: Callable[..., Feeding]) -> None:
     here = pack(held=True)
     before = here.post(alone())
     batch = here.batch(painting("1..12"))
@@ -160,7 +127,7 @@ def test_members_stand_behind_the_first_and_before_what_is_queued_next(pack: Cal
     assert here.ended(batch).state == "complete"
 
 
-def test_members_of_a_batch_in_front_are_in_front(pack: Callable[..., Pack]) -> None:
+def test_members_of_a_batch_in_front_are_in_front(pack: Callable[..., Feeding]) -> None:
     here = pack(held=True)
     others = [here.post(alone()) for _ in range(2)]
     batch = here.fed(painting("1..5"), front=True)
@@ -168,7 +135,7 @@ def test_members_of_a_batch_in_front_are_in_front(pack: Callable[..., Pack]) -> 
     assert here.inside.waiting() == [first, *batch.prompt_ids, *others]
 
 
-def test_members_of_a_batch_with_a_number_have_it_too(pack: Callable[..., Pack]) -> None:
+def test_members_of_a_batch_with_a_number_have_it_too(pack: Callable[..., Feeding]) -> None:
     here = pack(held=True)
     later = here.post(alone(), number=6)
     earlier = here.post(alone(), number=5)
@@ -177,7 +144,7 @@ def test_members_of_a_batch_with_a_number_have_it_too(pack: Callable[..., Pack])
     assert here.inside.server.number == 0
 
 
-def test_two_batches_at_once_are_apart(pack: Callable[..., Pack]) -> None:
+def test_two_batches_at_once_are_apart(pack: Callable[..., Feeding]) -> None:
     here = pack(held=True)
     one = here.batch(painting("1..7", "Fails", at=3))
     other = here.batch(painting("1..9"))
@@ -195,7 +162,7 @@ def test_two_batches_at_once_are_apart(pack: Callable[..., Pack]) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda each: "-".join(map(str, each.values())))
 def test_every_result_counts_though_members_run_the_instant_they_are_put(
-    pack: Callable[..., Pack], version: dict[str, Any]
+    pack: Callable[..., Feeding], version: dict[str, Any]
 ) -> None:
     here = pack(**version)
     strangers: list[str] = []
@@ -219,7 +186,7 @@ def test_every_result_counts_though_members_run_the_instant_they_are_put(
 
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda each: "-".join(map(str, each.values())))
 def test_members_are_queued_as_the_first_is_and_secrets_stay_where_it_has_them(
-    pack: Callable[..., Pack], version: dict[str, Any], caplog: pytest.LogCaptureFixture
+    pack: Callable[..., Feeding], version: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     here = pack(**version, held=True)
@@ -241,14 +208,14 @@ def test_members_are_queued_as_the_first_is_and_secrets_stay_where_it_has_them(
     assert SECRET not in json.dumps([message.data for message in here.inside.server.sent])
 
 
-def test_the_request_is_forgotten_once_all_are_queued(pack: Callable[..., Pack]) -> None:
+def test_the_request_is_forgotten_once_all_are_queued(pack: Callable[..., Feeding]) -> None:
     here = pack(held=True)
     here.fed(painting("1..3"), extra_data={"auth_token_comfy_org": SECRET})
     (feeding_,) = here.manager._feeder._feedings
     until(lambda: SECRET not in repr(feeding_), "the secret is gone")
 
 
-def test_no_member_shares_anything_with_another(pack: Callable[..., Pack]) -> None:
+def test_no_member_shares_anything_with_another(pack: Callable[..., Feeding]) -> None:
     here = pack(held=True)
     here.fed(painting("1..4"), extra_data={"extra_pnginfo": {"workflow": {"nodes": []}}})
     before = [json.dumps(item) for item in here.items[1:]]
@@ -260,7 +227,7 @@ def test_no_member_shares_anything_with_another(pack: Callable[..., Pack]) -> No
     assert [json.dumps(item) for item in here.items[1:]] == before
 
 
-def test_only_the_targets_that_were_asked_for_run_in_every_member(pack: Callable[..., Pack]) -> None:
+def test_only_the_targets_that_were_asked_for_run_in_every_member(pack: Callable[..., Feeding]) -> None:
     here = pack(held=True)
     prompt = painting("1..3")
     prompt["31"] = {"class_type": "Save", "inputs": {"images": ["1", 0], "filename_prefix": "other"}}
@@ -268,7 +235,7 @@ def test_only_the_targets_that_were_asked_for_run_in_every_member(pack: Callable
     assert [item[4] for item in here.items] == [["31"]] * 3
 
 
-def test_prompts_in_between_are_untouched(pack: Callable[..., Pack]) -> None:
+def test_prompts_in_between_are_untouched(pack: Callable[..., Feeding]) -> None:
     here = pack(held=True)
     batch = here.fed(painting("1..4"))
     off = painting("1..4")
@@ -283,7 +250,7 @@ def test_prompts_in_between_are_untouched(pack: Callable[..., Pack]) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda each: "-".join(map(str, each.values())))
 def test_a_first_that_is_refused_queues_nothing(
-    pack: Callable[..., Pack], version: dict[str, Any], caplog: pytest.LogCaptureFixture
+    pack: Callable[..., Feeding], version: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     here = pack(**version)
     status, answer = here.inside.post({"prompt": painting(f"{0x1000000},1,2")})
@@ -300,7 +267,7 @@ def test_a_first_that_is_refused_queues_nothing(
     assert any(batch.reason in said for said in warnings_in(caplog))
 
 
-def test_a_first_that_never_comes_ends_the_batch(pack: Callable[..., Pack], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_first_that_never_comes_ends_the_batch(pack: Callable[..., Feeding], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeding, "TAKEN_SECONDS", 0.05)
     here = pack()
     here.manager.handle_prompt({"prompt": painting()})
@@ -311,7 +278,7 @@ def test_a_first_that_never_comes_ends_the_batch(pack: Callable[..., Pack], monk
     assert here.items == []
 
 
-def test_a_member_that_is_refused_fails_for_the_reason_that_its_node_gives(pack: Callable[..., Pack]) -> None:
+def test_a_member_that_is_refused_fails_for_the_reason_that_its_node_gives(pack: Callable[..., Feeding]) -> None:
     here = pack()
     batch = here.ended(here.batch(painting(f"1,{0x1000000},3")))
     assert (batch.state, batch.completed_count, list(batch.failed)) == ("complete", 2, [1])
@@ -320,7 +287,7 @@ def test_a_member_that_is_refused_fails_for_the_reason_that_its_node_gives(pack:
     assert [item[1] for item in here.items] == [batch.prompt_ids[0], batch.prompt_ids[2]]
 
 
-def test_a_check_that_raises_is_a_refusal(pack: Callable[..., Pack], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_that_raises_is_a_refusal(pack: Callable[..., Feeding], monkeypatch: pytest.MonkeyPatch) -> None:
     here = pack()
     execution = here.inside.modules["execution"]
     validate = execution.validate_prompt
@@ -337,14 +304,14 @@ def test_a_check_that_raises_is_a_refusal(pack: Callable[..., Pack], monkeypatch
 
 
 @pytest.mark.parametrize("failing", [1, 2, 3])
-def test_a_member_that_fails_says_which_node_and_why(pack: Callable[..., Pack], failing: int) -> None:
+def test_a_member_that_fails_says_which_node_and_why(pack: Callable[..., Feeding], failing: int) -> None:
     here = pack()
     batch = here.ended(here.batch(painting("1..3", "Fails", at=failing)))
     assert (batch.state, batch.completed_count) == ("complete", 2)
     assert batch.failed == {failing - 1: f"Fails (node 1): the colour is {failing}"}
 
 
-def test_a_member_that_somebody_interrupts_leaves_the_others_alone(pack: Callable[..., Pack]) -> None:
+def test_a_member_that_somebody_interrupts_leaves_the_others_alone(pack: Callable[..., Feeding]) -> None:
     here = pack(held=True)
     batch = here.fed(painting("1..3", "Blocks"))
     assert here.inside.start_one() == batch.prompt_ids[0]
@@ -357,7 +324,7 @@ def test_a_member_that_somebody_interrupts_leaves_the_others_alone(pack: Callabl
     assert batch.completed_count == 2
 
 
-def test_members_that_are_deleted_from_the_queue_have_failed(pack: Callable[..., Pack]) -> None:
+def test_members_that_are_deleted_from_the_queue_have_failed(pack: Callable[..., Feeding]) -> None:
     here = pack(held=True)
     batch = here.fed(painting("1..4"))
     here.inside.queue.delete_queue_item(lambda item: item[1] == batch.prompt_ids[2])
@@ -367,7 +334,7 @@ def test_members_that_are_deleted_from_the_queue_have_failed(pack: Callable[...,
     assert batch.completed_count == 3
 
 
-def test_a_queue_that_is_cleared_ends_the_batch(pack: Callable[..., Pack]) -> None:
+def test_a_queue_that_is_cleared_ends_the_batch(pack: Callable[..., Feeding]) -> None:
     here = pack(held=True)
     batch = here.fed(painting("1..4"))
     here.inside.run_one()
@@ -376,7 +343,7 @@ def test_a_queue_that_is_cleared_ends_the_batch(pack: Callable[..., Pack]) -> No
     assert (batch.state, batch.completed_count) == ("complete", 1)
 
 
-def test_a_history_that_is_cleared_takes_no_result_away(pack: Callable[..., Pack]) -> None:
+def test_a_history_that_is_cleared_takes_no_result_away(pack: Callable[..., Feeding]) -> None:
     here = pack(held=True)
     batch = here.fed(painting("1..4"))
     for _ in range(4):
@@ -387,7 +354,7 @@ def test_a_history_that_is_cleared_takes_no_result_away(pack: Callable[..., Pack
 
 
 def test_a_member_whose_history_is_cleared_unseen_ran_all_the_same(
-    pack: Callable[..., Pack], monkeypatch: pytest.MonkeyPatch
+    pack: Callable[..., Feeding], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = pack(held=True)
     prompt = painting("1..2", "Blocks")
@@ -401,7 +368,7 @@ def test_a_member_whose_history_is_cleared_unseen_ran_all_the_same(
     assert batch.failed == {0: GONE}
 
 
-def test_what_fails_behind_the_saved_picture_is_a_remark(pack: Callable[..., Pack]) -> None:
+def test_what_fails_behind_the_saved_picture_is_a_remark(pack: Callable[..., Feeding]) -> None:
     here = pack()
     prompt = painting("1..2")
     late = {"colour": 5, "width": 4, "height": 4, "at": 5}
@@ -413,7 +380,7 @@ def test_what_fails_behind_the_saved_picture_is_a_remark(pack: Callable[..., Pac
     assert (member["state"], member["reason"]) == ("done", "Fails (node 50): the colour is 5")
 
 
-def test_a_batch_that_saves_with_comfyuis_own_node_is_followed_by_its_history(pack: Callable[..., Pack]) -> None:
+def test_a_batch_that_saves_with_comfyuis_own_node_is_followed_by_its_history(pack: Callable[..., Feeding]) -> None:
     here = pack()
     prompt = painting("1..4", "Fails", at=2)
     prompt["30"] = {"class_type": "Save", "inputs": {"images": ["1", 0], "filename_prefix": "own"}}
@@ -425,7 +392,7 @@ def test_a_batch_that_saves_with_comfyuis_own_node_is_followed_by_its_history(pa
 @pytest.mark.parametrize("version", [VERSIONS[0], VERSIONS[-1]], ids=lambda each: "-".join(map(str, each.values())))
 @pytest.mark.parametrize("failing", [0, 1])
 def test_a_first_that_ended_before_anybody_looked_is_found(
-    pack: Callable[..., Pack], monkeypatch: pytest.MonkeyPatch, version: dict[str, Any], failing: int
+    pack: Callable[..., Feeding], monkeypatch: pytest.MonkeyPatch, version: dict[str, Any], failing: int
 ) -> None:
     monkeypatch.setattr(feeding, "TAKEN_SECONDS", 1.0)
     here = pack(**version)
@@ -442,7 +409,9 @@ def test_a_first_that_ended_before_anybody_looked_is_found(
     assert list(batch.failed) == [0][:failing]
 
 
-def test_no_more_wait_than_may_and_the_rest_follows(pack: Callable[..., Pack], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_wait_than_may_and_the_rest_follows(
+    pack: Callable[..., Feeding], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(feeding, "MOST_WAITING", 5)
     monkeypatch.setattr(feeding, "LEAST_WAITING", 1)
     here = pack(held=True)
@@ -468,7 +437,7 @@ def test_no_more_wait_than_may_and_the_rest_follows(pack: Callable[..., Pack], m
     assert ran.index(later) > ran.index(batch.prompt_ids[5])
 
 
-def test_of_large_prompts_fewer_wait(pack: Callable[..., Pack], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_large_prompts_fewer_wait(pack: Callable[..., Feeding], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeding, "MOST_WAITING_LETTERS", 50_000)
     here = pack(held=True)
     batch = here.batch(painting("1..30", note="x" * 4000))
@@ -482,7 +451,7 @@ def test_of_large_prompts_fewer_wait(pack: Callable[..., Pack], monkeypatch: pyt
 
 
 def test_a_queue_that_is_cleared_takes_those_that_were_still_to_come_with_it(
-    pack: Callable[..., Pack], monkeypatch: pytest.MonkeyPatch
+    pack: Callable[..., Feeding], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feeding, "MOST_WAITING", 8)
     here = pack(held=True)
@@ -494,7 +463,9 @@ def test_a_queue_that_is_cleared_takes_those_that_were_still_to_come_with_it(
     assert len(here.items) == 8
 
 
-def test_one_that_is_deleted_makes_room_for_another(pack: Callable[..., Pack], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_is_deleted_makes_room_for_another(
+    pack: Callable[..., Feeding], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(feeding, "MOST_WAITING", 8)
     here = pack(held=True)
     batch = here.batch(painting("1..10"))
@@ -506,7 +477,7 @@ def test_one_that_is_deleted_makes_room_for_another(pack: Callable[..., Pack], m
     assert batch.completed_count == 9
 
 
-def test_the_thread_ends_with_the_last_batch_and_comes_back(pack: Callable[..., Pack]) -> None:
+def test_the_thread_ends_with_the_last_batch_and_comes_back(pack: Callable[..., Feeding]) -> None:
     here = pack()
     assert here.feeder is None
     for _ in range(3):
@@ -516,7 +487,7 @@ def test_the_thread_ends_with_the_last_batch_and_comes_back(pack: Callable[..., 
         until(lambda: "e3-iterator" not in [thread.name for thread in threading.enumerate()], "no thread is left")
 
 
-def test_a_batch_that_comes_while_the_thread_ends_is_not_forgotten(pack: Callable[..., Pack]) -> None:
+def test_a_batch_that_comes_while_the_thread_ends_is_not_forgotten(pack: Callable[..., Feeding]) -> None:
     here = pack()
     batches = []
     for _ in range(25):
@@ -526,7 +497,7 @@ def test_a_batch_that_comes_while_the_thread_ends_is_not_forgotten(pack: Callabl
 
 
 def test_a_batch_does_not_expire_while_comfyui_works_on_it(
-    pack: Callable[..., Pack], monkeypatch: pytest.MonkeyPatch
+    pack: Callable[..., Feeding], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start, jump = time.time(), [0.0]
     here = pack(held=True)
@@ -557,7 +528,7 @@ def test_a_batch_does_not_expire_while_comfyui_works_on_it(
 
 
 @pytest.mark.usefixtures("_grids")
-def test_the_grid_is_made_by_the_thread_if_the_last_member_cannot(pack: Callable[..., Pack]) -> None:
+def test_the_grid_is_made_by_the_thread_if_the_last_member_cannot(pack: Callable[..., Feeding]) -> None:
     here = pack()
     batch = here.ended(here.batch(painting("1..3", "Fails", grid=True, at=3), client_id="page"))
     assert (batch.state, batch.summary()["grid"]) == ("complete", GRID)
@@ -572,7 +543,7 @@ def test_the_grid_is_made_by_the_thread_if_the_last_member_cannot(pack: Callable
 
 
 @pytest.mark.usefixtures("_grids")
-def test_the_grid_is_shown_by_the_last_member_if_that_can(pack: Callable[..., Pack]) -> None:
+def test_the_grid_is_shown_by_the_last_member_if_that_can(pack: Callable[..., Feeding]) -> None:
     here = pack()
     batch = here.ended(here.batch(painting("1..3", "Fails", grid=True, at=2)))
     last = here.inside.wait_ended(batch.prompt_ids[2])
@@ -581,7 +552,7 @@ def test_the_grid_is_shown_by_the_last_member_if_that_can(pack: Callable[..., Pa
     assert batch.state == "complete"
 
 
-def test_pages_hear_how_the_batch_goes(pack: Callable[..., Pack]) -> None:
+def test_pages_hear_how_the_batch_goes(pack: Callable[..., Feeding]) -> None:
     here = pack(held=True)
     batch = here.fed(painting("1..3"))
     for count in (1, 2, 3):
@@ -591,7 +562,9 @@ def test_pages_hear_how_the_batch_goes(pack: Callable[..., Pack]) -> None:
     until(lambda: here.inside.sent("e3.batch")[-1]["state"] == "complete", "the end is told")
 
 
-def test_a_queue_that_stumbles_once_is_tried_again(pack: Callable[..., Pack], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_queue_that_stumbles_once_is_tried_again(
+    pack: Callable[..., Feeding], caplog: pytest.LogCaptureFixture
+) -> None:
     here = pack()
     stumbles = [3]
 
@@ -608,7 +581,7 @@ def test_a_queue_that_stumbles_once_is_tried_again(pack: Callable[..., Pack], ca
 
 
 def test_a_queue_that_takes_nothing_ends_the_batch_with_a_reason(
-    pack: Callable[..., Pack], monkeypatch: pytest.MonkeyPatch
+    pack: Callable[..., Feeding], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feeding, "MOST_TROUBLES", 3)
     here = pack()
@@ -626,7 +599,7 @@ def test_a_queue_that_takes_nothing_ends_the_batch_with_a_reason(
 
 
 @contextlib.contextmanager
-def without(here: Pack, piece: str) -> Iterator[None]:
+def without(here: Feeding, piece: str) -> Iterator[None]:
     """A version that does not have this. Only the pack misses it."""
     with pytest.MonkeyPatch.context() as patch:
         if piece == "validate_prompt":
@@ -641,7 +614,7 @@ def without(here: Pack, piece: str) -> Iterator[None]:
 
 @pytest.mark.parametrize("piece", ["get_current_queue_volatile", "validate_prompt", "get_history"])
 def test_without_a_piece_it_is_said_once_and_the_batch_comes_to_its_end(
-    pack: Callable[..., Pack], piece: str, caplog: pytest.LogCaptureFixture
+    pack: Callable[..., Feeding], piece: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     here = pack()
     with without(here, piece):
@@ -657,7 +630,7 @@ def test_without_a_piece_it_is_said_once_and_the_batch_comes_to_its_end(
 
 
 def test_without_a_history_a_first_that_takes_its_time_is_waited_for(
-    pack: Callable[..., Pack], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    pack: Callable[..., Feeding], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     here = pack()
     execution = here.inside.modules["execution"]
@@ -692,7 +665,7 @@ def test_without_a_history_a_first_that_takes_its_time_is_waited_for(
     assert "get_history" in said
 
 
-def test_without_a_queue_nothing_is_begun(pack: Callable[..., Pack], caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_queue_nothing_is_begun(pack: Callable[..., Feeding], caplog: pytest.LogCaptureFixture) -> None:
     here = pack()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(here.inside.queue, "put", None)
@@ -706,7 +679,7 @@ def test_without_a_queue_nothing_is_begun(pack: Callable[..., Pack], caplog: pyt
 
 
 def test_a_cleared_queue_stops_what_was_still_to_come(
-    pack: Callable[..., Pack], monkeypatch: pytest.MonkeyPatch
+    pack: Callable[..., Feeding], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feeding, "MOST_WAITING", 8)
     here = pack(held=True)
@@ -718,7 +691,7 @@ def test_a_cleared_queue_stops_what_was_still_to_come(
 
 
 def test_one_member_that_is_taken_out_stops_no_other(
-    pack: Callable[..., Pack], monkeypatch: pytest.MonkeyPatch
+    pack: Callable[..., Feeding], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feeding, "MOST_WAITING", 8)
     here = pack(held=True)
@@ -730,7 +703,7 @@ def test_one_member_that_is_taken_out_stops_no_other(
     assert batch.completed_count == 39
 
 
-def test_large_members_wait_in_smaller_numbers(pack: Callable[..., Pack], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_members_wait_in_smaller_numbers(pack: Callable[..., Feeding], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeding, "MOST_WAITING_LETTERS", 200_000)
     here = pack(held=True)
     batch = here.batch(painting("1..40", note="x" * 10_000))
@@ -742,7 +715,7 @@ def test_large_members_wait_in_smaller_numbers(pack: Callable[..., Pack], monkey
     assert here.ended(batch).completed_count == 40
 
 
-def test_a_member_whose_own_nodes_are_refused_fails_although_others_would_run(pack: Callable[..., Pack]) -> None:
+def test_a_member_whose_own_nodes_are_refused_fails_although_others_would_run(pack: Callable[..., Feeding]) -> None:
     here = pack()
     prompt = painting("1,99999999,3")
     prompt |= {
@@ -755,7 +728,7 @@ def test_a_member_whose_own_nodes_are_refused_fails_although_others_would_run(pa
     assert len(here.items) == 2, "the refused one was queued"
 
 
-def test_an_id_that_was_used_before_does_not_stand_for_the_first(pack: Callable[..., Pack]) -> None:
+def test_an_id_that_was_used_before_does_not_stand_for_the_first(pack: Callable[..., Feeding]) -> None:
     here = pack()
     used = here.post(alone())
     here.inside.wait_ended(used)
@@ -769,7 +742,7 @@ def test_an_id_that_was_used_before_does_not_stand_for_the_first(pack: Callable[
 
 @pytest.mark.usefixtures("_grids")
 def test_a_grid_that_takes_long_keeps_no_other_batch_waiting(
-    pack: Callable[..., Pack], monkeypatch: pytest.MonkeyPatch
+    pack: Callable[..., Feeding], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_end = threading.Event()
     save = sys.modules["comfyui_agent.nodes.core.grid_files"]
@@ -783,7 +756,7 @@ def test_a_grid_that_takes_long_keeps_no_other_batch_waiting(
     assert here.ended(slow).state == "complete"
 
 
-def test_what_is_wrong_is_told_to_the_page_that_asked(pack: Callable[..., Pack]) -> None:
+def test_what_is_wrong_is_told_to_the_page_that_asked(pack: Callable[..., Feeding]) -> None:
     here = pack()
     prompt = painting("1,2")
     prompt["101"]["inputs"]["node_id"] = "77"
@@ -792,7 +765,7 @@ def test_what_is_wrong_is_told_to_the_page_that_asked(pack: Callable[..., Pack])
 
 
 def test_a_first_that_ended_long_ago_is_found_by_its_id(
-    pack: Callable[..., Pack], monkeypatch: pytest.MonkeyPatch
+    pack: Callable[..., Feeding], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("comfyui_agent.nodes.host.LATELY", 2)
     here = pack()
@@ -808,7 +781,7 @@ def test_a_first_that_ended_long_ago_is_found_by_its_id(
     assert (here.ended(batch).completed_count, list(batch.failed)) == (2, [0])
 
 
-def test_a_grid_whose_iterator_passes_through_another_node_is_made(pack: Callable[..., Pack]) -> None:
+def test_a_grid_whose_iterator_passes_through_another_node_is_made(pack: Callable[..., Feeding]) -> None:
     here = pack()
 
     class Pass:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
-import time
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +14,15 @@ import pytest
 from PIL import Image
 
 from comfyui_agent.nodes import NODE_CLASS_MAPPINGS, NODE_DISPLAY_NAME_MAPPINGS, WEB_DIRECTORY
-from comfyui_agent.nodes.core import feeding, iteration_state
 from comfyui_agent.nodes.core.iteration_state import IterationStateManager
 from comfyui_agent.nodes.core.parameter_parser import TYPES
 from comfyui_agent.nodes.grid_compositor import WIGridCompositor
 from comfyui_agent.nodes.iterator import Parameters, WIIterator
-from comfyui_agent.nodes.joining import join
 from comfyui_agent.nodes.membership import Membership
 from comfyui_agent.nodes.parameter import WIParameter
 from comfyui_agent.nodes.save_image import WISaveImage
-from support.comfyui_inside import ComfyUIInside, comfyui_inside
+from support.comfyui_inside import ComfyUIInside
+from support.packs import joined, until
 
 NODES = [pytest.param(node, id=name) for name, node in NODE_CLASS_MAPPINGS.items()]
 PATIENCE_SECONDS = 15.0
@@ -35,18 +32,8 @@ COLOURS = (0xFF0000, 0x00FF00, 0x0000FF)
 @pytest.fixture
 def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ComfyUIInside]:
     """A ComfyUI with the nodes in it, whose queue is held."""
-    monkeypatch.setattr(iteration_state, "_instance", None)
-    monkeypatch.setattr(feeding, "TICK_SECONDS", 0.01)
-    with comfyui_inside(tmp_path, held=True) as comfyui:
-        comfyui.classes.update(NODE_CLASS_MAPPINGS)
-        assert join()
+    with joined(tmp_path, monkeypatch) as comfyui:
         yield comfyui
-        manager = IterationStateManager.instance()
-        for summary in manager.summaries():
-            manager.end(summary["batch_id"], "cancelled")
-        for thread in threading.enumerate():
-            if thread.name == "e3-iterator":
-                thread.join(PATIENCE_SECONDS)
 
 
 def graph(saver: bool = True, grid: bool = True, painter: str = "Colour", **inputs: Any) -> dict[str, Any]:
@@ -73,20 +60,13 @@ def begun(inside: ComfyUIInside, prompt: dict[str, Any], **body: Any) -> str:
     assert status == 200, answer
     found = IterationStateManager.instance().batch_of(answer["prompt_id"])
     assert found is not None
-    wait(lambda: len(inside.waiting()) == len(COLOURS))
+    until(lambda: len(inside.waiting()) == len(COLOURS))
     return found[0]
-
-
-def wait(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 def ended(batch_id: str) -> dict[str, Any]:
     manager = IterationStateManager.instance()
-    wait(lambda: not manager.is_active(batch_id))
+    until(lambda: not manager.is_active(batch_id))
     found = manager.describe(batch_id)
     assert found is not None
     return found
@@ -407,7 +387,7 @@ def test_a_member_that_failed_has_its_place_and_the_grid_comes_without_it(inside
     assert (batch["state"], batch["completed_count"], batch["failed"]) == ("complete", 2, 1)
     assert f"the colour is {COLOURS[-1]}" in batch["members"][2]["reason"]
     assert batch["grid"] is not None
-    wait(lambda: any(said["node"] == "40" and said["output"]["images"] for said in inside.sent("executed")))
+    until(lambda: any(said["node"] == "40" and said["output"]["images"] for said in inside.sent("executed")))
     said = [each for each in inside.sent("executed") if each["node"] == "40" and each["output"]["images"]]
     assert [each["output"]["images"] for each in said] == [[batch["grid"]]]
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from comfyui_agent.nodes import NODE_CLASS_MAPPINGS
-from comfyui_agent.nodes.core import cancelling, feeding, iteration_state
+from comfyui_agent.nodes.core import cancelling, iteration_state
 from comfyui_agent.nodes.core.iteration_state import IterationStateManager
-from comfyui_agent.nodes.joining import join
-from support.comfyui_inside import ComfyUIInside, comfyui_inside
+from support.comfyui_inside import ComfyUIInside
 from support.comfyui_nodes import Colour
+from support.packs import joined, until
 
 PATIENCE_SECONDS = 15.0
 SUMMARY = {
@@ -49,18 +47,8 @@ CANCELLATION = {
 @pytest.fixture
 def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ComfyUIInside]:
     """A ComfyUI with the nodes in it, whose queue is held."""
-    monkeypatch.setattr(iteration_state, "_instance", None)
-    monkeypatch.setattr(feeding, "TICK_SECONDS", 0.01)
-    with comfyui_inside(tmp_path, held=True) as comfyui:
-        comfyui.classes.update(NODE_CLASS_MAPPINGS)
-        assert join()
+    with joined(tmp_path, monkeypatch) as comfyui:
         yield comfyui
-        manager = IterationStateManager.instance()
-        for summary in manager.summaries():
-            manager.end(summary["batch_id"], "cancelled")
-        for thread in threading.enumerate():
-            if thread.name == "e3-iterator":
-                thread.join(PATIENCE_SECONDS)
 
 
 def graph(painter: str = "Colour", name: str = "cats", grid: bool = True) -> dict[str, Any]:
@@ -80,13 +68,6 @@ def graph(painter: str = "Colour", name: str = "cats", grid: bool = True) -> dic
     return prompt
 
 
-def wait(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-
-
 def begun(inside: ComfyUIInside, prompt: dict[str, Any]) -> str:
     """Queue a prompt: its batch, as soon as all members stand in the queue."""
     before = len(inside.waiting())
@@ -94,7 +75,7 @@ def begun(inside: ComfyUIInside, prompt: dict[str, Any]) -> str:
     assert status == 200, answer
     found = IterationStateManager.instance().batch_of(answer["prompt_id"])
     assert found is not None
-    wait(lambda: len(inside.waiting()) == before + 3)
+    until(lambda: len(inside.waiting()) == before + 3)
     return found[0]
 
 
@@ -144,17 +125,17 @@ def test_a_batch_tells_all_that_is_known_of_it(inside: ComfyUIInside) -> None:
 def test_a_batch_tells_how_far_it_is(inside: ComfyUIInside) -> None:
     batch_id = begun(inside, graph("Blocks"))
     inside.start_one()
-    wait(lambda: asked(inside, f"/wi/batch/{batch_id}")["running"] == 0)
+    until(lambda: asked(inside, f"/wi/batch/{batch_id}")["running"] == 0)
     assert asked(inside, f"/wi/batch/{batch_id}")["members"][0]["state"] == "running"
     inside.unblock()
-    wait(lambda: asked(inside, f"/wi/batch/{batch_id}")["completed_count"] == 1)
+    until(lambda: asked(inside, f"/wi/batch/{batch_id}")["completed_count"] == 1)
     batch = asked(inside, f"/wi/batch/{batch_id}")
     assert batch["state"] == "collecting"
     assert [member["state"] for member in batch["members"]] == ["done", "pending", "pending"]
     assert list(batch["results"]) == ["0"]
     assert batch["results"]["0"]["metadata"] == {"values": {"colour": 1}}
     inside.release()
-    wait(lambda: asked(inside, f"/wi/batch/{batch_id}")["state"] == "complete")
+    until(lambda: asked(inside, f"/wi/batch/{batch_id}")["state"] == "complete")
     batch = asked(inside, f"/wi/batch/{batch_id}")
     assert list(batch["results"]) == ["0", "1", "2"]
     assert {key: type(value) for key, value in batch["grid"].items()} == {
@@ -224,7 +205,7 @@ def test_cancelling_deletes_what_waits_and_interrupts_what_runs(inside: ComfyUII
     assert (batch["state"], batch["cancelled"], batch["running"]) == ("cancelled", True, None)
     assert {member["state"] for member in batch["members"]} <= {"cancelled", "failed"}
     inside.release()
-    wait(lambda: asked(inside, f"/wi/batch/{other}")["state"] == "complete")
+    until(lambda: asked(inside, f"/wi/batch/{other}")["state"] == "complete")
 
 
 def test_cancelling_again_changes_nothing(inside: ComfyUIInside) -> None:
@@ -241,7 +222,7 @@ def test_cancelling_again_changes_nothing(inside: ComfyUIInside) -> None:
 def test_cancelling_what_is_complete_leaves_it_complete(inside: ComfyUIInside) -> None:
     batch_id = begun(inside, graph())
     inside.release()
-    wait(lambda: asked(inside, f"/wi/batch/{batch_id}")["state"] == "complete")
+    until(lambda: asked(inside, f"/wi/batch/{batch_id}")["state"] == "complete")
     assert asked(inside, f"/wi/cancel_batch/{batch_id}", "POST")["state"] == "complete"
     assert asked(inside, f"/wi/batch/{batch_id}")["cancelled"] is False
 
