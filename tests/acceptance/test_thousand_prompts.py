@@ -8,6 +8,8 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 
+import pytest
+
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.domain.prompts import mint_prompt_id
 from comfyui_agent.sim.process import ServerProcess
@@ -19,6 +21,7 @@ IN_FLIGHT = 16
 MOST_GROWTH = 2_000_000
 
 
+@pytest.mark.slow
 async def test_a_thousand_prompts_are_each_known_once_in_flat_memory(
     comfyui_simulator: Callable[..., ServerProcess],
 ) -> None:

@@ -23,6 +23,7 @@ from comfyui_agent.domain.states import JobStatus
 from support.agents import wait_until
 from support.breaking import Stranger
 from support.command import e3
+from support.sampling import some
 from support.servers import ServerProcess, simulator
 from support.yaml_workspaces import (
     COLOUR,
@@ -177,7 +178,7 @@ CONTENTS = {
 }
 
 
-@pytest.mark.parametrize("case", CONTENTS)
+@pytest.mark.parametrize("case", some(CONTENTS, 3))
 def test_a_file_that_is_no_job_is_one_failed_row(yard: Yard, case: str) -> None:
     content, words = CONTENTS[case]
     yard.failed(yard.drop(content), words)

@@ -13,6 +13,7 @@ import pytest
 from comfyui_agent.domain.states import JobStatus
 from support.breaking import tree, wait_told
 from support.command import e3
+from support.sampling import some
 from support.servers import ServerProcess, free_port, simulator
 from support.yaml_workspaces import (
     COLOUR,
@@ -413,15 +414,18 @@ def nobodys() -> Iterator[YamlWorkspace]:
 
 @pytest.mark.parametrize(
     ("folder", "mode"),
-    [
-        pytest.param("jobs/processing/image", 0o555, id="job-files-read-only"),
-        pytest.param("jobs/processing/image", 0o333, id="job-files-write-only"),
-        pytest.param("jobs/finished/image", 0o555, id="results-read-only"),
-        pytest.param("jobs/finished", 0o000, id="results-closed"),
-        pytest.param("database", 0o555, id="database-read-only"),
-        pytest.param("database", 0o000, id="database-closed"),
-        pytest.param("config", 0o000, id="configuration-closed"),
-    ],
+    some(
+        [
+            pytest.param("jobs/processing/image", 0o555, id="job-files-read-only"),
+            pytest.param("jobs/processing/image", 0o333, id="job-files-write-only"),
+            pytest.param("jobs/finished/image", 0o555, id="results-read-only"),
+            pytest.param("jobs/finished", 0o000, id="results-closed"),
+            pytest.param("database", 0o555, id="database-read-only"),
+            pytest.param("database", 0o000, id="database-closed"),
+            pytest.param("config", 0o000, id="configuration-closed"),
+        ],
+        2,
+    ),
 )
 @COMMANDS
 def test_a_folder_that_may_not_be_used_is_one_line_that_names_it(

@@ -36,6 +36,7 @@ from support.hostile import (
     raw,
     says,
 )
+from support.sampling import some
 
 JOBS = 8
 MOST_MEGABYTES = 400
@@ -157,7 +158,7 @@ def test_beside_a_server_that_only_pretends_to_work_every_job_is_done_by_the_goo
 
 
 @pytest.mark.usefixtures("nothing_outside")
-@pytest.mark.parametrize("replies", SPOILS_RESULTS)
+@pytest.mark.parametrize("replies", some(SPOILS_RESULTS, 2))
 def test_results_of_a_hostile_server_fail_with_a_reason_and_the_good_one_goes_on(
     start_server: Start, make_workspace: Make, replies: Callable[[], dict[str, Reply]]
 ) -> None:
@@ -291,7 +292,7 @@ def prepare_by_hand(workspace: AgentWorkspace, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("nothing_outside")
-@pytest.mark.parametrize("values", HOSTILE_ROWS)
+@pytest.mark.parametrize("values", some(HOSTILE_ROWS, 3))
 def test_a_hostile_row_fails_with_a_reason_and_the_others_go_on(
     start_server: Start, make_workspace: Make, tmp_path: Path, values: tuple[Any, ...]
 ) -> None:
@@ -317,7 +318,9 @@ def _states(workspace: AgentWorkspace) -> list[str]:
     return [status for (status,) in by_hand(workspace, "SELECT status FROM jobs ORDER BY id")]
 
 
-@pytest.mark.parametrize("column", ["timeout_seconds", "retry_limit", "priority", "retries_attempted", "strikes"])
+@pytest.mark.parametrize(
+    "column", some(["timeout_seconds", "retry_limit", "priority", "retries_attempted", "strikes"], 3)
+)
 def test_a_number_that_is_a_word_harms_no_other_job_and_its_own_ends(
     start_server: Start, make_workspace: Make, tmp_path: Path, server_kind: str, column: str
 ) -> None:
@@ -335,7 +338,7 @@ def test_a_number_that_is_a_word_harms_no_other_job_and_its_own_ends(
 
 
 @pytest.mark.usefixtures("nothing_outside")
-@pytest.mark.parametrize("column", ["config_name", "workflow_id", "inputs", "metadata", "error_trace"])
+@pytest.mark.parametrize("column", some(["config_name", "workflow_id", "inputs", "metadata", "error_trace"], 3))
 def test_text_that_is_no_text_harms_no_other_job(
     start_server: Start, make_workspace: Make, tmp_path: Path, column: str
 ) -> None:
