@@ -22,6 +22,7 @@ from comfyui_agent.domain.states import JobStatus
 from support.agents import AgentWorkspace, colour_of, renders, server_queue, sized_picture
 from support.batches import batch_of, members, queued_id, refusal, write_graph, write_yaml
 from support.breaking import coloured
+from support.sampling import some
 from support.servers import simulator
 from support.stores import in_the_shell
 from support.workspaces import call_e3, new_workspace
@@ -113,7 +114,7 @@ def test_usually_pages_are_rendered_side_by_side(shelf: AgentWorkspace) -> None:
     assert {run.server for _, run in attempts_of(shelf)} == set(shelf.servers)
 
 
-@pytest.mark.parametrize("where", ["book", "agent"])
+@pytest.mark.parametrize("where", some(["book", "agent"], 2))
 def test_one_page_at_a_time_over_all_servers_and_agents(shelf: AgentWorkspace, where: str) -> None:
     """Whether it was said when the book was made, or to the agents that work it off."""
     create(shelf, *colours(1, 2, 3, 4, 5), **(SERIAL if where == "book" else {}))

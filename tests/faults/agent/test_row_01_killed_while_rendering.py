@@ -10,6 +10,7 @@ import pytest
 
 from comfyui_agent.domain.states import JobStatus
 from support.agents import AgentWorkspace, check_promises, renders, server_queue, submit_slow
+from support.sampling import some
 from support.servers import ServerProcess
 
 Start = Callable[..., ServerProcess]
@@ -48,7 +49,7 @@ def kill_and_take_over(
     return successor
 
 
-@pytest.mark.parametrize("prompts", [1, 2], ids=["running", "running and waiting"])
+@pytest.mark.parametrize("prompts", some([1, 2], 2), ids=["running", "running and waiting"])
 def test_the_next_agent_takes_over_at_once_what_is_at_the_server(
     start_server: Start, make_workspace: Make, server_kind: str, prompts: int
 ) -> None:

@@ -22,6 +22,7 @@ from support.agents import (
     submit_slow,
     wait_until,
 )
+from support.sampling import some
 from support.servers import ServerProcess
 from support.threaded_proxy import threaded_proxy
 
@@ -66,7 +67,7 @@ def test_the_one_that_took_over_finishes_and_the_one_that_wakes_up_drops_the_job
     assert (workspace.job(name).run_count, len(workspace.attempts(name))) == (1, 1)
 
 
-@pytest.mark.parametrize("moment", ["downloaded", "claimed", "one_named", "named"])
+@pytest.mark.parametrize("moment", some(["downloaded", "claimed", "one_named", "named"], 2))
 def test_an_agent_that_is_stopped_while_it_brings_a_result_home_changes_nothing_afterwards(
     start_server: Start, make_workspace: Make, moment: str
 ) -> None:

@@ -27,6 +27,7 @@ from support.breaking import (
     wait_told,
     with_sleep_node,
 )
+from support.sampling import some
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,15 @@ def avoids_cache(workspace: AgentWorkspace, url: str, name: str) -> list[bool]:
 
 @pytest.mark.parametrize(
     "spoil",
-    [
-        pytest.param(lambda path: path.unlink(), id="gone"),
-        pytest.param(lambda path: path.write_bytes(b""), id="empty"),
-        pytest.param(lambda path: path.write_bytes(path.read_bytes()[:60]), id="cut-short"),
-        pytest.param(lambda path: path.write_bytes(b"<html>sorry</html>"), id="not-a-picture"),
-    ],
+    some(
+        [
+            pytest.param(lambda path: path.unlink(), id="gone"),
+            pytest.param(lambda path: path.write_bytes(b""), id="empty"),
+            pytest.param(lambda path: path.write_bytes(path.read_bytes()[:60]), id="cut-short"),
+            pytest.param(lambda path: path.write_bytes(b"<html>sorry</html>"), id="not-a-picture"),
+        ],
+        2,
+    ),
 )
 def test_a_spoiled_result_is_rendered_again_with_the_cache_avoided(
     start_server: Start, make_workspace: Make, spoil: Callable[[Path], None]
@@ -108,11 +112,14 @@ def test_a_result_that_is_spoiled_every_time_fails_as_output_and_leaves_no_file(
 
 @pytest.mark.parametrize(
     ("fault", "rerendered"),
-    [
-        pytest.param(Reset(after=500), 0, id="cut"),
-        pytest.param(Reset(), 0, id="reset"),
-        pytest.param(Garbage(after=400), None, id="garbage"),
-    ],
+    some(
+        [
+            pytest.param(Reset(after=500), 0, id="cut"),
+            pytest.param(Reset(), 0, id="reset"),
+            pytest.param(Garbage(after=400), None, id="garbage"),
+        ],
+        2,
+    ),
 )
 def test_a_download_that_breaks_a_few_times_ends_well(
     start_server: Start, make_workspace: Make, fault: Fault, rerendered: int | None

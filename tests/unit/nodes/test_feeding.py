@@ -92,6 +92,7 @@ class Feeding(Pack):
 @pytest.fixture
 def pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Feeding]]:
     monkeypatch.setattr(feeding, "TICK_SECONDS", 0.005)
+    monkeypatch.setattr(feeding, "REFUSED_SECONDS", 0.1)
     with contextlib.ExitStack() as stack:
 
         def enter(**version: Any) -> Feeding:
