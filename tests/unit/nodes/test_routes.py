@@ -229,16 +229,18 @@ def test_cancelling_what_is_complete_leaves_it_complete(inside: ComfyUIInside) -
 
 def test_what_does_not_stop_is_told(inside: ComfyUIInside, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cancelling, "STOP_SECONDS", 0.05)
-    let_go = threading.Event()
+    has_begun, let_go = threading.Event(), threading.Event()
 
     class Deaf(Colour):
         def paint(self, colour: int, width: int, height: int, **_: Any) -> Any:
+            has_begun.set()
             let_go.wait(PATIENCE_SECONDS)
             return super().paint(colour, width, height)
 
     inside.classes["Deaf"] = Deaf
     batch_id = begun(inside, graph("Deaf"))
     running = inside.start_one()
+    assert has_begun.wait(PATIENCE_SECONDS)
     try:
         said = asked(inside, f"/wi/cancel_batch/{batch_id}", "POST")
         assert [each["prompt_id"] for each in said["not_stopped"]] == [running]
