@@ -344,10 +344,10 @@ def missing_in(caplog: pytest.LogCaptureFixture, piece: str) -> list[str]:
     return [record.getMessage() for record in caplog.records if piece in record.getMessage()]
 
 
-@pytest.mark.usefixtures("_briefly")
 def test_without_deleting_the_running_one_is_interrupted_and_the_others_are_reported(
-    here: Cancelling, caplog: pytest.LogCaptureFixture
+    here: Cancelling, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(cancelling, "STOP_SECONDS", 1.0)
     batch = here.fed(painting("1..3", "Blocks"))
     here.inside.start_one()
     with without(here, "queue", "delete_queue_item"):
