@@ -286,10 +286,10 @@ def test_as_many_values_as_there_may_be_and_not_one_more() -> None:
 
 
 def test_a_range_that_is_far_too_large_is_not_built() -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     for text in (f"0..{'9' * 40}", f"0..1:0.{'0' * 38}1", f"0,0.{'0' * 38}1,..,{'9' * 40}", f"-{'9' * 40}..{'9' * 40}"):
         assert "is the most" in error_of(text)
-    assert time.perf_counter() - started < 1
+    assert time.thread_time() - started < 1
 
 
 # A caller that takes fewer
@@ -335,10 +335,10 @@ def test_what_is_too_much_is_refused_before_it_is_made() -> None:
 
     million = "1..1000000"
     for text in (million, f"1,{million}", "1,2,..,1000000", "random:1000000", f"1..9999,{million}"):
-        started = time.perf_counter()
+        started = time.thread_time()
         with pytest.raises(BadValues, match="10,000 is the most"):
             parse(text, read_lines=read_lines, draw=refuse, most=FEW)
-        assert time.perf_counter() - started < READING_SECONDS
+        assert time.thread_time() - started < READING_SECONDS
 
 
 HOSTILE = {
@@ -369,9 +369,9 @@ HOSTILE = {
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_a_caller_that_takes_fewer_never_waits_long(text: str) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     found = few_of(text)
-    assert time.perf_counter() - started < READING_SECONDS
+    assert time.thread_time() - started < READING_SECONDS
     assert 0 < len(found) < LONGEST_ERROR if isinstance(found, str) else 0 < len(found) <= FEW
 
 
@@ -523,9 +523,9 @@ def test_whatever_is_written_is_values_or_refused_in_one_line(text: str) -> None
     ids=lambda text: f"{text[:6]!r}",
 )
 def test_nothing_takes_long(text: str) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     assert len(complaint(text)) < LONGEST_ERROR
-    assert time.perf_counter() - started < 5
+    assert time.thread_time() - started < 5
 
 
 def test_a_long_text_is_shortened_to_be_shown() -> None:
