@@ -42,9 +42,9 @@ class Feeding:
     is_taken: bool = False
     is_drawn: bool = False
     """Whether grids that no member made are made now, by a thread of their own: other batches are not to wait."""
-    removed: int = 0
+    removed: set[int] = field(default_factory=set)
     known: int = 0
-    """So many members had been taken out of the queue, and put into it, at the last look."""
+    """Which members had been taken out of the queue, and how many put into it, at the last look."""
     troubles: int = 0
     most_waiting: int = 0
 
@@ -68,11 +68,14 @@ class Feeding:
     def was_cleared(self, standing: Standing) -> bool:
         """Whether someone has cleared the queue: most of what waited is gone. What was to come is not wanted then."""
         batch = self.batch
-        waits = [prompt_id in standing.queued for prompt_id in batch.prompt_ids[: batch.queued]]
-        before, self.removed = self.removed, len(batch.removed)
+        waiting = sum(prompt_id in standing.queued for prompt_id in batch.prompt_ids[: batch.queued])
+        taken_out = batch.removed - self.removed
+        self.removed |= taken_out
         known, self.known = self.known, batch.queued
-        is_gone = self.removed - before > max(1, sum(waits)) and not any(waits[:known])
-        return is_gone and batch.queued < batch.total
+        if batch.queued >= batch.total or len(taken_out) <= max(1, waiting):
+            return False
+        # Whoever takes out some, and not all, leaves one that stood behind the first of them.
+        return all(index in batch.failed for index in range(min(taken_out), known))
 
     def lacks(self, verdict: Verdict) -> str:
         """Why a member that ComfyUI takes has no result all the same: it leaves out a node of ours. Else nothing."""
