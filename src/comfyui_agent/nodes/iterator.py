@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from comfyui_agent.domain.prompts import inputs_of
 from comfyui_agent.nodes.core.iteration_state import IterationStateManager
+from comfyui_agent.nodes.core.prompt_rewriting import PARAMETER_INPUT
 from comfyui_agent.nodes.membership import Membership, membership_of
 
-PARAMETER_INPUT = re.compile(r"param_[0-9]+")
 CATEGORY = "E3"
 
 

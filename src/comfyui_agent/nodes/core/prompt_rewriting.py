@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +17,6 @@ from comfyui_agent.nodes.core.batch_state import GridWish
 from comfyui_agent.nodes.core.parameter_parser import AUTO, MOST_MEMBERS, parse
 from comfyui_agent.nodes.core.workflow_metadata import show_values
 
-LOG = logging.getLogger("e3_iterator")
 ITERATOR, PARAMETER, SAVER, COMPOSITOR = "WIIterator", "WIParameter", "WISaveImage", "WIGridCompositor"
 OWN = (ITERATOR, PARAMETER)
 BATCH, INDEX, TOTAL, VALUES = "e3_batch", "e3_index", "e3_total", "e3_values"
