@@ -12,6 +12,7 @@ import pytest
 
 from comfyui_agent.cli import burst as command
 from comfyui_agent.engine import burst as engine
+from support.breaking import proxied
 from support.bursts import (
     NODE,
     BurstFolder,
@@ -71,7 +72,7 @@ def test_a_folder_is_rendered_burst_by_burst(any_folder: BurstFolder) -> None:
     assert list(folder.words()) == names
     assert list(folder.words().values()) == ["completed"] * 2 + ["pending"] * 3
     second = folder.call("--size", "2", "--json")
-    assert (second.code, second.summary) == (10, summary(2, 4, 2, keys[4]))
+    assert (second.code, second.summary) == (10, summary(2, 4, 1, keys[4]))
     last = folder.run("--size", "2", "--json")
     assert (last.code, last.summary) == (0, summary(1, 5, 0, None))
     assert folder.items()[keys[3]] == {
@@ -89,7 +90,7 @@ def test_people_read_how_it_stands(folder: BurstFolder) -> None:
     told, summary = first.out.splitlines()[:-3], first.out.splitlines()[-3:]
     assert len(told) == 2
     assert all(any(key in line and "Done" in line for line in told) for key in keys[:2]), told
-    assert summary == ["Completed in this burst: 2 of 2", "Overall: 2/3", f"Next burst: 2 from {keys[2]}"]
+    assert summary == ["Completed in this burst: 2 of 2", "Overall: 2/3", f"Next burst: 1 from {keys[2]}"]
     last = folder.call("--size", "2")
     assert last.out.splitlines()[-2:] == ["Overall: 3/3", "Next burst: none, nothing is pending"]
 
@@ -287,19 +288,54 @@ def test_a_prompt_that_fails_is_tried_again_within_limits(folder: BurstFolder, t
     failing = simulator(tmp_path / "failing", "--failure-rate", "1").start()
     try:
         keys = folder.write_many(2)
-        ended = folder.call("--server", failing.url, "--json", E3_RETRY_LIMIT="1")
+        ends = [folder.call("--server", failing.url, "--json", E3_RETRY_LIMIT="1")]
+        while ends[-1].code == 10:
+            ends.append(folder.call("--server", failing.url, "--json", E3_RETRY_LIMIT="1"))
     finally:
         failing.kill()
-    assert (ended.code, ended.summary["failed"], ended.summary["remaining"]) == (1, 2, 0)
+    assert ends[-1].code == 1
+    assert sum(ended.summary["failed"] for ended in ends) == 2
     assert (
         folder.rows("SELECT run_count, retries_attempted FROM jobs") == [{"run_count": 2, "retries_attempted": 1}] * 2
     )
-    assert sum("Again" in line for line in ended.lines) == 2
+    assert sum("Again" in line for ended in ends for line in ended.lines) == 2
+    *named, remedy = ends[-1].lines[-3:]
+    for key, line in zip(keys, named, strict=True):
+        assert line.startswith(f"Failed: {key}: ")
+    assert remedy == f"Mend the cause, then: e3 batch retry {folder.batch_id}, then run the burst again"
     for key in keys:
         folder.set(key, "pending")
     assert folder.call().code == 0
     assert list(folder.words().values()) == ["completed"] * 2
     assert folder.renders() == 2
+
+
+def test_an_item_that_waits_for_its_retry_is_left_for_the_next_burst(folder: BurstFolder, tmp_path: Path) -> None:
+    """The process does not stay for it, and other items come first in the next burst."""
+    keys = folder.write_many(3)
+    failing = simulator(tmp_path / "failing", "--failure-rate", "1").start()
+    try:
+        ended = folder.call("--server", failing.url, "--size", "1", "--json", E3_RETRY_BACKOFF_SECONDS="600")
+    finally:
+        failing.kill()
+    assert (ended.code, ended.summary["failed"], ended.summary["remaining"]) == (10, 0, 3)
+    assert (ended.summary["next_size"], ended.summary["next_item"]) == (1, keys[0])
+    assert folder.call("--size", "2").code == 10
+    assert list(folder.words().values()) == ["pending", "completed", "completed"]
+    assert folder.call("--size", "2").code == 0
+    assert folder.renders() == 3
+
+
+def test_a_burst_asks_no_more_often_than_its_polls(folder: BurstFolder, servers: Servers) -> None:
+    folder.use(slow_text_picture(2.0))
+    folder.write_many(1)
+    with proxied(servers.started["sim"]) as proxy:
+        folder.server = proxy.it.url
+        assert folder.call("--poll", "0.8").code == 0
+        asked = proxy.do(lambda it: list(it.requests))
+    # One look at the start; then at 0.8 s and 1.6 s the poll, which is the probe, too; and one more at each end of it.
+    assert sum(request == "GET /queue" for request in asked) <= 5, asked
+    assert sum(request.startswith("POST ") for request in asked) == 1
 
 
 # Time and company.
@@ -353,7 +389,7 @@ def test_a_server_that_is_away_from_the_start_ends_the_burst_soon(
     folder.write_many(2)
     ended = folder.call("--server", NOWHERE, "--json")
     assert ended.code == 1
-    assert (ended.summary["remaining"], ended.summary["failed"], ended.summary["next_size"]) == (2, 0, 15)
+    assert (ended.summary["remaining"], ended.summary["failed"], ended.summary["next_size"]) == (2, 0, 2)
     (line,) = [line for line in ended.lines if line.startswith("e3: ")]
     assert NOWHERE in line
     assert "does not answer" in line

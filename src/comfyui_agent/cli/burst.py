@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from comfyui_agent.engine.burst import Burst, BurstPlan, Summary
 
 MORE = 10
+MOST_FAILURES = 10
 BUSY_SECONDS = 5.0
 SHORTEST_PAUSE, LONGEST_PAUSE = 5.0, 60.0
 LEAVING_SECONDS = 1.8
@@ -144,7 +145,7 @@ async def _burst(workspace: Workspace, plan: BurstPlan, as_json: bool) -> int:
         until = asyncio.get_running_loop().time() + BUSY_SECONDS
         while True:
             try:
-                return _end(await _run(work, as_json), as_json)
+                return _code_of(await _run(work, as_json))
             except BurstIsBusy:
                 if asyncio.get_running_loop().time() < until:
                     await asyncio.sleep(0.2)
@@ -162,7 +163,9 @@ async def _burst(workspace: Workspace, plan: BurstPlan, as_json: bool) -> int:
                 fail(f"the state file {name} cannot be written: {error.strerror or error}. Nothing is lost")
     _say(f"another burst works on {shown_path(plan.state)}: nothing was done here")
     try:
-        return _end(work.look(), as_json)
+        summary = work.look()
+        _print(summary, as_json)
+        return _code_of(summary)
     except BadState as error:
         fail(str(error))
 
@@ -175,12 +178,18 @@ async def _run(work: Burst, as_json: bool) -> Summary:
             names = f"{work.picked} of {len(work.items)} prompts"
             typer.echo(f"Burst of {names}, at most {work.size} at a time. Ctrl-C stops; nothing gets lost.", err=True)
 
+    shown: list[Summary] = []
+
+    def show(summary: Summary) -> None:
+        shown.append(summary)
+        _print(summary, as_json)
+
     unsubscribe = work.bus.subscribe(lambda event: _line(work, event, as_json))
     try:
-        return await work.run(began)
+        return await work.run(began, show)
     except asyncio.CancelledError:
-        if work.items:
-            _print(work.summary(), as_json)
+        if work.items and not shown:
+            show(work.summary())
         raise
     finally:
         unsubscribe()
@@ -196,10 +205,8 @@ def _line(work: Burst, event: Event, as_json: bool) -> None:
             typer.echo(tell(event).replace(work.batch_id, "", 1), err=as_json)
 
 
-def _end(summary: Summary, as_json: bool) -> int:
-    _print(summary, as_json)
+def _code_of(summary: Summary) -> int:
     if summary.trouble:
-        _say(summary.trouble)
         return 1
     if summary.remaining:
         return MORE
@@ -209,9 +216,13 @@ def _end(summary: Summary, as_json: bool) -> int:
 def _print(summary: Summary, as_json: bool) -> None:
     if as_json:
         print_json(summary.as_json())
-        return
-    for line in lines_of(summary):
-        typer.echo(printable(line))
+    else:
+        for line in lines_of(summary):
+            typer.echo(printable(line))
+    for line in failures_of(summary):
+        typer.echo(printable(line), err=as_json)
+    if summary.trouble:
+        _say(summary.trouble)
 
 
 def lines_of(summary: Summary) -> list[str]:
@@ -223,6 +234,17 @@ def lines_of(summary: Summary) -> list[str]:
     if summary.next_item is None:
         return [*lines, "Next burst: none, nothing is pending"]
     return [*lines, f"Next burst: {summary.next_size} from {summary.next_item}"]
+
+
+def failures_of(summary: Summary) -> list[str]:
+    """What failed and why, a line each, and what to do about it."""
+    if not summary.failures:
+        return []
+    lines = [f"Failed: {name}: {reason}" for name, reason in summary.failures[:MOST_FAILURES]]
+    if len(summary.failures) > MOST_FAILURES:
+        lines.append(f"… and {len(summary.failures) - MOST_FAILURES} more: e3 batch show {summary.batch_id}")
+    again = f"e3 batch retry {summary.batch_id}, then run the burst again"
+    return [*lines, f"Mend the cause, then: {again}"]
 
 
 def _say(words: str) -> None:
@@ -258,6 +280,8 @@ async def _until_done(as_json: bool) -> int:
                 print_json(summary | {"completed": completed, "failed": failed})
             return code
         if code == MORE:
+            if summary is not None and not summary["completed"] + summary["failed"]:
+                await asyncio.sleep(SHORTEST_PAUSE)  # all that is left waits for its retry
             continue
         if code in (2, 127):
             return code

@@ -48,6 +48,7 @@ class FleetServer:
     def __init__(self, url: str, client_id: str, limits: Limits, *, is_retired: bool = False) -> None:
         self.client = ComfyClient(url, client_id=client_id, limits=limits)
         self._pulse = ComfyClient(url, limits=PROBE, listen=False)
+        self._limits = limits
         self.name = str(self.client.address)
         self.is_retired = is_retired
         self.halt: Halt | None = None
@@ -157,8 +158,10 @@ class FleetServer:
 
     async def look(self) -> QueueView | None:
         """Feel the pulse; the queue if it could be read. ComfyError if the server does not answer."""
+        limits = self._limits
         try:
-            view = await self._pulse.queue()
+            view = self.client.queue_seen_within(2 * limits.poll_seconds) if limits.is_quiet else None
+            view = view or await self._pulse.queue()
         except AnswerTooLarge:
             return None
         prompts = (*view.running, *view.pending)
@@ -276,6 +279,7 @@ class Fleet:
             except Exception:
                 log.exception("looking at %s failed", server.name)
             pause = PROBE_SECONDS if server.health is Health.UP else PROBE_DOWN_SECONDS
+            pause = self._limits.poll_seconds if self._limits.is_quiet else pause
             if await wait_until_set(self._hurry[server.name], pause):
                 await asyncio.sleep(BREATH)
 

@@ -18,6 +18,8 @@ class Limits:
     poll_seconds: float = 1.0
     deaf_poll_seconds: float = 1.0
     """The same while no websocket is open; the shorter of the two counts then."""
+    is_quiet: bool = False
+    """For hosts that count requests: nothing is asked more often than `poll_seconds`, and a poll counts as a probe."""
     look_again_seconds: float = 2.0
     lost_after_seconds: float = 60.0
     socket_ping_seconds: float = 15.0

@@ -86,7 +86,8 @@ class Listener:
                 self._open.clear()
                 self._socket = None
             pause = 0.1 if time.monotonic() - opened_at > SLOWEST_RECONNECT else min(SLOWEST_RECONNECT, pause * 2)
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            limits = self._transport.limits
+            await asyncio.sleep(limits.poll_seconds if limits.is_quiet else pause * random.uniform(0.5, 1.0))
 
     async def _listen_once(self) -> None:
         limits = self._transport.limits

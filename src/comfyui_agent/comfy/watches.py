@@ -46,6 +46,8 @@ class Watches:
         self._unheard: dict[str, float] = {}
         self._last_submit_at = 0.0
         self._is_closed = False
+        self.queue_seen: tuple[float, QueueView] | None = None
+        """The newest look at the queue, and when it was, as a monotonic time."""
         self.listener = Listener(transport, client_id, self._hear)
 
     def start(self) -> None:
@@ -143,7 +145,9 @@ class Watches:
     @property
     def _pause(self) -> float:
         limits = self._transport.limits
-        return limits.poll_seconds if self.listener.is_open else min(limits.poll_seconds, limits.deaf_poll_seconds)
+        if self.listener.is_open or limits.is_quiet:
+            return limits.poll_seconds
+        return min(limits.poll_seconds, limits.deaf_poll_seconds)
 
     async def _poll_forever(self) -> None:
         while not self._is_closed:
@@ -162,6 +166,7 @@ class Watches:
         view: QueueView | None = None
         try:
             view = await look_at_queue(self._transport)
+            self.queue_seen = time.monotonic(), view
         except AnswerTooLarge:
             log.debug("%s: the queue is too long to be read, asking for each prompt", self._server)
         except ComfyError as error:

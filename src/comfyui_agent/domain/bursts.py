@@ -46,6 +46,8 @@ class Item:
     status: JobStatus
     written: Word | None
     is_at_server: bool
+    is_backing_off: bool = False
+    """It failed, and its next attempt is not due yet."""
     outputs: tuple[str, ...] = ()
     error: str = ""
     subfolder: str | None = None

@@ -55,8 +55,19 @@ NEVER = 10 * 365 * 24 * 3600.0
 class Agent:
     """One process that works the queue off. Several may share one database."""
 
-    def __init__(self, store: Store, workspace: Workspace, bus: Bus | None = None, *, only: str | None = None) -> None:
-        """With `only` the id of a batch, nothing but its jobs are taken, those that are reserved included."""
+    def __init__(
+        self,
+        store: Store,
+        workspace: Workspace,
+        bus: Bus | None = None,
+        *,
+        only: str | None = None,
+        is_quiet: bool = False,
+    ) -> None:
+        """With `only` the id of a batch, nothing but its jobs are taken, those that are reserved included.
+
+        One that `is_quiet` asks its servers nothing more often than every `poll_interval_ms`.
+        """
         settings = workspace.settings
         self._store = store
         self._settings = settings
@@ -70,7 +81,7 @@ class Agent:
         self.fleet = Fleet(
             settings.comfyui.urls,
             client_prefix + self.worker,
-            Limits(lost_after_seconds=NEVER, poll_seconds=settings.poll_interval_ms / 1000),
+            Limits(lost_after_seconds=NEVER, poll_seconds=settings.poll_interval_ms / 1000, is_quiet=is_quiet),
             on_health=self._tell_health,
             on_queue=lambda server, view: self._recovery.see_queue(server, view),
         )

@@ -81,7 +81,10 @@ class BurstPlan:
 
 @dataclass(frozen=True)
 class Summary:
-    """How a burst ended. `trouble` says why it ended early, if it did."""
+    """How a burst ended, `size` being what it took on. `trouble` says why it ended early, if it did.
+
+    `failures` are the prompt files that failed in it and why; of all bursts once nothing is pending.
+    """
 
     size: int
     completed: int
@@ -92,6 +95,8 @@ class Summary:
     remaining: int
     next_size: int
     next_item: str | None
+    batch_id: str = ""
+    failures: tuple[tuple[str, str], ...] = ()
     trouble: str = ""
 
     def as_json(self) -> dict[str, object]:
@@ -139,9 +144,12 @@ class Burst:
     def size(self) -> int:
         return size_of(self._plan.size, self._level)
 
-    async def run(self, began: Callable[[], None] = lambda: None) -> Summary:
+    async def run(
+        self, began: Callable[[], None] = lambda: None, ended: Callable[[Summary], None] = lambda _: None
+    ) -> Summary:
         """One burst, from the state file to the summary.
 
+        It counts as ended by itself only after `ended` was told: a kill before that makes the next one smaller.
         BurstIsBusy, BurstIsPaused, BadState, or OSError if the state file cannot be written: the memory knows it all.
         """
         started = now()
@@ -152,9 +160,11 @@ class Burst:
             agent = await self._prepare()
             began()
             trouble = await self._work(agent, started) if self._is_work_left() else ""
-            await self._store.end_burst(self._batch_id)
             await self._mirror(persists=False)
-            return self.summary(trouble, step=-1)
+            summary = self.summary(trouble, step=-1 if self.picked else 0)
+            ended(summary)
+            await self._store.end_burst(self._batch_id, has_worked=self.picked > 0)
+            return summary
         finally:
             self._lock.release()
 
@@ -169,11 +179,11 @@ class Burst:
     def look(self) -> Summary:
         """How it stands, without a part in it: what the state file and the folder say."""
         entries = with_new(read_state(self._plan.state, keeps_aside=False).entries, self._plan.prompts)
-        return _summary(entries, self._before, self._plan.size, self._plan.size)
+        return _summary(self._batch_id, entries, self._before, 0, self._plan.size)
 
     def summary(self, trouble: str = "", *, step: int = 1) -> Summary:
         next_size = size_of(self._plan.size, self._level + step)
-        return _summary(self._entries, self._before, self.size, next_size, trouble)
+        return _summary(self._batch_id, self._entries, self._before, self.picked, next_size, trouble)
 
     # Before.
 
@@ -215,7 +225,7 @@ class Burst:
         await self._pick()
         await self._reload()
         await self._mirror(persists=False)
-        self.agent = Agent(self._store, self._agents_workspace(), self._bus, only=self._batch_id)
+        self.agent = Agent(self._store, self._agents_workspace(), self._bus, only=self._batch_id, is_quiet=True)
         return self.agent
 
     def _agents_workspace(self) -> Workspace:
@@ -275,10 +285,14 @@ class Burst:
         return found
 
     async def _pick(self) -> None:
-        """The first items that wait, as many as the size allows; those at a server already come first, and all."""
+        """The first items that wait, as many as the size allows; those at a server already come first, and all.
+
+        Items whose retry is not due yet come last: a burst does not wait for them.
+        """
         waiting = [(key, item) for key, item in self._in_order() if item.word is Word.PENDING]
         at_server = [item for _, item in waiting if item.is_at_server]
         free = [(key, item) for key, item in waiting if not item.is_at_server]
+        free.sort(key=lambda each: each[1].is_backing_off)
         chosen = free[: max(0, self.size - len(at_server))]
         self.picked = len(at_server) + len(chosen)
         picks = [await asyncio.to_thread(self._read, key, item) for key, item in chosen]
@@ -413,12 +427,15 @@ def _told(entry: Entry, item: Item) -> dict[str, object]:
 
 
 def _summary(
-    entries: dict[str, Entry], before: dict[str, Word], size: int, next_size: int, trouble: str = ""
+    batch_id: str, entries: dict[str, Entry], before: dict[str, Word], size: int, next_size: int, trouble: str = ""
 ) -> Summary:
     words = {key: entry.word for key, entry in entries.items()}
 
+    def is_fresh(key: str, word: Word) -> bool:
+        return bool(before) and words[key] is word and before.get(key, Word.PENDING) is not word
+
     def fresh(word: Word) -> int:
-        return sum(found is word and before.get(key, Word.PENDING) is not word for key, found in words.items())
+        return sum(is_fresh(key, word) for key in words)
 
     def counted(word: Word) -> int:
         return sum(found is word for found in words.values())
@@ -426,13 +443,19 @@ def _summary(
     pending: Sequence[str] = [key for key, found in words.items() if found is Word.PENDING]
     return Summary(
         size=size,
-        completed=fresh(Word.COMPLETED) if before else 0,
-        failed=fresh(Word.FAILED) if before else 0,
+        completed=fresh(Word.COMPLETED),
+        failed=fresh(Word.FAILED),
         total_completed=counted(Word.COMPLETED),
         total_failed=counted(Word.FAILED),
         total=len(words),
         remaining=len(pending),
-        next_size=next_size if pending else 0,
+        next_size=min(next_size, len(pending)),
         next_item=pending[0] if pending else None,
+        batch_id=batch_id,
+        failures=tuple(
+            (key, str(entry.more.get("error", "")))
+            for key, entry in entries.items()
+            if is_fresh(key, Word.FAILED) or (entry.word is Word.FAILED and not pending)
+        ),
         trouble=trouble,
     )

@@ -28,6 +28,7 @@ def items(session: Session, batch_id: str) -> list[Item]:
             status=JobStatus(row["status"]),
             written=Word(row["written"]) if row["written"] in set(Word) else None,
             is_at_server=bool(row["is_at_server"]),
+            is_backing_off=bool(row["is_backing_off"]),
             outputs=paths_in(row["outputs"]),
             error=(text(row["error_trace"]) or "").partition("\n")[0],
             **_where(row),
@@ -106,11 +107,11 @@ def forget(session: Session, jobs: Sequence[JobId]) -> None:
     session.run("forget_items", ids=json_text(list(jobs)))
 
 
-def end(session: Session, batch_id: str) -> None:
-    """The burst says goodbye: one step up."""
+def end(session: Session, batch_id: str, *, has_worked: bool) -> None:
+    """The burst ended by itself: one step up, if there was something to do."""
     row = session.one("batch_by_id", id=batch_id)
     level = whole_number(parsed_object(row["metadata"]).get("level")) or 0 if row else 0
-    _keep(session, batch_id, level=max(0, level - 1), worker=None)
+    _keep(session, batch_id, level=max(0, level - int(has_worked)), worker=None)
     session.run("put_off_items", id=batch_id)
 
 

@@ -272,9 +272,9 @@ class Store:
         """Items that are in neither the folder nor the state file any more."""
         await self.driver.write(lambda session: bursting.forget(session, jobs))
 
-    async def end_burst(self, batch_id: str) -> None:
-        """A burst ended by itself: the next one may be larger. What it did not begin is for later ones."""
-        await self.driver.write(lambda session: bursting.end(session, batch_id))
+    async def end_burst(self, batch_id: str, *, has_worked: bool = True) -> None:
+        """A burst ended by itself: if it `has_worked`, the next may be larger. What it did not begin is for later."""
+        await self.driver.write(lambda session: bursting.end(session, batch_id, has_worked=has_worked))
 
     # Leases.
 

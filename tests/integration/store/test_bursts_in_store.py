@@ -63,6 +63,13 @@ async def test_each_burst_that_is_killed_makes_the_next_smaller_and_clean_ones_g
     assert seen == [15, 5, 1, 1, 1, 5, 15, 15, 5, 15]
 
 
+async def test_a_burst_with_nothing_to_do_does_not_make_the_next_one_larger(store: Store, items: list[JobId]) -> None:
+    await begin(store)
+    assert await begin(store) == 1
+    await store.end_burst(FOX, has_worked=False)
+    assert await begin(store) == 1
+
+
 async def test_another_burst_is_as_large_as_its_own_past_says(store: Store, items: list[JobId]) -> None:
     await queue(store, 1, "other", kind=BatchKind.BURST, reserved=True)
     await begin(store)
@@ -121,9 +128,12 @@ async def test_the_burst_waits_for_what_it_picked_and_for_nothing_else(
     await pick(store, items[0])
     assert not await store.is_batch_idle(FOX)
     (leased,) = await work(store)
-    await store.requeue(leased.lease, broken(), Again(15.0, charged=True))
     assert not await store.is_batch_idle(FOX)
+    await store.requeue(leased.lease, broken(), Again(15.0, charged=True))
+    assert await store.is_batch_idle(FOX)  # the next burst makes the retry
+    assert [each.is_backing_off for each in await store.burst_items(FOX)] == [True, False, False, False]
     database.clock.advance(15)
+    assert not any(each.is_backing_off for each in await store.burst_items(FOX))
     await land(store, await work(store))
     assert await store.is_batch_idle(FOX)
     assert (await batch_of(store)).status is BatchStatus.COLLECTING

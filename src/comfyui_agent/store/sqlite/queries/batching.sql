@@ -119,14 +119,18 @@ UPDATE jobs SET hold = NULL WHERE status = 'pending' AND hold = 'turn' AND (batc
     WHERE other.id = attempts.job_id AND attempts.outcome IS NULL AND other.batch_id IS NOT NULL));
 
 -- name: is_batch_idle
--- Nothing of it runs or may run soon; what is paused or kept for a later burst is not waited for.
+-- Nothing of it runs or may run soon; what is paused or kept for a later burst is not waited for, nor is a retry of
+-- a burst: the next burst makes it.
 SELECT NOT EXISTS (SELECT 1 FROM jobs WHERE batch_id = :id AND status = 'processing')
     AND NOT EXISTS (
         SELECT 1 FROM jobs INDEXED BY idx_jobs_batch_next
         WHERE batch_id = :id AND status = 'pending' AND hold IS NULL AND batch_id IS NOT NULL)
     AND NOT EXISTS (
         SELECT 1 FROM jobs INDEXED BY idx_jobs_held
-        WHERE hold IN ('backoff', 'turn', 'filling') AND batch_id = :id AND status = 'pending')
+        WHERE hold IN ('turn', 'filling') AND batch_id = :id AND status = 'pending')
+    AND (EXISTS (SELECT 1 FROM batches WHERE id = :id AND kind = 'burst') OR NOT EXISTS (
+        SELECT 1 FROM jobs INDEXED BY idx_jobs_held
+        WHERE hold = 'backoff' AND batch_id = :id AND status = 'pending'))
     AND NOT EXISTS (
         SELECT 1 FROM batches WHERE id = :id
             AND wants_grid = 1 AND status = 'complete' AND grid_generation < generation) AS idle;
