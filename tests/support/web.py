@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 from fastapi import FastAPI
@@ -38,6 +38,7 @@ SERVER = "http://gpu:8188"
 PATIENCE = 10.0
 LONGEST_LINE = 4 * 1024 * 1024
 PROBLEM = "application/problem+json"
+FORM = "application/x-www-form-urlencoded"
 
 
 @dataclass(frozen=True)
@@ -119,11 +120,22 @@ class Served:
     async def fail(self, leased: Leased, message: str = "the sampler broke") -> None:
         await self.store.fail(leased.lease, broken(message=message), Over(FailureClass.EXECUTION))
 
-    async def token(self, role: Role, name: str = "") -> str:
+    async def token(self, role: Role, name: str = "", **said: Any) -> str:
         """A new token, which the page knows of from now on."""
         secret = mint_token()
-        await self.store.create_token(name or role.value, role, hash_of(secret))
+        await self.store.create_token(name or role.value, role, hash_of(secret), **said)
         return secret
+
+    async def log_in(self, token: str) -> dict[str, str]:
+        """Log in as a browser does; the cookie that it sends from then on."""
+        answer = await self.form("/login", token=token)
+        assert answer.status == 303, answer.text
+        return {"Cookie": answer.headers["Set-Cookie"].partition(";")[0]}
+
+    async def form(self, path: str = "/login", **said: str) -> Answer:
+        """Send a form of the page."""
+        body = "&".join(f"{key}={quote(value, safe='')}" for key, value in said.items())
+        return await self.post(path, data=body, headers={"Content-Type": FORM, "Origin": self.url})
 
 
 @dataclass(frozen=True)
@@ -132,6 +144,8 @@ class Keys:
 
     user: str
     admin: str
+    read: str
+    metrics: str
 
 
 def bearer(token: str) -> dict[str, str]:

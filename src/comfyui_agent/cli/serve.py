@@ -86,11 +86,11 @@ async def page_of(store: Store, workspace: Workspace, *, port: int | None = None
     """The page of a workspace, served meanwhile. One line if it cannot be."""
     from comfyui_agent.comfy.tasks import end_tasks
     from comfyui_agent.store.errors import StoreError
-    from comfyui_agent.web.listening import NotAllowed, NotServed, listen
+    from comfyui_agent.web.listening import NotAllowed, NotServed, listen, tls_of
 
     ui = workspace.settings.ui
     try:
-        listening = await listen(store, ui.host, ui.port if port is None else port)
+        listening = await listen(store, ui.host, ui.port if port is None else port, tls_of(workspace))
     except NotAllowed as error:
         fail(str(error), code=USAGE)
     except NotServed as error:
@@ -111,13 +111,13 @@ async def page_of(store: Store, workspace: Workspace, *, port: int | None = None
 async def page_beside(store: Store, workspace: Workspace) -> AsyncIterator[None]:
     """The page beside an agent. Where it cannot be served, that is said, and the work goes on without."""
     from comfyui_agent.comfy.tasks import end_tasks
-    from comfyui_agent.web.listening import NotAllowed, NotServed, listen
+    from comfyui_agent.web.listening import NotAllowed, NotServed, listen, tls_of
 
     ui = workspace.settings.ui
     answering: asyncio.Task[None] | None = None
     if ui.enabled:
         try:
-            listening = await listen(store, ui.host, ui.port)
+            listening = await listen(store, ui.host, ui.port, tls_of(workspace))
         except NotAllowed as error:
             fail(str(error), code=USAGE)
         except NotServed as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.domain.tokens import Token
 
+OPEN = "There are no tokens: only this machine reaches the page, and everyone here is an admin."
+CLOSED = (
+    "No token is left: nobody reaches the page. Make one with e3 token create, or let this machine in: e3 token open."
+)
+
 app = typer.Typer(help="Tokens for the web page and the API.", no_args_is_help=True, rich_markup_mode="rich")
 
 
@@ -26,8 +32,27 @@ def token() -> None:
 
 @app.command()
 def create(
-    role: Annotated[Role, typer.Option(help="user: look, submit, retry, cancel; admin: steer, too.")],
+    role: Annotated[
+        Role,
+        typer.Option(
+            help="read: look; user: submit, retry, cancel, too; admin: steer, too; metrics: ask for /metrics only."
+        ),
+    ] = Role.USER,
     name: Annotated[str, typer.Option(metavar="NAME", help="Whose it is, to tell them apart.")] = "",
+    expires: Annotated[
+        str, typer.Option(metavar="TIME", help="After how long it ends: 30d, 12h, 90m, 2w; else never.")
+    ] = "",
+    shared: Annotated[
+        bool, typer.Option("--shared", help="Whoever has it may change what others have queued, too.")
+    ] = False,
+    proxy_user: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="For somebody whom the proxy logs in under this name (ui.proxy_user_header): nothing to print. "
+            "Run it again to change their role, or to let them in again.",
+        ),
+    ] = "",
     workspace: Folder = HERE,
     config: ConfigOption = "",
     database: DatabaseOption = "",
@@ -35,34 +60,56 @@ def create(
 ) -> None:
     """Make a token and print it. It is shown this once: only its hash is kept.
 
-    From the first token on, the page and the API ask for one.
+    From the first token on, the page and the API ask for one, until e3 token open.
 
     [bold]Examples[/bold]
 
     e3 token create --role admin --name studio
         For whoever steers.
 
-    e3 token create --role user --json
-        For a script.
+    e3 token create --role user --expires 30d --json
+        For a script, for a month.
+
+    e3 token create --role metrics --name prometheus
+        For Prometheus.
     """
-    if len(name) > 100:
-        fail("--name is too long: at most 100 characters", code=2)
-    asyncio.run(_create(workspace_at(workspace, database, config=config), role, name, as_json))
+    from comfyui_agent.domain.tokens import seconds_in
+
+    if len(name) > 100 or len(proxy_user) > 100:
+        fail("--name and --proxy-user have at most 100 characters", code=2)
+    try:
+        seconds = seconds_in(expires) if expires else None
+    except ValueError as error:
+        fail(f"--expires {error}", code=2)
+    place = workspace_at(workspace, database, config=config)
+    asyncio.run(_create(place, role, name, proxy_user, seconds, is_shared=shared, as_json=as_json))
 
 
-async def _create(workspace: Workspace, role: Role, name: str, as_json: bool) -> None:
-    from comfyui_agent.domain.tokens import hash_of, mint_token
+async def _create(
+    workspace: Workspace,
+    role: Role,
+    name: str,
+    proxy_user: str,
+    seconds: int | None,
+    *,
+    is_shared: bool,
+    as_json: bool,
+) -> None:
+    from comfyui_agent.domain.tokens import hash_of, mint_token, proxy_hash
 
-    secret = mint_token()
+    secret = "" if proxy_user else mint_token()
+    hash_ = proxy_hash(proxy_user) if proxy_user else hash_of(secret)
+    called = proxy_user or name or role.value
     async with opened(workspace, create=True) as store:
-        made = await store.create_token(name or role.value, role, hash_of(secret))
+        made = await store.create_token(called, role, hash_, is_shared=is_shared, seconds=seconds)
     if as_json:
-        print_json(_facts(made) | {"token": secret})
+        print_json(_facts(made) | ({"token": secret} if secret else {}))
         return
-    typer.echo(secret)
-    words = (
-        f"Token {made.id} ({made.name}, {made.role}). It is not shown again. Take it back: e3 token revoke {made.id}"
-    )
+    if secret:
+        typer.echo(secret)
+    ends = f" It ends {made.expires_at[:16]} UTC." if made.expires_at else ""
+    shown = " It is not shown again." if secret else " The proxy logs them in: there is no secret."
+    words = f"Token {made.id} ({made.name}, {made.role}).{shown}{ends} Take it back: e3 token revoke {made.id}"
     typer.echo(printable(words), err=True)
 
 
@@ -70,26 +117,41 @@ async def _create(workspace: Workspace, role: Role, name: str, as_json: bool) ->
 def ls(
     workspace: Folder = HERE, config: ConfigOption = "", database: DatabaseOption = "", as_json: AsJson = False
 ) -> None:
-    """List tokens: id, name, role, when they were made. What they are cannot be read back.
+    """List tokens: id, role, when they were made, end and were last used, name. What they are cannot be read back.
 
     [bold]Examples[/bold]
 
     e3 token ls --json
-        For a script.
+        For a script; revoked ones have a revoked_at.
     """
     asyncio.run(_ls(workspace_at(workspace, database, config=config), as_json))
 
 
 async def _ls(workspace: Workspace, as_json: bool) -> None:
     async with opened(workspace) as store:
-        found = await store.tokens()
+        access = await store.access()
     if as_json:
-        print_json([_facts(each) for each in found])
+        print_json([_facts(each) for each in access.tokens])
         return
-    for each in found:
-        typer.echo(printable(f"{each.id:>4}  {each.role.value:<5}  {each.created_at[:19]}  {each.name}"))
-    if not found:
-        typer.echo("There are no tokens: only this machine reaches the page, and everyone here is an admin.")
+    valid = [each for each in access.tokens if each.revoked_at is None]
+    revoked = [each for each in access.tokens if each.revoked_at is not None]
+    if valid:
+        typer.echo(f"{'ID':>4}  {'ROLE':<7}  {'MADE':<16}  {'ENDS':<16}  {'LAST USED':<16}  NAME")
+    for each in valid:
+        typer.echo(_line(each, each.expires_at or "never", each.last_used_at or "never"))
+    if not valid:
+        typer.echo(CLOSED if access.is_closed else OPEN)
+    if revoked:
+        typer.echo("Revoked:")
+    for each in revoked:
+        typer.echo(_line(each, each.revoked_at or "", each.last_used_at or "never"))
+
+
+def _line(each: Token, ends: str, used: str) -> str:
+    name = f"{each.name} (shared)" if each.is_shared else each.name
+    return printable(
+        f"{each.id:>4}  {each.role.value:<7}  {each.created_at[:16]}  {ends[:16]:<16}  {used[:16]:<16}  {name}"
+    )
 
 
 @app.command()
@@ -100,7 +162,7 @@ def revoke(
     database: DatabaseOption = "",
     as_json: AsJson = False,
 ) -> None:
-    """Take a token back: whoever has it is asked for another at once.
+    """Take a token back: whoever has it, or has logged in with it, is asked for another at once.
 
     [bold]Examples[/bold]
 
@@ -112,17 +174,65 @@ def revoke(
 
 async def _revoke(workspace: Workspace, number: int, as_json: bool) -> None:
     async with opened(workspace) as store:
-        found = next((each for each in await store.tokens() if each.id == number), None)
-        if found is None or not await store.revoke_token(number):
+        before = next((each for each in await store.tokens() if each.id == number), None)
+        if before is None:
             fail(f"there is no token {number}: see e3 token ls")
-        are_left = bool(await store.tokens())
+        if not await store.revoke_token(number):
+            fail(f"token {number} was revoked already: see e3 token ls")
+        left = await store.tokens()
+    found = next(each for each in left if each.id == number)
     if as_json:
         print_json(_facts(found))
         return
     typer.echo(printable(f"Token {found.id} ({found.name}, {found.role}) is worth nothing now."))
-    if not are_left:
-        typer.echo("It was the last: only this machine reaches the page now, and everyone here is an admin.", err=True)
+    if all(each.revoked_at for each in left):
+        typer.echo(f"It was the last. {CLOSED}", err=True)
+
+
+@app.command("open")
+def open_to_all(
+    yes: Annotated[bool, typer.Option("--yes", help="Revoke the tokens that there are without asking.")] = False,
+    workspace: Folder = HERE,
+    config: ConfigOption = "",
+    database: DatabaseOption = "",
+    as_json: AsJson = False,
+) -> None:
+    """Let everyone on this machine in without a token, as before the first one. Tokens are revoked, sessions end.
+
+    [bold]Examples[/bold]
+
+    e3 token open
+        Asks first if there are tokens.
+
+    e3 token open --yes --json
+        For a script.
+    """
+    asyncio.run(_open(workspace_at(workspace, database, config=config), yes, as_json))
+
+
+async def _open(workspace: Workspace, is_sure: bool, as_json: bool) -> None:
+    async with opened(workspace) as store:
+        found = await store.open_access(revoke=is_sure)
+        if found and not is_sure:
+            count = f"{len(found)} token{'' if len(found) == 1 else 's'}"
+            if not sys.stdin.isatty():
+                fail(f"{count} would be revoked: say so with e3 token open --yes, or leave access closed")
+            typer.confirm(f"Revoke {count} and let everyone on this machine in as an admin?", abort=True, err=True)
+            found = await store.open_access(revoke=True)
+    if as_json:
+        print_json({"access": "open", "revoked": [_facts(each) for each in found]})
+        return
+    typer.echo("Access is open: whoever reaches the page on this machine is an admin, until the next e3 token create.")
 
 
 def _facts(found: Token) -> dict[str, Any]:
-    return {"id": found.id, "name": found.name, "role": found.role.value, "created_at": found.created_at}
+    return {
+        "id": found.id,
+        "name": found.name,
+        "role": found.role.value,
+        "is_shared": found.is_shared,
+        "created_at": found.created_at,
+        "expires_at": found.expires_at,
+        "last_used_at": found.last_used_at,
+        "revoked_at": found.revoked_at,
+    }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 
 def _listed(value: Any) -> Any:
@@ -24,12 +25,24 @@ def _number(value: Any) -> Any:
     return value
 
 
+def _networks(values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        try:
+            network = ipaddress.ip_network(value, strict=False)
+        except ValueError:
+            raise ValueError(f"{value[:60]!r} is no address and no network") from None
+        if network.prefixlen == 0:
+            raise ValueError(f"{value} is everybody, and a proxy may say who somebody is")
+    return values
+
+
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 Whole = Annotated[int, BeforeValidator(_number)]
 Priority = Annotated[Whole, Field(ge=-(2**31), lt=2**31)]
 Seconds = Annotated[Number, Field(gt=0, le=7 * 24 * 3600)]
 Backoff = Annotated[tuple[Annotated[Number, Field(ge=0, le=24 * 3600)], ...], BeforeValidator(_a_list)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+Networks = Annotated[Texts, AfterValidator(_networks)]
 Place = Annotated[str, Field(min_length=1, pattern=r"^[^\x00-\x1f]+$")]
 
 SECONDS = "a number of seconds above 0, such as {}"
@@ -95,6 +108,20 @@ class Ui(_Section):
     previews: bool = Field(default=True, description="true or false")
     enabled: bool = Field(default=True, description="true or false")
     """Whether `e3 run` serves the page."""
+    tls_cert: str = Field(default="", description="a file with the certificate and its chain (PEM), such as tls/e3.pem")
+    tls_key: str = Field(default="", description="the file with its key (PEM), such as tls/e3.key")
+    trusted_proxies: Networks = Field(
+        default=(), description='a list of addresses or networks, such as ["127.0.0.1", "10.0.0.0/24"]'
+    )
+    """Who may say for whom a request is: the addresses of the proxies in front of the page."""
+    proxy_user_header: Annotated[str, Field(pattern=r"^([A-Za-z0-9-]{1,60})?$")] = Field(
+        default="", description="the name of a header, such as X-Remote-User"
+    )
+    """The header in which a trusted proxy says who has logged in there."""
+    proxy_user_role: Literal["read", "user", "admin"] = Field(default="user", description="read, user or admin")
+    """The role of somebody who comes by a proxy for the first time."""
+    proxy_hosts: Texts = Field(default=(), description='a list of names, such as ["e3.example.org"]')
+    """The names under which people reach the page by a proxy on this machine."""
 
 
 class Sla(_Section):

@@ -25,7 +25,7 @@ def start_workspace(root: Path, server: str = "") -> Iterator[tuple[str, bool]]:
     for base in ("jobs/processing", "jobs/finished"):
         for kind in dict.fromkeys(FOLDERS.values()):
             (root / base / kind).mkdir(parents=True, exist_ok=True)
-    (root / "database").mkdir(exist_ok=True)
+    (root / "database").mkdir(0o700, exist_ok=True)
     is_elsewhere = (root / "comfyui_agent/config/global_config.yaml").exists()
     for sample, place in sorted(_samples()):
         if is_elsewhere and place.startswith("config/"):
@@ -34,10 +34,12 @@ def start_workspace(root: Path, server: str = "") -> Iterator[tuple[str, bool]]:
         if target.exists():
             yield place, False
             continue
-        target.parent.mkdir(parents=True, exist_ok=True)
+        is_private = target.parent.name == "config" or target.name.startswith(".env")
+        target.parent.mkdir(0o700 if is_private else 0o777, parents=True, exist_ok=True)
         data = sample.read_bytes()
         if server and sample.name == "global_config.yaml":
             data = data.replace(f'"{ADDRESS}"'.encode(), json.dumps(server).encode())
+        target.touch(0o600 if is_private else 0o666)
         target.write_bytes(data)
         yield place, True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -109,6 +110,20 @@ class Workspace:
     def shown(self, path: Path) -> str:
         """A path as it is recorded: with forward slashes, and relative if it is in the workspace."""
         return (path.relative_to(self._real_root) if path.is_relative_to(self._real_root) else path).as_posix()
+
+    def without_root(self, words: str) -> str:
+        """The same words with paths as seen from the workspace: where on its disk that lies is nobody's business."""
+        for place in self._own_places:
+            words = place.sub(lambda found: "" if found[1] else ".", words)
+        return words
+
+    @cached_property
+    def _own_places(self) -> list[re.Pattern[str]]:
+        """The workspace and the folder of the database, as they may stand in a sentence."""
+        folder = Path(self.database).parent
+        places = [self.root.absolute(), self._real_root, folder.absolute(), folder.resolve()]
+        found = dict.fromkeys(str(place) for place in places if place != Path(place.anchor))
+        return [re.compile(rf"(?<![\w./\\-]){re.escape(place)}(?:([/\\])|(?![\w.-]))") for place in found]
 
     def job_file(self, path: Path) -> str:
         """A job file as it is recorded: relative to the workspace if it lies there."""

@@ -172,8 +172,8 @@ def read_live(folder: Path) -> list[LiveRun]:
 def want_previews(folder: Path) -> None:
     """Ask all agents on this machine for previews, for the next ten seconds."""
     with contextlib.suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / WANTED).touch()
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        (folder / WANTED).touch(0o600)
 
 
 def read_preview(folder: Path, job_id: int) -> bytes | None:
@@ -217,11 +217,16 @@ def _preview_name(worker: str, job_id: int) -> str:
     return f"{worker}.{job_id:d}{PREVIEW}"
 
 
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 def _write(path: Path, data: bytes) -> bool:
     """Replace a file as a whole; whether that was possible. Nobody loses anything if it was not."""
     fresh = path.with_name(path.name + UNNAMED)
     with contextlib.suppress(OSError):
-        fresh.write_bytes(data)
+        with open(fresh, "wb", opener=_private) as file:
+            file.write(data)
         os.replace(fresh, path)  # noqa: PTH105 - as everywhere
         return True
     _remove(fresh)

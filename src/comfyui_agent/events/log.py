@@ -52,7 +52,7 @@ class MetricsLog:
         if self._lock is not None:
             return True
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.path.with_name(self.path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o644)
+        handle = os.open(self.path.with_name(self.path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             if not _take(handle):
                 os.close(handle)

@@ -43,14 +43,14 @@ class AgentLock:
         host = SAFE.sub("-", socket.gethostname())[:40] or "host"
         self.worker = f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}{PAGE if is_page else PART if is_part else ''}"
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(0o700, parents=True, exist_ok=True)
         self._path = folder / f"{self.worker}{SUFFIX}"
         self._handle = self._take_and_name()
 
     def _take_and_name(self) -> int:
         """Locked first, named then: nobody ever sees the file unlocked while this process lives."""
         unnamed = self._path.with_suffix(".new")
-        handle = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        handle = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             if not _take(handle):
                 raise OSError(f"{unnamed} cannot be locked")
@@ -91,7 +91,7 @@ class NamedLock:
     def take(self) -> bool:
         """Whether it is ours now."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         if not _take(handle):
             os.close(handle)
             return False

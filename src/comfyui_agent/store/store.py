@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from comfyui_agent.domain.attempts import Attempt
@@ -42,6 +42,7 @@ from comfyui_agent.store.looking import BatchPage, JobFilter, JobPage
 from comfyui_agent.store.overview import Overview
 from comfyui_agent.store.port import Driver, Session
 from comfyui_agent.store.records import Counts, Lease, Leased, OpenAttempt, Window
+from comfyui_agent.store.tokens import Access
 
 T = TypeVar("T")
 
@@ -450,14 +451,46 @@ class Store:
 
     # Who may use it over the network, and what they asked for.
 
-    async def create_token(self, name: str, role: Role, hash_: str) -> Token:
-        return await self.driver.write(lambda session: tokens.create(session, name, role, hash_))
+    async def create_token(
+        self, name: str, role: Role, hash_: str, *, is_shared: bool = False, seconds: float | None = None
+    ) -> Token:
+        """A token that expires after so many seconds, or never. From the first one on, access is closed."""
+        return await self.driver.write(
+            lambda session: tokens.create(session, name, role, hash_, is_shared=is_shared, seconds=seconds)
+        )
+
+    async def enrol(self, user: str, role: Role) -> Token:
+        """The token of somebody whom a proxy has logged in; it has this role if they are new."""
+        return await self.driver.write(lambda session: tokens.enrol(session, user, role))
 
     async def tokens(self) -> list[Token]:
+        """The oldest first, revoked and expired ones included."""
         return await self.driver.read(tokens.listed)
 
+    async def access(self) -> Access:
+        """All that decides who is admitted."""
+        return await self.driver.read(tokens.access)
+
     async def revoke_token(self, token_id: int) -> bool:
+        """Whether there was one. Its sessions end with it."""
         return await self.driver.write(lambda session: tokens.revoke(session, token_id))
+
+    async def open_access(self, *, revoke: bool) -> list[Token]:
+        """Let everyone on this machine in without a token; the tokens that were not revoked before.
+
+        If there are some and they may not be revoked, nothing is changed.
+        """
+        return await self.driver.write(lambda session: tokens.open_access(session, revoke=revoke))
+
+    async def begin_session(self, hash_: str, token_id: int) -> None:
+        await self.driver.write(lambda session: tokens.begin_session(session, hash_, token_id))
+
+    async def end_session(self, hash_: str) -> None:
+        await self.driver.write(lambda session: tokens.end_session(session, hash_))
+
+    async def note_uses(self, uses: Iterable[tuple[int, str]]) -> None:
+        """Tokens that were used, each with the hash of its session or with an empty text."""
+        await self.driver.write(lambda session: tokens.note_uses(session, uses))
 
     async def begin_wish(
         self, key: str, scope: str, digest: str, creator: str, made: str, is_dead: Callable[[str], bool]

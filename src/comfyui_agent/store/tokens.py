@@ -1,25 +1,97 @@
-"""Tokens as they are kept: names, roles and hashes."""
+"""Tokens and login sessions as they are kept: names, roles, times and hashes."""
 
 from __future__ import annotations
 
-from comfyui_agent.domain.tokens import Role, Token
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from comfyui_agent.domain.tokens import IDLE_SECONDS, PROXY, SESSION_SECONDS, LoginSession, Role, Token, proxy_hash
 from comfyui_agent.store.port import Row, Session, text
 
+MOST_SESSIONS = 200
+"""Of one token; the one that was used longest ago makes room."""
 
-def create(session: Session, name: str, role: Role, hash_: str) -> Token:
-    row = session.one("create_token", name=name, role=role.value, hash=hash_)
+
+@dataclass(frozen=True)
+class Access:
+    """All that decides who is admitted, as of one moment."""
+
+    is_closed: bool
+    """Whether a token is needed: from the first one on, until access is opened again."""
+    tokens: tuple[Token, ...] = ()
+    """Revoked and expired ones, too."""
+    sessions: Mapping[str, LoginSession] = field(default_factory=dict)
+    """By their hashes; some may have ended."""
+
+
+def create(
+    session: Session, name: str, role: Role, hash_: str, is_shared: bool = False, seconds: float | None = None
+) -> Token:
+    """A new token; access is closed from now on. One of somebody behind a proxy is changed if it is there already."""
+    values = {"role": role.value, "hash": hash_, "is_shared": is_shared, "seconds": seconds}
+    session.run("close_access")
+    row = session.one("update_enrolled", **values) if hash_.startswith(PROXY) else None
+    row = row or session.one("create_token", name=name, **values)
+    assert row is not None
+    return _token(row)
+
+
+def enrol(session: Session, user: str, role: Role) -> Token:
+    """The token of somebody whom a proxy has logged in, made when they first come."""
+    if session.run("enrol", name=user, role=role.value, hash=proxy_hash(user)):
+        session.run("close_access")
+    row = session.one("token_by_hash", hash=proxy_hash(user))
     assert row is not None
     return _token(row)
 
 
 def listed(session: Session) -> list[Token]:
-    """The oldest first."""
+    """The oldest first, revoked and expired ones included."""
     return [_token(row) for row in session.rows("tokens")]
 
 
+def access(session: Session) -> Access:
+    state = session.one("access_state")
+    sessions = [_login(row) for row in session.rows("sessions", idle=IDLE_SECONDS, longest=SESSION_SECONDS)]
+    return Access(state is not None, tuple(listed(session)), {each.hash: each for each in sessions})
+
+
 def revoke(session: Session, token_id: int) -> bool:
-    """Whether there was one of that id."""
+    """Whether there was one of that id. Its sessions end with it."""
+    session.run("end_sessions_of", token_id=token_id)
     return session.run("revoke_token", id=token_id) > 0
+
+
+def open_access(session: Session, *, revoke: bool) -> list[Token]:
+    """Let everyone on this machine in without a token. Nothing is done while there are tokens, unless they may be
+    revoked; returns those that there were."""
+    valid = [token for token in listed(session) if token.revoked_at is None]
+    if revoke or not valid:
+        for query in ("revoke_tokens", "end_sessions", "open_access"):
+            session.run(query)
+    return valid
+
+
+def begin_session(session: Session, hash_: str, token_id: int) -> None:
+    session.run("create_session", hash=hash_, token_id=token_id)
+    _prune(session)
+
+
+def end_session(session: Session, hash_: str) -> None:
+    session.run("end_session", hash=hash_)
+
+
+def note_uses(session: Session, uses: Iterable[tuple[int, str]]) -> None:
+    """Tokens and the sessions by which they were used; an empty text is no session."""
+    for token_id, hash_ in uses:
+        session.run("note_token_use", id=token_id)
+        if hash_:
+            session.run("note_session_use", hash=hash_)
+    _prune(session)
+
+
+def _prune(session: Session) -> None:
+    session.run("prune_sessions", idle=IDLE_SECONDS, longest=SESSION_SECONDS, most=MOST_SESSIONS)
 
 
 def _token(row: Row) -> Token:
@@ -29,4 +101,12 @@ def _token(row: Row) -> Token:
         role=Role(row["role"]),
         hash=text(row["hash"]) or "",
         created_at=text(row["created_at"]) or "",
+        is_shared=bool(row["is_shared"]),
+        expires_at=text(row["expires_at"]),
+        last_used_at=text(row["last_used_at"]),
+        revoked_at=text(row["revoked_at"]),
     )
+
+
+def _login(row: Row) -> LoginSession:
+    return LoginSession(text(row["hash"]) or "", row["token_id"], text(row["ends_at"]) or "")

@@ -1,4 +1,4 @@
-"""Who is asking: everyone on this machine while there are no tokens, else whoever shows one."""
+"""Who is asking: everyone on this machine until there is a token, then whoever shows one or has logged in."""
 
 from __future__ import annotations
 
@@ -8,32 +8,43 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
 
 from fastapi import Request
 
-from comfyui_agent.domain.tokens import Role, Token, matching
+from comfyui_agent.comfy.tasks import end_tasks
+from comfyui_agent.config.settings import Ui
+from comfyui_agent.domain.tokens import LoginSession, Role, Token, hash_of, matching, mint_session, proxy_hash
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
+from comfyui_agent.store.tokens import Access
 from comfyui_agent.web.problems import Problem
+from comfyui_agent.web.proxies import Proxies, check_direct
 
 log = logging.getLogger(__name__)
 
-COOKIE = "e3_token"
 MOST_FAILURES = 10
 WINDOW_SECONDS = 60.0
 MOST_HOSTS = 10_000
 FRESH_SECONDS = 0.2
 PATIENCE = 2.0
 LONGEST_TOKEN = 200
+NOTE_SECONDS = 60.0
+LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
+BEARER = 'Bearer realm="E3"'
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Whoever asks. `token` is None while there are none."""
+    """Whoever asks. `token` is None only while none is needed; somebody whom a proxy has logged in has one."""
 
     role: Role
     token: Token | None = None
+    session: str = ""
+    """The hash of the session by which the token was used, if it was."""
+    address: str = field(default="", compare=False)
+    """From where; behind a trusted proxy, as the proxy says."""
 
     @property
     def scope(self) -> str:
@@ -42,41 +53,62 @@ class Caller:
 
 
 class Gate:
-    """Knows the tokens, and how often someone has shown a wrong one."""
+    """Knows tokens and sessions, and how often someone has shown a wrong token."""
 
-    def __init__(self, store: Store, *, serves_loopback: bool) -> None:
+    def __init__(self, store: Store, *, serves_loopback: bool, ui: Ui | None = None) -> None:
         self._store = store
         self._serves_loopback = serves_loopback
-        self._tokens: list[Token] = []
+        self._new_role = Role((ui or Ui()).proxy_user_role)
+        self.proxies = Proxies(ui or Ui())
+        self._access = Access(is_closed=True)
         self._version = -1
         self._read_at = 0.0
         self._reading: asyncio.Task[None] | None = None
         self._failures: OrderedDict[str, list[float]] = OrderedDict()
         self._welcome: set[tuple[str, int]] = set()
+        self._noted: dict[tuple[int, str], float] = {}
+        self._uses: set[tuple[int, str]] = set()
+        self._noting: asyncio.Task[None] | None = None
+
+    async def close(self) -> None:
+        await end_tasks([self._noting] if self._noting else [])
 
     async def is_open(self) -> bool:
-        """Whether there are no tokens, and only this machine can ask."""
-        return self._serves_loopback and not await self._known()
+        """Whether no token is needed, and only this machine can ask."""
+        return self._serves_loopback and not self.proxies.are_set and not (await self._known()).is_closed
 
     async def admit(self, request: Request) -> Caller:
-        """The caller, or why not: 401 without a token, 401 with a wrong one, 429 after too many wrong ones."""
+        """The caller, or why not: 401 without a token or with a wrong one, 429 after too many wrong ones."""
+        address = self.proxies.client_of(request)
         if await self.is_open():
-            return Caller(Role.ADMIN)
-        shown = shown_token(request)
-        if not shown:
-            raise Problem(
-                401,
-                "this needs a token",
-                "Make one with e3 token create; send it as Authorization: Bearer TOKEN, or log in at /login.",
-                headers={"WWW-Authenticate": 'Bearer realm="E3"'},
-            )
-        return await self.check(shown, request.client.host if request.client else "")
+            check_direct(request.headers)
+            return Caller(Role.ADMIN, address=address)
+        shown = bearer_of(request)
+        if shown:
+            return await self.check(shown, address)
+        cookie = session_of(request)
+        if shown is None and cookie:
+            found = await self._logged_in(hash_of(cookie[:LONGEST_TOKEN]), address)
+            if found is not None:
+                return found
+        user = self.proxies.user_of(request) if shown is None else None
+        if user is not None:
+            return await self._proxied(user, address)
+        if cookie:
+            raise _unknown("this session has ended", "Log in again at /login.", BEARER)
+        raise _unknown(
+            "this needs a token",
+            "Make one with e3 token create; send it as Authorization: Bearer TOKEN, or log in at /login.",
+            BEARER,
+        )
 
     async def check(self, shown: str, host: str) -> Caller:
         """The caller who has this token."""
-        token = matching(shown[:LONGEST_TOKEN], await self._known())
+        token = matching(shown[:LONGEST_TOKEN], (await self._known()).tokens)
+        if token is not None:
+            _check_valid(token)
         if token is not None and (host, token.id) in self._welcome:
-            return Caller(token.role, token)
+            return self._noted_use(Caller(token.role, token, address=host))
         waits = self._seconds_to_wait(host)
         if waits > 0:
             raise Problem(
@@ -87,23 +119,60 @@ class Gate:
             )
         if token is None:
             self._note_failure(host)
-            raise Problem(
-                401,
-                "this token is not known here",
-                "See e3 token ls; make another with e3 token create.",
-                headers={"WWW-Authenticate": 'Bearer realm="E3", error="invalid_token"'},
-            )
+            raise _unknown("this token is not known here", "See e3 token ls; make another with e3 token create.")
         if len(self._welcome) >= MOST_HOSTS:
             self._welcome.clear()
         self._welcome.add((host, token.id))
-        return Caller(token.role, token)
+        return self._noted_use(Caller(token.role, token, address=host))
+
+    async def log_in(self, shown: str, request: Request) -> str:
+        """Begin a session with a token; what its cookie holds. A session that the browser had before ends."""
+        found = await self.check(shown, self.proxies.client_of(request))
+        assert found.token is not None
+        check_role(found, Role.READ)
+        await self._end_session(request)
+        secret = mint_session()
+        await self._store.begin_session(hash_of(secret), found.token.id)
+        await self._read()
+        return secret
+
+    async def log_out(self, request: Request) -> None:
+        await self._end_session(request)
+        await self._read()
 
     async def still_admits(self, who: Caller) -> bool:
         """Whether a caller who was admitted would be now."""
-        return await self.is_open() if who.token is None else who.token in await self._known()
+        if who.token is None:
+            return await self.is_open()
+        known = await self._known()
+        is_valid = who.token in known.tokens and who.token.is_valid(now())
+        return is_valid and (not who.session or _is_live(known.sessions.get(who.session)))
 
-    async def _known(self) -> list[Token]:
-        """The tokens as they are. While the database cannot be read, those that were known last are the ones."""
+    async def _logged_in(self, session: str, address: str) -> Caller | None:
+        known = await self._known()
+        found = known.sessions.get(session)
+        token = next((each for each in known.tokens if found is not None and each.id == found.token_id), None)
+        if token is None or not token.is_valid(now()) or not _is_live(found):
+            return None
+        return self._noted_use(Caller(token.role, token, session, address))
+
+    async def _proxied(self, user: str, address: str) -> Caller:
+        """Somebody whom a proxy has logged in. Whoever comes for the first time gets a token that nobody can show."""
+        known = (await self._known()).tokens
+        token = next((each for each in known if each.hash == proxy_hash(user)), None)
+        if token is None:
+            token = await self._store.enrol(user, self._new_role)
+            await self._read()
+        _check_valid(token)
+        return self._noted_use(Caller(token.role, token, address=address))
+
+    async def _end_session(self, request: Request) -> None:
+        cookie = session_of(request)
+        if cookie:
+            await self._store.end_session(hash_of(cookie[:LONGEST_TOKEN]))
+
+    async def _known(self) -> Access:
+        """Who has access. While the database cannot be read, it is as it was known last."""
         if self._version < 0:
             await self._read()
         elif self._version != self._store.version and time.monotonic() - self._read_at > FRESH_SECONDS:
@@ -115,12 +184,33 @@ class Gate:
                     log.warning("tokens could not be read: %s", task.exception())
                 else:
                     task.result()
-        return self._tokens
+        return self._access
 
     async def _read(self) -> None:
         version = self._store.version
-        self._tokens = await self._store.tokens()
+        self._access = await self._store.access()
         self._version, self._read_at = version, time.monotonic()
+
+    def _noted_use(self, who: Caller) -> Caller:
+        """The same caller. That they were here is written down beside, at most once a minute."""
+        assert who.token is not None
+        use, moment = (who.token.id, who.session), time.monotonic()
+        if moment - self._noted.get(use, -NOTE_SECONDS) >= NOTE_SECONDS:
+            if len(self._noted) >= MOST_HOSTS:
+                self._noted.clear()
+            self._noted[use] = moment
+            self._uses.add(use)
+            if self._noting is None or self._noting.done():
+                self._noting = asyncio.create_task(self._note_uses())
+        return who
+
+    async def _note_uses(self) -> None:
+        while self._uses:
+            uses, self._uses = self._uses, set()
+            try:
+                await self._store.note_uses(uses)
+            except StoreError as error:
+                log.info("when tokens were used could not be noted: %s", error)
 
     def _seconds_to_wait(self, host: str) -> float:
         recent = self._recent(host)
@@ -137,11 +227,45 @@ class Gate:
             self._failures.popitem(last=False)
 
 
-def shown_token(request: Request) -> str:
+def now() -> str:
+    """As the database writes times."""
+    return datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+def _is_live(session: LoginSession | None) -> bool:
+    return session is not None and not session.has_ended(now())
+
+
+def _check_valid(token: Token) -> None:
+    """Whoever has the token may know why it does not work any more."""
+    if token.revoked_at is not None:
+        raise _unknown("this token was revoked", "Ask whoever runs E3 for another.")
+    if token.has_expired(now()):
+        raise _unknown("this token has expired", "Make another with e3 token create.")
+
+
+def _unknown(detail: str, remedy: str, challenge: str = f'{BEARER}, error="invalid_token"') -> Problem:
+    return Problem(401, detail, remedy, headers={"WWW-Authenticate": challenge})
+
+
+def bearer_of(request: Request) -> str | None:
+    """The token in the header; None if there is no such header."""
     kind, _, token = request.headers.get("authorization", "").partition(" ")
-    if kind.lower() == "bearer":
-        return token.strip()
-    return request.cookies.get(COOKIE, "")
+    return token.strip() if kind.lower() == "bearer" else None
+
+
+def cookie_of(request: Request, *, is_secure: bool) -> str:
+    """The name of the session's cookie: browsers keep cookies by machine, and another E3 may have another port."""
+    name = f"e3_session_{(request.scope.get('server') or ('', 0))[1]}"
+    return f"__Host-{name}" if is_secure else name
+
+
+def session_of(request: Request) -> str:
+    """What the cookie holds. Under TLS only one counts that no other site under the same domain can have set."""
+    held = request.cookies.get(cookie_of(request, is_secure=True), "")
+    if held or request.scope.get("scheme") == "https":
+        return held
+    return request.cookies.get(cookie_of(request, is_secure=False), "")
 
 
 async def while_admitted(gate: Gate, who: Caller, parts: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
@@ -153,15 +277,31 @@ async def while_admitted(gate: Gate, who: Caller, parts: AsyncGenerator[bytes, N
             yield part
 
 
-async def caller(request: Request) -> Caller:
-    """A dependency of routes: whoever may look."""
+def check_role(who: Caller, needed: Role) -> None:
+    """403 unless the caller may do what needs this role."""
+    if who.role.includes(needed):
+        return
+    if needed is Role.ADMIN:
+        raise Problem(403, "this is for admins", "Use a token that was made with e3 token create --role admin.")
+    may = "look, not change anything" if who.role is Role.READ else "ask for /metrics only"
+    raise Problem(403, f"a token of the role {who.role} may {may}", f"Use one of the role {needed}: e3 token create.")
+
+
+async def scraper(request: Request) -> Caller:
+    """A dependency of routes: whoever is admitted at all."""
     gate: Gate = request.app.state.context.gate
     return await gate.admit(request)
 
 
+async def caller(request: Request) -> Caller:
+    """A dependency of routes: whoever may look; to change something, whoever may do that."""
+    found = await scraper(request)
+    check_role(found, Role.READ if request.method in LOOKING else Role.USER)
+    return found
+
+
 async def admin(request: Request) -> Caller:
     """A dependency of routes: only admins."""
-    found = await caller(request)
-    if found.role is not Role.ADMIN:
-        raise Problem(403, "this is for admins", "Use a token that was made with e3 token create --role admin.")
+    found = await scraper(request)
+    check_role(found, Role.ADMIN)
     return found

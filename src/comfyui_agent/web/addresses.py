@@ -22,7 +22,7 @@ class Address:
 
     path: str
     build: Build
-    role: Role = Role.USER
+    role: Role = Role.READ
     asks: frozenset[str] = frozenset()
     """What may stand behind its question mark; anything else makes no other screen."""
 
@@ -38,7 +38,7 @@ ADDRESSES = (
     Address("/books/{book_id}", book.build, asks=frozenset({"from"})),
     Address("/servers", servers.build),
     Address("/reports", reports.build, asks=frozenset({"kind"})),
-    Address("/new", new.build, asks=frozenset({"kind", "workflow"})),
+    Address("/new", new.build, Role.USER, frozenset({"kind", "workflow"})),
     Address("/admin", admin.build, Role.ADMIN, frozenset({"class", "cursor"})),
     Address("/admin/books/{book_id}", admin.build_book, Role.ADMIN, frozenset({"from"})),
 )

@@ -6,7 +6,7 @@ from fastapi import Depends, FastAPI
 
 from comfyui_agent import __version__
 from comfyui_agent.web import openapi, probes, site
-from comfyui_agent.web.access import caller
+from comfyui_agent.web.access import scraper
 from comfyui_agent.web.api import batches, books, jobs, reports, servers, watching, workflows
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.guarding import Guard
@@ -27,7 +27,7 @@ def create_app(context: Context) -> FastAPI:
     for module in (jobs, batches, books, servers, workflows, reports, watching):
         app.include_router(module.router)
     app.include_router(probes.router)
-    app.include_router(probes.metrics_router, dependencies=[Depends(caller)])
+    app.include_router(probes.metrics_router, dependencies=[Depends(scraper)])
     app.include_router(openapi.router)
     app.include_router(site.router)
     add_handlers(app)

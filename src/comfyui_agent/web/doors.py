@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -94,7 +93,9 @@ class Doors:
             try:
                 found.append((workflow_id, self._shelf.find(workflow_id).recipe, ""))
             except NoWorkflow as error:
-                found.append((workflow_id, self._shelf.recipes.get(workflow_id), self.in_workspace(str(error))))
+                found.append(
+                    (workflow_id, self._shelf.recipes.get(workflow_id), self._workspace.without_root(str(error)))
+                )
         return found
 
     async def workflow(self, workflow_id: str) -> Workflow:
@@ -104,20 +105,15 @@ class Doors:
             try:
                 return await asyncio.to_thread(self._shelf.find, workflow_id)
             except NoWorkflow as error:
-                raise Problem(404, f"workflow {self.in_workspace(str(error))}", "See /api/v1/workflows.") from None
-
-    def in_workspace(self, words: str) -> str:
-        """The same words with paths as seen from the workspace: where on its disk that lies is nobody's business."""
-        root = self._workspace.root
-        for place in (root.resolve(), root.absolute()):
-            words = words.replace(f"{place}{os.sep}", "")
-        return words
+                raise Problem(
+                    404, f"workflow {self._workspace.without_root(str(error))}", "See /api/v1/workflows."
+                ) from None
 
     async def _refresh(self, reader: Admission | Workflows) -> None:
         try:
             await asyncio.to_thread(reader.refresh)
         except Complaints as error:
-            words = self.in_workspace(str(error))
+            words = self._workspace.without_root(str(error))
             raise Problem(409, words, "Mend the file workflows.yaml of the workspace.") from None
 
     async def submit(self, said: Mapping[str, Any], name: str) -> Job:

@@ -14,10 +14,11 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from comfyui_agent.domain.texts import is_whole
+from comfyui_agent.domain.tokens import Role
 from comfyui_agent.store.errors import StoreError
-from comfyui_agent.web.access import Gate
-from comfyui_agent.web.listening import is_loopback
+from comfyui_agent.web.access import Gate, check_role
 from comfyui_agent.web.problems import Problem, from_store, shown
+from comfyui_agent.web.proxies import check_direct
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +50,12 @@ HEADERS = {
     "cache-control": "no-store",
 }
 
+HSTS = {"strict-transport-security": "max-age=31536000"}
+
 
 class Guard:
-    """Refuses foreign hosts while there are no tokens, cross-site changes, and bodies that are too large or no JSON."""
+    """Refuses what came from elsewhere while no token is needed, cross-site changes, and bodies that are too large or
+    no JSON."""
 
     def __init__(self, app: ASGIApp, gate: Gate) -> None:
         self._app = app
@@ -61,12 +65,12 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        sending, receiving = _Sending(send), _Receiving(receive)
+        sending, receiving = _Sending(send, is_tls=scope.get("scheme") == "https"), _Receiving(receive)
         receive = receiving
         try:
             headers = Headers(scope=scope)
-            if scope["path"] not in PROBES:  # they answer even when the database does not
-                await self._check_host(headers)
+            if scope["path"] not in PROBES and await self._gate.is_open():  # probes answer even without a database
+                check_direct(headers)
             if scope["method"] in UNSAFE:
                 check_origin(headers)
                 receive = _replay(await self._body(scope, headers, receive), receive)
@@ -87,7 +91,7 @@ class Guard:
         """What was sent, once it is known who sent it. A large one waits for its turn, and is looked at beside."""
         if scope["path"] in FORMS:
             return await _whole_body(headers, receive, LARGEST_FORM)
-        await self._gate.admit(Request(scope))
+        check_role(await self._gate.admit(Request(scope)), Role.USER)
         said = headers.get("content-length", "")
         if said.isdigit() and int(said) <= SMALL_BODY:
             body = await _whole_body(headers, receive, SMALL_BODY)
@@ -97,23 +101,6 @@ class Guard:
             body = await _whole_body(headers, receive, LARGEST_BODY)
             await asyncio.to_thread(check_json, headers, body)
             return body
-
-    async def _check_host(self, headers: Headers) -> None:
-        """Without tokens whoever reaches this is an admin: a foreign name that leads here must not be one."""
-        name = host_of(headers.get("host", ""))
-        if await self._gate.is_open() and not is_loopback(name):
-            raise Problem(
-                403,
-                f"this page answers at its own address only, not at {name[:100]!r}",
-                "Open it at http://127.0.0.1 and its port, or make a token with e3 token create.",
-            )
-
-
-def host_of(authority: str) -> str:
-    """The name in `name:port`."""
-    if authority.startswith("["):
-        return authority.partition("]")[0] + "]"
-    return authority.partition(":")[0]
 
 
 def check_origin(headers: Headers) -> None:
@@ -242,14 +229,15 @@ class _Receiving:
 class _Sending:
     """Every answer carries what keeps a browser from doing more than it should; an answer may say its own."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, *, is_tls: bool) -> None:
         self._send = send
+        self._headers = {**HEADERS, **HSTS} if is_tls else HEADERS
         self.has_begun = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.has_begun = True
             headers = MutableHeaders(scope=message)
-            for name, value in HEADERS.items():
+            for name, value in self._headers.items():
                 headers.setdefault(name, value)
         await self._send(message)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import ipaddress
 import socket as sockets
+import ssl
 from dataclasses import dataclass
 
+from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.store.store import Store
 
 LOOPBACK_NAMES = frozenset({"localhost", "localhost.", "ip6-localhost"})
@@ -23,7 +25,7 @@ class PortTaken(NotServed):
 
 
 class NotAllowed(NotServed):
-    """Others could reach it, and there are no tokens."""
+    """As it is set up it would not be safe: others could reach it without tokens, or its certificate is no good."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Listening:
 
     host: str
     socket: sockets.socket
+    tls: ssl.SSLContext | None = None
 
     @property
     def port(self) -> int:
@@ -41,7 +44,8 @@ class Listening:
     @property
     def url(self) -> str:
         host = ANY.get(self.host, self.host)
-        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+        scheme = "https" if self.tls else "http"
+        return f"{scheme}://[{host}]:{self.port}" if ":" in host else f"{scheme}://{host}:{self.port}"
 
     def close(self) -> None:
         self.socket.close()
@@ -58,9 +62,34 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-async def listen(store: Store, host: str, port: int) -> Listening:
+def tls_of(workspace: Workspace) -> ssl.SSLContext | None:
+    """What TLS is spoken with, if `ui.tls_cert` and `ui.tls_key` are set. NotAllowed if they cannot be used."""
+    ui = workspace.settings.ui
+    if not ui.tls_cert and not ui.tls_key:
+        return None
+    for key, value in (("ui.tls_cert", ui.tls_cert), ("ui.tls_key", ui.tls_key)):
+        if not value:
+            raise NotAllowed(f"{key} is not set: a certificate needs its key, set both or neither")
+        try:
+            (workspace.root / value).read_bytes()
+        except (OSError, ValueError) as error:
+            raise NotAllowed(f"{key}: {value} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(workspace.root / ui.tls_cert, workspace.root / ui.tls_key, password=lambda: b"")
+    except (ssl.SSLError, ValueError) as error:
+        why = getattr(error, "reason", None) or str(error)
+        raise NotAllowed(
+            f"ui.tls_cert {ui.tls_cert} and ui.tls_key {ui.tls_key} do not work together ({why}): both are PEM files, "
+            "the key is that of the certificate and has no password"
+        ) from None
+    return context
+
+
+async def listen(store: Store, host: str, port: int, tls: ssl.SSLContext | None = None) -> Listening:
     """Listen there; with port 0, at one that is free. NotServed if that cannot be."""
-    if not is_loopback(host) and not await store.tokens():
+    if not is_loopback(host) and all(token.revoked_at for token in await store.tokens()):
         raise NotAllowed(
             f"ui.host {host} can be reached from other machines, and there are no tokens: make one with e3 token "
             "create --role admin, or leave ui.host at 127.0.0.1"
@@ -80,4 +109,4 @@ async def listen(store: Store, host: str, port: int) -> Listening:
         if error.errno == errno.EADDRINUSE:
             raise PortTaken(f"port {port} of {host} is taken: set ui.port to another") from None
         raise NotServed(f"the page cannot be served at {host}:{port}: {error.strerror}") from None
-    return Listening(host, made)
+    return Listening(host, made, tls)

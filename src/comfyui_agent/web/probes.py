@@ -11,9 +11,11 @@ from pydantic import BaseModel, Field
 
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.web.metrics import CONTENT_TYPE
+from comfyui_agent.web.problems import Problem
 
 if TYPE_CHECKING:
     from comfyui_agent.store.store import Store
+    from comfyui_agent.web.access import Gate
     from comfyui_agent.web.context import Context
 
 PATIENCE = 1.5
@@ -22,7 +24,7 @@ PATIENCE = 1.5
 router = APIRouter(tags=["operations"])
 """Open to everyone: whoever watches over processes has no token."""
 metrics_router = APIRouter(tags=["operations"])
-"""For any role."""
+"""For every role."""
 
 
 class Health(BaseModel):
@@ -31,8 +33,12 @@ class Health(BaseModel):
 
 class Readiness(BaseModel):
     status: Literal["ready", "not ready"]
-    database: Literal["ok", "cannot be read", "does not answer"]
-    servers: dict[str, str] = Field(description="The state of each server: up, down, paused, draining, drained.")
+    database: Literal["ok", "cannot be read", "does not answer"] | None = Field(
+        None, description="Only for whoever has a token, once there are some, like `servers`."
+    )
+    servers: dict[str, str] | None = Field(
+        None, description="The state of each server: up, down, paused, draining, drained."
+    )
 
     @classmethod
     def of(cls, database: Literal["ok", "cannot be read", "does not answer"], servers: dict[str, str]) -> Readiness:
@@ -54,11 +60,23 @@ async def healthz() -> Health:
     responses={503: {"model": Readiness, "description": "The database cannot be read, or no server answers"}},
 )
 async def readyz(request: Request) -> Response:
-    """200 if the database can be read and at least one server answers; else 503 with what is missing. Within 2 s."""
+    """200 if the database can be read and at least one server answers; else 503. Within 2 s. What is missing is told
+    to whoever may ask for more than this."""
     context: Context = request.app.state.context
-    database, reports = await asyncio.gather(_look_at(context.store), context.metrics.servers(PATIENCE))
+    database, reports, is_admitted = await asyncio.gather(
+        _look_at(context.store), context.metrics.servers(PATIENCE), _is_admitted(context.gate, request)
+    )
     found = Readiness.of(database, {report.name: report.state for report in reports})
-    return JSONResponse(found.model_dump(), 200 if found.status == "ready" else 503)
+    shown = found.model_dump(include=None if is_admitted else {"status"})
+    return JSONResponse(shown, 200 if found.status == "ready" else 503)
+
+
+async def _is_admitted(gate: Gate, request: Request) -> bool:
+    try:
+        await asyncio.wait_for(gate.admit(request), PATIENCE)
+    except (Problem, StoreError, asyncio.TimeoutError):
+        return False
+    return True
 
 
 @metrics_router.get(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -15,6 +15,9 @@ from starlette.exceptions import HTTPException
 from comfyui_agent.config.complaints import Complaints
 from comfyui_agent.domain.texts import is_whole
 from comfyui_agent.store.errors import DatabaseAway, DatabaseFull, StoreClosed, StoreError
+
+if TYPE_CHECKING:
+    from comfyui_agent.web.context import Context
 
 MEDIA_TYPE = "application/problem+json"
 LONGEST = 2_000
@@ -89,6 +92,11 @@ class Problem(Exception):
     @property
     def title(self) -> str:
         return TITLES.get(self.status, "It did not work")
+
+    def in_words(self, change: Callable[[str], str]) -> Problem:
+        """The same with other words."""
+        errors = [(key, change(message)) for key, message in self.errors]
+        return Problem(self.status, change(self.detail), change(self.remedy), errors=errors, headers=self.headers)
 
     def as_json(self) -> dict[str, Any]:
         facts: dict[str, Any] = {
@@ -181,6 +189,9 @@ def wants_page(request: Request) -> bool:
 
 
 def shown(request: Request, problem: Problem) -> Response:
+    context: Context | None = getattr(request.app.state, "context", None) if "app" in request.scope else None
+    if context is not None:
+        problem = problem.in_words(context.workspace.without_root)
     if not wants_page(request):
         return problem.response()
     from comfyui_agent.web.rendering import render_problem

@@ -95,7 +95,7 @@ def with_sentence(screen: Screen) -> tuple[Fragment, ...]:
 
 
 def _who(view: View) -> dict[str, Any]:
-    return {"view": view, "role": view.role.value, "is_admin": view.is_admin}
+    return {"view": view, "role": view.role.value, "is_admin": view.is_admin, "can_change": view.can_change}
 
 
 @cache

@@ -32,6 +32,11 @@ class View:
     def is_admin(self) -> bool:
         return self.role is Role.ADMIN
 
+    @property
+    def can_change(self) -> bool:
+        """Whether they may do more than look."""
+        return self.role.includes(Role.USER)
+
     def asked(self, name: str, default: str = "") -> str:
         """The last value of a query parameter."""
         return next((value for key, value in reversed(self.query) if key == name), default)

@@ -7,6 +7,8 @@ import contextlib
 import logging
 import socket
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from typing import Any
 
 import uvicorn
 
@@ -17,7 +19,7 @@ from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
 from comfyui_agent.web.access import Gate
 from comfyui_agent.web.app import create_app
-from comfyui_agent.web.connections import Connection, raise_limit
+from comfyui_agent.web.connections import HEAD_SECONDS, Connection, raise_limit
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.doors import Doors
 from comfyui_agent.web.fleet_view import FleetView
@@ -41,6 +43,19 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As the class above does it, with a bound on the time for which someone may hold up the start of TLS."""
+        kept: dict[str, Any] = {"server_state": self.server_state, "app_state": self.lifespan.state}
+        make = partial(Connection, config=self.config, **kept)
+        patience = HEAD_SECONDS if self.config.ssl else None
+        self.servers = [
+            await asyncio.get_running_loop().create_server(
+                make, sock=each, ssl=self.config.ssl, backlog=self.config.backlog, ssl_handshake_timeout=patience
+            )
+            for each in sockets or ()
+        ]
+        self.started = True
+
 
 @contextlib.asynccontextmanager
 async def serving(store: Store, workspace: Workspace, listening: Listening) -> AsyncIterator[Context]:
@@ -49,7 +64,7 @@ async def serving(store: Store, workspace: Workspace, listening: Listening) -> A
     lock = AgentLock(workspace.locks, is_page=True)
     try:
         context = _context(store, workspace, lock, listening.host)
-        async with _kept_going(context), _answering(context, listening.socket):
+        async with _kept_going(context), _answering(context, listening):
             yield context
     finally:
         lock.release()
@@ -61,7 +76,7 @@ def _context(store: Store, workspace: Workspace, lock: AgentLock, host: str) -> 
         store=store,
         workspace=workspace,
         lock=lock,
-        gate=Gate(store, serves_loopback=is_loopback(host)),
+        gate=Gate(store, serves_loopback=is_loopback(host), ui=workspace.settings.ui),
         fleet=fleet,
         outputs=Outputs(workspace),
         metrics=Metrics(store, fleet),
@@ -84,6 +99,7 @@ async def _kept_going(context: Context) -> AsyncIterator[None]:
         await end_tasks(tasks)
         await context.fleet.close()
         await context.doors.close()
+        await context.gate.close()
 
 
 async def _keep_indexing(context: Context) -> None:
@@ -98,7 +114,7 @@ async def _keep_indexing(context: Context) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _answering(context: Context, listening: socket.socket) -> AsyncIterator[None]:
+async def _answering(context: Context, listening: Listening) -> AsyncIterator[None]:
     config = uvicorn.Config(
         create_app(context),
         log_config=None,
@@ -111,8 +127,10 @@ async def _answering(context: Context, listening: socket.socket) -> AsyncIterato
         http=Connection,
         ws="none",
     )
+    config.load()
+    config.ssl = listening.tls
     server = _Server(config)
-    running = asyncio.create_task(server.serve(sockets=[listening]))
+    running = asyncio.create_task(server.serve(sockets=[listening.socket]))
     try:
         await wait_while(lambda: not server.started and not running.done(), every=0.01)
         if running.done():

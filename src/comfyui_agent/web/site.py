@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, quote
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
-from comfyui_agent.domain.tokens import Role
-from comfyui_agent.web.access import COOKIE, Caller, Gate, caller, while_admitted
+from comfyui_agent.domain.tokens import SESSION_SECONDS
+from comfyui_agent.web.access import caller, check_role, cookie_of, while_admitted
 from comfyui_agent.web.addresses import ADDRESSES, view_of
 from comfyui_agent.web.api.showing import FileAnswer, Here, User
 from comfyui_agent.web.hub import TooManyWatchers
@@ -20,7 +20,6 @@ from comfyui_agent.web.rendering import ASSETS, environment, render_page
 from comfyui_agent.web.screens import NoScreen
 
 router = APIRouter(include_in_schema=False)
-COOKIE_SECONDS = 30 * 24 * 3600
 LONGEST_FORM = 4_000
 ASSET_KINDS = {
     ".css": "text/css",
@@ -44,7 +43,7 @@ async def screen(request: Request) -> Response:
         raise
     try:
         address, view = view_of(request.app.state.context, who.role, page)
-        _check_role(who, address.role)
+        check_role(who, address.role)
         built = await address.build(view)
     except NoScreen as error:
         raise Problem(404, str(error), "Begin at the overview.") from None
@@ -57,11 +56,6 @@ def _asked_for(request: Request) -> str:
     return f"{path}?{query}" if query else path
 
 
-def _check_role(who: Caller, needed: Role) -> None:
-    if not who.role.includes(needed):
-        raise Problem(403, "this page is for admins", "Log in with a token that was made with --role admin.")
-
-
 for each in ADDRESSES:
     router.add_api_route(each.path, screen, methods=["GET"], response_class=HTMLResponse)
 
@@ -71,7 +65,7 @@ async def stream(context: Here, who: User, page: Annotated[str, Query(max_length
     """What changes on a page, as server-sent events."""
     try:
         address, view = view_of(context, who.role, page)
-        _check_role(who, address.role)
+        check_role(who, address.role)
         await address.build(view)
     except NoScreen as error:
         raise Problem(404, str(error), "Begin at the overview.") from None
@@ -91,25 +85,32 @@ async def login_page(next: Annotated[str, Query(max_length=2000)] = "/") -> Resp
 async def login(request: Request, context: Here) -> Response:
     said = await _form(request)
     target = _own(said.get("next", "/"))
-    gate: Gate = context.gate
     try:
-        found = await gate.check(said.get("token", "").strip(), request.client.host if request.client else "")
+        secret = await context.gate.log_in(said.get("token", "").strip(), request)
     except Problem as problem:
         words = f"{problem.detail[:1].upper()}{problem.detail[1:]}. {problem.remedy}"
         return HTMLResponse(_login(target, words), problem.status, headers=problem.headers)
-    assert found.token is not None
     response = RedirectResponse(target, 303)
-    is_https = request.headers.get("origin", "").lower().startswith("https:")
+    is_secure = context.gate.proxies.is_https(request) or request.headers.get("origin", "").lower().startswith("https:")
     response.set_cookie(
-        COOKIE, said["token"].strip(), COOKIE_SECONDS, httponly=True, samesite="strict", secure=is_https
+        cookie_of(request, is_secure=is_secure),
+        secret,
+        SESSION_SECONDS,
+        httponly=True,
+        samesite="strict",
+        secure=is_secure,
     )
     return response
 
 
 @router.post("/logout")
-async def logout() -> Response:
+async def logout(request: Request, context: Here) -> Response:
+    await context.gate.log_out(request)
     response = RedirectResponse("/login", 303)
-    response.delete_cookie(COOKIE)
+    for is_secure in (False, True):
+        response.delete_cookie(
+            cookie_of(request, is_secure=is_secure), httponly=True, samesite="strict", secure=is_secure
+        )
     return response
 
 

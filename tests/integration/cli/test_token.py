@@ -12,6 +12,7 @@ from support.agents import AgentWorkspace
 from support.batches import document, refusal
 from support.workspaces import call_e3, new_workspace, run_e3
 
+FACTS = {"id", "name", "role", "is_shared", "created_at", "expires_at", "last_used_at", "revoked_at"}
 SECRET = re.compile(r"^e3_[A-Za-z0-9_-]{43}$")
 
 
@@ -37,7 +38,7 @@ def test_a_token_is_printed_alone_and_once_and_only_its_hash_is_kept(workspace: 
 
 def test_for_scripts_a_token_is_one_document(workspace: AgentWorkspace) -> None:
     made = document(call_e3("token", "create", "--role", "user", "--json", "-C", str(workspace.root)))
-    assert made.keys() == {"id", "name", "role", "created_at", "token"}
+    assert made.keys() == FACTS | {"token"}
     assert (made["id"], made["name"], made["role"]) == (1, "user", "user")
     assert SECRET.match(made["token"])
 
@@ -53,25 +54,28 @@ def test_tokens_are_listed_without_what_they_are(workspace: AgentWorkspace) -> N
     place = ["-C", str(workspace.root)]
     secrets = [call_e3("token", "create", "--role", role, "--name", f"for-{role}", *place).stdout for role in Role]
     listed = call_e3("token", "ls", *place)
-    first, second = listed.stdout.splitlines()
-    assert first.split()[:2] == ["1", "user"]
-    assert second.split()[:2] == ["2", "admin"]
-    assert second.endswith("for-admin")
+    _, *lines = listed.stdout.splitlines()
+    for line, role in zip(lines, Role, strict=True):
+        assert line.split()[1] == role
+        assert line.endswith(f"for-{role}")
     facts = document(call_e3("token", "ls", "--json", *place))
-    assert [each.keys() for each in facts] == [{"id", "name", "role", "created_at"}] * 2
+    assert [each.keys() for each in facts] == [FACTS] * len(Role)
     for secret in secrets:
         assert secret.strip() not in listed.stdout + str(facts)
         assert hash_of(secret.strip()) not in listed.stdout + str(facts)
 
 
-def test_a_token_that_is_taken_back_is_gone_and_its_number_is_never_used_again(workspace: AgentWorkspace) -> None:
+def test_a_token_that_is_taken_back_stays_known_and_its_number_is_never_used_again(workspace: AgentWorkspace) -> None:
     place = ["-C", str(workspace.root)]
     for name in ("first", "second"):
         call_e3("token", "create", "--role", "user", "--name", name, *place)
     answer = call_e3("token", "revoke", "2", *place)
     assert (answer.returncode, answer.stdout) == (0, "Token 2 (second, user) is worth nothing now.\n")
-    assert [each["name"] for each in document(call_e3("token", "ls", "--json", *place))] == ["first"]
-    assert refusal(call_e3("token", "revoke", "2", *place), 1) == "there is no token 2: see e3 token ls"
+    kept = document(call_e3("token", "ls", "--json", *place))
+    assert [(each["name"], each["revoked_at"] is None) for each in kept] == [("first", True), ("second", False)]
+    _, first, heading, second = call_e3("token", "ls", *place).stdout.splitlines()
+    assert (first.split()[-1], heading, second.split()[-1]) == ("first", "Revoked:", "second")
+    assert refusal(call_e3("token", "revoke", "2", *place), 1) == "token 2 was revoked already: see e3 token ls"
     made = document(call_e3("token", "create", "--role", "user", "--json", *place))
     assert made["id"] == 3
     assert document(call_e3("token", "revoke", "1", "--json", *place))["name"] == "first"
@@ -80,15 +84,51 @@ def test_a_token_that_is_taken_back_is_gone_and_its_number_is_never_used_again(w
 def test_whoever_takes_the_last_one_back_is_told_who_can_reach_the_page_then(workspace: AgentWorkspace) -> None:
     place = ["-C", str(workspace.root)]
     call_e3("token", "create", "--role", "admin", *place)
-    assert "everyone here is an admin" in call_e3("token", "revoke", "1", *place).stderr
+    told = call_e3("token", "revoke", "1", *place).stderr
+    assert "nobody reaches the page" in told
+    assert "e3 token open" in told
+    assert "e3 token open" in call_e3("token", "ls", *place).stdout
+    assert "everyone" not in call_e3("token", "ls", *place).stdout
+
+
+def test_access_is_opened_again_only_by_whoever_says_so(workspace: AgentWorkspace) -> None:
+    place = ["-C", str(workspace.root)]
+    call_e3("token", "create", "--role", "admin", *place)
+    words = refusal(call_e3("token", "open", *place), 1)
+    assert words == "1 token would be revoked: say so with e3 token open --yes, or leave access closed"
+    assert workspace.store(lambda store: store.access()).is_closed
+    answer = call_e3("token", "open", "--yes", *place)
+    assert (answer.returncode, answer.stdout.count("\n")) == (0, 1)
+    assert "whoever reaches the page on this machine is an admin" in answer.stdout
+    assert not workspace.store(lambda store: store.access()).is_closed
     assert "There are no tokens" in call_e3("token", "ls", *place).stdout
+    again = document(call_e3("token", "open", "--json", *place))
+    assert again == {"access": "open", "revoked": []}, "nothing to ask about"
+
+
+def test_a_token_may_expire_be_shared_and_have_no_secret(workspace: AgentWorkspace) -> None:
+    place = ["-C", str(workspace.root)]
+    said = ["--expires", "30d", "--shared", "--name", "studio"]
+    made = document(call_e3("token", "create", *said, "--json", *place))
+    assert (made["role"], made["is_shared"]) == ("user", True)
+    assert made["expires_at"] > made["created_at"]
+    anna = document(call_e3("token", "create", "--role", "admin", "--proxy-user", "anna", "--json", *place))
+    assert anna.keys() == FACTS
+    assert document(call_e3("token", "create", "--proxy-user", "anna", "--json", *place))["id"] == anna["id"]
+    told = call_e3("token", "create", "--proxy-user", "bert", *place)
+    assert (told.stdout, "no secret" in told.stderr) == ("", True)
+    listed = call_e3("token", "ls", *place).stdout
+    assert "studio (shared)" in listed
+    assert made["expires_at"][:16] in listed
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["create"],
         ["create", "--role", "king"],
+        ["create", "--expires", "tomorrow"],
+        ["create", "--expires", "0d"],
+        ["create", "--proxy-user", "x" * 101],
         ["create", "--role", "user", "--name", "x" * 101],
         ["revoke"],
         ["revoke", "0"],

@@ -20,6 +20,6 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serve
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def locked_house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Served, Keys]]:
-    """With a user and an admin."""
+    """With a token of each role."""
     async with served(tmp_path_factory.mktemp("locked")) as asking:
-        yield asking, Keys(await asking.token(Role.USER), await asking.token(Role.ADMIN))
+        yield asking, Keys(**{role.value: await asking.token(role) for role in Role})

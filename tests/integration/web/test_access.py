@@ -9,12 +9,15 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import urlsplit
 
 import pytest
+from fastapi import Request
 
-from comfyui_agent.domain.tokens import Role, hash_of
-from support.web import Answer, Served, bearer, check_problem, served, watching
+from comfyui_agent.domain.tokens import Role, hash_of, proxy_hash
+from comfyui_agent.web.app import create_app
+from comfyui_agent.web.problems import Problem, shown
+from support.web import FORM, Answer, Served, bearer, check_problem, served, watching
 from support.workspaces import call_e3
 
 WINDOW = 60
@@ -44,20 +47,23 @@ async def soon(ask: Callable[[], Awaitable[Answer]], status: int) -> Answer:
     return answer
 
 
-async def form(house: Served, path: str = "/login", **said: str) -> Answer:
-    body = "&".join(f"{key}={quote(value, safe='')}" for key, value in said.items())
-    headers = {"Content-Type": "application/x-www-form-urlencoded", "Origin": house.url}
-    return await house.post(path, data=body, headers=headers)
-
-
-async def test_the_first_token_closes_a_running_page_and_the_last_one_opens_it_again(house: Served) -> None:
+async def test_the_first_token_closes_a_running_page_until_someone_opens_it_again(house: Served) -> None:
     assert (await house.get("/api/v1/me")).value == {"role": "admin", "token": None}
     made = await e3(house, "token", "create", "--role", "user", "--name", "shop")
     await soon(lambda: house.get("/api/v1/me"), 401)
     check_problem(await house.get("/api/v1/jobs"), 401)
     assert (await house.get("/api/v1/me", headers=bearer(made["token"]))).value == {"role": "user", "token": "shop"}
+    cookie = await house.log_in(made["token"])
     await e3(house, "token", "revoke", str(made["id"]))
+    await soon(lambda: house.get("/api/v1/me", headers=bearer(made["token"])), 401)
+    check_problem(await house.get("/api/v1/me"), 401)
+    await e3(house, "token", "open")
     assert (await soon(lambda: house.get("/api/v1/me"), 200)).value["role"] == "admin"
+    again = await e3(house, "token", "create", "--role", "user")
+    await soon(lambda: house.get("/api/v1/me"), 401)
+    assert (await house.get("/api/v1/me", headers=bearer(again["token"]))).status == 200
+    for old in (bearer(made["token"]), cookie):
+        check_problem(await house.get("/api/v1/me", headers=old), 401)
 
 
 async def test_a_token_that_is_taken_back_is_worth_nothing_at_once(house: Served) -> None:
@@ -100,11 +106,12 @@ async def test_nothing_of_a_token_is_kept_but_its_hash_and_nothing_is_logged(
         secret = await house.token(Role.USER)
         other = "e3_" + "B" * 43
         for token in (secret, other):
-            for headers in (bearer(token), {"Cookie": f"e3_token={token}"}):
+            for headers in (bearer(token), {"Cookie": f"e3_session_{urlsplit(house.url).port}={token}"}):
                 for path in ("/", "/api/v1/me", "/api/v1/jobs/nobody", f"/api/v1/jobs/{token}", "/stream"):
                     await house.get(path, headers=headers)
-            answer = await form(house, token=token, next="/")
-            assert token not in answer.text
+            answer = await house.form(token=token, next="/")
+            assert token not in answer.text + str(answer.headers)
+        session = (await house.log_in(secret))["Cookie"].partition("=")[2]
         body = {"job_type": "T2I", "workflow_id": "picture", "inputs": {"color": 1}}
         key = {"Idempotency-Key": "once"}
         assert (await house.post("/api/v1/jobs", body, headers={**bearer(secret), **key})).status == 201
@@ -115,7 +122,8 @@ async def test_nothing_of_a_token_is_kept_but_its_hash_and_nothing_is_logged(
     kept = b"".join(path.read_bytes() for path in files)
     assert hashes == [hash_of(secret)]
     assert hashes[0].encode() in kept
-    for token in (secret, other):
+    assert hash_of(session).encode() in kept
+    for token in (secret, other, session):
         assert token.encode() not in kept
         assert token[3:].encode() not in kept
         assert token not in caplog.text.replace(f"/api/v1/jobs/{token}", "")
@@ -133,7 +141,7 @@ async def test_ten_wrong_tokens_are_answered_with_a_pause_and_a_token_that_is_kn
     assert (await house.get("/api/v1/me", headers=bearer(good))).status == 200
     check_problem(await house.get("/api/v1/me", headers=bearer(other)), 429)
     check_problem(await house.get("/api/v1/me"), 401)
-    blocked = await form(house, token="e3_wrong")
+    blocked = await house.form(token="e3_wrong")
     assert (blocked.status, "Set-Cookie" in blocked.headers) == (429, False)
     assert "Wait" in blocked.text
 
@@ -150,3 +158,69 @@ async def test_a_page_that_others_can_reach_is_never_open(tmp_path: Path) -> Non
         await reached.store.revoke_token(token.id)
         await soon(lambda: reached.get("/api/v1/me", headers=bearer(secret)), 401)
         check_problem(await reached.get("/api/v1/me"), 401)
+        await reached.store.open_access(revoke=True)
+        check_problem(await reached.get("/api/v1/me"), 401)
+
+
+async def test_a_stream_ends_with_its_session(house: Served) -> None:
+    cookie = await house.log_in(await house.token(Role.USER))
+    async with watching(house, "/api/v1/events", **cookie) as stream:
+        await house.job("before")
+        await stream.until(lambda frame: "before" in frame.data)
+        assert (await house.post("/logout", headers={**cookie, "Content-Type": FORM})).status == 303
+        check_problem(await house.get("/api/v1/me", headers=cookie), 401)
+        await house.job("afterwards")
+        assert not [frame for frame in await stream.rest() if "afterwards" in frame.data]
+
+
+async def test_behind_a_trusted_proxy_people_are_who_it_says_and_nothing_else_is_open(tmp_path: Path) -> None:
+    ui = {"trusted_proxies": ("127.0.0.1",), "proxy_user_header": "X-Remote-User"}
+    async with served(tmp_path / "house", **ui) as house:
+        check_problem(await house.get("/api/v1/me"), 401)
+        anna = {"X-Remote-User": "anna", "X-Forwarded-For": "203.0.113.7"}
+        assert (await house.get("/api/v1/me", headers=anna)).value == {"role": "user", "token": "anna"}
+        check_problem(await house.put("/api/v1/jobs/1/priority", {"priority": 1}, headers=anna), 403)
+        check_problem(await house.get("/api/v1/me", headers={**anna, "Host": "evil.example"}), 403)
+        await house.store.create_token("anna", Role.ADMIN, proxy_hash("anna"))
+        await soon(lambda: house.put("/api/v1/jobs/1/priority", {"priority": 1}, headers=anna), 404)
+        [known] = await house.store.tokens()
+        await house.store.revoke_token(known.id)
+        await soon(lambda: house.get("/api/v1/me", headers=anna), 401)
+        await house.store.create_token("anna", Role.READ, proxy_hash("anna"))
+        assert (await soon(lambda: house.get("/api/v1/me", headers=anna), 200)).value["role"] == "read"
+        assert [token.id for token in await house.store.tokens()] == [known.id]
+
+
+async def test_when_a_token_was_used_is_known(house: Served) -> None:
+    secret = await house.token(Role.USER)
+    cookie = await house.log_in(secret)
+    for headers in (bearer(secret), cookie, cookie):
+        assert (await house.get("/api/v1/me", headers=headers)).status == 200
+    await house.context.gate._noting  # type: ignore[misc]
+    [known] = await house.store.tokens()
+    assert known.last_used_at is not None
+
+
+async def test_a_refusal_shows_no_path_of_this_machine(house: Served) -> None:
+    """Whatever refuses, and whether programs or people are told."""
+    root, outside = house.workspace.root, house.workspace.root.parent
+    (root / "workflows" / "broken.json").write_text("{")
+    wish = {"job_type": "T2I", "workflow_id": "broken", "inputs": {}}
+    answers = [
+        await house.post("/api/v1/jobs", wish),
+        await house.post("/api/v1/batches", {"workflow": "broken", "set": {"color": "1"}}),
+        await house.get("/new?workflow=broken", headers={"Accept": "text/html"}),
+        await house.get("/api/v1/workflows/broken"),
+        await house.post("/api/v1/jobs", {**wish, "workflow_id": "picture", "outputs": {"file_path": "../../x.png"}}),
+    ]
+    assert [answer.status for answer in answers] == [404, 404, 200, 404, 409]
+    for words in (f"the database {root}/database/x.db is away", f"the workspace {root.resolve()}: no", f"'{root}'"):
+        problem = shown(
+            Request({"type": "http", "app": create_app(house.context), "path": "/api/v1", "headers": []}),
+            Problem(503, words, words, errors=[("key", words)]),
+        )
+        answers.append(Answer(503, {}, bytes(problem.body), None))
+    for answer in answers:
+        assert str(outside) not in answer.text
+    assert "the database database/x.db is away" in answers[5].text
+    assert "the workspace .: no" in answers[6].text

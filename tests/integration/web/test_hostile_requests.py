@@ -16,7 +16,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pytest
 import pytest_asyncio
@@ -554,6 +554,7 @@ async def test_without_a_token_or_with_a_wrong_one_only_open_routes_answer(
     locked_house: tuple[Served, Keys], route: Route
 ) -> None:
     house, keys = locked_house
+    session = f"e3_session_{urlsplit(house.url).port}"
     for headers in (
         {},
         {"Authorization": "Bearer"},
@@ -564,8 +565,9 @@ async def test_without_a_token_or_with_a_wrong_one_only_open_routes_answer(
         bearer(keys.admin[:-1]),
         bearer(keys.admin + "A"),
         bearer(keys.admin.upper()),
-        {"Cookie": f"e3_token={keys.user[:-1]}"},
-        {"Cookie": f"token={keys.user}"},
+        {"Cookie": f"{session}={keys.user}"},
+        {"Cookie": f"__Host-{session}={keys.user}"},
+        {"Cookie": f"e3_token={keys.user}"},
     ):
         answer = await house.ask(route.method, route.address(), route.body, headers=headers)
         if route.role == OPEN:
@@ -585,7 +587,7 @@ async def test_a_user_gets_what_is_for_users_and_is_refused_what_is_for_admins(
         answer = await house.get(f"{route.path}?{question}", headers=bearer(keys.user))
         check_problem(answer, 403 if route.path == "/stream" else 422)
         return
-    for headers in (bearer(keys.user), {"Cookie": f"e3_token={keys.user}"}):
+    for headers in (bearer(keys.user), await house.log_in(keys.user)):
         answer = await house.ask(route.method, route.address(), route.body, headers=headers)
         if route.role == ADMIN:
             assert "admin" in check_problem(answer, 403)["detail"]
@@ -594,6 +596,51 @@ async def test_a_user_gets_what_is_for_users_and_is_refused_what_is_for_admins(
             check_harmless(answer, house)
     admitted = await house.ask(route.method, route.address(), route.body, headers=bearer(keys.admin))
     assert admitted.status not in ((401, 403) if route.path != "/login" else (403,))
+
+
+@every_route
+async def test_whoever_may_look_gets_what_can_be_looked_at_and_changes_nothing(
+    locked_house: tuple[Served, Keys], route: Route
+) -> None:
+    house, keys = locked_house
+    if route.is_endless:
+        return
+    before = await state_of(house)
+    for headers in (bearer(keys.read), await house.log_in(keys.read)):
+        answer = await house.ask(route.method, route.address(), route.body, headers=headers)
+        if route.role == OPEN:
+            continue
+        if route.role == ADMIN or route.is_unsafe or route.path == "/new":
+            check_problem(answer, 403)
+        else:
+            assert answer.status not in (401, 403), answer.text
+    assert await state_of(house) == before
+
+
+@every_route
+async def test_a_token_for_metrics_opens_nothing_else(locked_house: tuple[Served, Keys], route: Route) -> None:
+    house, keys = locked_house
+    answer = await house.ask(route.method, route.address(), route.body, headers=bearer(keys.metrics))
+    if route.path == "/metrics":
+        assert answer.status == 200
+    elif route.role != OPEN:
+        check_problem(answer, 403)
+
+
+@every_route
+async def test_without_tokens_what_came_by_a_proxy_is_refused(estate: Served, route: Route) -> None:
+    before = await state_of(estate)
+    for name in ("Forwarded", "Via", "X-Real-IP", "X-Forwarded-For", "x-forwarded-anything"):
+        answer = await estate.raw(head(route, route.address(), **{name: "203.0.113.7"}))
+        if route.path == "/healthz":
+            assert answer.status == 200
+        elif route.path == "/readyz":
+            assert answer.value == {"status": "not ready"}
+        elif route.method == "HEAD":
+            assert answer.status == 403
+        else:
+            assert "e3 token create" in check_problem(answer, 403)["remedy"]
+    assert await state_of(estate) == before
 
 
 @every_route

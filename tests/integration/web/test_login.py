@@ -7,7 +7,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from comfyui_agent.web import access
-from support.web import Answer, Keys, Served, check_problem
+from support.web import FORM, Keys, Served, bearer, check_problem
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -16,12 +16,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wrong tokens may be shown without end."""
     monkeypatch.setattr(access, "MOST_FAILURES", 10**9)
-
-
-async def form(house: Served, path: str = "/login", **said: str) -> Answer:
-    body = "&".join(f"{key}={quote(value, safe='')}" for key, value in said.items())
-    headers = {"Content-Type": "application/x-www-form-urlencoded", "Origin": house.url}
-    return await house.post(path, data=body, headers=headers)
 
 
 async def test_a_page_asks_people_to_log_in_and_programs_for_a_token(locked_house: tuple[Served, Keys]) -> None:
@@ -48,22 +42,38 @@ async def test_whoever_logs_in_gets_a_cookie_that_scripts_cannot_read_and_other_
     answer = await house.post("/login", data=f"token=%20{keys.user}%20&next=/books", headers=headers)
     assert (answer.status, answer.headers["Location"]) == (303, "/books")
     value, *flags = answer.headers["Set-Cookie"].split("; ")
-    assert value == f"e3_token={keys.user}"
+    name, _, secret = value.partition("=")
+    assert name == f"{'__Host-' if is_secure else ''}e3_session_{urlsplit(house.url).port}"
+    assert keys.user not in str(answer.headers)
     lowered = {flag.lower() for flag in flags}
     assert {"httponly", "samesite=strict", "path=/"} <= lowered
     assert ("secure" in lowered) is is_secure
     assert "domain" not in str(lowered)
     assert (await house.get("/books", headers={"Cookie": value})).status == 200
     assert (await house.get("/api/v1/me", headers={"Cookie": value})).value["role"] == "user"
+    check_problem(await house.get("/api/v1/me", headers=bearer(secret)), 401)
+    check_problem(await house.get("/api/v1/me", headers={"Cookie": f"{name}={keys.user}"}), 401)
 
 
-async def test_whoever_logs_out_loses_the_cookie(locked_house: tuple[Served, Keys]) -> None:
-    house, _ = locked_house
-    answer = await form(house, "/logout")
+async def test_whoever_logs_out_loses_the_cookie_and_the_session(locked_house: tuple[Served, Keys]) -> None:
+    house, keys = locked_house
+    cookie, other = await house.log_in(keys.user), await house.log_in(keys.user)
+    answer = await house.post("/logout", headers={**cookie, "Content-Type": FORM})
     assert (answer.status, answer.headers["Location"]) == (303, "/login")
-    name, *flags = answer.headers["Set-Cookie"].split("; ")
-    assert name in ('e3_token=""', "e3_token=")
-    assert "Max-Age=0" in flags
+    dropped = answer.headers.getall("Set-Cookie")  # type: ignore[attr-defined]
+    port = urlsplit(house.url).port
+    assert {each.partition("=")[0] for each in dropped} == {f"e3_session_{port}", f"__Host-e3_session_{port}"}
+    assert all("Max-Age=0" in each for each in dropped)
+    said = check_problem(await house.get("/api/v1/me", headers=cookie), 401)
+    assert "Log in again" in said["remedy"]
+    assert (await house.get("/api/v1/me", headers=other)).status == 200, "another browser stays"
+
+
+async def test_a_token_for_metrics_is_no_login(locked_house: tuple[Served, Keys]) -> None:
+    house, keys = locked_house
+    answer = await house.form(token=keys.metrics)
+    assert (answer.status, "Set-Cookie" in answer.headers) == (403, False)
+    assert "/metrics only" in answer.text
 
 
 async def test_a_wrong_token_is_told_to_be_wrong_on_the_login_page_and_no_cookie_is_set(
@@ -71,7 +81,7 @@ async def test_a_wrong_token_is_told_to_be_wrong_on_the_login_page_and_no_cookie
 ) -> None:
     house, _ = locked_house
     for said in ({"token": "e3_wrong"}, {"token": ""}, {}, {"next": "/books"}):
-        answer = await form(house, **said)
+        answer = await house.form(**said)
         assert (answer.status, "Set-Cookie" in answer.headers) == (401, False)
         assert answer.headers["Content-Type"].startswith("text/html")
         assert "not known" in answer.text
@@ -100,7 +110,7 @@ async def test_a_wrong_token_is_told_to_be_wrong_on_the_login_page_and_no_cookie
 )
 async def test_logging_in_never_leads_to_another_site(locked_house: tuple[Served, Keys], target: str) -> None:
     house, keys = locked_house
-    answer = await form(house, token=keys.user, next=target)
+    answer = await house.form(token=keys.user, next=target)
     assert answer.status == 303
     place = answer.headers["Location"]
     assert place.startswith("/")

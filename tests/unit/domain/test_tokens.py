@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
+from dataclasses import replace
 
 import pytest
 
 from comfyui_agent.domain import tokens
-from comfyui_agent.domain.tokens import Role, Token, hash_of, matching, mint_token
+from comfyui_agent.domain.tokens import Role, Token, hash_of, matching, mint_token, proxy_hash, seconds_in
 
 
 def kept(secret: str, number: int = 1, role: Role = Role.USER) -> Token:
@@ -71,12 +72,46 @@ def test_every_token_is_compared_in_constant_time_wherever_the_right_one_is(
 @pytest.mark.parametrize(
     ("has", "needs", "may"),
     [
+        (Role.METRICS, Role.METRICS, True),
+        (Role.METRICS, Role.READ, False),
+        (Role.READ, Role.METRICS, True),
+        (Role.READ, Role.USER, False),
+        (Role.USER, Role.READ, True),
         (Role.USER, Role.USER, True),
         (Role.USER, Role.ADMIN, False),
+        (Role.ADMIN, Role.METRICS, True),
         (Role.ADMIN, Role.USER, True),
         (Role.ADMIN, Role.ADMIN, True),
     ],
 )
-def test_an_admin_may_do_what_a_user_may_and_not_the_other_way_round(has: Role, needs: Role, may: bool) -> None:
+def test_each_role_may_do_what_those_below_it_may_and_not_the_other_way_round(
+    has: Role, needs: Role, may: bool
+) -> None:
     assert has.includes(needs) is may
     assert f"{has}" == has.value
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30d", 2_592_000), ("12h", 43_200), ("90m", 5_400), ("2w", 1_209_600), (" 1m ", 60)]
+)
+def test_a_time_is_written_with_its_unit(text: str, seconds: int) -> None:
+    assert seconds_in(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "30", "d", "0d", "-1d", "1.5d", "30 days", "1y", "9999999d", "4000d", "\u0663d"])
+def test_anything_else_is_no_time(text: str) -> None:
+    with pytest.raises(ValueError, match="30d"):
+        seconds_in(text)
+
+
+def test_a_name_that_a_proxy_says_matches_no_token() -> None:
+    known = Token(1, "anna", Role.ADMIN, proxy_hash("anna"), "")
+    for given in ("anna", "proxy:anna", proxy_hash("anna")):
+        assert matching(given, [known]) is None
+
+
+def test_a_token_is_valid_until_it_ends_or_is_revoked() -> None:
+    token = Token(1, "", Role.USER, "", "", expires_at="2025-08-09 12:30:01.000")
+    assert token.is_valid("2025-08-09 12:30:00.999")
+    assert not token.is_valid("2025-08-09 12:30:01.000")
+    assert not replace(token, expires_at=None, revoked_at="2025-08-09 12:30:01.000").is_valid("2025-08-09 12:00:00.000")

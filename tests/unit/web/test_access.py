@@ -5,43 +5,67 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 from starlette.requests import Request
 
-from comfyui_agent.domain.tokens import Role, Token, hash_of
+from comfyui_agent.config.settings import Ui
+from comfyui_agent.domain.tokens import LoginSession, Role, Token, hash_of, proxy_hash
 from comfyui_agent.store.errors import DatabaseAway
+from comfyui_agent.store.tokens import Access
 from comfyui_agent.web import access
-from comfyui_agent.web.access import Caller, Gate, shown_token, while_admitted
+from comfyui_agent.web.access import Caller, Gate, bearer_of, session_of, while_admitted
 from comfyui_agent.web.problems import Problem
 
 ADMIN, USER = "e3_admin", "e3_user"
 HOST = "10.0.0.7"
+EARLIER, NOW, LATER = "2025-11-16 02:08:00.000", "2025-11-17 00:00:00.000", "2025-11-18 00:00:00.000"
 
 
 @dataclass
 class Memory:
-    """Tokens, and a version that goes up with every change."""
+    """Tokens and sessions, and a version that goes up with every change."""
 
     known: list[Token] = field(default_factory=list)
+    sessions: dict[str, LoginSession] = field(default_factory=dict)
+    is_closed: bool = False
+    noted: list[tuple[int, str]] = field(default_factory=list)
     version: int = 1
     reads: int = 0
     error: Exception | None = None
     delay: float = 0.0
 
-    async def tokens(self) -> list[Token]:
+    async def access(self) -> Access:
         self.reads += 1
         if self.delay:
             await asyncio.sleep(self.delay)
         if self.error is not None:
             raise self.error
-        return list(self.known)
+        return Access(self.is_closed, tuple(self.known), dict(self.sessions))
 
-    def add(self, secret: str, role: Role) -> Token:
-        token = Token(len(self.known) + 1, str(role), role, hash_of(secret), "2025-11-16 02:08:00.000")
+    async def begin_session(self, hash_: str, token_id: int) -> None:
+        self.sessions[hash_] = LoginSession(hash_, token_id, LATER)
+        self.version += 1
+
+    async def end_session(self, hash_: str) -> None:
+        self.sessions.pop(hash_, None)
+        self.version += 1
+
+    async def enrol(self, user: str, role: Role) -> Token:
+        return self.add("", role, name=user, hash=proxy_hash(user))
+
+    async def note_uses(self, uses: set[tuple[int, str]]) -> None:
+        if self.error is not None:
+            raise self.error
+        self.noted += uses
+
+    def add(self, secret: str, role: Role, **facts: Any) -> Token:
+        said = {"name": str(role), "hash": hash_of(secret), "created_at": EARLIER, **facts}
+        token = Token(id=len(self.known) + 1, role=role, **said)
         self.known.append(token)
+        self.is_closed = True
         self.version += 1
         return token
 
@@ -62,13 +86,26 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def gate(memory: Any, *, is_local: bool = True) -> Gate:
-    return Gate(memory, serves_loopback=is_local)
+@pytest.fixture(autouse=True)
+def today(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the gate takes for the time of day."""
+    moment = [NOW]
+    monkeypatch.setattr(access, "now", lambda: moment[0])
+    return moment
 
 
-def request(host: str = HOST, **headers: str) -> Request:
+def gate(memory: Any, *, is_local: bool = True, **ui: Any) -> Gate:
+    return Gate(memory, serves_loopback=is_local, ui=Ui(**ui))
+
+
+def request(peer: str = HOST, **headers: str) -> Request:
     lines = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
-    return Request({"type": "http", "headers": lines, "client": (host, 1)})
+    scope = {"type": "http", "scheme": "http", "headers": lines, "client": (peer, 1), "server": ("10.0.0.1", 8190)}
+    return Request(scope)
+
+
+def local(**headers: str) -> Request:
+    return request("127.0.0.1", host="127.0.0.1:8190", **headers)
 
 
 async def refused(asking: Any) -> Problem:
@@ -78,7 +115,7 @@ async def refused(asking: Any) -> Problem:
 
 
 async def test_without_tokens_everyone_on_this_machine_is_an_admin() -> None:
-    assert await gate(Memory()).admit(request()) == Caller(Role.ADMIN)
+    assert await gate(Memory()).admit(local()) == Caller(Role.ADMIN)
     assert await gate(Memory()).is_open()
 
 
@@ -92,25 +129,162 @@ async def test_without_tokens_nobody_is_let_in_where_others_can_ask() -> None:
 async def test_whoever_shows_a_token_is_who_it_was_made_for(memory: Memory) -> None:
     found = await gate(memory).admit(request(authorization=f"Bearer {USER}"))
     assert (found.role, found.token, found.scope) == (Role.USER, memory.known[1], "token 2")
-    assert (await gate(memory).admit(request(cookie=f"e3_token={ADMIN}"))).role is Role.ADMIN
 
 
 @pytest.mark.parametrize(
-    ("headers", "token"),
+    ("said", "token"),
     [
-        ({}, ""),
-        ({"authorization": "Bearer x"}, "x"),
-        ({"authorization": "bearer  x "}, "x"),
-        ({"authorization": "Basic x"}, ""),
-        ({"authorization": "x"}, ""),
-        ({"cookie": "e3_token=c"}, "c"),
-        ({"authorization": "Bearer x", "cookie": "e3_token=c"}, "x"),
-        ({"authorization": "Bearer", "cookie": "e3_token=c"}, ""),
-        ({"authorization": "Bearer \xe9"}, "\xe9"),
+        ("", None),
+        ("Bearer x", "x"),
+        ("bearer  x ", "x"),
+        ("Bearer", ""),
+        ("Basic x", None),
+        ("x", None),
+        ("Bearer \xe9", "\xe9"),
     ],
 )
-def test_a_token_is_shown_in_a_header_or_in_a_cookie(headers: dict[str, str], token: str) -> None:
-    assert shown_token(request(**headers)) == token
+def test_a_token_is_shown_in_a_header(said: str, token: str | None) -> None:
+    assert bearer_of(request(authorization=said)) == token
+
+
+@pytest.mark.parametrize(
+    ("scheme", "cookies", "held"),
+    [
+        ("http", "", ""),
+        ("http", "e3_session_8190=a", "a"),
+        ("http", "e3_session_8191=a; e3_session=b; e3_token=c", ""),
+        ("http", "e3_session_8190=a; __Host-e3_session_8190=b", "b"),
+        ("https", "e3_session_8190=a; __Host-e3_session_8190=b", "b"),
+        ("https", "e3_session_8190=a", ""),
+    ],
+)
+def test_a_session_is_in_a_cookie_of_this_port_and_under_tls_of_this_host_alone(
+    scheme: str, cookies: str, held: str
+) -> None:
+    asked = request(cookie=cookies)
+    asked.scope["scheme"] = scheme
+    assert session_of(asked) == held
+
+
+async def test_a_session_is_no_token_and_a_token_is_no_session(memory: Memory) -> None:
+    asked = gate(memory)
+    secret = await asked.log_in(USER, request())
+    found = await asked.admit(request(cookie=f"e3_session_8190={secret}"))
+    assert (found.role, found.token, found.session) == (Role.USER, memory.known[1], hash_of(secret))
+    assert (await refused(asked.admit(request(authorization=f"Bearer {secret}")))).status == 401
+    for cookie in (f"e3_session_8190={USER}", f"e3_token={USER}", f"e3_session_8190={hash_of(secret)}"):
+        assert (await refused(asked.admit(request(cookie=cookie)))).status == 401
+    both = request(cookie=f"e3_session_8190={secret}", authorization=f"Bearer {ADMIN}")
+    assert (await asked.admit(both)).role is Role.ADMIN
+    empty = request(cookie=f"e3_session_8190={secret}", authorization="Bearer")
+    assert (await refused(asked.admit(empty))).status == 401
+
+
+async def test_whoever_logs_in_anew_or_out_leaves_no_session_behind(memory: Memory) -> None:
+    asked = gate(memory)
+    first = await asked.log_in(USER, request())
+    second = await asked.log_in(ADMIN, request(cookie=f"e3_session_8190={first}"))
+    assert list(memory.sessions) == [hash_of(second)]
+    await asked.log_out(request(cookie=f"e3_session_8190={second}"))
+    problem = await refused(asked.admit(request(cookie=f"e3_session_8190={second}")))
+    assert (problem.status, problem.detail, memory.sessions) == (401, "this session has ended", {})
+
+
+async def test_a_session_ends_with_its_time_and_with_its_token(memory: Memory, today: list[str]) -> None:
+    asked = gate(memory)
+    memory.add("e3_short", Role.USER, expires_at="2025-11-17 06:00:00.000")
+    by_time = request(cookie=f"e3_session_8190={await asked.log_in(USER, request())}")
+    by_token = request(cookie=f"e3_session_8190={await asked.log_in('e3_short', request())}")
+    everyone = [await asked.admit(by_time), await asked.admit(by_token)]
+    today[0] = "2025-11-17 06:00:00.000"
+    assert (await refused(asked.admit(by_token))).status == 401
+    assert [await asked.still_admits(who) for who in everyone] == [True, False]
+    today[0] = LATER
+    assert (await refused(asked.admit(by_time))).status == 401
+    assert not await asked.still_admits(everyone[0])
+
+
+async def test_wrong_sessions_lock_nobody_out(memory: Memory) -> None:
+    asked = gate(memory)
+    for number in range(30):
+        assert (await refused(asked.admit(request(cookie=f"e3_session_8190={number}")))).status == 401
+    assert (await asked.check(USER, HOST)).role is Role.USER
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"), [({"expires_at": EARLIER}, "has expired"), ({"revoked_at": EARLIER}, "was revoked")]
+)
+async def test_a_token_that_ended_admits_nobody_says_so_and_locks_nobody_out(
+    memory: Memory, facts: dict[str, str], words: str
+) -> None:
+    memory.add("e3_old", Role.ADMIN, **facts)
+    asked = gate(memory)
+    for _ in range(12):
+        problem = await refused(asked.check("e3_old", HOST))
+        assert (problem.status, words in problem.detail) == (401, True)
+    assert (await asked.check(USER, HOST)).role is Role.USER
+
+
+async def test_once_there_was_a_token_access_stays_closed(clock: list[float]) -> None:
+    memory = Memory(is_closed=True)
+    asked = gate(memory)
+    assert (await refused(asked.admit(local()))).status == 401
+    memory.is_closed = False
+    memory.version += 1
+    clock[0] += 1
+    assert (await asked.admit(local())).role is Role.ADMIN
+
+
+@pytest.mark.parametrize("header", ["forwarded", "via", "x-real-ip", "x-forwarded-for"])
+async def test_what_came_by_a_proxy_is_nobody_on_this_machine(header: str) -> None:
+    assert (await refused(gate(Memory()).admit(local(**{header: "1.2.3.4"})))).status == 403
+    assert (await refused(gate(Memory()).admit(request("127.0.0.1", host="evil.example")))).status == 403
+
+
+async def test_where_a_proxy_is_trusted_this_machine_is_not_open() -> None:
+    asked = gate(Memory(), trusted_proxies=("127.0.0.1",))
+    assert not await asked.is_open()
+    assert (await refused(asked.admit(local()))).status == 401
+
+
+async def test_whoever_a_trusted_proxy_has_logged_in_is_admitted_as_that_user(clock: list[float]) -> None:
+    memory = Memory()
+    asked = gate(memory, trusted_proxies=("10.0.0.7",), proxy_user_header="X-Remote-User", proxy_user_role="read")
+    anna = request(**{"x-remote-user": "anna", "x-forwarded-for": "203.0.113.7"})
+    found = await asked.admit(anna)
+    assert found.token is not None
+    assert (found.role, found.token.name, found.address) == (Role.READ, "anna", "203.0.113.7")
+    assert (await asked.admit(anna)).token == found.token
+    assert await asked.still_admits(found)
+    assert len(memory.known) == 1, "once, not with every request"
+    assert (await refused(asked.admit(request("10.0.0.8", **{"x-remote-user": "anna"})))).status == 401
+    memory.known[0] = replace(memory.known[0], revoked_at=NOW)
+    memory.version += 1
+    clock[0] += 1
+    assert (await refused(asked.admit(anna))).status == 401
+
+
+async def test_wrong_tokens_are_counted_for_who_sent_them_and_not_for_the_proxy(memory: Memory) -> None:
+    asked = gate(memory, trusted_proxies=(HOST,))
+    mallory = request(authorization="Bearer e3_wrong", **{"x-forwarded-for": "203.0.113.7"})
+    for _ in range(10):
+        await refused(asked.admit(mallory))
+    assert (await refused(asked.admit(mallory))).status == 429
+    anna = request(authorization=f"Bearer {USER}", **{"x-forwarded-for": "203.0.113.8"})
+    assert (await asked.admit(anna)).role is Role.USER
+
+
+async def test_a_use_is_noted_beside_the_answer_and_once_a_minute(memory: Memory, clock: list[float]) -> None:
+    asked = gate(memory)
+    for _ in range(5):
+        await asked.check(USER, HOST)
+    await asked._noting  # type: ignore[misc]
+    assert memory.noted == [(2, "")]
+    clock[0] += access.NOTE_SECONDS
+    memory.error = DatabaseAway("locked")
+    assert (await asked.check(USER, HOST)).role is Role.USER, "whether it can be noted or not"
+    await asked._noting  # type: ignore[misc]
+    await asked.close()
 
 
 async def test_every_token_is_compared_in_constant_time_whichever_it_is(
@@ -190,6 +364,7 @@ async def test_tokens_are_read_again_only_when_something_has_changed_and_not_too
         assert not await asked.is_open()
     assert memory.reads == 1
     memory.known.clear()
+    memory.is_closed = False
     memory.version += 1
     clock[0] += access.FRESH_SECONDS + 0.01
     assert await asked.is_open()

@@ -11,8 +11,10 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
+from comfyui_agent.domain.tokens import Role
 from comfyui_agent.store.errors import DatabaseAway
 from comfyui_agent.web import guarding
+from comfyui_agent.web.access import Caller
 from comfyui_agent.web.guarding import (
     DEEPEST,
     FORMS,
@@ -23,7 +25,6 @@ from comfyui_agent.web.guarding import (
     Guard,
     check_json,
     check_origin,
-    host_of,
 )
 from comfyui_agent.web.problems import Problem
 
@@ -32,6 +33,8 @@ JSON = Headers({"content-type": "application/json"})
 
 class Gate:
     """Open, closed, or not to be found out."""
+
+    role = Role.ADMIN
 
     def __init__(self, is_open: bool = True, error: Exception | None = None) -> None:
         self._is_open = is_open
@@ -42,9 +45,10 @@ class Gate:
             raise self._error
         return self._is_open
 
-    async def admit(self, _: Request) -> None:
+    async def admit(self, _: Request) -> Caller:
         if not await self.is_open():
             raise Problem(401, "this needs a token")
+        return Caller(self.role)
 
 
 class Behind:
@@ -66,7 +70,13 @@ class Behind:
 
 
 async def asked(
-    app: Any, method: str = "GET", path: str = "/", parts: tuple[bytes, ...] = (b"",), gate: Any = None, **headers: str
+    app: Any,
+    method: str = "GET",
+    path: str = "/",
+    parts: tuple[bytes, ...] = (b"",),
+    gate: Any = None,
+    scheme: str = "http",
+    **headers: str,
 ) -> tuple[int, dict[str, str], bytes]:
     """One request through the guard, its body in parts."""
     lines = {"host": "127.0.0.1:8190", **{name.replace("_", "-"): value for name, value in headers.items()}}
@@ -74,6 +84,7 @@ async def asked(
         "type": "http",
         "method": method,
         "path": path,
+        "scheme": scheme,
         "headers": [(name.encode(), value.encode()) for name, value in lines.items()],
     }
     waiting = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
@@ -184,23 +195,6 @@ async def test_tokens_that_cannot_be_read_are_a_problem_that_passes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("authority", "name"),
-    [
-        ("a", "a"),
-        ("a:1", "a"),
-        ("[::1]:1", "[::1]"),
-        ("[::1]", "[::1]"),
-        ("", ""),
-        (":1", ""),
-        ("[", "[]"),
-        ("a:b:c", "a"),
-    ],
-)
-def test_a_name_is_told_from_its_port(authority: str, name: str) -> None:
-    assert host_of(authority) == name
-
-
-@pytest.mark.parametrize(
     "headers",
     [
         {},
@@ -266,6 +260,21 @@ async def test_nothing_is_read_of_whoever_is_not_let_in() -> None:
     with pytest.raises(Problem) as refused:
         await Guard(Behind(), gate)._body({"type": "http", "path": "/api", "headers": []}, Headers({}), never)
     assert refused.value.status == 401
+
+
+@pytest.mark.parametrize(
+    ("role", "status"), [(Role.METRICS, 403), (Role.READ, 403), (Role.USER, 200), (Role.ADMIN, 200)]
+)
+async def test_whoever_may_only_look_can_send_nothing(role: Role, status: int) -> None:
+    behind, gate = Behind(), Gate()
+    gate.role = role
+    answer = await asked(behind, "POST", "/api", (b"{}",), gate=gate, content_type="application/json")
+    assert (answer[0], len(behind.bodies)) == (status, status == 200)
+
+
+async def test_a_browser_that_came_by_tls_is_told_to_stay_with_it() -> None:
+    assert "strict-transport-security" not in (await asked(Behind()))[1]
+    assert (await asked(Behind(), scheme="https"))[1]["strict-transport-security"] == "max-age=31536000"
 
 
 async def test_only_so_many_large_bodies_are_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,19 +9,20 @@ from typing import Any
 
 import pytest
 
+from comfyui_agent.domain.tokens import Role, Token
 from comfyui_agent.web.listening import Listening, NotAllowed, NotServed, PortTaken, is_loopback, listen
 
 
 class Memory:
-    def __init__(self, count: int = 0) -> None:
-        self._count = count
+    def __init__(self, tokens: list[Token]) -> None:
+        self._tokens = tokens
 
-    async def tokens(self) -> list[int]:
-        return list(range(self._count))
+    async def tokens(self) -> list[Token]:
+        return self._tokens
 
 
-def memory(tokens: int = 0) -> Any:
-    return Memory(tokens)
+def memory(tokens: int = 0, revoked_at: str | None = None) -> Any:
+    return Memory([Token(number, "", Role.USER, "", "", revoked_at=revoked_at) for number in range(tokens)])
 
 
 @pytest.fixture
@@ -82,8 +83,9 @@ async def test_it_listens_at_once_and_says_where() -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "example.com", "::"])
 async def test_an_address_that_others_can_reach_needs_a_token_first(host: str) -> None:
-    with pytest.raises(NotAllowed, match="e3 token create"):
-        await listen(memory(), host, 0)
+    for known in (memory(), memory(2, revoked_at="2025-11-16 02:08:00.000")):
+        with pytest.raises(NotAllowed, match="e3 token create"):
+            await listen(known, host, 0)
 
 
 async def test_with_a_token_it_listens_everywhere() -> None:

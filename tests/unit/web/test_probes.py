@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 
 import httpx
@@ -14,13 +15,15 @@ from fastapi import Depends, FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 
 from comfyui_agent.comfy.answers import SystemStats
+from comfyui_agent.config.settings import Settings
+from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.halts import Halt
 from comfyui_agent.engine.server_reports import ServerReport
 from comfyui_agent.store.errors import DatabaseAway
 from comfyui_agent.store.gauges import Gauges
 from comfyui_agent.store.records import Counts
 from comfyui_agent.web import probes
-from comfyui_agent.web.access import caller
+from comfyui_agent.web.access import scraper
 from comfyui_agent.web.metrics import CONTENT_TYPE, Metrics
 from comfyui_agent.web.problems import Problem, add_handlers
 
@@ -61,8 +64,11 @@ class Fleet:
 
 class Gate:
     is_open = True
+    error: Exception | None = None
 
     async def admit(self, _: object) -> None:
+        if self.error is not None:
+            raise self.error
         if not self.is_open:
             raise Problem(401, "this needs a token", "Make one.")
 
@@ -81,9 +87,11 @@ class World:
 async def world() -> AsyncIterator[World]:
     store, fleet, gate = Store(), Fleet(), Gate()
     app = FastAPI()
-    app.state.context = SimpleNamespace(store=store, fleet=fleet, gate=gate, metrics=Metrics(store, fleet))
+    app.state.context = SimpleNamespace(
+        store=store, fleet=fleet, gate=gate, metrics=Metrics(store, fleet), workspace=Workspace(Path(), Settings())
+    )
     app.include_router(probes.router)
-    app.include_router(probes.metrics_router, dependencies=[Depends(caller)])
+    app.include_router(probes.metrics_router, dependencies=[Depends(scraper)])
     add_handlers(app)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
         yield World(client, store, fleet, gate)
@@ -163,6 +171,15 @@ async def test_only_metrics_need_a_token(world: World) -> None:
     world.gate.is_open = False
     asked = [await world.client.get(path) for path in ("/metrics", "/healthz", "/readyz")]
     assert [answer.status_code for answer in asked] == [401, 200, 200]
+    assert asked[2].json() == {"status": "ready"}
+
+
+async def test_a_stranger_is_told_only_yes_or_no(world: World) -> None:
+    world.gate.is_open, world.fleet.servers = False, (DOWN,)
+    answer = await world.client.get("/readyz")
+    assert (answer.status_code, answer.json()) == (503, {"status": "not ready"})
+    world.gate.error = DatabaseAway("the database /home/anna/jobs.db is locked")
+    assert (await world.client.get("/readyz")).json() == {"status": "not ready"}
 
 
 async def test_the_answers_are_described(world: World) -> None:

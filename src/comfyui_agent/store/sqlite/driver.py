@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -160,7 +161,9 @@ def _our_words(path: Path) -> Iterator[None]:
 def _find_or_make_room(path: Path, create: bool) -> None:
     try:
         if create:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(0o700, parents=True, exist_ok=True)
+            with contextlib.suppress(OSError):  # it is there, and closing it would drop our locks; or SQLite tells why
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))  # SQLite gives the files beside it this mode
         elif not path.exists():
             raise DatabaseUnusable(f"there is no database {path}: `e3 execute` makes one")
     except OSError as error:

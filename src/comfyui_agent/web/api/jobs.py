@@ -151,7 +151,8 @@ async def retry_several(context: Here, _: User, said: RetrySaid) -> Any:
     else:
         jobs, unknown = await _named(context, said.names)
     answers = await context.doors.again(jobs)
-    refused = [{"name": each.name, "reason": each.problem} for each in answers if each.problem]
+    shown = context.workspace.without_root
+    refused = [{"name": each.name, "reason": shown(each.problem)} for each in answers if each.problem]
     return {"changed": [each.name for each in answers if not each.problem], "refused": refused + _unknown(unknown)}
 
 

@@ -317,7 +317,7 @@ class StatusShown(BaseModel):
 
 
 class Me(BaseModel):
-    role: Literal["user", "admin"]
+    role: Literal["read", "user", "admin"]
     token: str | None = Field(description="The name of the token; null while there are none.")
 
 

@@ -34,4 +34,4 @@ async def list_workflows(context: Here, _: User) -> Any:
 async def show(context: Here, _: User, workflow_id: Annotated[str, Path(min_length=1, max_length=200)]) -> Any:
     """Every place of a workflow that a value can go to, and the names that lead there."""
     found = describe(await context.doors.workflow(workflow_id))
-    return found | {"template_path": context.doors.in_workspace(found["template_path"])}
+    return found | {"template_path": context.workspace.without_root(found["template_path"])}

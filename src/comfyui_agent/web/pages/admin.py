@@ -58,7 +58,7 @@ async def build(view: View) -> Screen:
         *rows,
         Fragment("alerts", "admin_alerts.html", {"alerts": alerts}, key=tuple(alert.id for alert in alerts)),
         servers,
-        Fragment("tokens", "admin_tokens.html", {"tokens": await store.tokens()}),
+        await _tokens(view),
     )
     out = sum(card.report.state != "up" for card in servers.values["servers"])
     words = [
@@ -68,6 +68,12 @@ async def build(view: View) -> Screen:
     words += [f"{out} server{'s' if out > 1 else ''} not at work"] if out else []
     values = {"classes": _classes(view)}
     return Screen("admin.html", "Admin", f"{', '.join(words)}.", fragments, values, "admin")
+
+
+async def _tokens(view: View) -> Fragment:
+    access = await view.context.store.access()
+    tokens = [token for token in access.tokens if token.revoked_at is None]
+    return Fragment("tokens", "admin_tokens.html", {"tokens": tokens, "is_closed": access.is_closed})
 
 
 async def _failed(view: View) -> JobPage:

@@ -1,8 +1,73 @@
 -- name: create_token
-INSERT INTO tokens (name, role, hash) VALUES (:name, :role, :hash) RETURNING *;
+INSERT INTO tokens (name, role, hash, is_shared, expires_at)
+VALUES (:name, :role, :hash, :is_shared, strftime('%Y-%m-%d %H:%M:%f', 'now', :seconds || ' seconds'))
+RETURNING *;
+
+-- name: enrol
+-- Somebody whom a proxy has logged in, when they first come.
+INSERT INTO tokens (name, role, hash) VALUES (:name, :role, :hash) ON CONFLICT (hash) DO NOTHING;
+
+-- name: update_enrolled
+UPDATE tokens SET role = :role, is_shared = :is_shared, revoked_at = NULL,
+    expires_at = strftime('%Y-%m-%d %H:%M:%f', 'now', :seconds || ' seconds')
+WHERE hash = :hash RETURNING *;
+
+-- name: token_by_hash
+SELECT * FROM tokens WHERE hash = :hash;
 
 -- name: tokens
 SELECT * FROM tokens ORDER BY id;
 
 -- name: revoke_token
-DELETE FROM tokens WHERE id = :id;
+UPDATE tokens SET revoked_at = strftime('%Y-%m-%d %H:%M:%f', 'now') WHERE id = :id AND revoked_at IS NULL;
+
+-- name: revoke_tokens
+UPDATE tokens SET revoked_at = strftime('%Y-%m-%d %H:%M:%f', 'now') WHERE revoked_at IS NULL;
+
+-- name: note_token_use
+-- At most once a minute, however many processes note it.
+UPDATE tokens SET last_used_at = strftime('%Y-%m-%d %H:%M:%f', 'now')
+WHERE id = :id AND (last_used_at IS NULL OR last_used_at < strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 minute'));
+
+-- name: access_state
+SELECT value FROM about WHERE key = 'access';
+
+-- name: close_access
+INSERT INTO about (key, value) VALUES ('access', 'closed') ON CONFLICT (key) DO NOTHING;
+
+-- name: open_access
+DELETE FROM about WHERE key = 'access';
+
+-- name: create_session
+INSERT INTO sessions (hash, token_id) VALUES (:hash, :token_id);
+
+-- name: sessions
+SELECT hash, token_id, min(
+    strftime('%Y-%m-%d %H:%M:%f', created_at, :longest || ' seconds'),
+    strftime('%Y-%m-%d %H:%M:%f', used_at, :idle || ' seconds')
+) AS ends_at
+FROM sessions;
+
+-- name: note_session_use
+UPDATE sessions SET used_at = strftime('%Y-%m-%d %H:%M:%f', 'now')
+WHERE hash = :hash AND used_at < strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 minute');
+
+-- name: end_session
+DELETE FROM sessions WHERE hash = :hash;
+
+-- name: end_sessions_of
+DELETE FROM sessions WHERE token_id = :token_id;
+
+-- name: end_sessions
+DELETE FROM sessions;
+
+-- name: prune_sessions
+-- Those that have ended, and of each token all but the newest.
+DELETE FROM sessions WHERE created_at < strftime('%Y-%m-%d %H:%M:%f', 'now', -:longest || ' seconds')
+    OR used_at < strftime('%Y-%m-%d %H:%M:%f', 'now', -:idle || ' seconds')
+    OR token_id NOT IN (SELECT id FROM tokens WHERE revoked_at IS NULL)
+    OR hash IN (
+        SELECT hash FROM (
+            SELECT hash, row_number() OVER (PARTITION BY token_id ORDER BY used_at DESC, created_at DESC) AS place FROM sessions
+        ) WHERE place > :most
+    );
