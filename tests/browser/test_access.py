@@ -33,7 +33,36 @@ def test_whoever_has_no_token_is_asked_for_one_and_led_on_to_where_they_wanted_t
     expect(page.get_by_role("alert")).to_contain_text("This token is not known here")
     log_in(page, guarded.user)
     expect(page).to_have_url(f"{guarded.site.url}/queue?status=done")
-    assert "e3_token" not in page.evaluate("document.cookie"), "scripts must not see it"
+    assert "e3_session" not in page.evaluate("document.cookie"), "scripts must not see it"
+    [cookie] = page.context.cookies()
+    assert (cookie["name"], cookie["sameSite"]) == (f"e3_session_{guarded.site.port}", "Strict")
+    assert guarded.user not in str(cookie)
+
+
+def test_whoever_logs_out_is_asked_for_a_token_again(guarded: Guarded, visit: Visit) -> None:
+    visitor = visitor_with(guarded, visit, guarded.user)
+    page = visitor.go("/queue")
+    [cookie] = page.context.cookies()
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_label("Token")).to_be_visible()
+    page.context.add_cookies([cookie])
+    page.goto(f"{guarded.site.url}/queue")
+    expect(page.get_by_label("Token")).to_be_visible()
+
+
+def test_whoever_may_only_look_is_offered_nothing_else(guarded: Guarded, visit: Visit) -> None:
+    guarded.site.pause()
+    try:
+        job = guarded.site.queue("only_to_look_at", color=5)
+        visitor = visitor_with(guarded, visit, make_token(guarded.site, "read"))
+        page = visitor.go(f"/jobs/{job['id']}")
+        expect(page.get_by_role("heading", name="only_to_look_at")).to_be_visible()
+        expect(page.get_by_role("button", name="Cancel", exact=True)).to_have_count(0)
+        expect(page.get_by_role("link", name="New", exact=True)).to_have_count(0)
+        page.goto(f"{guarded.site.url}/new")
+        expect(page.get_by_role("heading", name="Not allowed")).to_be_visible()
+    finally:
+        guarded.site.clear()
 
 
 def test_a_user_sees_no_admin_actions_and_no_admin_page(guarded: Guarded, visit: Visit) -> None:

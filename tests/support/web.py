@@ -28,7 +28,7 @@ from comfyui_agent.store.opening import open_store
 from comfyui_agent.store.records import Leased, Window
 from comfyui_agent.store.store import Store
 from comfyui_agent.web.context import Context
-from comfyui_agent.web.listening import listen
+from comfyui_agent.web.listening import listen, tls_of
 from comfyui_agent.web.serving import serving
 from support.pictures import png
 from support.stores import broken
@@ -38,6 +38,9 @@ SERVER = "http://gpu:8188"
 PATIENCE = 10.0
 LONGEST_LINE = 4 * 1024 * 1024
 PROBLEM = "application/problem+json"
+TLS = {
+    name: str(Path(__file__).parent / "tls" / f"e3.{end}") for name, end in (("tls_cert", "pem"), ("tls_key", "key"))
+}
 FORM = "application/x-www-form-urlencoded"
 
 
@@ -306,7 +309,7 @@ async def served(folder: Path, server: str = NOWHERE, **ui: Any) -> AsyncIterato
     workspace = replace(workspace, settings=workspace.settings.model_copy(update={"ui": chosen}))
     store = open_store(workspace.database)
     try:
-        listening = await listen(store, chosen.host, 0)
+        listening = await listen(store, chosen.host, 0, tls_of(workspace))
         try:
             async with serving(store, workspace, listening) as context, aiohttp.ClientSession() as session:
                 yield Served(listening.url, store, workspace, context, session)

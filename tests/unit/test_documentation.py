@@ -16,6 +16,7 @@ from comfyui_agent.comfy.cancelling import Cancellation
 from comfyui_agent.config.settings import Settings
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.domain.tokens import Role
 from comfyui_agent.engine.intake.job_file import JobFile
 from comfyui_agent.lab import fault_proxy
 
@@ -125,3 +126,23 @@ def test_every_event_is_documented(name: EventName) -> None:
 )
 def test_every_room_is_on_the_map(room: str) -> None:
     assert f"`{room}/`" in page("docs/architecture.md")
+
+
+def attacks() -> list[list[str]]:
+    """Who, what they try, what stops it, which tests: the rows of the last table."""
+    table = page("docs/security.md").rpartition("|---|---|---|---|\n")[2]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines() if row.startswith("|")]
+
+
+@pytest.mark.parametrize("attack", attacks(), ids=lambda attack: attack[1][:60])
+def test_every_attack_names_what_stops_it_and_tests_that_are_there(attack: list[str]) -> None:
+    _, tried, stopped, tests = attack
+    named = re.findall(r"`([^`]+)`", tests)
+    assert tried and stopped and named
+    for name in named:
+        assert list((ROOT / "tests").glob(name.replace("…", "*").rstrip("/"))), name
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_every_role_has_a_column(role: Role) -> None:
+    assert f" `{role}` |" in page("docs/security.md").partition("|---|")[0]
