@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from comfyui_agent.domain.tokens import Role, hash_of, matching
 from comfyui_agent.store.errors import DatabaseTooNew
 from comfyui_agent.store.opening import open_store
 from comfyui_agent.store.sqlite.migrating import MIGRATIONS, NEWEST, OURS
@@ -170,6 +171,25 @@ async def test_jobs_from_before_are_kept_as_they_were(tmp_path: Path, version: i
     assert (await lease_one(store)).config_name == "waits"
     assert await store.put_back_unattended(lambda _: False) == 1
     assert (await lease_one(store)).config_name == "runs"
+    await store.close()
+
+
+@pytest.mark.parametrize("tokens", [0, 2])
+async def test_tokens_from_before_go_on_and_access_is_as_closed_as_it_was(tmp_path: Path, tokens: int) -> None:
+    path = tmp_path / "old.db"
+    make_version(path, 5)
+    for number in range(3):
+        said = f"('studio', 'admin', '{hash_of(str(number))}')"
+        in_the_shell(path, f"INSERT INTO tokens (name, role, hash) VALUES {said}")
+    in_the_shell(path, f"DELETE FROM tokens WHERE id > {tokens}")
+    store = open_store(path)
+    access = await store.access()
+    assert (access.is_closed, [token.id for token in access.tokens]) == (tokens > 0, list(range(1, tokens + 1)))
+    for number in range(tokens):
+        found = matching(str(number), access.tokens)
+        assert found is not None
+        assert (found.role, found.is_valid("2999-01-01 00:00:00.000")) == (Role.ADMIN, True)
+    assert (await store.create_token("new", Role.READ, hash_of("new"))).id == 4, "an id is never given twice"
     await store.close()
 
 

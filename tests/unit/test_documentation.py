@@ -138,7 +138,7 @@ def attacks() -> list[list[str]]:
 def test_every_attack_names_what_stops_it_and_tests_that_are_there(attack: list[str]) -> None:
     _, tried, stopped, tests = attack
     named = re.findall(r"`([^`]+)`", tests)
-    assert tried and stopped and named
+    assert all((tried, stopped, named))
     for name in named:
         assert list((ROOT / "tests").glob(name.replace("…", "*").rstrip("/"))), name
 

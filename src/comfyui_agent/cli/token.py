@@ -129,12 +129,12 @@ def ls(
 
 async def _ls(workspace: Workspace, as_json: bool) -> None:
     async with opened(workspace) as store:
-        access = await store.access()
+        access, found = await store.access(), await store.tokens()
     if as_json:
-        print_json([_facts(each) for each in access.tokens])
+        print_json([_facts(each) for each in found])
         return
-    valid = [each for each in access.tokens if each.revoked_at is None]
-    revoked = [each for each in access.tokens if each.revoked_at is not None]
+    valid = [each for each in found if each.revoked_at is None]
+    revoked = [each for each in found if each.revoked_at is not None]
     if valid:
         typer.echo(f"{'ID':>4}  {'ROLE':<7}  {'MADE':<16}  {'ENDS':<16}  {'LAST USED':<16}  NAME")
     for each in valid:

@@ -19,7 +19,7 @@ class Access:
     is_closed: bool
     """Whether a token is needed: from the first one on, until access is opened again."""
     tokens: tuple[Token, ...] = ()
-    """Revoked and expired ones, too."""
+    """Those that have been revoked or have expired, too, for a month."""
     sessions: Mapping[str, LoginSession] = field(default_factory=dict)
     """By their hashes; some may have ended."""
 
@@ -53,7 +53,8 @@ def listed(session: Session) -> list[Token]:
 def access(session: Session) -> Access:
     state = session.one("access_state")
     sessions = [_login(row) for row in session.rows("sessions", idle=IDLE_SECONDS, longest=SESSION_SECONDS)]
-    return Access(state is not None, tuple(listed(session)), {each.hash: each for each in sessions})
+    known = tuple(_token(row) for row in session.rows("remembered_tokens"))
+    return Access(state is not None, known, {each.hash: each for each in sessions})
 
 
 def revoke(session: Session, token_id: int) -> bool:

@@ -130,3 +130,17 @@ async def test_somebody_behind_a_proxy_is_enrolled_once_and_can_be_changed(store
     assert (await store.enrol("anna", Role.USER)).revoked_at is not None
     changed = await store.create_token("anna", Role.ADMIN, anna.hash)
     assert (changed.id, changed.role, changed.revoked_at) == (anna.id, Role.ADMIN, None)
+
+
+async def test_tokens_that_ended_long_ago_are_listed_and_not_held_in_mind(store: Store, database: Database) -> None:
+    revoked = await store.create_token("revoked", Role.USER, hash_of("a"))
+    expired = await store.create_token("expired", Role.USER, hash_of("b"), seconds=60)
+    valid = await store.create_token("valid", Role.USER, hash_of("c"))
+    anna = await store.enrol("anna", Role.USER)
+    for token in (revoked, anna):
+        await store.revoke_token(token.id)
+    ids = [token.id for token in (revoked, expired, valid, anna)]
+    assert [token.id for token in (await store.access()).tokens] == ids
+    database.clock.advance(31 * 24 * 3600)
+    assert [token.id for token in (await store.access()).tokens] == [valid.id, anna.id], "anna stays shut out"
+    assert [token.id for token in await store.tokens()] == ids

@@ -72,7 +72,7 @@ async def build(view: View) -> Screen:
 
 async def _tokens(view: View) -> Fragment:
     access = await view.context.store.access()
-    tokens = [token for token in access.tokens if token.revoked_at is None]
+    tokens = [token for token in access.tokens if token.revoked_at is None]  # one that expired long ago is left out
     return Fragment("tokens", "admin_tokens.html", {"tokens": tokens, "is_closed": access.is_closed})
 
 

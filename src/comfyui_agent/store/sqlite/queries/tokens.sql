@@ -18,6 +18,12 @@ SELECT * FROM tokens WHERE hash = :hash;
 -- name: tokens
 SELECT * FROM tokens ORDER BY id;
 
+-- name: remembered_tokens
+-- Of those that have ended, the ones of the last month: whoever still shows one is told why it does not work.
+SELECT * FROM tokens WHERE hash LIKE 'proxy:%'
+    OR min(coalesce(revoked_at, '9'), coalesce(expires_at, '9')) > strftime('%Y-%m-%d %H:%M:%f', 'now', '-30 days')
+ORDER BY id;
+
 -- name: revoke_token
 UPDATE tokens SET revoked_at = strftime('%Y-%m-%d %H:%M:%f', 'now') WHERE id = :id AND revoked_at IS NULL;
 
