@@ -6,14 +6,18 @@ import asyncio
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
+import apsw
 import pytest
 
 from comfyui_agent.store.opening import open_store
+from comfyui_agent.store.sqlite.connecting import connect
 from comfyui_agent.store.store import Store
 from support.stores import in_the_shell, submit_one
 
+Start = Callable[..., Awaitable[Process]]
 PROCESSES = 8
 FEW_MEGABYTES = 5 * 1024 * 1024
 
@@ -62,6 +66,23 @@ database.close()
 """
 
 
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    """Starts scripts; none is left running."""
+    started: list[Process] = []
+
+    async def begin(script: str, *arguments: object) -> Process:
+        command = [sys.executable, "-c", script, *map(str, arguments)]
+        started.append(await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
 @pytest.mark.parametrize(
     ("each", "typed"),
     [
@@ -69,7 +90,9 @@ database.close()
         pytest.param(1500, 400, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
     ],
 )
-async def test_nobody_meets_a_lock_and_every_job_is_done_once(tmp_path: Path, each: int, typed: int) -> None:
+async def test_nobody_meets_a_lock_and_every_job_is_done_once(
+    tmp_path: Path, start: Start, each: int, typed: int
+) -> None:
     path = tmp_path / "shared.db"
     ours = open_store(path)
     total = PROCESSES * each + typed
@@ -115,17 +138,14 @@ def type_jobs(path: Path, jobs: int) -> None:
         )
 
 
-async def start(script: str, *arguments: object) -> Process:
-    command = [sys.executable, "-c", script, *map(str, arguments)]
-    return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE)
-
-
 async def line_of(process: Process) -> str:
     assert process.stdout is not None
     return (await asyncio.wait_for(process.stdout.readline(), 30)).decode().strip()
 
 
-async def test_while_another_program_holds_the_lock_callers_wait_and_then_get_their_answer(tmp_path: Path) -> None:
+async def test_while_another_program_holds_the_lock_callers_wait_and_then_get_their_answer(
+    tmp_path: Path, start: Start
+) -> None:
     path = tmp_path / "held.db"
     store = open_store(path)
     holder = await start(HOLDER, path)
@@ -139,6 +159,19 @@ async def test_while_another_program_holds_the_lock_callers_wait_and_then_get_th
     assert len(set(await asyncio.wait_for(asyncio.gather(*waiting), 20))) == 5
     await holder.communicate()
     await store.close()
+
+
+def test_whoever_waits_long_for_a_lock_looks_less_often_so_that_others_get_it(tmp_path: Path) -> None:
+    """The shell looks every tenth of a second: beside programs that look every few milliseconds it would never win."""
+    holder = connect(tmp_path / "held.db", wait=lambda _: False)
+    looks: list[float] = []
+    waiter = connect(tmp_path / "held.db", wait=lambda seconds: looks.append(seconds) or seconds < 1)
+    holder.execute("BEGIN IMMEDIATE")
+    with pytest.raises(apsw.BusyError):
+        waiter.execute("BEGIN IMMEDIATE")
+    assert sum(seconds > 0.5 for seconds in looks) < 50
+    holder.close()
+    waiter.close()
 
 
 HOLDER = """

@@ -22,6 +22,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
 
 from support.agents import AgentWorkspace
 from support.batches import write_graph
+from support.children import keep
 from support.servers import ServerProcess, free_port
 from support.sweeps import sleepy_picture
 from support.workspaces import call_e3, new_workspace, start_e3
@@ -88,6 +89,7 @@ class Site:
         flags = [part for server in self.servers for part in ("--server", server.url)]
         ui = {"E3_UI__ENABLED": "true", "E3_UI__PORT": str(self.port)}
         self.process = start_e3(self.workspace, "run", *flags, **ui, **self.environment)
+        keep(self.process)
         until(self._answers, f"the page at {self.url}: {self.workspace.tail()}", 30)
         return self
 

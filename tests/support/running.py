@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from support.children import keep
 from support.servers import REAL_DIR, REAL_URL, ServerProcess, real_comfyui, simulator
 
 RENDER_SECONDS = "1.5"
@@ -27,6 +28,7 @@ class Servers:
         name = f"{kind}-slow" if slow and kind == "sim" else kind
         if name not in self.started:
             self.started[name] = self._process(name).start()
+            keep(self.started[name].process)
         return self.started[name].url
 
     def _process(self, name: str) -> ServerProcess:

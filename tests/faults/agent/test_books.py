@@ -205,8 +205,8 @@ def test_a_page_that_the_server_refuses_twice_needs_regeneration(shelf: AgentWor
     assert shelf.finish() == 1
     (page,) = members(shelf, "winter")
     assert (page.failure_class, page.run_count, page.needs_regeneration) == ("invalid", runs, True)
-    errors = json.loads(in_the_shell(shelf.database, "SELECT image_error FROM book_pages")[0]["image_error"])
-    assert len(errors) == runs
+    (row,) = in_the_shell(shelf.database, "SELECT image_error FROM book_pages")
+    assert len(json.loads(row["image_error"])) == runs
 
 
 @pytest.mark.slow
@@ -222,8 +222,11 @@ def test_failed_pages_made_anew_have_all_their_retries_again(shelf: AgentWorkspa
     assert good.run_count == 1
     found = batch_of(shelf, "winter")
     assert (found.status.value, found.generation, found.failed) == ("complete", 2, 1)
-    errors = json.loads(in_the_shell(shelf.database, "SELECT image_error FROM book_pages")[0]["image_error"])
-    assert len(errors) == 4, "all failures, oldest first"
+    rows = in_the_shell(shelf.database, "SELECT image_error FROM book_pages ORDER BY page")
+    errors = [json.loads(row["image_error"]) for row in rows]
+    runs = [run.prompt_id for run in shelf.attempts(bad.config_name)]
+    assert len(runs) == 4
+    assert [[error["prompt_id"] for error in each] for each in errors] == [runs, []], "all failures, oldest first"
     write_graph(shelf, "broken", sized_picture())  # mended, and read again because something is changed
     assert call_e3("book", "regenerate", "winter", "--set", "color=9", cwd=shelf.root).returncode == 0
     assert shelf.finish() == 0

@@ -9,6 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from support.children import keep
 from support.servers import ServerProcess, simulator
 from support.wire import Wire
 
@@ -54,6 +55,7 @@ class Shared:
         if known is None or known.process is None or known.process.poll() is not None:
             folder = self._folder / f"{len(self._servers)}"
             self._servers[switches] = known = simulator(folder, *switches).start()
+            keep(known.process)
         return known
 
     def stop(self) -> None:

@@ -20,7 +20,9 @@ from comfyui_agent.store.errors import (
 )
 
 WAL_KEPT_BYTES = 4 * 1024 * 1024
-SHORTEST_WAIT, LONGEST_WAIT = 0.0005, 0.004
+SHORTEST_PAUSE, FIRST_PAUSE, LONGEST_PAUSE = 0.0005, 0.004, 0.1
+"""Waiting for a lock, E3 looks again about as often as SQLite itself: whoever looks much more often than others takes
+the lock from them again and again, and a shell with five seconds of patience goes away empty-handed."""
 
 
 Patience = Callable[[float], bool]
@@ -68,7 +70,7 @@ def _switch_to_wal(database: apsw.Connection, wait: Patience) -> None:
         except apsw.BusyError:
             if not wait(time.monotonic() - began):
                 raise
-            time.sleep(random.uniform(SHORTEST_WAIT, LONGEST_WAIT))
+            _pause(time.monotonic() - began)
 
 
 def _patience(wait: Patience) -> Callable[[int], bool]:
@@ -80,10 +82,15 @@ def _patience(wait: Patience) -> Callable[[int], bool]:
         began = now if calls == 0 else began
         if not wait(now - began):
             return False
-        time.sleep(random.uniform(SHORTEST_WAIT, LONGEST_WAIT))
+        _pause(now - began)
         return True
 
     return is_busy
+
+
+def _pause(waited: float) -> None:
+    """Up to as long as it has waited already."""
+    time.sleep(random.uniform(SHORTEST_PAUSE, min(max(FIRST_PAUSE, waited), LONGEST_PAUSE)))
 
 
 def in_our_words(error: apsw.Error, path: Path) -> StoreError:
