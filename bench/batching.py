@@ -16,10 +16,12 @@ from PIL import Image
 from bare import trivial
 from comfyui_agent.pictures.painting import Recipe, paint
 from report import Line, at_most
+from sizes import size
 
-SMALL, LARGE = 1_000, 100_000
-CELLS, SIDE = 1_000, 1024
-PAINTED = 20
+SMALL, LARGE = size(1_000, 10), size(100_000, 100)
+ROWS, COLUMNS, SIDE = size(25, 2), size(40, 3), size(1024, 64)
+CELLS = ROWS * COLUMNS
+PAINTED = size(20, 2)
 MEGABYTE = 1024
 
 
@@ -74,10 +76,11 @@ def measure_grid() -> list[Line]:
                 paint(Recipe(words=f"a knight {number}", seed=number), SIDE, SIDE).save(file, compress_level=1)
             else:
                 file.write_bytes((folder / f"{number % PAINTED:04d}.png").read_bytes())
-            label = {"seed": number // 40, "cfg": number % 40}
-            cell = {"row": number // 40, "column": number % 40, "file": str(file), "href": file.name, "state": "done"}
+            row, column = divmod(number, COLUMNS)
+            label = {"seed": row, "cfg": column}
+            cell = {"row": row, "column": column, "file": str(file), "href": file.name, "state": "done"}
             cells.append(cell | {"label": str(label), "settings": label, "reason": ""})
-        rows, columns = [f"seed = {n}" for n in range(25)], [f"cfg = {n}" for n in range(40)]
+        rows, columns = [f"seed = {n}" for n in range(ROWS)], [f"cfg = {n}" for n in range(COLUMNS)]
         page = {"title": "", "rows": rows, "columns": columns, "cells": cells, "corner": "seed \\ cfg"}
         spec = {"title": "bench", "subtitle": "", "pages": [page], "sheet": False, "cell_pixels": None, "format": "png"}
         spec |= {"picture": str(folder / "grid.png"), "page": str(folder / "grid.html")}

@@ -20,10 +20,11 @@ from comfyui_agent.domain.jobs import NewJob
 from comfyui_agent.store.opening import open_store
 from looking import ROWS, fill
 from report import Line, at_most, p95
+from sizes import size
 
-ASKED = 60
-BROWSERS = 100
-WATCHED_SECONDS = 20.0
+ASKED = size(60, 2)
+BROWSERS = size(100, 3)
+WARM_UP_SECONDS, WATCHED_SECONDS = size(3.0, 0.5), size(20.0, 1.0)
 CHANGES_A_SECOND = 20
 PAGES = {
     "overview": "/",
@@ -96,7 +97,7 @@ async def _browsers(url: str, process: subprocess.Popen[bytes], folder: Path) ->
     async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None)) as session:
         watching = [asyncio.create_task(_watch(session, f"{url}/stream?page=/", heard, n)) for n in range(BROWSERS)]
         async with _changes(folder):
-            await asyncio.sleep(3.0)
+            await asyncio.sleep(WARM_UP_SECONDS)
             before, began, told = _processor_seconds(process.pid), time.monotonic(), sum(heard)
             await asyncio.sleep(WATCHED_SECONDS)
             spent, passed = _processor_seconds(process.pid) - before, time.monotonic() - began

@@ -18,8 +18,9 @@ from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.outcomes import Succeeded
 from comfyui_agent.domain.prompts import mint_prompt_id
 from report import Line, at_least
+from sizes import size
 
-PAIRS = 9
+PAIRS = size(9, 1)
 IN_FLIGHT = 16
 FOLDER = 100
 WHY = "where client and server share few cores, each check and fsync of the client takes time from the server"

@@ -23,12 +23,14 @@ from comfyui_agent.store.opening import open_store
 from comfyui_agent.store.records import Counts
 from pausing import entries_of
 from report import Line, at_least, at_most, p95
+from sizes import size
 
-FILES = 10_000
-LISTED = 1_000
-DROPPED = 60
+FILES = size(10_000, 20)
+LISTED = size(1_000, 5)
+LISTINGS = size(7, 1)
+DROPPED = size(60, 2)
 PAUSE = 0.25
-ROUNDS = 3
+ROUNDS = size(3, 1)
 PATIENCE = 120.0
 
 
@@ -144,7 +146,7 @@ def measure_listing() -> list[Line]:
             assert process.wait(PATIENCE) == 0
         command = [sys.executable, "-m", "comfyui_agent", "queue", "ls", "--limit", str(LISTED), "-C", str(place.root)]
         found = []
-        for _ in range(7):
+        for _ in range(LISTINGS):
             began = time.monotonic()
             answer = subprocess.run(command, capture_output=True, text=True, check=True)
             found.append(time.monotonic() - began)

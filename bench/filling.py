@@ -21,14 +21,15 @@ from comfyui_agent.store.sqlite.session import QUERIES
 from comfyui_agent.store.store import Store
 from pairs import PAIRS, Pairs
 from report import Line, at_least, at_most
+from sizes import size
 
-RUNS = 7
-CHUNK = 5_000
+RUNS = size(7, 1)
+CHUNK = size(5_000, 50)
 CHUNKS = 4
 SERVER = "http://127.0.0.1:8188"
-FINISHED, PENDING, WAITING = 1_000_000, 100_000, 50_000
-FEW = 1_000
-LEASES = 40
+FINISHED, PENDING, WAITING = size(1_000_000, 300), size(100_000, 100), size(50_000, 50)
+FEW = size(1_000, 100)
+LEASES = size(40, 3)
 
 FILL_JOBS = """
 WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :count)

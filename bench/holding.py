@@ -6,10 +6,11 @@ import time
 from pathlib import Path
 
 from report import Line, at_most
+from sizes import size
 from working import Work, fresh_work
 
-JOBS = 100_000
-WORKED_OFF = 300
+JOBS = size(100_000, 50)
+WORKED_OFF = size(300, 5)
 PATIENCE = 90.0
 
 

@@ -23,11 +23,12 @@ from comfyui_agent.store.sqlite.connecting import connect
 from comfyui_agent.store.sqlite.session import QUERIES
 from comfyui_agent.store.store import Store
 from report import Line, at_most, p95
+from sizes import size
 
-DONE, PENDING, FAILED, PROCESSING = 900_000, 90_000, 9_990, 10
+DONE, PENDING, FAILED, PROCESSING = size(900_000, 1_850), size(90_000, 100), size(9_990, 20), size(10, 2)
 ROWS = DONE + PENDING + FAILED + PROCESSING
 GOAL = 100.0
-LOOKS = 40
+LOOKS = size(40, 2)
 WHY = "rows are looked at that are not shown"
 RARE, ABSENT = "zanzibar", "dragonfly"
 WORDS = (

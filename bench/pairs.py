@@ -6,7 +6,9 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-PAIRS = 7
+from sizes import size
+
+PAIRS = size(7, 1)
 
 
 @dataclass

@@ -13,9 +13,10 @@ import aiohttp
 from bare import BareClient, trivial
 from pairs import measure_pairs
 from report import Line, at_most
+from sizes import size
 from working import fresh_work
 
-PROMPTS = 5
+PROMPTS = size(5, 2)
 
 
 def span(entries: list[dict[str, Any]]) -> tuple[float, float]:

@@ -8,10 +8,11 @@ import sqlite3
 import tempfile
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,13 @@ from comfyui_agent.store.opening import migrate_store
 from comfyui_agent.store.records import Window
 from comfyui_agent.store.sqlite.connecting import connect
 from comfyui_agent.store.sqlite.driver import SqliteDriver
-from comfyui_agent.store.sqlite.session import QUERIES
 from comfyui_agent.store.store import Store
 from pairs import measure_pairs
 from report import Line, at_least
+from sizes import QUICK, size
 
 CALLERS = 16
-EACH = 60
+EACH = size(60, 2)
 JOBS = CALLERS * EACH
 STEPS = ("submit", "lease", "complete")
 SERVER = "http://127.0.0.1:8188"
@@ -80,65 +81,63 @@ def by_store() -> Drive:
         return asyncio.run(run(folder))
 
 
-def by_statements(commits: int) -> float:
-    """The same statements in a plain loop on one connection, spread over as many commits; jobs a second."""
-    with fresh_folder() as folder:
-        migrate_store(folder / "queue.db")
-        database = connect(folder / "queue.db", wait=lambda seconds: seconds < 10)
+Statement = tuple[str, Any]
+Steps = list[list[Statement]]
+
+
+@cache
+def steps_of_the_store() -> Steps:
+    """What the store executes for each call, in the order of `by_statements`. It is recorded, not written down here."""
+    steps: Steps = []
+
+    def note(_cursor: Any, statement: str, values: Any) -> bool:
+        if statement == "BEGIN IMMEDIATE":
+            steps.append([])
+        elif statement != "COMMIT" and database.in_transaction:
+            steps[-1].append((statement, values))
+        return True
+
+    async def run(store: Store) -> None:
         template = Template.of(trivial("picture"))
-
-        def submit(name: str) -> None:
-            database.execute(QUERIES["keep_template"], {"hash": template.hash, "graph": template.text})
-            rows = json.dumps([new_job(name, template)])
-            job_id, _name = database.execute(QUERIES["insert_jobs"], {"jobs": rows}).fetchall()[0]
-            database.execute(QUERIES["note_submitted"], {"ids": json.dumps([job_id])})
-
-        def lease(_: str) -> tuple[int, int, int]:
-            database.execute(QUERIES["end_backoffs"], {"longest": 86400.0})
-            database.execute(QUERIES["load_of_server"], {"server": SERVER}).fetchall()
-            ((job_id, _strikes),) = database.execute(
-                QUERIES["next_jobs"], {"server": SERVER, "is_only": True, "most": 1}
-            ).fetchall()
-            where = {"server": SERVER, "prompt_id": str(uuid.uuid4()), "worker": WORKER}
-            taking = {"id": job_id, "seconds": LEASE_SECONDS, **where}
-            taken = database.execute(QUERIES["take_job"], taking)
-            columns = [column[0] for column in taken.get_description()]
-            row = taken.fetchall()[0]
-            attempt = {"job_id": job_id, "number": row[columns.index("run_count")], **where}
-            (attempt_id,) = database.execute(QUERIES["open_attempt"], attempt).fetchall()[0]
-            database.execute(QUERIES["note_started"], {"job_id": job_id})
-            return job_id, row[columns.index("fence")], attempt_id
-
-        def complete(name: str, held: tuple[int, int, int]) -> None:
-            job_id, fence, attempt_id = held
-            outputs = json.dumps([f"jobs/finished/{name}.png"])
-            ending = {"id": job_id, "fence": fence, "outputs": outputs, "duration": 0.02}
-            duration, prompt_id, server = database.execute(QUERIES["complete_job"], ending).fetchall()[0]
-            database.execute(QUERIES["end_attempt"], {"attempt_id": attempt_id, "outcome": "done", "error": None})
-            event = {"event": "job.done", "job_id": job_id, "prompt_id": prompt_id, "server": server}
-            event |= {"failure_class": None, "duration_sec": duration, "wait_sec": None, "message": None}
-            database.execute(QUERIES["note_event"], event)
-            database.execute(QUERIES["files_of_job"], {"job_id": job_id}).fetchall()
-
-        committing = Committing(database, JOBS * len(STEPS) / commits)
-        started = time.perf_counter()
+        window = Window(SERVER, CALLERS)
         for number in range(EACH):
             names = [f"job_{caller}_{number}" for caller in range(CALLERS)]
             for name in names:
-                committing.around(lambda name=name: submit(name))
-            held = [committing.around(lambda name=name: lease(name)) for name in names]
-            for name, each in zip(names, held, strict=True):
-                committing.around(lambda name=name, each=each: complete(name, each))
+                await store.submit([NewJob(name, "T2I", "wf", template, json.loads(PAYLOAD))])
+            held = [await store.lease(WORKER, window, [mint_prompt_id()], LEASE_SECONDS) for _ in names]
+            for name, (leased,) in zip(names, held, strict=True):
+                await store.complete(leased.lease, [f"jobs/finished/{name}.png"], 0.02)
+        await store.close()
+
+    with fresh_folder() as folder:
+        driver = SqliteDriver.open(folder / "queue.db")
+        database = driver._writer.database
+        database.exec_trace = note
+        asyncio.run(run(Store(driver)))
+    assert len(steps) == JOBS * len(STEPS)
+    return steps
+
+
+def by_statements(commits: int) -> float:
+    """The same statements in a plain loop on one connection, spread over as many commits; jobs a second."""
+    steps = steps_of_the_store()
+    with fresh_folder() as folder:
+        migrate_store(folder / "queue.db")
+        database = connect(folder / "queue.db", wait=lambda seconds: seconds < 10)
+        committing = Committing(database, len(steps) / commits)
+
+        def run(step: list[Statement]) -> None:
+            for statement, values in step:
+                database.execute(statement, values).fetchall()
+
+        started = time.perf_counter()
+        for step in steps:
+            committing.around(lambda step=step: run(step))
         committing.end()
         seconds = time.perf_counter() - started
         assert database.execute("SELECT count(*) FROM jobs WHERE status = 'done'").get == JOBS
         database.close()
         return JOBS / seconds
-
-
-def new_job(name: str, template: Template) -> list[Any]:
-    """In the order of the query's columns."""
-    return [name, "T2I", "wf", 50, None, None, template.hash, PAYLOAD, None, None, None, None, None]
 
 
 class Committing:
@@ -150,14 +149,13 @@ class Committing:
         self._steps = 0
         self._commits = 0
 
-    def around(self, step: Callable[[], Any]) -> Any:
+    def around(self, step: Callable[[], None]) -> None:
         if not self._database.in_transaction:
             self._database.execute("BEGIN IMMEDIATE")
-        result = step()
+        step()
         self._steps += 1
         if self._steps >= (self._commits + 1) * self._per_commit:
             self.end()
-        return result
 
     def end(self) -> None:
         if self._database.in_transaction:
@@ -280,7 +278,8 @@ def measure() -> list[Line]:
     what = f"queue: submit, lease and complete at {CALLERS} callers against the same statements bare"
     why = "the price of savepoints, rows as mappings, threads and futures"
     lines.append(at_least(f"{what}, {commits} commits for {JOBS} jobs, {found.seen('/s')}", 0.7, found.ratio, why=why))
-    for rival in (by_huey, by_litequeue, by_durable_litequeue, by_persist_queue):
+    rivals = (by_huey, by_litequeue, by_durable_litequeue, by_persist_queue)
+    for rival in () if QUICK and not find_spec("huey") else rivals:  # only `make bench` installs them
         said = ""
 
         def theirs(_: int, rival: Callable[[], tuple[float, str]] = rival) -> float:

@@ -38,4 +38,4 @@ def _figure(value: float) -> str:
 
 
 def p95(values: Sequence[float]) -> float:
-    return statistics.quantiles(values, n=20)[-1]
+    return statistics.quantiles(values, n=20)[-1] if len(values) > 1 else values[0]

@@ -1,19 +1,24 @@
 """`make bench`: every figure that the documentation gives, measured here and now.
 
-The real ComfyUI takes part when E3_COMFYUI_URL or E3_COMFYUI_DIR is set.
+`bench/run.py NAME...` measures only what is named, `--quick` in the smallest size: it shows that the measurements run,
+and its figures mean nothing. The real ComfyUI takes part when E3_COMFYUI_URL or E3_COMFYUI_DIR is set.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "tests")]
+if "--quick" in sys.argv:
+    os.environ["BENCH_QUICK"] = "1"
 
 import batching
 import browsing
@@ -30,7 +35,42 @@ import simulating
 import watching
 import working
 from report import Line
+from sizes import QUICK, size
+from support.children import die_with_this_process
 from support.servers import REAL_DIR, REAL_URL, ServerProcess, real_comfyui, simulator
+
+Bench = Callable[[], list[Line]]
+BenchOfServer = Callable[[str, str], list[Line]]
+
+ALONE: dict[str, Bench] = {
+    "queueing": queueing.measure,
+    "filling": filling.measure,
+    "simulating": lambda: asyncio.run(simulating.measure()),
+    "dropping": lambda: dropping.measure_bulk() + dropping.measure_listing(),
+    "looking": looking.measure,
+    "browsing": browsing.measure,
+    "batching": lambda: batching.measure_queueing() + batching.measure_grid(),
+}
+STEADY: dict[str, BenchOfServer] = {
+    "driving": lambda name, url: asyncio.run(driving.measure(name, url, size(100, 8))),
+    "watching": lambda name, url: asyncio.run(watching.measure(name, url)),
+    "watching-deaf": lambda name, url: asyncio.run(watching.measure_without_socket(name, url)),
+    "pressing": lambda name, url: asyncio.run(pressing.measure(name, url, size(100, 8))),
+    "working": lambda name, url: working.measure(name, url, size(100, 5)),
+    "finishing": lambda name, url: finishing.measure_p95(name, url, size(300, 5)),
+    "holding": holding.measure,
+    "dropping-latency": dropping.measure_latency,
+}
+SLOW: dict[str, BenchOfServer] = {"pausing": pausing.measure}
+REAL: dict[str, BenchOfServer] = {
+    "driving": lambda name, url: asyncio.run(driving.measure(name, url, size(600, 8))),
+    "watching": STEADY["watching"],
+    "watching-deaf": STEADY["watching-deaf"],
+    "working": lambda name, url: working.measure(name, url, size(300, 5)),
+    "finishing": lambda name, url: finishing.measure_median(name, url, size(300, 5)),
+    "dropping-latency": STEADY["dropping-latency"],
+}
+NAMES = [*ALONE, *STEADY, *SLOW]
 
 
 @contextmanager
@@ -54,45 +94,54 @@ def machine() -> str:
     return f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
 
 
-def show(lines: list[Line]) -> int:
+def show(bench: str, measure: Bench) -> int:
+    """Print what a measurement found; how many goals it missed."""
+    began = time.monotonic()
+    lines = measure()
     for line in lines:
         print(line.text(), flush=True)
+    print(f"        {bench}: {time.monotonic() - began:.1f} s", flush=True)
     return sum(not line.met for line in lines)
 
 
-def of_a_client(name: str, url: str, prompts: int) -> int:
-    missed = show(asyncio.run(driving.measure(name, url, prompts)))
-    missed += show(asyncio.run(watching.measure(name, url)))
-    return missed + show(asyncio.run(watching.measure_without_socket(name, url)))
+def show_at(name: str, url: str, benches: dict[str, BenchOfServer], wanted: list[str]) -> int:
+    return sum(
+        show(f"{bench} at {name}", lambda measure=measure: measure(name, url))
+        for bench, measure in benches.items()
+        if bench in wanted
+    )
+
+
+def run_all(wanted: list[str]) -> int:
+    missed = sum(show(bench, measure) for bench, measure in ALONE.items() if bench in wanted)
+    with tempfile.TemporaryDirectory() as base:
+        if STEADY.keys() & set(wanted):
+            with running(simulator(Path(base) / "steady", "--render-seconds", "0.02")) as url:
+                missed += show_at("simulator at 20 ms a render", url, STEADY, wanted)
+        if SLOW.keys() & set(wanted):
+            seconds = size(1.0, 0.1)
+            with running(simulator(Path(base) / "slow", "--render-seconds", str(seconds))) as url:
+                missed += show_at(f"simulator at {seconds:g} s a render", url, SLOW, wanted)
+        if not (REAL_URL or REAL_DIR):
+            print("skipped real ComfyUI: set E3_COMFYUI_URL or E3_COMFYUI_DIR")
+        elif REAL.keys() & set(wanted):
+            with real_server(Path(base) / "real") as url:
+                missed += show_at("real ComfyUI", url, REAL, wanted)
+    return missed
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
+    parser.add_argument("--quick", action="store_true", help="in the smallest size")
+    wanted = parser.parse_args().names or NAMES
+    if unknown := set(wanted) - set(NAMES):
+        parser.error(f"no measurement is called {', '.join(sorted(unknown))}: choose from {', '.join(NAMES)}")
+    die_with_this_process()
     print(f"before: {machine()}")
-    missed = show(queueing.measure()) + show(filling.measure()) + show(asyncio.run(simulating.measure()))
-    missed += show(dropping.measure_bulk()) + show(dropping.measure_listing())
-    missed += show(looking.measure()) + show(browsing.measure())
-    missed += show(batching.measure_queueing()) + show(batching.measure_grid())
-    with tempfile.TemporaryDirectory() as base:
-        name = "simulator at 20 ms a render"
-        with running(simulator(Path(base) / "steady", "--render-seconds", "0.02")) as url:
-            missed += of_a_client(name, url, prompts=100)
-            missed += show(asyncio.run(pressing.measure(name, url, prompts=100)))
-            missed += show(working.measure(name, url, jobs=100))
-            missed += show(finishing.measure_p95(name, url, jobs=300))
-            missed += show(holding.measure(name, url))
-            missed += show(dropping.measure_latency(name, url))
-        with running(simulator(Path(base) / "slow", "--render-seconds", "1")) as url:
-            missed += show(pausing.measure("simulator at 1 s a render", url))
-        if REAL_URL or REAL_DIR:
-            with real_server(Path(base) / "real") as url:
-                missed += of_a_client("real ComfyUI", url, prompts=600)
-                missed += show(working.measure("real ComfyUI", url, jobs=300))
-                missed += show(finishing.measure_median("real ComfyUI", url, jobs=300))
-                missed += show(dropping.measure_latency("real ComfyUI", url))
-        else:
-            print("skipped real ComfyUI: set E3_COMFYUI_URL or E3_COMFYUI_DIR")
+    missed = run_all(wanted)
     print(f"after: {machine()}, {missed} missed")
-    return 1 if missed else 0
+    return 1 if missed and not QUICK else 0
 
 
 if __name__ == "__main__":

@@ -10,10 +10,11 @@ from pathlib import Path
 from comfyui_agent.sim.process import simulator
 from driving import bare_run
 from report import Line, at_least, at_most
+from sizes import size
 
-STARTS = 7
-RUNS = 5
-PROMPTS = 600
+STARTS = size(7, 1)
+RUNS = size(5, 1)
+PROMPTS = size(600, 10)
 
 
 async def measure() -> list[Line]:

@@ -19,8 +19,11 @@ from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.comfy.outcomes import Succeeded
 from comfyui_agent.domain.prompts import mint_prompt_id
 from report import Line, at_most, p95
+from sizes import size
 
-PROMPTS = 1000
+PROMPTS = size(1000, 20)
+LOOK_EVERY = size(100, 5)
+WITHOUT_SOCKET = size(12, 1)
 IN_FLIGHT = 4
 PACE = 0.01
 
@@ -62,7 +65,7 @@ async def measure(name: str, url: str) -> list[Line]:
 
         for number in range(PROMPTS):
             await asyncio.gather(by_reader(number), by_client(number))
-            if number % 100 == 99:
+            if number % LOOK_EVERY == LOOK_EVERY - 1:
                 memory.append(resident_mb())
         listening.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -78,7 +81,7 @@ async def measure(name: str, url: str) -> list[Line]:
         at_most(f"{name}: {PROMPTS} prompts on one websocket, missed or twice", 0, missed),
         at_most(f"{name}: finish to knowing beyond a bare reader, median ({seen})", 10, middle, " ms"),
         at_most(f"{name}: finish to knowing beyond a bare reader, p95", 10, tail, " ms"),
-        at_most(f"{name}: memory gained from prompt 200 to {PROMPTS}", 5, growth, " MB"),
+        at_most(f"{name}: memory gained from prompt {2 * LOOK_EVERY} to {PROMPTS}", 5, growth, " MB"),
     ]
 
 
@@ -86,14 +89,18 @@ async def measure_without_socket(name: str, url: str) -> list[Line]:
     delays = []
     limits = Limits(poll_seconds=1.0)
     async with ComfyClient(url, limits=limits, listen=False) as client:
-        for number in range(12):
+        for number in range(WITHOUT_SOCKET):
             watch = await client.submit(trivial(f"deaf_{uuid.uuid4().hex[:8]}/{number}"), mint_prompt_id())
             outcome = await watch.outcome()
             assert isinstance(outcome, Succeeded)
             assert outcome.ended_at is not None
             delays.append(time.time() - outcome.ended_at)
     slack = 0.05
-    return [at_most(f"{name}: finish to knowing without a websocket, worst of 12", 1.0 + slack, max(delays), " s")]
+    return [
+        at_most(
+            f"{name}: finish to knowing without a websocket, worst of {WITHOUT_SOCKET}", 1.0 + slack, max(delays), " s"
+        )
+    ]
 
 
 def _finished(entry: dict[str, object]) -> float:
