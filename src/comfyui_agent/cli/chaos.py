@@ -46,7 +46,8 @@ def chaos(
         typer.Option(metavar="COMMAND", help="Starts that ComfyUI, so that it can be killed and started again."),
     ] = None,
     workflow: Annotated[
-        str, typer.Option(metavar="FILE", help="The pages: a workflow in API format, or a sample.")
+        str,
+        typer.Option(metavar="WORKFLOW", help="The pages: a file in API format, an id of workflows.yaml, or a sample."),
     ] = DEFAULT_WORKFLOW,
     pages: Annotated[int | None, typer.Option(metavar="N", min=2, max=10_000, help="Pages of each scenario.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="The short form of each scenario.")] = False,
@@ -96,7 +97,7 @@ def chaos(
     scenarios = _scenarios(names)
     sla = workspace.settings.sla
     ground = Ground(
-        payload_named(workflow, workspace.root),
+        payload_named(workflow, workspace, folder),
         server,
         _command(start_command),
         pages=pages,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from comfyui_agent.cli.completing import workflow_names
 from comfyui_agent.cli.printing import fail, one_line, print_json
 from comfyui_agent.cli.running import run_until_signal
 from comfyui_agent.cli.workflows import payload_named
@@ -20,7 +21,12 @@ if TYPE_CHECKING:
 
 DEFAULT_WORKFLOW = "book_medium"
 DEFAULT_LEVEL = "4"
-GOES_WITH = {"--even": "--rate", "--parallel-pages": "--books", "--start-command": "--scenario"}
+GOES_WITH = {
+    "--even": "--rate",
+    "--parallel-pages": "--books",
+    "--serial-pages": "--books",
+    "--start-command": "--scenario",
+}
 
 app = typer.Typer(invoke_without_command=True, no_args_is_help=False)
 
@@ -34,7 +40,10 @@ def loadtest(
     workflow: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="FILE", help="A workflow in API format, or book_small, book_medium, book_large; several take turns."
+            metavar="WORKFLOW",
+            help="A file in API format, an id of workflows.yaml, or book_small, book_medium, book_large; several "
+            "take turns.",
+            autocompletion=workflow_names,
         ),
     ] = None,
     jobs: Annotated[int | None, typer.Option(metavar="N", min=1, help="How many prompts, at each level.")] = None,
@@ -50,8 +59,12 @@ def loadtest(
     ] = None,
     pages: Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="The pages of such a book.")] = 12,
     parallel_pages: Annotated[
-        bool, typer.Option("--parallel-pages", help="All pages of a book at once; else one after another.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--parallel-pages/--serial-pages",
+            help="With --books: all pages of a book at once, as the agent works (the default), or one after another.",
+        ),
+    ] = None,
     duration: Annotated[
         float | None, typer.Option(metavar="S", min=0.1, max=604_800, help="Seconds of pressing, at each level.")
     ] = None,
@@ -109,14 +122,15 @@ def loadtest(
 
     workspace = workspace_at(folder, servers=server, config=config)
     check_addresses(workspace, are_given=bool(server))
-    payloads = tuple(payload_named(name, workspace.root) for name in workflow or [DEFAULT_WORKFLOW])
+    payloads = tuple(payload_named(name, workspace, folder) for name in workflow or [DEFAULT_WORKFLOW])
     try:
         mode, levels = _levels(concurrency, rate, books)
         if duration is not None and books is not None:
             raise BadPlan("--books ends when the books are done: leave --duration out")
         for flag, is_given, goes_with in (
             ("--even", even, rate),
-            ("--parallel-pages", parallel_pages, books),
+            ("--parallel-pages", parallel_pages is True, books),
+            ("--serial-pages", parallel_pages is False, books),
             ("--start-command", start_command is not None, scenario),
         ):
             if is_given and goes_with is None:
@@ -136,7 +150,7 @@ def loadtest(
             same_seeds=same_seeds,
             even_arrivals=even,
             pages=pages,
-            parallel_pages=parallel_pages,
+            parallel_pages=parallel_pages is not False,
             **seeded,
         )
     except BadPlan as error:

@@ -12,13 +12,15 @@ from comfyui_agent.cli.completing import workflow_names
 from comfyui_agent.cli.printing import fail, log_for_people, on_terminal, one_line, print_json
 from comfyui_agent.cli.profile_view import Board, Lines, summary_of
 from comfyui_agent.cli.running import run_until_signal
+from comfyui_agent.cli.workflows import payload_named
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, check_addresses, workspace_at
 from comfyui_agent.domain.texts import printable
 
 if TYPE_CHECKING:
     from comfyui_agent.comfy.client import ComfyClient
     from comfyui_agent.config.workspace import Workspace
-    from comfyui_agent.lab.profiling.profile import Profiling, Subject
+    from comfyui_agent.lab.payloads import Payload
+    from comfyui_agent.lab.profiling.profile import Profiling
 
 
 def profile(
@@ -70,38 +72,14 @@ def profile(
     log_for_people(False)
     place = workspace_at(workspace, servers=[server] if server else None, config=config)
     check_addresses(place, are_given=bool(server))
-    subjects = [_subject(name, place, workspace) for name in workflow]
+    payloads = [payload_named(name, place, workspace, code=1) for name in workflow]
     folder = output or folder_of_today(place.root)
     try:
         check_writable(folder)
     except Unwritable as error:
         fail(str(error))
     limit = timeout or place.settings.comfyui.timeout_seconds
-    run_until_signal(_profile(place, subjects, folder, _Session(runs, limit, as_json)))
-
-
-def _subject(name: str, workspace: Workspace, folder: Path) -> Subject:
-    """A file if there is one, else a workflow of the workspace with its defaults, else a sample of E3."""
-    from comfyui_agent.cli.workflows import found_at, workflows_of
-    from comfyui_agent.config.workflows import NoWorkflow
-    from comfyui_agent.lab.payloads import PayloadError, read_payload
-    from comfyui_agent.lab.profiling.profile import Subject
-    from comfyui_agent.lab.profiling.subjects import bound_to_defaults
-    from comfyui_agent.lab.samples import sample_path
-
-    path = found_at(name, folder)
-    try:
-        if path.is_file():
-            return Subject(read_payload(path))
-        if name.lower().endswith(".json"):
-            fail(f"there is no file {name}: give a workflow in API format, or an id of workflows.yaml")
-        workflows = workflows_of(workspace)
-        sample = sample_path(name, workspace.root)
-        if sample is not None and name not in workflows.recipes:
-            return Subject(read_payload(sample))
-        return bound_to_defaults(workflows.find(name), workspace)
-    except (NoWorkflow, PayloadError) as error:
-        fail(str(error))
+    run_until_signal(_profile(place, payloads, folder, _Session(runs, limit, as_json)))
 
 
 @dataclass
@@ -120,7 +98,7 @@ class _Session:
         typer.echo(one_line(f"e3: {words}"), err=True)
 
 
-async def _profile(workspace: Workspace, subjects: list[Subject], folder: Path, session: _Session) -> int:
+async def _profile(workspace: Workspace, payloads: list[Payload], folder: Path, session: _Session) -> int:
     from comfyui_agent.comfy.client import ComfyClient
     from comfyui_agent.comfy.errors import ComfyError, Unreachable
     from comfyui_agent.lab.measuring.machine import server_facts, this_machine
@@ -134,7 +112,7 @@ async def _profile(workspace: Workspace, subjects: list[Subject], folder: Path, 
         except ComfyError as error:
             fail(error.message)
         environment = {"machine": this_machine(), "servers": [await server_facts(client)]}
-        work = [Profiling(client, each, runs=session.runs, timeout=session.timeout) for each in subjects]
+        work = [Profiling(client, each, runs=session.runs, timeout=session.timeout) for each in payloads]
         try:
             ready = [each for each in work if await _prepared(each, session)]
             if ready:

@@ -93,6 +93,8 @@ def _print(review: Review) -> None:
         for row in rows:
             padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
             typer.echo("  ".join([*padded, row[4]]))
+    if review.advice:
+        typer.echo(one_line(review.advice))
     for each in review.reports:
         for note in each.notes:
             typer.echo(one_line(f"{each.report.name}: {note}"))

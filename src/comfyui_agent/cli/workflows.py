@@ -46,14 +46,30 @@ def workflows_of(workspace: Workspace) -> Workflows:
     return found
 
 
-def payload_named(name: str, root: Path) -> Payload:
-    """What a lab sends: a sample by its name, else a file; one line if there is none."""
-    from comfyui_agent.lab.payloads import PayloadError, find_payload
+def payload_named(name: str, workspace: Workspace, folder: Path, *, code: int = 2) -> Payload:
+    """What a lab sends: a file if there is one, else a workflow of the workspace with its defaults, else a sample."""
+    from comfyui_agent.config.workflows import NoWorkflow
+    from comfyui_agent.lab.payloads import PayloadError, read_payload
+    from comfyui_agent.lab.profiling.subjects import bound_to_defaults
+    from comfyui_agent.lab.samples import sample_path
 
     try:
-        return find_payload(name, root)
-    except PayloadError as error:
-        fail(str(error), code=2)
+        path = found_at(name, folder)
+        is_file = path.is_file()
+    except (OSError, RuntimeError, ValueError) as error:  # a name that no file can have, or ~ of nobody
+        fail(f"{name[:100]!r} cannot be a workflow: {getattr(error, 'strerror', None) or error}", code=code)
+    try:
+        if is_file:
+            return read_payload(path)
+        if name.lower().endswith(".json"):
+            fail(f"there is no file {name}: give a workflow in API format, or an id of workflows.yaml", code=code)
+        workflows = workflows_of(workspace)
+        sample = sample_path(name, workspace.root)
+        if sample is not None and name not in workflows.recipes:
+            return read_payload(sample)
+        return bound_to_defaults(workflows.find(name), workspace)
+    except (NoWorkflow, PayloadError) as error:
+        fail(str(error), code=code)
 
 
 def keeping_of(workspace: Workspace) -> Keep:

@@ -7,13 +7,14 @@ import json
 import random
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.config.workflows import NoWorkflow, read_template
+from comfyui_agent.domain.placing import place
 from comfyui_agent.domain.prompts import (
     SAVES_UNDER,
     Graph,
@@ -23,8 +24,8 @@ from comfyui_agent.domain.prompts import (
     natural_order,
     saving_nodes,
 )
-from comfyui_agent.engine.fitting import AUTO, MODEL_ENDINGS, first_model, offered
-from comfyui_agent.lab.samples import sample_path
+from comfyui_agent.engine.fitting import AUTO, FOLDER, MODEL_ENDINGS, first_model, offered
+from comfyui_agent.lab.samples import MODEL
 
 SEED_INPUTS = ("seed", "noise_seed")
 SEEDS = 2**31
@@ -52,6 +53,10 @@ class Payload:
     digest: str
     outputs: frozenset[str] = frozenset()
     """The nodes that a server runs for their own sake; known once the payload is fitted to it."""
+    pictures: Mapping[str, Path] = field(default_factory=dict)
+    """The files of this machine that it takes, by place."""
+    notes: tuple[str, ...] = ()
+    """What a reader of the figures should know: what was changed to fit it to a server."""
 
     @classmethod
     def of(cls, name: str, graph: Graph) -> Payload:
@@ -120,21 +125,14 @@ def read_payload(path: Path) -> Payload:
         raise PayloadError(f"{str(path)[:100]!r} cannot be a workflow: {reason}") from None
 
 
-def find_payload(name: str, root: Path) -> Payload:
-    """A sample by its name, else a file; PayloadError in one line."""
-    try:
-        return read_payload(sample_path(name, root) or Path(name).expanduser())
-    except RuntimeError as error:  # ~ of nobody
-        raise PayloadError(f"{name[:100]!r} cannot be found: {error}") from None
-
-
 async def fitted(payload: Payload, client: ComfyClient) -> Payload:
-    """The payload for this server: `auto` becomes the first model that it offers.
+    """The payload for this server, with its pictures there: `auto` becomes the first model that it offers, and so does
+    the model of the samples where the server does not have it, with a note.
 
     PayloadError if the server lacks a node or a model; ComfyError if it cannot be asked.
     """
     graph = payload.graph
-    chosen: dict[Place, Any] = {}
+    chosen: dict[Place, str] = {}
     known: dict[str, Mapping[str, Any] | None] = {}
     for node_id in graph:
         name = class_of(graph, node_id)
@@ -150,16 +148,33 @@ async def fitted(payload: Payload, client: ComfyClient) -> Payload:
     outputs = frozenset(
         node_id for node_id in graph if (known[class_of(graph, node_id)] or {}).get("output_node") is True
     )
-    return replace(payload, graph=_placed(graph, chosen), outputs=outputs)
+    notes = [
+        f"{client.address} has no model {MODEL}, which {payload.name} names: it was measured with {model}"
+        for (node_id, name), model in chosen.items()
+        if inputs_of(graph, node_id)[name] == MODEL
+    ]
+    graph = place(_placed(graph, chosen), await _brought(payload.pictures, client))
+    return replace(payload, graph=graph, outputs=outputs, notes=tuple(notes))
 
 
-def _models(payload: Payload, node_id: str, definition: Mapping[str, Any], server: str) -> dict[Place, Any]:
-    found: dict[Place, Any] = {}
+async def _brought(pictures: Mapping[str, Path], client: ComfyClient) -> dict[str, str]:
+    """Upload pictures; what the server calls each of them, by place."""
+    found = {}
+    for where, path in pictures.items():
+        found[where] = (await client.upload(path, path.name, subfolder=FOLDER)).reference
+    return found
+
+
+def _models(payload: Payload, node_id: str, definition: Mapping[str, Any], server: str) -> dict[Place, str]:
+    found: dict[Place, str] = {}
     for name, value in inputs_of(payload.graph, node_id).items():
-        if value != AUTO:
+        if value not in (AUTO, MODEL):
+            continue
+        choices = offered(definition, name)
+        if choices is not None and value in choices:
             continue
         try:
-            model = first_model(offered(definition, name))
+            model = first_model(choices)
         except LookupError:
             raise PayloadError(f"{server} has no model for {node_id}.{name} of {payload.name}: give it one") from None
         found |= {(node_id, name): model} if model is not None else {}

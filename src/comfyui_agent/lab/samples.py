@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 SAMPLES = ("book_small", "book_medium", "book_large")
+MODEL = "v1-5-pruned-emaonly-fp16.safetensors"
+"""The checkpoint that they name: that of ComfyUI's own default workflow."""
 SHIPPED = Path(__file__).with_name("sample_payloads")
 CHECKOUT = Path(__file__).parents[3] / "infra" / "comfyui" / "samples"
 

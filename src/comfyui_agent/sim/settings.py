@@ -1,4 +1,4 @@
-"""How a simulator is set up. The defaults render at once, never fail and offer two checkpoints."""
+"""How a simulator is set up. The defaults render at once, never fail and offer three checkpoints."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from comfyui_agent.domain.prompts import natural_key
 from comfyui_agent.sim.dialect import IMITATED
 from comfyui_agent.sim.durations import AT_ONCE, Duration
 
-CHECKPOINTS = ("e3_dreamscape_v1.safetensors", "e3_inkwash_v1.safetensors")
+CHECKPOINTS = (
+    "e3_dreamscape_v1.safetensors",
+    "e3_inkwash_v1.safetensors",
+    "v1-5-pruned-emaonly-fp16.safetensors",  # what ComfyUI's own examples and our sample payloads name
+)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 from comfyui_agent.domain.texts import printable, whole
 from comfyui_agent.lab.load.reports import as_number, moment
+from comfyui_agent.lab.sla.verdicts import Verdict, standing, verdicts_in
 
 LONGEST = 240
 TITLE = re.compile(r"<title>(.*?)</title>", re.IGNORECASE | re.DOTALL)
@@ -106,12 +107,16 @@ def _load(head: Mapping[str, Any]) -> tuple[str, bool]:
     words += f"; {reason}" if isinstance(reason, str) else ""
     books = as_number(summary.get("concurrent_books"))
     words += f"; {books:.0f} books at once within the targets" if books is not None else ""
+    verdicts = verdicts_in(summary)
+    told = standing(verdicts)
+    words += f"; {told}" if told else ""
     scenario = _mapping(summary.get("scenario"))
     if scenario:
         words += f"; {scenario.get('scenario', 'scenario')} {scenario.get('verdict', '')}"
     words += "; stopped in the middle" if summary.get("partial") is True else ""
-    has_failed = scenario["verdict"] == "failed" if "verdict" in scenario else completed < total
-    return words, has_failed
+    if "verdict" in scenario:
+        return words, scenario["verdict"] == "failed"
+    return words, completed < total or Verdict.MISSED in verdicts.values()
 
 
 def _chaos(head: Mapping[str, Any]) -> tuple[str, bool]:

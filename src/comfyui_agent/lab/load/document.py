@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from comfyui_agent import __version__
@@ -11,46 +11,61 @@ from comfyui_agent.config.settings import Sla
 from comfyui_agent.lab.load.knee import Step, find_knee
 from comfyui_agent.lab.load.measured import LoadRun
 from comfyui_agent.lab.load.plan import Mode
+from comfyui_agent.lab.load.reports import Report, ReportKind
 from comfyui_agent.lab.load.rows import Row
-from comfyui_agent.lab.load.summary import LevelRun, figures, is_within, short_figures
+from comfyui_agent.lab.load.summary import LevelRun, figures, short_figures
 from comfyui_agent.lab.measuring.machine import this_machine
+from comfyui_agent.lab.sla.load_targets import judge_levels, judge_load
+from comfyui_agent.lab.sla.verdicts import Target, Verdict
+
+WITHIN = {Verdict.MET: True, Verdict.MISSED: False, Verdict.NOT_MEASURED: None}
 
 
 def build_report(run: LoadRun, sla: Sla) -> dict[str, Any]:
-    """Everything that was measured, and what it was measured with."""
-    return {
+    """Everything that was measured, what it was measured with, and how it stands to the targets."""
+    report = {
         "summary": _summary(run, sla),
         "results": [row.as_json() for row in run.rows],
         "environment": _environment(run, sla),
     }
+    if run.rows:
+        _judge(report, sla)
+    return report
+
+
+def _judge(report: dict[str, Any], sla: Sla) -> None:
+    """As `e3 sla check` does: the summary, its levels, and all that is told of them say the same."""
+    summary = report["summary"]
+    read = Report(Path(), ReportKind.LOADTEST, summary, report["results"], report["environment"])
+    findings = {finding.target: finding for finding in judge_load(read, sla)}
+    levels = judge_levels(read, sla)
+    for level in summary["levels"]:
+        level["within_sla"] = WITHIN[levels.get(level["level"], Verdict.NOT_MEASURED)]
+    summary["targets"] = {str(target): str(finding.verdict) for target, finding in findings.items()}
+    books = findings.get(Target.CONCURRENCY)
+    if books is not None and books.measured is not None:
+        summary["concurrent_books"] = int(books.measured)
 
 
 def _summary(run: LoadRun, sla: Sla) -> dict[str, Any]:
     rows, unit = run.rows, run.plan.mode.unit
     wall = sum(level.wall_clock_sec for level in run.levels)
-    levels = [_level(level, unit, sla) for level in run.levels]
-    whole = [each for each in levels if not each["partial"]]
     tried = [level for level in run.levels if level.is_whole and (level.is_reached or run.plan.mode is not Mode.CLOSED)]
     steps = [_step(level) for level in tried]
     knee = find_knee(steps, sla.error_rate, unit)
     memory = [sample.gpu_mem_mb for sample in run.trace.samples if sample.gpu_mem_mb is not None]
     busy = [sample.gpu_util for sample in run.trace.samples if sample.gpu_util is not None]
-    found = figures(rows, wall) | {
+    return figures(rows, wall) | {
         "mode": str(run.plan.mode),
         "partial": run.is_partial,
         "unfinished": run.unfinished,
         "warnings": [*run.warnings, *_cache_warnings(rows)],
-        "levels": levels,
+        "levels": [_level(level, unit) for level in run.levels],
         "knee": None if knee is None else knee.as_json(unit),
         "servers": _servers(run.levels, wall),
         "peak_gpu_mem_mb": max(memory, default=None),
         "avg_gpu_util": round(sum(busy) / len(busy), 1) if busy else None,
     }
-    if run.plan.mode is Mode.BOOKS:
-        within = itertools.takewhile(lambda each: each["within_sla"], whole)
-        books = max((int(each["level"]) for each in within), default=0)
-        found |= {"concurrent_books": books} if whole else {}
-    return found
 
 
 def _step(run: LevelRun) -> Step:
@@ -58,11 +73,10 @@ def _step(run: LevelRun) -> Step:
     return Step(run.level, short["images_per_minute"], short["success_rate"], run.noise)
 
 
-def _level(run: LevelRun, unit: str, sla: Sla) -> dict[str, Any]:
+def _level(run: LevelRun, unit: str) -> dict[str, Any]:
     short = short_figures(run.rows, run.wall_clock_sec)
-    within = is_within(short, sla.p95_seconds, sla.error_rate)
     level = int(run.level) if run.level == int(run.level) else run.level
-    return {"level": level, "unit": unit, **short, "within_sla": within, "partial": not run.is_whole}
+    return {"level": level, "unit": unit, **short, "within_sla": None, "partial": not run.is_whole}
 
 
 def _servers(levels: Sequence[LevelRun], wall: float) -> list[dict[str, Any]]:

@@ -98,7 +98,7 @@ class Driver:
             await self._one(level)
 
     async def _book(self, level: float) -> None:
-        """A book: its pages one after another, or all at once."""
+        """A book: its pages all at once, or one after another."""
         pages = range(self._plan.pages)
         if self._plan.parallel_pages:
             await self._together(self._one(level) for _ in pages)

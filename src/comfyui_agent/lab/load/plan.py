@@ -51,7 +51,7 @@ class LoadPlan:
     same_seeds: bool = False
     even_arrivals: bool = False
     pages: int = PAGES_OF_A_BOOK
-    parallel_pages: bool = False
+    parallel_pages: bool = True
     seed: int = field(default_factory=lambda: secrets.randbelow(2**32))
     """Another for each run: a server remembers the prompts of the run before."""
 

@@ -60,7 +60,8 @@ async def _press(
     plan: LoadPlan, onlooker: Onlooker, clients: Sequence[ComfyClient], targets: Sequence[Target]
 ) -> LoadRun:
     await asyncio.gather(*(client.wait_for_websocket() for client in clients))
-    warnings = await _look_at_queues(targets) + _seed_warnings(plan, targets[0])
+    warnings = [note for target in targets for payload in target.payloads for note in payload.notes]
+    warnings += await _look_at_queues(targets) + _seed_warnings(plan, targets[0])
     facts = list(await asyncio.gather(*(server_facts(client) for client in clients)))
     chance = random.Random(plan.seed)
     warmups = await _warm_up(plan, targets, chance, warnings)

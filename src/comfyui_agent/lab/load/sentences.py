@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from comfyui_agent.lab.sla.verdicts import standing, verdicts_in
+
 
 def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     """One sentence on how it went, then the figures that people ask for first."""
@@ -25,6 +27,8 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
         lines.append(f"  knee        {knee['reason'] if knee else 'none up to the last level: throughput still rose'}")
     if "concurrent_books" in summary:
         lines.append(f"  books       {summary['concurrent_books']} at once within the targets")
+    if told := standing(verdicts_in(summary)):
+        lines.append(f"  targets     {told}")
     if len(summary["servers"]) > 1:
         for each in summary["servers"]:
             lines.append(

@@ -91,12 +91,6 @@ def short_figures(rows: Sequence[Row], wall_clock_sec: float) -> dict[str, Any]:
     return {key: found[key] for key in SHORT}
 
 
-def is_within(short: dict[str, Any], p95_seconds: float, error_rate: float) -> bool:
-    """Whether a level kept latency and errors within the targets."""
-    p95 = short["p95_duration_sec"]
-    return p95 is not None and p95 <= p95_seconds and 1.0 - short["success_rate"] <= error_rate + 1e-9
-
-
 def _known(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
 

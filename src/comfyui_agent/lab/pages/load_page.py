@@ -10,11 +10,11 @@ from typing import Any
 from comfyui_agent.lab.pages import facts, gpu_plots, load_plots
 from comfyui_agent.lab.pages.markup import LONGEST_TEXT, Html, element
 from comfyui_agent.lab.pages.page import Page, Tile, figure, notices, paragraph, section, table, tiles, verdict
-from comfyui_agent.lab.pages.quantities import counted, date, listed, plain, rate, said, seconds, share, trimmed
+from comfyui_agent.lab.pages.quantities import counted, date, plain, rate, said, seconds, share, trimmed
 from comfyui_agent.lab.pages.quantities import whole as figures
 from comfyui_agent.lab.pages.scenario import scenario_section
-from comfyui_agent.lab.pages.targets import Judged, judged
-from comfyui_agent.lab.sla.verdicts import Verdict
+from comfyui_agent.lab.pages.targets import TONES, Judged, judged
+from comfyui_agent.lab.sla.verdicts import Verdict, standing
 
 MOST_ERRORS = 40
 NUMBERS = re.compile(r"[0-9a-fA-F-]{8,}|\d+")
@@ -59,14 +59,10 @@ def _stands(summary: Mapping[str, Any], targets: Sequence[Judged]) -> Html:
     parts += [f"{failed:,} failed"] if failed else []
     parts += [f"{timeouts:,} timed out"] if timeouts else []
     text = ", ".join(parts) + f", {_throughput(summary)}"
-    met = [each.name for each in targets if each.verdict is Verdict.MET]
-    missed = [each.name for each in targets if each.verdict is Verdict.MISSED]
-    if missed:
-        text += f": {counted(len(missed), 'target')} missed ({listed(missed)}), {len(met)} met."
-    elif met:
-        text += f": {counted(len(met), 'target')} met ({listed(met)}), none missed."
-    else:
-        text += "."
+    verdicts = {each.target: each.verdict for each in targets if each.verdict is not None}
+    told = standing(verdicts)
+    text += f": {told}." if told else "."
+    missed = Verdict.MISSED in verdicts.values()
     is_partial = summary.get("partial") is True
     prefix = "Stopped early: " if is_partial else ""
     return verdict("bad" if missed or is_partial or completed < total else "good", prefix + text)
@@ -161,7 +157,7 @@ def _levels(summary: Mapping[str, Any], sla: Mapping[str, Any]) -> Html:
         for row in levels
     ]
     unit = load_plots.unit_of(levels)
-    outcomes = ["Jobs", "Done", "Failed", "Timed out", "Images/min", "p50", "p95", "Success", "Targets"]
+    outcomes = ["Jobs", "Done", "Failed", "Timed out", "Images/min", "p50", "p95", "Success", "Latency and errors"]
     heads = [unit[:1].upper() + unit[1:], *outcomes]
     return section(
         "How much it takes",
@@ -172,7 +168,8 @@ def _levels(summary: Mapping[str, Any], sla: Mapping[str, Any]) -> Html:
 
 
 def _within(value: Any) -> str:
-    return said(None) if not isinstance(value, bool) else verdict("good", "met") if value else verdict("bad", "missed")
+    found = Verdict.NOT_MEASURED if not isinstance(value, bool) else Verdict.MET if value else Verdict.MISSED
+    return verdict(TONES[found], str(found))
 
 
 def _gpu(environment: Mapping[str, Any]) -> Html:

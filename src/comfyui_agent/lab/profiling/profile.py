@@ -6,16 +6,13 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Protocol
 
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.watch import Progress
-from comfyui_agent.domain.placing import place
-from comfyui_agent.engine.fitting import FOLDER
 from comfyui_agent.lab.measuring.gpu import GpuSample, GpuTrace, rendering_device
 from comfyui_agent.lab.measuring.moments import utc_text
 from comfyui_agent.lab.measuring.nvml import MEGABYTE
@@ -33,14 +30,6 @@ NOT_COLD = "The server kept what it had in memory in spite of /free: the cold ru
 CACHED = "{count} of {total} runs were answered from the server's cache and measured nothing."
 
 
-@dataclass(frozen=True)
-class Subject:
-    """What is profiled: a workflow, and the pictures on this machine that it takes, by place."""
-
-    payload: Payload
-    pictures: Mapping[str, Path] = field(default_factory=dict)
-
-
 class Watcher(Protocol):
     """Whoever wants to know how it goes."""
 
@@ -52,10 +41,9 @@ class Watcher(Protocol):
 class Profiling:
     """One workflow. What was measured so far is here at any time, whatever ends it."""
 
-    def __init__(self, client: ComfyClient, subject: Subject, *, runs: int, timeout: float) -> None:
+    def __init__(self, client: ComfyClient, payload: Payload, *, runs: int, timeout: float) -> None:
         self.client = client
-        self.subject = subject
-        self.payload = subject.payload
+        self.payload = payload
         self.wanted = runs
         self.timeout = timeout
         self.started_at = ""
@@ -86,11 +74,8 @@ class Profiling:
 
     async def prepare(self) -> None:
         """See that the server can run it, and bring it what it needs. PayloadError or ComfyError if not."""
-        payload = await fitted(self.subject.payload, self.client)
-        brought = {}
-        for where, path in self.subject.pictures.items():
-            brought[where] = (await self.client.upload(path, path.name, subfolder=FOLDER)).reference
-        self.payload = replace(payload, graph=place(payload.graph, brought)) if brought else payload
+        self.payload = await fitted(self.payload, self.client)
+        self._warnings += self.payload.notes
 
     async def measure(self, watcher: Watcher) -> None:
         """All runs. RunFailed ends it where it stands, and so does a cancellation."""

@@ -27,7 +27,7 @@ def report_of(profile: Profiling, environment: Mapping[str, Any]) -> Json:
     peaks = [run.peak_vram_mb for run in profile.runs if run.peak_vram_mb is not None]
     peak = max(peaks, default=None)
     return {
-        "workflow": profile.subject.payload.as_json(),
+        "workflow": profile.payload.as_json(),
         "server": str(profile.client.address),
         "duration_sec": _median(warm, lambda run: run.duration_sec),
         "cold_duration_sec": _median(cold, lambda run: run.duration_sec),

@@ -1,4 +1,4 @@
-"""What a workflow of a workspace is profiled with: its template, its defaults, and the pictures that those name."""
+"""What a workflow of a workspace is measured with: its template, its defaults, and the pictures that those name."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from comfyui_agent.domain.node_classes import takes_file
 from comfyui_agent.domain.placing import place
 from comfyui_agent.engine.intake.keeping import Keeping, Unusable
 from comfyui_agent.lab.payloads import Payload, PayloadError
-from comfyui_agent.lab.profiling.profile import Subject
 
 
-def bound_to_defaults(workflow: Workflow, workspace: Workspace) -> Subject:
+def bound_to_defaults(workflow: Workflow, workspace: Workspace) -> Payload:
     """What is required and has no default stays as the template has it. PayloadError if it cannot be made whole."""
     recipe = replace(workflow.recipe, required_inputs=())
     try:
@@ -32,4 +31,4 @@ def bound_to_defaults(workflow: Workflow, workspace: Workspace) -> Subject:
             except Unusable as error:
                 raise PayloadError(f"{recipe.workflow_id}: {where}: {error}") from None
             pictures |= {where: found} if found is not None else {}
-    return Subject(Payload.of(recipe.workflow_id, place(workflow.graph, values)), pictures)
+    return replace(Payload.of(recipe.workflow_id, place(workflow.graph, values)), pictures=pictures)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.lab.load.reports import Report, ReportKind
@@ -14,7 +14,7 @@ from comfyui_agent.lab.sla.sample import (
     jobs_for_errors,
     samples_of,
 )
-from comfyui_agent.lab.sla.verdicts import Finding, Target, Verdict, quantity, wanted_of
+from comfyui_agent.lab.sla.verdicts import Finding, Target, Verdict, overall, quantity, wanted_of
 
 SLACK = 1e-9
 NEAR_BEST = 0.95
@@ -33,7 +33,14 @@ def judge_load(report: Report, targets: Sla) -> list[Finding]:
     steady = [level for level in levels if not level.is_breached]
     chosen = _most_telling(steady) if steady else levels[0]
     found = [chosen.throughput(), chosen.latency(), chosen.errors()]
-    return [*found, _concurrency(levels, targets)] if report.mode == BOOKS else found
+    is_serial = report.parameters.get("parallel_pages") is not True
+    return [*found, _concurrency(levels, targets, is_serial=is_serial)] if report.mode == BOOKS else found
+
+
+def judge_levels(report: Report, targets: Sla) -> dict[float, Verdict]:
+    """Whether each level kept latency and errors; those without a job are left out."""
+    levels = [_Level(sample, targets) for sample in samples_of(report)]
+    return {level.sample.level: level.verdict for level in levels if level.sample.rows}
 
 
 def _most_telling(levels: Sequence[_Level]) -> _Level:
@@ -55,8 +62,8 @@ class _Level:
         return Verdict.MISSED in (self.latency().verdict, self.errors().verdict)
 
     @property
-    def is_kept(self) -> bool:
-        return self.latency().verdict is self.errors().verdict is Verdict.MET
+    def verdict(self) -> Verdict:
+        return overall((self.latency(), self.errors()))
 
     def throughput(self) -> Finding:
         sample, wanted = self.sample, self.targets.images_per_minute
@@ -76,7 +83,7 @@ class _Level:
             return self._missed(Target.THROUGHPUT, measured, f"{told}.")
         if len(sample.rendered) < FEWEST_FOR_THROUGHPUT:
             few = f"{told}, but {len(sample.rendered)} jobs are too few: run at least {FEWEST_FOR_THROUGHPUT}."
-            return self._not_measured(Target.THROUGHPUT, measured, few)
+            return self._too_few(Target.THROUGHPUT, measured, few, FEWEST_FOR_THROUGHPUT)
         return self._met(Target.THROUGHPUT, measured, told)
 
     def latency(self) -> Finding:
@@ -95,7 +102,8 @@ class _Level:
             return self._missed(Target.LATENCY, measured, f"{told}.")
         if count < FEWEST_FOR_P95:
             few = f"The slowest of {count} jobs took {max(sample.latencies):.3g} s{self._where}, but {count} jobs are"
-            return self._not_measured(Target.LATENCY, measured, f"{few} too few: run at least {FEWEST_FOR_P95}.")
+            few += f" too few: run at least {FEWEST_FOR_P95}."
+            return self._too_few(Target.LATENCY, measured, few, FEWEST_FOR_P95)
         return self._met(Target.LATENCY, measured, told)
 
     def errors(self) -> Finding:
@@ -111,7 +119,7 @@ class _Level:
         if sample.worked_on < needed:
             allowed = quantity(wanted, Target.ERRORS)
             few = f"{told}, but it takes at least {needed} jobs to see a rate of {allowed}."
-            return self._not_measured(Target.ERRORS, measured, few)
+            return self._too_few(Target.ERRORS, measured, few, needed)
         return self._met(Target.ERRORS, measured, told)
 
     @property
@@ -142,25 +150,33 @@ class _Level:
     def _not_measured(self, target: Target, measured: float | None, why: str) -> Finding:
         return Finding(target, wanted_of(target, self.targets), measured, Verdict.NOT_MEASURED, why)
 
+    def _too_few(self, target: Target, measured: float, why: str, needed: int) -> Finding:
+        return replace(self._not_measured(target, measured, why), jobs_needed=needed)
+
 
 PARTIAL = "the run was stopped before its end, which can show a miss but not that a target is met."
 
 
-def _concurrency(levels: list[_Level], targets: Sla) -> Finding:
-    """The most books at once that keep latency and errors within their targets."""
+def _concurrency(levels: list[_Level], targets: Sla, *, is_serial: bool) -> Finding:
+    """The most books at once that keep latency and errors within their targets; more than a number that did not keep
+    them do not count. Books whose pages come one after another can miss the target, but not meet it."""
     wanted = float(targets.concurrent_books)
 
     def finding(measured: float | None, verdict: Verdict, sentence: str) -> Finding:
         return Finding(Target.CONCURRENCY, wanted, measured, verdict, sentence)
 
     tried = [level for level in levels if level.sample.level > 0]
-    kept = [level.sample.level for level in tried if level.is_kept]
     breached = [level for level in tried if level.is_breached]
+    first = min(breached, key=lambda level: level.sample.level, default=None)
+    below = [level for level in tried if first is None or level.sample.level < first.sample.level]
+    kept = [level.sample.level for level in below if level.verdict is Verdict.MET]
     best = max(kept, default=0.0)
+    if best >= wanted and is_serial:
+        few = f"{best:g} books at once stayed within the targets, but page by page: with {best:g} prompts in flight."
+        return finding(best, Verdict.NOT_MEASURED, f"{few} Press again without --serial-pages.")
     if best >= wanted:
         return finding(best, Verdict.MET, f"{best:g} books at once stayed within the latency and error targets.")
-    if breached:
-        first = min(breached, key=lambda level: level.sample.level)
+    if first is not None:
         missed = " and ".join(
             each.target.label.lower() for each in (first.latency(), first.errors()) if each.verdict is Verdict.MISSED
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.lab.load.reports import Report, as_number
+from comfyui_agent.lab.pages.quantities import listed
 from comfyui_agent.lab.sla.gathering import Evidence
 from comfyui_agent.lab.sla.load_targets import judge_load
 from comfyui_agent.lab.sla.recovery import judge_recovery
@@ -70,6 +71,23 @@ class Review:
         if self.verdict is Verdict.NOT_MEASURED:
             return f"Nothing is missed, {counted}; {not_measured}."
         return f"Missed: {names[Verdict.MISSED]}. {counted}{'; ' if not_measured else ''}{not_measured}."
+
+    @property
+    def advice(self) -> str:
+        """What these reports can judge, and what it takes to judge the rest; empty if nothing is left to judge."""
+        left = [finding for finding in self.findings if finding.verdict is Verdict.NOT_MEASURED]
+        judged = [finding.target.label.lower() for finding in self.findings if finding not in left]
+        few = [finding for finding in left if finding.jobs_needed is not None]
+        needs = [f"{finding.target.label.lower()} {finding.jobs_needed} jobs" for finding in few]
+        if few:
+            needs[-1] += f" (e3 loadtest --jobs {max(finding.jobs_needed or 0 for finding in few)})"
+        commands = {Target.CONCURRENCY: "e3 loadtest --books {0:g}", Target.RECOVERY: "e3 chaos all"}
+        for finding in left:
+            if finding.target in commands:
+                needs.append(f"{finding.target.label.lower()} {commands[finding.target].format(finding.wanted)}")
+        if not needs:
+            return ""
+        return f"This judges {listed(judged) if judged else 'no target'}. For the rest: {', '.join(needs)}."
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def judge_spikes(report: Report, logs: Sequence[Path], targets: Sla) -> tuple[Fi
         return finding(float(len(spikes)), Verdict.MISSED, told), notes
     if len(ends) < FEWEST_ENDS:
         few = f"{len(ends)} ends with a time are too few to see a spike: {FEWEST_ENDS} are needed."
-        return finding(None, Verdict.NOT_MEASURED, few), notes
+        return replace(finding(None, Verdict.NOT_MEASURED, few), jobs_needed=FEWEST_ENDS), notes
     if report.is_partial:
         return finding(0.0, Verdict.NOT_MEASURED, f"No spike {seen}; {PARTIAL}"), notes
     return finding(0.0, Verdict.MET, f"No spike {seen}."), notes

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from comfyui_agent.config.settings import Sla
+from comfyui_agent.lab.pages.quantities import counted, listed
 
 
 class Verdict(str, Enum):
@@ -76,6 +78,8 @@ class Finding:
     measured: float | None
     verdict: Verdict
     sentence: str
+    jobs_needed: int | None = None
+    """How many jobs it takes to judge this, where there were too few."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -85,6 +89,7 @@ class Finding:
             "unit": self.target.unit,
             "verdict": str(self.verdict),
             "sentence": self.sentence,
+            **({} if self.jobs_needed is None else {"jobs_needed": self.jobs_needed}),
         }
 
     @property
@@ -121,6 +126,25 @@ def overall(findings: Iterable[Finding]) -> Verdict:
         if verdict in verdicts:
             return verdict
     return Verdict.MET if verdicts else Verdict.NOT_MEASURED
+
+
+def verdicts_in(summary: Mapping[str, Any]) -> dict[Target, Verdict]:
+    """What the summary of a load test says of its targets; strange words are left out."""
+    found: dict[Target, Verdict] = {}
+    written = summary.get("targets")
+    for key, word in written.items() if isinstance(written, Mapping) else ():
+        with contextlib.suppress(ValueError):
+            found[Target(key)] = Verdict(word)
+    return found
+
+
+def standing(verdicts: Mapping[Target, Verdict]) -> str:
+    """`1 target missed (Latency p95), 2 met`, for one line; empty if nothing was judged."""
+    named = {verdict: [target.label for target, each in verdicts.items() if each is verdict] for verdict in Verdict}
+    met, missed = named[Verdict.MET], named[Verdict.MISSED]
+    if missed:
+        return f"{counted(len(missed), 'target')} missed ({listed(missed)}), {len(met)} met"
+    return f"{counted(len(met), 'target')} met ({listed(met)}), none missed" if met else ""
 
 
 def quantity(value: float, target: Target, beside: float | None = None) -> str:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +15,16 @@ from comfyui_agent.config.settings import Sla
 from comfyui_agent.lab.load.document import build_report
 from comfyui_agent.lab.load.measured import LoadRun
 from comfyui_agent.lab.load.plan import LoadPlan, Mode
+from comfyui_agent.lab.load.reports import Report, ReportKind
 from comfyui_agent.lab.load.rows import Row, RowStatus, RunClock
 from comfyui_agent.lab.load.sentences import headline, summary_lines
 from comfyui_agent.lab.load.summary import LevelRun
+from comfyui_agent.lab.pages.load_page import load_page
 from comfyui_agent.lab.payloads import Payload
+from comfyui_agent.lab.sla.load_targets import judge_load
+from comfyui_agent.lab.sla.verdicts import standing, verdicts_in
+from comfyui_agent.web.findings import ReportKind as ListedKind
+from comfyui_agent.web.findings import of_document
 
 PAGE = Payload.of("page", {"1": {"class_type": "X", "inputs": {"seed": 1}}})
 
@@ -35,6 +45,47 @@ def report(*levels: LevelRun, mode: Mode = Mode.CLOSED, **facts: Any) -> dict[st
     plan = LoadPlan(("http://a",), (PAGE,), mode, tuple(level.level for level in levels) or (1.0,))
     run = LoadRun(plan, RunClock(), [{"server": "http://a"}], Trace(), list(levels), [], **facts)  # type: ignore[arg-type]
     return build_report(run, Sla())
+
+
+def level(number: float, of: Sequence[Row]) -> LevelRun:
+    """A level as it is driven: one after another, each result a second after the one before."""
+    each = [replace(row, index=n, level=number, seconds=1000.0 * number + n) for n, row in enumerate(of)]
+    return LevelRun(float(number), tuple(each), float(len(each)))
+
+
+FINE = {"images_per_minute": "met", "p95_seconds": "met", "error_rate": "met"}
+
+
+@pytest.mark.parametrize(
+    ("levels", "targets"),
+    [
+        ([level(4, rows(12))], FINE | {"p95_seconds": "not measured", "error_rate": "not measured"}),
+        ([level(4, rows(60))], FINE),
+        ([level(4, rows(60, 46.0))], FINE | {"p95_seconds": "missed"}),
+        ([level(1, rows(12)), level(4, rows(60)), level(8, rows(60, 46.0))], FINE),
+    ],
+    ids=["few", "fine", "slow", "ramp"],
+)
+def test_summary_levels_page_and_list_of_reports_agree_on_what_was_met(
+    levels: list[LevelRun], targets: dict[str, str]
+) -> None:
+    found = report(*levels)
+    read = Report(Path("load.json"), ReportKind.LOADTEST, found["summary"], found["results"], found["environment"])
+    assert {str(each.target): str(each.verdict) for each in judge_load(read, Sla())} == targets
+    assert found["summary"]["targets"] == targets
+    told = standing(verdicts_in(found["summary"]))
+    assert f": {told}." in load_page(found)
+    assert told in "\n".join(summary_lines(found["summary"]))
+    finding = of_document(ListedKind.LOAD, json.dumps(found))
+    assert told in finding.words
+    assert finding.needs_attention is ("missed" in targets.values())
+    if len(levels) > 1:
+        cells = re.findall(r"not measured|met|missed", load_page(found).partition("Levels of load")[2])
+        assert cells[:3] == ["not measured", "met", "missed"]
+    else:
+        judged = [targets["p95_seconds"], targets["error_rate"]]
+        expected = False if "missed" in judged else None if "not measured" in judged else True
+        assert [each["within_sla"] for each in found["summary"]["levels"]] == [expected]
 
 
 def test_three_keys_on_top_and_every_promised_figure() -> None:
@@ -79,25 +130,25 @@ def test_a_level_that_was_not_finished_moves_no_knee() -> None:
 
 
 def test_books_that_were_not_finished_are_not_said_to_be_within_the_targets() -> None:
-    done = LevelRun(1.0, rows(12), 12.0)
-    summary = report(done, LevelRun(5.0, rows(1), 1.0, is_whole=False), mode=Mode.BOOKS, is_partial=True, unfinished=5)[
-        "summary"
-    ]
-    assert summary["concurrent_books"] == 1
+    stopped = replace(level(5, rows(60)), is_whole=False)
+    summary = report(level(4, rows(60)), stopped, mode=Mode.BOOKS, is_partial=True, unfinished=5)["summary"]
+    assert summary["concurrent_books"] == 4
+    assert [each["within_sla"] for each in summary["levels"]] == [True, None]
 
 
 def test_concurrent_books_are_the_most_that_kept_latency_and_errors() -> None:
-    slow, failing = rows(10, 46.0), rows(9) + rows(1, 1.0, RowStatus.FAILED)
-    levels = [LevelRun(1.0, rows(10), 1.0), LevelRun(2.0, rows(10, 45.0), 1.0)]
+    slow, failing = rows(60, 46.0), rows(48) + rows(2, 1.0, RowStatus.FAILED)
     for bad in (slow, failing):
-        summary = report(*levels, LevelRun(3.0, bad, 1.0), mode=Mode.BOOKS)["summary"]
+        levels = [level(1, rows(12)), level(2, rows(60, 45.0)), level(3, bad)]
+        summary = report(*levels, mode=Mode.BOOKS)["summary"]
         assert summary["concurrent_books"] == 2
-        assert [each["within_sla"] for each in summary["levels"]] == [True, True, False]
-    assert report(LevelRun(1.0, slow, 1.0), mode=Mode.BOOKS)["summary"]["concurrent_books"] == 0
+        assert [each["within_sla"] for each in summary["levels"]] == [None, True, False], "12 jobs are too few"
+    assert report(level(1, slow), mode=Mode.BOOKS)["summary"]["concurrent_books"] == 0
+    assert "concurrent_books" not in report(level(1, rows(12)), mode=Mode.BOOKS)["summary"]
 
 
 def test_more_books_than_a_number_that_failed_do_not_count() -> None:
-    levels = [LevelRun(1.0, rows(10), 1.0), LevelRun(2.0, rows(10, 46.0), 1.0), LevelRun(3.0, rows(10), 1.0)]
+    levels = [level(1, rows(60)), level(2, rows(60, 46.0)), level(3, rows(60))]
     assert report(*levels, mode=Mode.BOOKS)["summary"]["concurrent_books"] == 1
 
 

@@ -11,8 +11,7 @@ import yaml
 
 from comfyui_agent.config.loading import load_workspace
 from comfyui_agent.config.workflows import Workflows
-from comfyui_agent.lab.payloads import PayloadError
-from comfyui_agent.lab.profiling.profile import Subject
+from comfyui_agent.lab.payloads import Payload, PayloadError
 from comfyui_agent.lab.profiling.subjects import bound_to_defaults
 from support.graphs import node
 from support.workspaces import new_workspace
@@ -23,7 +22,7 @@ def root(tmp_path: Path) -> Path:
     return new_workspace(tmp_path).root
 
 
-def subject_of(root: Path, workflow_id: str) -> Subject:
+def subject_of(root: Path, workflow_id: str) -> Payload:
     workspace = load_workspace(root, {}, None)
     workflows = Workflows(workspace)
     workflows.refresh()
@@ -39,7 +38,7 @@ def change(root: Path, workflow_id: str, **defaults: Any) -> None:
 
 def test_what_is_required_and_has_no_default_stays_as_the_template_has_it(root: Path) -> None:
     template = json.loads((root / "workflows" / "wf_realistic_portrait.json").read_text(encoding="utf-8"))
-    payload = subject_of(root, "wf_realistic_portrait").payload
+    payload = subject_of(root, "wf_realistic_portrait")
     assert payload.name == "wf_realistic_portrait"
     assert payload.graph["2"] == template["2"]
     assert payload.graph["5"]["inputs"]["steps"] == template["5"]["inputs"]["steps"]
@@ -47,7 +46,7 @@ def test_what_is_required_and_has_no_default_stays_as_the_template_has_it(root: 
 
 def test_defaults_win_over_the_template(root: Path) -> None:
     change(root, "wf_realistic_portrait", prompt="a lighthouse", steps=3)
-    graph = subject_of(root, "wf_realistic_portrait").payload.graph
+    graph = subject_of(root, "wf_realistic_portrait").graph
     assert graph["2"]["inputs"]["text"] == "a lighthouse"
     assert graph["5"]["inputs"]["steps"] == 3
 

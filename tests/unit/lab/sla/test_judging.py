@@ -25,10 +25,11 @@ def rows(count: int = 100, duration: float = 10.0, every: float = 2.0, **changes
     return [{"index": n, "prompt_id": f"p{n}", "seconds": n * every, **row, **changes} for n in range(count)]
 
 
-def load(results: list[dict[str, Any]], name: str = "load.json", **summary: Any) -> Report:
+def load(results: list[dict[str, Any]], name: str = "load.json", *, is_parallel: bool = True, **summary: Any) -> Report:
     ends = [each["seconds"] + (each["duration_sec"] or 0) for each in results]
     facts = {"total_jobs": len(results), "mode": "closed", "wall_clock_sec": max(ends, default=0.0)} | summary
     environment = {"kind": "loadtest", "started_at": STARTED, "ended_at": "2026-11-15T23:59:00.000Z"}
+    environment |= {"parameters": {"parallel_pages": is_parallel}}
     return Report(Path(name), ReportKind.LOADTEST, facts, results, environment)
 
 
@@ -256,14 +257,45 @@ def books(*levels: tuple[float, float, float], **more: Any) -> Report:
         (books((2, 2.0, 60.0), (3, 2.0, 60.0)), "missed", 0),
         (books((3, 2.0, 20.0)), "not measured", 3),
         (books((5, 2.0, 20.0), partial=True, unfinished=2), "not measured", None),
+        (books((5, 2.0, 20.0), is_parallel=False), "not measured", 5),
+        (books((5, 2.0, 60.0), is_parallel=False), "missed", 0),
+        (books((2, 2.0, 60.0), (5, 2.0, 20.0)), "missed", 0),
     ],
-    ids=["five kept", "eight breached", "five breached", "two breached", "five not tried", "stopped"],
+    ids=[
+        "five kept",
+        "eight breached",
+        "five breached",
+        "two breached",
+        "five not tried",
+        "stopped",
+        "one by one",
+        "one by one, slow",
+        "a fluke",
+    ],
 )
 def test_books_at_once_are_those_that_keep_latency_and_errors(
     report: Report, verdict: str, measured: float | None
 ) -> None:
     finding = found(Target.CONCURRENCY, report)
     assert (str(finding.verdict), finding.measured) == (verdict, measured)
+
+
+def test_books_page_by_page_prove_nothing_of_sixty_pages() -> None:
+    finding = found(Target.CONCURRENCY, books((5, 2.0, 20.0), is_parallel=False))
+    assert "but page by page: with 5 prompts in flight. Press again without --serial-pages." in finding.sentence
+
+
+def test_the_rest_of_twelve_jobs_says_what_it_takes() -> None:
+    whole = judged(load(rows(12)))
+    assert {str(each.target): each.jobs_needed for each in whole.findings if each.jobs_needed} == {
+        "p95_seconds": 20,
+        "error_rate": 50,
+    }
+    assert whole.advice == (
+        "This judges throughput and error spikes. For the rest: latency p95 20 jobs, errors 50 jobs "
+        "(e3 loadtest --jobs 50), books at once e3 loadtest --books 5, recovery e3 chaos all."
+    )
+    assert whole.as_json()["targets"][2]["jobs_needed"] == 20
 
 
 def test_prompts_at_once_are_no_books() -> None:
