@@ -14,6 +14,7 @@ import pytest
 
 from comfyui_agent.sim.process import ServerProcess, simulator
 from support.load import wait_until
+from support.workspaces import call_e3
 
 CHECKOUT = Path(__file__).parents[2]
 SUMMARY = {
@@ -83,6 +84,12 @@ def test_the_harness_runs_as_printed_while_its_log_can_be_followed(checkout: Pat
     report = json.loads((checkout / "infra" / "observability" / "load_2024-06-xx.json").read_text(encoding="utf-8"))
     assert report["environment"]["parameters"]["levels"] == [4]
     assert report["environment"]["parameters"]["timeout"] == 420
+    judged = call_e3("sla", "check", "infra/observability/load_2024-06-xx.json", cwd=checkout)
+    assert judged.returncode == 0, judged.stderr
+    assert (
+        "This judges throughput and error spikes. For the rest: latency p95 20 jobs, errors 50 jobs "
+        "(e3 loadtest --jobs 50), books at once e3 loadtest --books 5, recovery e3 chaos all."
+    ) in judged.stdout
 
 
 def test_a_baseline_of_it_holds_all_that_the_document_asks_for(checkout: Path, server: ServerProcess) -> None:

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 from comfyui_agent.sim.process import ServerProcess, simulator
-from support.graphs import node
+from support.graphs import node, picture
 from support.load import asked, is_idle, page, wait_until, workflow_file
 from support.running import Servers
 from support.terminal import in_terminal, like_anyone
-from support.workspaces import NOWHERE, call_e3, run_e3
+from support.workspaces import NOWHERE, call_e3, new_workspace, run_e3
 
 SUMMARY = {
     *("total_jobs", "completed", "failed", "timeouts", "avg_duration_sec", "p50_duration_sec", "p95_duration_sec"),
@@ -173,6 +173,57 @@ def test_a_file_that_is_no_workflow_is_one_line_of_usage(tmp_path: Path, name: s
     assert name in only_line(answer)
 
 
+def test_a_workflow_of_the_workspace_is_known_by_its_id(servers: Servers, tmp_path: Path) -> None:
+    """With its defaults, its picture brought to the server, as `e3 profile` takes it."""
+    new_workspace(tmp_path, servers.url("sim"))
+    recipes = tmp_path / "config" / "workflows.yaml"
+    entry = "wf_image_to_image:\n  template_path: workflows/wf_image_to_image.json\n"
+    entry += "  inputs: {image: '4.image', checkpoint: '1.ckpt_name'}\n"
+    recipes.write_text(f"{entry}  defaults: {{image: pictures/castle.png, checkpoint: auto}}\n")
+    words = (
+        "--workflow",
+        "wf_image_to_image",
+        "--jobs",
+        "2",
+        "--output",
+        str(tmp_path / "r.json"),
+        "-C",
+        str(tmp_path),
+    )
+    answer = call_e3("loadtest", *words, cwd=tmp_path.parent)
+    assert answer.returncode == 0, answer.stderr
+    report = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
+    assert (report["environment"]["workflow"]["name"], report["summary"]["completed"]) == ("wf_image_to_image", 2)
+
+
+def test_a_sample_whose_model_is_absent_is_measured_with_another_and_says_so(tmp_path: Path) -> None:
+    server = simulator(tmp_path / "sim", "--models", "other.safetensors").start()
+    try:
+        words = ("--workflow", "book_small", "--jobs", "1", "--concurrency", "1", "--output", "r.json")
+        answer = call_e3("loadtest", "--server", server.url, *words, cwd=tmp_path)
+    finally:
+        server.kill()
+    assert answer.returncode == 0, answer.stderr
+    assert "△" in answer.stderr
+    assert "has no model v1-5-pruned-emaonly-fp16.safetensors, which book_small names" in answer.stderr
+    (warning,) = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))["summary"]["warnings"]
+    assert "it was measured with other.safetensors" in warning
+
+
+@pytest.mark.parametrize(
+    ("flags", "at_once"), [((), 6), (("--parallel-pages",), 6), (("--serial-pages",), 2)], ids=["usual", "all", "one"]
+)
+def test_books_are_pressed_as_the_agent_works_unless_told_otherwise(
+    slow: ServerProcess, tmp_path: Path, flags: tuple[str, ...], at_once: int
+) -> None:
+    answer = load(tmp_path, slow.url, "--books", "2", "--pages", "3", "--output", "r.json", *flags)
+    assert answer.returncode == 0, answer.stderr
+    report = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
+    assert report["environment"]["parameters"]["parallel_pages"] is (at_once == 6)
+    first_end = min(row["seconds"] + row["duration_sec"] for row in report["results"])
+    assert sum(row["seconds"] < first_end for row in report["results"]) == at_once
+
+
 @pytest.mark.parametrize("name", ["x" * 5000, "~nobody-of-this-name/x.json", ".", "", "book_huge"])
 def test_a_name_that_can_be_no_workflow_is_one_line_of_usage(tmp_path: Path, name: str) -> None:
     answer = call_e3("loadtest", "--server", NOWHERE, "--workflow", name, cwd=tmp_path)
@@ -193,6 +244,8 @@ def test_a_name_that_can_be_no_workflow_is_one_line_of_usage(tmp_path: Path, nam
         ("--books", "1.5"),
         ("--books", "2", "--duration", "5"),
         ("--books", "2", "--jobs", "5"),
+        ("--serial-pages",),
+        ("--parallel-pages",),
         ("--server", "ftp://x"),
     ],
 )
@@ -251,9 +304,10 @@ def test_a_metrics_log_that_cannot_be_written_is_a_warning(servers: Servers, tmp
 
 
 def test_others_at_the_server_are_warned_about_and_left_alone(slow: ServerProcess, tmp_path: Path) -> None:
-    workflow = page()
-    workflow["1"]["inputs"]["ckpt_name"] = "e3_dreamscape_v1.safetensors"
-    body = {"prompt": workflow, "prompt_id": "11111111-1111-4111-8111-111111111111"}
+    others = picture()
+    others["2"]["inputs"]["images"] = ["3", 0]
+    others["3"] = node("Sleep", value=["1", 0], seconds=2.0)
+    body = {"prompt": others, "prompt_id": "11111111-1111-4111-8111-111111111111"}
     request = urllib.request.Request(
         f"{slow.url}/prompt", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )

@@ -348,7 +348,7 @@ def test_other_work_at_the_server_is_warned_about(
     url = comfyui_simulator().url
     others = picture()
     others["2"]["inputs"]["images"] = ["3", 0]
-    others["3"] = node("Sleep", value=["1", 0], seconds=0.7)
+    others["3"] = node("Sleep", value=["1", 0], seconds=2.0)
     body = json.dumps({"prompt": others}).encode()
     request = urllib.request.Request(f"{url}/prompt", body, {"Content-Type": "application/json"})
     urllib.request.urlopen(request, timeout=5).close()

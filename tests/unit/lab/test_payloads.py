@@ -19,6 +19,7 @@ from comfyui_agent.lab.payloads import (
     new_run_prefix,
     read_payload,
 )
+from comfyui_agent.lab.samples import MODEL
 from support.graphs import node, picture
 from support.sampled_graphs import text_to_image
 
@@ -232,6 +233,17 @@ async def test_auto_becomes_the_first_model_that_the_server_offers_and_the_diges
 async def test_a_model_that_is_named_is_left_alone() -> None:
     payload = loader("mine.safetensors")
     assert await fit(payload, CheckpointLoaderSimple=offering("other.safetensors")) == payload
+
+
+async def test_where_the_model_of_the_samples_is_absent_another_is_measured_and_that_is_said() -> None:
+    payload = loader(MODEL)
+    assert await fit(payload, CheckpointLoaderSimple=offering("a.safetensors", MODEL)) == payload
+    other = await fit(payload, CheckpointLoaderSimple=offering("a.safetensors", "b.safetensors"))
+    assert other.graph["1"]["inputs"]["ckpt_name"] == "a.safetensors"
+    (note,) = other.notes
+    assert note == f"http://fake:8188 has no model {MODEL}, which loader names: it was measured with a.safetensors"
+    with pytest.raises(PayloadError, match=r"no model for 1\.ckpt_name of loader"):
+        await fit(payload, CheckpointLoaderSimple=offering())
 
 
 async def test_auto_that_is_itself_a_choice_is_left_alone() -> None:
