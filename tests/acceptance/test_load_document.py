@@ -87,8 +87,8 @@ def test_the_harness_runs_as_printed_while_its_log_can_be_followed(checkout: Pat
     judged = call_e3("sla", "check", "infra/observability/load_2024-06-xx.json", cwd=checkout)
     assert judged.returncode == 0, judged.stderr
     assert (
-        "This judges throughput and error spikes. For the rest: latency p95 20 jobs, errors 50 jobs "
-        "(e3 loadtest --jobs 50), books at once e3 loadtest --books 5, recovery e3 chaos all."
+        "This judges throughput and error spikes. For the rest: 20 jobs for latency p95, 50 jobs for errors "
+        "(e3 loadtest --jobs 50), e3 loadtest --books 5 for books at once, e3 chaos all for recovery."
     ) in judged.stdout
 
 

@@ -78,13 +78,13 @@ class Review:
         left = [finding for finding in self.findings if finding.verdict is Verdict.NOT_MEASURED]
         judged = [finding.target.label.lower() for finding in self.findings if finding not in left]
         few = [finding for finding in left if finding.jobs_needed is not None]
-        needs = [f"{finding.target.label.lower()} {finding.jobs_needed} jobs" for finding in few]
+        needs = [f"{finding.jobs_needed} jobs for {finding.target.label.lower()}" for finding in few]
         if few:
             needs[-1] += f" (e3 loadtest --jobs {max(finding.jobs_needed or 0 for finding in few)})"
         commands = {Target.CONCURRENCY: "e3 loadtest --books {0:g}", Target.RECOVERY: "e3 chaos all"}
         for finding in left:
             if finding.target in commands:
-                needs.append(f"{finding.target.label.lower()} {commands[finding.target].format(finding.wanted)}")
+                needs.append(f"{commands[finding.target].format(finding.wanted)} for {finding.target.label.lower()}")
         if not needs:
             return ""
         return f"This judges {listed(judged) if judged else 'no target'}. For the rest: {', '.join(needs)}."

@@ -292,8 +292,8 @@ def test_the_rest_of_twelve_jobs_says_what_it_takes() -> None:
         "error_rate": 50,
     }
     assert whole.advice == (
-        "This judges throughput and error spikes. For the rest: latency p95 20 jobs, errors 50 jobs "
-        "(e3 loadtest --jobs 50), books at once e3 loadtest --books 5, recovery e3 chaos all."
+        "This judges throughput and error spikes. For the rest: 20 jobs for latency p95, 50 jobs for errors "
+        "(e3 loadtest --jobs 50), e3 loadtest --books 5 for books at once, e3 chaos all for recovery."
     )
     assert whole.as_json()["targets"][2]["jobs_needed"] == 20
 
