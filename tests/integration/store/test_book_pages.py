@@ -79,9 +79,13 @@ async def test_all_failures_of_a_page_are_listed_oldest_first(book: str, store: 
     assert [error["message"] for error in json.loads(first["image_error"])] == ["first", "second", "third"]
     assert {error["kind"] for error in json.loads(first["image_error"])} == {"execution"}
     assert (first["retry_count"], first["status"]) == (2, "Needs attention")
-    assert json.loads(first["job_metadata"]) == {"prompt_ids": prompts, "overrides": {"6.text": "fox 0"}}
+    assert json.loads(first["job_metadata"]) == {
+        "prompt_ids": prompts,
+        "overrides": {"6.text": "fox 0"},
+        "retry_counts": [],
+    }
     assert json.loads(second["image_error"]) == []
-    assert json.loads(second["job_metadata"]) == {"prompt_ids": [], "overrides": {"6.text": "fox 1"}}
+    assert json.loads(second["job_metadata"])["overrides"] == {"6.text": "fox 1"}
 
 
 async def test_a_page_made_by_hand_is_a_page(book: str, store: Store, database: Database) -> None:
@@ -91,7 +95,7 @@ async def test_a_page_made_by_hand_is_a_page(book: str, store: Store, database: 
     )
     last = pages(database)[-1]
     assert (last["page"], last["status"], last["retry_count"]) == (6, "Pending", 0)
-    assert json.loads(last["job_metadata"]) == {"prompt_ids": [], "overrides": {}}
+    assert json.loads(last["job_metadata"]) == {"prompt_ids": [], "overrides": {}, "retry_counts": []}
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")], ids=str)
@@ -187,8 +191,14 @@ async def test_the_pages_of_one_book_are_read_with_their_types(store: Store, dat
             "retry_count": 0,
             "last_attempted_at": database.clock.text(),
             "needs_regeneration": True,
-            "image_error": [{"kind": "execution", "message": "boom"}],
-            "job_metadata": {"prompt_ids": [first.prompt_id], "overrides": {"seed": 7, "text": "ein Füchslein"}},
+            "image_error": [
+                {"kind": "execution", "message": "boom", "at": database.clock.text(), "attempt": 1},
+            ],
+            "job_metadata": {
+                "prompt_ids": [first.prompt_id],
+                "overrides": {"seed": 7, "text": "ein Füchslein"},
+                "retry_counts": [],
+            },
         },
         found[1],
     ]
@@ -202,7 +212,8 @@ async def test_what_someone_wrote_into_one_page_hides_no_page(store: Store, data
     await queue(store, 2, kind=BatchKind.BOOK, inputs={"6.text": "a fox"})
     database.by_hand(f"UPDATE jobs SET metadata = {text} WHERE batch_index = 0")
     first, second = await store.book_pages(FOX)
-    assert first["job_metadata"] == second["job_metadata"] == {"prompt_ids": [], "overrides": {"6.text": "a fox"}}
+    untouched = {"prompt_ids": [], "overrides": {"6.text": "a fox"}, "retry_counts": []}
+    assert first["job_metadata"] == second["job_metadata"] == untouched
 
 
 async def test_a_page_that_never_ran_says_what_is_wrong_with_it(store: Store) -> None:
