@@ -245,6 +245,7 @@ def test_bad_prompt_files_fail_and_the_others_go_on(folder: BurstFolder) -> None
         folder.write("b_latin.txt", "fine\nd\xfcster".encode("latin-1")): ["b_latin.txt:2", "UTF-8"],
         folder.write("c_empty.txt", b"\n"): ["c_empty.txt", "empty"],
         folder.write("d_huge.txt", b"x" * 1_048_577): ["d_huge.txt", "too large"],
+        folder.write("d_long.txt", b"x" * 70_000): ["d_long.txt", "a job may have 64 KB"],
         folder.write("e_binary.txt", b"a\0b"): ["e_binary.txt", "not a text file"],
         str(folder.prompts / "f_missing.txt"): ["f_missing.txt", "not there any more"],
     }
@@ -252,7 +253,7 @@ def test_bad_prompt_files_fail_and_the_others_go_on(folder: BurstFolder) -> None
     folder.state.write_text(json.dumps({str(folder.prompts / "f_missing.txt"): item}))
     ended = folder.call("--json")
     assert ended.code == 1
-    assert (ended.summary["completed"], ended.summary["failed"], ended.summary["remaining"]) == (2, 5, 0)
+    assert (ended.summary["completed"], ended.summary["failed"], ended.summary["remaining"]) == (2, 6, 0)
     items = folder.items()
     assert [items[key]["status"] for key in good] == ["completed"] * 2
     for key, words in bad.items():

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from comfyui_agent.batches.book_file import SaidBook
+from comfyui_agent.batches.members import settings_of
+from comfyui_agent.batches.sharing import Shared, common, share
 from comfyui_agent.batches.sweeps import Keep
 from comfyui_agent.config.complaints import Complaint, Complaints, dotted
 from comfyui_agent.config.settings import Settings
 from comfyui_agent.config.workflows import NoWorkflow, Workflow
-from comfyui_agent.domain.batches import BatchKind, NewBatch, mint_batch_id
+from comfyui_agent.domain.batches import Batch, BatchKind, NewBatch, mint_batch_id
 from comfyui_agent.domain.binding import Unbindable, bind
 from comfyui_agent.domain.jobs import Job, NewJob
 from comfyui_agent.domain.kinds import folder_of, job_type_of
 from comfyui_agent.domain.placing import NoSuchPlace
 from comfyui_agent.domain.recipes import Recipe
+from comfyui_agent.domain.sizes import too_large
 from comfyui_agent.store.port import parsed_object
 
 SEEDS = ("seed", "noise_seed")
@@ -42,6 +45,7 @@ def read_book(text: SaidBook, settings: Settings, find: Callable[[str], Workflow
     book_id = said.book_id or mint_batch_id(title, "book")
     found: list[Complaint] = []
     jobs: list[NewJob] = []
+    workflows: dict[str, Workflow] = {}
     for index, page in enumerate(said.pages):
         at = ("pages", index)
         name = page.workflow or said.workflow
@@ -58,18 +62,21 @@ def read_book(text: SaidBook, settings: Settings, find: Callable[[str], Workflow
                 break
             continue
         try:
-            jobs.append(
-                _page(
-                    book_id,
-                    index,
-                    workflow,
-                    {**said.inputs, **page.inputs},
-                    settings,
-                    keep,
-                    overrides=page.inputs,
-                    priority=settings.default_priority if said.priority is None else said.priority,
-                )
+            job = _page(
+                book_id,
+                index,
+                workflow,
+                {**said.inputs, **page.inputs},
+                settings,
+                keep,
+                overrides=page.inputs,
+                priority=settings.default_priority if said.priority is None else said.priority,
             )
+            problem = too_large(job.inputs, job.metadata, settings.job_limit_kb)
+            if problem:
+                found.append(Complaint(text.where((*at, "inputs")), f"page {index + 1}: inputs", problem))
+            workflows[workflow.template.hash] = workflow
+            jobs.append(job)
         except Unbindable as error:
             for each, message in error.problems.items():
                 if each in said.inputs and each not in page.inputs:
@@ -79,9 +86,27 @@ def read_book(text: SaidBook, settings: Settings, find: Callable[[str], Workflow
                     found.append(Complaint(where, f"page {index + 1}: {dotted(('inputs', each))}", message))
     if found:
         raise Complaints(list(dict.fromkeys(found)))
-    metadata = {"title": title, "workflow": said.workflow, "pages": len(jobs)}
+    shared = {hash_: _shared(workflow, jobs) for hash_, workflow in workflows.items()}
+    metadata = {
+        "title": title,
+        "workflow": said.workflow,
+        "pages": len(jobs),
+        "inputs": dict(said.inputs),
+        "shared": {hash_: values for each in shared.values() for hash_, values in each.as_json().items()},
+    }
     batch = NewBatch(book_id, title, BatchKind.BOOK, metadata, is_serial=not settings.books.parallel_pages)
-    return Book(batch, tuple(jobs))
+    return Book(batch, tuple(_without(job, shared) for job in jobs))
+
+
+def _shared(workflow: Workflow, jobs: Sequence[NewJob]) -> Shared:
+    """What the pages of one workflow have in common."""
+    bound = [job.inputs for job in jobs if job.template == workflow.template]
+    return share(workflow, common(bound), len(bound))
+
+
+def _without(job: NewJob, shared: Mapping[str, Shared]) -> NewJob:
+    kept = shared[job.template.hash if job.template else ""]
+    return replace(job, template=kept.template, inputs=kept.own(job.inputs))
 
 
 def name_of(workflow: Workflow) -> str:
@@ -116,7 +141,6 @@ def _page(
         metadata={
             "page": index + 1,
             "workflow": name_of(workflow),
-            "inputs": dict(inputs),
             "overrides": dict(overrides),
         },
         batch_id=book_id,
@@ -127,6 +151,7 @@ def _page(
 
 def page_again(
     job: Job,
+    book: Batch,
     changes: Mapping[str, Any],
     draw_seed: Callable[[], int] | None,
     find: Callable[[str], Workflow],
@@ -141,7 +166,7 @@ def page_again(
             changes = {**_new_seeds(workflow, draw_seed(), changes), **changes}
             if not changes:
                 raise BadPage(f"{job.config_name}: its workflow has no seed to change: give new inputs with --set")
-        inputs = _changed(workflow, kept.get("inputs"), changes)
+        inputs = _changed(workflow, settings_of(job, book), changes)
         values = bind(workflow.places, _without_needless(workflow, inputs), inputs)
         typed = {name: values[next(iter(_places(workflow, name)))] for name in changes if _places(workflow, name)}
         overrides = _changed(workflow, kept.get("overrides"), {**changes, **typed})

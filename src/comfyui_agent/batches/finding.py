@@ -34,7 +34,7 @@ async def find_batch(store: Store, name: str, kind: BatchKind | None = None) -> 
         if len(named) > 1:
             ids = ", ".join(each.id for each in named[:MOST_NAMED])
             raise SeveralBatches(f"several batches are called {name!r}", f"name one by its id, such as {ids}")
-        found = named[0] if named else None
+        found = await store.batch(named[0].id) if named else None  # lists leave large metadata out
     if found is None or (kind is not None and found.kind is not kind):
         what = kind.value if kind else "batch"
         listing = "book" if kind is BatchKind.BOOK else "batch"

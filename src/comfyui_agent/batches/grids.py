@@ -93,7 +93,7 @@ def _spec(
     layout = _layout(batch, options.wish)
     pages: dict[int, dict[str, Any]] = {}
     for number, job in enumerate(jobs):
-        cell = _cell(workspace, job, picture.parent)
+        cell = _cell(workspace, batch, job, picture.parent)
         if layout is None:
             page = pages.setdefault(0, {"title": "", "rows": [], "columns": [], "cells": [], "corner": ""})
             _, row, column = sheet_place(number, len(jobs))
@@ -135,7 +135,7 @@ def _page(layout: GridLayout, at: int) -> dict[str, Any]:
     }
 
 
-def _cell(workspace: Workspace, job: Job, folder: Path) -> dict[str, Any]:
+def _cell(workspace: Workspace, batch: Batch, job: Job, folder: Path) -> dict[str, Any]:
     file, href = None, ""
     if job.outputs:
         try:
@@ -147,8 +147,8 @@ def _cell(workspace: Workspace, job: Job, folder: Path) -> dict[str, Any]:
     return {
         "file": file if job.status is JobStatus.DONE else None,
         "href": href if job.status is JobStatus.DONE else "",
-        "label": label_of(job),
-        "settings": settings_of(job),
+        "label": label_of(job, batch),
+        "settings": settings_of(job, batch),
         "state": "cancelled" if is_cancelled else job.status.value,
         "reason": (job.error_trace or "").partition("\n")[0][:LONGEST_REASON] if job.status is JobStatus.FAILED else "",
     }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from comfyui_agent.batches.sharing import Shared, share
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.batches import BatchKind, NewBatch, member_name, mint_batch_id
 from comfyui_agent.domain.binding import TOKEN, Places, Unbindable, bind
@@ -14,6 +16,7 @@ from comfyui_agent.domain.jobs import DEFAULT_PRIORITY, NewJob
 from comfyui_agent.domain.kinds import folder_of, job_type_of
 from comfyui_agent.domain.placing import NoSuchPlace
 from comfyui_agent.domain.recipes import Recipe
+from comfyui_agent.domain.sizes import bytes_of, too_large
 from comfyui_agent.domain.value_types import BadValue, ValueType, converted, type_of
 from comfyui_agent.domain.values import BadValues, Token, parse
 
@@ -81,6 +84,7 @@ class Sweep:
     workflow: Workflow
     warnings: tuple[str, ...]
     _binding: _Binding
+    _shared: Shared
     _folder: str
     _job_type: str
     _priority: int
@@ -100,8 +104,8 @@ class Sweep:
                 config_name=f"{self.batch.id}_{number}",
                 job_type=self._job_type,
                 workflow_id=self.workflow.recipe.workflow_id,
-                template=self.workflow.template,
-                inputs=bound,
+                template=self._shared.template,
+                inputs=self._shared.own(bound),
                 priority=self._priority,
                 file_path=f"{self._folder}/{member_name(number, values, self.varying)}.png",
                 metadata={"combination": values},
@@ -109,6 +113,17 @@ class Sweep:
                 batch_index=index,
                 pictures=self._keep(self.workflow, bound),
             )
+
+    @property
+    def stored_bytes(self) -> int:
+        """About how much its members take in the database."""
+        kept = sum(
+            2 * sum(map(bytes_of, axis.values)) / len(axis.values)
+            for axis in self.combinations.axes
+            if len(axis.values) > 1
+        )
+        single = sum(bytes_of(axis.values[0]) for axis in self.combinations.axes if len(axis.values) == 1)
+        return int(len(self) * (kept + single))
 
     @property
     def varying(self) -> list[str]:
@@ -131,6 +146,13 @@ class _Binding:
             given |= {name: values[chosen[number]] for name, values in column.values.items()}
         return bind(self.workflow.places, self.recipe, given)
 
+    def unvarying(self) -> dict[str, Any]:
+        """The values by place that are the same in every combination."""
+        names = [name for column in self.columns if len(column.axis.values) > 1 for name in column.values]
+        varying = {where for name in names for where in _places_of(self.workflow.places, name, self)}
+        bound = self.bound([0] * len(self.columns))
+        return {where: value for where, value in bound.items() if where not in varying}
+
     def key_of(self, name: str) -> tuple[str, ...]:
         """Where a file says what goes by a name."""
         if name in self.inputs:
@@ -146,10 +168,11 @@ def define(
     read_lines: Callable[[str], Sequence[str]],
     draw: Callable[[int], Sequence[int]],
     keep: Keep = lambda *_: {},
+    limit_kb: int = sys.maxsize,
 ) -> Sweep:
     """Check all that can be known before anything is queued; BadSweep says what is wrong.
 
-    `finished` is the folder of results, relative to the workspace.
+    `finished` is the folder of results, relative to the workspace; `limit_kb` is how large a job may be.
     """
     reading = _Reading(wish, definitions, read_lines, draw, keep)
     columns, warnings = reading.columns()
@@ -160,6 +183,8 @@ def define(
     _check_grid(wish.grid, combinations)
     binding = _Binding(wish.workflow, _lenient(wish, combinations.axes), wish.inputs, columns)
     reading.check(binding)
+    _check_size(binding, combinations, limit_kb)
+    shared = share(wish.workflow, binding.unvarying(), len(combinations))
     name = wish.name or wish.workflow.recipe.workflow_id
     batch_id = wish.batch_id or mint_batch_id(name, "sweep")
     try:
@@ -173,6 +198,7 @@ def define(
         "mode": wish.mode.value,
         "axes": [{"name": axis.name, "places": axis.places, "values": axis.values} for axis in combinations.axes],
         "inputs": dict(wish.inputs),
+        "shared": shared.as_json(),
         "folder": folder,
         "grid": {key: value for key, value in vars(wish.grid).items() if value},
     }
@@ -180,7 +206,23 @@ def define(
     if not wants_grid:
         warnings.append(f"no grid is made of more than {MOST_CELLS:,} results")
     batch = NewBatch(batch_id, name, BatchKind.SWEEP, metadata, wants_grid=wants_grid)
-    return Sweep(batch, combinations, wish.workflow, tuple(warnings), binding, folder, job_type, wish.priority, keep)
+    return Sweep(
+        batch, combinations, wish.workflow, tuple(warnings), binding, shared, folder, job_type, wish.priority, keep
+    )
+
+
+def _check_size(binding: _Binding, combinations: Combinations, limit_kb: int) -> None:
+    """The largest of its jobs may be made."""
+    sizes = [[bytes_of(value) for value in axis.values] for axis in combinations.axes]
+    largest: Sequence[int]
+    if combinations.mode is Mode.MATRIX:
+        largest = [each.index(max(each)) for each in sizes]
+    else:
+        largest = max(combinations, key=lambda chosen: sum(each[at] for each, at in zip(sizes, chosen, strict=True)))
+    values = {axis.name: axis.values[at] for axis, at in zip(combinations.axes, largest, strict=True)}
+    problem = too_large(binding.bound(largest), {"combination": values}, limit_kb)
+    if problem:
+        raise BadSweep(problem)
 
 
 class _Reading:

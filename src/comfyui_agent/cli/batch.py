@@ -104,7 +104,7 @@ async def _show(workspace: Workspace, batch_id: str, as_json: bool) -> None:
     async with opened(workspace) as store:
         found = await find_batch(store, batch_id)
         if as_json:
-            jobs = [job.as_json() async for job in store.members(found.id)]
+            jobs = [job.as_json() async for job in store.members(found.id, is_whole=True)]
             print_json(found.as_json() | {"jobs": jobs})
             return
         failed = await store.jobs(status=JobStatus.FAILED, batch_id=found.id, limit=FAILURES_SHOWN)

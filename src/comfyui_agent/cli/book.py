@@ -145,7 +145,7 @@ async def _show(workspace: Workspace, book_id: str, as_json: bool) -> None:
 
     async with opened(workspace) as store:
         found = await find_batch(store, book_id, BatchKind.BOOK)
-        pages = [job async for job in store.members(found.id)]
+        pages = [job async for job in store.members(found.id, is_whole=as_json)]
         rows = await store.book_pages(found.id) if as_json else []
     if as_json:
         print_json(found.as_json() | {"pages": rows, "jobs": [job.as_json() for job in pages]})
@@ -209,13 +209,13 @@ async def _regenerate(
 
         named = None if page is None else [page]
         try:
-            pages = await render_again(store, find, keeping_of(workspace), found, named, changes, new_seed)
+            limit = workspace.settings.job_limit_kb
+            pages = await render_again(
+                store, find, keeping_of(workspace), found, named, changes, new_seed, limit_kb=limit
+            )
         except (BadPage, NotRegenerated) as error:
             fail(str(error))
     if as_json:
         print_json({"book_id": found.id, "pages": pages})
-    elif pages:
-        typer.echo(f"○ {found.id}: page{'s' if len(pages) > 1 else ''} {', '.join(map(str, pages))} submitted again")
     else:
-        words = "no page has failed; one that was cancelled: --page N" if found.failed else "no page needs attention"
-        typer.echo(f"{BATCH_MARKS[found.status]} {found.id}: {words}")
+        typer.echo(f"○ {found.id}: page{'s' if len(pages) > 1 else ''} {', '.join(map(str, pages))} submitted again")

@@ -1,18 +1,28 @@
-"""`e3 db`: bring the database up to date, check it, and let go of what dead agents hold."""
+"""`e3 db`: bring the database up to date, check it, let go of what dead agents hold, give back space."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
+import time
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from comfyui_agent.cli.printing import fail, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
+from comfyui_agent.domain.sizes import megabytes
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
+    from comfyui_agent.store.agent_lock import AgentLock
+    from comfyui_agent.store.records import Compacted
+
+NEW_SECONDS = 3600.0
 
 app = typer.Typer(help="The database.", no_args_is_help=True, rich_markup_mode="rich")
 
@@ -44,7 +54,7 @@ def migrate(workspace: Folder = HERE, config: ConfigOption = "", database: Datab
 def check(
     workspace: Folder = HERE, config: ConfigOption = "", database: DatabaseOption = "", as_json: AsJson = False
 ) -> None:
-    """Check the database: its pages, its counts, leases that ran out, results that are gone, its write-ahead log.
+    """Check the database: its pages, counts, leases that ran out, results that are gone, its write-ahead log, sizes.
 
     Exit 1 if something is wrong.
 
@@ -89,3 +99,82 @@ async def _recover(workspace: Workspace) -> None:
         count = await store.put_back_orphans(partial(is_dead, workspace.locks))
         await store.recount()
     typer.echo(f"{count} jobs were let go and wait again." if count else "Nothing to recover: every lease is held.")
+
+
+@app.command()
+def compact(
+    workspace: Folder = HERE, config: ConfigOption = "", database: DatabaseOption = "", as_json: AsJson = False
+) -> None:
+    """Give back space: free pages of the database, and templates and input pictures that no job uses any more.
+
+    The file is written anew, and nothing else can write meanwhile. So this is for when no agent and no page runs; stop
+    them first. Nothing of the jobs is changed.
+
+    [bold]Examples[/bold]
+
+    e3 db compact
+        After jobs were removed. What it gives back is in e3 db check.
+    """
+    place = workspace_at(workspace, database, config=config)
+    if "://" not in place.database and not Path(place.database).is_file():
+        fail(f"there is no database {place.database}: nothing to compact")
+    lock = _alone(place)
+    try:
+        with _progress("Looking for input pictures that no job uses…"):
+            files, file_bytes = asyncio.run(_remove_unused(place))
+        with _progress("Writing the database anew…"):
+            found = _compacted(place)
+    finally:
+        lock.release()
+    if as_json:
+        print_json({**asdict(found), "pictures": files, "picture_bytes": file_bytes})
+        return
+    sizes = f"{megabytes(found.bytes_before)} before, {megabytes(found.bytes_after)} now"
+    typer.echo(
+        f"{place.database}: {sizes}. Removed what no job used: "
+        f"{found.templates} template{'s' if found.templates != 1 else ''}, "
+        f"{files} input picture{'s' if files != 1 else ''} ({megabytes(file_bytes)})."
+    )
+
+
+def _alone(workspace: Workspace) -> AgentLock:
+    """A lock that shows that someone works here; nobody else may."""
+    from comfyui_agent.store.agent_lock import AgentLock, living
+
+    others = living(workspace.locks)
+    if others:
+        count = f"{len(others)} {'process works' if len(others) == 1 else 'processes work'}"
+        fail(f"{count} with the database ({', '.join(others[:3])}): stop e3 run, serve and others, then compact it")
+    return AgentLock(workspace.locks, is_part=True)
+
+
+async def _remove_unused(workspace: Workspace) -> tuple[int, int]:
+    """Remove kept input files that no job names; how many, and their bytes. What is new may be about to get its job."""
+    async with opened(workspace) as store:
+        used = await store.kept_pictures()
+    count = size = 0
+    for file in sorted(workspace.kept_inputs.glob("*")):
+        found = file.stat()
+        if file.is_file() and file.name not in used and time.time() - found.st_mtime > NEW_SECONDS:
+            file.unlink()
+            count, size = count + 1, size + found.st_size
+    return count, size
+
+
+def _compacted(workspace: Workspace) -> Compacted:
+    from comfyui_agent.store.errors import StoreError
+    from comfyui_agent.store.opening import compact_store
+
+    try:
+        return compact_store(workspace.database)
+    except StoreError as error:
+        fail(str(error))
+
+
+def _progress(words: str) -> AbstractContextManager[object]:
+    """What is being done, for whoever watches a terminal."""
+    if not sys.stderr.isatty():
+        return nullcontext()
+    from rich.console import Console
+
+    return Console(stderr=True).status(words)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from comfyui_agent.batches.members import effective_inputs
 from comfyui_agent.cli.printing import fail, on_terminal, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, Name, opened, workspace_at
 from comfyui_agent.domain.badges import BADGES
@@ -93,8 +94,10 @@ async def _show(workspace: Workspace, name: str, as_json: bool) -> None:
         if job is None:
             fail(f"there is no job {name!r}: see e3 queue ls")
         attempts = await store.attempts(job.id)
+        batch = await store.batch(job.batch_id) if job.batch_id else None
     if as_json:
-        print_json(job.as_json() | {"attempts": [attempt.as_json() for attempt in attempts]})
+        inputs = {"inputs": effective_inputs(job, batch)} if batch and job.template_hash else {}
+        print_json(job.as_json() | inputs | {"attempts": [attempt.as_json() for attempt in attempts]})
         return
     for label, value in _facts(job):
         typer.echo(printable(f"{label:<12} {value}"))

@@ -243,7 +243,7 @@ def _hint(found: Sweep) -> None:
     typer.echo(f"{jobs} queued. Follow: e3 batch watch {found.batch.id}", err=True)
 
 
-async def _past_durations(workspace: Workspace, template_hash: str) -> list[float]:
+async def _past_durations(workspace: Workspace, workflow_id: str) -> list[float]:
     """Seconds of past results; nothing is made to find that out."""
     from comfyui_agent.cli.workspace import open_soon
     from comfyui_agent.store.errors import StoreError
@@ -255,13 +255,13 @@ async def _past_durations(workspace: Workspace, template_hash: str) -> list[floa
     except StoreError:
         return []
     try:
-        return sorted(await store.past_durations(template_hash))
+        return sorted(await store.past_durations(workflow_id))
     finally:
         await store.close(timeout=0.5)
 
 
 async def _show_plan(workspace: Workspace, found: Sweep, as_json: bool) -> None:
-    durations = await _past_durations(workspace, found.workflow.template.hash)
+    durations = await _past_durations(workspace, found.workflow.recipe.workflow_id)
     servers = len(workspace.settings.comfyui.urls)
     median = durations[len(durations) // 2] if durations else None
     estimate = None if median is None else median * len(found) / servers

@@ -157,6 +157,10 @@ class Settings(_Section):
         default=30.0, description="seconds from 2 to 3600, such as 30"
     )
     batch_expiry_seconds: Seconds = Field(default=3600.0, description=SECONDS.format(3600))
+    job_limit_kb: Annotated[Whole, Field(ge=1, le=65_536)] = Field(
+        default=64, description="a whole number of kilobytes from 1 to 65536, such as 64"
+    )
+    """How much JSON the inputs and metadata of one job may take."""
     metrics_log: Place = Field(
         default="infra/observability/comfyui_metrics.ndjson",
         description="a file, such as infra/observability/metrics.ndjson",

@@ -104,8 +104,11 @@ class Job:
     pictures: str | None
     reserved: int | None
     written: str | None
+    is_shortened: bool = False
+    """Whether something large was left out of inputs, metadata or another text, as lists do."""
 
     def as_json(self) -> dict[str, Any]:
         """The row as scripts read it, lists and objects as such."""
         row = asdict(self) | {"status": self.status.value}
+        del row["is_shortened"]
         return row | {key: parsed(row[key]) for key in ("metadata", "inputs", "pictures")}

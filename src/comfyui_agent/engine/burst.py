@@ -34,6 +34,7 @@ from comfyui_agent.domain.bursts import Item, Pick, Wish, Word, poll_of, size_of
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.jobs import JobId, NewJob, Template
 from comfyui_agent.domain.kinds import job_type_of
+from comfyui_agent.domain.sizes import too_large
 from comfyui_agent.engine.agent import Agent
 from comfyui_agent.engine.clock import now
 from comfyui_agent.events.bus import Bus
@@ -312,6 +313,9 @@ class Burst:
             text = read_prompt(key)
         except BadPrompt as error:
             return Pick(item.job_id, self._plan.template, problem=str(error))
+        problem = too_large({self._plan.place: text}, None, self._workspace.settings.job_limit_kb)
+        if problem:
+            return Pick(item.job_id, self._plan.template, problem=f"{key}: {problem}")
         return Pick(item.job_id, self._plan.template, {self._plan.place: text}, self._target(key))
 
     def _target(self, key: str) -> str:

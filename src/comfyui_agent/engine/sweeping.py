@@ -45,5 +45,6 @@ async def define_sweep(workspace: Workspace, wish: SweepWish, read_lines: Callab
         read_lines=read_lines,
         draw=draw_seeds,
         keep=keep_patiently(workspace),
+        limit_kb=workspace.settings.job_limit_kb,
     )
     return Defined(found, () if definitions else tuple(address_of(url) for url in silent))

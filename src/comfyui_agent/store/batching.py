@@ -89,15 +89,19 @@ def newest(session: Session, kind: BatchKind | None, most: int) -> list[Batch]:
     return [batch_from(session, row) for row in rows]
 
 
-def members(session: Session, batch_id: str, after: Job | None, most: int) -> list[Job]:
-    """A part of the members in their order, those behind one of them; the last part has those that have no place."""
+def members(session: Session, batch_id: str, after: Job | None, most: int, *, is_whole: bool) -> list[Job]:
+    """A part of the members in their order, those behind one of them; the last part has those that have no place.
+
+    Unless they are wanted whole, what is large in them is left out.
+    """
     keys = {"after": -1, "after_id": 0}
     if after is not None:
         if after.batch_index is None:
             return []
         keys = {"after": after.batch_index, "after_id": after.id}
-    rows = session.rows("members_after", id=batch_id, most=most, **keys)
-    rows = rows or session.rows("members_without_place", id=batch_id, most=most)
+    brief = "" if is_whole else "brief_"
+    rows = session.rows(f"{brief}members_after", id=batch_id, most=most, **keys)
+    rows = rows or session.rows(f"{brief}members_without_place", id=batch_id, most=most)
     return [job_from(row) for row in rows]
 
 
@@ -123,9 +127,15 @@ def batch_from(session: Session, row: Row) -> Batch:
     )
 
 
-def book_pages(session: Session, book_id: str) -> list[dict[str, Any]]:
+def book_pages(
+    session: Session, book_id: str, after: float, until: float, most_bytes: int | None
+) -> list[dict[str, Any]]:
+    """Pages of a book between two numbers. With `most_bytes`, each has its share of them for its failures and for its
+    metadata: of what is longer, the newest failure is left, and nothing."""
+    count = session.one("count_of_pages", id=book_id, after=after, until=until)
+    share = None if most_bytes is None or count is None else most_bytes // max(1, count["pages"]) // 2
     found = []
-    for row in session.rows("pages_of_book", id=book_id):
+    for row in session.rows("pages_of_book", id=book_id, after=after, until=until, longest=share):
         page = dict(row) | {"needs_regeneration": bool(row["needs_regeneration"])}
         found.append(page | {key: json.loads(row[key]) for key in ("image_error", "job_metadata")})
     return found
@@ -221,9 +231,9 @@ def is_idle(session: Session, batch_id: str) -> bool:
     return bool(row and row["idle"])
 
 
-def past_durations(session: Session, template_hash: str) -> list[float]:
+def past_durations(session: Session, workflow_id: str) -> list[float]:
     """Seconds of recent renders of one workflow."""
-    rows = session.rows("past_durations", hash=template_hash, most=DURATIONS_LOOKED_AT)
+    rows = session.rows("past_durations", workflow_id=workflow_id, most=DURATIONS_LOOKED_AT)
     return [float(row["duration"]) for row in rows]
 
 

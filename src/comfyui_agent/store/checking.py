@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from comfyui_agent.domain.sizes import megabytes
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.store.port import Session
+from comfyui_agent.store.looking import JobFilter
+from comfyui_agent.store.port import Session, text
 from comfyui_agent.store.recovering import is_orphan
 from comfyui_agent.store.store import Store
 
-RESULTS_LOOKED_AT = 10_000
+RESULTS_LOOKED_AT, RESULTS_AT_ONCE = 10_000, 1_000
 LARGE_LOG = 64 * 1024 * 1024
 
 
@@ -32,6 +34,7 @@ async def examine(store: Store, is_dead: Callable[[str], bool], root: Path) -> l
         await store.driver.read(lambda session: _leases(session, is_dead)),
         await _results(store, root),
         _log(store.driver.log_bytes),
+        await store.driver.read(_sizes),
     ]
 
 
@@ -59,17 +62,32 @@ def _leases(session: Session, is_dead: Callable[[str], bool]) -> Finding:
 
 
 async def _results(store: Store, root: Path) -> Finding:
-    jobs = await store.jobs(status=JobStatus.DONE, limit=RESULTS_LOOKED_AT)
-    gone = [job for job in jobs if not all((root / path).is_file() for path in job.outputs)]
+    gone: list[str] = []
+    looked_at, cursor = 0, None
+    while looked_at < RESULTS_LOOKED_AT:
+        page = await store.job_page(JobFilter(status=JobStatus.DONE), cursor, RESULTS_AT_ONCE)
+        looked_at, cursor = looked_at + len(page.jobs), page.cursor
+        gone += [job.config_name for job in page.jobs if not all((root / path).is_file() for path in job.outputs)]
+        if cursor is None:
+            break
     if gone:
-        return Finding(
-            "results", False, f"{len(gone)} of {len(jobs)} done jobs miss files, such as {gone[0].config_name}"
-        )
-    return Finding("results", True, f"the files of {len(jobs)} done jobs are there")
+        return Finding("results", False, f"{len(gone)} of {looked_at} done jobs miss files, such as {gone[0]}")
+    return Finding("results", True, f"the files of {looked_at} done jobs are there")
+
+
+def _sizes(session: Session) -> Finding:
+    """What takes how much room. However much it is, nothing is wrong."""
+    size = session.one("size_of_database")
+    unused = session.one("unused_templates")
+    assert size is not None
+    assert unused is not None
+    given_back = megabytes(size["free"] + unused["bytes"])
+    words = f"{megabytes(size['bytes'])}, of which e3 db compact gives back about {given_back}"
+    largest = [f"{text(row['config_name'])} ({row['bytes'] / 1024:,.0f} KB)" for row in session.rows("largest_jobs")]
+    return Finding("sizes", True, f"{words}; the largest jobs are {', '.join(largest)}" if largest else words)
 
 
 def _log(size: int) -> Finding:
-    megabytes = f"{size / 1024 / 1024:.0f} MB"
     if size <= LARGE_LOG:
-        return Finding("write-ahead log", True, megabytes)
-    return Finding("write-ahead log", False, f"{megabytes}: some program keeps reading an old state; close it")
+        return Finding("write-ahead log", True, megabytes(size))
+    return Finding("write-ahead log", False, f"{megabytes(size)}: some program keeps reading an old state; close it")

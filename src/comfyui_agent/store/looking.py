@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,6 +33,8 @@ MOST_LOOKED_AT = 5_000
 """So many rows are looked at for one page."""
 MOST_ON_A_PAGE = 1_000
 FIRST_LOOK = 200
+AT_ONCE = 100
+"""So many rows are held at a time while it is not known how large they are."""
 FEW = 1_000
 GROWTH = 4
 IMPOSSIBLE = re.compile("[\0\ud800-\udfff]")
@@ -67,8 +70,8 @@ class JobFilter:
 class JobPage:
     """Some jobs in order, and the cursor of the next page; None: there are no more.
 
-    Where many rows do not fit what was asked for, a page may end before it is full: it is not whole, and its cursor
-    leads on.
+    Where many rows do not fit what was asked for, or rows are large, a page may end before it is full: it is not
+    whole, and its cursor leads on.
     """
 
     jobs: list[Job]
@@ -84,8 +87,12 @@ class BatchPage:
     cursor: str | None
 
 
-def job_page(session: Session, wanted: JobFilter, cursor: str | None, limit: int) -> JobPage:
+def job_page(
+    session: Session, wanted: JobFilter, cursor: str | None, limit: int, most_bytes: int | None = None
+) -> JobPage:
     """A page of at most so many jobs from a cursor on. BadCursor if it belongs to another question.
+
+    What is large in a job is left out. With `most_bytes`, the page ends before its jobs take more; it has at least one.
 
     What renders comes first, then what waits as it will run, then what failed and what is done, the newest first. A
     batch has its own order. With a text, the newest job comes first; for less than three letters those come before it
@@ -100,7 +107,7 @@ def job_page(session: Session, wanted: JobFilter, cursor: str | None, limit: int
             walks = walks[1:]
         if not walks:
             raise BadCursor("the cursor belongs to a page of another question")
-    return _Reader(session, wanted, min(max(limit, 1), MOST_ON_A_PAGE)).read(walks, place)
+    return _Reader(session, wanted, min(max(limit, 1), MOST_ON_A_PAGE), most_bytes).read(walks, place)
 
 
 def batch_page(session: Session, kind: BatchKind | None, cursor: str | None, limit: int) -> BatchPage:
@@ -147,10 +154,12 @@ def _is_section_better(session: Session, status: JobStatus, names: NamesWalk | N
 class _Reader:
     """Goes through orders until a page is full, or enough was looked at."""
 
-    def __init__(self, session: Session, wanted: JobFilter, limit: int) -> None:
+    def __init__(self, session: Session, wanted: JobFilter, limit: int, most_bytes: int | None) -> None:
         self._session = session
         self._wanted = wanted
+        self._asked = limit
         self._limit = limit
+        self._bytes_left = sys.maxsize if most_bytes is None else most_bytes
         self._found: list[tuple[Walk, Row]] = []
         self._left = MOST_LOOKED_AT
 
@@ -167,7 +176,7 @@ class _Reader:
 
     def _page(self, cursor: str) -> JobPage:
         jobs = [job_from(row) for _, row in self._found[: self._limit]]
-        return JobPage(jobs, cursor, len(jobs) == self._limit)
+        return JobPage(jobs, cursor, len(jobs) == self._asked)
 
     def _go_through(self, walk: Walk, place: Place | None) -> Place | None:
         """Read on from a place; where it ended before the order did."""
@@ -183,10 +192,19 @@ class _Reader:
 
     def _take(self, walk: Walk, ids: Sequence[int]) -> None:
         """Keep those that are asked for, one more than there is room for: so it is known that there are more."""
-        if not ids:
-            return
+        for start in range(0, len(ids), AT_ONCE):
+            for row in self._among(walk, ids[start : start + AT_ONCE]):
+                self._found.append((walk, row))
+                self._bytes_left -= sum(len(value) for value in row.values() if isinstance(value, (str, bytes)))
+                if self._bytes_left < 0 and len(self._found) > 1:
+                    self._limit = min(self._limit, len(self._found) - 1)
+                    return
+            if len(self._found) > self._limit:
+                return
+
+    def _among(self, walk: Walk, ids: Sequence[int]) -> list[Row]:
         wanted = self._wanted
-        rows = self._session.rows(
+        return self._session.rows(
             "jobs_among",
             ids=json_text(ids),
             status=wanted.status.value if wanted.status is not None else None,
@@ -198,4 +216,3 @@ class _Reader:
             not_beginning=wanted.text if walk.order == NEWEST else None,
             most=self._limit + 1 - len(self._found),
         )
-        self._found += [(walk, row) for row in rows]

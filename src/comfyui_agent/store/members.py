@@ -16,7 +16,7 @@ def members_at(session: Session, batch_id: str, indexes: Sequence[int]) -> list[
     for first, last in _stretches(indexes):
         after, after_id, most = first - 1, LAST_ID, last - first + 2
         while True:
-            rows = session.rows("members_after", id=batch_id, after=after, after_id=after_id, most=most)
+            rows = session.rows("brief_members_after", id=batch_id, after=after, after_id=after_id, most=most)
             rows_here = [row for row in rows if isinstance(row["batch_index"], int) and row["batch_index"] <= last]
             found += map(job_from, rows_here)
             if len(rows_here) < most:
@@ -27,7 +27,7 @@ def members_at(session: Session, batch_id: str, indexes: Sequence[int]) -> list[
 
 def members_without_place(session: Session, batch_id: str, most: int) -> list[Job]:
     """Members that someone put in by hand, without a place."""
-    return [job_from(row) for row in session.rows("members_without_place", id=batch_id, most=most)]
+    return [job_from(row) for row in session.rows("brief_members_without_place", id=batch_id, most=most)]
 
 
 def _stretches(indexes: Sequence[int]) -> Iterator[tuple[int, int]]:

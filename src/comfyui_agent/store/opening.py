@@ -6,9 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from comfyui_agent.store.errors import DatabaseUnusable
-from comfyui_agent.store.sqlite.driver import SqliteDriver, migrate_file, version_of_file
+from comfyui_agent.store.records import Compacted
+from comfyui_agent.store.sqlite.compacting import compact_file
+from comfyui_agent.store.sqlite.driver import SqliteDriver, find_or_make_room, migrate_file, version_of_file
 from comfyui_agent.store.sqlite.migrating import NEWEST
 from comfyui_agent.store.store import Store
+
+COMPACT_PATIENCE = 5.0
 
 
 def open_store(place: str | Path, *, create: bool = True, give_up: Callable[[], bool] = lambda: False) -> Store:
@@ -22,6 +26,13 @@ def open_store(place: str | Path, *, create: bool = True, give_up: Callable[[], 
 def migrate_store(place: str | Path) -> tuple[int, int]:
     """Make a database or bring it up to date; its version before and after."""
     return migrate_file(_path(place))
+
+
+def compact_store(place: str | Path) -> Compacted:
+    """Give back the space of a database that nobody works with."""
+    path = _path(place)
+    find_or_make_room(path, create=False)
+    return compact_file(path, lambda seconds: seconds < COMPACT_PATIENCE)
 
 
 def version_of(place: str | Path) -> tuple[int, int]:

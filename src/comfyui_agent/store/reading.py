@@ -10,6 +10,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store.port import Row, Session, number, paths_in, text, whole_number
 from comfyui_agent.store.records import Counts
 
+COLUMNS = tuple(name for name in Job.__dataclass_fields__ if name != "is_shortened")
 TEXTS = frozenset(name for name, each in Job.__dataclass_fields__.items() if "str" in str(each.type)) - {"outputs"}
 
 
@@ -71,7 +72,8 @@ def template(session: Session, hash_: str) -> Template | None:
 
 def job_from(row: Row) -> Job:
     """A job as it is read. People write rows by hand: what should be a text or a number is made one."""
-    facts: dict[str, Any] = {key: text(row[key]) if key in TEXTS else row[key] for key in Job.__dataclass_fields__}
+    facts: dict[str, Any] = {key: text(row[key]) if key in TEXTS else row[key] for key in COLUMNS}
+    facts["is_shortened"] = bool(row.get("is_shortened"))
     facts["status"] = JobStatus(row["status"])
     facts["outputs"] = paths_in(row["outputs"])
     facts["needs_regeneration"] = bool(row["needs_regeneration"])

@@ -103,3 +103,12 @@ class Counts:
     @property
     def is_idle(self) -> bool:
         return not self.pending and not self.processing
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """How large a database was and is now, in bytes, and how many templates were removed that no job used."""
+
+    bytes_before: int
+    bytes_after: int
+    templates: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -164,16 +165,18 @@ class Store:
         """The newest first."""
         return await self.driver.read(lambda session: batching.newest(session, kind, limit))
 
-    async def members(self, batch_id: str) -> AsyncIterator[Job]:
-        """Every member in its order, read a part at a time."""
+    async def members(self, batch_id: str, *, is_whole: bool = False) -> AsyncIterator[Job]:
+        """Every member in its order, read a part at a time; what is large in one only if they are wanted whole."""
         last: Job | None = None
-        while found := await self._part_of(batch_id, last):
+        while found := await self._part_of(batch_id, last, is_whole):
             for job in found:
                 yield job
             last = found[-1]
 
-    async def _part_of(self, batch_id: str, after: Job | None) -> list[Job]:
-        return await self.driver.read(lambda session: batching.members(session, batch_id, after, PART))
+    async def _part_of(self, batch_id: str, after: Job | None, is_whole: bool) -> list[Job]:
+        return await self.driver.read(
+            lambda session: batching.members(session, batch_id, after, PART, is_whole=is_whole)
+        )
 
     async def members_at(self, batch_id: str, indexes: Sequence[int]) -> list[Job]:
         """Those at these places, in their order."""
@@ -183,9 +186,14 @@ class Store:
         """Those that someone put in by hand, without a place."""
         return await self.driver.read(lambda session: members.members_without_place(session, batch_id, most))
 
-    async def book_pages(self, book_id: str) -> list[dict[str, Any]]:
-        """The rows of the view `book_pages`, JSON parsed."""
-        return await self.driver.read(lambda session: batching.book_pages(session, book_id))
+    async def book_pages(
+        self, book_id: str, *, after: float = -math.inf, until: float = math.inf, most_bytes: int | None = None
+    ) -> list[dict[str, Any]]:
+        """The rows of the view `book_pages` with numbers above `after` up to `until`, JSON parsed.
+
+        With `most_bytes` they are shortened as far as needed.
+        """
+        return await self.driver.read(lambda session: batching.book_pages(session, book_id, after, until, most_bytes))
 
     async def cancel_batch(self, batch_id: str) -> int | None:
         """End a batch and what has not ended of it; how many that were. None if it has ended already."""
@@ -226,8 +234,8 @@ class Store:
     async def free_turns(self) -> int:
         return await self.driver.write(batching.free_turns)
 
-    async def past_durations(self, template_hash: str) -> list[float]:
-        return await self.driver.read(lambda session: batching.past_durations(session, template_hash))
+    async def past_durations(self, workflow_id: str) -> list[float]:
+        return await self.driver.read(lambda session: batching.past_durations(session, workflow_id))
 
     async def claim_grid(
         self, worker: str, is_dead: Callable[[str], bool], only: str | None = None
@@ -315,6 +323,11 @@ class Store:
     async def claim_files(self, lease: Lease, paths: Sequence[str], seconds: float) -> list[str]:
         """Prove the lease and note files as the job's; those that were so before. FileTaken if another has one."""
         return await self.driver.write(lambda session: settling.claim_files(session, lease, paths, seconds))
+
+    async def kept_pictures(self) -> frozenset[str]:
+        """The names of kept input files that jobs use."""
+        rows = await self.driver.read(lambda session: session.rows("kept_pictures"))
+        return frozenset(row["name"] for row in rows)
 
     async def owned_files(self, paths: Sequence[str]) -> frozenset[str]:
         """Those of these paths that belong to a job."""
@@ -420,16 +433,11 @@ class Store:
     async def template(self, hash_: str) -> Template | None:
         return await self.driver.read(lambda session: reading.template(session, hash_))
 
-    async def job_page(self, wanted: JobFilter, cursor: str | None = None, limit: int = 50) -> JobPage:
+    async def job_page(
+        self, wanted: JobFilter, cursor: str | None = None, limit: int = 50, *, most_bytes: int | None = None
+    ) -> JobPage:
         """A page of jobs for people; BadCursor if the cursor belongs to another question."""
-        return await self.driver.read(lambda session: looking.job_page(session, wanted, cursor, limit))
-
-    async def member_page(
-        self, batch_id: str, cursor: str | None = None, limit: int = 50
-    ) -> tuple[list[Job], str | None]:
-        """Members of a batch in their order, and the cursor of the next page."""
-        page = await self.job_page(JobFilter(batch_id=batch_id), cursor, limit)
-        return page.jobs, page.cursor
+        return await self.driver.read(lambda session: looking.job_page(session, wanted, cursor, limit, most_bytes))
 
     async def batch_page(self, kind: BatchKind | None = None, cursor: str | None = None, limit: int = 50) -> BatchPage:
         """A page of batches, the newest first."""

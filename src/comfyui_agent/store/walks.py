@@ -63,7 +63,7 @@ class IndexWalk:
         ids = _ids(session, query, key=place.key, id=place.id, most=most, **self.facts)
         if len(ids) < most:
             return Step(ids, None)
-        last = session.one("job_by_id", id=ids[-1])
+        last = session.one("keys_of_job", id=ids[-1])
         return Step(ids, None if last is None else self.place_of(last))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from comfyui_agent.batches.book_file import BookFile
 from comfyui_agent.batches.books import BadPage, Book, read_book
 from comfyui_agent.batches.queueing import queue_batch
-from comfyui_agent.batches.regenerating import NoSuchPage, NotRegenerated, regenerate
+from comfyui_agent.batches.regenerating import NoSuchPage, NotRegenerated, PageUnderWay, regenerate
 from comfyui_agent.batches.sweep_file import SweepFile
 from comfyui_agent.batches.sweeps import BadSweep, GridWish, SweepWish
 from comfyui_agent.comfy.tasks import end_tasks
@@ -35,6 +35,7 @@ from comfyui_agent.web.problems import Problem, from_complaints
 log = logging.getLogger(__name__)
 
 MOST_JOBS = 100_000
+MOST_BYTES = 128 * 1024**2
 MOST_PAGES = 5_000
 AGAIN = "Change what is named here, and send it again."
 
@@ -176,6 +177,12 @@ class Doors:
         if count > MOST_JOBS:
             words = f"{count:,} combinations are too many for one request: at most {MOST_JOBS:,}"
             raise Problem(409, words, "Queue it with e3 sweep, or in parts.")
+        if found.sweep.stored_bytes > MOST_BYTES:
+            words = (
+                f"its {count:,} jobs would take about {found.sweep.stored_bytes // 1024**2:,} MB in the database: "
+                f"one request may take {MOST_BYTES // 1024**2} MB"
+            )
+            raise Problem(409, words, "Make the values of its axes shorter or fewer, or queue it with e3 sweep.")
         try:
             await queue_batch(self._store, self._workspace.locks, found.sweep.batch, found.sweep.jobs())
         except (Unbindable, NotKept, BatchTaken) as error:
@@ -227,12 +234,22 @@ class Doors:
             async with self._busy:
                 await self._refresh(self._admission)
                 return await regenerate(
-                    self._store, find, keep, book, pages, changes or {}, new_seed, only_failed=only_failed
+                    self._store,
+                    find,
+                    keep,
+                    book,
+                    pages,
+                    changes or {},
+                    new_seed,
+                    limit_kb=self._workspace.settings.job_limit_kb,
+                    only_failed=only_failed,
                 )
         except NoSuchPage as error:
-            raise Problem(404, error.message, f"The book {error.remedy}.") from None
-        except NotRegenerated as error:
+            raise Problem(404, error.message, f"{error.remedy.capitalize()}: name one of them.") from None
+        except PageUnderWay as error:
             raise Problem(409, error.message, "Wait until it has ended, or cancel it first.") from None
+        except NotRegenerated as error:
+            raise Problem(409, error.message, f"{error.remedy.replace(' with --page N', '').capitalize()}.") from None
         except (BadPage, NotKept) as error:
             raise Problem(409, str(error).replace(" with --set", ""), AGAIN) from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import json
@@ -60,7 +61,7 @@ async def once(
     `find` looks for what someone was making who died over it, or who could not note that it was made.
     """
     if wish.key is None:
-        return _created(await make(made), address)
+        return await _created(await make(made), address)
     keys = wish.key, f"{caller.scope} {wish.route}"
     with _answering(context, keys) as is_given_up:
         return await _once(context, keys, wish.digest, made, make, find, address, is_given_up)
@@ -125,9 +126,9 @@ async def _once(
 async def _finish(
     context: Context, keys: tuple[str, str], answer: Answer, address: Callable[[Answer], str]
 ) -> Response:
-    await context.store.finish_wish(*keys, CREATED, json.dumps(answer))
-    return _created(answer, address)
+    await context.store.finish_wish(*keys, CREATED, await asyncio.to_thread(json.dumps, answer))
+    return await _created(answer, address)
 
 
-def _created(answer: Answer, address: Callable[[Answer], str]) -> Response:
-    return JsonAnswer(answer, CREATED, headers={"Location": address(answer)})
+async def _created(answer: Answer, address: Callable[[Answer], str]) -> Response:
+    return await asyncio.to_thread(JsonAnswer, answer, CREATED, headers={"Location": address(answer)})

@@ -391,9 +391,10 @@ def test_all_failed_pages_can_have_new_inputs_at_once(night: AgentWorkspace) -> 
 def test_when_nothing_needs_attention_it_says_so(night: AgentWorkspace) -> None:
     create(night, book_id="fine")
     end(night, "fine", "done", "done", "done")
-    answer = book(night, "regenerate", "fine")
-    assert (answer.returncode, answer.stdout) == (0, "● fine: no page needs attention\n")
-    assert document(book(night, "regenerate", "fine", "--json")) == {"book_id": "fine", "pages": []}
+    for flags in ([], ["--json"]):
+        answer = book(night, "regenerate", "fine", *flags)
+        words = "e3: no page of fine needs attention: name a page with --page N to render it all the same\n"
+        assert (answer.returncode, answer.stdout, answer.stderr) == (1, "", words)
     assert batch_of(night, "fine").generation == 1
 
 

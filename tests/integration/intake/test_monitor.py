@@ -211,6 +211,10 @@ BAD = {
         portrait(outputs='{file_path: "jobs/processing/x.png"}'),
         (":7:", "outputs.file_path", "jobs/finished"),
     ),
+    "a job that is too large": (
+        portrait(metadata=f'{{note: "{"x" * 70_000}"}}'),
+        (":7:", "metadata: inputs and metadata take 69 KB, and a job may have 64 KB"),
+    ),
     "a node that is not there": (portrait(outputs="{node: 99}"), (":7:", "outputs.node", "99")),
     "a key that is there twice": (portrait(priority=1) + "priority: 2\n", (":8:", "priority", "twice")),
     "no yaml": (portrait() + "outputs: {\n", (":", "not YAML")),

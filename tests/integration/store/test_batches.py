@@ -510,11 +510,11 @@ async def test_events_of_members_name_their_batch_and_those_of_others_none(store
 
 async def test_past_durations_are_those_of_the_same_workflow(store: Store, database: Database) -> None:
     await queue(store, 3, template=GRAPH)
-    await submit_one(store, "other")
+    await submit_one(store, "other", workflow_id="another")
     for seconds, leased in enumerate(await lease(store, most=4), start=1):
         await store.complete(leased.lease, [], float(seconds))
         database.clock.advance(1)
-    assert await store.past_durations(GRAPH.hash) == [3.0, 2.0, 1.0]
+    assert await store.past_durations("wf_realistic_portrait") == [3.0, 2.0, 1.0]
     assert await store.past_durations("unknown") == []
 
 

@@ -79,9 +79,13 @@ async def test_all_failures_of_a_page_are_listed_oldest_first(book: str, store: 
     assert [error["message"] for error in json.loads(first["image_error"])] == ["first", "second", "third"]
     assert {error["kind"] for error in json.loads(first["image_error"])} == {"execution"}
     assert (first["retry_count"], first["status"]) == (2, "Needs attention")
-    assert json.loads(first["job_metadata"]) == {"prompt_ids": prompts, "overrides": {"6.text": "fox 0"}}
+    assert json.loads(first["job_metadata"]) == {
+        "prompt_ids": prompts,
+        "overrides": {"6.text": "fox 0"},
+        "retry_counts": [],
+    }
     assert json.loads(second["image_error"]) == []
-    assert json.loads(second["job_metadata"]) == {"prompt_ids": [], "overrides": {"6.text": "fox 1"}}
+    assert json.loads(second["job_metadata"])["overrides"] == {"6.text": "fox 1"}
 
 
 async def test_a_page_made_by_hand_is_a_page(book: str, store: Store, database: Database) -> None:
@@ -91,7 +95,7 @@ async def test_a_page_made_by_hand_is_a_page(book: str, store: Store, database: 
     )
     last = pages(database)[-1]
     assert (last["page"], last["status"], last["retry_count"]) == (6, "Pending", 0)
-    assert json.loads(last["job_metadata"]) == {"prompt_ids": [], "overrides": {}}
+    assert json.loads(last["job_metadata"]) == {"prompt_ids": [], "overrides": {}, "retry_counts": []}
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")], ids=str)
@@ -187,8 +191,14 @@ async def test_the_pages_of_one_book_are_read_with_their_types(store: Store, dat
             "retry_count": 0,
             "last_attempted_at": database.clock.text(),
             "needs_regeneration": True,
-            "image_error": [{"kind": "execution", "message": "boom"}],
-            "job_metadata": {"prompt_ids": [first.prompt_id], "overrides": {"seed": 7, "text": "ein Füchslein"}},
+            "image_error": [
+                {"kind": "execution", "message": "boom", "at": database.clock.text(), "attempt": 1},
+            ],
+            "job_metadata": {
+                "prompt_ids": [first.prompt_id],
+                "overrides": {"seed": 7, "text": "ein Füchslein"},
+                "retry_counts": [],
+            },
         },
         found[1],
     ]
@@ -202,7 +212,8 @@ async def test_what_someone_wrote_into_one_page_hides_no_page(store: Store, data
     await queue(store, 2, kind=BatchKind.BOOK, inputs={"6.text": "a fox"})
     database.by_hand(f"UPDATE jobs SET metadata = {text} WHERE batch_index = 0")
     first, second = await store.book_pages(FOX)
-    assert first["job_metadata"] == second["job_metadata"] == {"prompt_ids": [], "overrides": {"6.text": "a fox"}}
+    untouched = {"prompt_ids": [], "overrides": {"6.text": "a fox"}, "retry_counts": []}
+    assert first["job_metadata"] == second["job_metadata"] == untouched
 
 
 async def test_a_page_that_never_ran_says_what_is_wrong_with_it(store: Store) -> None:
@@ -236,3 +247,95 @@ async def test_that_a_page_has_expired_is_said_also_when_its_prompt_was_taken_ba
     (after,) = await store.book_pages(FOX)
     assert [error["kind"] for error in before["image_error"]] == ["timeout"]
     assert "timeout" in [error["kind"] for error in after["image_error"]]
+
+
+# The view can be written.
+
+AGAIN = "UPDATE book_pages SET needs_regeneration = 1 WHERE"
+
+
+async def test_pages_are_queued_anew_by_an_update_of_the_view_as_the_command_does(
+    store: Store, database: Database
+) -> None:
+    """One book by SQL, one by the store's own transition: row by row the same."""
+    for book_id in (FOX, "bear"):
+        await queue(store, 3, book_id, kind=BatchKind.BOOK)
+        done, failed, cancelled = await lease(store, most=3)
+        await store.complete(done.lease, ["a.png"], 1.0)
+        await store.requeue(failed.lease, broken(), Again(0.0, charged=True))
+        (failed,) = await lease(store)
+        await store.fail(failed.lease, broken(), Over(FailureClass.EXECUTION))
+        await store.cancel([cancelled.lease.job_id])
+    database.by_hand(f"{AGAIN} book_id = '{FOX}'")
+    bears = [job.id async for job in store.members("bear")]
+    assert await store.wish_again([(job_id, None) for job_id in bears], avoid_cache=True) == bears
+    own = ("id", "config_name", "batch_id", "prompt_id", "start_time", "created_at")
+    foxes, bears_now = [
+        [{key: value for key, value in vars(job).items() if key not in own} for job in found]
+        for found in (await store.jobs(batch_id=FOX), await store.jobs(batch_id="bear"))
+    ]
+    assert foxes == bears_now
+    assert {(row["status"], row["retries_attempted"], row["needs_regeneration"]) for row in foxes} == {
+        ("pending", 0, False)
+    }
+    assert await store.open_attempts() == []
+    for book_id in (FOX, "bear"):
+        batch = await store.batch(book_id)
+        assert batch is not None
+        assert (batch.status, batch.generation, batch.pending) == ("active", 2, 3)
+    assert [page["needs_regeneration"] for page in pages(database)] == [0] * 6
+    assert (await store.counts()).pending == 6
+    assert len(await lease(store, most=6)) == 6
+
+
+async def test_pages_that_wait_or_render_are_left_alone_by_an_update_of_the_view(
+    store: Store, database: Database
+) -> None:
+    await queue(store, 3, kind=BatchKind.BOOK)
+    rendering, failed = await lease(store, most=2)
+    await store.fail(failed.lease, broken(), Over(FailureClass.EXECUTION))
+    before = [job async for job in store.members(FOX)]
+    database.by_hand(f"{AGAIN} status IN ('Pending', 'Rendering')")
+    assert [job async for job in store.members(FOX)] == before
+    await store.complete(rendering.lease, [], None)
+
+
+async def test_the_mark_can_be_taken_off_and_nothing_else_can_be_set(store: Store, database: Database) -> None:
+    (job_id,) = await queue(store, 1, kind=BatchKind.BOOK)
+    await fall(store, await lease(store))
+    database.by_hand("UPDATE book_pages SET needs_regeneration = 0")
+    job = await job_of(store, job_id)
+    assert (job.status.value, job.needs_regeneration) == ("failed", False)
+    with pytest.raises(AssertionError, match="because it is a view"):
+        database.by_hand("UPDATE book_pages SET status = 'Done'")
+
+
+async def test_failures_have_their_time_and_attempt_and_earlier_retries_are_kept(
+    store: Store, database: Database
+) -> None:
+    await queue(store, 1, kind=BatchKind.BOOK)
+    times = []
+    for number in range(4):
+        if number == 2:
+            database.by_hand(f"{AGAIN} page = 1")
+        leased = await lease_one(store)
+        database.clock.advance(1)
+        times.append(database.clock.text())
+        if number % 2:
+            await store.fail(leased.lease, broken(message=str(number)), Over(FailureClass.EXECUTION))
+        else:
+            await store.requeue(leased.lease, broken(message=str(number)), Again(0.0, charged=True))
+    (page,) = await store.book_pages(FOX)
+    told = [(error["message"], error["at"], error["attempt"]) for error in page["image_error"]]
+    assert told == [(str(number), times[number], number + 1) for number in range(4)]
+    assert (page["retry_count"], page["job_metadata"]["retry_counts"]) == (1, [1])
+    await store.retry_batch(FOX)
+    (page,) = await store.book_pages(FOX)
+    assert (page["retry_count"], page["job_metadata"]["retry_counts"]) == (0, [1, 1])
+    database.by_hand(
+        "UPDATE jobs SET status = 'failed', error_trace = 'by hand', failure_class = 'invalid', end_time = 'x'"
+    )
+    database.by_hand("UPDATE attempts SET error = '\"no object\"' WHERE number = 1")
+    (page,) = await store.book_pages(FOX)
+    assert page["image_error"][0] == {"message": "no object", "at": times[0], "attempt": 1}
+    assert page["image_error"][-1] == {"kind": "invalid", "message": "by hand", "at": "x", "attempt": 4}

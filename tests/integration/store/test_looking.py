@@ -225,7 +225,8 @@ async def test_members_of_a_batch_are_listed_in_their_order_and_those_without_a_
     found: list[int] = []
     cursor: str | None = None
     while True:
-        jobs, cursor = await store.member_page("b", cursor, limit)
+        page = await store.job_page(JobFilter(batch_id="b"), cursor, limit)
+        jobs, cursor = page.jobs, page.cursor
         found += ids(jobs)
         if cursor is None:
             break

@@ -29,6 +29,7 @@ from comfyui_agent.store.looking import JobFilter
 from comfyui_agent.store.opening import open_store
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Leased, Window
+from comfyui_agent.store.sqlite.brief import add_brief_views
 from comfyui_agent.store.sqlite.migrating import MIGRATIONS
 from comfyui_agent.store.sqlite.session import QUERIES
 from comfyui_agent.store.store import Store
@@ -39,13 +40,16 @@ PARAMETER = re.compile(r":(\w+)")
 WHOLE_TABLE = re.compile(r"SCAN (jobs|attempts|events|files|templates)\b(?! USING (COVERING )?INDEX)")
 SMALL_INDEXES = ("idx_jobs_next", "idx_attempts_open", "idx_attempts_at_server")
 """What a scan may go through: it ends at a limit, or holds no more than the windows of the servers."""
-RARE = ("recount", "check_pages", "wrong_counts")
+RARE = (  # noqa: SIM905 - a list of words
+    "recount check_pages wrong_counts largest_jobs unused_templates remove_unused_templates kept_pictures"
+).split()
 
 
 @pytest.fixture
 async def connection(tmp_path: Path) -> Iterator[apsw.Connection]:
     await open_store(tmp_path / "plans.db").close()
     with apsw.Connection(str(tmp_path / "plans.db")) as connection:
+        add_brief_views(connection)
         yield connection
     connection.close()
 

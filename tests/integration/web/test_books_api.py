@@ -156,13 +156,15 @@ async def test_failed_pages_that_are_rendered_again_are_a_conflict_until_they_ha
 
 async def test_a_book_that_is_done_has_no_pages_to_render_again(house: Served) -> None:
     await told(house, "perfect", "dd")
-    answer = await house.post("/books/perfect/regenerate")
-    assert (answer.status, answer.value) == (202, {"book_id": "perfect", "pages": []})
+    said = check_problem(await house.post("/books/perfect/regenerate"), 409)
+    assert said["detail"] == "no page of perfect needs attention"
+    assert said["remedy"] == "Name a page to render it all the same."
 
 
 async def test_a_cancelled_page_is_rendered_again_only_by_its_number(house: Served) -> None:
     await told(house, "stopped", "dc")
-    assert (await house.post("/books/stopped/regenerate")).value["pages"] == []
+    said = check_problem(await house.post("/books/stopped/regenerate"), 409)
+    assert (said["detail"], said["remedy"]) == ("no page of stopped has failed; some were cancelled", "Name one.")
     assert (await house.post("/books/stopped/regenerate", {"pages": [2]})).value["pages"] == [2]
 
 
@@ -210,7 +212,7 @@ async def test_a_page_that_renders_or_is_not_there_cannot_be_rendered_again(hous
     check_problem(await house.post("/admin/books/half/regenerate-page/2"), 409)
     check_problem(await house.post("/admin/books/half/regenerate-page/3"), 409)
     said = check_problem(await house.post("/admin/books/half/regenerate-page/4"), 404)
-    assert "3" in said["remedy"]
+    assert said["remedy"] == "It has 3 pages: name one of them."
     for page in ("0", "-1", "one", "1.5", "99999999999999999999"):
         check_problem(await house.post(f"/admin/books/half/regenerate-page/{page}"), 422)
 

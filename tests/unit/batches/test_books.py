@@ -135,7 +135,7 @@ def test_no_page_changes_the_template_or_another_page(tmp_path: Path) -> None:
     assert first.inputs is not second.inputs
     assert first.metadata is not None
     assert second.metadata is not None
-    assert first.metadata["inputs"] is not second.metadata["inputs"]
+    assert first.metadata["overrides"] is not second.metadata["overrides"]
     assert (PAINTING, WORKFLOWS["painting"].template.text) == before
 
 
@@ -233,13 +233,14 @@ def test_every_page_that_is_wrong_is_named(tmp_path: Path) -> None:
 
 def page(tmp_path: Path, number: int, content: Mapping[str, Any] = WINTER) -> Any:
     """A page of a book as it stands in the database later."""
-    job: NewJob = read(tmp_path, content).jobs[number - 1]
+    book = read(tmp_path, content)
+    job: NewJob = book.jobs[number - 1]
     kept = {"config_name": job.config_name, "job_type": job.job_type, "workflow_id": job.workflow_id}
-    return SimpleNamespace(**kept, metadata=json.dumps(job.metadata))
+    return SimpleNamespace(**kept, metadata=json.dumps(job.metadata), book=book.batch)
 
 
 def again(job: Any, changes: Mapping[str, Any], draw: Callable[[], int] | None = None) -> NewJob:
-    return page_again(job, changes, draw, find, lambda *_: {})
+    return page_again(job, job.book, changes, draw, find, lambda *_: {})
 
 
 def test_new_inputs_replace_those_of_the_page_and_of_the_book(tmp_path: Path) -> None:

@@ -78,6 +78,9 @@ class Shelf:
         for job in self.jobs:
             yield job
 
+    async def find_by_id(self, job_id: JobId) -> Job | None:
+        return next((job for job in self.jobs if job.id == job_id), None)
+
     async def wish_again(
         self, wishes: Sequence[tuple[JobId, NewJob | None]], *, avoid_cache: bool = False
     ) -> list[JobId]:
@@ -87,12 +90,14 @@ class Shelf:
 
 def book() -> Batch:
     facts: dict[str, Any] = {field.name: None for field in fields(Batch)}
-    return Batch(**{**facts, "id": "winter"})
+    return Batch(**{**facts, "id": "winter", "metadata": {}})
 
 
 async def again(shelf: Shelf, pages: Sequence[int] | None = None, **how: Any) -> list[int]:
     changes, new_seed = how.pop("changes", {}), how.pop("new_seed", False)
-    return await regenerate(cast("Store", shelf), find, lambda *_: {}, book(), pages, changes, new_seed, **how)
+    return await regenerate(
+        cast("Store", shelf), find, lambda *_: {}, book(), pages, changes, new_seed, limit_kb=64, **how
+    )
 
 
 # Which pages.
@@ -112,7 +117,7 @@ def test_no_page_is_none() -> None:
 
 @pytest.mark.parametrize("number", [0, 7, -1])
 def test_a_page_that_the_book_does_not_have_is_refused(number: int) -> None:
-    with pytest.raises(NoSuchPage, match=f"^winter has no page {number}: it has 6$"):
+    with pytest.raises(NoSuchPage, match=f"^winter has no page {number}: it has 6 pages$"):
         choose(SHELF, [2, number], "winter")
 
 

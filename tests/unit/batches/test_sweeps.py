@@ -488,3 +488,53 @@ def test_too_many_for_a_grid_are_said_to_have_none() -> None:
     assert few.warnings == ()
     assert not many.batch.wants_grid
     assert many.warnings == (f"no grid is made of more than {MOST_CELLS:,} results",)
+
+
+# Sizes.
+
+LONG = "x" * 60_000
+
+
+def test_what_all_members_share_is_in_their_workflow_and_what_differs_with_each() -> None:
+    workflow = workflow_of(inputs={"prompt": ("6.text",), "seed": ("3.seed", "11.seed")}, defaults={"3.steps": 30})
+    sweep = defined({"seed": "1..50", "3.cfg": "5"}, workflow, inputs={"prompt": LONG})
+    jobs = list(sweep.jobs())
+    assert [dict(job.inputs) for job in jobs] == [{"3.seed": seed, "11.seed": seed} for seed in range(1, 51)]
+    shared = {"6.text": LONG, "3.steps": 30, "3.cfg": 5}
+    for job in jobs[:2]:
+        assert job.template is not None
+        sent = place(job.template.graph(), job.inputs)
+        assert sent == place(GRAPH, {**shared, **job.inputs})
+        assert sweep.batch.metadata["shared"] == {job.template.hash: shared}
+    assert workflow.graph == GRAPH
+
+
+def test_a_text_that_an_axis_is_a_part_of_is_not_shared() -> None:
+    graph = {**GRAPH, "6": {"class_type": "CLIPTextEncode", "inputs": {"text": "${animal} ${rest}"}}}
+    sweep = defined({"animal": "fox,owl"}, workflow_of(graph), inputs={"rest": LONG, "98:6.text": LONG})
+    assert [job.inputs["6.text"][:4] for job in sweep.jobs()] == ["fox ", "owl "]
+    assert [job.inputs.keys() for job in sweep.jobs()] == [{"6.text"}] * 2
+
+
+def test_where_little_is_shared_each_member_keeps_all() -> None:
+    sweep = defined({"3.seed": "1..50"}, inputs={"6.text": "a fox"})
+    assert {job.inputs["6.text"] for job in sweep.jobs()} == {"a fox"}
+    assert {job.template for job in sweep.jobs()} == {sweep.workflow.template}
+
+
+@pytest.mark.parametrize(
+    ("sets", "mode", "is_fine"),
+    [
+        ({"6.text": [LONG[:20_000], "a"], "98:6.text": ["b", LONG[:20_000]]}, "matrix", False),
+        ({"6.text": [LONG[:20_000], "a"], "98:6.text": ["b", LONG[:20_000]]}, "linear", True),
+        ({"6.text": [LONG[:20_000], "a"], "98:6.text": [LONG[:20_000], "b"]}, "linear", False),
+    ],
+)
+def test_the_largest_member_counts(sets: dict[str, Any], mode: str, is_fine: bool) -> None:
+    wish = SweepWish(workflow_of(), sets, mode=Mode(mode))
+    how: dict[str, Any] = {"read_lines": lines_of, "draw": counting, "limit_kb": 64}
+    if is_fine:
+        define(wish, FINISHED, {}, **how)
+        return
+    with pytest.raises(BadSweep, match=r"^inputs and metadata take 79 KB, and a job may have 64 KB: "):
+        define(wish, FINISHED, {}, **how)

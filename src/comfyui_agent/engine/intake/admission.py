@@ -17,6 +17,7 @@ from comfyui_agent.domain.binding import Unbindable, bind
 from comfyui_agent.domain.filing import Filed
 from comfyui_agent.domain.jobs import NewJob
 from comfyui_agent.domain.kinds import FOLDERS
+from comfyui_agent.domain.sizes import bytes_of, too_large
 from comfyui_agent.domain.suggesting import suggest
 from comfyui_agent.domain.texts import is_whole, json_text
 from comfyui_agent.engine.intake.job_file import JobFile
@@ -170,6 +171,10 @@ class Admission:
             except Unbindable as error:
                 for input_name, message in error.problems.items():
                     complain(("inputs", input_name), message)
+        problem = too_large(values or said.inputs, said.metadata, self._workspace.settings.job_limit_kb)
+        if problem:
+            is_metadata = said.metadata is not None and bytes_of(said.metadata) > bytes_of(said.inputs)
+            complain(("metadata",) if is_metadata else ("inputs",), problem)
         if found:
             raise Complaints(found)
         return NewJob(

@@ -17,6 +17,7 @@ import apsw
 from comfyui_agent.store.errors import DatabaseUnusable, StoreClosed
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.sqlite import migrating
+from comfyui_agent.store.sqlite.brief import add_brief_views
 from comfyui_agent.store.sqlite.connecting import connect, in_our_words
 from comfyui_agent.store.sqlite.session import SqliteSession
 from comfyui_agent.store.sqlite.writer import Writer
@@ -47,16 +48,18 @@ class SqliteDriver:
 
         One that may be created is to be written: whether it can be is found out at once.
         """
-        _find_or_make_room(path, create)
+        find_or_make_room(path, create)
         with _our_words(path):
             writer = Writer(
                 partial(connect, path, vet=vet(path), vfs=vfs, create=create), partial(in_our_words, path=path), give_up
             )
             try:
                 migrating.migrate(writer.database)
+                add_brief_views(writer.database)
                 if create:
                     _check_writable(writer.database)
                 reader = connect(path, wait=lambda seconds: seconds < READ_PATIENCE, vfs=vfs, create=False)
+                add_brief_views(reader)
             except BaseException:
                 writer.database.close()
                 raise
@@ -123,7 +126,7 @@ class SqliteDriver:
 
 def migrate_file(path: Path) -> tuple[int, int]:
     """Make a database or bring it up to date; its version before and after."""
-    _find_or_make_room(path, create=True)
+    find_or_make_room(path, create=True)
     with _our_words(path):
         database = connect(path, wait=lambda seconds: seconds < READ_PATIENCE, vet=vet(path))
         try:
@@ -158,7 +161,7 @@ def _our_words(path: Path) -> Iterator[None]:
         raise DatabaseUnusable(f"the database {path} cannot be opened: {error.strerror}") from None
 
 
-def _find_or_make_room(path: Path, create: bool) -> None:
+def find_or_make_room(path: Path, create: bool) -> None:
     try:
         if create:
             path.parent.mkdir(0o700, parents=True, exist_ok=True)

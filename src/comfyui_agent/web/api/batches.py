@@ -17,7 +17,7 @@ from comfyui_agent.domain.batches import Batch, BatchKind, BatchStatus, mint_bat
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.taking_back import take_back
-from comfyui_agent.store.looking import BadCursor
+from comfyui_agent.store.looking import BadCursor, JobFilter
 from comfyui_agent.web.api.describing import AsInteger, file_answers, problems
 from comfyui_agent.web.api.models import (
     BatchMade,
@@ -29,6 +29,7 @@ from comfyui_agent.web.api.models import (
     SweepPlan,
 )
 from comfyui_agent.web.api.showing import (
+    MOST_BYTES,
     PREFIX,
     Admin,
     BatchId,
@@ -39,6 +40,7 @@ from comfyui_agent.web.api.showing import (
     User,
     address_of_batch,
     batch_named,
+    listed,
     shown_batch,
     shown_result,
 )
@@ -146,10 +148,14 @@ async def _plan(context: Context, said: NewSweepSaid) -> dict[str, Any]:
 async def show(context: Here, _: User, batch_id: BatchId) -> Any:
     """One batch: how it stands, its axes, and its jobs where they are not too many."""
     batch = await batch_named(context, batch_id)
-    jobs = None
-    if batch.total <= MOST_WITH_JOBS:
-        jobs = [job.as_json() async for job in context.store.members(batch.id)]
-    return JsonAnswer(shown_batch(batch) | {"axes": batch.metadata.get("axes"), "jobs": jobs})
+    members = JobFilter(batch_id=batch.id)
+    page = await context.store.job_page(members, None, MOST_WITH_JOBS, most_bytes=MOST_BYTES)
+    return await asyncio.to_thread(_whole, batch, None if page.cursor else page.jobs)
+
+
+def _whole(batch: Batch, jobs: list[Job] | None) -> JsonAnswer:
+    shown = None if jobs is None else list(map(listed, jobs))
+    return JsonAnswer(shown_batch(batch) | {"axes": batch.metadata.get("axes"), "jobs": shown})
 
 
 @router.get("/{batch_id}/results", response_model=ResultPage, responses=problems(404, 409))
@@ -157,23 +163,27 @@ async def results(context: Here, _: User, batch_id: BatchId, limit: Limit = 100,
     """The members of a batch in their order, each with its settings and its results."""
     batch = await batch_named(context, batch_id)
     try:
-        jobs, following = await context.store.member_page(batch.id, cursor, limit)
+        page = await context.store.job_page(JobFilter(batch_id=batch.id), cursor, limit, most_bytes=MOST_BYTES)
     except BadCursor as error:
         raise Problem(404, str(error), "Begin without a cursor.") from None
-    found = await asyncio.to_thread(lambda: [_member(context, job) for job in jobs])
-    return {"batch_id": batch.id, "results": found, "next": following}
+
+    def shown() -> JsonAnswer:
+        found = [_member(context, batch, job) for job in page.jobs]
+        return JsonAnswer({"batch_id": batch.id, "results": found, "next": page.cursor})
+
+    return await asyncio.to_thread(shown)
 
 
-def _member(context: Context, job: Job) -> dict[str, Any]:
+def _member(context: Context, batch: Batch, job: Job) -> dict[str, Any]:
     is_failed = job.status is JobStatus.FAILED
     return {
         "index": job.batch_index,
         "id": job.id,
         "name": job.config_name,
-        "status": job.status,
+        "status": job.status.value,
         "failure_class": job.failure_class,
         "reason": (job.error_trace or "").partition("\n")[0] or None if is_failed else None,
-        "settings": settings_of(job),
+        "settings": settings_of(job, batch),
         "results": [shown_result(each) for each in context.outputs.shown(job)],
     }
 

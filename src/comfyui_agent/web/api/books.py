@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Path
+from fastapi import APIRouter, Body, Path, Query
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from comfyui_agent.batches.book_file import BookFile
 from comfyui_agent.domain.batches import Batch, BatchKind, BatchStatus, mint_batch_id
 from comfyui_agent.domain.rows import parsed
-from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.web.api.batches import page_of_batches
 from comfyui_agent.web.api.describing import AsInteger, problems
 from comfyui_agent.web.api.models import BookPageShown, BookShown, Regenerated
 from comfyui_agent.web.api.showing import (
+    MOST_BYTES,
     PREFIX,
     Admin,
     Cursor,
@@ -28,12 +30,14 @@ from comfyui_agent.web.api.showing import (
 )
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.idempotency import Key, Wish, once
-from comfyui_agent.web.problems import JsonAnswer, Problem
+from comfyui_agent.web.problems import JsonAnswer
 
 MOST_PAGES_NAMED = 10_000
+MOST_PAGES = 1_000
 
 router = APIRouter(tags=["books"])
 BookId = Annotated[str, Path(min_length=1, max_length=300, description="The id of a book.")]
+After = Annotated[int, Query(ge=0, le=1_000_000, description="Only pages behind it: `next` of the answer before.")]
 PageNumber = Annotated[int, Path(ge=1, le=1_000_000, description="The number of a page, from 1.")]
 
 
@@ -79,7 +83,7 @@ async def create(context: Here, caller: User, said: BookFile, key: Key = None) -
         is_whole = batch is not None and batch.status is not BatchStatus.PENDING
         if not is_whole:
             return None
-        said_before = [parsed(job.metadata) async for job in context.store.members(book_id)]
+        said_before = [parsed(job.metadata) async for job in context.store.members(book_id, is_whole=True)]
         pages = [each.get("overrides") if isinstance(each, dict) else None for each in said_before]
         return await _shown(context, book_id) if pages == [page.inputs for page in said.pages] else None
 
@@ -89,14 +93,19 @@ async def create(context: Here, caller: User, said: BookFile, key: Key = None) -
 
 
 @router.get(f"{PREFIX}/books/{{book_id}}", response_model=BookShown, responses=problems(404, 409))
-async def show(context: Here, _: User, book_id: BookId) -> Any:
+async def show(context: Here, _: User, book_id: BookId, after: After = 0) -> Any:
     """A book: every page with its badge, its retries, and what went wrong."""
-    return JsonAnswer(await _shown(context, (await _book(context, book_id)).id))
+    shown = await _shown(context, (await _book(context, book_id)).id, after)
+    return await asyncio.to_thread(JsonAnswer, shown)
 
 
-async def _shown(context: Context, book_id: str) -> dict[str, Any]:
+async def _shown(context: Context, book_id: str, after: int = 0) -> dict[str, Any]:
     batch = await _book(context, book_id)
-    return shown_batch(batch) | {"pages": await context.store.book_pages(batch.id)}
+    pages = await context.store.book_pages(
+        batch.id, after=after or -math.inf, until=after + MOST_PAGES, most_bytes=MOST_BYTES
+    )
+    last = after + MOST_PAGES
+    return shown_batch(batch) | {"pages": pages, "next": last if batch.total > last else None}
 
 
 async def _book(context: Context, book_id: str) -> Batch:
@@ -113,18 +122,12 @@ async def _book(context: Context, book_id: str) -> Batch:
     "/books/{book_id}/regenerate", status_code=202, response_model=Regenerated, responses=problems(404, 409, sends=True)
 )
 async def regenerate(context: Here, _: User, book_id: BookId, said: Annotated[PagesSaid | None, Body()] = None) -> Any:
-    """Render the failed pages of a book again: all of them, or those that are named. 409 while they render."""
+    """Render the failed pages of a book again: all of them, or those that are named.
+
+    409 if none has failed, or while they render.
+    """
     book = await _book(context, book_id)
     pages = await context.doors.regenerate(book, said.pages if said else None, only_failed=True)
-    if not pages and not book.status.has_ended:
-        under_way = [
-            job
-            async for job in context.store.members(book.id)
-            if job.status in (JobStatus.PENDING, JobStatus.PROCESSING)
-        ]
-        if under_way:
-            words = f"no page of {book.id} has failed, and {len(under_way)} are still to come"
-            raise Problem(409, words, "Wait until they have ended.")
     return {"book_id": book.id, "pages": pages}
 
 

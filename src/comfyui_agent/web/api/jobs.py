@@ -17,10 +17,11 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.intake.job_file import JobFile
 from comfyui_agent.engine.intake.submitting import WORDS
 from comfyui_agent.engine.live import read_preview
-from comfyui_agent.store.looking import BadCursor, JobFilter
+from comfyui_agent.store.looking import BadCursor, JobFilter, JobPage
 from comfyui_agent.web.api.describing import AsInteger, file_answer, file_answers, problems
 from comfyui_agent.web.api.models import Changed, JobPageShown, JobRow, JobShown
 from comfyui_agent.web.api.showing import (
+    MOST_BYTES,
     PREFIX,
     Admin,
     Cursor,
@@ -31,7 +32,9 @@ from comfyui_agent.web.api.showing import (
     User,
     address_of_job,
     find_job,
+    listed,
     shown_result,
+    whole_job,
 )
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.idempotency import Key, Wish, once
@@ -119,10 +122,14 @@ async def list_jobs(
         failure_class=failure_class.value if failure_class else None,
     )
     try:
-        page = await context.store.job_page(wanted, cursor, limit)
+        page = await context.store.job_page(wanted, cursor, limit, most_bytes=MOST_BYTES)
     except BadCursor as error:
         raise Problem(404, str(error), "Begin without a cursor.") from None
-    return JsonAnswer({"jobs": [job.as_json() for job in page.jobs], "next": page.cursor, "is_whole": page.is_whole})
+    return await asyncio.to_thread(_page, page)
+
+
+def _page(page: JobPage) -> JsonAnswer:
+    return JsonAnswer({"jobs": list(map(listed, page.jobs)), "next": page.cursor, "is_whole": page.is_whole})
 
 
 @router.post("", status_code=201, response_model=JobRow, responses=problems(404, 409, sends=True))
@@ -175,8 +182,9 @@ async def show(context: Here, _: User, name: Name) -> Any:
     attempts = await context.store.attempts(job.id)
     live = next((run for run in await context.fleet.live() if run.job_id == job.id), None)
     preview = f"{PREFIX}/jobs/{job.id}/preview?v={live.preview}" if live is not None and live.preview else None
+    facts = await whole_job(context, job)
     return JsonAnswer(
-        job.as_json()
+        facts
         | {
             "attempts": [attempt.as_json() for attempt in attempts],
             "results": [shown_result(each) for each in await asyncio.to_thread(context.outputs.shown, job)],
@@ -230,7 +238,8 @@ async def workflow_of(context: Here, _: User, name: Name) -> dict[str, Any]:
     template = await context.store.template(job.template_hash) if job.template_hash else None
     if template is None:
         raise Problem(409, f"{job.config_name} has no template of its own", f"Its workflow is {job.workflow_id}.")
-    return {"workflow_id": job.workflow_id, "prompt": template.graph(), "inputs": job.as_json()["inputs"]}
+    inputs = (await whole_job(context, job))["inputs"]
+    return {"workflow_id": job.workflow_id, "prompt": template.graph(), "inputs": inputs}
 
 
 Version = Annotated[

@@ -60,6 +60,12 @@ class JobRow(BaseModel):
     written: str | None
 
 
+class JobListed(JobRow):
+    """A row in a list: inputs, metadata and pictures above 4 KB are null, a long error_trace is cut."""
+
+    is_shortened: bool = Field(description="Whether something was left out: the job by its name has all.")
+
+
 class AttemptRow(BaseModel):
     """One run of a job."""
 
@@ -105,7 +111,7 @@ class JobShown(JobRow):
 
 
 class JobPageShown(BaseModel):
-    jobs: list[JobRow]
+    jobs: list[JobListed]
     next: str | None = Field(description="The cursor of what follows; null at the end.")
     is_whole: bool = Field(description="False where the search stopped early: go on with the cursor.")
 
@@ -147,10 +153,10 @@ class BatchMade(BatchShown):
 
 
 class BatchWhole(BatchShown):
-    """With its jobs, where it has at most a thousand; else see its results."""
+    """With its jobs, where they are at most a thousand and not too large for one answer; else see its results."""
 
     axes: Any
-    jobs: list[JobRow] | None
+    jobs: list[JobListed] | None
 
 
 class SweepPlan(BaseModel):
@@ -206,7 +212,8 @@ class PageRow(BaseModel):
 
 
 class BookShown(BatchShown):
-    pages: list[PageRow]
+    pages: list[PageRow] = Field(description="At most 1,000. Failures and metadata that are too long are shortened.")
+    next: int | None = Field(description="The number to ask for pages after; null at the end.")
 
 
 class BookPageShown(BaseModel):

@@ -10,6 +10,7 @@ from fastapi.responses import FileResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from comfyui_agent.batches.finding import NoBatch, SeveralBatches, find_batch
+from comfyui_agent.batches.members import effective_inputs
 from comfyui_agent.batches.sentences import sentence
 from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.jobs import Job
@@ -20,6 +21,8 @@ from comfyui_agent.web.outputs import Shown
 from comfyui_agent.web.problems import Problem, not_found
 
 PREFIX = "/api/v1"
+MOST_BYTES = 2 * 1024 * 1024
+"""A page of a list ends before its texts take more."""
 
 
 def context_of(request: Request) -> Context:
@@ -77,6 +80,17 @@ async def batch_named(context: Context, name: str, kind: BatchKind | None = None
     except NoBatch:
         listing = "books" if kind is BatchKind.BOOK else "batches"
         raise not_found(kind.value if kind else "batch", name, f"{PREFIX}/{listing}") from None
+
+
+async def whole_job(context: Context, job: Job) -> dict[str, Any]:
+    """All of a job; its inputs with those that its batch keeps for all members."""
+    batch = await context.store.batch(job.batch_id) if job.batch_id else None
+    return job.as_json() | ({"inputs": effective_inputs(job, batch)} if batch and job.template_hash else {})
+
+
+def listed(job: Job) -> dict[str, Any]:
+    """A job among others."""
+    return job.as_json() | {"is_shortened": job.is_shortened}
 
 
 def shown_batch(batch: Batch) -> dict[str, Any]:

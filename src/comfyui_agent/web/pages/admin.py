@@ -7,12 +7,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from comfyui_agent.batches.members import settings_of
 from comfyui_agent.batches.regenerating import page_of
 from comfyui_agent.domain.attempts import Attempt
-from comfyui_agent.domain.batches import BatchKind
+from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Job
-from comfyui_agent.domain.rows import parsed
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import whole
 from comfyui_agent.store.looking import BadCursor, JobFilter, JobPage
@@ -119,14 +119,16 @@ async def build_book(view: View) -> Screen:
     book = await batch_here(view, BatchKind.BOOK)
     live = await live_by_job(view)
     pages = await pages_here(view, book)
-    rows = {row["page"]: row for row in await view.context.store.book_pages(book.id)}
+    first, last = (page_of(pages[0]) - 1, page_of(pages[-1])) if pages else (0, 0)
+    known = await view.context.store.book_pages(book.id, after=first, until=last)
+    rows = {row["page"]: row for row in known}
     fragments = [await actions(view, book)]
     for job in pages:
         run, row = live.get(job.id), rows.get(page_of(job), {})
         values = {"book": book, "job": job, "live": run, "page": page_of(job), "known": _facts(job, row), **_raw(row)}
         key = (looks(job, run), job.metadata, as_text(row))
         fragments.append(Fragment(f"page-{page_of(job)}", "admin_page.html", values, key))
-    shown: dict[str, Any] = {"pages": [(page_of(job), _inputs(job)) for job in pages], **around(view, book)}
+    shown: dict[str, Any] = {"pages": [(page_of(job), _inputs(job, book)) for job in pages], **around(view, book)}
     title = str(book.metadata.get("title") or book.name or book.id)
     return Screen(
         "admin_book.html", title, await stands(view, book), tuple(fragments), {"book": book, **shown}, "admin"
@@ -161,10 +163,7 @@ def _raw(row: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _inputs(job: Job) -> list[tuple[str, str]]:
+def _inputs(job: Job, book: Batch) -> list[tuple[str, str]]:
     """What a page is made with now: names, and values as they are typed."""
-    kept = parsed(job.metadata)
-    inputs = kept.get("inputs") if isinstance(kept, dict) else None
-    if not isinstance(inputs, dict):
-        return []
+    inputs = settings_of(job, book)
     return [(str(name), value if isinstance(value, str) else as_text(value)) for name, value in inputs.items()]

@@ -43,10 +43,10 @@ def short_label(batch: Batch, job: Job) -> str:
     if batch.kind is BatchKind.BOOK and job.batch_index is not None:
         return f"Page {job.batch_index + 1}"
     axes = batch.metadata.get("axes")
-    settings = settings_of(job)
+    settings = settings_of(job, batch)
     varying = [axis["name"] for axis in axes if _varies(axis)] if isinstance(axes, list) else []
     words = [f"{name} = {shown(settings[name])}" for name in varying if name in settings]
-    return ", ".join(words) or label_of(job)
+    return ", ".join(words) or label_of(job, batch)
 
 
 def _varies(axis: Any) -> bool:

@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from comfyui_agent.batches.members import settings_of
+from comfyui_agent.batches.members import effective_inputs, settings_of
 from comfyui_agent.domain.batches import Batch
 from comfyui_agent.domain.jobs import Job
-from comfyui_agent.domain.rows import parsed
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.live import LiveRun
 from comfyui_agent.web.naming import job_named
@@ -33,7 +32,7 @@ async def compared_here(view: View, batch: Batch) -> list[Job]:
 
 async def compare_part(view: View, batch: Batch, jobs: Sequence[Job], live: Mapping[int, LiveRun]) -> Fragment:
     """The part of the screen that shows them."""
-    settings = [_settings(job) for job in jobs]
+    settings = [_settings(job, batch) for job in jobs]
     names = list(dict.fromkeys(name for each in settings for name in each))
     differing = [
         name for name in names if any(each.get(name, UNSET) != settings[0].get(name, UNSET) for each in settings)
@@ -65,7 +64,6 @@ async def _result(view: View, job: Job) -> Any:
     return next(iter(await asyncio.to_thread(view.context.outputs.shown, job, 1)), None)
 
 
-def _settings(job: Job) -> dict[str, Any]:
+def _settings(job: Job, batch: Batch) -> dict[str, Any]:
     """Its own settings; else the values that were put into its workflow."""
-    inputs = parsed(job.inputs)
-    return settings_of(job) or (inputs if isinstance(inputs, dict) else {})
+    return settings_of(job, batch) or effective_inputs(job, batch)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from comfyui_agent.batches.members import effective_inputs
 from comfyui_agent.comfy.server_names import name_of
 from comfyui_agent.domain.attempts import DONE, Attempt
 from comfyui_agent.domain.badges import BADGES
@@ -17,6 +18,7 @@ from comfyui_agent.domain.jobs import DEFAULT_PRIORITY, Job
 from comfyui_agent.domain.placing import NoSuchPlace, place, split_place
 from comfyui_agent.domain.prompts import Graph, class_of
 from comfyui_agent.domain.rows import parsed
+from comfyui_agent.domain.sizes import bytes_of
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.live import LiveRun
 from comfyui_agent.store.looking import JobFilter
@@ -79,6 +81,7 @@ async def build(view: View) -> Screen:
     graph = await _graph(view, job)
     names = await _names(view, job.workflow_id)
     results = await asyncio.to_thread(view.context.outputs.shown, job, MOST_RESULTS)
+    shown_graph = await asyncio.to_thread(_shown_graph, job, graph)
     first = await store.job_page(JobFilter(status=JobStatus.PENDING), None, 1)
     lowest = next((each.priority for each in first.jobs if isinstance(each.priority, int)), DEFAULT_PRIORITY)
     same = (job.template_hash, job.inputs, job.workflow_id)
@@ -98,8 +101,8 @@ async def build(view: View) -> Screen:
                 "job_attempts.html",
                 {"runs": [_run(each) for each in attempts[-MOST_ATTEMPTS:]], "count": len(attempts)},
             ),
-            Fragment("job-inputs", "job_inputs.html", {"given": _given(job, graph, names)}, key=same),
-            Fragment("job-workflow", "job_workflow.html", {"job": job, "text": _shown_graph(job, graph)}, key=same),
+            Fragment("job-inputs", "job_inputs.html", {"given": _given(job, batch, graph, names)}, key=same),
+            Fragment("job-workflow", "job_workflow.html", {"job": job, "text": shown_graph}, key=same),
         ),
         values={"job": job, "batch": batch},
     )
@@ -109,7 +112,7 @@ async def _graph(view: View, job: Job) -> Graph:
     """The template of a job: its own, else the one that its workflow has now."""
     template = await view.context.store.template(job.template_hash) if job.template_hash else None
     if template is not None:
-        return template.graph()
+        return await asyncio.to_thread(template.graph)
     try:
         return (await view.context.doors.workflow(job.workflow_id)).graph
     except Problem:
@@ -191,10 +194,8 @@ def _run(attempt: Attempt) -> Run:
     return Run(attempt, _lasted("", attempt.started_at, attempt.ended_at), str(message))
 
 
-def _given(job: Job, graph: Graph, names: Mapping[str, str]) -> list[Given]:
-    values = parsed(job.inputs)
-    if not isinstance(values, Mapping):
-        return []
+def _given(job: Job, batch: Batch | None, graph: Graph, names: Mapping[str, str]) -> list[Given]:
+    values = effective_inputs(job, batch)
     known = [where for where in names if where in values]
     others = [where for where in values if where not in names]
     return [Given(names.get(where, where), _shown(values[where]), _node(graph, where)) for where in [*known, *others]]
@@ -221,5 +222,7 @@ def _shown_graph(job: Job, graph: Graph) -> str:
         filled = place(graph, values) if isinstance(values, Mapping) else graph
     except NoSuchPlace:
         filled = graph
-    text = json.dumps(filled, indent=2, ensure_ascii=False) if filled else ""
+    if not filled or bytes_of(filled) > LARGEST_SHOWN:  # with line breaks it takes far longer to write
+        return ""
+    text = json.dumps(filled, indent=2, ensure_ascii=False)
     return text if len(text) <= LARGEST_SHOWN else ""

@@ -44,6 +44,70 @@ ALTER TABLE attempts ADD COLUMN sent TEXT;          -- JSON: place -> value
 
 -- Servers that are lost or stuck.
 
--- Books.
+-- Books. Retries of earlier generations are kept, each failure has its time, and pages can be queued anew in the view.
+ALTER TABLE jobs ADD COLUMN earlier_retries TEXT;   -- JSON: retries_attempted of a page, each time it was wanted again
+CREATE TRIGGER page_retries_kept AFTER UPDATE OF status ON jobs
+WHEN NEW.status = 'pending' AND OLD.status IN ('done', 'failed') AND NEW.batch_id IS NOT NULL
+    AND (SELECT kind FROM batches WHERE id = NEW.batch_id) = 'book'
+BEGIN
+    UPDATE jobs SET earlier_retries = json_insert(
+        CASE WHEN json_valid(earlier_retries) THEN earlier_retries ELSE '[]' END,
+        '$[#]', coalesce(OLD.retries_attempted, 0))
+    WHERE id = NEW.id;
+END;
+
+DROP VIEW book_pages;
+CREATE VIEW book_pages AS
+SELECT
+    jobs.batch_id AS book_id,
+    jobs.batch_index + 1 AS page,
+    CASE jobs.status
+        WHEN 'pending' THEN 'Pending'
+        WHEN 'processing' THEN 'Rendering'
+        WHEN 'done' THEN 'Done'
+        ELSE 'Needs attention'
+    END AS status,
+    coalesce(jobs.retries_attempted, 0) AS retry_count,
+    jobs.start_time AS last_attempted_at,
+    coalesce(jobs.needs_regeneration, 0) AS needs_regeneration,
+    (SELECT json_group_array(json_set(
+        CASE WHEN json_type(failed.error) = 'object' THEN failed.error ELSE json_object('message', json(failed.error)) END,
+        '$.at', failed.at, '$.attempt', failed.number)) FROM (
+        SELECT error, ended_at AS at, number, id FROM attempts WHERE job_id = jobs.id AND json_valid(error)
+        UNION ALL
+        SELECT json_object('kind', jobs.failure_class, 'message', jobs.error_trace), jobs.end_time,
+            coalesce(jobs.run_count, 0), 1e18
+        WHERE jobs.status = 'failed' AND NOT EXISTS (
+            SELECT 1 FROM attempts WHERE job_id = jobs.id AND json_valid(error) AND outcome = jobs.failure_class)
+        ORDER BY 3, 4) AS failed
+    ) AS image_error,
+    json_object(
+        'prompt_ids', json((SELECT json_group_array(run.prompt_id) FROM
+            (SELECT prompt_id FROM attempts WHERE job_id = jobs.id ORDER BY number, id) AS run)),
+        'overrides', json(CASE
+            WHEN json_valid(jobs.metadata) AND json_type(jobs.metadata, '$.overrides') = 'object'
+                THEN json_extract(jobs.metadata, '$.overrides')
+            WHEN json_valid(jobs.inputs) THEN jobs.inputs ELSE '{}' END),
+        'retry_counts', json(CASE WHEN json_valid(jobs.earlier_retries) THEN jobs.earlier_retries ELSE '[]' END)
+    ) AS job_metadata
+FROM jobs JOIN batches ON batches.id = jobs.batch_id
+WHERE batches.kind = 'book';
+
+-- What `e3 book regenerate` does, for whoever has only SQL. A page that waits or renders is left alone.
+CREATE TRIGGER book_page_wanted INSTEAD OF UPDATE OF needs_regeneration ON book_pages
+BEGIN
+    UPDATE jobs SET needs_regeneration = 0
+    WHERE batch_id = OLD.book_id AND batch_index IS OLD.page - 1 AND NOT coalesce(NEW.needs_regeneration, 0);
+    UPDATE attempts SET outcome = 'cancelled', ended_at = strftime('%Y-%m-%d %H:%M:%f', 'now')
+    WHERE outcome IS NULL AND NEW.needs_regeneration AND job_id IN (
+        SELECT id FROM jobs
+        WHERE batch_id = OLD.book_id AND batch_index IS OLD.page - 1 AND status IN ('done', 'failed'));
+    UPDATE jobs SET
+        status = 'pending', retries_attempted = 0, strikes = 0, needs_regeneration = 0, hold = NULL,
+        next_attempt_at = NULL, avoids = NULL, end_time = NULL, duration = NULL, error_trace = NULL,
+        failure_class = 'output', dismissed_at = NULL, fence = coalesce(fence, 0) + 1
+    WHERE batch_id = OLD.book_id AND batch_index IS OLD.page - 1 AND status IN ('done', 'failed')
+        AND NEW.needs_regeneration;
+END;
 
 -- End of 0006.

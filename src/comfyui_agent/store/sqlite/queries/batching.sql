@@ -35,14 +35,27 @@ DELETE FROM jobs WHERE id IN (
 -- name: discard_batch
 DELETE FROM batches WHERE id = :id AND status = 'pending';
 
+-- name: count_of_pages
+SELECT count(*) AS pages FROM jobs
+WHERE batch_id = :id AND coalesce(batch_index + 1, 0) > :after AND coalesce(batch_index + 1, 0) <= :until;
+
 -- name: pages_of_book
-SELECT * FROM book_pages WHERE book_id = :id ORDER BY page;
+-- Of failures that are too long for their page, the newest; of such metadata, nothing.
+WITH pages AS MATERIALIZED (
+    SELECT * FROM book_pages
+    WHERE book_id = :id AND coalesce(page, 0) > :after AND coalesce(page, 0) <= :until)
+SELECT book_id, page, status, retry_count, last_attempted_at, needs_regeneration,
+    iif(octet_length(image_error) > :longest, json_array(json_object(
+        'kind', image_error ->> '$[#-1].kind', 'message', substr(image_error ->> '$[#-1].message', 1, 200),
+        'at', image_error ->> '$[#-1].at', 'attempt', image_error ->> '$[#-1].attempt')), image_error) AS image_error,
+    iif(octet_length(job_metadata) > :longest, '{}', job_metadata) AS job_metadata
+FROM pages ORDER BY page;
 
 -- name: batch_by_id
 SELECT * FROM batches WHERE id = :id;
 
 -- name: newest_batches
-SELECT * FROM batches WHERE :kind IS NULL OR kind = :kind ORDER BY created_at DESC, id LIMIT :most;
+SELECT * FROM brief_batches WHERE :kind IS NULL OR kind = :kind ORDER BY created_at DESC, id LIMIT :most;
 
 -- name: counts_of_batch
 SELECT status, count(*) AS jobs FROM jobs INDEXED BY idx_jobs_batch_status WHERE batch_id = :id GROUP BY status;
@@ -50,6 +63,13 @@ SELECT status, count(*) AS jobs FROM jobs INDEXED BY idx_jobs_batch_status WHERE
 -- name: members_after
 -- A part of the members in their order, from one place on.
 SELECT * FROM jobs WHERE batch_id = :id AND (batch_index, id) > (:after, :after_id) ORDER BY batch_index, id LIMIT :most;
+
+-- name: brief_members_after
+SELECT * FROM brief_jobs
+WHERE batch_id = :id AND (batch_index, id) > (:after, :after_id) ORDER BY batch_index, id LIMIT :most;
+
+-- name: brief_members_without_place
+SELECT * FROM brief_jobs WHERE batch_id = :id AND batch_index IS NULL ORDER BY id LIMIT :most;
 
 -- name: members_without_place
 -- Put in by hand.
@@ -161,9 +181,9 @@ WHERE id = :id;
 -- name: past_durations
 -- Of the newest results, those of one workflow.
 SELECT duration FROM (
-    SELECT duration, template_hash FROM jobs INDEXED BY idx_jobs_ended WHERE status = 'done'
+    SELECT duration, workflow_id FROM jobs INDEXED BY idx_jobs_ended WHERE status = 'done'
     ORDER BY end_time DESC LIMIT 5000)
-WHERE template_hash = :hash AND duration IS NOT NULL LIMIT :most;
+WHERE workflow_id = :workflow_id AND duration IS NOT NULL LIMIT :most;
 
 -- name: wish_again
 -- An ended job is wanted anew, with what it says now. The result that it has stays until there is another.

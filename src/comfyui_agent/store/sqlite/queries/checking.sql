@@ -5,3 +5,27 @@ PRAGMA integrity_check(5);
 SELECT job_counts.status, job_counts.jobs AS said, count(jobs.id) AS counted
 FROM job_counts LEFT JOIN jobs ON jobs.status = job_counts.status
 GROUP BY job_counts.status HAVING said <> counted;
+
+-- name: size_of_database
+SELECT pages.page_count * sizes.page_size AS bytes, free.freelist_count * sizes.page_size AS free
+FROM pragma_page_count AS pages, pragma_page_size AS sizes, pragma_freelist_count AS free;
+
+-- name: largest_jobs
+SELECT config_name, bytes FROM (
+    SELECT config_name,
+        ifnull(octet_length(inputs), 0) + ifnull(octet_length(metadata), 0) + ifnull(octet_length(error_trace), 0) AS bytes
+    FROM jobs)
+WHERE bytes > 0 ORDER BY bytes DESC LIMIT 3;
+
+-- name: unused_templates
+SELECT count(*) AS templates, ifnull(sum(octet_length(graph)), 0) AS bytes FROM templates
+WHERE hash NOT IN (SELECT template_hash FROM jobs WHERE template_hash IS NOT NULL);
+
+-- name: remove_unused_templates
+DELETE FROM templates WHERE hash NOT IN (SELECT template_hash FROM jobs WHERE template_hash IS NOT NULL);
+
+-- name: kept_pictures
+-- The names of kept input files that jobs use.
+SELECT DISTINCT CAST(named.value AS TEXT) AS name
+FROM jobs, json_each(CASE WHEN json_valid(jobs.pictures) THEN jobs.pictures ELSE '{}' END) AS named
+WHERE jobs.pictures IS NOT NULL;

@@ -101,9 +101,13 @@ SELECT json_group_array(id) AS ids FROM (
     SELECT rowid AS id FROM job_names
     WHERE job_names MATCH :match AND rowid < :id ORDER BY rowid DESC LIMIT :most);
 
+-- name: keys_of_job
+-- What lists are ordered by.
+SELECT id, start_time, priority, end_time, batch_index, config_name FROM jobs WHERE id = :id;
+
 -- name: jobs_among
 -- Of some ids, in their order, those that people ask for.
-SELECT jobs.* FROM json_each(:ids) AS listed CROSS JOIN jobs ON jobs.id = listed.value
+SELECT brief_jobs.* FROM json_each(:ids) AS listed CROSS JOIN brief_jobs ON brief_jobs.id = listed.value
 WHERE (:status IS NULL OR status = :status)
     AND (:workflow_id IS NULL OR workflow_id = :workflow_id)
     AND (:server IS NULL OR server = :server)
@@ -134,16 +138,22 @@ INSERT INTO about (key, value) VALUES ('names_indexed', CAST(:last AS TEXT))
 ON CONFLICT (key) DO UPDATE SET value = excluded.value;
 
 -- name: batches_before
-SELECT rowid AS place, * FROM batches INDEXED BY idx_batches_created
-WHERE (created_at, rowid) < (:key, :id) ORDER BY created_at DESC, rowid DESC LIMIT :most;
+SELECT listed.place, brief_batches.* FROM (
+    SELECT rowid AS place, id FROM batches INDEXED BY idx_batches_created
+    WHERE (created_at, rowid) < (:key, :id) ORDER BY created_at DESC, rowid DESC LIMIT :most) AS listed
+CROSS JOIN brief_batches ON brief_batches.id = listed.id;
 
 -- name: batches_of_kind_before
-SELECT rowid AS place, * FROM batches INDEXED BY idx_batches_kind
-WHERE kind = :kind AND (created_at, rowid) < (:key, :id) ORDER BY created_at DESC, rowid DESC LIMIT :most;
+SELECT listed.place, brief_batches.* FROM (
+    SELECT rowid AS place, id FROM batches INDEXED BY idx_batches_kind
+    WHERE kind = :kind AND (created_at, rowid) < (:key, :id) ORDER BY created_at DESC, rowid DESC LIMIT :most) AS listed
+CROSS JOIN brief_batches ON brief_batches.id = listed.id;
 
 -- name: open_batches
-SELECT * FROM batches INDEXED BY idx_batches_open
-WHERE status IN ('active', 'collecting') ORDER BY created_at DESC LIMIT :most;
+SELECT brief_batches.* FROM (
+    SELECT id FROM batches INDEXED BY idx_batches_open
+    WHERE status IN ('active', 'collecting') ORDER BY created_at DESC LIMIT :most) AS listed
+CROSS JOIN brief_batches ON brief_batches.id = listed.id;
 
 -- name: now
 SELECT strftime('%Y-%m-%d %H:%M:%f', 'now') AS now;
@@ -153,16 +163,16 @@ SELECT at, status, jobs FROM endings WHERE at >= :since AND at <= :until;
 
 -- name: newest_results
 -- Those with something to show, among the newest.
-SELECT jobs.* FROM (
+SELECT brief_jobs.* FROM (
     SELECT id FROM jobs INDEXED BY idx_jobs_ended
     WHERE status = 'done' AND end_time IS NOT NULL ORDER BY end_time DESC, id DESC LIMIT :looked_at) AS newest
-CROSS JOIN jobs ON jobs.id = newest.id WHERE outputs <> '' AND outputs <> '[]' LIMIT :most;
+CROSS JOIN brief_jobs ON brief_jobs.id = newest.id WHERE outputs <> '' AND outputs <> '[]' LIMIT :most;
 
 -- name: newest_failures
-SELECT jobs.* FROM (
+SELECT brief_jobs.* FROM (
     SELECT id FROM jobs INDEXED BY idx_jobs_ended
     WHERE status = 'failed' AND end_time IS NOT NULL ORDER BY end_time DESC, id DESC LIMIT :looked_at) AS newest
-CROSS JOIN jobs ON jobs.id = newest.id WHERE failure_class IS NOT 'cancelled' LIMIT :most;
+CROSS JOIN brief_jobs ON brief_jobs.id = newest.id WHERE failure_class IS NOT 'cancelled' LIMIT :most;
 
 -- name: longest_waiting
 -- The oldest of each priority that may run, found without a look at those behind it.

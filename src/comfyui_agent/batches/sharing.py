@@ -1,0 +1,53 @@
+"""Values that the members of a batch share: kept once, in the workflow that they render."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from comfyui_agent.config.workflows import Workflow
+from comfyui_agent.domain.jobs import Template
+from comfyui_agent.domain.placing import place
+from comfyui_agent.domain.sizes import bytes_of
+from comfyui_agent.domain.texts import json_text
+
+WORTH_IT = 64 * 1024
+"""Bytes; for less, members keep all their values themselves."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A workflow with the values that all members have in it; a member keeps the others."""
+
+    template: Template
+    values: Mapping[str, Any]
+
+    def own(self, bound: Mapping[str, Any]) -> dict[str, Any]:
+        """What a member keeps of its values by place."""
+        return {where: value for where, value in bound.items() if where not in self.values}
+
+    def as_json(self) -> dict[str, Any]:
+        """For the metadata of the batch: the values by the hash of the template that has them."""
+        return {self.template.hash: dict(self.values)} if self.values else {}
+
+
+def share(workflow: Workflow, values: Mapping[str, Any], members: int) -> Shared:
+    """Put values into the workflow, where a copy of it takes less room than a copy of the values in every member."""
+    if members < 2 or bytes_of(values) * members <= max(WORTH_IT, len(workflow.template.text)):
+        return Shared(workflow.template, {})
+    return Shared(Template.of(place(workflow.graph, values)), values)
+
+
+def common(bound: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Places that have the same value everywhere; 1 and true are not the same."""
+    first, *others = bound
+    return {
+        where: value
+        for where, value in first.items()
+        if all(where in other and _are_same(other[where], value) for other in others)
+    }
+
+
+def _are_same(one: Any, other: Any) -> bool:
+    return one is other or json_text(one) == json_text(other)
