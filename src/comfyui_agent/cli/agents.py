@@ -134,7 +134,7 @@ async def _run(workspace: Workspace, until_idle: bool, as_json: bool) -> int:
         async with page_beside(store, workspace), shown(agent.bus, store, agent, as_json=as_json):
             failures = await serve(agent, monitor, until_idle=until_idle)
         await _sum_up(store, as_json, failures, taken_in=monitor.taken_in)
-        return 1 if failures else 0
+        return _code_of(agent, failures)
 
 
 async def _monitor(workspace: Workspace, until_idle: bool, as_json: bool) -> int:
@@ -171,7 +171,13 @@ async def _execute(workspace: Workspace, until_idle: bool, as_json: bool) -> int
         async with shown(agent.bus, store, agent, as_json=as_json):
             failures = await agent.run(until_idle=until_idle)
         await _sum_up(store, as_json, failures)
-        return 1 if failures else 0
+        return _code_of(agent, failures)
+
+
+def _code_of(agent: Agent, failures: int) -> int:
+    if agent.blocked:
+        _say(f"e3: {agent.blocked}")
+    return 1 if failures or agent.blocked else 0
 
 
 def _agent(workspace: Workspace, store: Store) -> Agent:

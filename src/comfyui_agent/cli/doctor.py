@@ -17,6 +17,7 @@ from comfyui_agent.domain.texts import printable
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
+    from comfyui_agent.domain.halts import StuckPrompt
     from comfyui_agent.store.checking import Finding
 
 
@@ -77,19 +78,22 @@ async def _look(folder: Path, config: str) -> AsyncIterator[Finding]:
     for each in found:
         yield each
     reasons: dict[str, str] = {}
-    async for each in _look_at_database(workspace, reasons):
+    stuck: list[StuckPrompt] = []
+    async for each in _look_at_database(workspace, reasons, stuck):
         yield each
     for each in look_at_job_files(workspace, reasons):
         yield each
     yield look_at_disk(workspace)
     try:
-        async for each in look_at_servers(workspace.settings.comfyui.urls, usable):
+        async for each in look_at_servers(workspace.settings.comfyui.urls, usable, stuck):
             yield each
     except ValueError as error:
         yield Finding("servers", False, f"comfyui.api_base_url or comfyui.servers: {error}")
 
 
-async def _look_at_database(workspace: Workspace, reasons: dict[str, str]) -> AsyncIterator[Finding]:
+async def _look_at_database(
+    workspace: Workspace, reasons: dict[str, str], stuck: list[StuckPrompt]
+) -> AsyncIterator[Finding]:
     from comfyui_agent.store.agent_lock import is_dead
     from comfyui_agent.store.checking import Finding, examine
     from comfyui_agent.store.errors import StoreError
@@ -113,6 +117,7 @@ async def _look_at_database(workspace: Workspace, reasons: dict[str, str]) -> As
         for each in await examine(store, partial(is_dead, workspace.locks), workspace.root):
             yield each
         reasons |= await store.rejections()
+        stuck += await store.stuck_prompts()
     except StoreError as error:
         yield Finding("database", False, str(error))
     finally:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.domain.events import Event
+    from comfyui_agent.engine.agent import Agent
     from comfyui_agent.engine.live import LiveRun
     from comfyui_agent.store.store import Store
 
@@ -28,6 +29,12 @@ REFRESH = 0.5
 BAR = 30
 MOST_ROWS = 8
 FINISHING_SECONDS = 12.0
+STATES = {
+    "rendering": "Rendering",
+    "waiting": "waiting at the server",
+    "fetching": "fetching the result",
+    "away": "waiting for the server to answer",
+}
 SHOWN = frozenset(
     {EventName.JOB_DONE, EventName.JOB_FAILED, EventName.JOB_RETRY, EventName.BATCH_EXPIRED, EventName.ALERT_GRID}
 )
@@ -77,6 +84,7 @@ class _Worker:
         self._store = store
         self._workspace = workspace
         self._batch_id = batch_id
+        self._agent: Agent | None = None
         self._working: asyncio.Task[int] | None = None
 
     async def see_to_it(self) -> None:
@@ -88,9 +96,11 @@ class _Worker:
                 return
             self._working.result()
             self._working = None
+            if self._agent is not None and self._agent.blocked:
+                fail(self._agent.blocked)
         if not is_attended(self._workspace.locks) and not await self._store.is_batch_idle(self._batch_id):
-            agent = Agent(self._store, self._workspace, only=self._batch_id)
-            self._working = asyncio.create_task(agent.run(until_idle=True))
+            self._agent = Agent(self._store, self._workspace, only=self._batch_id)
+            self._working = asyncio.create_task(self._agent.run(until_idle=True))
 
     async def finish(self) -> None:
         """Let what is at a server be taken back, if the batch was ended from outside."""
@@ -119,10 +129,14 @@ class _Lines:
 
     async def show(self, batch: Batch) -> None:
         await self._tell_news()
-        words = sentence(batch)
+        words = sentence(batch) + await self._away()
         if words != self._said and (not self._said or batch.status.has_ended):
             self._say(f"{batch.id}: {words}")
             self._said = words
+
+    async def _away(self) -> str:
+        """How many of it wait for servers that do not answer."""
+        return "".join(f", {each.words}" for each in await self._store.lost_servers(self._batch_id))
 
     async def _tell_news(self) -> list[Event]:
         """Say what happened since; all of it."""
@@ -173,18 +187,18 @@ class _Board(_Lines):
             if event.name == EventName.JOB_DONE:
                 self._pace.count(time.monotonic())
         runs = [run for run in await asyncio.to_thread(read_live, self._locks) if run.batch_id == self._batch_id]
-        self._live.update(self._view(batch, runs))
+        self._live.update(self._view(batch, runs, await self._away()))
         if batch.status.has_ended and not batch.is_grid_due:
             self._say(f"{batch.id}: {sentence(batch)}")  # the bar goes
 
-    def _view(self, batch: Batch, runs: list[LiveRun]) -> Group:
+    def _view(self, batch: Batch, runs: list[LiveRun], away: str) -> Group:
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text
 
         filled = round(BAR * batch.ended / batch.total) if batch.total else 0
         bar = Text("━" * filled, "cyan") + Text("─" * (BAR - filled), "dim")
-        line = bar + Text(f"  {sentence(batch, self._pace.per_second(time.monotonic()))}")
+        line = bar + Text(f"  {sentence(batch, self._pace.per_second(time.monotonic()))}{away}")
         table = Table.grid(padding=(0, 2))
         for run in runs[:MOST_ROWS]:
             mark = "◐" if run.stage == "rendering" else "○"
@@ -204,5 +218,4 @@ class _Board(_Lines):
 def _state(run: LiveRun) -> str:
     if run.stage == "rendering" and run.steps:
         return f"{printable(run.node_type)}, step {run.step} of {run.steps}"
-    words = {"rendering": "Rendering", "waiting": "waiting at the server", "fetching": "fetching the result"}
-    return words.get(run.stage, run.stage)
+    return STATES.get(run.stage, run.stage)

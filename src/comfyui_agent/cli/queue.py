@@ -56,6 +56,7 @@ async def _ls(workspace: Workspace, status: JobStatus | None, batch: str | None,
     async with opened(workspace) as store:
         jobs = await store.jobs(status=status, batch_id=batch, limit=limit)
         counts = await store.counts()
+        lost = await store.lost_servers(batch)
     if as_json:
         print_json([job.as_json() for job in jobs])
     elif on_terminal():
@@ -64,7 +65,8 @@ async def _ls(workspace: Workspace, status: JobStatus | None, batch: str | None,
         for job in jobs:
             typer.echo("  ".join(_cells(job)))
     if not as_json:
-        waiting = f"{counts.pending} pending, {counts.processing} rendering"
+        away = "".join(f", {each.words}" for each in lost)
+        waiting = f"{counts.pending} pending{away}, {counts.processing} rendering"
         typer.echo(f"{waiting}, {counts.done} done, {counts.failed} need attention")
 
 
@@ -118,6 +120,7 @@ def _facts(job: Job) -> list[tuple[str, str]]:
         ("started", job.start_time or ""),
         ("ended", (job.end_time or "") + (f", took {job.duration:.1f} s" if job.duration is not None else "")),
         ("next try", job.next_attempt_at or ""),
+        ("now", job.waiting_words),
         ("server", job.server or ""),
         ("results", "\n             ".join(job.outputs)),
     ]
@@ -133,7 +136,9 @@ def _told(attempt: Attempt) -> str:
 
 def _cells(job: Job) -> list[str]:
     detail = ""
-    if job.status is JobStatus.FAILED or job.failure_class:
+    if job.waits_for_server:
+        detail = job.waiting_words
+    elif job.status is JobStatus.FAILED or job.failure_class:
         first = (job.error_trace or "").partition("\n")[0]
         detail = first or (job.failure_class or "")
     elif job.outputs:

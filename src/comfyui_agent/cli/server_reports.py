@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from comfyui_agent.cli.printing import gigabytes
 from comfyui_agent.domain.badges import SERVER_MARKS
+from comfyui_agent.domain.halts import STUCK_REMEDY
 from comfyui_agent.domain.texts import printable
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ def line_of(report: ServerReport, name_width: int, state_width: int) -> str:
     if report.stats is None:
         return printable(f"{head}  {report.error}")
     queue = f"{report.running} running, {report.pending} waiting"
+    if report.stuck_since is not None:
+        queue += f"  since {report.stuck_since[:19]} UTC: {STUCK_REMEDY}"
     return printable(f"{head}  ComfyUI {report.stats.version}  {report.device}  {_memory(report)} free  {queue}")
 
 
@@ -39,11 +42,16 @@ def print_table(reports: list[ServerReport]) -> None:
         table.add_column(heading, justify="right")
     for report in reports:
         state = f"{SERVER_MARKS[report.state]} {report.state}"
+        state += f" since {report.stuck_since[11:19]} UTC" if report.stuck_since else ""
         if report.stats is None:
             table.add_row(Text(report.name), Text(state, "yellow"), "", Text(printable(report.error)))
         else:
             counts = (str(report.running), str(report.pending))
             described = (Text(printable(report.stats.version)), Text(printable(report.device)), Text(_memory(report)))
-            colour = "yellow" if report.halt else "green"
+            colour = "green" if report.state == "up" else "yellow"
             table.add_row(Text(report.name), Text(state, colour), *described, *counts)
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    for report in reports:
+        if report.stuck_since is not None:
+            console.print(Text(f"{report.name} is stuck: {STUCK_REMEDY}"), soft_wrap=True)

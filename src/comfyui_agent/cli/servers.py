@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +27,7 @@ from comfyui_agent.domain.halts import Halt
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
+    from comfyui_agent.domain.halts import StuckPrompt
     from comfyui_agent.engine.server_reports import ServerReport
     from comfyui_agent.store.store import Store
 
@@ -246,8 +247,8 @@ def _told(name: str, halt: Halt | None) -> str:
 async def _show(asked: Asked) -> None:
     workspace = asked.workspace
     looks = asyncio.gather(*(_look_at(url) for url in workspace.settings.comfyui.urls))
-    halts = await _halts_in(workspace)
-    reports = [replace(report, halt=halts.get(report.url)) for report in await looks]
+    halts, stuck = await _states_in(workspace)
+    reports = [report.judged(halts, stuck) for report in await looks]
     if asked.as_json:
         print_json([report.as_json() for report in reports])
     elif on_terminal():
@@ -265,14 +266,15 @@ async def _look_at(url: str) -> ServerReport:
     return await look_at(url)
 
 
-async def _halts_in(workspace: Workspace) -> dict[str, Halt]:
-    """Which servers are out of work; none where no database can be read: looking at servers needs none."""
+async def _states_in(workspace: Workspace) -> tuple[dict[str, Halt], list[StuckPrompt]]:
+    """Which servers are out of work or stuck; none where no database can be read: looking at servers needs none."""
     from comfyui_agent.store.errors import StoreError
 
     with contextlib.suppress(StoreError):
         store = await open_soon(workspace)
         try:
-            return {each.server: each.halt for each in await store.halted_servers()}
+            halts = {each.server: each.halt for each in await store.halted_servers()}
+            return halts, await store.stuck_prompts()
         finally:
             await store.close(timeout=0.5)
-    return {}
+    return {}, []

@@ -135,6 +135,8 @@ def _is_running(run: Run) -> bool:
 
 
 def _state(run: Run, with_bar: bool) -> Text:
+    if run.server.health == "down":
+        return Text("waiting for the server to answer")
     if run.is_collecting:
         return Text("fetching the result")
     if run.progress is None:

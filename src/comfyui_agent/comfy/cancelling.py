@@ -29,6 +29,10 @@ class Cancellation(str, Enum):
     STILL_RUNNING = "still_running"
     """It was told to stop and has not yet: a node that does not look up from its work."""
 
+    @property
+    def runs_on(self) -> bool:
+        return self in (Cancellation.LEFT_RUNNING, Cancellation.STILL_RUNNING)
+
 
 async def cancel(
     transport: Transport, prompt_id: str, *, can_interrupt: Callable[[], Awaitable[bool]], timeout: float

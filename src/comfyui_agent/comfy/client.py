@@ -140,6 +140,10 @@ class ComfyClient:
         self._watches.accepted(self._watches.add(watch), ours=False)
         return watch
 
+    def forget(self, watch: Watch) -> None:
+        """Watch a prompt no more. It may go on, and may be taken over again."""
+        self._watches.drop(watch)
+
     async def look_up(self, prompt_id: str) -> Sighting:
         """Where the server has a prompt, from one look at the queue and then the history."""
         return await lookup.look_up(self._transport, prompt_id)

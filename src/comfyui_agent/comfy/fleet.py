@@ -30,7 +30,8 @@ QUICK_SECONDS = 0.1
 SMOOTHING = 0.3
 LONGEST_PAUSE = 60.0
 MOST_FETCHING = 8
-LOSS_TOLD_SECONDS = 60.0
+RETURN_SECONDS = 1.0
+"""After an outage, what is at a server is looked up before anyone gets new work: others may be back any moment."""
 
 
 class Health(str, Enum):
@@ -75,17 +76,26 @@ class FleetServer:
         self._failed_looks = 0
         self._pace: float | None = None
         self.answered_at = 0.0
-        self._loss_told_at = -LOSS_TOLD_SECONDS
+        self._told_lost: set[str] = set()
 
     @property
     def takes_work(self) -> bool:
         return (
             self.health is Health.UP
-            and not self.is_retired
-            and self.halt is None
+            and not self.stuck
+            and self.is_employed
             and not self.pauses
             and time.monotonic() >= self._paused_until
         )
+
+    @property
+    def is_employed(self) -> bool:
+        """Whether it is to be given work, as far as people say."""
+        return not self.is_retired and self.halt is None
+
+    @property
+    def answers(self) -> bool:
+        return self.health in (Health.UP, Health.ASIDE)
 
     @property
     def window(self) -> int:
@@ -109,11 +119,9 @@ class FleetServer:
     def load(self) -> int:
         return len(self.at_work) - len(self.fetching) + self.queued_by_others
 
-    def seconds_unfit(self) -> float:
-        """How long it has been down; endless if it is set aside."""
-        if self.health is Health.ASIDE:
-            return math.inf
-        return time.monotonic() - self.since if self.health is Health.DOWN else 0.0
+    def seconds_down(self) -> float:
+        """How long it has not answered, if it is down."""
+        return time.monotonic() - (self.answered_at or self.since) if self.health is Health.DOWN else 0.0
 
     def accepted(self, prompt_id: str) -> None:
         """It has taken a prompt of ours, behind those that it had."""
@@ -135,11 +143,16 @@ class FleetServer:
         """Whether it has accepted prompts of ours that have not ended, those that were short of memory aside."""
         return any(prompt_id not in self.freeing for prompt_id in self._line)
 
-    def is_loss_news(self) -> bool:
-        """Whether nobody was told lately that it is gone with prompts of ours. Who asks, tells."""
-        if time.monotonic() - self._loss_told_at < LOSS_TOLD_SECONDS:
+    def tell_loss(self) -> int:
+        """It is gone with prompts of ours: how many. They count as told, until they are seen again."""
+        self._told_lost = set(self.at_work)
+        return len(self._told_lost)
+
+    def is_loss_news(self, prompt_id: str) -> bool:
+        """Whether nobody was told yet that this prompt was lost. Who asks, tells of all that are there."""
+        if prompt_id in self._told_lost:
             return False
-        self._loss_told_at = time.monotonic()
+        self.tell_loss()
         return True
 
     def rendered(self, seconds: float | None) -> None:
@@ -153,8 +166,11 @@ class FleetServer:
         if time.monotonic() < self._paused_until:
             return
         self._failures_in_a_row += 1
-        pause = min(LONGEST_PAUSE, 0.5 * 2 ** min(self._failures_in_a_row, 10))
-        self._paused_until = time.monotonic() + pause
+        self.rest(min(LONGEST_PAUSE, 0.5 * 2 ** min(self._failures_in_a_row, 10)))
+
+    def rest(self, seconds: float) -> None:
+        """It gets nothing new for so long."""
+        self._paused_until = max(self._paused_until, time.monotonic() + seconds)
 
     async def look(self) -> QueueView | None:
         """Feel the pulse; the queue if it could be read. ComfyError if the server does not answer."""
@@ -164,9 +180,10 @@ class FleetServer:
             view = view or await self._pulse.queue()
         except AnswerTooLarge:
             return None
-        prompts = (*view.running, *view.pending)
-        self.queued_by_others = sum(prompt.prompt_id not in self.at_work for prompt in prompts)
-        self.stuck &= {prompt.prompt_id for prompt in prompts}
+        seen = {prompt.prompt_id for prompt in (*view.running, *view.pending)}
+        self.queued_by_others = len(seen - self.at_work)
+        self.stuck &= seen
+        self._told_lost -= seen
         return view
 
     def judge(self, error: ComfyError | None) -> Health:
@@ -299,4 +316,6 @@ class Fleet:
             return
         before, server.health = server.health, health
         server.reason, server.since = reason, time.monotonic()
+        if before is Health.DOWN:
+            server.rest(RETURN_SECONDS)
         self._on_health(server, before)

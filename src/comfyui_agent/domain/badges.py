@@ -33,4 +33,4 @@ BATCH_MARKS = {
     BatchStatus.CANCELLED: "△",
     BatchStatus.EXPIRED: "△",
 }
-SERVER_MARKS = {"up": "●", "down": "△", "paused": "○", "draining": "◐", "drained": "○"}
+SERVER_MARKS = {"up": "●", "down": "△", "stuck": "△", "paused": "○", "draining": "◐", "drained": "○"}

@@ -1,4 +1,4 @@
-"""Servers that people take out of work."""
+"""Servers that get no work: people take them out, or a prompt there does not end."""
 
 from __future__ import annotations
 
@@ -27,3 +27,38 @@ class HaltedServer:
     server: str
     halt: Halt
     has_runs: bool
+
+
+@dataclass(frozen=True)
+class StuckPrompt:
+    """A prompt that does not end and cannot be interrupted; its server is stuck while it has it."""
+
+    prompt_id: str
+    server: str
+    reason: str
+    since: str
+
+
+@dataclass(frozen=True)
+class LostServer:
+    """A server that does not answer, and how many jobs wait for it or another because of that."""
+
+    server: str
+    jobs: int
+    since: str
+
+    @property
+    def words(self) -> str:
+        return f"{self.jobs:,} wait{'s' if self.jobs == 1 else ''} for {self.name} (no answer since {self.time} UTC)"
+
+    @property
+    def name(self) -> str:
+        return self.server.partition("://")[2]
+
+    @property
+    def time(self) -> str:
+        """Of the day, as people read it."""
+        return self.since[11:19]
+
+
+STUCK_REMEDY = "a prompt there does not end and cannot be interrupted: restart that ComfyUI"

@@ -104,8 +104,23 @@ class Job:
     pictures: str | None
     reserved: int | None
     written: str | None
+    lost_at: str | None
     is_shortened: bool = False
     """Whether something large was left out of inputs, metadata or another text, as lists do."""
+
+    @property
+    def waits_for_server(self) -> bool:
+        """Whether the server that has its prompt stopped answering: it waits for that one or another."""
+        return self.status is JobStatus.PENDING and self.lost_at is not None
+
+    @property
+    def waiting_words(self) -> str:
+        """Which server it waits for, and since when; empty if it waits for none."""
+        if not self.waits_for_server:
+            return ""
+        name = (self.server or "").partition("://")[2] or "its server"
+        others = "" if self.hold == "server" else ", or for another server"
+        return f"waits for {name}, which has not answered since {(self.lost_at or '')[:19]} UTC{others}"
 
     def as_json(self) -> dict[str, Any]:
         """The row as scripts read it, lists and objects as such."""

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from comfyui_agent.comfy.fleet import Fleet, FleetServer, Health
+from comfyui_agent.comfy.fleet import RETURN_SECONDS, Fleet, FleetServer, Health
 from comfyui_agent.comfy.limits import Limits
-from comfyui_agent.comfy.tasks import end_tasks, wait_until_set
+from comfyui_agent.comfy.tasks import end_tasks, wait_until_set, wait_while
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.halts import Halt
@@ -29,6 +29,7 @@ from comfyui_agent.engine.persistence import persistently
 from comfyui_agent.engine.preparing import Preparing
 from comfyui_agent.engine.recovery import Recovery
 from comfyui_agent.engine.run import Rules, Run
+from comfyui_agent.engine.stuck import StuckServers, words_of
 from comfyui_agent.engine.tail import EventTail
 from comfyui_agent.events.bus import Bus
 from comfyui_agent.events.log import MetricsLog
@@ -48,7 +49,7 @@ CHECK_PAUSE = 0.2
 BUSY_SECONDS = 0.05
 LIVE_SECONDS = 0.5
 LEFTOVER_SECONDS = 10.0
-ALERT_AGAIN_SECONDS = 600.0
+FIRST_ANSWER_SECONDS = 3.0
 NEVER = 10 * 365 * 24 * 3600.0
 
 
@@ -86,6 +87,7 @@ class Agent:
             on_queue=lambda server, view: self._recovery.see_queue(server, view),
         )
         self._halting = Halting(store, self.fleet, self._hurry)
+        self._stuck = StuckServers(store, self.fleet)
         self._tail = EventTail(store, MetricsLog(workspace.metrics_log, store.identity), self.bus)
         self._collecting = Collecting(
             store,
@@ -133,8 +135,10 @@ class Agent:
         self._changed = asyncio.Event()
         self._has_looked = asyncio.Event()
         self._leftovers_since: float | None = None
+        self._blocked_since: float | None = None
+        self.blocked = ""
+        """Why it ended although work is left, if it did: nothing can go on."""
         self._background: set[asyncio.Task[None]] = set()
-        self._disk_alerts: dict[str, float] = {}
         self._fatal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.first_event = 0
         self.is_ready = asyncio.Event()
@@ -146,7 +150,10 @@ class Agent:
         return list(self._runs)
 
     async def run(self, *, until_idle: bool = False, is_quiet: Callable[[], bool] = lambda: True) -> int:
-        """Work until cancelled or, if asked, until nothing is pending and it `is_quiet`; how many jobs failed."""
+        """Work until cancelled or, if asked, until nothing is pending and it `is_quiet`; how many jobs failed.
+
+        It also ends when nothing can go on, and says why in `blocked`.
+        """
         loops: list[asyncio.Task[None]] = []
         seconds = LEAVING_SECONDS
         try:
@@ -202,6 +209,9 @@ class Agent:
     async def _dispatch(self) -> None:
         """Hand out work whenever there may be room and work. First what others left, then what is new."""
         await self._attempt("looking at what others left", self._recovery.look)
+        if self._recovery.awaits_first_answer:
+            await wait_while(lambda: self._recovery.awaits_first_answer, FIRST_ANSWER_SECONDS)
+            await self._attempt("looking at what lost servers have", self._recovery.look)
         self._has_looked.set()
         while True:
             self._wake.clear()
@@ -310,8 +320,9 @@ class Agent:
             await asyncio.sleep(CHECK_PAUSE)
 
     async def _look_at_halts(self) -> None:
-        """What people have taken out of work since, and what is drained by now."""
+        """What people have taken out of work since, what is drained by now, and what is stuck."""
         await self._attempt("looking at servers that are out of work", self._halting.look)
+        await self._attempt("looking at servers that are stuck", self._stuck.look)
 
     async def _until_idle(self, is_quiet: Callable[[], bool]) -> None:
         await self._has_looked.wait()  # what is to be taken back is not seen in the queue
@@ -319,6 +330,8 @@ class Agent:
             with contextlib.suppress(StoreError):
                 is_free = is_quiet() and not self._runs and not self._recovery.is_busy
                 if is_free and await self._is_idle() and not await self._has_leftovers():
+                    return
+                if is_quiet() and await self._is_blocked():
                     return
             await asyncio.sleep(CHECK_PAUSE)
 
@@ -329,6 +342,18 @@ class Agent:
             return False
         self._leftovers_since = self._leftovers_since or now()
         return now() - self._leftovers_since < LEFTOVER_SECONDS
+
+    async def _is_blocked(self) -> bool:
+        """Whether all that is left has waited for stuck servers for as long as a server that is away is waited for."""
+        blocking = await self._stuck.blocking(self._only)
+        if not blocking:
+            self._blocked_since = None
+            return False
+        self._blocked_since = self._blocked_since or now()
+        if now() - self._blocked_since < self._settings.comfyui.failover_seconds:
+            return False
+        self.blocked = words_of(blocking)
+        return True
 
     async def _is_idle(self) -> bool:
         return await (self._store.is_batch_idle(self._only) if self._only else self._store.is_idle())
@@ -357,22 +382,22 @@ class Agent:
     def _tell_health(self, server: FleetServer, before: Health) -> None:
         self._wake.set()
         self._fitting.forget(server.name)  # it may come back with other models, and without what it was given
+        if server.answers:
+            self._changed.set()  # what it was lost with is looked up
+            asyncio.get_running_loop().call_later(RETURN_SECONDS, self._wake.set)
         if server.health is Health.UP:
             if before is not Health.UNKNOWN:
                 self._note(Event(EventName.SERVER_UP, server=server.name))
         elif server.health is Health.DOWN:
             self._note(Event(EventName.SERVER_DOWN, server=server.name, message=server.reason))
-            if server.at_work and server.is_loss_news():
-                words = f"gone with {len(server.at_work)} of our prompts: {server.reason}"
+            count = server.tell_loss()
+            if count:
+                words = f"gone with {count} of our prompts: {server.reason}"
                 self._note(Event(EventName.ALERT_SERVER, server=server.name, message=words))
-        elif server.health is Health.ASIDE:
-            self._note(Event(EventName.ALERT_SERVER, server=server.name, message=f"set aside: {server.reason}"))
 
     def _alert_disk(self, message: str, leased: Leased) -> None:
-        if now() - self._disk_alerts.get(message, -ALERT_AGAIN_SECONDS) >= ALERT_AGAIN_SECONDS:
-            self._disk_alerts[message] = now()
-            log.error("%s", message)
-            self._note(Event(EventName.ALERT_DISK, job_id=leased.lease.job_id, message=message))
+        log.error("%s", message)
+        self._note(Event(EventName.ALERT_DISK, job_id=leased.lease.job_id, message=message))
 
     def _note(self, event: Event) -> None:
         self._spawn(persistently(self._store, lambda: self._store.note(event)))

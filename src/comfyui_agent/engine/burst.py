@@ -342,7 +342,7 @@ class Burst:
             if mirroring.done():
                 mirroring.result()
             working.result()
-            return ""
+            return agent.blocked
         finally:
             unsubscribe()
             await end_tasks([working, mirroring])
@@ -358,7 +358,7 @@ class Burst:
         if any(server.health is not Health.DOWN for server in servers):
             return None
         longest = AWAY_SECONDS if any(server.answered_at for server in servers) else FIRST_ANSWER_SECONDS
-        if all(server.seconds_unfit() > longest for server in servers):
+        if all(server.seconds_down() > longest for server in servers):
             names = ", ".join(server.name for server in servers)
             return f"{names} does not answer ({servers[0].reason}): start it, then run the burst again"
         return None

@@ -52,6 +52,10 @@ class LostMeanwhile(Exception):
     """The server went away while its result was fetched, and came back without it."""
 
 
+class ServerAway(Exception):
+    """The server has not answered for longer than it is waited for."""
+
+
 class Collecting:
     """Fetches results into the workspace."""
 
@@ -72,12 +76,16 @@ class Collecting:
         self._alert = alert
         self._patience = patience
         self._made: set[Path] = set()
+        self._no_room: dict[Path, set[int]] = {}
         self._away = PuttingAway(store, workspace)
 
     async def collect(
-        self, leased: Leased, server: FleetServer, outcome: Succeeded, *, is_lost: Callable[[], bool]
+        self, leased: Leased, server: FleetServer, outcome: Succeeded, *, check_server: Callable[[], None]
     ) -> None:
-        """Bring the result home and record it. OutputProblem, FileTaken, LeaseLost, Unkeepable or LostMeanwhile."""
+        """Bring the result home and record it. OutputProblem, FileTaken, LeaseLost, Unkeepable or LostMeanwhile.
+
+        `check_server` is called when the server does not answer, and raises what ends the waiting.
+        """
         try:
             stem = stem_of(leased, self._workspace)
         except ValueError as error:
@@ -88,14 +96,28 @@ class Collecting:
             return
         if len(results) > MOST_FILES:
             raise Unkeepable(f"{len(results)} results, and at most {MOST_FILES} are kept: name one node as output_node")
+        try:
+            outputs = await self._keep(leased, server, results, stem, check_server)
+        finally:
+            self._no_room.get(stem.parent, set()).discard(leased.lease.job_id)
+        await self._done(leased, outputs, outcome)
+
+    async def _keep(
+        self,
+        leased: Leased,
+        server: FleetServer,
+        results: Sequence[ResultFile],
+        stem: Path,
+        check_server: Callable[[], None],
+    ) -> list[str]:
+        """Fetch and name all files, however long it takes until they can be kept; their paths."""
         while True:
             staged: list[StagedFile] = []
             try:
                 self._make(stem.parent)
-                await self._fetch(server, results, stem.parent, staged, is_lost)
+                await self._fetch(server, results, stem.parent, staged, check_server)
                 paths = targets(stem, [file.kind.extension for file in staged])
-                outputs = await self._publish(leased, staged, paths)
-                break
+                return await self._publish(leased, staged, paths)
             except FileNotFoundError:  # whoever took the job over has cleaned up after us, or the folder was removed
                 _discard(staged)
                 self._made.discard(stem.parent)
@@ -104,12 +126,18 @@ class Collecting:
                 _discard(staged)
                 if error.errno not in MENDED_BY_WAITING:
                     raise Unkeepable(f"the result cannot be kept at {stem}: {error.strerror or error}") from None
-                self._alert(f"results cannot be kept in {stem.parent}: {error.strerror}. Trying again", leased)
+                self._tell_no_room(leased, stem.parent, error)
                 await asyncio.sleep(PAUSE)
             except BaseException:
                 _discard(staged)
                 raise
-        await self._done(leased, outputs, outcome)
+
+    def _tell_no_room(self, leased: Leased, folder: Path, error: OSError) -> None:
+        """Told once for all jobs that wait for the same folder, and again when it comes again."""
+        waiting = self._no_room.setdefault(folder, set())
+        if not waiting:
+            self._alert(f"results cannot be kept in {folder}: {error.strerror}. Trying again", leased)
+        waiting.add(leased.lease.job_id)
 
     def _make(self, folder: Path) -> None:
         if folder not in self._made:
@@ -122,9 +150,9 @@ class Collecting:
         results: Sequence[ResultFile],
         folder: Path,
         staged: list[StagedFile],
-        is_lost: Callable[[], bool],
+        check_server: Callable[[], None],
     ) -> None:
-        """All files, one after another; through a server that goes away for a while, unless it `is_lost`."""
+        """All files, one after another; through a server that goes away for a while."""
         was_away = False
         for result in results:
             failing_since: float | None = None
@@ -135,8 +163,7 @@ class Collecting:
                 except ServerLost as error:
                     was_away = True
                     log.warning("fetching %s: %s", result.filename, error)
-                    if is_lost():
-                        raise LostMeanwhile from None
+                    check_server()
                     failing_since = (failing_since or time.monotonic()) if server.health is Health.UP else None
                     if failing_since is not None and server.answered_at - failing_since > self._patience:
                         raise OutputProblem(f"{result.filename} cannot be fetched: {error.message}") from None

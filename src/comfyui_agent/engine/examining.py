@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import fitting
 from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.domain.halts import STUCK_REMEDY, StuckPrompt
 from comfyui_agent.domain.placing import NoSuchPlace
 from comfyui_agent.domain.prompts import class_of
 from comfyui_agent.engine.fitting import AUTO, MODEL_ENDINGS, offered
@@ -112,7 +113,9 @@ def _bind_defaults(workflow: Workflow) -> dict[str, Any]:
     return found
 
 
-async def look_at_servers(urls: tuple[str, ...], workflows: list[Workflow]) -> AsyncIterator[Finding]:
+async def look_at_servers(
+    urls: tuple[str, ...], workflows: list[Workflow], stuck: Sequence[StuckPrompt] = ()
+) -> AsyncIterator[Finding]:
     for url in urls:
         async with ComfyClient(url, limits=PATIENCE, listen=False) as comfy:
             name = f"server {comfy.address}"
@@ -121,9 +124,25 @@ async def look_at_servers(urls: tuple[str, ...], workflows: list[Workflow]) -> A
             except ComfyError as error:
                 yield Finding(name, False, f"{error.message} Start it, or set comfyui.api_base_url")
                 continue
-            yield Finding(name, True, f"ComfyUI {stats.version}")
+            yield await _moves(comfy, Finding(name, True, f"ComfyUI {stats.version}"), stuck)
             for workflow in workflows:
                 yield await _runs_there(comfy, workflow, name)
+
+
+async def _moves(comfy: ComfyClient, finding: Finding, stuck: Sequence[StuckPrompt]) -> Finding:
+    """Whether no prompt is there that agents could neither wait for nor interrupt."""
+    noted = [each for each in stuck if each.server == str(comfy.address)]
+    if not noted:
+        return finding
+    try:
+        queue = await comfy.queue()
+    except ComfyError as error:
+        return Finding(finding.name, False, error.message)
+    here = {prompt.prompt_id for prompt in (*queue.running, *queue.pending)}
+    since = min((each.since for each in noted if each.prompt_id in here), default=None)
+    if since is None:
+        return finding
+    return Finding(finding.name, False, f"{finding.message}, stuck since {since[:19]} UTC: {STUCK_REMEDY}")
 
 
 async def _runs_there(comfy: ComfyClient, workflow: Workflow, server: str) -> Finding:

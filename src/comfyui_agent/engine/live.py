@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from comfyui_agent.comfy.content import HEAD, recognise
+from comfyui_agent.comfy.fleet import Health
 from comfyui_agent.comfy.frames import LARGEST_PREVIEW, Preview
 from comfyui_agent.comfy.watch import Progress, Stage
 from comfyui_agent.engine.run import Run
@@ -34,7 +35,7 @@ PICTURES = frozenset({"jpg", "png", "webp"})
 
 @dataclass(frozen=True)
 class LiveRun:
-    """One prompt at work. `stage` is sending, waiting, rendering or fetching.
+    """One prompt at work. `stage` is sending, waiting, rendering or fetching, or away while its server does not answer.
 
     `preview` is empty, or changes with every picture that `read_preview` gives for the job.
     """
@@ -57,12 +58,13 @@ class LiveRun:
 def live_run(run: Run) -> LiveRun:
     leased, progress = run.leased, run.progress or Progress()
     stage = "rendering" if progress.stage is Stage.RUNNING else "waiting" if run.progress else "sending"
+    stage = "fetching" if run.is_collecting else stage
     return LiveRun(
         leased.lease.job_id,
         leased.config_name,
         leased.batch_id,
         run.server.name,
-        "fetching" if run.is_collecting else stage,
+        "away" if run.server.health is Health.DOWN else stage,
         progress.node_type,
         progress.step,
         progress.steps,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from comfyui_agent.comfy.answers import QueueView
 from comfyui_agent.comfy.cancelling import Cancellation
@@ -29,6 +30,7 @@ OWN_GRACE = 3.0
 FOREIGN_SERVER_GRACE = 10.0
 WITHDRAW_SECONDS = 10.0
 GONE_SECONDS = 60.0
+TELL_AGAIN_SECONDS = 30.0
 TAKEN_BACK = {
     Cancellation.REMOVED: "taken back before it ran",
     Cancellation.INTERRUPTED: "interrupted",
@@ -36,6 +38,15 @@ TAKEN_BACK = {
     Cancellation.LEFT_RUNNING: "it runs on, its server cannot interrupt one prompt: its result is discarded",
     Cancellation.STILL_RUNNING: "interrupted, and it has not stopped yet: its result is discarded",
 }
+
+
+@dataclass
+class Stopping:
+    """A prompt that nobody wants and that has not stopped: since when it was told to, and when it was told last."""
+
+    server: str
+    since: float
+    told_at: float
 
 
 class Recovery:
@@ -69,12 +80,20 @@ class Recovery:
         self._seen: dict[int, float] = {}
         self._withdrawing: set[int] = set()
         self._deleting: set[str] = set()
+        self._stopping: dict[str, Stopping] = {}
+        self._lost_at: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def is_busy(self) -> bool:
         """Whether prompts are being taken back."""
         return bool(self._withdrawing)
+
+    @property
+    def awaits_first_answer(self) -> bool:
+        """Whether a server that was lost with prompts has not been looked at yet: it may have them still."""
+        known = (self._fleet.servers.get(name) for name in self._lost_at)
+        return any(server is not None and server.health is Health.UNKNOWN for server in known)
 
     async def look(self) -> int:
         """One round; how many runs were taken over. Rounds do not overlap."""
@@ -84,6 +103,7 @@ class Recovery:
     async def _look(self) -> int:
         attempts = [each for each in await self._store.open_attempts() if self._is_ours(each)]
         unattended = [each for each in attempts if not self._leases.holds(each.job_id, each.fence)]
+        self._lost_at = {each.server for each in unattended if each.is_lost}
         ids = {each.attempt_id for each in unattended}
         self._seen = {key: at for key, at in self._seen.items() if key in ids}
         taken = 0
@@ -105,7 +125,7 @@ class Recovery:
 
     def _may_be_withdrawn(self, attempt: OpenAttempt) -> bool:
         """Whoever ran it takes it back, once it has let go; others only if that agent is gone, or does not wake up."""
-        if attempt.attempt_worker in (None, self._lock.worker):
+        if attempt.is_lost or attempt.attempt_worker in (None, self._lock.worker):
             return not self._is_running(attempt.prompt_id)
         waited = now() - self._seen[attempt.attempt_id]
         return waited > self._leases.seconds or self._lock.is_dead(attempt.attempt_worker or "")
@@ -122,6 +142,9 @@ class Recovery:
 
     def _may_be_taken(self, attempt: OpenAttempt) -> bool:
         waited = now() - self._seen[attempt.attempt_id]
+        if attempt.is_lost and attempt.status == "pending":
+            server = self._fleet.servers.get(attempt.server)
+            return server is not None and server.answers  # what it still has is taken over, the rest is known then
         if attempt.server not in self._fleet.servers and waited < FOREIGN_SERVER_GRACE:
             return False  # an agent that has this server may come first
         if attempt.status == "pending":
@@ -162,7 +185,7 @@ class Recovery:
         """Take a prompt back whose job was cancelled, deleted, or set to another state by hand."""
         try:
             if server.health is Health.DOWN and not server.is_retired:
-                if server.seconds_unfit() > GONE_SECONDS:  # nothing waits for it any longer
+                if attempt.is_lost or server.seconds_down() > GONE_SECONDS:  # nothing waits for it any longer
                     await self._close(attempt, "its server is away: the prompt is deleted should it come back with it")
                 return  # later, when it can be asked
             result = await server.client.cancel(attempt.prompt_id, timeout=WITHDRAW_SECONDS)
@@ -184,20 +207,44 @@ class Recovery:
             for prompt in (*view.running, *view.pending)
             if prompt.client_id.startswith(self._client_prefix) and prompt.prompt_id not in server.at_work
         }
-        fresh = ours - self._deleting
+        for prompt_id in [
+            key for key, each in self._stopping.items() if each.server == server.name and key not in ours
+        ]:
+            del self._stopping[prompt_id]
+        fresh = {each for each in ours - self._deleting if self._is_to_be_told(each)}
         if fresh:
             self._deleting |= fresh
             self._spawn(self._delete_unowned(server, fresh))
 
+    def _is_to_be_told(self, prompt_id: str) -> bool:
+        stopping = self._stopping.get(prompt_id)
+        return stopping is None or now() - stopping.told_at > TELL_AGAIN_SECONDS
+
     async def _delete_unowned(self, server: FleetServer, prompt_ids: set[str]) -> None:
         try:
             for prompt_id in prompt_ids - await self._store.owned_prompts():
-                log.warning("%s: prompt %s arrived after its run was given up, and is deleted", server.name, prompt_id)
-                await server.client.cancel(prompt_id, timeout=WITHDRAW_SECONDS)
+                if prompt_id not in self._stopping and prompt_id not in server.stuck:
+                    log.warning("%s: prompt %s is of a run that was given up, and is deleted", server.name, prompt_id)
+                await self._stop_unowned(server, prompt_id)
         except ComfyError as error:
             log.info("%s: %s", server.name, error.message)
         finally:
             self._deleting -= prompt_ids
+
+    async def _stop_unowned(self, server: FleetServer, prompt_id: str) -> None:
+        """Delete or interrupt a prompt. One that does not stop for too long holds its server up: it is stuck."""
+        since = self._stopping[prompt_id].since if prompt_id in self._stopping else now()
+        result = await server.client.cancel(prompt_id, timeout=WITHDRAW_SECONDS)
+        if not result.runs_on:
+            self._stopping.pop(prompt_id, None)
+            return
+        self._stopping[prompt_id] = Stopping(server.name, since, now())
+        settings = self._workspace.settings.comfyui
+        patience = settings.stall_seconds if result is Cancellation.STILL_RUNNING else settings.timeout_seconds
+        if prompt_id in server.stuck or now() - since > patience:
+            reason = "it does not stop" if result is Cancellation.STILL_RUNNING else "it does not end"
+            self._fleet.set_aside(server, prompt_id, reason)
+            await self._store.note_stuck(server.name, prompt_id, reason)
 
     def _spawn(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)

@@ -27,7 +27,7 @@ from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.halts import Halt
 from comfyui_agent.domain.retrying import Again, Over, RetryPolicy, decide
-from comfyui_agent.engine.collecting import Collecting, LostMeanwhile, Unkeepable
+from comfyui_agent.engine.collecting import Collecting, LostMeanwhile, ServerAway, Unkeepable
 from comfyui_agent.engine.fitting import Fitting, Unfit
 from comfyui_agent.engine.persistence import persistently
 from comfyui_agent.engine.preparing import Prepared, Preparing, Unpreparable
@@ -42,6 +42,8 @@ RUNNING_IS_NOTED_AFTER = 1.0
 RUNNING_IS_NOTED_EVERY = 10.0
 INTERRUPT_SECONDS = 10.0
 FREE_SECONDS = 30.0
+JUST_BEGUN = 0.001
+"""Seconds of execution of a prompt that nobody saw run, and that must have."""
 WITH_PREVIEWS = {"preview_method": "auto"}
 """What a prompt carries so that its server shows unfinished pictures, however it was started; older ones ignore it."""
 
@@ -118,6 +120,9 @@ class Run:
                 return
             self._watch = watch
             outcome = await self._wait(watch)
+        except ServerAway:
+            await self._wait_for_server()
+            return
         except Unfit as error:
             outcome = Failed(self.leased.prompt_id, self._failure(error.kind, error.message))
         except ComfyError as error:
@@ -129,7 +134,11 @@ class Run:
             self.is_collecting = True
             self.server.fetching.add(self.leased.prompt_id)
             self._wake()
-            outcome = await self._bring_home(outcome)
+            try:
+                outcome = await self._bring_home(outcome)
+            except ServerAway:
+                await self._wait_for_server()
+                return
         if isinstance(outcome, Failed):
             await self._settle(outcome.failure)
 
@@ -164,6 +173,7 @@ class Run:
             await persistently(self._store, lambda: self._store.unsend(self.leased.lease))
             if not isinstance(error, Unreachable):
                 self.server.misbehaved()
+            self.server.at_work.discard(prompt_id)  # it never got there
             self._fleet.mark_down(self.server, error.message)
             return None
 
@@ -182,12 +192,12 @@ class Run:
         return replace(prepared, graph=graph)
 
     async def _submit(self, prepared: Prepared) -> Watch:
-        """Send the prompt. A server that swallows it without an answer is left, once there is another."""
+        """Send the prompt. A server that swallows it and is away, or set aside, is not waited for."""
         sending = asyncio.create_task(self._submit_in_turn(prepared))
         try:
             while not (await asyncio.wait({sending}, timeout=TICK))[0]:
-                if self._is_to_be_left():
-                    raise NotAccepted(f"{self.server.name} did not answer the prompt: {self.server.reason}")
+                if self._is_away() or self._is_to_be_left():
+                    raise AcceptanceUnknown(f"{self.server.name} did not answer the prompt: {self.server.reason}")
             return sending.result()
         finally:
             sending.cancel()
@@ -201,15 +211,21 @@ class Run:
             self.server.accepted(self.leased.prompt_id)
             return watch
 
+    def _is_away(self) -> bool:
+        """Whether the server has not answered for too long."""
+        return self.server.seconds_down() > self._rules.failover_seconds
+
     def _is_to_be_left(self) -> bool:
-        """Whether the server has been away for too long, and another is there."""
-        return self._fleet.is_alternative_to(self.server) and self.server.seconds_unfit() > self._rules.failover_seconds
+        """Whether the server is set aside, and another is there."""
+        return self.server.health is Health.ASIDE and self._fleet.is_alternative_to(self.server)
 
     async def _wait(self, watch: Watch) -> Outcome:
-        """The end of the prompt, or of our patience with it."""
+        """The end of the prompt, or of our patience with it. ServerAway if the server does not answer any more."""
         while True:
             with contextlib.suppress(TimeoutError):
                 return await watch.outcome(TICK)
+            if self._is_away():
+                raise ServerAway
             await self._note_running(watch)
             if self._waits_to_be_drained(watch) and await self._take_back(watch):
                 return Failed(watch.prompt_id, self._failure(FailureClass.INTERRUPTED, "its server is being drained"))
@@ -248,8 +264,9 @@ class Run:
         return time.monotonic() - watch.running_since + (self.leased.running_seconds or 0.0)
 
     def _out_of_patience(self, watch: Watch) -> Failure | None:
-        if self._is_to_be_left() and not (self.server.health is Health.ASIDE and watch.progress.stage is Stage.RUNNING):
-            return self._failure(FailureClass.SERVER_LOST, f"its server is away: {self.server.reason or 'set aside'}")
+        if self._is_to_be_left() and watch.progress.stage is not Stage.RUNNING:
+            words = f"its server does not work: {self.server.reason or 'set aside'}"
+            return self._failure(FailureClass.SERVER_LOST, words)
         if self.server.health is not Health.UP:
             return None
         if watch.judged.unreachable_since is not None:
@@ -284,15 +301,19 @@ class Run:
 
     async def _interrupt(self, watch: Watch, failure: Failure) -> Outcome | None:
         """Take the prompt back; its outcome if it ended after all. A server that does not let go is set aside."""
-        if failure.kind is FailureClass.SERVER_LOST and self.server.health is Health.DOWN:
-            return None  # deleted on sight, should it ever come back
         if failure.kind is FailureClass.TIMEOUT:
             self._fleet.set_aside(self.server, self.leased.prompt_id, failure.message)
+            await self._alert(EventName.ALERT_SERVER, f"set aside: {failure.message}")
         try:
             result = await self.server.client.cancel(self.leased.prompt_id, timeout=INTERRUPT_SECONDS)
         except ComfyError as error:
             log.warning("%s could not be interrupted: %s", self.leased.config_name, error.message)
             return None
+        if result.runs_on and failure.kind is FailureClass.TIMEOUT:
+            await persistently(
+                self._store,
+                lambda: self._store.note_stuck(self.server.name, self.leased.prompt_id, failure.message),
+            )
         if result is Cancellation.ENDED_BEFORE:
             with contextlib.suppress(TimeoutError):
                 outcome = await watch.outcome(INTERRUPT_SECONDS)
@@ -303,7 +324,7 @@ class Run:
     async def _bring_home(self, outcome: Succeeded) -> Outcome:
         self.server.rendered(outcome.seconds)
         try:
-            await self._collecting.collect(self.leased, self.server, outcome, is_lost=self._is_to_be_left)
+            await self._collecting.collect(self.leased, self.server, outcome, check_server=self._check_server)
         except LostMeanwhile:
             failure = self._failure(FailureClass.SERVER_LOST, "the server went away before its result was fetched")
             return Failed(outcome.prompt_id, failure)
@@ -317,6 +338,37 @@ class Run:
             await self._end(failure, Over(FailureClass.OUTPUT))
         return outcome
 
+    def _check_server(self) -> None:
+        """While a result cannot be fetched: whether it is worth waiting."""
+        if self._is_away():
+            raise ServerAway
+        if self._is_to_be_left():
+            raise LostMeanwhile
+
+    async def _wait_for_server(self) -> None:
+        """Give the job back, uncharged: it waits for its server or another, and the server's copy may be taken over.
+
+        Whether the prompt is a suspect shows when the server is back without it, or another has taken it. Where one
+        strike more would end it as poison, no other server takes it before.
+        """
+        server, watch = self.server, self._watch
+        away = server.seconds_down()
+        executed = 0.0
+        if watch is not None and not self.is_collecting and self._was_running(watch, is_gone=watch.is_ours):
+            executed = max(self._noted_seconds, self._seconds_running(watch), JUST_BEGUN)
+        if watch is not None:
+            server.client.forget(watch)
+        words = f"it waits for a server: {server.name} has not answered for {away:.0f} s ({server.reason})"
+        failure = self._failure(FailureClass.SERVER_LOST, words)
+        log.info("%s: %s", self.leased.config_name, words)
+        if server.is_loss_news(self.leased.prompt_id):
+            await self._alert(EventName.ALERT_SERVER, f"gone with our prompt: {server.reason}")
+        is_held = executed > 0 and self.leased.tally.strikes + 1 >= self._rules.policy.poison_limit
+        await persistently(
+            self._store,
+            lambda: self._store.wait_for_server(self.leased.lease, failure, away, executed, is_held=is_held),
+        )
+
     async def _settle(self, failure: Failure) -> None:
         """Decide by the class of the failure, and record it."""
         if failure.kind is FailureClass.CANCELLED:  # of an earlier life: whoever holds the lease is wanted
@@ -325,12 +377,17 @@ class Run:
             await self._free_memory()
         if failure.kind is FailureClass.SERVER_LOST:
             self._fleet.doubt(self.server)
-            if self.server.is_loss_news():
+            if self.server.is_loss_news(self.leased.prompt_id):
                 await self._alert(EventName.ALERT_SERVER, f"our prompt is lost: {failure.message}")
         if failure.kind is FailureClass.MISSING and self._fleet.is_alternative_to(self.server, self.leased.avoids):
             await self._go_elsewhere(failure)
             return
-        was_running = failure.kind is FailureClass.SERVER_LOST and self._was_running()
+        watch = self._watch
+        was_running = (
+            failure.kind is FailureClass.SERVER_LOST
+            and watch is not None
+            and self._was_running(watch, is_gone=watch.is_ours and watch.is_over)
+        )
         decision = decide(
             failure.kind, self.leased.tally, self._rules.policy, suspect=was_running, chance=random.random()
         )
@@ -340,16 +397,15 @@ class Run:
             failure = replace(failure, kind=FailureClass.POISON, message=words)
         await self._end(failure, decision)
 
-    def _was_running(self) -> bool:
-        """Whether the prompt was being executed when its server was lost, as far as anyone can tell."""
-        watch = self._watch
-        if watch is None:
-            return False
-        is_forgotten = watch.is_ours and watch.is_over
-        was_first = is_forgotten and self.server.forgot(self.leased.prompt_id)
+    def _was_running(self, watch: Watch, *, is_gone: bool) -> bool:
+        """Whether the prompt was being executed when its server was lost, as far as anyone can tell.
+
+        `is_gone`: it was accepted, and what the server had is lost or out of reach.
+        """
+        was_first = is_gone and self.server.forgot(self.leased.prompt_id)
         if self._noted_seconds > 0 or watch.running_since is not None:
             return True
-        return is_forgotten and ((was_first and not watch.progress.ahead) or self.leased.is_suspect)
+        return is_gone and ((was_first and not watch.progress.ahead) or self.leased.is_suspect)
 
     def _is_too_small(self, failure: Failure) -> bool:
         """Whether memory was short here again after it had been freed, and there is another server."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from comfyui_agent.comfy.answers import SystemStats
@@ -11,14 +12,14 @@ from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.comfy.server_names import address_of, name_of
-from comfyui_agent.domain.halts import Halt
+from comfyui_agent.domain.halts import Halt, StuckPrompt
 
 QUICK = Limits(connect_seconds=3, answer_seconds=10, retries=0)
 
 
 @dataclass(frozen=True)
 class ServerReport:
-    """What one look found. `halt` is what people have said about the server; who looks does not know it."""
+    """What one look found. `halt` and `stuck_since` are known to the database: see `judged`."""
 
     name: str
     url: str
@@ -27,12 +28,17 @@ class ServerReport:
     pending: int | None = None
     error: str = ""
     halt: Halt | None = None
+    stuck_since: str | None = None
+    """Since when a prompt there does not end and cannot be interrupted."""
+    prompts: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     @property
     def state(self) -> str:
         """What matters most: one that cannot be reached is down, whatever people have said about it."""
         if self.stats is None:
             return "down"
+        if self.stuck_since is not None:
+            return "stuck"
         return self.halt.value if self.halt else "up"
 
     @property
@@ -54,7 +60,13 @@ class ServerReport:
             "queue_running": self.running,
             "queue_pending": self.pending,
             "error": self.error or None,
+            "stuck_since": self.stuck_since,
         }
+
+    def judged(self, halts: Mapping[str, Halt], stuck: Sequence[StuckPrompt]) -> ServerReport:
+        """With what the database knows: a prompt that was stuck counts while the server still has it."""
+        found = (each.since for each in stuck if each.server == self.url and each.prompt_id in self.prompts)
+        return replace(self, halt=halts.get(self.url), stuck_since=min(found, default=None))
 
 
 async def look_at(url: str) -> ServerReport:
@@ -65,4 +77,5 @@ async def look_at(url: str) -> ServerReport:
             stats, queue = await asyncio.gather(client.system_stats(), client.queue())
         except ComfyError as error:
             return ServerReport(name_of(shown), shown, error=error.message)
-        return ServerReport(name_of(shown), shown, stats, len(queue.running), len(queue.pending))
+        ids = frozenset(prompt.prompt_id for prompt in (*queue.running, *queue.pending))
+        return ServerReport(name_of(shown), shown, stats, len(queue.running), len(queue.pending), prompts=ids)

@@ -26,7 +26,7 @@ def lease_jobs(
     The run, its prompt id included, is noted in the same transaction: before anything is sent. A job under suspicion
     is leased only to a server that has nothing else, and keeps others away until it ends. A server that is out of work
     gets nothing, also from an agent that has not noticed yet. Members of a batch that go one by
-    one wait for their turn.
+    one wait for their turn. A job whose server was lost is taken from it.
     """
     session.run("end_backoffs", longest=longest_backoff)
     load = session.one("load_of_server", server=window.server, batch_id=window.batch_id)
@@ -41,9 +41,11 @@ def lease_jobs(
         for row in _next(session, window, len(ids) - len(leased)):
             if row["strikes"] and (load["open"] or leased):
                 return leased
-            if row["is_serial"] and session.one("turn_is_taken", batch_id=row["batch_id"]):
+            if row["is_serial"] and session.one("turn_is_taken", batch_id=row["batch_id"], server=window.server):
                 session.run("hold_for_turn", batch_id=row["batch_id"])
                 break  # look again, without the other members of that batch
+            if row["is_lost"]:
+                _leave_server(session, row["id"])
             leased.append(_take(session, row["id"], worker, window.server, ids[len(leased)], seconds))
             if row["strikes"]:
                 return leased
@@ -58,6 +60,13 @@ def _next(session: Session, window: Window, most: int) -> list[Row]:
     if window.batch_id is None:
         return session.rows("next_jobs", **facts)
     return session.rows("next_jobs_of_batch", batch_id=window.batch_id, **facts)
+
+
+def _leave_server(session: Session, job_id: int) -> None:
+    """Close the run at a server that was lost. Whatever was executed there may have brought it down: a strike."""
+    run = session.one("leave_server", id=job_id)
+    if run is not None and run["was_running"]:
+        session.run("strike_job", id=job_id)
 
 
 def _take(session: Session, job_id: int, worker: str, server: str, prompt_id: PromptId, seconds: float) -> Leased:

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from comfyui_agent.domain.batches import Batch
+from comfyui_agent.domain.halts import LostServer
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store.batching import batch_from
+from comfyui_agent.store.halting import lost_servers
 from comfyui_agent.store.looking import JobFilter, job_page
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.reading import counts, job_from
@@ -63,6 +65,8 @@ class Overview:
     """The newest that have results, at most 12."""
     batches: list[Batch]
     """Those that are under way, the newest first, at most 20."""
+    lost: list[LostServer]
+    """Servers that stopped answering with prompts of jobs that wait because of that."""
 
     @property
     def per_minute(self) -> float:
@@ -106,6 +110,7 @@ def overview(session: Session) -> Overview:
         failed=[job_from(each) for each in session.rows("newest_failures", most=FAILURES, **looked_at)],
         done=[job_from(each) for each in session.rows("newest_results", most=RESULTS, **looked_at)],
         batches=[batch_from(session, each) for each in session.rows("open_batches", most=BATCHES)],
+        lost=lost_servers(session, None),
     )
 
 

@@ -68,6 +68,8 @@ class OpenAttempt:
     batch_id: str | None = None
     is_reserved: bool = False
     """Only for whoever works off its batch by name."""
+    is_lost: bool = False
+    """Its server stopped answering, and the job waits for that one or another."""
 
     @property
     def is_wanted(self) -> bool:

@@ -29,6 +29,7 @@ def open_attempts(session: Session) -> list[OpenAttempt]:
             attempt_worker=row["attempt_worker"],
             batch_id=text(row["batch_id"]),
             is_reserved=bool(row["is_reserved"]),
+            is_lost=bool(row["is_lost"]),
         )
         for row in session.rows("open_attempts")
     ]

@@ -76,6 +76,21 @@ def requeue(session: Session, lease: Lease, failure: Failure, again: Again, *, a
     note(session, event, **_where(job))
 
 
+def wait_for_server(
+    session: Session, lease: Lease, failure: Failure, away: float, executed: float, *, is_held: bool
+) -> None:
+    """The server has not answered for `away` seconds: the job waits for it or another, and the run stays open.
+
+    `executed` are the seconds for which the prompt had been executed, 0 if it was not being executed. A job that
+    `is_held` waits for this server alone.
+    """
+    job = session.one("wait_for_server", **_keys(lease), **_error(failure), away=round(away, 3), is_held=int(is_held))
+    job = _changed(job, lease)
+    session.run("note_executed", attempt_id=lease.attempt_id, seconds=round(executed, 3))
+    event = Event(EventName.JOB_RETRY, job_id=lease.job_id, failure_class=failure.kind.value, message=failure.message)
+    note(session, event, **_where(job))
+
+
 def fail(session: Session, lease: Lease, failure: Failure, over: Over) -> list[str]:
     """The run failed, and the job with it. Files that it has noted and not delivered are returned."""
     is_poison = over.kind is FailureClass.POISON

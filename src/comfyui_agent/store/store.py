@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from comfyui_agent.domain.attempts import Attempt
@@ -12,7 +12,7 @@ from comfyui_agent.domain.bursts import Item, Pick, Wish, Word
 from comfyui_agent.domain.events import Event
 from comfyui_agent.domain.failures import Failure
 from comfyui_agent.domain.filing import Filed, Ruling
-from comfyui_agent.domain.halts import Halt, HaltedServer
+from comfyui_agent.domain.halts import Halt, HaltedServer, LostServer, StuckPrompt
 from comfyui_agent.domain.jobs import Job, JobId, NewJob, Template
 from comfyui_agent.domain.prompts import PromptId
 from comfyui_agent.domain.retrying import Again, Over
@@ -346,6 +346,13 @@ class Store:
             lambda session: settling.requeue(session, lease, failure, again, avoid_server=avoid_server)
         )
 
+    async def wait_for_server(
+        self, lease: Lease, failure: Failure, away: float, executed: float, *, is_held: bool = False
+    ) -> None:
+        await self.driver.write(
+            lambda session: settling.wait_for_server(session, lease, failure, away, executed, is_held=is_held)
+        )
+
     async def fail(self, lease: Lease, failure: Failure, over: Over) -> list[str]:
         """`failed`. Returns files that were noted and never became the result."""
         return await self.driver.write(lambda session: settling.fail(session, lease, failure, over))
@@ -403,6 +410,23 @@ class Store:
 
     async def halted_servers(self) -> list[HaltedServer]:
         return await self.driver.read(halting.halted_servers)
+
+    # Servers that are lost or stuck.
+
+    async def lost_servers(self, batch_id: str | None = None) -> list[LostServer]:
+        return await self.driver.read(lambda session: halting.lost_servers(session, batch_id))
+
+    async def stuck_prompts(self) -> list[StuckPrompt]:
+        return await self.driver.read(halting.stuck_prompts)
+
+    async def note_stuck(self, server: str, prompt_id: str, reason: str) -> bool:
+        return await self._steer(lambda session: halting.note_stuck(session, server, prompt_id, reason))
+
+    async def forget_stuck(self, prompt_id: str) -> None:
+        await self._steer(lambda session: halting.forget_stuck(session, prompt_id))
+
+    async def is_blocked(self, servers: Collection[str], batch_id: str | None = None) -> bool:
+        return await self.driver.read(lambda session: halting.is_blocked(session, servers, batch_id))
 
     # Looking.
 

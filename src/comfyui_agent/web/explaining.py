@@ -35,6 +35,9 @@ REMEDIES: Mapping[str, str] = {
 }
 BAD_FILE = "Change what is named here. A job file is read again when it changes; else retry."
 NOTHING = "Nothing: it is tried again by itself."
+START_SERVER = (
+    "Start that ComfyUI, or see why it cannot be reached: the job goes on by itself then, or at another server."
+)
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ def explain(job: Job, attempts: Sequence[Attempt] = ()) -> Explanation:
         what=_first(str(facts.get("message") or "") or trace, job.failure_class),
         where=_where(job, facts),
         did=_did(job, ended),
-        remedy=NOTHING if job.status is not JobStatus.FAILED else _remedy(job),
+        remedy=_remedy(job),
         trace=trace if "\n" in trace else "",
     )
 
@@ -97,6 +100,8 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _remedy(job: Job) -> str:
+    if job.status is not JobStatus.FAILED:
+        return START_SERVER if job.waits_for_server else NOTHING
     if not job.run_count and job.failure_class != FailureClass.CANCELLED:
         return BAD_FILE
     return REMEDIES.get(job.failure_class or "", "Retry.")

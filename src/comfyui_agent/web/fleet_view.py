@@ -7,7 +7,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from comfyui_agent.comfy.server_names import address_of, name_of
@@ -93,7 +92,8 @@ class FleetView:
             if age > STALE_SECONDS:
                 await asyncio.wait({looking}, timeout=PATIENCE)
         halts = {each.server: each.halt for each in await self._store.halted_servers()}
-        return [replace(report, halt=halts.get(report.url)) for report in self._reports]
+        stuck = await self._store.stuck_prompts()
+        return [report.judged(halts, stuck) for report in self._reports]
 
     async def known(self) -> list[str]:
         """The address of every server that has to do with this queue."""
@@ -126,8 +126,8 @@ class FleetView:
 
     def _show(self, reports: list[ServerReport]) -> None:
         if reports != self._reports:
-            self._reports = reports
             self.version += 1
+        self._reports = reports
 
     async def close(self) -> None:
         if self._looking is not None:

@@ -37,13 +37,13 @@ class Readiness(BaseModel):
         None, description="Only for whoever has a token, once there are some, like `servers`."
     )
     servers: dict[str, str] | None = Field(
-        None, description="The state of each server: up, down, paused, draining, drained."
+        None, description="The state of each server: up, down, stuck, paused, draining, drained."
     )
 
     @classmethod
     def of(cls, database: Literal["ok", "cannot be read", "does not answer"], servers: dict[str, str]) -> Readiness:
-        """One that people have paused or drained is there, and will be given work again: only `down` is missing."""
-        is_ready = database == "ok" and any(state != "down" for state in servers.values())
+        """One that people have paused or drained is there, and will be given work again; `down` and `stuck` are not."""
+        is_ready = database == "ok" and any(state not in ("down", "stuck") for state in servers.values())
         return cls(status="ready" if is_ready else "not ready", database=database, servers=servers)
 
 

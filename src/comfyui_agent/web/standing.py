@@ -28,7 +28,9 @@ def _outlook(found: Overview, reports: Sequence[ServerReport], agents: int) -> s
         return f"{kept}, {left:,} wait for an agent"
     working = sum(report.state == "up" for report in reports)
     if reports and not working:
-        return f"{kept}, {left:,} wait for a server"
+        gone = "; ".join(f"{lost.name} has not answered since {lost.time} UTC" for lost in found.lost)
+        return f"{kept}, {left:,} wait for a server{f' ({gone})' if gone else ''}"
+    kept += "".join(f", {lost.words}" for lost in found.lost)
     servers = f" on {working} server{'s' if working != 1 else ''}" if working else ""
     if not found.per_minute:
         return f"{kept}, {left:,} to come{servers}"

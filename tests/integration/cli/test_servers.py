@@ -18,7 +18,7 @@ from support.agents import locked_database
 from support.command import e3
 from support.wire import Wire
 
-KEYS = {"name", "url", "state", "version", "devices", "queue_running", "queue_pending", "error"}
+KEYS = {"name", "url", "state", "version", "devices", "queue_running", "queue_pending", "error", "stuck_since"}
 
 
 @pytest.mark.parametrize("command", [["servers"], ["servers", "ls"]], ids=["servers", "servers-ls"])

@@ -115,6 +115,7 @@ NEVER_RUN = {
     "batch_index": None,
     "outputs": (),
     "fence": 0,
+    "lost_at": None,
 }
 
 

@@ -1,41 +1,52 @@
-"""The death of a server is told once, not once for each prompt that it had."""
+"""Each loss of a server is told, and not once more for each prompt that it had."""
 
 from __future__ import annotations
 
-import pytest
-
-from comfyui_agent.comfy import fleet
-from comfyui_agent.comfy.fleet import LOSS_TOLD_SECONDS, FleetServer
+from comfyui_agent.comfy.answers import QueueView
+from comfyui_agent.comfy.fleet import FleetServer
 from comfyui_agent.comfy.limits import Limits
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 5.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """A machine that was started five seconds ago."""
-    clock = Clock()
-    monkeypatch.setattr(fleet, "time", clock)
-    return clock
-
-
-async def test_a_loss_is_news_once_and_again_after_a_while(clock: Clock) -> None:
+def server_with(*prompts: str) -> FleetServer:
     server = FleetServer("http://127.0.0.1:1", "e3-test", Limits())
-    assert server.is_loss_news()
-    assert not server.is_loss_news()
-    clock.now += LOSS_TOLD_SECONDS - 0.1
-    assert not server.is_loss_news()
-    clock.now += 0.2
-    assert server.is_loss_news()
+    server.at_work |= set(prompts)
+    return server
 
 
-async def test_each_server_has_its_own_news(clock: Clock) -> None:
-    one, other = (FleetServer(f"http://127.0.0.1:{port}", "e3-test", Limits()) for port in (1, 2))
-    assert one.is_loss_news()
-    assert other.is_loss_news()
+async def look(server: FleetServer, *prompts: str) -> None:
+    """A look that finds these prompts waiting."""
+
+    async def queue() -> QueueView:
+        return QueueView.read({"queue_running": [], "queue_pending": [[0, each, {}, {}, []] for each in prompts]})
+
+    server._pulse.queue = queue  # type: ignore[method-assign]
+    await server.look()
+
+
+async def test_every_loss_is_told_however_soon_it_follows() -> None:
+    server = server_with("one", "two")
+    assert server.tell_loss() == 2
+    assert server.tell_loss() == 2, "a second loss within a minute"
+
+
+async def test_a_loss_that_was_told_is_no_news_for_any_prompt_that_was_there() -> None:
+    server = server_with("one", "two")
+    server.tell_loss()
+    assert not server.is_loss_news("one")
+    assert not server.is_loss_news("two")
+    server.at_work.add("three")
+    assert server.is_loss_news("three")
+
+
+async def test_a_prompt_that_was_seen_again_may_be_lost_again() -> None:
+    server = server_with("one")
+    server.tell_loss()
+    await look(server, "one")
+    assert server.is_loss_news("one")
+
+
+async def test_prompts_lost_unnoticed_are_told_together() -> None:
+    server, other = server_with("one", "two"), server_with("one")
+    assert server.is_loss_news("one")
+    assert not server.is_loss_news("two")
+    assert other.is_loss_news("one"), "each server has its own news"

@@ -58,6 +58,7 @@ class JobRow(BaseModel):
     pictures: Any
     reserved: Any
     written: str | None
+    lost_at: Moment
 
 
 class JobListed(JobRow):
@@ -94,7 +95,7 @@ class Result(BaseModel):
 class LiveFacts(BaseModel):
     """What a job does at its server now."""
 
-    stage: str = Field(description="sending, waiting, rendering or fetching")
+    stage: str = Field(description="sending, waiting, rendering, fetching, or away while the server does not answer")
     server: str
     node_type: str
     step: int
@@ -251,12 +252,13 @@ class ServerShown(BaseModel):
 
     name: str
     url: str
-    state: str = Field(description="up, down, paused, draining or drained")
+    state: str = Field(description="up, down, stuck, paused, draining or drained")
     version: str | None
     devices: list[DeviceShown]
     queue_running: int | None
     queue_pending: int | None
     error: str | None
+    stuck_since: Moment
     runs: list[RunShown] = Field(description="What agents of this machine have there now.")
 
 

@@ -138,9 +138,13 @@ def _sentence(job: Job, live: LiveRun | None) -> str:
         case JobStatus.PROCESSING:
             if live is not None and live.stage == "rendering" and live.steps:
                 return f"Rendering{at}, step {live.step} of {live.steps}."
+            if live is not None and live.stage == "away":
+                return f"Waits for {name_of(job.server or '')}, which does not answer."
             return f"Rendering{at}." if live is None or live.stage != "waiting" else f"Next{at}."
         case JobStatus.PENDING:
             words = f"Pending, with priority {job.priority}"
+            if job.waits_for_server:
+                return f"{words}. It {job.waiting_words}."
             return f"{words}. {HOLDS[job.hold]}." if job.hold in HOLDS else f"{words}{runs}."
         case JobStatus.FAILED:
             if job.failure_class == FailureClass.CANCELLED:
@@ -163,6 +167,10 @@ def _timeline(job: Job, attempts: Sequence[Attempt]) -> list[Moment]:
     for attempt in attempts[-MOST_ATTEMPTS:]:
         at = f" at {name_of(attempt.server)}" if attempt.server else ""
         word = f"Started{at}" if len(attempts) == 1 else f"Run {attempt.number}{at}"
+        if attempt.outcome is None and job.waits_for_server:
+            found.append(Moment(word, attempt.started_at))
+            found.append(Moment("Its server stopped answering", job.lost_at))
+            continue
         how = "Rendered" if attempt.outcome == DONE else "Failed after"
         found.append(Moment(word, attempt.started_at, _lasted(how, attempt.started_at, attempt.ended_at)))
         last = attempt.ended_at

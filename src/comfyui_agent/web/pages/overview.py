@@ -77,7 +77,7 @@ async def build(view: View) -> Screen:
 
 def _waits(run: LiveRun | None) -> bool:
     """Whether it is at a server, behind others. What another machine has at work is taken to render."""
-    return run is not None and run.stage in ("sending", "waiting")
+    return run is not None and run.stage in ("sending", "waiting", "away")
 
 
 def _seen(jobs: Sequence[Job]) -> Hashable:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from comfyui_agent.domain.badges import SERVER_MARKS
+from comfyui_agent.domain.halts import STUCK_REMEDY
 from comfyui_agent.engine.live import LiveRun
 from comfyui_agent.engine.server_reports import ServerReport
 from comfyui_agent.web.screens import Fragment, Screen, View
@@ -41,7 +42,7 @@ async def servers_part(view: View) -> Fragment:
     """All servers, as a part that lives. Admins see it, too."""
     live = await view.context.fleet.live()
     cards = [card_of(report, live) for report in await view.context.fleet.reports()]
-    return Fragment("servers", "servers_list.html", {"servers": cards})
+    return Fragment("servers", "servers_list.html", {"servers": cards, "stuck_remedy": STUCK_REMEDY})
 
 
 def card_of(report: ServerReport, live: Sequence[LiveRun]) -> ServerCard:
@@ -49,6 +50,7 @@ def card_of(report: ServerReport, live: Sequence[LiveRun]) -> ServerCard:
     words = {
         "up": "Working" if runs else "Up, idle" if not report.running else "Up",
         "down": "Down",
+        "stuck": f"Stuck since {(report.stuck_since or '')[:19]} UTC",
         "paused": "Paused: it gets nothing new",
         "draining": "Draining: what runs there finishes",
         "drained": "Drained: nothing of ours is there",
@@ -70,10 +72,12 @@ async def sentence_of(view: View, cards: Sequence[ServerCard]) -> str:
     """How the servers stand, and whether anyone gives them work."""
     if not cards:
         return "No server is known."
-    up = [card for card in cards if card.report.stats is not None]
+    up = [card for card in cards if card.report.state not in ("down", "stuck")]
+    stuck = sum(card.report.state == "stuck" for card in cards)
     out = [card for card in up if card.report.halt is not None]
     at_work = sum(run.stage == "rendering" for card in cards for run in card.runs)
     words = f"{len(up)} of {len(cards)} server{'s' if len(cards) > 1 else ''} up"
+    words += f", {stuck} stuck" if stuck else ""
     words += f", {len(out)} out of work" if out else ""
     words += f", {at_work} picture{'s' if at_work > 1 else ''} rendering" if at_work else ", nothing renders"
     if not await view.context.fleet.agents() and not any(card.runs for card in cards):

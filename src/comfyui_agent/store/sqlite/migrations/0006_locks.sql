@@ -43,6 +43,22 @@ ALTER TABLE attempts ADD COLUMN sent TEXT;          -- JSON: place -> value
 -- Claimed paths of grids.
 
 -- Servers that are lost or stuck.
+-- A job whose server stopped answering is pending again, and its attempt stays open: the server's copy is taken over
+-- when it returns, unless another server has taken the job by then. hold = 'server': no other server may take it.
+ALTER TABLE jobs ADD COLUMN lost_at TEXT;           -- since when the server that has its prompt does not answer
+CREATE INDEX idx_jobs_lost ON jobs(server) WHERE status = 'pending' AND lost_at IS NOT NULL;
+CREATE TRIGGER loss_ended AFTER UPDATE OF outcome ON attempts
+WHEN OLD.outcome IS NULL AND NEW.outcome IS NOT NULL
+BEGIN
+    UPDATE jobs SET lost_at = NULL WHERE id = NEW.job_id AND lost_at IS NOT NULL;
+END;
+-- Prompts that do not end and cannot be interrupted. Their servers get nothing until they are gone.
+CREATE TABLE stuck_prompts (
+    prompt_id TEXT PRIMARY KEY,
+    server TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    since TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))
+) WITHOUT ROWID;
 
 -- Books. Retries of earlier generations are kept, each failure has its time, and pages can be queued anew in the view.
 ALTER TABLE jobs ADD COLUMN earlier_retries TEXT;   -- JSON: retries_attempted of a page, each time it was wanted again

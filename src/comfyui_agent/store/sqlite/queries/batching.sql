@@ -125,18 +125,21 @@ WHERE id = :id AND status IN ('active', 'collecting')
 RETURNING quiet_seconds;
 
 -- name: turn_is_taken
+-- By a member at a server; by one whose server was lost only there.
 SELECT 1 FROM attempts INDEXED BY idx_attempts_open CROSS JOIN jobs
-WHERE jobs.id = attempts.job_id AND attempts.outcome IS NULL AND jobs.batch_id = :batch_id LIMIT 1;
+WHERE jobs.id = attempts.job_id AND attempts.outcome IS NULL AND jobs.batch_id = :batch_id
+    AND (jobs.lost_at IS NULL OR attempts.server = :server) LIMIT 1;
 
 -- name: hold_for_turn
-UPDATE jobs SET hold = 'turn' WHERE batch_id = :batch_id AND status = 'pending' AND hold IS NULL
-    AND NOT EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL);
+UPDATE jobs SET hold = 'turn' WHERE batch_id = :batch_id AND status = 'pending' AND hold IS NULL AND (
+    lost_at IS NOT NULL OR NOT EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL));
 
 -- name: free_turns
 -- Members that wait for a turn that nobody has any more.
 UPDATE jobs SET hold = NULL WHERE status = 'pending' AND hold = 'turn' AND (batch_id IS NULL OR batch_id NOT IN (
     SELECT other.batch_id FROM attempts INDEXED BY idx_attempts_open CROSS JOIN jobs AS other
-    WHERE other.id = attempts.job_id AND attempts.outcome IS NULL AND other.batch_id IS NOT NULL));
+    WHERE other.id = attempts.job_id AND attempts.outcome IS NULL AND other.batch_id IS NOT NULL
+        AND other.lost_at IS NULL));
 
 -- name: is_batch_idle
 -- Nothing of it runs or may run soon; what is paused or kept for a later burst is not waited for, nor is a retry of
@@ -147,7 +150,7 @@ SELECT NOT EXISTS (SELECT 1 FROM jobs WHERE batch_id = :id AND status = 'process
         WHERE batch_id = :id AND status = 'pending' AND hold IS NULL AND batch_id IS NOT NULL)
     AND NOT EXISTS (
         SELECT 1 FROM jobs INDEXED BY idx_jobs_held
-        WHERE hold IN ('turn', 'filling') AND batch_id = :id AND status = 'pending')
+        WHERE hold IN ('turn', 'filling', 'server') AND batch_id = :id AND status = 'pending')
     AND (EXISTS (SELECT 1 FROM batches WHERE id = :id AND kind = 'burst') OR NOT EXISTS (
         SELECT 1 FROM jobs INDEXED BY idx_jobs_held
         WHERE hold = 'backoff' AND batch_id = :id AND status = 'pending'))

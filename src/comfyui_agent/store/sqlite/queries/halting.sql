@@ -24,3 +24,32 @@ WHERE server = :server AND state = 'draining'
 
 -- name: resume_server
 DELETE FROM server_states WHERE server = :server;
+
+-- name: stuck_prompts
+SELECT prompt_id, server, reason, since FROM stuck_prompts ORDER BY since, prompt_id;
+
+-- name: note_stuck
+INSERT INTO stuck_prompts (prompt_id, server, reason) VALUES (:prompt_id, :server, :reason)
+ON CONFLICT (prompt_id) DO NOTHING;
+
+-- name: forget_stuck
+DELETE FROM stuck_prompts WHERE prompt_id = :prompt_id;
+
+-- name: is_blocked
+-- Whether what is left waits for these servers alone: nothing is at another one, or goes on by itself.
+SELECT NOT EXISTS (
+        SELECT 1 FROM jobs WHERE status = 'processing' AND server NOT IN (SELECT value FROM json_each(:servers))
+            AND iif(:batch_id IS NULL, reserved IS NULL, batch_id IS :batch_id))
+    AND NOT EXISTS (
+        SELECT 1 FROM jobs INDEXED BY idx_jobs_held WHERE status = 'pending' AND hold IN ('backoff', 'filling')
+            AND (hold = 'filling' OR next_attempt_at > strftime('%Y-%m-%d %H:%M:%f', 'now'))
+            AND iif(:batch_id IS NULL, reserved IS NULL, batch_id IS :batch_id))
+    AND NOT EXISTS (
+        SELECT 1 FROM batches INDEXED BY idx_batches_grid
+        WHERE wants_grid = 1 AND status = 'complete' AND grid_generation < generation
+            AND (:batch_id IS NULL OR id = :batch_id)) AS blocked;
+
+-- name: lost_servers
+SELECT server, count(*) AS jobs, min(lost_at) AS since FROM jobs INDEXED BY idx_jobs_lost
+WHERE status = 'pending' AND lost_at IS NOT NULL AND server IS NOT NULL AND (:batch_id IS NULL OR batch_id = :batch_id)
+GROUP BY server ORDER BY since;

@@ -24,23 +24,41 @@ WHERE attempts.server = :server AND attempts.outcome IS NULL AND (
     OR (jobs.status = 'processing' AND jobs.lease_expires_at > strftime('%Y-%m-%d %H:%M:%f', 'now')));
 
 -- name: next_jobs
--- What runs next: by priority, then by age. A job that still has an open attempt is taken over, not run anew.
-SELECT jobs.id, jobs.strikes, jobs.batch_id,
+-- What runs next: by priority, then by age. A job that still has an open attempt is taken over, not run anew; one whose
+-- server was lost may go to another. If it was executed there, it is a suspect.
+SELECT jobs.id, jobs.batch_id, lost_at IS NOT NULL AS is_lost,
+    coalesce(jobs.strikes, 0) + EXISTS (
+        SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL AND running_seconds > 0) AS strikes,
     coalesce(batches.is_serial OR (batches.kind = 'book' AND :one_page), 0) AS is_serial
 FROM jobs INDEXED BY idx_jobs_next LEFT JOIN batches ON batches.id = jobs.batch_id
 WHERE jobs.status = 'pending' AND hold IS NULL AND reserved IS NULL
-  AND NOT EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL)
+  AND NOT EXISTS (
+    SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL AND (lost_at IS NULL OR attempts.server = :server))
   AND (avoids IS NULL OR :is_only OR instr(char(10) || avoids, char(10) || :server || char(10)) = 0)
 ORDER BY priority, jobs.id LIMIT :most;
 
 -- name: next_jobs_of_batch
-SELECT jobs.id, jobs.strikes, jobs.batch_id,
+SELECT jobs.id, jobs.batch_id, lost_at IS NOT NULL AS is_lost,
+    coalesce(jobs.strikes, 0) + EXISTS (
+        SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL AND running_seconds > 0) AS strikes,
     coalesce(batches.is_serial OR (batches.kind = 'book' AND :one_page), 0) AS is_serial
 FROM jobs INDEXED BY idx_jobs_batch_next LEFT JOIN batches ON batches.id = jobs.batch_id
 WHERE jobs.batch_id = :batch_id AND jobs.batch_id IS NOT NULL AND jobs.status = 'pending' AND hold IS NULL
-  AND NOT EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL)
+  AND NOT EXISTS (
+    SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL AND (lost_at IS NULL OR attempts.server = :server))
   AND (avoids IS NULL OR :is_only OR instr(char(10) || avoids, char(10) || :server || char(10)) = 0)
 ORDER BY priority, jobs.id LIMIT :most;
+
+-- name: leave_server
+-- Another server takes a job whose server was lost: what that one has of it is deleted on sight.
+UPDATE attempts SET outcome = 'server_lost', ended_at = strftime('%Y-%m-%d %H:%M:%f', 'now'),
+    error = json_object('kind', 'server_lost', 'message', 'its server did not answer any more: another took the job',
+        'server', server, 'prompt_id', prompt_id)
+WHERE job_id = :id AND outcome IS NULL
+RETURNING coalesce(running_seconds, 0) > 0 AS was_running;
+
+-- name: strike_job
+UPDATE jobs SET strikes = coalesce(strikes, 0) + 1 WHERE id = :id;
 
 -- name: take_job
 UPDATE jobs SET

@@ -19,7 +19,7 @@ SELECT NOT EXISTS (
         SELECT 1 FROM jobs INDEXED BY idx_jobs_next WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL)
     AND NOT EXISTS (
         SELECT 1 FROM jobs INDEXED BY idx_jobs_held
-        WHERE status = 'pending' AND hold IN ('backoff', 'turn', 'filling') AND reserved IS NULL)
+        WHERE status = 'pending' AND hold IN ('backoff', 'turn', 'filling', 'server') AND reserved IS NULL)
     AND NOT EXISTS (SELECT 1 FROM jobs WHERE status = 'processing' AND reserved IS NULL)
     AND NOT EXISTS (
         SELECT 1 FROM batches INDEXED BY idx_batches_grid

@@ -3,7 +3,7 @@
 SELECT attempts.id AS attempt_id, attempts.job_id, attempts.server, attempts.prompt_id,
     attempts.worker_id AS attempt_worker, jobs.id IS NOT NULL AS has_job, jobs.status, jobs.worker_id, jobs.fence,
     coalesce(jobs.lease_expires_at < strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) AS has_expired,
-    jobs.batch_id, coalesce(jobs.reserved, 0) AS is_reserved
+    jobs.batch_id, coalesce(jobs.reserved, 0) AS is_reserved, jobs.lost_at IS NOT NULL AS is_lost
 FROM attempts INDEXED BY idx_attempts_open LEFT JOIN jobs ON jobs.id = attempts.job_id
 WHERE attempts.outcome IS NULL ORDER BY attempts.id;
 
@@ -12,7 +12,8 @@ WHERE attempts.outcome IS NULL ORDER BY attempts.id;
 UPDATE jobs SET
     status = 'processing', worker_id = :worker, fence = coalesce(fence, 0) + 1, hold = NULL, next_attempt_at = NULL,
     lease_expires_at = strftime('%Y-%m-%d %H:%M:%f', 'now', :seconds || ' seconds'),
-    server = :server, prompt_id = :prompt_id
+    server = :server, prompt_id = :prompt_id, lost_at = NULL,
+    failure_class = iif(lost_at IS NULL, failure_class, NULL), error_trace = iif(lost_at IS NULL, error_trace, NULL)
 WHERE id = :id AND coalesce(fence, 0) = :fence AND status IN ('pending', 'processing')
     AND EXISTS (SELECT 1 FROM attempts WHERE id = :attempt_id AND outcome IS NULL)
 RETURNING id, fence, config_name, job_type, workflow_id, template_hash, inputs, server, prompt_id, retries_attempted,

@@ -31,6 +31,19 @@ UPDATE jobs SET
 WHERE id = :id AND fence = :fence AND status = 'processing'
 RETURNING prompt_id, server;
 
+-- name: wait_for_server
+-- The server with its prompt does not answer: the job waits for it or another, and its run stays open.
+UPDATE jobs SET
+    status = 'pending', worker_id = NULL, lease_expires_at = NULL, error_trace = :error_trace,
+    failure_class = :failure_class, lost_at = strftime('%Y-%m-%d %H:%M:%f', 'now', '-' || :away || ' seconds'),
+    hold = CASE WHEN :is_held THEN 'server' END
+WHERE id = :id AND fence = :fence AND status = 'processing'
+RETURNING prompt_id, server;
+
+-- name: note_executed
+UPDATE attempts SET running_seconds = :seconds
+WHERE id = :attempt_id AND outcome IS NULL;
+
 -- name: fail_job
 UPDATE jobs SET
     status = 'failed', end_time = strftime('%Y-%m-%d %H:%M:%f', 'now'),
