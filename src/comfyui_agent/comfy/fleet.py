@@ -30,8 +30,6 @@ QUICK_SECONDS = 0.1
 SMOOTHING = 0.3
 LONGEST_PAUSE = 60.0
 MOST_FETCHING = 8
-RETURN_SECONDS = 1.0
-"""After an outage, what is at a server is looked up before anyone gets new work: others may be back any moment."""
 
 
 class Health(str, Enum):
@@ -316,6 +314,4 @@ class Fleet:
             return
         before, server.health = server.health, health
         server.reason, server.since = reason, time.monotonic()
-        if before is Health.DOWN:
-            server.rest(RETURN_SECONDS)
         self._on_health(server, before)

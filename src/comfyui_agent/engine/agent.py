@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from comfyui_agent.comfy.fleet import RETURN_SECONDS, Fleet, FleetServer, Health
+from comfyui_agent.comfy.fleet import Fleet, FleetServer, Health
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.comfy.tasks import end_tasks, wait_until_set, wait_while
 from comfyui_agent.config.workspace import Workspace
@@ -50,6 +50,7 @@ BUSY_SECONDS = 0.05
 LIVE_SECONDS = 0.5
 LEFTOVER_SECONDS = 10.0
 FIRST_ANSWER_SECONDS = 3.0
+RETURN_SECONDS = 1.0
 NEVER = 10 * 365 * 24 * 3600.0
 
 
@@ -382,8 +383,10 @@ class Agent:
     def _tell_health(self, server: FleetServer, before: Health) -> None:
         self._wake.set()
         self._fitting.forget(server.name)  # it may come back with other models, and without what it was given
-        if server.answers:
-            self._changed.set()  # what it was lost with is looked up
+        if server.answers and self._recovery.has_lost:
+            # What it was lost with is looked up; others may be back any moment with what they have.
+            server.rest(RETURN_SECONDS)
+            self._changed.set()
             asyncio.get_running_loop().call_later(RETURN_SECONDS, self._wake.set)
         if server.health is Health.UP:
             if before is not Health.UNKNOWN:

@@ -90,6 +90,11 @@ class Recovery:
         return bool(self._withdrawing)
 
     @property
+    def has_lost(self) -> bool:
+        """Whether jobs wait for servers that stopped answering."""
+        return bool(self._lost_at)
+
+    @property
     def awaits_first_answer(self) -> bool:
         """Whether a server that was lost with prompts has not been looked at yet: it may have them still."""
         known = (self._fleet.servers.get(name) for name in self._lost_at)

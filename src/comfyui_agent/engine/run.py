@@ -270,8 +270,9 @@ class Run:
         if self.server.health is not Health.UP:
             return None
         if watch.judged.unreachable_since is not None:
-            # While the server was away it could not be read: that is no sign of nonsense.
-            return self._unreadable(watch, time.monotonic() - max(watch.judged.unreachable_since, self.server.since))
+            # While the server was away it could not be read: that is no sign of nonsense. That it answers is.
+            since = max(watch.judged.unreachable_since, self.server.since)
+            return self._unreadable(watch, self.server.answered_at - since)
         limit = self.leased.timeout_seconds or self._rules.timeout_seconds
         if self._seconds_running(watch) > limit:
             return self._failure(FailureClass.TIMEOUT, f"it ran for more than {limit:g} s")

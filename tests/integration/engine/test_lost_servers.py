@@ -367,10 +367,12 @@ async def test_nothing_can_go_on_when_every_server_that_is_to_work_is_stuck(hous
     assert await stuck.blocking(None) == (), "it may come back without the prompt"
 
 
-def test_after_an_outage_a_server_gets_new_work_a_moment_later(house: House) -> None:
+async def test_while_jobs_wait_for_lost_servers_one_that_is_back_rests_for_a_moment(house: House) -> None:
     """What it still has is looked up first, and others may be back any moment with what they have."""
-    house.go_away()
-    house.fleet._change(house.server, Health.UP, "")
+    await lose(house, house.run(await house.lease()))
+    assert not house.recovery.has_lost
+    await house.recovery.look()
+    assert house.recovery.has_lost
+    house.server.health = Health.UP
+    house.server.rest(60.0)
     assert not house.server.takes_work
-    house.server._paused_until = time.monotonic()
-    assert house.server.takes_work

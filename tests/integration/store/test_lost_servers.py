@@ -193,9 +193,7 @@ async def test_a_stuck_prompt_is_noted_and_told_once(store: Store, database: Dat
     assert await store.stuck_prompts() == []
 
 
-async def test_nothing_can_go_on_if_all_that_is_left_waits_for_stuck_servers(
-    store: Store, database: Database
-) -> None:
+async def test_nothing_can_go_on_if_all_that_is_left_waits_for_stuck_servers(store: Store, database: Database) -> None:
     at_stuck = await submit_and_lease(store)
     await submit_one(store, "waits.yaml")
     assert await store.is_blocked({SERVER})

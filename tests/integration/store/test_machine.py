@@ -54,6 +54,9 @@ class ModelJob:
     retries: int = 0
     strikes: int = 0
     waits_until: float | None = None
+    is_lost: bool = False
+    """Whether the server of that run stopped answering."""
+    was_executed: bool = False
     completions: int = 0
     attempts: list[str] = field(default_factory=list)
 
@@ -66,6 +69,16 @@ class ModelJob:
 
     def run_ends(self) -> None:
         self.prompt_id = self.server = None
+        self.is_lost = False
+
+    def may_run_at(self, server: str) -> bool:
+        is_free = self.prompt_id is None or (self.is_lost and self.server != server)
+        return self.status is JobStatus.PENDING and self.waits_until is None and is_free
+
+    @property
+    def strikes_elsewhere(self) -> int:
+        """What it has once another server takes it."""
+        return self.strikes + (self.is_lost and self.was_executed)
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -179,6 +192,8 @@ class StoreMachine(RuleBasedStateMachine):
         assert [each.lease.job_id for each in leased] == [job.id for job in expected]
         for job, each, prompt_id in zip(expected, leased, prompt_ids, strict=False):
             job.happens(JobEvent.LEASE)
+            job.strikes = job.strikes_elsewhere
+            job.run_ends()
             job.worker, job.prompt_id, job.server = worker, prompt_id, server
             job.fence, job.run_count = job.fence + 1, job.run_count + 1
             job.attempts.append(prompt_id)
@@ -197,11 +212,9 @@ class StoreMachine(RuleBasedStateMachine):
         if any(job.strikes for job in here):
             return []
         able = [
-            job
-            for job in sorted(self.jobs.values(), key=lambda job: (job.priority, job.id))
-            if job.status is JobStatus.PENDING and job.waits_until is None and job.prompt_id is None
+            job for job in sorted(self.jobs.values(), key=lambda job: (job.priority, job.id)) if job.may_run_at(server)
         ][:room]
-        suspect = next((place for place, job in enumerate(able) if job.strikes), None)
+        suspect = next((place for place, job in enumerate(able) if job.strikes_elsewhere), None)
         if suspect is None:
             return able
         return able[:1] if suspect == 0 and not here else able[:suspect]
@@ -243,6 +256,14 @@ class StoreMachine(RuleBasedStateMachine):
             job.run_ends()
             job.waits_until = self.now + wait if wait else None
             job.retries, job.strikes = job.retries + charged, job.strikes + strike
+
+    @precondition(lambda self: self.leases)
+    @rule(pick=PICK, executed=st.sampled_from([0.0, 2.0]))
+    def its_server_stops_answering(self, pick: int, executed: float) -> None:
+        lost = broken(FailureClass.SERVER_LOST)
+        if job := self._write(pick, lambda lease: self.store.wait_for_server(lease, lost, 60.0, executed)):
+            job.happens(JobEvent.REQUEUE)
+            job.is_lost, job.was_executed = True, executed > 0
 
     @precondition(lambda self: self.leases)
     @rule(pick=PICK, refuse=st.booleans())
@@ -321,7 +342,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert leased is not None
         if job.status is JobStatus.PENDING:
             job.happens(JobEvent.LEASE)
-        job.worker, job.fence, job.waits_until = worker, job.fence + 1, None
+        job.worker, job.fence, job.waits_until, job.is_lost = worker, job.fence + 1, None, False
         assert (leased.prompt_id, leased.lease.fence, leased.is_taken_over) == (job.prompt_id, job.fence, True)
         self.leases.append(leased.lease)
 
@@ -359,6 +380,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert (job.status, job.worker_id, job.priority) == (model.status, model.worker, model.priority)
             assert (job.run_count, job.retries_attempted) == (model.run_count, model.retries)
             assert job.strikes == model.strikes
+            assert (job.lost_at is not None) == model.is_lost
 
     @invariant()
     def counts_are_true(self) -> None:
