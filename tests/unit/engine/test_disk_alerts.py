@@ -43,7 +43,9 @@ class Disk:
     async def keep(self, *troubles: OSError) -> None:
         self.troubles += troubles
         leased = cast("Any", type("L", (), {"lease": type("K", (), {"job_id": 1})(), "output_node": None})())
-        outcome = cast("Any", type("O", (), {"results": Results((ResultFile("1", "images", "a.png", "", "output"),), ())})())
+        outcome = cast(
+            "Any", type("O", (), {"results": Results((ResultFile("1", "images", "a.png", "", "output"),), ())})()
+        )
         await self.collecting.collect(leased, cast("Any", None), outcome, check_server=lambda: None)
 
 
