@@ -143,8 +143,7 @@ def _alone(workspace: Workspace) -> AgentLock:
 
     others = living(workspace.locks)
     if others:
-        count = f"{len(others)} {'process works' if len(others) == 1 else 'processes work'}"
-        fail(f"{count} with the database ({', '.join(others[:3])}): stop e3 run, serve and others, then compact it")
+        fail(f"the database is in use ({', '.join(others[:3])}): stop e3 run, e3 serve and the like, then compact it")
     return AgentLock(workspace.locks, is_part=True)
 
 

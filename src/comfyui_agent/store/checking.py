@@ -83,7 +83,7 @@ def _sizes(session: Session) -> Finding:
     assert unused is not None
     given_back = megabytes(size["free"] + unused["bytes"])
     words = f"{megabytes(size['bytes'])}, of which e3 db compact gives back about {given_back}"
-    largest = [f"{text(row['config_name'])} ({row['bytes'] / 1024:,.0f} KB)" for row in session.rows("largest_jobs")]
+    largest = [f"{text(row['config_name'])} ({row['bytes'] / 1024:,.1f} KB)" for row in session.rows("largest_jobs")]
     return Finding("sizes", True, f"{words}; the largest jobs are {', '.join(largest)}" if largest else words)
 
 

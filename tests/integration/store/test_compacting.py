@@ -46,7 +46,7 @@ def test_space_is_given_back_and_every_job_has_what_it_needs(grown: AgentWorkspa
     assert told.returncode == 0, told.stdout
     (line,) = [line for line in told.stdout.splitlines() if line.startswith("● sizes: ")]
     assert "gives back about 2." in line
-    assert "the largest jobs are stays (0 KB)" in line
+    assert "the largest jobs are stays (0.0 KB)" in line
     answer = call_e3("db", "compact", "--json", "-C", str(grown.root))
     assert answer.returncode == 0, answer.stderr
     found = json.loads(answer.stdout)
@@ -69,8 +69,8 @@ def test_while_someone_works_with_the_database_it_is_left_alone(grown: AgentWork
     finally:
         lock.release()
     assert answer.returncode == 1
-    assert answer.stderr.startswith("e3: 1 process works with the database (")
-    assert "stop e3 run, serve and others" in answer.stderr
+    assert answer.stderr.startswith("e3: the database is in use (")
+    assert "stop e3 run, e3 serve and the like" in answer.stderr
     assert grown.database.stat().st_size == before
 
 
