@@ -168,7 +168,7 @@ def test_a_session_is_in_a_cookie_of_this_port_and_under_tls_of_this_host_alone(
 
 async def test_a_session_is_no_token_and_a_token_is_no_session(memory: Memory) -> None:
     asked = gate(memory)
-    secret = await asked.log_in(USER, request())
+    _, secret = await asked.log_in(USER, request())
     found = await asked.admit(request(cookie=f"e3_session_8190={secret}"))
     assert (found.role, found.token, found.session) == (Role.USER, memory.known[1], hash_of(secret))
     assert (await refused(asked.admit(request(authorization=f"Bearer {secret}")))).status == 401

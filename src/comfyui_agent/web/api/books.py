@@ -10,20 +10,25 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from comfyui_agent.batches.book_file import BookFile
 from comfyui_agent.domain.batches import Batch, BatchKind, BatchStatus, mint_batch_id
+from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.rows import parsed
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.texts import listed
+from comfyui_agent.web.actor import Actor
 from comfyui_agent.web.api.batches import page_of_batches
 from comfyui_agent.web.api.describing import AsInteger, problems
 from comfyui_agent.web.api.models import BookPageShown, BookShown, Regenerated
 from comfyui_agent.web.api.showing import (
     PREFIX,
-    Admin,
+    By,
+    ByAdmin,
     Cursor,
     Here,
     Limit,
     User,
     address_of_batch,
     batch_named,
+    maker_of,
     shown_batch,
 )
 from comfyui_agent.web.context import Context
@@ -67,11 +72,13 @@ async def list_books(context: Here, _: User, limit: Limit = 50, cursor: Cursor =
 
 
 @router.post(f"{PREFIX}/books", status_code=201, response_model=BookShown, responses=problems(404, 409, sends=True))
-async def create(context: Here, caller: User, said: BookFile, key: Key = None) -> Response:
-    """Queue every page of a book."""
+async def create(context: Here, by: By, said: BookFile, key: Key = None) -> Response:
+    """Queue every page of a book. It is yours: other users cannot change it."""
 
     async def make(book_id: str) -> dict[str, Any]:
-        await context.doors.book(said.model_copy(update={"book_id": book_id}))
+        by.check_priority(said.priority)
+        book = await context.doors.book(said.model_copy(update={"book_id": book_id}), by)
+        await by.audit(EventName.AUDIT_BOOK_CREATE, batch_id=book.id, message=f"{book.total:,} pages")
         return await _shown(context, book_id)
 
     async def find(book_id: str) -> dict[str, Any] | None:
@@ -85,7 +92,7 @@ async def create(context: Here, caller: User, said: BookFile, key: Key = None) -
 
     wish = Wish(key=key, route="books", body=said.model_dump(mode="json", exclude_unset=True))
     book_id = said.book_id or mint_batch_id(said.title or "book", "book")
-    return await once(context, caller, wish, book_id, make, find, address_of_batch)
+    return await once(context, by.caller, wish, book_id, make, find, address_of_batch)
 
 
 @router.get(f"{PREFIX}/books/{{book_id}}", response_model=BookShown, responses=problems(404, 409))
@@ -96,7 +103,7 @@ async def show(context: Here, _: User, book_id: BookId) -> Any:
 
 async def _shown(context: Context, book_id: str) -> dict[str, Any]:
     batch = await _book(context, book_id)
-    return shown_batch(batch) | {"pages": await context.store.book_pages(batch.id)}
+    return shown_batch(batch) | await maker_of(context, batch) | {"pages": await context.store.book_pages(batch.id)}
 
 
 async def _book(context: Context, book_id: str) -> Batch:
@@ -112,10 +119,13 @@ async def _book(context: Context, book_id: str) -> Batch:
 @router.post(
     "/books/{book_id}/regenerate", status_code=202, response_model=Regenerated, responses=problems(404, 409, sends=True)
 )
-async def regenerate(context: Here, _: User, book_id: BookId, said: Annotated[PagesSaid | None, Body()] = None) -> Any:
+async def regenerate(context: Here, by: By, book_id: BookId, said: Annotated[PagesSaid | None, Body()] = None) -> Any:
     """Render the failed pages of a book again: all of them, or those that are named. 409 while they render."""
     book = await _book(context, book_id)
-    pages = await context.doors.regenerate(book, said.pages if said else None, only_failed=True)
+    by.check_owner(book)
+    async with by.room(book.failed):
+        pages = await context.doors.regenerate(book, said.pages if said else None, only_failed=True)
+    await _note_regenerated(by, book, pages)
     if not pages and not book.status.has_ended:
         under_way = [
             job
@@ -142,10 +152,17 @@ async def regenerate(context: Here, _: User, book_id: BookId, said: Annotated[Pa
     responses=problems(404, 409, sends=True),
 )
 async def regenerate_page(
-    context: Here, _: Admin, book_id: BookId, page: PageNumber, said: Annotated[PageSaid | None, Body()] = None
+    context: Here, by: ByAdmin, book_id: BookId, page: PageNumber, said: Annotated[PageSaid | None, Body()] = None
 ) -> Any:
     """Render one page again, whatever it is, with new inputs if you like. For admins."""
     book = await _book(context, book_id)
     said = said or PageSaid()
     pages = await context.doors.regenerate(book, [page], said.inputs, new_seed=said.new_seed)
+    await _note_regenerated(by, book, pages)
     return {"book_id": book.id, "pages": pages}
+
+
+async def _note_regenerated(by: Actor, book: Batch, pages: list[int]) -> None:
+    if pages:
+        words = f"page{'s' if len(pages) > 1 else ''} {listed([str(page) for page in pages])}"
+        await by.audit(EventName.AUDIT_BOOK_REGENERATE, batch_id=book.id, message=words)

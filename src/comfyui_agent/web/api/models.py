@@ -58,6 +58,7 @@ class JobRow(BaseModel):
     pictures: Any
     reserved: Any
     written: str | None
+    created_by: int | None = Field(description="The id of the token that made it; null: a file, or the command line.")
 
 
 class AttemptRow(BaseModel):
@@ -99,6 +100,7 @@ class LiveFacts(BaseModel):
 class JobShown(JobRow):
     """A job with its runs, its results, and what it does now."""
 
+    created_by_name: str | None = Field(description="What that token is called.")
     attempts: list[AttemptRow]
     results: list[Result]
     live: LiveFacts | None
@@ -140,6 +142,7 @@ class BatchShown(BaseModel):
     grid: str | None = Field(description="The path of the drawn grid, relative to the workspace.")
     sentence: str = Field(description="How it stands, in one line.")
     is_paused: bool
+    created_by: int | None = Field(description="The id of the token that made it; null: the command line.")
 
 
 class BatchMade(BatchShown):
@@ -149,6 +152,7 @@ class BatchMade(BatchShown):
 class BatchWhole(BatchShown):
     """With its jobs, where it has at most a thousand; else see its results."""
 
+    created_by_name: str | None
     axes: Any
     jobs: list[JobRow] | None
 
@@ -206,6 +210,7 @@ class PageRow(BaseModel):
 
 
 class BookShown(BatchShown):
+    created_by_name: str | None
     pages: list[PageRow]
 
 
@@ -319,6 +324,26 @@ class StatusShown(BaseModel):
 class Me(BaseModel):
     role: Literal["read", "user", "admin"]
     token: str | None = Field(description="The name of the token; null while there are none.")
+
+
+class AuditRow(BaseModel):
+    """Who asked for which change, when, and from where."""
+
+    id: int
+    timestamp: str
+    event: str = Field(description="What was done, such as audit.job.cancel.")
+    actor: str | None = Field(description="token 3 (studio), this machine, or cli (alice).")
+    address: str | None
+    job_id: int | None
+    config_name: str | None
+    batch_id: str | None
+    server: str | None
+    message: str | None
+
+
+class AuditPage(BaseModel):
+    audit: list[AuditRow]
+    next: int | None = Field(description="Give it as `before` for what came earlier; null at the end.")
 
 
 class ProblemShown(BaseModel):
