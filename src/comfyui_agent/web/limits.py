@@ -112,6 +112,6 @@ class OpenJobQuota:
             429,
             f"{count:,} more {'job' if count == 1 else 'jobs'} would be too many: {known:,} of your token have not "
             f"ended, and at most {self._most:,} may wait or render at a time",
-            "Wait until some have ended, or cancel some; whoever runs E3 can raise ui.open_jobs_per_user.",
+            "Queue fewer, wait until some have ended, or cancel some; whoever runs E3 can raise ui.open_jobs_per_user.",
             headers={"Retry-After": str(QUOTA_RETRY_SECONDS)},
         )
