@@ -12,7 +12,7 @@ import typer
 from comfyui_agent.cli.printing import fail, one_line, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
 from comfyui_agent.domain.events import AUDIT, Event, EventName
-from comfyui_agent.domain.timespans import timespan
+from comfyui_agent.domain.tokens import seconds_in
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
@@ -39,9 +39,9 @@ def audit(
         What was done on the command line, for a script.
     """
     try:
-        seconds = timespan(since)
+        seconds = seconds_in(since)
     except ValueError as error:
-        fail(f"--since: {error}", code=2)
+        fail(f"--since {error}", code=2)
     asyncio.run(_audit(workspace_at(workspace, database, config=config), seconds, actor, limit, as_json))
 
 

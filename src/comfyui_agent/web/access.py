@@ -139,7 +139,10 @@ class Gate:
         return self._noted_use(Caller(token.role, token, address=host))
 
     async def log_in(self, shown: str, request: Request) -> tuple[Caller, str]:
-        """Begin a session with a token; whose it is, and what its cookie holds. A session that the browser had before ends."""
+        """Begin a session with a token; whose it is, and what its cookie holds.
+
+        A session that the browser had before ends.
+        """
         found = await self.check(shown, self.proxies.client_of(request))
         assert found.token is not None
         check_role(found, Role.READ)

@@ -61,7 +61,8 @@ class Actor:
 
     async def audit(self, event: EventName, **facts: Any) -> None:
         """Note what was done. `facts` are those of an Event; never inputs, never secrets."""
-        await self.context.audit.note(Event(event, actor=self.caller.actor, address=self.caller.address or None, **facts))
+        who = self.caller
+        await self.context.audit.note(Event(event, actor=who.actor, address=who.address or None, **facts))
 
     async def audit_jobs(self, event: EventName, names: Sequence[str]) -> None:
         """Note what was done to several jobs, in one row."""

@@ -210,8 +210,7 @@ async def test_the_trail_comes_in_pages_of_what_is_asked_for(locked: tuple[Serve
     assert read == ids
     anns = (await house.get(f"{AUDIT}?actor=ann&since=1h", headers=bearer(admin))).value["audit"]
     assert {row["actor"] for row in anns} == {"token 1 (ann)"}
-    assert (await house.get(f"{AUDIT}?since=0s", headers=bearer(admin))).value["audit"] == []
-    for wrong in ("since=1", "since=-1d", "limit=0", "before=x"):
+    for wrong in ("since=1", "since=-1d", "since=0d", "since=", "limit=0", "before=x"):
         check_problem(await house.get(f"{AUDIT}?{wrong}", headers=bearer(admin)), 422)
 
 
@@ -276,7 +275,7 @@ async def test_commands_that_steer_are_in_the_trail_with_the_user_of_the_machine
     assert (await e3("audit", "--actor", "nobody")).stdout == "Nobody asked for a change in that time.\n"
     refused = await e3("audit", "--since", "yesterday")
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "such as 30m" in refused.stderr
+    assert "write it as 30d" in refused.stderr
 
 
 async def test_tokens_that_are_made_and_taken_back_are_in_the_trail_and_never_what_they_are(house: Served) -> None:
@@ -288,13 +287,13 @@ async def test_tokens_that_are_made_and_taken_back_are_in_the_trail_and_never_wh
         )
     )
     assert made["is_shared"] is True
-    listed = await asyncio.to_thread(call_e3, "token", "ls", *place)
-    assert "shift  shared" in listed.stdout
     await asyncio.to_thread(call_e3, "token", "revoke", str(made["id"]), *place)
+    await asyncio.to_thread(call_e3, "token", "open", *place)
     found = await rows(house, before)
     assert [(row.name, row.message) for row in found] == [
         ("audit.token.create", f"{made['id']} (shift, user, shared)"),
         ("audit.token.revoke", f"{made['id']} (shift, user, shared)"),
+        ("audit.token.open", "0 tokens revoked"),
     ]
     assert made["token"] not in str(found)
 

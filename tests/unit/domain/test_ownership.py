@@ -22,6 +22,9 @@ def token(role: Role, *, is_shared: bool = False) -> Token:
         (Role.USER, token(Role.USER), {MINE}),
         (Role.USER, token(Role.USER, is_shared=True), {MINE, OTHERS, NOBODYS}),
         (Role.USER, None, set()),
+        (Role.READ, token(Role.READ), set()),
+        (Role.READ, token(Role.READ, is_shared=True), set()),
+        (Role.METRICS, token(Role.METRICS), set()),
     ],
 )
 def test_admins_and_shared_tokens_change_everything_and_users_their_own(
