@@ -239,7 +239,7 @@ async def shown(bus: Bus, store: Store, agent: Agent | None = None, *, as_json: 
 def _line(event: Event, err: bool = False) -> None:
     from comfyui_agent.cli.telling import TOLD_TWICE, tell
 
-    if event.name in TOLD_TWICE:
+    if event.name in TOLD_TWICE or event.is_audit:
         return
     with contextlib.suppress(OSError):  # no room for a log, or nobody reads it: the work goes on
         typer.echo(tell(event), err=err)

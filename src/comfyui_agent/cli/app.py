@@ -10,6 +10,7 @@ import typer
 
 from comfyui_agent import __version__
 from comfyui_agent.cli.agents import execute, monitor, run
+from comfyui_agent.cli.audit import audit
 from comfyui_agent.cli.batch import app as batch_app
 from comfyui_agent.cli.book import app as book_app
 from comfyui_agent.cli.burst import burst
@@ -88,6 +89,7 @@ app.add_typer(sla_app, name="sla")
 app.add_typer(servers_app, name="servers")
 app.add_typer(workflow_app, name="workflow")
 app.add_typer(token_app, name="token")
+app.command()(audit)
 app.add_typer(nodes_app, name="nodes")
 
 

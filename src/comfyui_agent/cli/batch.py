@@ -11,13 +11,15 @@ import typer
 
 from comfyui_agent.batches import finding
 from comfyui_agent.batches.sentences import sentence
+from comfyui_agent.cli.audit import note_audit
 from comfyui_agent.cli.completing import batch_names
 from comfyui_agent.cli.following import code_of, follow
-from comfyui_agent.cli.printing import fail, print_json
+from comfyui_agent.cli.printing import fail, made_by_words, print_json
 from comfyui_agent.cli.running import run_until_signal
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
 from comfyui_agent.domain.badges import BADGES, BATCH_MARKS
 from comfyui_agent.domain.batches import BatchKind, BatchStatus
+from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import printable
 
@@ -103,12 +105,14 @@ def show(
 async def _show(workspace: Workspace, batch_id: str, as_json: bool) -> None:
     async with opened(workspace) as store:
         found = await find_batch(store, batch_id)
+        made_by = await store.token_name(found.created_by)
         if as_json:
             jobs = [job.as_json() async for job in store.members(found.id, is_whole=True)]
-            print_json(found.as_json() | {"jobs": jobs})
+            made = {"created_by": found.created_by, "created_by_name": made_by}
+            print_json(found.as_json() | made | {"jobs": jobs})
             return
         failed = await store.jobs(status=JobStatus.FAILED, batch_id=found.id, limit=FAILURES_SHOWN)
-    for label, value in _facts(found):
+    for label, value in _facts(found, made_by):
         typer.echo(printable(f"{label:<12} {value}"))
     for job in failed:
         reason = (job.error_trace or job.failure_class or "").partition("\n")[0]
@@ -117,13 +121,14 @@ async def _show(workspace: Workspace, batch_id: str, as_json: bool) -> None:
         typer.echo(f"… and {found.failed - len(failed)} more: e3 queue ls --batch {found.id} --status failed")
 
 
-def _facts(found: Batch) -> list[tuple[str, str]]:
+def _facts(found: Batch, made_by: str | None) -> list[tuple[str, str]]:
     axes = found.metadata.get("axes")
     facts = [
         ("batch", f"{found.id} ({found.kind}" + (f", {found.name})" if found.name not in found.id else ")")),
         ("state", f"{BATCH_MARKS[found.status]} {found.status}: {sentence(found)}"),
         ("generation", str(found.generation) if found.generation > 1 else ""),
         ("created", found.created_at),
+        ("made by", made_by_words(found.created_by, made_by)),
         ("ended", found.completed_at or ""),
     ]
     for axis in axes if isinstance(axes, list) else []:
@@ -201,6 +206,7 @@ async def _cancel(workspace: Workspace, batch_id: str, as_json: bool) -> None:
             fail(f"{found.id} is still being queued: stop the command that queues it")
         if ended is None:
             fail(f"{found.id} is {found.status} already")
+        await note_audit(store, EventName.AUDIT_BATCH_CANCEL, batch_id=found.id, message=f"{ended:,} jobs")
         if not await take_back(store, workspace, found.id):
             typer.echo(f"e3: {NOT_YET}", err=True)
         found = await find_batch(store, batch_id)
@@ -233,6 +239,8 @@ async def _retry(workspace: Workspace, batch_id: str, cancelled: bool, as_json: 
     async with opened(workspace) as store:
         found = await find_batch(store, batch_id)
         count = await store.retry_batch(found.id, with_cancelled=cancelled)
+        if count:
+            await note_audit(store, EventName.AUDIT_BATCH_RETRY, batch_id=found.id, message=f"{count:,} jobs")
         found = await find_batch(store, batch_id)
     if as_json:
         print_json(found.as_json())
@@ -267,6 +275,7 @@ async def _pause(workspace: Workspace, batch_id: str, as_json: bool) -> None:
         found = await find_batch(store, batch_id)
         if not await store.pause_batch(found.id) and not found.is_paused:
             fail(f"{found.id} is {found.status}: there is nothing to pause")
+        await note_audit(store, EventName.AUDIT_BATCH_PAUSE, batch_id=found.id)
         found = await find_batch(store, batch_id)
     _tell(found, as_json)
 
@@ -294,6 +303,7 @@ async def _resume(workspace: Workspace, batch_id: str, as_json: bool) -> None:
         found = await find_batch(store, batch_id)
         if not await store.resume_batch(found.id):
             fail(f"{found.id} is not paused")
+        await note_audit(store, EventName.AUDIT_BATCH_RESUME, batch_id=found.id)
         found = await find_batch(store, batch_id)
     _tell(found, as_json)
 
@@ -363,6 +373,7 @@ async def _grid(
             fail(str(error))
         if output is None:
             await store.note_grid(found, workspace.shown(made.pictures[0]))
+            await note_audit(store, EventName.AUDIT_BATCH_GRID, batch_id=found.id)
     if as_json:
         print_json({"pictures": [str(path) for path in made.pictures], "page": str(made.page)})
         return

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from comfyui_agent.batches.sentences import sentence
+from comfyui_agent.cli.audit import note_audit
 from comfyui_agent.cli.batch import find_batch
 from comfyui_agent.cli.completing import book_names
 from comfyui_agent.cli.following import code_of, follow
@@ -19,8 +20,9 @@ from comfyui_agent.cli.workflows import found_at
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
 from comfyui_agent.domain.badges import BADGES, BATCH_MARKS
 from comfyui_agent.domain.batches import BatchKind
+from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.domain.texts import printable
+from comfyui_agent.domain.texts import listed, printable
 
 if TYPE_CHECKING:
     from comfyui_agent.batches.books import Book
@@ -80,6 +82,8 @@ async def _create(workspace: Workspace, found: Book, wait: bool, as_json: bool) 
         if await store.batch(found.batch.id) is not None:
             fail(f"there is a book {found.batch.id} already: give another book_id, or e3 book regenerate")
         await queue_batch(store, workspace.locks, found.batch, found.jobs)
+        words = f"{len(found.jobs):,} pages"
+        await note_audit(store, EventName.AUDIT_BOOK_CREATE, batch_id=found.batch.id, message=words)
         if not as_json:
             typer.echo(found.batch.id)
         batch = await find_batch(store, found.batch.id)
@@ -215,6 +219,9 @@ async def _regenerate(
             )
         except (BadPage, NotRegenerated) as error:
             fail(str(error))
+        if pages:
+            words = f"page{'s' if len(pages) > 1 else ''} {listed([str(each) for each in pages])}"
+            await note_audit(store, EventName.AUDIT_BOOK_REGENERATE, batch_id=found.id, message=words)
     if as_json:
         print_json({"book_id": found.id, "pages": pages})
     else:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from comfyui_agent.cli.audit import note_audit
 from comfyui_agent.cli.printing import fail, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
+from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.sizes import megabytes
 
 if TYPE_CHECKING:
@@ -98,6 +100,7 @@ async def _recover(workspace: Workspace) -> None:
     async with opened(workspace) as store:
         count = await store.put_back_orphans(partial(is_dead, workspace.locks))
         await store.recount()
+        await note_audit(store, EventName.AUDIT_DATABASE_RECOVER, message=f"{count:,} jobs")
     typer.echo(f"{count} jobs were let go and wait again." if count else "Nothing to recover: every lease is held.")
 
 

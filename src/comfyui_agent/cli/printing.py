@@ -49,5 +49,10 @@ def log_for_people(verbose: bool) -> None:
     logging.getLogger("watchfiles").setLevel(logging.WARNING)
 
 
+def made_by_words(token_id: int | None, name: str | None) -> str:
+    """Which token made something; empty where none did."""
+    return "" if token_id is None else f"token {token_id} ({name})" if name else f"token {token_id}"
+
+
 def gigabytes(number: float) -> str:
     return f"{number / 1024**3:.1f} GB"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from comfyui_agent.batches.members import effective_inputs
-from comfyui_agent.cli.printing import fail, on_terminal, print_json
+from comfyui_agent.cli.printing import fail, made_by_words, on_terminal, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, Name, opened, workspace_at
 from comfyui_agent.domain.badges import BADGES
 from comfyui_agent.domain.states import JobStatus
@@ -97,11 +97,13 @@ async def _show(workspace: Workspace, name: str, as_json: bool) -> None:
             fail(f"there is no job {name!r}: see e3 queue ls")
         attempts = await store.attempts(job.id)
         batch = await store.batch(job.batch_id) if job.batch_id else None
+        made_by = await store.token_name(job.created_by)
     if as_json:
         inputs = {"inputs": effective_inputs(job, batch)} if batch and job.template_hash else {}
-        print_json(job.as_json() | inputs | {"attempts": [attempt.as_json() for attempt in attempts]})
+        more = {"created_by_name": made_by, "attempts": [attempt.as_json() for attempt in attempts]}
+        print_json(job.as_json() | inputs | more)
         return
-    for label, value in _facts(job):
+    for label, value in _facts(job, made_by):
         typer.echo(printable(f"{label:<12} {value}"))
     for attempt in attempts:
         typer.echo(printable(f"run {attempt.number:<8} {_told(attempt)}"))
@@ -109,7 +111,7 @@ async def _show(workspace: Workspace, name: str, as_json: bool) -> None:
         typer.echo(printable(f"\n{job.error_trace}"))
 
 
-def _facts(job: Job) -> list[tuple[str, str]]:
+def _facts(job: Job, made_by: str | None) -> list[tuple[str, str]]:
     facts = [
         ("job", f"{job.config_name} ({job.id})"),
         ("state", str(BADGES[job.status]) + (f": {job.failure_class}" if job.failure_class else "")),
@@ -117,6 +119,7 @@ def _facts(job: Job) -> list[tuple[str, str]]:
         ("priority", str(job.priority)),
         ("runs", f"{job.run_count}, {job.retries_attempted} of them retries"),
         ("submitted", job.created_at or ""),
+        ("made by", made_by_words(job.created_by, made_by)),
         ("started", job.start_time or ""),
         ("ended", (job.end_time or "") + (f", took {job.duration:.1f} s" if job.duration is not None else "")),
         ("next try", job.next_attempt_at or ""),

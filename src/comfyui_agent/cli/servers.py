@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from comfyui_agent.cli.audit import note_audit
 from comfyui_agent.cli.printing import fail, on_terminal, print_json
 from comfyui_agent.cli.server_reports import line_of, print_table
 from comfyui_agent.cli.workspace import (
@@ -23,6 +24,7 @@ from comfyui_agent.cli.workspace import (
     opened,
     workspace_at,
 )
+from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.halts import Halt
 
 if TYPE_CHECKING:
@@ -132,7 +134,9 @@ def pause(
     e3 servers pause gpu2 -C night --json
         By a part of its name, for a script.
     """
-    asyncio.run(_halt(_asked(context, server, workspace, config, database, as_json), name, _pause))
+    asyncio.run(
+        _halt(_asked(context, server, workspace, config, database, as_json), name, _pause, EventName.AUDIT_SERVER_PAUSE)
+    )
 
 
 @app.command()
@@ -157,7 +161,9 @@ def drain(
     e3 servers drain gpu2 --json
         By a part of its name, for a script.
     """
-    asyncio.run(_halt(_asked(context, server, workspace, config, database, as_json), name, _drain))
+    asyncio.run(
+        _halt(_asked(context, server, workspace, config, database, as_json), name, _drain, EventName.AUDIT_SERVER_DRAIN)
+    )
 
 
 @app.command()
@@ -180,7 +186,11 @@ def resume(
     e3 servers resume gpu2 --json
         By a part of its name, for a script.
     """
-    asyncio.run(_halt(_asked(context, server, workspace, config, database, as_json), name, _resume))
+    asyncio.run(
+        _halt(
+            _asked(context, server, workspace, config, database, as_json), name, _resume, EventName.AUDIT_SERVER_RESUME
+        )
+    )
 
 
 async def _pause(store: Store, server: str) -> Halt | None:
@@ -196,7 +206,9 @@ async def _resume(store: Store, server: str) -> Halt | None:
     return None
 
 
-async def _halt(asked: Asked, name: str, change: Callable[[Store, str], Awaitable[Halt | None]]) -> None:
+async def _halt(
+    asked: Asked, name: str, change: Callable[[Store, str], Awaitable[Halt | None]], event: EventName
+) -> None:
     from comfyui_agent.comfy.server_names import name_of
 
     workspace = asked.workspace
@@ -206,6 +218,7 @@ async def _halt(asked: Asked, name: str, change: Callable[[Store, str], Awaitabl
         at_work = [attempt.server for attempt in await store.open_attempts() if attempt.server]
         url = _find_server(name, dict.fromkeys([*configured, *out_of_work, *at_work]))
         halt = await change(store, url)
+        await note_audit(store, event, server=url)
     if asked.as_json:
         print_json({"name": name_of(url), "url": url, "state": halt.value if halt else "working"})
     else:

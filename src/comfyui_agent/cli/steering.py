@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from comfyui_agent.cli.agents import prepare_folders
+from comfyui_agent.cli.audit import note_audit
 from comfyui_agent.cli.printing import fail, print_json
 from comfyui_agent.cli.workspace import (
     HERE,
@@ -24,8 +25,9 @@ from comfyui_agent.cli.workspace import (
     workspace_at,
 )
 from comfyui_agent.domain.badges import BADGES
+from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.domain.texts import printable
+from comfyui_agent.domain.texts import counted_jobs, printable
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
@@ -72,6 +74,7 @@ async def _add(workspace: Workspace, files: Sequence[Path], batch: str, as_json:
     async with opened(workspace, create=True) as store:
         answers = [await add_file(store, admission, workspace, path) for path in files]
         accepted = [answer.job.id for answer in answers if answer.job is not None and not answer.problem]
+        await _note(store, EventName.AUDIT_JOB_SUBMIT, answers)
         if batch and accepted:
             made = NewBatch(mint_batch_id(batch, "files"), batch, BatchKind.FILES)
             count = await store.group(made, accepted)
@@ -116,6 +119,7 @@ async def _retry(workspace: Workspace, names: Sequence[str], as_json: bool) -> N
             failed = await store.jobs(status=JobStatus.FAILED, limit=EVERYTHING)
             jobs = [job for job in failed if job.failure_class != FailureClass.CANCELLED.value]
         answers = await submit_again(store, admission, workspace, jobs)
+        await _note(store, EventName.AUDIT_JOB_RETRY, answers)
     if not answers and not as_json:
         typer.echo("Nothing has failed.")
     _answer(answers, as_json)
@@ -147,7 +151,10 @@ async def _cancel(workspace: Workspace, names: Sequence[str], as_json: bool) -> 
         jobs = await _find_all(store, names)
         cancelled = set(await store.cancel([job.id for job in jobs]))
         after = [await store.find_by_name(job.config_name) or job for job in jobs]
-    answers = [Answer(job.config_name, job, "" if job.id in cancelled else f"it {WORDS[job.status]}") for job in after]
+        answers = [
+            Answer(job.config_name, job, "" if job.id in cancelled else f"it {WORDS[job.status]}") for job in after
+        ]
+        await _note(store, EventName.AUDIT_JOB_CANCEL, answers)
     _answer(answers, as_json, badge="△ Cancelled")
 
 
@@ -175,6 +182,8 @@ async def _set_priority(workspace: Workspace, name: str, priority: int, as_json:
         if job.status is JobStatus.DONE:
             fail(f"{job.config_name} is done already: its priority changes nothing")
         await store.set_priority(job.id, priority)
+        words = f"from {job.priority} to {priority}"
+        await note_audit(store, EventName.AUDIT_JOB_PRIORITY, job_id=job.id, message=words)
         job = await store.find_by_name(job.config_name) or job
     if as_json:
         print_json(job.as_json())
@@ -202,6 +211,15 @@ async def _find_all(store: Store, names: Sequence[str]) -> list[Job]:
             fail(f"there is no job {name!r}: see e3 queue ls")
         found[job.id] = job
     return list(found.values())
+
+
+async def _note(store: Store, event: EventName, answers: Sequence[Answer]) -> None:
+    """One row for what one command did: of one job, or of several with their count."""
+    done = [answer for answer in answers if not answer.problem]
+    if len(done) == 1 and done[0].job is not None:
+        await note_audit(store, event, job_id=done[0].job.id)
+    elif done:
+        await note_audit(store, event, message=counted_jobs([answer.name for answer in done]))
 
 
 def _answer(answers: Sequence[Answer], as_json: bool, badge: str = "") -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from comfyui_agent.cli.audit import note_audit
 from comfyui_agent.cli.printing import fail, on_terminal, one_line, print_json
 from comfyui_agent.cli.running import run_until_signal
 from comfyui_agent.cli.workflows import fail_with, found_at
@@ -22,6 +23,7 @@ from comfyui_agent.cli.workspace import (
     workspace_at,
 )
 from comfyui_agent.domain.combinations import Mode
+from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.pace import duration_of
 from comfyui_agent.domain.texts import printable
 
@@ -225,6 +227,7 @@ async def _queue(workspace: Workspace, store: Store, found: Sweep) -> None:
         await queue_batch(store, workspace.locks, found.batch, found.jobs(), _counter(len(found)))
     except (Unbindable, NotKept) as error:
         fail(str(error))
+    await note_audit(store, EventName.AUDIT_BATCH_CREATE, batch_id=found.batch.id, message=f"{len(found):,} jobs")
 
 
 def _counter(total: int) -> Any:

@@ -89,7 +89,7 @@ class QueueBoard:
     def _hear(self, event: Event) -> None:
         if event.name == EventName.JOB_DONE:
             self._pace.count(time.monotonic())
-        if event.name not in QUIET | TOLD_TWICE:
+        if event.name not in QUIET | TOLD_TWICE and not event.is_audit:
             self._console.print(Text(tell(event)), soft_wrap=True)
 
     def _view(self) -> Group:

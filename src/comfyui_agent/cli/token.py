@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from comfyui_agent.cli.audit import note_audit
 from comfyui_agent.cli.printing import fail, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
+from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.texts import printable
 from comfyui_agent.domain.tokens import Role
 
@@ -102,6 +104,7 @@ async def _create(
     called = proxy_user or name or role.value
     async with opened(workspace, create=True) as store:
         made = await store.create_token(called, role, hash_, is_shared=is_shared, seconds=seconds)
+        await note_audit(store, EventName.AUDIT_TOKEN_CREATE, message=_told(made))
     if as_json:
         print_json(_facts(made) | ({"token": secret} if secret else {}))
         return
@@ -179,6 +182,7 @@ async def _revoke(workspace: Workspace, number: int, as_json: bool) -> None:
             fail(f"there is no token {number}: see e3 token ls")
         if not await store.revoke_token(number):
             fail(f"token {number} was revoked already: see e3 token ls")
+        await note_audit(store, EventName.AUDIT_TOKEN_REVOKE, message=_told(before))
         left = await store.tokens()
     found = next(each for each in left if each.id == number)
     if as_json:
@@ -219,10 +223,16 @@ async def _open(workspace: Workspace, is_sure: bool, as_json: bool) -> None:
                 fail(f"{count} would be revoked: say so with e3 token open --yes, or leave access closed")
             typer.confirm(f"Revoke {count} and let everyone on this machine in as an admin?", abort=True, err=True)
             found = await store.open_access(revoke=True)
+        words = f"{len(found):,} token{'' if len(found) == 1 else 's'} revoked"
+        await note_audit(store, EventName.AUDIT_TOKEN_OPEN, message=words)
     if as_json:
         print_json({"access": "open", "revoked": [_facts(each) for each in found]})
         return
     typer.echo("Access is open: whoever reaches the page on this machine is an admin, until the next e3 token create.")
+
+
+def _told(found: Token) -> str:
+    return f"{found.id} ({found.name}, {found.role}{', shared' if found.is_shared else ''})"
 
 
 def _facts(found: Token) -> dict[str, Any]:

@@ -45,6 +45,9 @@ Texts = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 Networks = Annotated[Texts, AfterValidator(_networks)]
 Place = Annotated[str, Field(min_length=1, pattern=r"^[^\x00-\x1f]+$")]
 
+Count = Annotated[Whole, Field(ge=0, le=10_000_000)]
+
+COUNT = "a whole number, 0 for no limit, such as {}"
 SECONDS = "a number of seconds above 0, such as {}"
 
 
@@ -122,6 +125,15 @@ class Ui(_Section):
     """The role of somebody who comes by a proxy for the first time."""
     proxy_hosts: Texts = Field(default=(), description='a list of names, such as ["e3.example.org"]')
     """The names under which people reach the page by a proxy on this machine."""
+    user_priority_floor: Priority = Field(
+        default=10, description="a whole number, the lowest that users may ask for, such as 10"
+    )
+    """Lower runs earlier: users get no further to the front."""
+    changes_per_minute: Count = Field(default=3_000, description=COUNT.format(3000))
+    reads_per_minute: Count = Field(default=30_000, description=COUNT.format(30000))
+    """Requests of one token; without tokens, of one address, ten times as many."""
+    open_jobs_per_user: Count = Field(default=100_000, description=COUNT.format(100000))
+    """Jobs of a user's token that wait or render."""
 
 
 class Sla(_Section):
@@ -171,3 +183,8 @@ class Settings(_Section):
     books: Books = Field(default=Books(), description="a section with keys such as retry_limit")
     ui: Ui = Field(default=Ui(), description="a section with keys such as port")
     sla: Sla = Field(default=Sla(), description="a section with keys such as p95_seconds")
+
+    @property
+    def user_priority_floor(self) -> int:
+        """The lowest priority that users may ask for: the default is theirs in any case."""
+        return min(self.ui.user_priority_floor, self.default_priority)

@@ -58,6 +58,8 @@ class NewBatch:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     is_serial: bool = False
     wants_grid: bool = False
+    created_by: int | None = None
+    """The token that makes it, and with it its jobs."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ class Batch:
     grid_problem: str | None
     is_grid_due: bool
     metadata: Mapping[str, Any]
+    created_by: int | None = None
     pending: int = 0
     processing: int = 0
     done: int = 0

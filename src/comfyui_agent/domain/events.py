@@ -8,7 +8,10 @@ from typing import Any
 
 
 class EventName(str, Enum):
-    """The names that scripts and dashboards rely on. Alerts are for a person to see."""
+    """The names that scripts and dashboards rely on. Alerts are for a person to see.
+
+    Audit events say who asked for a change, and from where.
+    """
 
     JOB_SUBMITTED = "job.submitted"
     JOB_STARTED = "job.started"
@@ -34,14 +37,39 @@ class EventName(str, Enum):
     ALERT_DATABASE = "alert.database"
     ALERT_POISON = "alert.poison"
     ALERT_GRID = "alert.grid"
+    AUDIT_JOB_SUBMIT = "audit.job.submit"
+    AUDIT_JOB_RETRY = "audit.job.retry"
+    AUDIT_JOB_CANCEL = "audit.job.cancel"
+    AUDIT_JOB_PRIORITY = "audit.job.priority"
+    AUDIT_JOB_DISMISS = "audit.job.dismiss"
+    AUDIT_JOB_DELETE = "audit.job.delete"
+    AUDIT_BATCH_CREATE = "audit.batch.create"
+    AUDIT_BATCH_RETRY = "audit.batch.retry"
+    AUDIT_BATCH_CANCEL = "audit.batch.cancel"
+    AUDIT_BATCH_PAUSE = "audit.batch.pause"
+    AUDIT_BATCH_RESUME = "audit.batch.resume"
+    AUDIT_BATCH_GRID = "audit.batch.grid"
+    AUDIT_BOOK_CREATE = "audit.book.create"
+    AUDIT_BOOK_REGENERATE = "audit.book.regenerate"
+    AUDIT_SERVER_PAUSE = "audit.server.pause"
+    AUDIT_SERVER_DRAIN = "audit.server.drain"
+    AUDIT_SERVER_RESUME = "audit.server.resume"
+    AUDIT_TOKEN_CREATE = "audit.token.create"  # noqa: S105 - a name
+    AUDIT_TOKEN_REVOKE = "audit.token.revoke"  # noqa: S105 - a name
+    AUDIT_TOKEN_OPEN = "audit.token.open"  # noqa: S105 - a name
+    AUDIT_LOGIN = "audit.login"
+    AUDIT_LOGIN_FAILED = "audit.login.failed"
+    AUDIT_LOGOUT = "audit.logout"
+    AUDIT_DATABASE_RECOVER = "audit.db.recover"
 
     def __str__(self) -> str:
         return self.value
 
 
+AUDIT = "audit."
 APPLYING = (
     *("job_id", "config_name", "batch_id", "book_id", "page", "prompt_id", "server", "failure_class"),
-    *("duration_sec", "wait_sec", "message"),
+    *("duration_sec", "wait_sec", "message", "actor", "address"),
 )
 
 
@@ -63,8 +91,16 @@ class Event:
     duration_sec: float | None = None
     wait_sec: float | None = None
     message: str | None = None
+    actor: str | None = None
+    """Who asked for it, where someone did: `token 3 (studio)`, `this machine`, `cli (alice)`."""
+    address: str | None = None
     workflow_id: str | None = None
     """For whoever counts by workflow; the log does without."""
+
+    @property
+    def is_audit(self) -> bool:
+        """Whether it belongs to the audit trail, which only admins see."""
+        return self.name.startswith(AUDIT)
 
     def as_json(self) -> dict[str, Any]:
         """One line of the log: what does not apply is left out."""

@@ -58,6 +58,8 @@ class NewJob:
     """Input files that are kept for the job, by the place where their name goes."""
     reserved: bool = False
     """Only for whoever works off its batch by name; other agents leave it alone."""
+    created_by: int | None = None
+    """The token that makes it; None: nobody's, or whoever made its batch."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ class Job:
     pictures: str | None
     reserved: int | None
     written: str | None
+    created_by: int | None
     lost_at: str | None
     is_shortened: bool = False
     """Whether something large was left out of inputs, metadata or another text, as lists do."""

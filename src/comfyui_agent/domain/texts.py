@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from collections.abc import Sequence
 from typing import Any
 
 COMPACT = (",", ":")
@@ -21,6 +22,17 @@ def whole(text: str, longest: int) -> str:
     """A text from outside, cut and with half characters made visible."""
     text = text if len(text) <= longest else text[: longest - 1] + "…"
     return text if is_whole(text) else text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """The first of some names, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(whole(name, 100) for name in names[:most]) + more
+
+
+def counted_jobs(names: Sequence[str]) -> str:
+    """How many jobs, and the first of their names."""
+    return f"{len(names):,} job{'s' if len(names) != 1 else ''}: {listed(names)}"
 
 
 def printable(text: str) -> str:

@@ -13,7 +13,7 @@ from comfyui_agent.domain.jobs import Job, JobId, NewJob
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.errors import BatchTaken
-from comfyui_agent.store.port import Row, Session, parsed_object, text
+from comfyui_agent.store.port import Row, Session, parsed_object, text, whole_number
 from comfyui_agent.store.reading import job_from
 from comfyui_agent.store.recording import note
 from comfyui_agent.store.steering import keep_template, submit
@@ -33,6 +33,7 @@ def create(session: Session, batch: NewBatch, creator: str | None) -> None:
         creator=creator,
         is_serial=int(batch.is_serial),
         wants_grid=int(batch.wants_grid),
+        created_by=batch.created_by,
     )
     if not created:
         raise BatchTaken(f"there is a batch {batch.id} already: give this one another name")
@@ -123,6 +124,7 @@ def batch_from(session: Session, row: Row) -> Batch:
         grid_problem=text(row["grid_problem"]),
         is_grid_due=bool(row["wants_grid"] and is_complete and row["grid_generation"] < row["generation"]),
         metadata=parsed_object(row["metadata"]),
+        created_by=whole_number(row["created_by"]),
         **{status.value: counts.get(status.value, 0) for status in JobStatus},
     )
 

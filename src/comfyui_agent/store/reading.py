@@ -55,6 +55,12 @@ def is_idle(session: Session) -> bool:
     return bool(row and row["idle"])
 
 
+def open_jobs_of(session: Session, token_id: int, most: int) -> int:
+    """How many jobs of a token have not ended, counted up to `most`."""
+    row = session.one("open_jobs_of", token_id=token_id, most=most)
+    return 0 if row is None else int(row["jobs"])
+
+
 def counts(session: Session) -> Counts:
     return Counts(**{row["status"]: row["jobs"] for row in session.rows("counts")})
 
@@ -80,4 +86,5 @@ def job_from(row: Row) -> Job:
     for count in ("retries_attempted", "run_count", "strikes", "fence"):
         facts[count] = whole_number(row[count]) or 0
     facts["duration"] = number(row["duration"])
+    facts["created_by"] = whole_number(row["created_by"])
     return Job(**facts)

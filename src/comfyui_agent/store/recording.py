@@ -28,6 +28,8 @@ def note(session: Session, event: Event, **facts: Any) -> None:
         duration_sec=event.duration_sec,
         wait_sec=event.wait_sec,
         message=whole(event.message, LONGEST_MESSAGE) if event.message else None,
+        actor=event.actor,
+        address=event.address,
     )
 
 
@@ -53,6 +55,13 @@ def alerts(session: Session, seconds: float, most: int) -> list[Event]:
     return [_event(row) for row in session.rows("newest_alerts", seconds=seconds, most=most)]
 
 
+def audit_trail(session: Session, seconds: float | None, actor: str, before: int | None, most: int) -> list[Event]:
+    """Who asked for which change, the newest first: of so many last seconds, by actors with this text in them, and
+    only what came before an event. None and an empty text ask for nothing in particular."""
+    rows = session.rows("audit_trail", seconds=seconds, actor=actor or None, before=before, most=most)
+    return [_event(row) for row in rows]
+
+
 def _event(row: Row) -> Event:
     return Event(
         name=row["event"],
@@ -69,6 +78,8 @@ def _event(row: Row) -> Event:
         duration_sec=row["duration_sec"],
         wait_sec=row["wait_sec"],
         message=row["message"],
+        actor=row["actor"],
+        address=row["address"],
         workflow_id=text(row["workflow_id"]),
     )
 

@@ -18,9 +18,8 @@ def submit(session: Session, jobs: Sequence[NewJob], *, are_told: bool = True) -
     """Accept jobs, all or none; None in the place of one whose name is taken. Events tell of them, unless later."""
     for template in {job.template.hash: job.template for job in jobs if job.template is not None}.values():
         keep_template(session, template)
-    rows = session.rows(
-        "insert_jobs", jobs=json_text([[*facts_of(job), None, 1 if job.reserved else None] for job in jobs])
-    )
+    facts = [[*facts_of(job), None, 1 if job.reserved else None, job.created_by] for job in jobs]
+    rows = session.rows("insert_jobs", jobs=json_text(facts))
     ids = {row["config_name"]: JobId(row["id"]) for row in rows}
     if are_told:
         session.run("note_submitted", ids=json.dumps(sorted(ids.values())))

@@ -451,6 +451,10 @@ class Store:
     async def counts(self) -> Counts:
         return await self.driver.read(reading.counts)
 
+    async def open_jobs_of(self, token_id: int, most: int) -> int:
+        """How many jobs of a token have not ended, counted up to `most`."""
+        return await self.driver.read(lambda session: reading.open_jobs_of(session, token_id, most))
+
     async def seconds_until_next(self) -> float | None:
         return await self.driver.read(reading.seconds_until_next)
 
@@ -502,6 +506,12 @@ class Store:
     async def access(self) -> Access:
         """All that decides who is admitted."""
         return await self.driver.read(tokens.access)
+
+    async def token_name(self, token_id: int | None) -> str | None:
+        """What a token is called, for whoever sees what it made; None if nobody knows."""
+        if token_id is None:
+            return None
+        return await self.driver.read(lambda session: tokens.name_of(session, token_id))
 
     async def revoke_token(self, token_id: int) -> bool:
         """Whether there was one. Its sessions end with it."""
@@ -555,6 +565,12 @@ class Store:
     async def alerts(self, seconds: float, most: int = 50) -> list[Event]:
         """What a person should see, of so many last seconds, the newest first."""
         return await self.driver.read(lambda session: recording.alerts(session, seconds, most))
+
+    async def audit_trail(
+        self, *, seconds: float | None = None, actor: str = "", before: int | None = None, most: int = 50
+    ) -> list[Event]:
+        """Who asked for which change, the newest first."""
+        return await self.driver.read(lambda session: recording.audit_trail(session, seconds, actor, before, most))
 
     async def newest_event(self) -> int:
         return await self.driver.read(recording.newest_event)

@@ -50,6 +50,11 @@ def listed(session: Session) -> list[Token]:
     return [_token(row) for row in session.rows("tokens")]
 
 
+def name_of(session: Session, token_id: int) -> str | None:
+    row = session.one("token_name", id=token_id)
+    return None if row is None else text(row["name"])
+
+
 def access(session: Session) -> Access:
     state = session.one("access_state")
     sessions = [_login(row) for row in session.rows("sessions", idle=IDLE_SECONDS, longest=SESSION_SECONDS)]

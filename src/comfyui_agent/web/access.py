@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -15,6 +15,7 @@ from fastapi import Request
 
 from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.settings import Ui
+from comfyui_agent.domain.ownership import Rights, rights_of
 from comfyui_agent.domain.tokens import LoginSession, Role, Token, hash_of, matching, mint_session, proxy_hash
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
@@ -51,6 +52,16 @@ class Caller:
         """Whose wishes these are."""
         return "everyone" if self.token is None else f"token {self.token.id}"
 
+    @property
+    def actor(self) -> str:
+        """Whoever asks, in the words of the audit trail."""
+        return "this machine" if self.token is None else f"{self.scope} ({self.token.name})"
+
+    @property
+    def rights(self) -> Rights:
+        """Which jobs, batches and books they may change."""
+        return rights_of(self.role, self.token)
+
 
 class Gate:
     """Knows tokens and sessions, and how often someone has shown a wrong token."""
@@ -69,6 +80,8 @@ class Gate:
         self._noted: dict[tuple[int, str], float] = {}
         self._uses: set[tuple[int, str]] = set()
         self._noting: asyncio.Task[None] | None = None
+        self.on_failure: Callable[[str], None] = lambda _: None
+        """Hears the address of whoever shows a wrong token."""
 
     async def close(self) -> None:
         await end_tasks([self._noting] if self._noting else [])
@@ -125,8 +138,11 @@ class Gate:
         self._welcome.add((host, token.id))
         return self._noted_use(Caller(token.role, token, address=host))
 
-    async def log_in(self, shown: str, request: Request) -> str:
-        """Begin a session with a token; what its cookie holds. A session that the browser had before ends."""
+    async def log_in(self, shown: str, request: Request) -> tuple[Caller, str]:
+        """Begin a session with a token; whose it is, and what its cookie holds.
+
+        A session that the browser had before ends.
+        """
         found = await self.check(shown, self.proxies.client_of(request))
         assert found.token is not None
         check_role(found, Role.READ)
@@ -134,7 +150,7 @@ class Gate:
         secret = mint_session()
         await self._store.begin_session(hash_of(secret), found.token.id)
         await self._read()
-        return secret
+        return found, secret
 
     async def log_out(self, request: Request) -> None:
         await self._end_session(request)
@@ -221,6 +237,7 @@ class Gate:
         return [at for at in self._failures.get(host, ()) if at > since][-MOST_FAILURES:]
 
     def _note_failure(self, host: str) -> None:
+        self.on_failure(host)
         self._failures[host] = [*self._recent(host), time.monotonic()]
         self._failures.move_to_end(host)
         while len(self._failures) > MOST_HOSTS:
@@ -289,8 +306,12 @@ def check_role(who: Caller, needed: Role) -> None:
 
 async def scraper(request: Request) -> Caller:
     """A dependency of routes: whoever is admitted at all."""
-    gate: Gate = request.app.state.context.gate
-    return await gate.admit(request)
+    context = request.app.state.context
+    gate: Gate = context.gate
+    found = await gate.admit(request)
+    if request.method in LOOKING:  # changes were counted before their bodies were read
+        context.limits.count_read(found)
+    return found
 
 
 async def caller(request: Request) -> Caller:

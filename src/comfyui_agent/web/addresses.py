@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl, unquote
 
 from starlette.routing import compile_path
 
+from comfyui_agent.domain.ownership import ALL, Rights
 from comfyui_agent.domain.tokens import Role
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.pages import admin, batch, batches, book, books, job, new, overview, queue, reports, servers
@@ -25,17 +26,19 @@ class Address:
     role: Role = Role.READ
     asks: frozenset[str] = frozenset()
     """What may stand behind its question mark; anything else makes no other screen."""
+    is_owned: bool = False
+    """Whether it shows a thing that someone made, and what can be done with it."""
 
 
 BATCH = frozenset({"page", "row", "column", "from", "x", "y", "pages", "status", "cursor", "compare"})
 ADDRESSES = (
     Address("/", overview.build),
     Address("/queue", queue.build, asks=frozenset({*queue.FILTERS, "cursor"})),
-    Address("/jobs/{name}", job.build),
+    Address("/jobs/{name}", job.build, is_owned=True),
     Address("/batches", batches.build, asks=frozenset({"kind", "cursor"})),
-    Address("/batches/{batch_id}", batch.build, asks=BATCH),
+    Address("/batches/{batch_id}", batch.build, asks=BATCH, is_owned=True),
     Address("/books", books.build, asks=frozenset({"cursor"})),
-    Address("/books/{book_id}", book.build, asks=frozenset({"from"})),
+    Address("/books/{book_id}", book.build, asks=frozenset({"from"}), is_owned=True),
     Address("/servers", servers.build),
     Address("/reports", reports.build, asks=frozenset({"kind"})),
     Address("/new", new.build, Role.USER, frozenset({"kind", "workflow"})),
@@ -54,7 +57,7 @@ def find(path: str) -> tuple[Address, dict[str, str]]:
     raise NoScreen(f"there is no page {path[:200]}")
 
 
-def view_of(context: Context, role: Role, page: str) -> tuple[Address, View]:
+def view_of(context: Context, role: Role, page: str, rights: Rights = ALL) -> tuple[Address, View]:
     """Who looks at what, from an address as a browser shows it: a path, and what is behind its question mark."""
     path, _, query = page[:LONGEST].partition("?")
     path = unquote(path)
@@ -63,4 +66,6 @@ def view_of(context: Context, role: Role, page: str) -> tuple[Address, View]:
         said = parse_qsl(query, max_num_fields=MOST_PARAMETERS)
     except ValueError:
         raise NoScreen("too much stands behind the question mark") from None
-    return address, View(context, role, path, names, tuple(each for each in said if each[0] in address.asks))
+    asked = tuple(each for each in said if each[0] in address.asks)
+    rights = rights if address.is_owned else ALL
+    return address, View(context, role, path, names, asked, rights)

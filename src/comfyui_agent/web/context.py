@@ -11,9 +11,11 @@ if TYPE_CHECKING:
     from comfyui_agent.store.agent_lock import AgentLock
     from comfyui_agent.store.store import Store
     from comfyui_agent.web.access import Gate
+    from comfyui_agent.web.audit_trail import AuditTrail
     from comfyui_agent.web.doors import Doors
     from comfyui_agent.web.fleet_view import FleetView
     from comfyui_agent.web.hub import Hub
+    from comfyui_agent.web.limits import OpenJobQuota, RequestLimits
     from comfyui_agent.web.metrics import Metrics
     from comfyui_agent.web.news import News
     from comfyui_agent.web.outputs import Outputs
@@ -33,5 +35,8 @@ class Context:
     news: News
     doors: Doors
     hub: Hub
+    limits: RequestLimits
+    quota: OpenJobQuota
+    audit: AuditTrail
     under_way: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How many requests with an Idempotency-Key are being answered here, by key and scope."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from comfyui_agent.batches.book_file import BookFile
 from comfyui_agent.batches.books import BadPage, Book, read_book
@@ -31,6 +32,9 @@ from comfyui_agent.engine.sweeping import Defined, define_sweep
 from comfyui_agent.store.errors import BatchTaken
 from comfyui_agent.store.store import Store
 from comfyui_agent.web.problems import Problem, from_complaints
+
+if TYPE_CHECKING:
+    from comfyui_agent.web.actor import Actor
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +121,7 @@ class Doors:
             words = self._workspace.without_root(str(error))
             raise Problem(409, words, "Mend the file workflows.yaml of the workspace.") from None
 
-    async def submit(self, said: Mapping[str, Any], name: str) -> Job:
+    async def submit(self, said: Mapping[str, Any], name: str, by: Actor | None = None) -> Job:
         """One job, as a job file says it."""
         await self.workflow(str(said.get("workflow_id", "")))
         try:
@@ -131,7 +135,8 @@ class Doors:
         if owner is not None:
             words = f"outputs.file_path: {job.file_path} belongs to the job {owner}"
             raise Problem(409, words, "Give this one another.", errors=[("outputs.file_path", words)])
-        [job_id] = await self._store.submit([job])
+        async with _room(by, 1):
+            [job_id] = await self._store.submit([replace(job, created_by=_maker(by))])
         found = await self._store.find_by_name(name)
         if job_id is None or found is None:
             raise Problem(409, f"there is a job {name} already", "Give this one another name, or leave it out.")
@@ -170,7 +175,9 @@ class Doors:
         except NotKept as error:
             raise Problem(409, str(error), AGAIN) from None
 
-    async def sweep(self, said: SweepFile, *, skip_bad: bool, batch_id: str) -> tuple[Batch, tuple[str, ...]]:
+    async def sweep(
+        self, said: SweepFile, *, skip_bad: bool, batch_id: str, by: Actor | None = None
+    ) -> tuple[Batch, tuple[str, ...]]:
         """Queue a sweep; its batch, and what people should know of it."""
         found = await self.plan(said, skip_bad=skip_bad, batch_id=batch_id)
         count = len(found.sweep)
@@ -183,13 +190,15 @@ class Doors:
                 f"one request may take {MOST_BYTES // 1024**2} MB"
             )
             raise Problem(409, words, "Make the values of its axes shorter or fewer, or queue it with e3 sweep.")
+        batch = replace(found.sweep.batch, created_by=_maker(by))
         try:
-            await queue_batch(self._store, self._workspace.locks, found.sweep.batch, found.sweep.jobs())
+            async with _room(by, count):
+                await queue_batch(self._store, self._workspace.locks, batch, found.sweep.jobs())
         except (Unbindable, NotKept, BatchTaken) as error:
             raise Problem(409, str(error), AGAIN) from None
         return await self._batch(batch_id), found.warnings
 
-    async def book(self, said: BookFile) -> Batch:
+    async def book(self, said: BookFile, by: Actor | None = None) -> Batch:
         """Queue every page of a book."""
         book_id = said.book_id or ""
         if len(said.pages) > MOST_PAGES:
@@ -208,7 +217,9 @@ class Doors:
             async with self._busy:
                 await self._refresh(self._admission)
                 found = await asyncio.to_thread(read)
-            await queue_batch(self._store, self._workspace.locks, found.batch, found.jobs)
+            batch = replace(found.batch, created_by=_maker(by))
+            async with _room(by, len(found.jobs)):
+                await queue_batch(self._store, self._workspace.locks, batch, found.jobs)
         except Complaints as error:
             raise from_complaints(error) from None
         except (NotKept, BatchTaken) as error:
@@ -258,6 +269,14 @@ class Doors:
         if found is None:
             raise Problem(409, f"{batch_id} was removed at once", "Send it again.")
         return found
+
+
+def _maker(by: Actor | None) -> int | None:
+    return by.token_id if by is not None else None
+
+
+def _room(by: Actor | None, count: int) -> AbstractAsyncContextManager[None]:
+    return by.room(count) if by is not None else nullcontext()
 
 
 def _no_lists(name: str) -> Sequence[str]:

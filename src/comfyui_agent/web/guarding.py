@@ -17,6 +17,7 @@ from comfyui_agent.domain.texts import is_whole
 from comfyui_agent.domain.tokens import Role
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.web.access import Gate, check_role
+from comfyui_agent.web.limits import RequestLimits
 from comfyui_agent.web.problems import Problem, from_store, shown
 from comfyui_agent.web.proxies import check_direct
 
@@ -57,9 +58,10 @@ class Guard:
     """Refuses what came from elsewhere while no token is needed, cross-site changes, and bodies that are too large or
     no JSON."""
 
-    def __init__(self, app: ASGIApp, gate: Gate) -> None:
+    def __init__(self, app: ASGIApp, gate: Gate, limits: RequestLimits | None = None) -> None:
         self._app = app
         self._gate = gate
+        self._limits = limits
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -91,7 +93,10 @@ class Guard:
         """What was sent, once it is known who sent it. A large one waits for its turn, and is looked at beside."""
         if scope["path"] in FORMS:
             return await _whole_body(headers, receive, LARGEST_FORM)
-        check_role(await self._gate.admit(Request(scope)), Role.USER)
+        caller = await self._gate.admit(Request(scope))
+        check_role(caller, Role.USER)
+        if self._limits is not None:
+            self._limits.count_change(caller)
         said = headers.get("content-length", "")
         if said.isdigit() and int(said) <= SMALL_BODY:
             body = await _whole_body(headers, receive, SMALL_BODY)

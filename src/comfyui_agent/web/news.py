@@ -78,11 +78,18 @@ class News:
                 listener.is_dropped = True
                 self._listeners.discard(listener)
 
-    async def listen(self, after: int | None, batch_id: str | None = None) -> AsyncGenerator[bytes, None]:
+    async def listen(
+        self, after: int | None, batch_id: str | None = None, *, with_audit: bool = True
+    ) -> AsyncGenerator[bytes, None]:
         """Every event behind one that the listener has, or from now on; a comment now and then shows that all is well.
 
         It ends when the listener is too slow, or the page is: whoever comes back with the last id misses nothing.
+        The audit trail, with everyone's addresses, is for admins.
         """
+
+        def is_told(event: Event) -> bool:
+            return (batch_id is None or event.batch_id == batch_id) and (with_audit or not event.is_audit)
+
         listener = _Listener()
         self._listeners.add(listener)
         last = self._told
@@ -93,7 +100,7 @@ class News:
                 last = after if is_ours else last
                 async for event in self._missed(last):
                     last = event.id
-                    if batch_id is None or event.batch_id == batch_id:
+                    if is_told(event):
                         yield as_sent(event)
             heard_at = time.monotonic()
             while not self._is_over and not listener.is_dropped:
@@ -101,7 +108,7 @@ class News:
                 listener.wakes.clear()
                 while listener.waiting and not listener.is_dropped:
                     event, text = listener.waiting.popleft()
-                    if event.id > last and (batch_id is None or event.batch_id == batch_id):
+                    if event.id > last and is_told(event):
                         heard_at = time.monotonic()
                         yield text
                 if time.monotonic() - heard_at >= HEARTBEAT:

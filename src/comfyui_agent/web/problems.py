@@ -35,7 +35,7 @@ TITLES = {
     415: "The request is not JSON",
     416: "There is no such part",
     422: "The request does not say what is needed",
-    429: "Too many failed logins",
+    429: "Too many requests, jobs or failed logins",
     500: "E3 itself failed",
     503: "The database cannot be used now",
 }

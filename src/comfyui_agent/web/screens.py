@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from comfyui_agent.domain.ownership import ALL, Rights
 from comfyui_agent.domain.tokens import Role
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ class View:
     names: Mapping[str, str] = field(compare=False, hash=False)
     """What stands in the path, by name: `{"batch_id": "knights_1a2b3c4d"}`."""
     query: tuple[tuple[str, str], ...] = ()
+    rights: Rights = ALL
+    """What they may change, where the screen shows one thing; lists show the same to all of a role."""
 
     @property
     def is_admin(self) -> bool:

@@ -19,11 +19,13 @@ from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
 from comfyui_agent.web.access import Gate
 from comfyui_agent.web.app import create_app
+from comfyui_agent.web.audit_trail import AuditTrail
 from comfyui_agent.web.connections import HEAD_SECONDS, Connection, raise_limit
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.doors import Doors
 from comfyui_agent.web.fleet_view import FleetView
 from comfyui_agent.web.hub import Hub
+from comfyui_agent.web.limits import OpenJobQuota, RequestLimits
 from comfyui_agent.web.listening import Listening, is_loopback
 from comfyui_agent.web.metrics import Metrics
 from comfyui_agent.web.news import News
@@ -72,17 +74,23 @@ async def serving(store: Store, workspace: Workspace, listening: Listening) -> A
 
 def _context(store: Store, workspace: Workspace, lock: AgentLock, host: str) -> Context:
     fleet = FleetView(store, workspace)
+    ui, audit = workspace.settings.ui, AuditTrail(store)
+    gate = Gate(store, serves_loopback=is_loopback(host), ui=ui)
+    gate.on_failure = audit.count_failed_login
     return Context(
         store=store,
         workspace=workspace,
         lock=lock,
-        gate=Gate(store, serves_loopback=is_loopback(host), ui=workspace.settings.ui),
+        gate=gate,
         fleet=fleet,
         outputs=Outputs(workspace),
         metrics=Metrics(store, fleet),
         news=News(store),
         doors=Doors(store, workspace),
         hub=Hub(store, fleet),
+        limits=RequestLimits(ui),
+        quota=OpenJobQuota(store, ui.open_jobs_per_user),
+        audit=audit,
     )
 
 
@@ -91,7 +99,10 @@ async def _kept_going(context: Context) -> AsyncIterator[None]:
     """What runs beside the answers: events, rendering, looking at servers, the index of names."""
     context.news.on_event(context.metrics.hear)
     await context.news.begin()
-    works = [context.news.follow(), context.hub.keep_rendering(), context.fleet.keep_fresh(), _keep_indexing(context)]
+    works = [
+        *(context.news.follow(), context.hub.keep_rendering(), context.fleet.keep_fresh()),
+        *(_keep_indexing(context), context.audit.keep_merging()),
+    ]
     tasks = [asyncio.create_task(work) for work in works]
     try:
         yield
@@ -100,6 +111,7 @@ async def _kept_going(context: Context) -> AsyncIterator[None]:
         await context.fleet.close()
         await context.doors.close()
         await context.gate.close()
+        await context.audit.write_failed_logins()
 
 
 async def _keep_indexing(context: Context) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import parse_qs, quote
@@ -10,8 +11,10 @@ from urllib.parse import parse_qs, quote
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
+from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.tokens import SESSION_SECONDS
 from comfyui_agent.web.access import caller, check_role, cookie_of, while_admitted
+from comfyui_agent.web.actor import Actor
 from comfyui_agent.web.addresses import ADDRESSES, view_of
 from comfyui_agent.web.api.showing import FileAnswer, Here, User
 from comfyui_agent.web.hub import TooManyWatchers
@@ -42,7 +45,7 @@ async def screen(request: Request) -> Response:
             return RedirectResponse(f"/login?next={quote(page, safe='')}", 303)
         raise
     try:
-        address, view = view_of(request.app.state.context, who.role, page)
+        address, view = view_of(request.app.state.context, who.role, page, who.rights)
         check_role(who, address.role)
         built = await address.build(view)
     except NoScreen as error:
@@ -64,7 +67,7 @@ for each in ADDRESSES:
 async def stream(context: Here, who: User, page: Annotated[str, Query(max_length=2000)]) -> Response:
     """What changes on a page, as server-sent events."""
     try:
-        address, view = view_of(context, who.role, page)
+        address, view = view_of(context, who.role, page, who.rights)
         check_role(who, address.role)
         await address.build(view)
     except NoScreen as error:
@@ -86,10 +89,12 @@ async def login(request: Request, context: Here) -> Response:
     said = await _form(request)
     target = _own(said.get("next", "/"))
     try:
-        secret = await context.gate.log_in(said.get("token", "").strip(), request)
+        who, secret = await context.gate.log_in(said.get("token", "").strip(), request)
+        context.limits.count_change(who)
     except Problem as problem:
         words = f"{problem.detail[:1].upper()}{problem.detail[1:]}. {problem.remedy}"
         return HTMLResponse(_login(target, words), problem.status, headers=problem.headers)
+    await Actor(context, who).audit(EventName.AUDIT_LOGIN)
     response = RedirectResponse(target, 303)
     is_secure = context.gate.proxies.is_https(request) or request.headers.get("origin", "").lower().startswith("https:")
     response.set_cookie(
@@ -105,6 +110,11 @@ async def login(request: Request, context: Here) -> Response:
 
 @router.post("/logout")
 async def logout(request: Request, context: Here) -> Response:
+    with contextlib.suppress(Problem):  # whoever is not logged in is sent to the login as well
+        who = await context.gate.admit(request)
+        context.limits.count_change(who)
+        if who.token is not None:
+            await Actor(context, who).audit(EventName.AUDIT_LOGOUT)
     await context.gate.log_out(request)
     response = RedirectResponse("/login", 303)
     for is_secure in (False, True):

@@ -104,6 +104,7 @@ FRESH = {
     "resubmit": None,
     "reserved": None,
     "written": None,
+    "created_by": None,
 }
 """What a job is that has only just been wished for."""
 NEVER_RUN = {

@@ -168,7 +168,7 @@ def test_a_session_is_in_a_cookie_of_this_port_and_under_tls_of_this_host_alone(
 
 async def test_a_session_is_no_token_and_a_token_is_no_session(memory: Memory) -> None:
     asked = gate(memory)
-    secret = await asked.log_in(USER, request())
+    _, secret = await asked.log_in(USER, request())
     found = await asked.admit(request(cookie=f"e3_session_8190={secret}"))
     assert (found.role, found.token, found.session) == (Role.USER, memory.known[1], hash_of(secret))
     assert (await refused(asked.admit(request(authorization=f"Bearer {secret}")))).status == 401
@@ -182,8 +182,8 @@ async def test_a_session_is_no_token_and_a_token_is_no_session(memory: Memory) -
 
 async def test_whoever_logs_in_anew_or_out_leaves_no_session_behind(memory: Memory) -> None:
     asked = gate(memory)
-    first = await asked.log_in(USER, request())
-    second = await asked.log_in(ADMIN, request(cookie=f"e3_session_8190={first}"))
+    _, first = await asked.log_in(USER, request())
+    _, second = await asked.log_in(ADMIN, request(cookie=f"e3_session_8190={first}"))
     assert list(memory.sessions) == [hash_of(second)]
     await asked.log_out(request(cookie=f"e3_session_8190={second}"))
     problem = await refused(asked.admit(request(cookie=f"e3_session_8190={second}")))
@@ -193,8 +193,8 @@ async def test_whoever_logs_in_anew_or_out_leaves_no_session_behind(memory: Memo
 async def test_a_session_ends_with_its_time_and_with_its_token(memory: Memory, today: list[str]) -> None:
     asked = gate(memory)
     memory.add("e3_short", Role.USER, expires_at="2025-11-17 06:00:00.000")
-    by_time = request(cookie=f"e3_session_8190={await asked.log_in(USER, request())}")
-    by_token = request(cookie=f"e3_session_8190={await asked.log_in('e3_short', request())}")
+    by_time = request(cookie=f"e3_session_8190={(await asked.log_in(USER, request()))[1]}")
+    by_token = request(cookie=f"e3_session_8190={(await asked.log_in('e3_short', request()))[1]}")
     everyone = [await asked.admit(by_time), await asked.admit(by_token)]
     today[0] = "2025-11-17 06:00:00.000"
     assert (await refused(asked.admit(by_token))).status == 401

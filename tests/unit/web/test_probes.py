@@ -18,12 +18,14 @@ from comfyui_agent.comfy.answers import SystemStats
 from comfyui_agent.config.settings import Settings
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.halts import Halt
+from comfyui_agent.domain.tokens import Role
 from comfyui_agent.engine.server_reports import ServerReport
 from comfyui_agent.store.errors import DatabaseAway
 from comfyui_agent.store.gauges import Gauges
 from comfyui_agent.store.records import Counts
 from comfyui_agent.web import probes
-from comfyui_agent.web.access import scraper
+from comfyui_agent.web.access import Caller, scraper
+from comfyui_agent.web.limits import RequestLimits
 from comfyui_agent.web.metrics import CONTENT_TYPE, Metrics
 from comfyui_agent.web.problems import Problem, add_handlers
 
@@ -66,11 +68,12 @@ class Gate:
     is_open = True
     error: Exception | None = None
 
-    async def admit(self, _: object) -> None:
+    async def admit(self, _: object) -> Caller:
         if self.error is not None:
             raise self.error
         if not self.is_open:
             raise Problem(401, "this needs a token", "Make one.")
+        return Caller(Role.ADMIN)
 
 
 @dataclass
@@ -88,7 +91,12 @@ async def world() -> AsyncIterator[World]:
     store, fleet, gate = Store(), Fleet(), Gate()
     app = FastAPI()
     app.state.context = SimpleNamespace(
-        store=store, fleet=fleet, gate=gate, metrics=Metrics(store, fleet), workspace=Workspace(Path(), Settings())
+        store=store,
+        fleet=fleet,
+        gate=gate,
+        metrics=Metrics(store, fleet),
+        workspace=Workspace(Path(), Settings()),
+        limits=RequestLimits(Settings().ui),
     )
     app.include_router(probes.router)
     app.include_router(probes.metrics_router, dependencies=[Depends(scraper)])

@@ -14,6 +14,7 @@ from comfyui_agent.batches.members import settings_of
 from comfyui_agent.batches.sweep_file import SweepFile
 from comfyui_agent.batches.sweeps import GridWish
 from comfyui_agent.domain.batches import Batch, BatchKind, BatchStatus, mint_batch_id
+from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.taking_back import take_back
@@ -31,8 +32,9 @@ from comfyui_agent.web.api.models import (
 from comfyui_agent.web.api.showing import (
     MOST_BYTES,
     PREFIX,
-    Admin,
     BatchId,
+    By,
+    ByAdmin,
     Cursor,
     FileAnswer,
     Here,
@@ -41,6 +43,7 @@ from comfyui_agent.web.api.showing import (
     address_of_batch,
     batch_named,
     listed,
+    maker_of,
     shown_batch,
     shown_result,
 )
@@ -109,13 +112,15 @@ async def page_of_batches(
     response_model=BatchMade,
     responses={200: {"model": SweepPlan, "description": "What would be queued"}, **problems(404, 409, sends=True)},
 )
-async def create(context: Here, caller: User, said: NewSweepSaid, key: Key = None) -> Response:
-    """Queue a workflow for every combination of some values."""
+async def create(context: Here, by: By, said: NewSweepSaid, key: Key = None) -> Response:
+    """Queue a workflow for every combination of some values. It is yours: other users cannot change it."""
     if said.dry_run:
         return JsonAnswer(await _plan(context, said))
 
     async def make(batch_id: str) -> dict[str, Any]:
-        batch, warnings = await context.doors.sweep(said, skip_bad=said.skip_bad, batch_id=batch_id)
+        by.check_priority(said.priority)
+        batch, warnings = await context.doors.sweep(said, skip_bad=said.skip_bad, batch_id=batch_id, by=by)
+        await by.audit(EventName.AUDIT_BATCH_CREATE, batch_id=batch.id, message=f"{batch.total:,} jobs")
         return shown_batch(batch) | {"warnings": list(warnings)}
 
     async def find(batch_id: str) -> dict[str, Any] | None:
@@ -125,7 +130,7 @@ async def create(context: Here, caller: User, said: NewSweepSaid, key: Key = Non
 
     wish = Wish(key=key, route="batches", body=said.model_dump(mode="json", exclude_unset=True))
     batch_id = mint_batch_id(said.name or said.workflow, "sweep")
-    return await once(context, caller, wish, batch_id, make, find, address_of_batch)
+    return await once(context, by.caller, wish, batch_id, make, find, address_of_batch)
 
 
 async def _plan(context: Context, said: NewSweepSaid) -> dict[str, Any]:
@@ -150,12 +155,12 @@ async def show(context: Here, _: User, batch_id: BatchId) -> Any:
     batch = await batch_named(context, batch_id)
     members = JobFilter(batch_id=batch.id)
     page = await context.store.job_page(members, None, MOST_WITH_JOBS, most_bytes=MOST_BYTES)
-    return await asyncio.to_thread(_whole, batch, None if page.cursor else page.jobs)
+    shown = shown_batch(batch) | await maker_of(context, batch) | {"axes": batch.metadata.get("axes")}
+    return await asyncio.to_thread(_whole, shown, None if page.cursor else page.jobs)
 
 
-def _whole(batch: Batch, jobs: list[Job] | None) -> JsonAnswer:
-    shown = None if jobs is None else list(map(listed, jobs))
-    return JsonAnswer(shown_batch(batch) | {"axes": batch.metadata.get("axes"), "jobs": shown})
+def _whole(shown: dict[str, Any], jobs: list[Job] | None) -> JsonAnswer:
+    return JsonAnswer(shown | {"jobs": None if jobs is None else list(map(listed, jobs))})
 
 
 @router.get("/{batch_id}/results", response_model=ResultPage, responses=problems(404, 409))
@@ -208,10 +213,11 @@ async def grid(context: Here, _: User, batch_id: BatchId) -> Response:
 
 
 @router.post("/{batch_id}/grid", status_code=201, response_model=GridMade, responses=problems(404, 409, sends=True))
-async def draw(context: Here, _: User, batch_id: BatchId, said: Annotated[GridSaid | None, Body()] = None) -> Any:
+async def draw(context: Here, by: By, batch_id: BatchId, said: Annotated[GridSaid | None, Body()] = None) -> Any:
     """Make the grid of a batch again, as it stands now or laid out in another way."""
     said = said or GridSaid()
     batch = await batch_named(context, batch_id)
+    by.check_owner(batch)
     options = GridOptions(GridWish(said.x, said.y, said.pages), said.cell, said.format)
     try:
         async with context.doors.drawing:  # each takes a process and its memory
@@ -219,6 +225,7 @@ async def draw(context: Here, _: User, batch_id: BatchId, said: Annotated[GridSa
     except NoGrid as error:
         raise Problem(409, str(error).replace("--", ""), "Change the layout, or wait for results.") from None
     await context.store.note_grid(batch, context.workspace.shown(made.pictures[0]))
+    await by.audit(EventName.AUDIT_BATCH_GRID, batch_id=batch.id)
     return {
         "pictures": [context.workspace.shown(each) for each in made.pictures],
         "page": context.workspace.shown(made.page),
@@ -226,43 +233,50 @@ async def draw(context: Here, _: User, batch_id: BatchId, said: Annotated[GridSa
 
 
 @router.post("/{batch_id}/cancel", status_code=202, response_model=BatchShown, responses=problems(404, 409))
-async def cancel(context: Here, _: User, batch_id: BatchId) -> Any:
+async def cancel(context: Here, by: By, batch_id: BatchId) -> Any:
     """Cancel what has not ended of a batch. Its prompts are taken back; no other is touched."""
     batch = await batch_named(context, batch_id)
-    if await context.store.cancel_batch(batch.id) is None:
+    by.check_owner(batch)
+    ended = await context.store.cancel_batch(batch.id)
+    if ended is None:
         state = "still being queued" if batch.status is BatchStatus.PENDING else f"{batch.status} already"
         raise Problem(409, f"{batch.id} is {state}", "There is nothing to cancel.")
+    await by.audit(EventName.AUDIT_BATCH_CANCEL, batch_id=batch.id, message=f"{ended:,} jobs")
     context.doors.later(take_back(context.store, context.workspace, batch.id))
     return await _now(context, batch)
 
 
 @router.post("/{batch_id}/retry", status_code=202, response_model=BatchShown, responses=problems(404, 409, sends=True))
-async def retry(
-    context: Here, _: User, batch_id: BatchId, said: Annotated[RetryBatchSaid | None, Body()] = None
-) -> Any:
+async def retry(context: Here, by: By, batch_id: BatchId, said: Annotated[RetryBatchSaid | None, Body()] = None) -> Any:
     """Render the failed members again; what is done stays. The grid is made anew at the end."""
     batch = await batch_named(context, batch_id)
-    if not await context.store.retry_batch(batch.id, with_cancelled=said is not None and said.cancelled):
+    by.check_owner(batch)
+    async with by.room(batch.failed):
+        count = await context.store.retry_batch(batch.id, with_cancelled=said is not None and said.cancelled)
+    if not count:
         remedy = 'What was cancelled: {"cancelled": true}.' if batch.failed else "There is nothing to retry."
         raise Problem(409, f"nothing of {batch.id} has failed", remedy)
+    await by.audit(EventName.AUDIT_BATCH_RETRY, batch_id=batch.id, message=f"{count:,} jobs")
     return await _now(context, batch)
 
 
 @router.post("/{batch_id}/pause", status_code=202, response_model=BatchShown, responses=problems(404, 409))
-async def pause(context: Here, _: Admin, batch_id: BatchId) -> Any:
+async def pause(context: Here, by: ByAdmin, batch_id: BatchId) -> Any:
     """What waits stays waiting, what is at a server runs on. For admins."""
     batch = await batch_named(context, batch_id)
     if not await context.store.pause_batch(batch.id) and not batch.is_paused:
         raise Problem(409, f"{batch.id} is {batch.status}", "There is nothing to pause.")
+    await by.audit(EventName.AUDIT_BATCH_PAUSE, batch_id=batch.id)
     return await _now(context, batch)
 
 
 @router.post("/{batch_id}/resume", status_code=202, response_model=BatchShown, responses=problems(404, 409))
-async def resume(context: Here, _: Admin, batch_id: BatchId) -> Any:
+async def resume(context: Here, by: ByAdmin, batch_id: BatchId) -> Any:
     """Let a paused batch go on. For admins."""
     batch = await batch_named(context, batch_id)
     if not await context.store.resume_batch(batch.id):
         raise Problem(409, f"{batch.id} is not paused", "There is nothing to resume.")
+    await by.audit(EventName.AUDIT_BATCH_RESUME, batch_id=batch.id)
     return await _now(context, batch)
 
 

@@ -12,20 +12,25 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from comfyui_agent.batches.book_file import BookFile
 from comfyui_agent.domain.batches import Batch, BatchKind, BatchStatus, mint_batch_id
+from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.rows import parsed
+from comfyui_agent.domain.texts import listed
+from comfyui_agent.web.actor import Actor
 from comfyui_agent.web.api.batches import page_of_batches
 from comfyui_agent.web.api.describing import AsInteger, problems
 from comfyui_agent.web.api.models import BookPageShown, BookShown, Regenerated
 from comfyui_agent.web.api.showing import (
     MOST_BYTES,
     PREFIX,
-    Admin,
+    By,
+    ByAdmin,
     Cursor,
     Here,
     Limit,
     User,
     address_of_batch,
     batch_named,
+    maker_of,
     shown_batch,
 )
 from comfyui_agent.web.context import Context
@@ -71,11 +76,13 @@ async def list_books(context: Here, _: User, limit: Limit = 50, cursor: Cursor =
 
 
 @router.post(f"{PREFIX}/books", status_code=201, response_model=BookShown, responses=problems(404, 409, sends=True))
-async def create(context: Here, caller: User, said: BookFile, key: Key = None) -> Response:
-    """Queue every page of a book."""
+async def create(context: Here, by: By, said: BookFile, key: Key = None) -> Response:
+    """Queue every page of a book. It is yours: other users cannot change it."""
 
     async def make(book_id: str) -> dict[str, Any]:
-        await context.doors.book(said.model_copy(update={"book_id": book_id}))
+        by.check_priority(said.priority)
+        book = await context.doors.book(said.model_copy(update={"book_id": book_id}), by)
+        await by.audit(EventName.AUDIT_BOOK_CREATE, batch_id=book.id, message=f"{book.total:,} pages")
         return await _shown(context, book_id)
 
     async def find(book_id: str) -> dict[str, Any] | None:
@@ -89,7 +96,7 @@ async def create(context: Here, caller: User, said: BookFile, key: Key = None) -
 
     wish = Wish(key=key, route="books", body=said.model_dump(mode="json", exclude_unset=True))
     book_id = said.book_id or mint_batch_id(said.title or "book", "book")
-    return await once(context, caller, wish, book_id, make, find, address_of_batch)
+    return await once(context, by.caller, wish, book_id, make, find, address_of_batch)
 
 
 @router.get(f"{PREFIX}/books/{{book_id}}", response_model=BookShown, responses=problems(404, 409))
@@ -105,7 +112,8 @@ async def _shown(context: Context, book_id: str, after: int = 0) -> dict[str, An
         batch.id, after=after or -math.inf, until=after + MOST_PAGES, most_bytes=MOST_BYTES
     )
     last = after + MOST_PAGES
-    return shown_batch(batch) | {"pages": pages, "next": last if batch.total > last else None}
+    shown = shown_batch(batch) | await maker_of(context, batch)
+    return shown | {"pages": pages, "next": last if batch.total > last else None}
 
 
 async def _book(context: Context, book_id: str) -> Batch:
@@ -121,13 +129,16 @@ async def _book(context: Context, book_id: str) -> Batch:
 @router.post(
     "/books/{book_id}/regenerate", status_code=202, response_model=Regenerated, responses=problems(404, 409, sends=True)
 )
-async def regenerate(context: Here, _: User, book_id: BookId, said: Annotated[PagesSaid | None, Body()] = None) -> Any:
+async def regenerate(context: Here, by: By, book_id: BookId, said: Annotated[PagesSaid | None, Body()] = None) -> Any:
     """Render the failed pages of a book again: all of them, or those that are named.
 
     409 if none has failed, or while they render.
     """
     book = await _book(context, book_id)
-    pages = await context.doors.regenerate(book, said.pages if said else None, only_failed=True)
+    by.check_owner(book)
+    async with by.room(book.failed):
+        pages = await context.doors.regenerate(book, said.pages if said else None, only_failed=True)
+    await _note_regenerated(by, book, pages)
     return {"book_id": book.id, "pages": pages}
 
 
@@ -145,10 +156,17 @@ async def regenerate(context: Here, _: User, book_id: BookId, said: Annotated[Pa
     responses=problems(404, 409, sends=True),
 )
 async def regenerate_page(
-    context: Here, _: Admin, book_id: BookId, page: PageNumber, said: Annotated[PageSaid | None, Body()] = None
+    context: Here, by: ByAdmin, book_id: BookId, page: PageNumber, said: Annotated[PageSaid | None, Body()] = None
 ) -> Any:
     """Render one page again, whatever it is, with new inputs if you like. For admins."""
     book = await _book(context, book_id)
     said = said or PageSaid()
     pages = await context.doors.regenerate(book, [page], said.inputs, new_seed=said.new_seed)
+    await _note_regenerated(by, book, pages)
     return {"book_id": book.id, "pages": pages}
+
+
+async def _note_regenerated(by: Actor, book: Batch, pages: list[int]) -> None:
+    if pages:
+        words = f"page{'s' if len(pages) > 1 else ''} {listed([str(page) for page in pages])}"
+        await by.audit(EventName.AUDIT_BOOK_REGENERATE, batch_id=book.id, message=words)

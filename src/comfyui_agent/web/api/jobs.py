@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from comfyui_agent.config.settings import Priority
 from comfyui_agent.domain.batches import mint_batch_id
+from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
@@ -23,7 +24,7 @@ from comfyui_agent.web.api.models import Changed, JobPageShown, JobRow, JobShown
 from comfyui_agent.web.api.showing import (
     MOST_BYTES,
     PREFIX,
-    Admin,
+    By,
     Cursor,
     FileAnswer,
     Here,
@@ -33,6 +34,7 @@ from comfyui_agent.web.api.showing import (
     address_of_job,
     find_job,
     listed,
+    maker_of,
     shown_result,
     whole_job,
 )
@@ -133,45 +135,54 @@ def _page(page: JobPage) -> JsonAnswer:
 
 
 @router.post("", status_code=201, response_model=JobRow, responses=problems(404, 409, sends=True))
-async def submit(context: Here, caller: User, said: NewJobSaid, key: Key = None) -> Response:
-    """Queue one job, as a job file would."""
+async def submit(context: Here, by: By, said: NewJobSaid, key: Key = None) -> Response:
+    """Queue one job, as a job file would. It is yours: other users cannot change it."""
     body = said.model_dump(mode="json", exclude_unset=True)
     name = body.pop("name", None) or mint_batch_id(said.workflow_id, "job")
 
     async def make(name: str) -> dict[str, Any]:
-        return (await context.doors.submit(body, name)).as_json()
+        by.check_priority(said.priority)
+        job = await context.doors.submit(body, name, by)
+        await by.audit(EventName.AUDIT_JOB_SUBMIT, job_id=job.id)
+        return job.as_json()
 
     async def find(name: str) -> dict[str, Any] | None:
         job = await context.store.find_by_name(name)
         return None if job is None or job.digest != context.doors.digest_of(body) else job.as_json()
 
     wish = Wish(key=key, route="jobs", body=said.model_dump(mode="json", exclude_unset=True))
-    return await once(context, caller, wish, name, make, find, address_of_job)
+    return await once(context, by.caller, wish, name, make, find, address_of_job)
 
 
 @router.post("/retry", status_code=202, response_model=Changed, responses=problems(409, sends=True))
-async def retry_several(context: Here, _: User, said: RetrySaid) -> Any:
-    """Submit failed jobs again: those that are named, or all that failed and were not cancelled."""
+async def retry_several(context: Here, by: By, said: RetrySaid) -> Any:
+    """Submit failed jobs again: those that are named, or all of yours that failed and were not cancelled."""
     if said.failed:
-        jobs = await _failed(context)
+        jobs = [job for job in await _failed(context) if by.may_change(job)]
         unknown: list[str] = []
     else:
         jobs, unknown = await _named(context, said.names)
-    answers = await context.doors.again(jobs)
+        by.check_owners(jobs)
+    async with by.room(len(jobs)):
+        answers = await context.doors.again(jobs)
     shown = context.workspace.without_root
     refused = [{"name": each.name, "reason": shown(each.problem)} for each in answers if each.problem]
-    return {"changed": [each.name for each in answers if not each.problem], "refused": refused + _unknown(unknown)}
+    changed = [each.name for each in answers if not each.problem]
+    await by.audit_jobs(EventName.AUDIT_JOB_RETRY, changed)
+    return {"changed": changed, "refused": refused + _unknown(unknown)}
 
 
 @router.post("/cancel", status_code=202, response_model=Changed, responses=problems(sends=True))
-async def cancel_several(context: Here, _: User, said: NamesSaid) -> Any:
+async def cancel_several(context: Here, by: By, said: NamesSaid) -> Any:
     """Cancel jobs that wait or render. Their prompts are taken back; no other is touched."""
     jobs, unknown = await _named(context, said.names)
+    by.check_owners(jobs)
     cancelled = set(await context.store.cancel([job.id for job in jobs]))
     refused = [
         {"name": job.config_name, "reason": f"it {WORDS[job.status]}"} for job in jobs if job.id not in cancelled
     ]
     changed = [job.config_name for job in jobs if job.id in cancelled]
+    await by.audit_jobs(EventName.AUDIT_JOB_CANCEL, changed)
     return {"changed": changed, "refused": refused + _unknown(unknown)}
 
 
@@ -185,6 +196,7 @@ async def show(context: Here, _: User, name: Name) -> Any:
     facts = await whole_job(context, job)
     return JsonAnswer(
         facts
+        | await maker_of(context, job)
         | {
             "attempts": [attempt.as_json() for attempt in attempts],
             "results": [shown_result(each) for each in await asyncio.to_thread(context.outputs.shown, job)],
@@ -203,31 +215,40 @@ async def show(context: Here, _: User, name: Name) -> Any:
 
 
 @router.put("/{name}/priority", response_model=JobRow, responses=problems(404, 409, sends=True))
-async def set_priority(context: Here, _: Admin, name: Name, said: PrioritySaid) -> Any:
-    """Let a job run earlier or later; the next prompt that is handed out follows it. For admins."""
+async def set_priority(context: Here, by: By, name: Name, said: PrioritySaid) -> Any:
+    """Let a job run earlier or later; the next prompt that is handed out follows it. Users: down to their floor."""
     job = await find_job(context, name)
+    by.check_owner(job)
+    by.check_priority(said.priority)
     if job.status is JobStatus.DONE:
         raise Problem(409, f"{job.config_name} is done already: its priority changes nothing", "Choose one that waits.")
     await context.store.set_priority(job.id, said.priority)
+    words = f"from {job.priority} to {said.priority}"
+    await by.audit(EventName.AUDIT_JOB_PRIORITY, job_id=job.id, message=words)
     return JsonAnswer((await find_job(context, str(job.id))).as_json())
 
 
 @router.post("/{name}/retry", status_code=202, response_model=JobRow, responses=problems(404, 409))
-async def retry_one(context: Here, _: User, name: Name) -> Any:
+async def retry_one(context: Here, by: By, name: Name) -> Any:
     """Submit a failed job again, a cancelled one included. A job file that is still there is read anew."""
     job = await find_job(context, name)
-    [answer] = await context.doors.again([job])
+    by.check_owner(job)
+    async with by.room(1):
+        [answer] = await context.doors.again([job])
     if answer.problem:
         raise Problem(409, f"{job.config_name}: {answer.problem}", "See the job for how it stands.")
+    await by.audit(EventName.AUDIT_JOB_RETRY, job_id=job.id)
     return JsonAnswer((await find_job(context, str(job.id))).as_json(), 202)
 
 
 @router.post("/{name}/cancel", status_code=202, response_model=JobRow, responses=problems(404, 409))
-async def cancel_one(context: Here, _: User, name: Name) -> Any:
+async def cancel_one(context: Here, by: By, name: Name) -> Any:
     """Cancel a job that waits or renders. Its prompt is taken back; no other is touched."""
     job = await find_job(context, name)
+    by.check_owner(job)
     if not await context.store.cancel([job.id]):
         raise Problem(409, f"{job.config_name}: it {WORDS[job.status]}", "There is nothing to cancel.")
+    await by.audit(EventName.AUDIT_JOB_CANCEL, job_id=job.id)
     return JsonAnswer((await find_job(context, str(job.id))).as_json(), 202)
 
 

@@ -59,6 +59,7 @@ class JobRow(BaseModel):
     reserved: Any
     written: str | None
     lost_at: Moment
+    created_by: int | None = Field(description="The id of the token that made it; null: a file, or the command line.")
 
 
 class JobListed(JobRow):
@@ -106,6 +107,7 @@ class LiveFacts(BaseModel):
 class JobShown(JobRow):
     """A job with its runs, its results, and what it does now."""
 
+    created_by_name: str | None = Field(description="What that token is called.")
     attempts: list[AttemptRow]
     results: list[Result]
     live: LiveFacts | None
@@ -147,6 +149,7 @@ class BatchShown(BaseModel):
     grid: str | None = Field(description="The path of the drawn grid, relative to the workspace.")
     sentence: str = Field(description="How it stands, in one line.")
     is_paused: bool
+    created_by: int | None = Field(description="The id of the token that made it; null: the command line.")
 
 
 class BatchMade(BatchShown):
@@ -156,6 +159,7 @@ class BatchMade(BatchShown):
 class BatchWhole(BatchShown):
     """With its jobs, where they are at most a thousand and not too large for one answer; else see its results."""
 
+    created_by_name: str | None
     axes: Any
     jobs: list[JobListed] | None
 
@@ -213,6 +217,7 @@ class PageRow(BaseModel):
 
 
 class BookShown(BatchShown):
+    created_by_name: str | None
     pages: list[PageRow] = Field(description="At most 1,000. Failures and metadata that are too long are shortened.")
     next: int | None = Field(description="The number to ask for pages after; null at the end.")
 
@@ -328,6 +333,26 @@ class StatusShown(BaseModel):
 class Me(BaseModel):
     role: Literal["read", "user", "admin"]
     token: str | None = Field(description="The name of the token; null while there are none.")
+
+
+class AuditRow(BaseModel):
+    """Who asked for which change, when, and from where."""
+
+    id: int
+    timestamp: str
+    event: str = Field(description="What was done, such as audit.job.cancel.")
+    actor: str | None = Field(description="token 3 (studio), this machine, or cli (alice).")
+    address: str | None
+    job_id: int | None
+    config_name: str | None
+    batch_id: str | None
+    server: str | None
+    message: str | None
+
+
+class AuditPage(BaseModel):
+    audit: list[AuditRow]
+    next: int | None = Field(description="Give it as `before` for what came earlier; null at the end.")
 
 
 class ProblemShown(BaseModel):

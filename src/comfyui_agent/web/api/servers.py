@@ -8,10 +8,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path
 
 from comfyui_agent.comfy.server_names import NoServer, find_server, name_of
+from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.halts import Halt
 from comfyui_agent.web.api.describing import problems
 from comfyui_agent.web.api.models import ServerHalted, ServerShown
-from comfyui_agent.web.api.showing import PREFIX, Admin, Here, User
+from comfyui_agent.web.api.showing import PREFIX, ByAdmin, Here, User
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.problems import Problem
 
@@ -34,24 +35,29 @@ async def list_servers(context: Here, _: User) -> Any:
 
 
 @router.post("/{name}/pause", status_code=202, response_model=ServerHalted, responses=problems(404))
-async def pause(context: Here, _: Admin, name: ServerName) -> Any:
+async def pause(context: Here, by: ByAdmin, name: ServerName) -> Any:
     """Give a server no new prompts. What it has runs on there and is brought home. For admins."""
     url = await _find(context, name)
-    return _halted(url, await context.store.pause_server(url))
+    halt = await context.store.pause_server(url)
+    await by.audit(EventName.AUDIT_SERVER_PAUSE, server=url)
+    return _halted(url, halt)
 
 
 @router.post("/{name}/drain", status_code=202, response_model=ServerHalted, responses=problems(404))
-async def drain(context: Here, _: Admin, name: ServerName) -> Any:
+async def drain(context: Here, by: ByAdmin, name: ServerName) -> Any:
     """Empty a server: no new prompts, what waits there goes elsewhere, what runs there finishes. For admins."""
     url = await _find(context, name)
-    return _halted(url, await context.store.drain_server(url))
+    halt = await context.store.drain_server(url)
+    await by.audit(EventName.AUDIT_SERVER_DRAIN, server=url)
+    return _halted(url, halt)
 
 
 @router.post("/{name}/resume", status_code=202, response_model=ServerHalted, responses=problems(404))
-async def resume(context: Here, _: Admin, name: ServerName) -> Any:
+async def resume(context: Here, by: ByAdmin, name: ServerName) -> Any:
     """Put a server back to work that was paused or drained. For admins."""
     url = await _find(context, name)
     await context.store.resume_server(url)
+    await by.audit(EventName.AUDIT_SERVER_RESUME, server=url)
     return _halted(url, None)
 
 

@@ -15,6 +15,7 @@ from comfyui_agent.batches.sentences import sentence
 from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.web.access import Caller, admin, caller
+from comfyui_agent.web.actor import Actor
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.naming import job_named
 from comfyui_agent.web.outputs import Shown
@@ -33,6 +34,19 @@ def context_of(request: Request) -> Context:
 Here = Annotated[Context, Depends(context_of)]
 User = Annotated[Caller, Depends(caller)]
 Admin = Annotated[Caller, Depends(admin)]
+
+
+async def actor_of(context: Here, caller: User) -> Actor:
+    return Actor(context, caller)
+
+
+async def admin_actor_of(context: Here, caller: Admin) -> Actor:
+    return Actor(context, caller)
+
+
+By = Annotated[Actor, Depends(actor_of)]
+"""For routes that change something: whoever asks for it."""
+ByAdmin = Annotated[Actor, Depends(admin_actor_of)]
 Name = Annotated[str, Path(min_length=1, max_length=300, description="The config_name of a job, or its id.")]
 BatchId = Annotated[
     str, Path(min_length=1, max_length=300, description="The id of a batch, or its name if one has it.")
@@ -94,7 +108,16 @@ def listed(job: Job) -> dict[str, Any]:
 
 
 def shown_batch(batch: Batch) -> dict[str, Any]:
-    return batch.as_json() | {"sentence": sentence(batch), "is_paused": batch.is_paused}
+    return batch.as_json() | {
+        "sentence": sentence(batch),
+        "is_paused": batch.is_paused,
+        "created_by": batch.created_by,
+    }
+
+
+async def maker_of(context: Context, found: Job | Batch) -> dict[str, str | None]:
+    """What the token is called that made something."""
+    return {"created_by_name": await context.store.token_name(found.created_by)}
 
 
 def shown_result(result: Shown) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
 from comfyui_agent import __version__
+from comfyui_agent.domain.tokens import Role
 from comfyui_agent.web.access import while_admitted
 from comfyui_agent.web.api.describing import problems
 from comfyui_agent.web.api.models import Me, StatusShown
@@ -29,9 +30,12 @@ async def events(
         str | None, Header(alias="Last-Event-ID", description="Begin behind this event, as browsers say it.")
     ] = None,
 ) -> StreamingResponse:
-    """Everything that happens, as it happens. Whoever comes back with the id of the last event misses nothing."""
+    """Everything that happens, as it happens; the audit trail is for admins.
+
+    Whoever comes back with the id of the last event misses nothing.
+    """
     said = int(last) if last is not None and last.isascii() and last.isdigit() and len(last) < 17 else after
-    told = while_admitted(context.gate, who, context.news.listen(said, batch))
+    told = while_admitted(context.gate, who, context.news.listen(said, batch, with_audit=who.role is Role.ADMIN))
     return StreamingResponse(told, media_type="text/event-stream")
 
 

@@ -29,6 +29,8 @@ SHOWN = 5
 """Of its runs; the page of the job has all."""
 LONGEST = 20_000
 DAY = 24 * 3600.0
+CHANGES = 30
+"""So many of the newest are on the screen; e3 audit has all."""
 
 
 async def build(view: View) -> Screen:
@@ -51,6 +53,7 @@ async def build(view: View) -> Screen:
         "first": link(view, cursor=None) if view.asked("cursor") else "",
     }
     alerts = await store.alerts(DAY)
+    changes = await store.audit_trail(most=CHANGES)
     servers = await servers_part(view)
     counts = await store.counts()
     fragments = (
@@ -59,6 +62,7 @@ async def build(view: View) -> Screen:
         Fragment("alerts", "admin_alerts.html", {"alerts": alerts}, key=tuple(alert.id for alert in alerts)),
         servers,
         await _tokens(view),
+        Fragment("audit", "admin_audit.html", {"rows": changes}, key=tuple(each.id for each in changes)),
     )
     out = sum(card.report.state != "up" for card in servers.values["servers"])
     words = [

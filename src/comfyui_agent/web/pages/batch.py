@@ -13,7 +13,7 @@ from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.live import LiveRun
 from comfyui_agent.store.looking import BadCursor, JobFilter, JobPage
-from comfyui_agent.web.pages.cells import batch_here, link, live_by_job, looks, short_label, shown
+from comfyui_agent.web.pages.cells import batch_here, link, live_by_job, looks, maker, short_label, shown
 from comfyui_agent.web.pages.comparing import compare_part, compared_here
 from comfyui_agent.web.pages.pacing import stands
 from comfyui_agent.web.pages.windows import ON_A_SHEET, Choice, Window, window_of
@@ -46,7 +46,11 @@ async def build(view: View) -> Screen:
     ]
     if view.asked("compare"):
         fragments.append(await compare_part(view, batch, compared, live))
-    values: dict[str, Any] = {"batch": batch, "about": _about(batch), "picked": [job.id for job in compared]}
+    values: dict[str, Any] = {
+        "batch": batch,
+        "about": _about(batch, await maker(view, batch)),
+        "picked": [job.id for job in compared],
+    }
     if view.asked("status"):
         fragments.append(await _list(view, batch, live))
         values |= {"window": None, "slots": {}, "loose": []}
@@ -139,9 +143,9 @@ async def _counts(view: View, batch: Batch) -> dict[str, Any]:
     return {"retryable": len(failed.jobs) - cancelled, "cancelled": cancelled}
 
 
-def _about(batch: Batch) -> list[tuple[str, str]]:
+def _about(batch: Batch, made_by: str) -> list[tuple[str, str]]:
     axes = batch.metadata.get("axes")
-    facts = [("Id", batch.id), ("Workflow", str(batch.metadata.get("workflow") or ""))]
+    facts = [("Id", batch.id), ("Made by", made_by), ("Workflow", str(batch.metadata.get("workflow") or ""))]
     for axis in axes if isinstance(axes, list) else []:
         if isinstance(axis, dict) and isinstance(axis.get("values"), list):
             facts.append((str(axis.get("name")), _listed(axis["values"])))

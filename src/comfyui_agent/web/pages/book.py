@@ -13,7 +13,7 @@ from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store.looking import JobFilter
 from comfyui_agent.web.explaining import explain
-from comfyui_agent.web.pages.cells import batch_here, link, live_by_job, looks, number_asked
+from comfyui_agent.web.pages.cells import batch_here, link, live_by_job, looks, maker, number_asked
 from comfyui_agent.web.pages.pacing import stands
 from comfyui_agent.web.screens import Fragment, Screen, View
 
@@ -33,7 +33,12 @@ async def build(view: View) -> Screen:
         values = {"book": book, "job": job, "live": run, "page": page_of(job), "told": told}
         fragments.append(Fragment(f"page-{page_of(job)}", "book_page.html", values, key=(view.role, looks(job, run))))
     title = str(book.metadata.get("title") or book.name or book.id)
-    values = {"book": book, "pages": [page_of(job) for job in pages], **around(view, book)}
+    values = {
+        "book": book,
+        "pages": [page_of(job) for job in pages],
+        "maker": await maker(view, book),
+        **around(view, book),
+    }
     return Screen("book.html", title, await stands(view, book), tuple(fragments), values, "books")
 
 

@@ -25,6 +25,13 @@ async def batch_here(view: View, kind: BatchKind | None = None) -> Batch:
     return batch
 
 
+async def maker(view: View, found: Job | Batch) -> str:
+    """What the token is called that made something; empty where none did."""
+    if found.created_by is None:
+        return ""
+    return await view.context.store.token_name(found.created_by) or f"token {found.created_by}"
+
+
 async def live_by_job(view: View) -> dict[int, LiveRun]:
     return {run.job_id: run for run in await view.context.fleet.live()}
 

@@ -24,6 +24,7 @@ from comfyui_agent.engine.live import LiveRun
 from comfyui_agent.store.looking import JobFilter
 from comfyui_agent.web.explaining import Explanation, explain
 from comfyui_agent.web.naming import job_named
+from comfyui_agent.web.pages.cells import maker
 from comfyui_agent.web.problems import Problem
 from comfyui_agent.web.rendering import parsed as moment_of
 from comfyui_agent.web.rendering import seconds
@@ -91,10 +92,16 @@ async def build(view: View) -> Screen:
         sentence=_sentence(job, live),
         section="queue",
         fragments=(
-            Fragment("job-actions", "job_actions.html", {"job": job, "lowest": lowest}),
+            Fragment(
+                "job-actions", "job_actions.html", {"job": job, "lowest": lowest, "bumped": _bumped(view, job, lowest)}
+            ),
             Fragment("job-picture", "job_picture.html", {"job": job, "live": live, "results": results}),
             Fragment("job-trouble", "job_trouble.html", {"told": _told(job, attempts)}),
-            Fragment("job-facts", "job_facts.html", {"job": job, "batch": batch, "pages": _page_of(job, batch)}),
+            Fragment(
+                "job-facts",
+                "job_facts.html",
+                {"job": job, "batch": batch, "pages": _page_of(job, batch), "maker": await maker(view, job)},
+            ),
             Fragment("job-timeline", "job_timeline.html", {"moments": _timeline(job, attempts)}),
             Fragment(
                 "job-attempts",
@@ -106,6 +113,14 @@ async def build(view: View) -> Screen:
         ),
         values={"job": job, "batch": batch},
     )
+
+
+def _bumped(view: View, job: Job, lowest: int) -> int | None:
+    """The priority with which a job would run next, as far as this viewer may go; None if that is no gain."""
+    if view.is_admin:
+        return lowest - 1
+    found = max(lowest - 1, view.context.workspace.settings.user_priority_floor)
+    return found if isinstance(job.priority, int) and found < job.priority else None
 
 
 async def _graph(view: View, job: Job) -> Graph:

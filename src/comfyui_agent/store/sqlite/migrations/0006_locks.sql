@@ -31,6 +31,7 @@ ALTER TABLE events ADD COLUMN actor TEXT;           -- who asked for it
 ALTER TABLE events ADD COLUMN address TEXT;         -- from where
 CREATE INDEX idx_jobs_open_by ON jobs(created_by)
     WHERE created_by IS NOT NULL AND status IN ('pending', 'processing');
+CREATE INDEX idx_events_audit ON events(id) WHERE event >= 'audit.' AND event < 'audit/';
 
 -- Dismissed jobs need no attention any more.
 ALTER TABLE jobs ADD COLUMN dismissed_at TEXT;

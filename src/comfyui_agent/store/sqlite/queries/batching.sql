@@ -1,6 +1,6 @@
 -- name: create_batch
-INSERT INTO batches (id, name, kind, status, metadata, creator, is_serial, wants_grid, created_at)
-VALUES (:id, :name, :kind, 'pending', :metadata, :creator, :is_serial, :wants_grid,
+INSERT INTO batches (id, name, kind, status, metadata, creator, is_serial, wants_grid, created_by, created_at)
+VALUES (:id, :name, :kind, 'pending', :metadata, :creator, :is_serial, :wants_grid, :created_by,
     strftime('%Y-%m-%d %H:%M:%f', 'now'))
 ON CONFLICT (id) DO NOTHING;
 

@@ -17,7 +17,7 @@ UPDATE jobs SET
     job_type = :job ->> 1, workflow_id = :job ->> 2, priority = :job ->> 3, retry_limit = :job ->> 4,
     metadata = :job ->> 5, template_hash = :job ->> 6, inputs = :job ->> 7, file_path = :job ->> 8,
     output_node = :job ->> 9, timeout_seconds = :job ->> 10, source = :job ->> 13, digest = :job ->> 14,
-    pictures = :job ->> 15, error_trace = :job ->> 16,
+    pictures = :job ->> 15, error_trace = :job ->> 16, created_by = NULL,
     status = iif(:job ->> 16 IS NULL, 'pending', 'failed'),
     failure_class = iif(:job ->> 16 IS NULL, NULL, 'invalid'),
     needs_regeneration = :job ->> 16 IS NOT NULL,

@@ -13,6 +13,11 @@ SELECT * FROM attempts WHERE job_id = :job_id ORDER BY number, id;
 -- name: counts
 SELECT status, jobs FROM job_counts;
 
+-- name: open_jobs_of
+SELECT count(*) AS jobs FROM (
+    SELECT 1 FROM jobs INDEXED BY idx_jobs_open_by
+    WHERE created_by = :token_id AND status IN ('pending', 'processing') LIMIT :most);
+
 -- name: is_idle
 -- What is paused, or kept for a burst, is not waited for; a grid that is due is.
 SELECT NOT EXISTS (

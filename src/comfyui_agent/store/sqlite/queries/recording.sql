@@ -1,7 +1,8 @@
 -- name: note_event
-INSERT INTO events (at, event, job_id, batch_id, prompt_id, server, failure_class, duration_sec, wait_sec, message)
+INSERT INTO events (at, event, job_id, batch_id, prompt_id, server, failure_class, duration_sec, wait_sec, message,
+    actor, address)
 VALUES (strftime('%Y-%m-%d %H:%M:%f', 'now'), :event, :job_id, :batch_id, :prompt_id, :server, :failure_class,
-    :duration_sec, :wait_sec, :message);
+    :duration_sec, :wait_sec, :message, :actor, :address);
 
 -- name: note_ending
 -- Noted before the job ends, so that what follows from its end is told after it.
@@ -19,7 +20,7 @@ FROM jobs WHERE id = :job_id;
 
 -- name: events_after
 SELECT events.id, at, event, job_id, events.prompt_id, events.server, events.failure_class, duration_sec, wait_sec,
-    message, jobs.config_name, jobs.workflow_id, coalesce(events.batch_id, jobs.batch_id) AS batch_id,
+    message, actor, address, jobs.config_name, jobs.workflow_id, coalesce(events.batch_id, jobs.batch_id) AS batch_id,
     iif(batches.kind = 'book', batches.id, NULL) AS book_id,
     iif(batches.kind = 'book', jobs.batch_index + 1, NULL) AS page
 FROM events LEFT JOIN jobs ON jobs.id = events.job_id
@@ -28,13 +29,25 @@ WHERE events.id > :after ORDER BY events.id LIMIT :most;
 
 -- name: newest_alerts
 SELECT events.id, at, event, job_id, events.prompt_id, events.server, events.failure_class, duration_sec, wait_sec,
-    message, jobs.config_name, jobs.workflow_id, coalesce(events.batch_id, jobs.batch_id) AS batch_id,
+    message, actor, address, jobs.config_name, jobs.workflow_id, coalesce(events.batch_id, jobs.batch_id) AS batch_id,
     iif(batches.kind = 'book', batches.id, NULL) AS book_id,
     iif(batches.kind = 'book', jobs.batch_index + 1, NULL) AS page
 FROM events INDEXED BY idx_events_alert LEFT JOIN jobs ON jobs.id = events.job_id
 LEFT JOIN batches ON batches.id = coalesce(events.batch_id, jobs.batch_id)
 WHERE events.event >= 'alert.' AND events.event < 'alert/'
     AND at > strftime('%Y-%m-%d %H:%M:%f', 'now', '-' || :seconds || ' seconds')
+ORDER BY events.id DESC LIMIT :most;
+
+-- name: audit_trail
+SELECT events.id, at, event, job_id, events.prompt_id, events.server, events.failure_class, duration_sec, wait_sec,
+    message, actor, address, jobs.config_name, jobs.workflow_id, coalesce(events.batch_id, jobs.batch_id) AS batch_id,
+    iif(batches.kind = 'book', batches.id, NULL) AS book_id,
+    iif(batches.kind = 'book', jobs.batch_index + 1, NULL) AS page
+FROM events INDEXED BY idx_events_audit LEFT JOIN jobs ON jobs.id = events.job_id
+LEFT JOIN batches ON batches.id = coalesce(events.batch_id, jobs.batch_id)
+WHERE events.event >= 'audit.' AND events.event < 'audit/' AND events.id < coalesce(:before, 9223372036854775807)
+    AND (:seconds IS NULL OR at > strftime('%Y-%m-%d %H:%M:%f', 'now', '-' || :seconds || ' seconds'))
+    AND (:actor IS NULL OR instr(lower(actor), lower(:actor)) > 0)
 ORDER BY events.id DESC LIMIT :most;
 
 -- name: newest_event

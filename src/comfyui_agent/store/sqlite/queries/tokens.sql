@@ -18,6 +18,9 @@ SELECT * FROM tokens WHERE hash = :hash;
 -- name: tokens
 SELECT * FROM tokens ORDER BY id;
 
+-- name: token_name
+SELECT name FROM tokens WHERE id = :id;
+
 -- name: remembered_tokens
 -- Of those that have ended, the ones of the last month: whoever still shows one is told why it does not work.
 SELECT * FROM tokens WHERE hash LIKE 'proxy:%'

@@ -1,0 +1,117 @@
+"""How much one caller may ask for: requests a minute, and jobs that have not ended."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
+
+from comfyui_agent.domain.tokens import Role
+from comfyui_agent.web.problems import Problem
+
+if TYPE_CHECKING:
+    from comfyui_agent.config.settings import Ui
+    from comfyui_agent.store.store import Store
+    from comfyui_agent.web.access import Caller
+
+MOST_CALLERS = 10_000
+OPEN_FACTOR = 10
+"""Without tokens all programs of this machine share one address."""
+QUOTA_RETRY_SECONDS = 60
+
+
+class TokenBuckets:
+    """A token bucket for each key: so many at once, and so many a minute."""
+
+    def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._size = float(per_minute)
+        self._clock = clock
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, key: str) -> float:
+        """Take one; how many seconds to wait if there is none, else 0."""
+        now = self._clock()
+        left, at = self._left.pop(key, (self._size, now))
+        left = min(self._size, left + (now - at) * self._size / 60.0)
+        waits = 0.0 if left >= 1.0 else (1.0 - left) * 60.0 / self._size
+        self._left[key] = (left if waits else left - 1.0, now)
+        if len(self._left) > MOST_CALLERS:
+            self._left.popitem(last=False)
+        return waits
+
+
+class RequestLimits:
+    """Requests a minute: of each token, or of each address where no token is needed."""
+
+    def __init__(self, settings: Ui) -> None:
+        self._limits = {
+            "changes": settings.changes_per_minute,
+            "reads": settings.reads_per_minute,
+        }
+        self._buckets = {
+            (what, factor): TokenBuckets(most * factor)
+            for what, most in self._limits.items()
+            for factor in (1, OPEN_FACTOR)
+            if most
+        }
+
+    def count_change(self, caller: Caller) -> None:
+        """Count a request that changes something. Problem 429 if there were too many."""
+        self._count("changes", caller)
+
+    def count_read(self, caller: Caller) -> None:
+        """Count any other request. Problem 429 if there were too many."""
+        self._count("reads", caller)
+
+    def _count(self, what: str, caller: Caller) -> None:
+        key, factor = (caller.scope, 1) if caller.token is not None else (caller.address, OPEN_FACTOR)
+        bucket = self._buckets.get((what, factor))
+        waits = bucket.take(key) if bucket is not None else 0.0
+        if not waits:
+            return
+        seconds = math.ceil(waits)
+        raise Problem(
+            429,
+            f"{caller.actor} has asked for more than {self._limits[what] * factor:,} {what} a minute",
+            f"Wait {seconds} s, and ask less often; whoever runs E3 can raise ui.{what}_per_minute.",
+            headers={"Retry-After": str(seconds)},
+        )
+
+
+class OpenJobQuota:
+    """How many jobs of one user's token may wait or render. Admins have no quota."""
+
+    def __init__(self, store: Store, most: int) -> None:
+        self._store = store
+        self._most = most
+        self._reserved: Counter[int] = Counter()
+
+    @contextlib.asynccontextmanager
+    async def room(self, caller: Caller, count: int) -> AsyncIterator[None]:
+        """Keep room for so many jobs while they are queued. Problem 429 if there is none."""
+        if caller.token is None or caller.role is Role.ADMIN or not self._most or not count:
+            yield
+            return
+        token_id = caller.token.id
+        self._reserved[token_id] += count  # before the look, so that requests at the same time see each other
+        try:
+            known = await self._store.open_jobs_of(token_id, self._most)
+            if known + self._reserved[token_id] > self._most:
+                raise self._full(known, count)
+            yield
+        finally:
+            self._reserved[token_id] -= count
+            if not self._reserved[token_id]:
+                del self._reserved[token_id]
+
+    def _full(self, known: int, count: int) -> Problem:
+        return Problem(
+            429,
+            f"{count:,} more {'job' if count == 1 else 'jobs'} would be too many: {known:,} of your token have not "
+            f"ended, and at most {self._most:,} may wait or render at a time",
+            "Queue fewer, wait until some have ended, or cancel some; whoever runs E3 can raise ui.open_jobs_per_user.",
+            headers={"Retry-After": str(QUOTA_RETRY_SECONDS)},
+        )
