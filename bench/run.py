@@ -20,6 +20,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "
 if "--quick" in sys.argv:
     os.environ["BENCH_QUICK"] = "1"
 
+import attacking
 import batching
 import browsing
 import driving
@@ -49,6 +50,7 @@ ALONE: dict[str, Bench] = {
     "dropping": lambda: dropping.measure_bulk() + dropping.measure_listing(),
     "looking": looking.measure,
     "browsing": browsing.measure,
+    "attacking": attacking.measure,
     "batching": lambda: batching.measure_queueing() + batching.measure_grid(),
 }
 STEADY: dict[str, BenchOfServer] = {

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from comfyui_agent.batches.sweeps import BadSweep, SweepWish
+from comfyui_agent.batches.axes import BadSweep
+from comfyui_agent.batches.sweeps import SweepWish
 from comfyui_agent.config.loading import load_workspace
 from comfyui_agent.config.workflows import Workflows
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.engine.sweeping import Defined, define_sweep
+from comfyui_agent.engine.sweeping import Defined, PatientPlanner, define_sweep
 from support.running import Servers
 from support.workspaces import NOWHERE, new_workspace
 
@@ -25,7 +26,7 @@ async def defined(workspace: Workspace, read_lines: Any = refused, **sets: Any) 
     workflows = Workflows(workspace)
     workflows.refresh()
     wish = SweepWish(workflows.find("picture"), sets)
-    return await define_sweep(workspace, wish, read_lines)
+    return await define_sweep(workspace, wish, read_lines, PatientPlanner())
 
 
 def night(folder: Path, *servers: str) -> Workspace:

@@ -12,6 +12,7 @@ from typing import Any
 
 from comfyui_agent.batches.grid_layout import BadLayout, layout_of
 from comfyui_agent.batches.members import label_of, settings_of
+from comfyui_agent.batches.queueing import THREADS
 from comfyui_agent.batches.sweeps import MOST_CELLS, GridWish
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import Batch
@@ -59,7 +60,7 @@ async def make_grid(store: Store, workspace: Workspace, batch: Batch, options: G
     picture = options.output or _folder(workspace, batch, jobs) / f"grid.{'jpg' if options.format == 'jpeg' else 'png'}"
     if options.output is None:
         _make_folder(picture.parent)
-    spec = await asyncio.to_thread(_spec, workspace, batch, jobs, options, picture)
+    spec = await THREADS.run(_spec, workspace, batch, jobs, options, picture)
     return await _compose(spec)
 
 

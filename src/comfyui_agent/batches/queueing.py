@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 
 from comfyui_agent.domain.batches import NewBatch
 from comfyui_agent.domain.jobs import NewJob
+from comfyui_agent.pools import Pool
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.store import Store
 
 AT_ONCE = 500
+THREADS = Pool("e3-batches", 2)
+"""Making jobs of batches, and looking at their results."""
 
 
 async def queue_batch(
@@ -43,7 +45,7 @@ async def _fill(
     await store.create_batch(batch, creator)
     count = 0
     rest = iter(jobs)
-    while part := await asyncio.to_thread(lambda: list(islice(rest, AT_ONCE))):
+    while part := await THREADS.run(lambda: list(islice(rest, AT_ONCE))):
         count += len(await store.fill_batch(part))
         tell(count)
     await store.open_batch(batch.id)

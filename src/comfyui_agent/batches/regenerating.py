@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from comfyui_agent.batches.books import BadPage, page_again
+from comfyui_agent.batches.queueing import THREADS
 from comfyui_agent.batches.sweeps import Keep
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.batches import Batch
@@ -121,7 +121,7 @@ async def regenerate(
     wanted: list[tuple[JobId, NewJob | None]] = [(job.id, None) for job in chosen]
     if changes or new_seed:
         whole = [await store.find_by_id(job.id) or job for job in chosen]
-        wanted = [*await asyncio.to_thread(changed_pages, whole, book, changes, new_seed, find, keep, limit_kb)]
+        wanted = [*await THREADS.run(changed_pages, whole, book, changes, new_seed, find, keep, limit_kb)]
     done = set(await store.wish_again(wanted, avoid_cache=not changes and not new_seed))
     if not done:
         raise _nothing_failed(jobs, book)

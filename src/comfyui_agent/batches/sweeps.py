@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from comfyui_agent.batches.axes import BadSweep, CountedAxes, CountedAxis, text_of
 from comfyui_agent.batches.sharing import Shared, share
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.batches import BatchKind, NewBatch, member_name, mint_batch_id
@@ -18,27 +19,18 @@ from comfyui_agent.domain.placing import NoSuchPlace
 from comfyui_agent.domain.recipes import Recipe
 from comfyui_agent.domain.sizes import bytes_of, too_large
 from comfyui_agent.domain.value_types import BadValue, ValueType, converted, type_of
-from comfyui_agent.domain.values import BadValues, Token, parse
+from comfyui_agent.domain.values import Token
 
 MOST_CELLS = 10_000
 """A grid of more than these shows nothing."""
 AUTO = "auto"
 MOST_NAMED = 3
+MOST_WARNINGS = 100
 
 Definitions = Mapping[str, Sequence[Mapping[str, Any]]]
 """Node classes, and what each server that was asked says about them."""
 Keep = Callable[[Workflow, Mapping[str, Any]], dict[str, str]]
 """Keeps the local pictures that values name, by place; Unbindable if one cannot be used."""
-
-
-class BadSweep(Exception):
-    """A sweep that cannot be: what is wrong, and what to write instead. `key` is where a file says it, if one does."""
-
-    def __init__(self, message: str, key: tuple[str, ...] = ()) -> None:
-        flag = {"set": "--set {}: ", "grid": "grid.{}: "}.get(key[0], "") if len(key) > 1 else ""
-        super().__init__(flag.format(key[-1]) + message if key else message)
-        self.key = key
-        self.message = message
 
 
 @dataclass(frozen=True)
@@ -162,20 +154,23 @@ class _Binding:
 
 def define(
     wish: SweepWish,
+    counted: CountedAxes,
     finished: str,
     definitions: Definitions,
     *,
-    read_lines: Callable[[str], Sequence[str]],
     draw: Callable[[int], Sequence[int]],
     keep: Keep = lambda *_: {},
+    look_up: Callable[[], None] = lambda: None,
     limit_kb: int = sys.maxsize,
 ) -> Sweep:
     """Check all that can be known before anything is queued; BadSweep says what is wrong.
 
-    `finished` is the folder of results, relative to the workspace; `limit_kb` is how large a job may be.
+    `counted` are the axes of the wish. `finished` is the folder of results, relative to the workspace; `limit_kb` is
+    how large a job may be. `look_up` is called again and again meanwhile, and may raise to end it.
     """
-    reading = _Reading(wish, definitions, read_lines, draw, keep)
-    columns, warnings = reading.columns()
+    warnings = list(counted.warnings)
+    reading = _Reading(wish, definitions, draw, keep, look_up)
+    columns = reading.columns(counted.axes, warnings)
     try:
         combinations = Combinations([column.axis for column in columns], wish.mode)
     except BadAxes as error:
@@ -232,56 +227,50 @@ class _Reading:
         self,
         wish: SweepWish,
         definitions: Definitions,
-        read_lines: Callable[[str], Sequence[str]],
         draw: Callable[[int], Sequence[int]],
         keep: Keep,
+        look_up: Callable[[], None],
     ) -> None:
         self._wish = wish
         self._places = wish.workflow.places
         self._definitions = definitions
-        self._read_lines = read_lines
         self._draw = draw
         self._keep = keep
+        self._look_up = look_up
 
-    def columns(self) -> tuple[list[_Column], list[str]]:
-        """Every axis, and a warning for whatever was left out."""
+    def columns(self, axes: Sequence[CountedAxis], warnings: list[str]) -> list[_Column]:
+        """Every axis with its values, and a warning for whatever was left out."""
         columns: list[_Column] = []
-        warnings: list[str] = []
-        for name, said in self._wish.sets.items():
+        for axis in axes:
             try:
-                columns.append(self._column(name, said, warnings))
+                columns.append(self._column(axis, warnings))
             except BadSweep as error:
                 if not self._wish.skip_bad:
                     raise
                 warnings.append(f"{error}; left out")
-        return columns, warnings
+        return columns
 
-    def _column(self, name: str, said: Any, warnings: list[str]) -> _Column:
-        key = ("set", name)
-        names = tuple(part.strip() for part in name.split(",") if part.strip())
-        if not names:
-            raise BadSweep(f"{name!r} names no input: write NODE.input=VALUES, such as 3.seed=1..4", key)
-        try:
-            places = {each: self._places.find(each, self._wish.workflow.recipe) for each in names}
-            tokens = _tokens(said, self._read_lines, self._draw)
-        except (NoSuchPlace, BadValues) as error:
-            raise BadSweep(str(error), key) from None
-        values: list[dict[str, Any]] = []
+    def _column(self, axis: CountedAxis, warnings: list[str]) -> _Column:
+        values: dict[str, list[Any]] = {name: [] for name in axis.names}
         problems: list[str] = []
-        for token in tokens:
+        for token in axis.values.tokens(self._draw):
+            self._look_up()
             try:
-                values.append({each: self._fit(token, each, places[each]) for each in names})
+                row = [self._fit(token, name, axis.places[name]) for name in axis.names]
             except (BadValue, Unbindable) as error:
-                problems.append(str(error).removeprefix(f"{name}: "))
+                problems.append(str(error).removeprefix(f"{axis.key[-1]}: "))
                 if not self._wish.skip_bad:
-                    raise BadSweep(problems[0], key) from None
-        if not values:
-            raise BadSweep(f"no value is left: {'; '.join(problems[:MOST_NAMED])}", key)
-        warnings += [f"{BadSweep(problem, key)}; left out" for problem in problems]
-        # Several placeholders may share a text, so their places do not count.
-        addressed = tuple(where for each in names for where in places[each] or [f"${{{each}}}"])
-        axis = Axis(",".join(names), addressed, tuple(each[names[0]] for each in values))
-        return _Column(axis, {each: tuple(row[each] for row in values) for each in names})
+                    raise BadSweep(problems[0], axis.key) from None
+                continue
+            for name, value in zip(axis.names, row, strict=True):
+                values[name].append(value)
+        if not values[axis.names[0]]:
+            raise BadSweep(f"no value is left: {'; '.join(problems[:MOST_NAMED])}", axis.key)
+        warnings += [f"{BadSweep(problem, axis.key)}; left out" for problem in problems[:MOST_WARNINGS]]
+        if len(problems) > MOST_WARNINGS:
+            warnings.append(f"{BadSweep(f'{len(problems) - MOST_WARNINGS:,} more values', axis.key)} were left out")
+        found = {name: tuple(column) for name, column in values.items()}
+        return _Column(Axis(axis.name, axis.addressed, found[axis.names[0]]), found)
 
     def _fit(self, token: Token, name: str, places: Sequence[str]) -> Any:
         """A value that fits all places of a name, and whose file is there if it names one."""
@@ -312,6 +301,7 @@ class _Reading:
                 if not TOKEN.fullmatch(str(self._places.all[place].value))
             }
             for index in range(len(column.axis.values)) if together else ():
+                self._look_up()
                 self._check_one(binding, [*chosen[:number], index, *chosen[number + 1 :]], together)
 
     def _check_one(self, binding: _Binding, chosen: Sequence[int], places: Collection[str]) -> None:
@@ -328,7 +318,7 @@ class _Reading:
                 continue
             types = [type_of(value, each, known.name) for each in definitions]
             try:
-                _first_fit(Token(_text_of(value), is_plain=True), types, place)
+                _first_fit(Token(text_of(value), is_plain=True), types, place)
             except BadValue as error:
                 names = [name for name in self._wish.inputs if place in _places_of(self._places, name, binding)]
                 raise BadSweep(str(error), ("inputs", names[0]) if names else ()) from None
@@ -350,26 +340,6 @@ def _first_fit(token: Token, known: Sequence[ValueType], place: str) -> Any:
             trouble = trouble or error
     assert trouble is not None
     raise trouble
-
-
-def _tokens(said: Any, read_lines: Callable[[str], Sequence[str]], draw: Callable[[int], Sequence[int]]) -> list[Token]:
-    """A text in the language of values, or a list of plain ones from a file."""
-    if isinstance(said, str):
-        return parse(said, read_lines=read_lines, draw=draw)
-    listed = said if isinstance(said, list) else [said]
-    if not listed:
-        raise BadValues("there are no values: write at least one")
-    tokens = []
-    for value in listed:
-        if not isinstance(value, (str, int, float, bool)):
-            raise BadValues(f"{value!r:.60} is no value: write texts, numbers, true or false")
-        tokens.append(Token(_text_of(value), isinstance(value, str)))
-    return tokens
-
-
-def _text_of(value: Any) -> str:
-    """As people write it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _lenient(wish: SweepWish, axes: Sequence[Axis]) -> Recipe:

@@ -165,6 +165,7 @@ async def _files(workspace: Workspace, store: Store, folder: Path) -> list[Job]:
 
 async def _sweep(workspace: Workspace, store: Store) -> Batch:
     """Three seeds with three guidances, and their grid."""
+    from comfyui_agent.batches.axes import count_axes
     from comfyui_agent.batches.queueing import queue_batch
     from comfyui_agent.batches.sweeps import SweepWish, define
     from comfyui_agent.cli.demo_jobs import SWEEP
@@ -173,9 +174,8 @@ async def _sweep(workspace: Workspace, store: Store) -> Batch:
 
     workflow = workflows_of(workspace).find(SWEEP.workflow)
     wish = SweepWish(workflow, SWEEP.sets, SWEEP.inputs, name=SWEEP.name)
-    found = define(
-        wish, workspace.settings.paths.jobs_finished, {}, read_lines=lines_below(workspace.root), draw=draw_seeds
-    )
+    counted = count_axes(wish.sets, workflow, wish.mode, lines_below(workspace.root))
+    found = define(wish, counted, workspace.settings.paths.jobs_finished, {}, draw=draw_seeds)
     flags = " ".join(f"--set '{name}={values}'" for name, values in SWEEP.sets.items())
     typer.echo(f"\nA sweep, e3 sweep {SWEEP.workflow} {flags}:\n")
     await queue_batch(store, workspace.locks, found.batch, found.jobs())

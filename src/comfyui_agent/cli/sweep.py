@@ -28,8 +28,9 @@ from comfyui_agent.domain.pace import duration_of
 from comfyui_agent.domain.texts import printable
 
 if TYPE_CHECKING:
+    from comfyui_agent.batches.axes import BadSweep
     from comfyui_agent.batches.sweep_file import SweepText
-    from comfyui_agent.batches.sweeps import BadSweep, Sweep, SweepWish
+    from comfyui_agent.batches.sweeps import Sweep, SweepWish
     from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.store.store import Store
 
@@ -202,13 +203,13 @@ async def _sweep(workspace: Workspace, asked: _Asked, dry_run: bool, wait: bool,
 
 
 async def _define(workspace: Workspace, asked: _Asked) -> Sweep:
-    from comfyui_agent.batches.sweeps import BadSweep
+    from comfyui_agent.batches.axes import BadSweep
     from comfyui_agent.cli.workflows import lines_below
     from comfyui_agent.engine.intake.keeping import NotKept
-    from comfyui_agent.engine.sweeping import define_sweep
+    from comfyui_agent.engine.sweeping import PatientPlanner, define_sweep
 
     try:
-        found = await define_sweep(workspace, asked.wish, lines_below(asked.base))
+        found = await define_sweep(workspace, asked.wish, lines_below(asked.base), PatientPlanner())
     except BadSweep as error:
         fail(asked.words(error), code=2)
     except NotKept as error:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -29,12 +28,15 @@ from comfyui_agent.comfy.errors import (
     Unreachable,
 )
 from comfyui_agent.comfy.limits import Limits
+from comfyui_agent.pools import Pool
 
 PARSED_APART = 1024 * 1024
 CHUNK = 256 * 1024
 EXCERPTED = 8 * 1024
 BROKEN = (Unreachable, ConnectionCut)
 DISK_THREADS = 2
+PARSING = Pool("e3-parse", 2)
+"""Large answers."""
 
 T = TypeVar("T")
 
@@ -59,7 +61,7 @@ class Transport:
         self._open: set[aiohttp.ClientResponse] = set()
         self._downloads = asyncio.Semaphore(max(1, min(limits.downloads_at_once, limits.connections // 2)))
         self._is_closed = False
-        self._disk = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="e3-disk")
+        self._disk = Pool("e3-disk", DISK_THREADS)
 
     @property
     def session(self) -> aiohttp.ClientSession:
@@ -158,13 +160,13 @@ class Transport:
 
     async def on_disk(self, work: Callable[..., T], *arguments: Any) -> T:
         """Do file work beside the event loop, in few threads: more of them only get into each other's way."""
-        return await asyncio.get_running_loop().run_in_executor(self._disk, work, *arguments)
+        return await self._disk.run(work, *arguments)
 
     async def parse(self, answer: Answer, path: str, read: Callable[[Any], T]) -> T:
         """JSON as ComfyUI writes it, `NaN` included, and what `read` makes of it."""
         try:
             if len(answer.body) > PARSED_APART:
-                return await asyncio.to_thread(_parsed, answer.body, read)
+                return await PARSING.run(_parsed, answer.body, read)
             return _parsed(answer.body, read)
         except (ValueError, RecursionError):
             raise ProtocolError(

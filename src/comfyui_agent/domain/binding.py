@@ -69,6 +69,7 @@ class Places:
             kind, title = class_of(graph, node_id), _title_of(graph, node_id)
             for name, value in inputs_of(graph, node_id).items():
                 self._add(Place(f"{node_id}.{name}", node_id, name, kind, title, value, is_link(value)))
+        self._longest = max(map(len, self.all), default=0)
 
     def _add(self, place: Place) -> None:
         self.all[place.place] = place
@@ -112,7 +113,7 @@ class Places:
         node_id, dot, _ = name.partition(".")
         if dot and node_id in self._nodes:
             return self.addressed(name)
-        for match in re.finditer("_", name):
+        for match in re.finditer("_", name) if len(name) <= self._longest else ():
             place = f"{name[: match.start()]}.{name[match.end() :]}"
             if place in self.all:
                 return place

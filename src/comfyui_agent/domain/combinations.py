@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -40,13 +40,9 @@ class Combinations:
         self.axes = tuple(axes)
         self.mode = Mode(mode)
         _check_each(self.axes)
-        lengths = [len(axis.values) for axis in self.axes]
         if self.mode is Mode.LINEAR:
             _check_in_step(self.axes)
-        self._length = math.prod(lengths) if self.mode is Mode.MATRIX else max(lengths)
-        if self._length > MOST:
-            count = f"{self._length:,}" if self._length < COUNTABLE else "far too many"
-            raise BadAxes(f"{_counted(self.axes)} make {count} combinations; {MOST:,} is the most: give fewer values")
+        self._length = count([(axis.name, len(axis.values)) for axis in self.axes], self.mode)
 
     def __len__(self) -> int:
         return self._length
@@ -76,6 +72,29 @@ class Combinations:
         return {place: values[axis.name] for axis in self.axes for place in axis.places}
 
 
+def count(lengths: Sequence[tuple[str, int]], mode: Mode, most: int = MOST) -> int:
+    """How many combinations axes of these names and lengths make. BadAxes if there are more than `most`."""
+    numbers = [length for _, length in lengths]
+    total = math.prod(numbers) if mode is Mode.MATRIX else max(numbers)
+    if total > most:
+        shown = f"{total:,}" if total < COUNTABLE else "far too many"
+        raise BadAxes(f"{_counted(lengths)} make {shown} combinations; {most:,} is the most: give fewer values")
+    return total
+
+
+def check_apart(axes: Iterable[tuple[str, Sequence[str]]]) -> None:
+    """BadAxes if two axes, given by name and places, have the same name or go to the same place."""
+    owners: dict[str, str] = {}
+    names: set[str] = set()
+    for name, places in axes:
+        if name in names:
+            raise BadAxes(f"{name} is given twice: write all its values in one list")
+        names.add(name)
+        for place in places:
+            if owners.setdefault(place, name) != name:
+                raise BadAxes(f"{owners[place]} and {name} both go to {place}: leave one of them out")
+
+
 def cartesian(lists: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
     """Each value of each list with each of the others, the last list fastest. BadAxes if that cannot be."""
     return _of_lists(lists, Mode.MATRIX)
@@ -95,17 +114,10 @@ def _of_lists(lists: Sequence[Sequence[Any]], mode: Mode) -> list[tuple[Any, ...
 def _check_each(axes: Sequence[Axis]) -> None:
     if not axes:
         raise BadAxes("there is nothing to combine: give at least one axis, such as 3.seed=1..4")
-    owners: dict[str, str] = {}
-    names: set[str] = set()
     for axis in axes:
         if not axis.values:
             raise BadAxes(f"{axis.name} has no values: give at least one")
-        if axis.name in names:
-            raise BadAxes(f"{axis.name} is given twice: write all its values in one list")
-        names.add(axis.name)
-        for place in axis.places:
-            if owners.setdefault(place, axis.name) != axis.name:
-                raise BadAxes(f"{owners[place]} and {axis.name} both go to {place}: leave one of them out")
+    check_apart((axis.name, axis.places) for axis in axes)
 
 
 def _check_in_step(axes: Sequence[Axis]) -> None:
@@ -122,7 +134,7 @@ def _check_in_step(axes: Sequence[Axis]) -> None:
             )
 
 
-def _counted(axes: Sequence[Axis]) -> str:
-    words = [f"{axis.name} ({len(axis.values):,})" for axis in axes[:MOST_LISTED]]
-    more = f" and {len(axes) - MOST_LISTED} more" if len(axes) > MOST_LISTED else ""
+def _counted(lengths: Sequence[tuple[str, int]]) -> str:
+    words = [f"{name} ({length:,})" for name, length in lengths[:MOST_LISTED]]
+    more = f" and {len(lengths) - MOST_LISTED} more" if len(lengths) > MOST_LISTED else ""
     return ", ".join(words) + more

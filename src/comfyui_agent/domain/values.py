@@ -66,9 +66,34 @@ class _Steps(NamedTuple):
     decimals: int
     length: int
 
-    def tokens(self) -> list[Token]:
+    def tokens(self, last: int | None = None) -> list[Token]:
+        """All of them as texts, or so many from the end."""
         units = range(self.first, self.first + self.length * self.by, self.by)
-        return [Token(_digits(each, self.decimals), is_plain=False) for each in units]
+        return [Token(_digits(each, self.decimals), is_plain=False) for each in units[-last if last else 0 :]]
+
+
+class Values:
+    """What a text stands for: how many values is known before they are made."""
+
+    def __init__(self, parts: Sequence[Token | _Steps], seeds: int = 0) -> None:
+        self._parts = parts
+        self._seeds = seeds
+        self._length = seeds + sum(part.length if isinstance(part, _Steps) else 1 for part in parts)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def tokens(self, draw: Callable[[int], Sequence[int]]) -> list[Token]:
+        """The values in order. `draw` gives as many different seeds as it is asked for."""
+        if self._seeds:
+            return [Token(str(seed), is_plain=False) for seed in draw(self._seeds)]
+        found: list[Token] = []
+        for part in self._parts:
+            if isinstance(part, _Steps):
+                found += part.tokens()
+            else:
+                found.append(part)
+        return found
 
 
 def parse(
@@ -80,12 +105,21 @@ def parse(
 ) -> list[Token]:
     """The values that a text stands for, in order: at least one, at most `most`. BadValues if it makes no sense.
 
-    `read_lines` gives the lines of the file that `@NAME` names; an OSError or ValueError of it becomes BadValues.
-    `draw` gives as many different seeds as it is asked for. A range, a file or a list that is too long is refused
-    before its values are made. A caller that takes fewer than MOST_VALUES never waits long, whatever the text is: it
-    may have LONGEST_TEXT letters and MOST_RANGES ranges.
+    `draw` gives as many different seeds as it is asked for. A caller that takes fewer than MOST_VALUES never waits
+    long, whatever the text is: it may have LONGEST_TEXT letters and MOST_RANGES ranges.
     """
-    if most < MOST_VALUES and len(text) > LONGEST_TEXT:
+    return read(text, read_lines=read_lines, most=most, is_quick=most < MOST_VALUES).tokens(draw)
+
+
+def read(
+    text: str, *, read_lines: Callable[[str], Sequence[str]], most: int = MOST_VALUES, is_quick: bool = False
+) -> Values:
+    """What a text stands for, counted and not made yet: at least one value, at most `most`. BadValues if it is wrong.
+
+    `read_lines` gives the lines of the file that `@NAME` names; an OSError or ValueError of it becomes BadValues.
+    If it `is_quick`, the text may have LONGEST_TEXT letters and MOST_RANGES ranges.
+    """
+    if is_quick and len(text) > LONGEST_TEXT:
         raise BadValues(
             f"the text has {len(text):,} letters, and {LONGEST_TEXT:,} is the most: give fewer or shorter values"
         )
@@ -96,10 +130,10 @@ def parse(
         sign = "comma" if separator == "," else separator
         raise BadValues(f'value {items.index("") + 1} is empty: take a {sign} away, or write "" for an empty text')
     if len(items) == 1 and items[0].startswith(FILE):
-        return _from_file(items[0], read_lines, most)
+        return Values(_from_file(items[0], read_lines, most))
     if len(items) == 1 and items[0].startswith(SEEDS):
-        return [Token(str(seed), is_plain=False) for seed in draw(_count_of_seeds(items[0], most))]
-    return [_token(item) for item in items] if separator == "|" else _listed(items, most)
+        return Values((), _count_of_seeds(items[0], most))
+    return Values([_token(item) for item in items] if separator == "|" else _listed(items, most, is_quick))
 
 
 def written(tokens: Iterable[Token]) -> str:
@@ -121,7 +155,8 @@ def _split(text: str, most: int) -> tuple[list[str], str]:
     outside = QUOTED.sub("", text)
     separator = "|" if "|" in outside else ","
     count = outside.count(separator) + 1
-    if separator == "|" or GOES_ON not in outside:  # else an item is not always a value
+    goes_on = separator == "," and GOES_ON in outside  # then an item is not always a value
+    if not goes_on or count > 2 * most:
         _check_count(count, most, "the list", "make it shorter")
     items = text.split(separator) if outside == text else ITEM[separator].findall(text)[:count]
     return [item.strip() for item in items], separator
@@ -176,34 +211,44 @@ def _count_of_seeds(item: str, most: int) -> int:
     return int(count)
 
 
-def _listed(items: Sequence[str], most: int) -> list[Token]:
-    """The tokens of a list by commas, with its ranges and `..` filled in."""
-    tokens: list[Token] = []
+def _listed(items: Sequence[str], most: int, is_quick: bool) -> list[Token | _Steps]:
+    """The parts of a list by commas, with its `..` understood. No range is filled in."""
+    parts: list[Token | _Steps] = []
+    count = ranges = 0
     has_to_end = False
-    ranges = 0
     for item in items:
         steps: _Steps | None = None
         if item == GOES_ON:
-            if has_to_end or not tokens:
+            if has_to_end or not parts:
                 raise BadValues(f".. goes on from nothing: write numbers before it, such as 1,2,..,10{OR_QUOTED}")
             has_to_end = True
             continue
         if has_to_end:
-            steps = _going_on(tokens[-2:], item, most)
+            steps = _going_on(_last_two(parts), item, most)
             has_to_end = False
         elif (GOES_ON in item or "…" in item) and MEANT_AS_RANGE.match(item):
             steps = _range(item, most)
-        _check_count(len(tokens) + (1 if steps is None else steps.length), most, "the list", "make it shorter")
+        count += 1 if steps is None else steps.length
+        _check_count(count, most, "the list", "make it shorter")
         if steps is None:
-            tokens.append(_token(item))
+            parts.append(_token(item))
             continue
-        tokens += steps.tokens()
+        if steps.length:
+            parts.append(steps)
         ranges += 1
-        if ranges > MOST_RANGES and most < MOST_VALUES:
+        if ranges > MOST_RANGES and is_quick:
             raise BadValues(f"the list has more than {MOST_RANGES:,} ranges: write fewer and longer ones")
     if has_to_end:
         raise BadValues(f".. has no end: write the last number after it, such as 1,2,..,10{OR_QUOTED}")
-    return tokens
+    return parts
+
+
+def _last_two(parts: Sequence[Token | _Steps]) -> list[Token]:
+    """The last two values of parts, of which none is empty; one if there are no more."""
+    found: list[Token] = []
+    for part in parts[-2:]:
+        found += part.tokens(last=2) if isinstance(part, _Steps) else [part]
+    return found[-2:]
 
 
 def _range(item: str, most: int) -> _Steps:

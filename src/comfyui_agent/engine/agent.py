@@ -31,6 +31,7 @@ from comfyui_agent.engine.recovery import Recovery
 from comfyui_agent.engine.run import Rules, Run
 from comfyui_agent.engine.stuck import StuckServers, words_of
 from comfyui_agent.engine.tail import EventTail
+from comfyui_agent.engine.threads import RECORDING
 from comfyui_agent.events.bus import Bus
 from comfyui_agent.events.log import MetricsLog
 from comfyui_agent.store.agent_lock import AgentLock
@@ -367,7 +368,7 @@ class Agent:
 
     async def _show_live(self) -> None:
         while True:
-            await asyncio.to_thread(self._live.write, [(live_run(run), preview_of(run)) for run in self._runs])
+            await RECORDING.run(self._live.write, [(live_run(run), preview_of(run)) for run in self._runs])
             await asyncio.sleep(LIVE_SECONDS)
 
     def _hear(self, event: Event) -> None:

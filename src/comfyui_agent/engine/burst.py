@@ -37,6 +37,7 @@ from comfyui_agent.domain.kinds import job_type_of
 from comfyui_agent.domain.sizes import too_large
 from comfyui_agent.engine.agent import Agent
 from comfyui_agent.engine.clock import now
+from comfyui_agent.engine.threads import INTAKE, PUBLISHING
 from comfyui_agent.events.bus import Bus
 from comfyui_agent.store.agent_lock import NamedLock
 from comfyui_agent.store.errors import StoreError
@@ -296,7 +297,7 @@ class Burst:
         free.sort(key=lambda each: each[1].is_backing_off)
         chosen = free[: max(0, self.size - len(at_server))]
         self.picked = len(at_server) + len(chosen)
-        picks = [await asyncio.to_thread(self._read, key, item) for key, item in chosen]
+        picks = [await INTAKE.run(self._read, key, item) for key, item in chosen]
         self.notes += [each.problem for each in picks if each.problem]
         there = [
             Pick(item.job_id, self._plan.template, file_path=self._target(key), is_at_server=True)
@@ -399,7 +400,7 @@ class Burst:
             if self._writing is not None:  # a thread is not stopped by what stops us: one after another
                 await asyncio.wait({self._writing})
             self._digest = digest
-            self._writing = asyncio.ensure_future(asyncio.to_thread(write_state, self._plan.state, data))
+            self._writing = asyncio.ensure_future(PUBLISHING.run(write_state, self._plan.state, data))
             try:
                 await asyncio.shield(self._writing)
                 await self._store.confirm_written(self._batch_id, digest)

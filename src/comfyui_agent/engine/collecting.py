@@ -20,6 +20,7 @@ from comfyui_agent.engine.intake.putting_away import PuttingAway
 from comfyui_agent.engine.leases import Leases
 from comfyui_agent.engine.naming import keep_aside, stem_of, targets
 from comfyui_agent.engine.persistence import persistently
+from comfyui_agent.engine.threads import PUBLISHING
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.records import Leased
 from comfyui_agent.store.store import Store
@@ -181,7 +182,7 @@ class Collecting:
         asked_at = now()
         await persistently(self._store, lambda: self._store.claim_files(leased.lease, shown, self._leases.seconds))
         until = self._leases.prove(leased.lease, asked_at)
-        publishing = asyncio.ensure_future(asyncio.to_thread(_publish_all, staged, paths, until))
+        publishing = asyncio.ensure_future(PUBLISHING.run(_publish_all, staged, paths, until))
         try:
             await asyncio.shield(publishing)
         except asyncio.CancelledError:  # the thread goes on: whoever cleans up shall find all that it leaves
@@ -195,7 +196,7 @@ class Collecting:
             if path.is_dir():
                 raise Unkeepable(f"{self._workspace.shown(path)} is a folder: give the job another file_path")
             if self._workspace.shown(path) not in owned and path.exists():
-                kept = await asyncio.to_thread(keep_aside, path)
+                kept = await PUBLISHING.run(keep_aside, path)
                 log.warning("%s was there already and is no job's: it is now %s", path, kept.name)
 
     async def _done(self, leased: Leased, outputs: list[str], outcome: Succeeded) -> None:

@@ -20,6 +20,7 @@ from comfyui_agent.engine.collecting import Collecting
 from comfyui_agent.engine.leases import Leases
 from comfyui_agent.engine.live import remove_stale
 from comfyui_agent.engine.naming import stem_of
+from comfyui_agent.engine.threads import PUBLISHING
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.records import Leased, OpenAttempt
 from comfyui_agent.store.store import Store
@@ -124,7 +125,7 @@ class Recovery:
         while await self._store.discard_unfinished(self._lock.is_dead):
             log.info("what a door had begun to put in before it died was removed")
         for worker in self._lock.sweep():
-            await asyncio.to_thread(self._remove_staged, worker)
+            await PUBLISHING.run(self._remove_staged, worker)
             remove_stale(self._workspace.locks, worker)
         return taken
 
@@ -176,7 +177,7 @@ class Recovery:
             return  # whoever lives removes its own
         try:
             folder = stem_of(leased, self._workspace).parent
-            await asyncio.to_thread(remove_leftovers, folder, worker)
+            await PUBLISHING.run(remove_leftovers, folder, worker)
         except (OSError, ValueError) as error:
             log.warning("leftovers of %s could not be removed: %s", worker, error)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from comfyui_agent.engine.threads import RECORDING
 from comfyui_agent.events.bus import Bus
 from comfyui_agent.events.log import MetricsLog
 from comfyui_agent.store.errors import StoreError
@@ -57,13 +58,13 @@ class EventTail:
 
     async def _write_log(self) -> None:
         try:
-            if not await asyncio.to_thread(self._metrics.try_open):
+            if not await RECORDING.run(self._metrics.try_open):
                 return
             while self._metrics.last_id < self._told:
                 events = await self._store.events_after(self._metrics.last_id, AT_ONCE)
                 if not events:
                     break
-                await asyncio.to_thread(self._metrics.write, events)
+                await RECORDING.run(self._metrics.write, events)
             self._log_trouble = ""
         except OSError as error:
             if str(error) != self._log_trouble:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -20,14 +19,16 @@ from comfyui_agent.domain.tokens import LoginSession, Role, Token, hash_of, matc
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
 from comfyui_agent.store.tokens import Access
+from comfyui_agent.web import failures
+from comfyui_agent.web.failures import Failures
 from comfyui_agent.web.problems import Problem
 from comfyui_agent.web.proxies import Proxies, check_direct
 
 log = logging.getLogger(__name__)
 
-MOST_FAILURES = 10
-WINDOW_SECONDS = 60.0
-MOST_HOSTS = 10_000
+MOST_NOTED = 10_000
+EVERYONE = "everyone"
+"""Callers who cannot be told apart, because there are no tokens."""
 FRESH_SECONDS = 0.2
 PATIENCE = 2.0
 LONGEST_TOKEN = 200
@@ -50,7 +51,7 @@ class Caller:
     @property
     def scope(self) -> str:
         """Whose wishes these are."""
-        return "everyone" if self.token is None else f"token {self.token.id}"
+        return EVERYONE if self.token is None else f"token {self.token.id}"
 
     @property
     def actor(self) -> str:
@@ -75,8 +76,7 @@ class Gate:
         self._version = -1
         self._read_at = 0.0
         self._reading: asyncio.Task[None] | None = None
-        self._failures: OrderedDict[str, list[float]] = OrderedDict()
-        self._welcome: set[tuple[str, int]] = set()
+        self._failures = Failures()
         self._noted: dict[tuple[int, str], float] = {}
         self._uses: set[tuple[int, str]] = set()
         self._noting: asyncio.Task[None] | None = None
@@ -118,25 +118,19 @@ class Gate:
     async def check(self, shown: str, host: str) -> Caller:
         """The caller who has this token."""
         token = matching(shown[:LONGEST_TOKEN], (await self._known()).tokens)
-        if token is not None:
+        if token is not None:  # whatever others behind the same address have shown
             _check_valid(token)
-        if token is not None and (host, token.id) in self._welcome:
             return self._noted_use(Caller(token.role, token, address=host))
-        waits = self._seconds_to_wait(host)
+        waits = self._failures.note(host)
         if waits > 0:
             raise Problem(
                 429,
-                f"{MOST_FAILURES} wrong tokens came from {host} within {WINDOW_SECONDS:.0f} s",
-                f"Wait {waits:.0f} s, then try again with a right one.",
+                f"{failures.MOST} wrong tokens came from {host} within {failures.WINDOW_SECONDS:.0f} s",
+                f"Wait {waits:.0f} s, or send a right one.",
                 headers={"Retry-After": str(int(waits) + 1)},
             )
-        if token is None:
-            self._note_failure(host)
-            raise _unknown("this token is not known here", "See e3 token ls; make another with e3 token create.")
-        if len(self._welcome) >= MOST_HOSTS:
-            self._welcome.clear()
-        self._welcome.add((host, token.id))
-        return self._noted_use(Caller(token.role, token, address=host))
+        self.on_failure(host)
+        raise _unknown("this token is not known here", "See e3 token ls; make another with e3 token create.")
 
     async def log_in(self, shown: str, request: Request) -> tuple[Caller, str]:
         """Begin a session with a token; whose it is, and what its cookie holds.
@@ -212,7 +206,7 @@ class Gate:
         assert who.token is not None
         use, moment = (who.token.id, who.session), time.monotonic()
         if moment - self._noted.get(use, -NOTE_SECONDS) >= NOTE_SECONDS:
-            if len(self._noted) >= MOST_HOSTS:
+            if len(self._noted) >= MOST_NOTED:
                 self._noted.clear()
             self._noted[use] = moment
             self._uses.add(use)
@@ -227,21 +221,6 @@ class Gate:
                 await self._store.note_uses(uses)
             except StoreError as error:
                 log.info("when tokens were used could not be noted: %s", error)
-
-    def _seconds_to_wait(self, host: str) -> float:
-        recent = self._recent(host)
-        return WINDOW_SECONDS - (time.monotonic() - recent[0]) if len(recent) >= MOST_FAILURES else 0.0
-
-    def _recent(self, host: str) -> list[float]:
-        since = time.monotonic() - WINDOW_SECONDS
-        return [at for at in self._failures.get(host, ()) if at > since][-MOST_FAILURES:]
-
-    def _note_failure(self, host: str) -> None:
-        self.on_failure(host)
-        self._failures[host] = [*self._recent(host), time.monotonic()]
-        self._failures.move_to_end(host)
-        while len(self._failures) > MOST_HOSTS:
-            self._failures.popitem(last=False)
 
 
 def now() -> str:

@@ -19,7 +19,7 @@ def create_app(context: Context) -> FastAPI:
         version=__version__,
         docs_url=None,
         redoc_url=None,
-        openapi_url="/openapi.json",
+        openapi_url=None,
         redirect_slashes=False,
         default_response_class=JsonAnswer,
     )

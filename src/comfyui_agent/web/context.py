@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from comfyui_agent.web.metrics import Metrics
     from comfyui_agent.web.news import News
     from comfyui_agent.web.outputs import Outputs
+    from comfyui_agent.web.planning import Planning
 
 
 @dataclass
@@ -38,5 +39,6 @@ class Context:
     limits: RequestLimits
     quota: OpenJobQuota
     audit: AuditTrail
+    planning: Planning
     under_way: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How many requests with an Idempotency-Key are being answered here, by key and scope."""

@@ -9,12 +9,13 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from comfyui_agent.batches.axes import BadSweep, Bounds, TooLarge
 from comfyui_agent.batches.book_file import BookFile
 from comfyui_agent.batches.books import BadPage, Book, read_book
 from comfyui_agent.batches.queueing import queue_batch
 from comfyui_agent.batches.regenerating import NoSuchPage, NotRegenerated, PageUnderWay, regenerate
 from comfyui_agent.batches.sweep_file import SweepFile
-from comfyui_agent.batches.sweeps import BadSweep, GridWish, SweepWish
+from comfyui_agent.batches.sweeps import GridWish, SweepWish
 from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.complaints import Complaints, dotted
 from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
@@ -28,10 +29,11 @@ from comfyui_agent.engine.intake.admission import Admission
 from comfyui_agent.engine.intake.keeping import NotKept, keep_patiently
 from comfyui_agent.engine.intake.looking import digest_of
 from comfyui_agent.engine.intake.submitting import Answer, retry
-from comfyui_agent.engine.sweeping import Defined, define_sweep
+from comfyui_agent.engine.sweeping import Defined, Planner, define_sweep
 from comfyui_agent.store.errors import BatchTaken
 from comfyui_agent.store.store import Store
 from comfyui_agent.web.problems import Problem, from_complaints
+from comfyui_agent.web.threads import REQUESTS
 
 if TYPE_CHECKING:
     from comfyui_agent.web.actor import Actor
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_JOBS = 100_000
+BOUNDS = Bounds(combinations=MOST_JOBS, values=2 * MOST_JOBS)
 MOST_BYTES = 128 * 1024**2
 MOST_PAGES = 5_000
 AGAIN = "Change what is named here, and send it again."
@@ -90,7 +93,7 @@ class Doors:
         """Every workflow as the files are now: its id, its recipe, and why it cannot be used, if so."""
         async with self._looking:
             await self._refresh(self._shelf)
-            return await asyncio.to_thread(self._look_at_all)
+            return await REQUESTS.run(self._look_at_all)
 
     def _look_at_all(self) -> list[tuple[str, Recipe | None, str]]:
         found: list[tuple[str, Recipe | None, str]] = []
@@ -108,7 +111,7 @@ class Doors:
         async with self._looking:
             await self._refresh(self._shelf)
             try:
-                return await asyncio.to_thread(self._shelf.find, workflow_id)
+                return await REQUESTS.run(self._shelf.find, workflow_id)
             except NoWorkflow as error:
                 raise Problem(
                     404, f"workflow {self._workspace.without_root(str(error))}", "See /api/v1/workflows."
@@ -116,7 +119,7 @@ class Doors:
 
     async def _refresh(self, reader: Admission | Workflows) -> None:
         try:
-            await asyncio.to_thread(reader.refresh)
+            await REQUESTS.run(reader.refresh)
         except Complaints as error:
             words = self._workspace.without_root(str(error))
             raise Problem(409, words, "Mend the file workflows.yaml of the workspace.") from None
@@ -126,7 +129,7 @@ class Doors:
         await self.workflow(str(said.get("workflow_id", "")))
         try:
             async with self._busy:
-                job = await asyncio.to_thread(self._admission.job_of, said, name)
+                job = await REQUESTS.run(self._admission.job_of, said, name)
         except Complaints as error:
             raise from_complaints(error) from None
         except NotKept as error:
@@ -152,7 +155,7 @@ class Doors:
             await self._refresh(self._admission)
             return await retry(self._store, self._admission, self._workspace, jobs)
 
-    async def plan(self, said: SweepFile, *, skip_bad: bool, batch_id: str = "") -> Defined:
+    async def plan(self, said: SweepFile, planner: Planner, *, skip_bad: bool, batch_id: str = "") -> Defined:
         """A sweep that was checked. Nothing is queued."""
         wish = SweepWish(
             workflow=await self.workflow(said.workflow),
@@ -167,32 +170,30 @@ class Doors:
             batch_id=batch_id,
         )
         try:
-            return await define_sweep(self._workspace, wish, _no_lists)
+            return await define_sweep(self._workspace, wish, _no_lists, planner, BOUNDS)
         except BadSweep as error:
             key = dotted(error.key)
             detail = f"{key}: {error.message}" if key else error.message
-            raise Problem(409, detail, AGAIN, errors=[(key, error.message)]) from None
+            remedy = "Queue it with e3 sweep, or in parts." if isinstance(error, TooLarge) else AGAIN
+            raise Problem(409, detail, remedy, errors=[(key, error.message)]) from None
         except NotKept as error:
             raise Problem(409, str(error), AGAIN) from None
 
     async def sweep(
-        self, said: SweepFile, *, skip_bad: bool, batch_id: str, by: Actor | None = None
+        self, said: SweepFile, planner: Planner, *, skip_bad: bool, batch_id: str, by: Actor | None = None
     ) -> tuple[Batch, tuple[str, ...]]:
         """Queue a sweep; its batch, and what people should know of it."""
-        found = await self.plan(said, skip_bad=skip_bad, batch_id=batch_id)
-        count = len(found.sweep)
-        if count > MOST_JOBS:
-            words = f"{count:,} combinations are too many for one request: at most {MOST_JOBS:,}"
-            raise Problem(409, words, "Queue it with e3 sweep, or in parts.")
+        found = await self.plan(said, planner, skip_bad=skip_bad, batch_id=batch_id)
         if found.sweep.stored_bytes > MOST_BYTES:
             words = (
-                f"its {count:,} jobs would take about {found.sweep.stored_bytes // 1024**2:,} MB in the database: "
+                f"its {len(found.sweep):,} jobs would take about {found.sweep.stored_bytes // 1024**2:,} MB in the "
+                "database: "
                 f"one request may take {MOST_BYTES // 1024**2} MB"
             )
             raise Problem(409, words, "Make the values of its axes shorter or fewer, or queue it with e3 sweep.")
         batch = replace(found.sweep.batch, created_by=_maker(by))
         try:
-            async with _room(by, count):
+            async with _room(by, len(found.sweep)):
                 await queue_batch(self._store, self._workspace.locks, batch, found.sweep.jobs())
         except (Unbindable, NotKept, BatchTaken) as error:
             raise Problem(409, str(error), AGAIN) from None
@@ -216,7 +217,7 @@ class Doors:
         try:
             async with self._busy:
                 await self._refresh(self._admission)
-                found = await asyncio.to_thread(read)
+                found = await REQUESTS.run(read)
             batch = replace(found.batch, created_by=_maker(by))
             async with _room(by, len(found.jobs)):
                 await queue_batch(self._store, self._workspace.locks, batch, found.jobs)

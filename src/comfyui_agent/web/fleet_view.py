@@ -16,6 +16,7 @@ from comfyui_agent.engine.server_reports import ServerReport, look_at
 from comfyui_agent.store.agent_lock import PART, living
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
+from comfyui_agent.web.threads import FILES
 
 log = logging.getLogger(__name__)
 
@@ -65,9 +66,9 @@ class FleetView:
 
     async def look_at_live(self) -> None:
         folder = self._workspace.locks
-        runs, agents = await asyncio.to_thread(lambda: (read_live(folder), _workers(folder)))
+        runs, agents = await FILES.run(lambda: (read_live(folder), _workers(folder)))
         if self._watchers:
-            await asyncio.to_thread(want_previews, folder)
+            await FILES.run(want_previews, folder)
         if (runs, agents) != (self._live, self._agents):
             self._live, self._agents = runs, agents
             self.version += 1

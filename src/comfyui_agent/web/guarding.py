@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -17,9 +18,12 @@ from comfyui_agent.domain.texts import is_whole
 from comfyui_agent.domain.tokens import Role
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.web.access import Gate, check_role
+from comfyui_agent.web.connections import SHORTAGE
 from comfyui_agent.web.limits import RequestLimits
-from comfyui_agent.web.problems import Problem, from_store, shown
+from comfyui_agent.web.problems import Problem, from_store, short_of, shown
 from comfyui_agent.web.proxies import check_direct
+from comfyui_agent.web.threads import REQUESTS
+from comfyui_agent.web.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +31,9 @@ LARGEST_BODY = 4 * 1024 * 1024
 SMALL_BODY = 64 * 1024
 LARGEST_FORM = 4 * 1024
 LARGE_AT_ONCE = 4
+PARSING_SHARE = 8
+"""At most one part in so many of the time goes into reading large bodies."""
+LONGEST_PAUSE = 2.0
 ESCAPED = "\\u"
 DEEPEST = 60
 BODY_SECONDS = 30.0
@@ -63,13 +70,27 @@ class Guard:
         self._gate = gate
         self._limits = limits
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
+        self._parsing = asyncio.Lock()
+        self._turns = Turns()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request pass. Those that only look wait for their turn, because any number can be asked at once."""
         if scope["type"] != "http":
             return
-        sending, receiving = _Sending(send, is_tls=scope.get("scheme") == "https"), _Receiving(receive)
+        is_tls = scope.get("scheme") == "https"
+        if scope["path"] in PROBES or scope["method"] in UNSAFE:
+            await self._pass(scope, receive, _Sending(send, is_tls=is_tls))
+            return
+        async with self._turns.turn(self._gate.proxies.client_of(Request(scope))) as turn:
+            await self._pass(scope, receive, _Sending(send, turn.end, is_tls=is_tls))
+
+    async def _pass(self, scope: Scope, receive: Receive, sending: _Sending) -> None:
+        receiving = _Receiving(receive)
         receive = receiving
         try:
+            shortage = scope.get("state", {}).get(SHORTAGE)
+            if shortage and scope["path"] not in PROBES:
+                raise short_of(shortage, "Close some, or try again in 5 s.")
             headers = Headers(scope=scope)
             if scope["path"] not in PROBES and await self._gate.is_open():  # probes answer even without a database
                 check_direct(headers)
@@ -104,7 +125,15 @@ class Guard:
             return body
         async with self._large:
             body = await _whole_body(headers, receive, LARGEST_BODY)
-            await asyncio.to_thread(check_json, headers, body)
+            await self._parsing.acquire()
+            began = time.monotonic()
+            try:
+                if await _is_gone(receive):
+                    raise Problem(400, "the request ended early", "Send it again.")
+                await REQUESTS.run(check_json, headers, body)
+            finally:
+                pause = min(LONGEST_PAUSE, (time.monotonic() - began) * (PARSING_SHARE - 1))
+                asyncio.get_running_loop().call_later(pause, self._parsing.release)
             return body
 
 
@@ -130,6 +159,13 @@ async def _whole_body(headers: Headers, receive: Receive, largest: int) -> bytes
         return await asyncio.wait_for(_read(receive, largest), BODY_SECONDS)
     except asyncio.TimeoutError:
         raise Problem(408, "the request was not sent in time", "Send it again.") from None
+
+
+async def _is_gone(receive: Receive) -> bool:
+    """Whether the caller has left. All of the body has come, so that nothing else can."""
+    asking = asyncio.ensure_future(receive())
+    await asyncio.sleep(0)
+    return asking.done() or not asking.cancel()
 
 
 async def _read(receive: Receive, largest: int) -> bytes:
@@ -234,14 +270,16 @@ class _Receiving:
 class _Sending:
     """Every answer carries what keeps a browser from doing more than it should; an answer may say its own."""
 
-    def __init__(self, send: Send, *, is_tls: bool) -> None:
+    def __init__(self, send: Send, begin: Callable[[], None] = lambda: None, *, is_tls: bool) -> None:
         self._send = send
+        self._begin = begin
         self._headers = {**HEADERS, **HSTS} if is_tls else HEADERS
         self.has_begun = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.has_begun = True
+            self._begin()
             headers = MutableHeaders(scope=message)
             for name, value in self._headers.items():
                 headers.setdefault(name, value)

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from comfyui_agent.comfy.tasks import wait_until_set
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
+from comfyui_agent.web.access import EVERYONE
 from comfyui_agent.web.fleet_view import FleetView
 from comfyui_agent.web.rendering import render_fragment, with_sentence
 from comfyui_agent.web.screens import Build, Fragment, NoScreen, View
+from comfyui_agent.web.threads import RENDERING
 
 log = logging.getLogger(__name__)
 
@@ -28,20 +30,23 @@ ANYWAY_SECONDS = 5.0
 HEARTBEAT = 5.0
 MOST_WATCHERS = 900
 MOST_TOPICS = 200
+EACH = 4
+"""One caller has at most one in so many of each, where callers can be told apart."""
 AT_A_TIME = 0.1
 LEAST_COST = 0.005
 BEHIND_SECONDS = 10.0
 
 
 class TooManyWatchers(Exception):
-    """More pages are open than can be served."""
+    """More pages are open than can be served: of what there are too many."""
 
 
 class _Watcher:
     """One open page: what it has not been sent yet, the newest of each part."""
 
-    def __init__(self, parts: Mapping[str, _Part]) -> None:
+    def __init__(self, parts: Mapping[str, _Part], who: str) -> None:
         self.parts = dict(parts)
+        self.who = who
         self.trouble = b""
         self.wakes = asyncio.Event()
         if parts:
@@ -103,15 +108,34 @@ class Hub:
                 break
         return time.monotonic() - began
 
-    def watch(self, view: View, build: Build) -> AsyncGenerator[bytes, None]:
-        """Server-sent events for one open page: first everything, then what changes. TooManyWatchers if so."""
-        if self.watchers >= MOST_WATCHERS or (view not in self._topics and len(self._topics) >= MOST_TOPICS):
-            raise TooManyWatchers(f"{self.watchers} pages are open, of {len(self._topics)} kinds")
-        return self._watched(view, build)
+    def watch(self, view: View, build: Build, who: str = EVERYONE) -> AsyncGenerator[bytes, None]:
+        """Server-sent events for one open page: first everything, then what changes. TooManyWatchers if so.
 
-    async def _watched(self, view: View, build: Build) -> AsyncGenerator[bytes, None]:
+        `who` looks at it, and leaves places for others.
+        """
+        if words := self._shortage(view, who):
+            raise TooManyWatchers(words)
+        return self._watched(view, build, who)
+
+    def _shortage(self, view: View, who: str) -> str:
+        is_new = view not in self._topics
+        if self.watchers >= MOST_WATCHERS:
+            return f"too many pages are open: {self.watchers}"
+        if is_new and len(self._topics) >= MOST_TOPICS:
+            return f"too many different pages are open: {len(self._topics)}"
+        own = [sum(each.who == who for each in topic.watchers) for topic in self._topics.values()]
+        if who == EVERYONE:
+            return ""
+        if sum(own) >= MOST_WATCHERS // EACH:
+            return f"too many of your pages are open: {sum(own)}"
+        kinds = sum(map(bool, own))
+        return f"too many different pages of yours are open: {kinds}" if is_new and kinds >= MOST_TOPICS // EACH else ""
+
+    async def _watched(self, view: View, build: Build, who: str) -> AsyncGenerator[bytes, None]:
+        if self._shortage(view, who):  # others have come in between; whoever comes back is told
+            return
         topic = self._topics.setdefault(view, _Topic(view, build))
-        watcher = _Watcher(topic.parts)
+        watcher = _Watcher(topic.parts, who)
         topic.watchers.add(watcher)
         try:
             with self._fleet.watched():
@@ -148,7 +172,7 @@ class Hub:
         topic.seen, topic.rendered_at = (self._store.version, self._fleet.version), time.monotonic()
         try:
             screen = await topic.build(topic.view)
-            changed = await asyncio.to_thread(self._render, topic, with_sentence(screen))
+            changed = await RENDERING.run(self._render, topic, with_sentence(screen))
         except NoScreen as error:
             self._tell_trouble(topic, "gone", str(error))
         except StoreError as error:

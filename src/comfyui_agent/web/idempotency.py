@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import json
@@ -17,6 +16,7 @@ from comfyui_agent.domain.wishes import Begun, Busy, Different, Repeated, TakenO
 from comfyui_agent.web.access import Caller
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.problems import JsonAnswer, Problem
+from comfyui_agent.web.threads import RENDERING
 
 REPLAYED = "Idempotency-Replayed"
 CREATED = 201
@@ -126,9 +126,9 @@ async def _once(
 async def _finish(
     context: Context, keys: tuple[str, str], answer: Answer, address: Callable[[Answer], str]
 ) -> Response:
-    await context.store.finish_wish(*keys, CREATED, await asyncio.to_thread(json.dumps, answer))
+    await context.store.finish_wish(*keys, CREATED, await RENDERING.run(json.dumps, answer))
     return await _created(answer, address)
 
 
 async def _created(answer: Answer, address: Callable[[Answer], str]) -> Response:
-    return await asyncio.to_thread(JsonAnswer, answer, CREATED, headers={"Location": address(answer)})
+    return await RENDERING.run(JsonAnswer, answer, CREATED, headers={"Location": address(answer)})

@@ -14,6 +14,8 @@ from comfyui_agent.store.store import Store
 LOOPBACK_NAMES = frozenset({"localhost", "localhost.", "ip6-localhost"})
 ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - names to be shown
 BACKLOG = 512
+MOST_UNSENT = 128 * 1024
+"""The system keeps no more than this of an answer for a connection whose other side does not read."""
 
 
 class NotServed(Exception):
@@ -101,6 +103,8 @@ async def listen(store: Store, host: str, port: int, tls: ssl.SSLContext | None 
         raise NotServed(f"ui.host {host} is no address of this machine: {error}") from None
     try:
         made.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
+        if hasattr(sockets, "TCP_NOTSENT_LOWAT"):
+            made.setsockopt(sockets.IPPROTO_TCP, sockets.TCP_NOTSENT_LOWAT, MOST_UNSENT)
         made.bind(address)
         made.listen(BACKLOG)
         made.setblocking(False)

@@ -14,6 +14,7 @@ from comfyui_agent.domain.events import Event
 from comfyui_agent.events.bus import Bus
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
+from comfyui_agent.web.access import EVERYONE
 
 log = logging.getLogger(__name__)
 
@@ -22,10 +23,18 @@ AT_ONCE = 500
 CATCHING_UP = 2
 MOST_BEHIND = 1_000
 HEARTBEAT = 10.0
+MOST_LISTENERS = 400
+EACH = 4
+"""One caller has at most one in so many of the places, where callers can be told apart."""
+
+
+class TooManyListeners(Exception):
+    """More streams of events are open than can be served: whose there are too many."""
 
 
 class _Listener:
-    def __init__(self) -> None:
+    def __init__(self, who: str) -> None:
+        self.who = who
         self.waiting: deque[tuple[Event, bytes]] = deque()
         self.wakes = asyncio.Event()
         self.is_dropped = False
@@ -78,19 +87,36 @@ class News:
                 listener.is_dropped = True
                 self._listeners.discard(listener)
 
-    async def listen(
-        self, after: int | None, batch_id: str | None = None, *, with_audit: bool = True
+    def listen(
+        self, after: int | None, batch_id: str | None = None, who: str = EVERYONE, *, with_audit: bool = True
     ) -> AsyncGenerator[bytes, None]:
         """Every event behind one that the listener has, or from now on; a comment now and then shows that all is well.
 
         It ends when the listener is too slow, or the page is: whoever comes back with the last id misses nothing.
-        The audit trail, with everyone's addresses, is for admins.
+        The audit trail, with everyone's addresses, is for admins. `who` listens, and leaves
+        places for others: TooManyListeners.
         """
+        if words := self._shortage(who):
+            raise TooManyListeners(words)
 
         def is_told(event: Event) -> bool:
             return (batch_id is None or event.batch_id == batch_id) and (with_audit or not event.is_audit)
 
-        listener = _Listener()
+        return self._heard(after, is_told, who)
+
+    def _shortage(self, who: str) -> str:
+        if len(self._listeners) >= MOST_LISTENERS:
+            return f"too many streams of events are open: {len(self._listeners)}"
+        own = sum(each.who == who for each in self._listeners)
+        is_too_many = who != EVERYONE and own >= MOST_LISTENERS // EACH
+        return f"too many of your streams of events are open: {own}" if is_too_many else ""
+
+    async def _heard(
+        self, after: int | None, is_told: Callable[[Event], bool], who: str
+    ) -> AsyncGenerator[bytes, None]:
+        if self._shortage(who):  # others have come in between; whoever comes back is told
+            return
+        listener = _Listener(who)
         self._listeners.add(listener)
         last = self._told
         try:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse, Response
 
 from comfyui_agent import __version__
 from comfyui_agent.web.api.models import ProblemShown
+from comfyui_agent.web.problems import JsonAnswer
 from comfyui_agent.web.rendering import environment
 
 DESCRIPTION = """Everything that the command line can do with the queue, over HTTP.
@@ -32,6 +33,15 @@ router = APIRouter(include_in_schema=False)
 async def docs() -> Response:
     page = environment().get_template("docs.html").render(title="API")
     return HTMLResponse(page, headers={"Content-Security-Policy": DOCS_POLICY})
+
+
+@router.get("/openapi.json")
+async def document(request: Request) -> Response:
+    """Written once: everyone may ask for it, as often as they like."""
+    state = request.app.state
+    if not hasattr(state, "openapi"):
+        state.openapi = JsonAnswer(request.app.openapi()).body
+    return Response(state.openapi, media_type="application/json")
 
 
 def describe(app: FastAPI) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
 import stat
@@ -15,6 +14,7 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.texts import printable
 from comfyui_agent.pictures.thumbnails import NoThumbnail
+from comfyui_agent.web.threads import FILES
 from comfyui_agent.web.thumbnail_cache import ThumbnailCache
 
 WIDTHS = (160, 320, 640, 1280)
@@ -126,7 +126,7 @@ class Outputs:
 
     async def file(self, job: Job, number: int) -> ResultFile:
         """`find`, in a thread."""
-        return await asyncio.to_thread(self.find, job, number)
+        return await FILES.run(self.find, job, number)
 
     def grid(self, recorded: str) -> Path:
         """The picture of a batch's grid, from the path that its row records. NotShown if it is not handed out."""

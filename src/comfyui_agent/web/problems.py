@@ -37,7 +37,7 @@ TITLES = {
     422: "The request does not say what is needed",
     429: "Too many requests, jobs or failed logins",
     500: "E3 itself failed",
-    503: "The database cannot be used now",
+    503: "Not possible at the moment",
 }
 REMEDIES = {
     404: "See /docs for what there is.",
@@ -134,6 +134,11 @@ def from_store(error: StoreError) -> Problem:
     is_passing = isinstance(error, (DatabaseAway, DatabaseFull, StoreClosed))
     remedy = "Try again in a moment." if is_passing else "See e3 doctor."
     return Problem(503, str(error), remedy, headers={"Retry-After": "2"} if is_passing else None)
+
+
+def short_of(detail: str, remedy: str = "", *, seconds: int = 5) -> Problem:
+    """There is not enough of something now: the detail says of what, `Retry-After` when to try again."""
+    return Problem(503, detail, remedy or f"Try again in {seconds} s.", headers={"Retry-After": str(seconds)})
 
 
 def add_handlers(app: FastAPI) -> None:

@@ -34,7 +34,7 @@ class Proxies:
         """The address that asks: the last one on the way that is no trusted proxy."""
         at = _peer(request)
         for hop in reversed(_hops(request.headers)):
-            if not self._trusts(at):
+            if not self.trusts(at):
                 break
             if _address(hop) is None:
                 break
@@ -43,7 +43,7 @@ class Proxies:
 
     def user_of(self, request: HTTPConnection) -> str | None:
         """Who has logged in at a trusted proxy. A header that comes from elsewhere is not looked at."""
-        if not self._user_header or not self._trusts(_peer(request)):
+        if not self._user_header or not self.trusts(_peer(request)):
             return None
         said = request.headers.getlist(self._user_header)
         if not said:
@@ -62,7 +62,7 @@ class Proxies:
         """Whether the browser speaks TLS, to this page itself or to a trusted proxy."""
         if request.scope.get("scheme") == "https":
             return True
-        return self._trusts(_peer(request)) and request.headers.get("x-forwarded-proto", "").lower() == "https"
+        return self.trusts(_peer(request)) and request.headers.get("x-forwarded-proto", "").lower() == "https"
 
     def _check_name(self, request: HTTPConnection) -> None:
         """A foreign name that leads to this machine would make any page in a browser here look like the proxy."""
@@ -74,7 +74,8 @@ class Proxies:
                 "Add it to ui.proxy_hosts if it is.",
             )
 
-    def _trusts(self, text: str) -> bool:
+    def trusts(self, text: str) -> bool:
+        """Whether an address is that of a trusted proxy."""
         address = _address(text)
         return address is not None and any(address in network for network in self._networks)
 

@@ -8,7 +8,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 
@@ -20,7 +20,7 @@ from comfyui_agent.store.store import Store
 from comfyui_agent.web.access import Gate
 from comfyui_agent.web.app import create_app
 from comfyui_agent.web.audit_trail import AuditTrail
-from comfyui_agent.web.connections import HEAD_SECONDS, Connection, raise_limit
+from comfyui_agent.web.connections import HEAD_SECONDS, Connection, Places, raise_limit
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.doors import Doors
 from comfyui_agent.web.fleet_view import FleetView
@@ -30,12 +30,21 @@ from comfyui_agent.web.listening import Listening, is_loopback
 from comfyui_agent.web.metrics import Metrics
 from comfyui_agent.web.news import News
 from comfyui_agent.web.outputs import Outputs
+from comfyui_agent.web.planning import Planning
 
 log = logging.getLogger(__name__)
 
-CLOSING_SECONDS = 0.5
+CLOSING_SECONDS = 0.4
 INDEX_PAUSE = 1.0
 BACKLOG = 512
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """A request that is ended with the page is none, and there may be very many of them."""
+    return record.exc_info is None or record.exc_info[0] is not asyncio.CancelledError
+
+
+logging.getLogger("uvicorn.error").addFilter(_is_news)
 
 
 class _Server(uvicorn.Server):
@@ -45,10 +54,14 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
+    def __init__(self, config: uvicorn.Config, places: Places) -> None:
+        super().__init__(config)
+        self._places = places
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """As the class above does it, with a bound on the time for which someone may hold up the start of TLS."""
         kept: dict[str, Any] = {"server_state": self.server_state, "app_state": self.lifespan.state}
-        make = partial(Connection, config=self.config, **kept)
+        make = partial(Connection, config=self.config, places=self._places, **kept)
         patience = HEAD_SECONDS if self.config.ssl else None
         self.servers = [
             await asyncio.get_running_loop().create_server(
@@ -91,6 +104,7 @@ def _context(store: Store, workspace: Workspace, lock: AgentLock, host: str) -> 
         limits=RequestLimits(ui),
         quota=OpenJobQuota(store, ui.open_jobs_per_user),
         audit=audit,
+        planning=Planning(),
     )
 
 
@@ -141,7 +155,8 @@ async def _answering(context: Context, listening: Listening) -> AsyncIterator[No
     )
     config.load()
     config.ssl = listening.tls
-    server = _Server(config)
+    trusts = context.gate.proxies.trusts
+    server = _Server(config, Places(lambda address: is_loopback(address) or trusts(address)))
     running = asyncio.create_task(server.serve(sockets=[listening.socket]))
     try:
         await wait_while(lambda: not server.started and not running.done(), every=0.01)
@@ -153,5 +168,7 @@ async def _answering(context: Context, listening: Listening) -> AsyncIterator[No
         await context.news.close()
         server.should_exit = True
         await asyncio.wait({running}, timeout=CLOSING_SECONDS)
+        for each in list(server.server_state.connections):
+            cast("Connection", each).cut()
         server.force_exit = True
-        await end_tasks([running])
+        await end_tasks([running, *server.server_state.tasks])

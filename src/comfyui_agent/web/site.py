@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from pathlib import Path
 from typing import Annotated
@@ -18,9 +17,10 @@ from comfyui_agent.web.actor import Actor
 from comfyui_agent.web.addresses import ADDRESSES, view_of
 from comfyui_agent.web.api.showing import FileAnswer, Here, User
 from comfyui_agent.web.hub import TooManyWatchers
-from comfyui_agent.web.problems import Problem, in_bytes, wants_page
+from comfyui_agent.web.problems import Problem, in_bytes, short_of, wants_page
 from comfyui_agent.web.rendering import ASSETS, environment, render_page
 from comfyui_agent.web.screens import NoScreen
+from comfyui_agent.web.threads import RENDERING
 
 router = APIRouter(include_in_schema=False)
 LONGEST_FORM = 4_000
@@ -50,7 +50,7 @@ async def screen(request: Request) -> Response:
         built = await address.build(view)
     except NoScreen as error:
         raise Problem(404, str(error), "Begin at the overview.") from None
-    return HTMLResponse(in_bytes(await asyncio.to_thread(render_page, built, view)))
+    return HTMLResponse(in_bytes(await RENDERING.run(render_page, built, view)))
 
 
 def _asked_for(request: Request) -> str:
@@ -73,9 +73,9 @@ async def stream(context: Here, who: User, page: Annotated[str, Query(max_length
     except NoScreen as error:
         raise Problem(404, str(error), "Begin at the overview.") from None
     try:
-        parts = context.hub.watch(view, address.build)
+        parts = context.hub.watch(view, address.build, who.scope)
     except TooManyWatchers as error:
-        raise Problem(503, str(error), "Close some.") from None
+        raise short_of(str(error), "Close some, or try again in 10 s.", seconds=10) from None
     return StreamingResponse(while_admitted(context.gate, who, parts), media_type="text/event-stream")
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from comfyui_agent.pictures.thumbnails import UNNAMED, NoThumbnail, make_thumbnail
+from comfyui_agent.web.threads import FILES
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ class ThumbnailCache:
         target = self._target(source, version, width)
         if target in self._hopeless:
             raise NoThumbnail(self._hopeless[target])
-        if not await asyncio.to_thread(_use, target):
+        if not await FILES.run(_use, target):
             await self._wait_for(self._works.get(target) or self._begin(source, target, width), target)
         return target
 

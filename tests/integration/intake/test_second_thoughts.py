@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from comfyui_agent.engine.intake import monitor
 from comfyui_agent.engine.intake.monitor import Monitor
 from comfyui_agent.engine.intake.submitting import add_file
+from comfyui_agent.pools import Pool
 from support.intake import Intake, portrait, until
 
 OUTPUT = '{file_path: "jobs/finished/image/x.png"}'
@@ -93,8 +94,8 @@ async def test_leaving_does_not_wait_for_pictures_that_are_being_kept(
         return real(self, path)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Keeping, "_copy", slow)
-    threads = ThreadPoolExecutor(4)
-    asyncio.get_running_loop().set_default_executor(threads)
+    threads = Pool("e3-intake", 1)
+    monkeypatch.setattr(monitor, "INTAKE", threads)
     running = asyncio.create_task(Monitor(room.store, room.workspace).run())
 
     async def is_copying() -> bool:
@@ -104,7 +105,5 @@ async def test_leaving_does_not_wait_for_pictures_that_are_being_kept(
     began = time.monotonic()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    threads.shutdown()  # as the end of the process would
-    took = time.monotonic() - began
-    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(4))
-    assert took < 1.5
+    await threads.run(int)  # the thread has nothing else to do any more
+    assert time.monotonic() - began < 1.5

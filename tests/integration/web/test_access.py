@@ -140,7 +140,7 @@ async def test_ten_wrong_tokens_are_answered_with_a_pause_and_a_token_that_is_kn
     assert "10 wrong tokens" in said["detail"]
     assert 0 < int(refused.headers["Retry-After"]) <= WINDOW
     assert (await house.get("/api/v1/me", headers=bearer(good))).status == 200
-    check_problem(await house.get("/api/v1/me", headers=bearer(other)), 429)
+    assert (await house.get("/api/v1/me", headers=bearer(other))).status == 200
     check_problem(await house.get("/api/v1/me"), 401)
     blocked = await house.form(token="e3_wrong")
     assert (blocked.status, "Set-Cookie" in blocked.headers) == (429, False)

@@ -21,7 +21,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 import pytest_asyncio
 
-from comfyui_agent.web import access, guarding
+from comfyui_agent.web import failures, guarding
 from comfyui_agent.web.app import create_app
 from comfyui_agent.web.guarding import DEEPEST, LARGEST_BODY, LARGEST_FORM, UNSAFE
 from comfyui_agent.web.rendering import ASSETS
@@ -211,7 +211,7 @@ def check_harmless(answer: Answer, house: Served) -> None:
 @pytest.fixture(autouse=True)
 def nothing_breaks(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No test of this module makes E3 log that it failed. Wrong tokens may be shown without end."""
-    monkeypatch.setattr(access, "MOST_FAILURES", 10**9)
+    monkeypatch.setattr(failures, "MOST", 10**9)
     monkeypatch.setattr(guarding, "LINGER_SECONDS", 0.01)
     yield
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]

@@ -161,7 +161,7 @@ async def test_more_pages_than_can_be_served_are_refused(house: Served, monkeypa
     monkeypatch.setattr(hub, "MOST_WATCHERS", 1)
     async with watching(house, QUEUE):
         said = check_problem(await house.get(QUEUE), 503)
-        assert "1 pages are open" in said["detail"]
+        assert said["detail"] == "too many pages are open: 1"
 
 
 async def test_a_page_that_is_quiet_says_that_all_is_well(house: Served, monkeypatch: pytest.MonkeyPatch) -> None:

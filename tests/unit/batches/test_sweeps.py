@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comfyui_agent.batches.sweeps import MOST_CELLS, BadSweep, GridWish, Sweep, SweepWish, define
+from comfyui_agent.batches.axes import BadSweep, count_axes
+from comfyui_agent.batches.sweeps import MOST_CELLS, GridWish, Sweep, SweepWish, define
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.binding import Places, Unbindable
 from comfyui_agent.domain.combinations import Mode
@@ -71,14 +72,9 @@ def defined(
     keep: Callable[[Workflow, Mapping[str, Any]], dict[str, str]] = lambda *_: {},
     **wish: Any,
 ) -> Sweep:
-    return define(
-        SweepWish(workflow or workflow_of(), sets, **wish),
-        FINISHED,
-        definitions or {},
-        read_lines=read_lines,
-        draw=counting,
-        keep=keep,
-    )
+    asked = SweepWish(workflow or workflow_of(), sets, **wish)
+    counted = count_axes(sets, asked.workflow, asked.mode, read_lines, skip_bad=asked.skip_bad)
+    return define(asked, counted, FINISHED, definitions or {}, draw=counting, keep=keep)
 
 
 def values_at(sweep: Sweep, where: str) -> list[Any]:

@@ -24,6 +24,7 @@ from comfyui_agent.domain.values import (
     BadValues,
     Token,
     parse,
+    read,
     shortened,
     written,
 )
@@ -569,3 +570,17 @@ def test_it_runs_inside_comfyui(name: str) -> None:
     assert not keywords & {"strict", "slots", "kw_only"}
     when_imported = [part for part in tree.body if not isinstance(part, (ast.FunctionDef, ast.ClassDef, ast.If))]
     assert not [node for part in when_imported for node in ast.walk(part) if isinstance(node, ast.BitOr)]
+
+
+@pytest.mark.parametrize("text", ["1..9:2", "1,3,..,9,x", "a | b", "random:4", "@lines.txt", '"a, b",c', "1..2,..,5"])
+def test_values_are_counted_without_being_made(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = {"lines.txt": ["a", "", "b"]}
+    found = read(text, read_lines=lines.__getitem__)
+    assert len(found) == len(found.tokens(range))
+    monkeypatch.setattr("comfyui_agent.domain.values._digits", lambda *_: pytest.fail("a number was written"))
+    assert len(read("1..1000000", read_lines=lines.__getitem__)) == 1_000_000
+
+
+def test_a_list_that_goes_on_has_no_more_items_than_it_could_have_values() -> None:
+    with pytest.raises(BadValues, match="the list has 4,000,002 values"):
+        read("," * 4_000_000 + "..,1", read_lines=list, most=100)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
+from comfyui_agent.config.settings import Ui
 from comfyui_agent.domain.tokens import Role
 from comfyui_agent.store.errors import DatabaseAway
 from comfyui_agent.web import guarding
@@ -27,6 +29,7 @@ from comfyui_agent.web.guarding import (
     check_origin,
 )
 from comfyui_agent.web.problems import Problem
+from comfyui_agent.web.proxies import Proxies
 
 JSON = Headers({"content-type": "application/json"})
 
@@ -35,6 +38,7 @@ class Gate:
     """Open, closed, or not to be found out."""
 
     role = Role.ADMIN
+    proxies = Proxies(Ui())
 
     def __init__(self, is_open: bool = True, error: Exception | None = None) -> None:
         self._is_open = is_open
@@ -76,9 +80,10 @@ async def asked(
     parts: tuple[bytes, ...] = (b"",),
     gate: Any = None,
     scheme: str = "http",
+    is_gone: bool = False,
     **headers: str,
 ) -> tuple[int, dict[str, str], bytes]:
-    """One request through the guard, its body in parts."""
+    """One request through the guard, its body in parts; the caller may be gone once it was sent."""
     lines = {"host": "127.0.0.1:8190", **{name.replace("_", "-"): value for name, value in headers.items()}}
     scope = {
         "type": "http",
@@ -92,7 +97,9 @@ async def asked(
     sent: list[Message] = []
 
     async def receive() -> Message:
-        return waiting.pop(0) if waiting else {"type": "http.disconnect"}
+        if is_gone and not waiting:
+            return {"type": "http.disconnect"}
+        return waiting.pop(0) if waiting else await asyncio.Future()
 
     async def send(message: Message) -> None:
         sent.append(message)
@@ -294,13 +301,40 @@ async def test_only_so_many_large_bodies_are_held_at_once(monkeypatch: pytest.Mo
     scope = {"type": "http", "path": "/api", "headers": []}
 
     async def receive() -> Message:
-        raise AssertionError
+        return await asyncio.Future()
 
     sizes = [str(guarding.SMALL_BODY + 1)] * 6 + [""] * 6
     await asyncio.gather(
         *(guard._body(scope, Headers({"content-length": size, **dict(JSON)}), receive) for size in sizes)
     )
     assert most == LARGE_AT_ONCE
+
+
+async def test_a_large_body_of_who_is_gone_is_not_read() -> None:
+    app, body = Behind(), b'"' + b"x" * guarding.SMALL_BODY + b'"'
+    status, _, _ = await asked(app, "POST", parts=(body,), is_gone=True, content_length=str(len(body)), **dict(JSON))
+    assert (status, app.bodies) == (400, [])
+    status, _, _ = await asked(app, "POST", parts=(body,), content_length=str(len(body)), **dict(JSON))
+    assert (status, app.bodies) == (200, [body])
+
+
+async def test_reading_large_bodies_takes_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first is handed on at once; the second waits until others have had their time."""
+    monkeypatch.setattr(guarding, "check_json", lambda *_: time.sleep(0.02))
+    guard = Guard(Behind(), Gate())  # type: ignore[arg-type]
+    scope = {"type": "http", "path": "/api", "headers": []}
+
+    async def handed_on() -> float:
+        parts = [{"type": "http.request", "body": b"{}"}]
+
+        async def receive() -> Message:
+            return parts.pop() if parts else await asyncio.Future()
+
+        await guard._body(scope, Headers(dict(JSON)), receive)
+        return time.monotonic()
+
+    first, second = await asyncio.gather(handed_on(), handed_on())
+    assert second - first >= 0.02 * guarding.PARSING_SHARE * 0.9
 
 
 @pytest.mark.parametrize(

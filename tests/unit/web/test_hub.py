@@ -324,3 +324,26 @@ async def test_more_kinds_of_pages_than_can_be_served_are_refused_but_not_one_th
     assert await anext(again) == FIRST
     for stream in (first, again):
         await stream.aclose()
+
+
+async def test_one_caller_leaves_pages_and_kinds_of_pages_for_others(
+    rendering: Hub, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "MOST_TOPICS", 8)
+    monkeypatch.setattr(hub, "MOST_WATCHERS", 16)
+    streams = [rendering.watch(view(f"/{number}"), world.build, "token 1") for number in range(2)]
+    for stream in streams:
+        await anext(stream)
+    with pytest.raises(TooManyWatchers, match="too many different pages of yours are open: 2"):
+        rendering.watch(view("/2"), world.build, "token 1")
+    streams += [rendering.watch(view("/0"), world.build, "token 1") for _ in range(2)]
+    late = rendering.watch(view("/0"), world.build, "token 1")
+    for stream in streams[2:]:
+        await anext(stream)
+    assert await anext(late, None) is None, "others came first"
+    with pytest.raises(TooManyWatchers, match="too many of your pages are open: 4"):
+        rendering.watch(view("/0"), world.build, "token 1")
+    streams.append(rendering.watch(view("/2"), world.build, "token 2"))
+    assert await anext(streams[-1]) == FIRST
+    for stream in streams:
+        await stream.aclose()

@@ -11,7 +11,7 @@ import pytest
 from comfyui_agent.domain.events import Event
 from comfyui_agent.store.errors import DatabaseAway
 from comfyui_agent.web import news
-from comfyui_agent.web.news import News, as_sent
+from comfyui_agent.web.news import News, TooManyListeners, as_sent
 from support.web import eventually
 
 FIRST = b": events of E3\nretry: 2000\n\n"
@@ -232,3 +232,18 @@ async def test_following_goes_on_when_the_database_was_away_and_when_a_hearer_fa
     await eventually(lambda: len(found) == 2, "both events")
     following.cancel()
     assert found == [1, 2]
+
+
+async def test_one_caller_leaves_streams_for_others(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(news, "MOST_LISTENERS", 4)
+    told = await begun(memory)
+    first = told.listen(None, who="token 1")
+    await anext(first)
+    with pytest.raises(TooManyListeners, match="too many of your streams of events are open: 1"):
+        told.listen(None, who="token 1")
+    others = [told.listen(None, who=f"token {number}") for number in range(2, 6)]
+    assert [await anext(each, None) for each in others] == [FIRST] * 3 + [None]
+    with pytest.raises(TooManyListeners, match="too many streams of events are open: 4"):
+        told.listen(None, who="token 9")
+    for stream in (first, *others):
+        await stream.aclose()

@@ -16,6 +16,7 @@ from PIL import Image
 
 from comfyui_agent.pictures.thumbnails import NoThumbnail
 from comfyui_agent.web import thumbnail_cache
+from comfyui_agent.web.threads import FILES
 from comfyui_agent.web.thumbnail_cache import PRUNED_EVERY, ThumbnailCache
 
 
@@ -146,7 +147,7 @@ async def test_who_asks_in_the_moment_in_which_another_leaves_is_served(
     async def at_once(work: Callable[..., bool], *values: object) -> bool:
         return work(*values)
 
-    monkeypatch.setattr(asyncio, "to_thread", at_once)
+    monkeypatch.setattr(FILES, "run", at_once)
     busy = [asyncio.create_task(cache.get(painted(tmp_path / f"{n}.png"), "1", 160)) for n in range(2)]
     await until(lambda: len(maker.begun) == 2, "both slots taken")
     source = painted(tmp_path / "wanted.png")

@@ -36,6 +36,7 @@ from comfyui_agent.engine.intake.looking import (
 )
 from comfyui_agent.engine.intake.putting_away import PuttingAway
 from comfyui_agent.engine.naming import keep_aside
+from comfyui_agent.engine.threads import INTAKE
 from comfyui_agent.store.errors import DatabaseUnusable, StoreError
 from comfyui_agent.store.store import Store
 
@@ -183,11 +184,11 @@ class Monitor:
             if now() >= self._next_look:
                 self._touched.clear()  # what is touched from here on is looked at again
                 self._next_look = now() + LONGEST_LOOK
-                self._see_all(await asyncio.to_thread(look, self._folder))
+                self._see_all(await INTAKE.run(look, self._folder))
                 await self.put_away_finished(FINISHED_SECONDS)
             elif self._touched:
                 touched, self._touched = self._touched, set()
-                self._see(await asyncio.to_thread(_sign_all, sorted(touched)))
+                self._see(await INTAKE.run(_sign_all, sorted(touched)))
             await self._take_ready()
             await self._let_go_of_missing()
         except DatabaseUnusable:
@@ -273,7 +274,7 @@ class Monitor:
             return
         ready.sort(key=lambda path: natural_key(os.path.basename(path)))  # noqa: PTH119 - a text, thousands of times
         try:
-            await asyncio.to_thread(self._admission.refresh)
+            await INTAKE.run(self._admission.refresh)
         except Complaints as error:
             self._tell(f"{error}. What it said before still counts")
         portions = _portions(ready)
@@ -292,7 +293,7 @@ class Monitor:
                 raise
 
     def _start_reading(self, paths: list[str] | None) -> asyncio.Future[dict[str, Filed]] | None:
-        return None if paths is None else asyncio.ensure_future(asyncio.to_thread(self._read_all, paths))
+        return None if paths is None else asyncio.ensure_future(INTAKE.run(self._read_all, paths))
 
     async def _file(self, read: dict[str, Filed]) -> None:
         files = {}
@@ -364,7 +365,7 @@ class Monitor:
         await self._store.reject(self._workspace.job_file(target), reason)
         log.warning("%s is now %s: %s", self._workspace.job_file(Path(path)), target.name, reason)
         try:
-            await asyncio.to_thread(_set_aside, Path(path), target)
+            await INTAKE.run(_set_aside, Path(path), target)
         except OSError as error:
             self._tell(f"{path} could not be renamed: {error.strerror}")
 

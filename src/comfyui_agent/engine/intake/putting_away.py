@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import logging
@@ -16,6 +15,7 @@ from comfyui_agent.domain.kinds import folder_of
 from comfyui_agent.engine.intake.looking import Refused, read_plain
 from comfyui_agent.engine.intake.looking import digest_of as digest_of_bytes
 from comfyui_agent.engine.naming import keep_aside
+from comfyui_agent.engine.threads import PUBLISHING
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
 
@@ -35,7 +35,7 @@ class PuttingAway:
         path = self._workspace.root / source
         try:
             target = self._workspace.finished(folder_of(job_type)) / path.name
-            if await asyncio.to_thread(_move, path, digest, target):
+            if await PUBLISHING.run(_move, path, digest, target):
                 return
             log.warning("%s was changed while its job ran: it is submitted again", source)
             if job_id is not None:

@@ -17,6 +17,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.clock import now
 from comfyui_agent.engine.intake.admission import Admission
 from comfyui_agent.engine.intake.looking import Refused, Unsettled, is_job_file, read_whole, sign, trouble_with
+from comfyui_agent.engine.threads import INTAKE
 from comfyui_agent.store.store import Store
 
 AT_ONCE = 250
@@ -75,7 +76,7 @@ async def add_file(store: Store, admission: Admission, workspace: Workspace, pat
         if other is not None and (workspace.root / other).exists():
             return Answer(path.name, known, f"the name belongs to {other}: rename one of them")
         try:
-            await asyncio.to_thread(_copy, path, target, signature)
+            await INTAKE.run(_copy, path, target, signature)
         except FileExistsError:
             return Answer(path.name, known, f"{target} is there already and says something else: rename one of them")
         except (OSError, Refused, Unsettled) as error:
@@ -138,7 +139,7 @@ async def _read(admission: Admission, path: Path) -> Filed:
         try:
             if signature is None:
                 raise Unsettled
-            return await asyncio.to_thread(admission.read, path, signature, is_retry=True)
+            return await INTAKE.run(admission.read, path, signature, is_retry=True)
         except Unsettled:
             if now() > deadline:
                 raise

@@ -28,6 +28,7 @@ AFTER = "e3_after_{}"
 PARAMETER_INPUT = re.compile(r"param_[0-9]+")
 LONGEST_NAME = 80
 MOST_SUGGESTED = 200
+MOST_PARAMETERS = 20
 
 
 class BadParameter(ValueError):
@@ -158,6 +159,9 @@ def _axes(
     targets: dict[str, Target] = {}
     inputs = inputs_of(prompt, iterator)
     for slot in sorted((name for name in inputs if PARAMETER_INPUT.fullmatch(name)), key=natural_key):
+        if len(axes) == MOST_PARAMETERS:
+            complain(f"{slot} of iterator {iterator} is left out, as is what follows: {MOST_PARAMETERS} is the most")
+            break
         try:
             node_id = _linked(prompt, inputs[slot])
             target = _target(prompt, node_id, declares)

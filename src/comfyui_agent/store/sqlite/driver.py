@@ -7,13 +7,13 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import apsw
 
+from comfyui_agent.pools import Pool
 from comfyui_agent.store.errors import DatabaseUnusable, StoreClosed
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.sqlite import migrating
@@ -37,7 +37,7 @@ class SqliteDriver:
         self._writer = writer
         self._reader = reader
         self._reading = SqliteSession(reader)
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix="e3-reader")
+        self._threads = Pool("e3-reader", 1)
         self._is_closed = False
 
     @classmethod
@@ -88,12 +88,11 @@ class SqliteDriver:
     async def read(self, work: Callable[[Session], T]) -> T:
         if self._is_closed:
             raise StoreClosed("the store is closed")
-        loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._threads, self._read, work)
+            return await self._threads.run(self._read, work)
         except UnicodeDecodeError:
             await self.write(lambda _: self._writer.session.mend_texts())
-            return await loop.run_in_executor(self._threads, self._read, work)
+            return await self._threads.run(self._read, work)
 
     def _read(self, work: Callable[[Session], T]) -> T:
         try:
@@ -120,8 +119,10 @@ class SqliteDriver:
         self._is_closed = True
         self._writer.ask_to_close()
         await asyncio.get_running_loop().run_in_executor(None, self._writer.wait_closed, timeout)
-        await asyncio.get_running_loop().run_in_executor(self._threads, self._reader.close)
-        self._threads.shutdown(wait=False)
+        closing = asyncio.ensure_future(self._threads.run(self._reader.close))
+        done, _ = await asyncio.wait({closing}, timeout=timeout)  # someone's long look may go on
+        for each in done:
+            each.result()
 
 
 def migrate_file(path: Path) -> tuple[int, int]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Body, Query
+from fastapi import APIRouter, Body, Query, Request
 from fastapi.responses import FileResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
@@ -14,9 +13,11 @@ from comfyui_agent.batches.members import settings_of
 from comfyui_agent.batches.sweep_file import SweepFile
 from comfyui_agent.batches.sweeps import GridWish
 from comfyui_agent.domain.batches import Batch, BatchKind, BatchStatus, mint_batch_id
+from comfyui_agent.domain.combinations import Combinations
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.engine.sweeping import Planner
 from comfyui_agent.engine.taking_back import take_back
 from comfyui_agent.store.looking import BadCursor, JobFilter
 from comfyui_agent.web.api.describing import AsInteger, file_answers, problems
@@ -50,9 +51,11 @@ from comfyui_agent.web.api.showing import (
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.idempotency import Key, Wish, once
 from comfyui_agent.web.problems import JsonAnswer, Problem
+from comfyui_agent.web.threads import FILES, RENDERING
 
 MOST_WITH_JOBS = 1_000
 MOST_PLANNED = 1_000
+MOST_LETTERS = 1_000_000
 
 router = APIRouter(prefix=f"{PREFIX}/batches", tags=["batches"])
 
@@ -112,14 +115,15 @@ async def page_of_batches(
     response_model=BatchMade,
     responses={200: {"model": SweepPlan, "description": "What would be queued"}, **problems(404, 409, sends=True)},
 )
-async def create(context: Here, by: By, said: NewSweepSaid, key: Key = None) -> Response:
+async def create(context: Here, by: By, request: Request, said: NewSweepSaid, key: Key = None) -> Response:
     """Queue a workflow for every combination of some values. It is yours: other users cannot change it."""
+    planner = context.planning.for_caller(by.caller.scope, request)
     if said.dry_run:
-        return JsonAnswer(await _plan(context, said))
+        return JsonAnswer(await _plan(context, said, planner))
 
     async def make(batch_id: str) -> dict[str, Any]:
         by.check_priority(said.priority)
-        batch, warnings = await context.doors.sweep(said, skip_bad=said.skip_bad, batch_id=batch_id, by=by)
+        batch, warnings = await context.doors.sweep(said, planner, skip_bad=said.skip_bad, batch_id=batch_id, by=by)
         await by.audit(EventName.AUDIT_BATCH_CREATE, batch_id=batch.id, message=f"{batch.total:,} jobs")
         return shown_batch(batch) | {"warnings": list(warnings)}
 
@@ -133,10 +137,9 @@ async def create(context: Here, by: By, said: NewSweepSaid, key: Key = None) -> 
     return await once(context, by.caller, wish, batch_id, make, find, address_of_batch)
 
 
-async def _plan(context: Context, said: NewSweepSaid) -> dict[str, Any]:
-    found = await context.doors.plan(said, skip_bad=said.skip_bad)
+async def _plan(context: Context, said: NewSweepSaid, planner: Planner) -> dict[str, Any]:
+    found = await context.doors.plan(said, planner, skip_bad=said.skip_bad)
     combinations = found.sweep.combinations
-    count = min(len(found.sweep), MOST_PLANNED)
     return {
         "total": len(found.sweep),
         "mode": combinations.mode.value,
@@ -144,9 +147,21 @@ async def _plan(context: Context, said: NewSweepSaid) -> dict[str, Any]:
             {"name": axis.name, "places": list(axis.places), "values": list(axis.values[:MOST_PLANNED])}
             for axis in combinations.axes
         ],
-        "combinations": [combinations.values_at(index) for index in range(count)],
+        "combinations": _first(combinations),
         "warnings": list(found.warnings),
     }
+
+
+def _first(combinations: Combinations) -> list[dict[str, Any]]:
+    """As many as an answer has room for: one long value stands in each of them."""
+    found: list[dict[str, Any]] = []
+    room = MOST_LETTERS
+    for index in range(min(len(combinations), MOST_PLANNED)):
+        found.append(combinations.values_at(index))
+        room -= sum(len(str(value)) for value in found[-1].values())
+        if room < 0:
+            break
+    return found
 
 
 @router.get("/{batch_id}", response_model=BatchWhole, responses=problems(404, 409))
@@ -156,7 +171,7 @@ async def show(context: Here, _: User, batch_id: BatchId) -> Any:
     members = JobFilter(batch_id=batch.id)
     page = await context.store.job_page(members, None, MOST_WITH_JOBS, most_bytes=MOST_BYTES)
     shown = shown_batch(batch) | await maker_of(context, batch) | {"axes": batch.metadata.get("axes")}
-    return await asyncio.to_thread(_whole, shown, None if page.cursor else page.jobs)
+    return await RENDERING.run(_whole, shown, None if page.cursor else page.jobs)
 
 
 def _whole(shown: dict[str, Any], jobs: list[Job] | None) -> JsonAnswer:
@@ -176,7 +191,7 @@ async def results(context: Here, _: User, batch_id: BatchId, limit: Limit = 100,
         found = [_member(context, batch, job) for job in page.jobs]
         return JsonAnswer({"batch_id": batch.id, "results": found, "next": page.cursor})
 
-    return await asyncio.to_thread(shown)
+    return await FILES.run(shown)
 
 
 def _member(context: Context, batch: Batch, job: Job) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from typing import Annotated, Any
 
@@ -36,6 +35,7 @@ from comfyui_agent.web.api.showing import (
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.idempotency import Key, Wish, once
 from comfyui_agent.web.problems import JsonAnswer
+from comfyui_agent.web.threads import RENDERING
 
 MOST_PAGES_NAMED = 10_000
 MOST_PAGES = 1_000
@@ -103,7 +103,7 @@ async def create(context: Here, by: By, said: BookFile, key: Key = None) -> Resp
 async def show(context: Here, _: User, book_id: BookId, after: After = 0) -> Any:
     """A book: every page with its badge, its retries, and what went wrong."""
     shown = await _shown(context, (await _book(context, book_id)).id, after)
-    return await asyncio.to_thread(JsonAnswer, shown)
+    return await RENDERING.run(JsonAnswer, shown)
 
 
 async def _shown(context: Context, book_id: str, after: int = 0) -> dict[str, Any]:

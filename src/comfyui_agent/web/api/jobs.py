@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query
@@ -43,6 +42,7 @@ from comfyui_agent.web.idempotency import Key, Wish, once
 from comfyui_agent.web.naming import job_named
 from comfyui_agent.web.outputs import NotShown, ResultFile, version_of
 from comfyui_agent.web.problems import JsonAnswer, Problem
+from comfyui_agent.web.threads import FILES, RENDERING
 
 MOST_NAMES = 10_000
 MOST_RETRIED = 100_000
@@ -127,7 +127,7 @@ async def list_jobs(
         page = await context.store.job_page(wanted, cursor, limit, most_bytes=MOST_BYTES)
     except BadCursor as error:
         raise Problem(404, str(error), "Begin without a cursor.") from None
-    return await asyncio.to_thread(_page, page)
+    return await RENDERING.run(_page, page)
 
 
 def _page(page: JobPage) -> JsonAnswer:
@@ -199,7 +199,7 @@ async def show(context: Here, _: User, name: Name) -> Any:
         | await maker_of(context, job)
         | {
             "attempts": [attempt.as_json() for attempt in attempts],
-            "results": [shown_result(each) for each in await asyncio.to_thread(context.outputs.shown, job)],
+            "results": [shown_result(each) for each in await FILES.run(context.outputs.shown, job)],
             "live": None
             if live is None
             else {
@@ -319,7 +319,7 @@ async def thumbnail(
 async def preview(context: Here, _: User, name: Name) -> Response:
     """The newest picture of unfinished work, while it renders and someone looks."""
     job = await find_job(context, name)
-    data = await asyncio.to_thread(read_preview, context.workspace.locks, job.id)
+    data = await FILES.run(read_preview, context.workspace.locks, job.id)
     kind = None if data is None else _picture_kind(data)
     if data is None or kind is None:
         raise Problem(409, f"there is no preview of {job.config_name!r} now", f"See {PREFIX}/jobs/{job.id}.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -15,6 +14,7 @@ from comfyui_agent.web.api.models import ReportList
 from comfyui_agent.web.api.showing import PREFIX, FileAnswer, Here, User
 from comfyui_agent.web.problems import Problem
 from comfyui_agent.web.reports import NoReport, find_reports, report_file
+from comfyui_agent.web.threads import FILES
 
 router = APIRouter(prefix=f"{PREFIX}/reports", tags=["reports"])
 POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -24,7 +24,7 @@ POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 @router.get("", response_model=ReportList, responses=problems())
 async def list_reports(context: Here, _: User) -> Any:
     """Load tests, profiles and chaos runs of this workspace, the newest first."""
-    found = await asyncio.to_thread(find_reports, context.workspace)
+    found = await FILES.run(find_reports, context.workspace)
     return {
         "reports": [
             {
@@ -48,7 +48,7 @@ async def list_reports(context: Here, _: User) -> Any:
 async def report(context: Here, _: User, path: Annotated[str, Path(min_length=1, max_length=1000)]) -> Response:
     """One report, as its page or as JSON."""
     try:
-        file = await asyncio.to_thread(report_file, context.workspace, path)
+        file = await FILES.run(report_file, context.workspace, path)
     except NoReport as error:
         raise Problem(404, str(error), f"See {PREFIX}/reports.") from None
     kind = "text/html; charset=utf-8" if file.suffix == ".html" else "application/json"

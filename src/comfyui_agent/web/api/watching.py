@@ -13,6 +13,8 @@ from comfyui_agent.web.access import while_admitted
 from comfyui_agent.web.api.describing import problems
 from comfyui_agent.web.api.models import Me, StatusShown
 from comfyui_agent.web.api.showing import PREFIX, Here, User
+from comfyui_agent.web.news import TooManyListeners
+from comfyui_agent.web.problems import short_of
 from comfyui_agent.web.standing import stands
 
 router = APIRouter(prefix=PREFIX, tags=["watching"])
@@ -35,7 +37,11 @@ async def events(
     Whoever comes back with the id of the last event misses nothing.
     """
     said = int(last) if last is not None and last.isascii() and last.isdigit() and len(last) < 17 else after
-    told = while_admitted(context.gate, who, context.news.listen(said, batch, with_audit=who.role is Role.ADMIN))
+    try:
+        heard = context.news.listen(said, batch, who.scope, with_audit=who.role is Role.ADMIN)
+    except TooManyListeners as error:
+        raise short_of(str(error), "Close some, or try again in 10 s.", seconds=10) from None
+    told = while_admitted(context.gate, who, heard)
     return StreamingResponse(told, media_type="text/event-stream")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from comfyui_agent.engine.live import LiveRun
 from comfyui_agent.web.naming import job_named
 from comfyui_agent.web.pages.cells import link, looks, short_label, shown
 from comfyui_agent.web.screens import Fragment, View
+from comfyui_agent.web.threads import FILES
 
 MOST = 2
 UNSET = "not set"
@@ -61,7 +61,7 @@ async def _result(view: View, job: Job) -> Any:
     """The first of its results, if it can be shown."""
     if job.status is not JobStatus.DONE:
         return None
-    return next(iter(await asyncio.to_thread(view.context.outputs.shown, job, 1)), None)
+    return next(iter(await FILES.run(view.context.outputs.shown, job, 1)), None)
 
 
 def _settings(job: Job, batch: Batch) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from comfyui_agent.web.problems import Problem
 from comfyui_agent.web.rendering import parsed as moment_of
 from comfyui_agent.web.rendering import seconds
 from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
+from comfyui_agent.web.threads import FILES
 
 LARGEST_SHOWN = 200_000
 LONGEST_VALUE = 4_000
@@ -81,8 +81,8 @@ async def build(view: View) -> Screen:
     batch = await store.batch(job.batch_id) if job.batch_id else None
     graph = await _graph(view, job)
     names = await _names(view, job.workflow_id)
-    results = await asyncio.to_thread(view.context.outputs.shown, job, MOST_RESULTS)
-    shown_graph = await asyncio.to_thread(_shown_graph, job, graph)
+    results = await FILES.run(view.context.outputs.shown, job, MOST_RESULTS)
+    shown_graph = await FILES.run(_shown_graph, job, graph)
     first = await store.job_page(JobFilter(status=JobStatus.PENDING), None, 1)
     lowest = next((each.priority for each in first.jobs if isinstance(each.priority, int)), DEFAULT_PRIORITY)
     same = (job.template_hash, job.inputs, job.workflow_id)
@@ -127,7 +127,7 @@ async def _graph(view: View, job: Job) -> Graph:
     """The template of a job: its own, else the one that its workflow has now."""
     template = await view.context.store.template(job.template_hash) if job.template_hash else None
     if template is not None:
-        return await asyncio.to_thread(template.graph)
+        return await FILES.run(template.graph)
     try:
         return (await view.context.doors.workflow(job.workflow_id)).graph
     except Problem:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from comfyui_agent.web.findings import ReportKind
 from comfyui_agent.web.pages.windows import Choice
 from comfyui_agent.web.reports import Report, find_reports
 from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
+from comfyui_agent.web.threads import FILES
 
 KINDS = {"load": ReportKind.LOAD, "chaos": ReportKind.CHAOS, "profile": ReportKind.PROFILE}
 WORDS = {"load": "Load tests", "chaos": "Chaos", "profile": "Profiles"}
@@ -18,7 +18,7 @@ async def build(view: View) -> Screen:
     asked = view.asked("kind")
     if asked and asked not in KINDS:
         raise NoScreen(f"there are no reports of the kind {asked[:40]!r}: see /reports")
-    every = await asyncio.to_thread(find_reports, view.context.workspace)
+    every = await FILES.run(find_reports, view.context.workspace)
     found = [report for report in every if not asked or report.kind is KINDS[asked]]
     kinds = [Choice("All", "?", not asked)]
     kinds += [Choice(word, f"?kind={kind}", kind == asked) for kind, word in WORDS.items()]

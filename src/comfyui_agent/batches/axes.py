@@ -1,0 +1,149 @@
+"""The axes of a sweep, counted and bounded before any of their values is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from comfyui_agent.config.workflows import Workflow
+from comfyui_agent.domain.combinations import MOST, BadAxes, Mode, check_apart, count
+from comfyui_agent.domain.placing import NoSuchPlace
+from comfyui_agent.domain.values import BadValues, Token, Values, read, shortened
+
+LONGEST_NAME = 1_000
+ReadLines = Callable[[str], Sequence[str]]
+
+
+class BadSweep(Exception):
+    """A sweep that cannot be: what is wrong, and what to write instead. `key` is where a file says it, if one does."""
+
+    def __init__(self, message: str, key: tuple[str, ...] = ()) -> None:
+        flag = {"set": "--set {}: ", "grid": "grid.{}: "}.get(key[0], "") if len(key) > 1 else ""
+        super().__init__(flag.format(key[-1]) + message if key else message)
+        self.key = key
+        self.message = message
+
+
+class TooLarge(BadSweep):
+    """A sweep with more than it may have."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The most that a sweep may have. `values` counts every value once for every name that it goes to."""
+
+    axes: int = 20
+    combinations: int = MOST
+    values: int = 2 * MOST
+
+
+@dataclass(frozen=True)
+class CountedAxis:
+    """An axis: the names that it stands for with their places, and values that are not made yet."""
+
+    key: tuple[str, ...]
+    places: Mapping[str, Sequence[str]]
+    values: Values
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.places)
+
+    @property
+    def name(self) -> str:
+        return ",".join(self.places)
+
+    @property
+    def addressed(self) -> tuple[str, ...]:
+        """Several placeholders may share a text, so their places do not count."""
+        return tuple(where for each, found in self.places.items() for where in found or [f"${{{each}}}"])
+
+
+@dataclass(frozen=True)
+class CountedAxes:
+    """All axes of a sweep that is not too large, and a warning for each that was left out."""
+
+    axes: Sequence[CountedAxis]
+    warnings: Sequence[str]
+
+
+def count_axes(
+    sets: Mapping[str, Any],
+    workflow: Workflow,
+    mode: Mode,
+    read_lines: ReadLines,
+    bounds: Bounds | None = None,
+    *,
+    skip_bad: bool = False,
+) -> CountedAxes:
+    """Count what a sweep asks for. BadSweep if it is wrong, TooLarge if it is above the bounds.
+
+    `read_lines` gives the lines of the file that `@NAME` stands for; its OSError or ValueError says why it does not.
+    However many values there would be, this takes no longer than reading what was said.
+    """
+    bounds = bounds or Bounds()
+    if len(sets) > bounds.axes:
+        raise TooLarge(f"the sweep has {len(sets):,} axes, and {bounds.axes} is the most: leave some out")
+    axes: list[CountedAxis] = []
+    warnings: list[str] = []
+    for name, said in sets.items():
+        try:
+            axes.append(_counted(name, said, workflow, read_lines, bounds))
+        except BadSweep as error:
+            if not skip_bad:
+                raise
+            warnings.append(f"{error}; left out")
+    if not axes:
+        return CountedAxes([], warnings)
+    try:
+        check_apart((axis.name, axis.addressed) for axis in axes)
+    except BadAxes as error:
+        raise BadSweep(str(error)) from None
+    try:
+        count([(axis.name, len(axis.values)) for axis in axes], mode, bounds.combinations)
+    except BadAxes as error:
+        raise TooLarge(str(error)) from None
+    total = sum(len(axis.values) * len(axis.names) for axis in axes)
+    if total > bounds.values:
+        raise TooLarge(f"the axes have {total:,} values together, and {bounds.values:,} is the most: give fewer")
+    return CountedAxes(axes, warnings)
+
+
+def _counted(name: str, said: Any, workflow: Workflow, read_lines: ReadLines, bounds: Bounds) -> CountedAxis:
+    if len(name) > LONGEST_NAME:
+        raise BadSweep(f"{shortened(name)} has more than {LONGEST_NAME:,} letters: name fewer inputs", ("set",))
+    key = ("set", name)
+    names = [part.strip() for part in name.split(",") if part.strip()]
+    if not names:
+        raise BadSweep(f"{name!r} names no input: write NODE.input=VALUES, such as 3.seed=1..4", key)
+    if len(set(names)) < len(names):
+        twice = next(each for each in names if names.count(each) > 1)
+        raise BadSweep(f"{twice} stands there twice: write it once", key)
+    try:
+        places = {each: workflow.places.find(each, workflow.recipe) for each in names}
+        return CountedAxis(key, places, _values(said, read_lines, bounds.combinations))
+    except (NoSuchPlace, BadValues) as error:
+        raise BadSweep(str(error), key) from None
+
+
+def _values(said: Any, read_lines: ReadLines, most: int) -> Values:
+    """A text in the language of values, or a list of plain ones from a file."""
+    if isinstance(said, str):
+        return read(said, read_lines=read_lines, most=most)
+    listed = said if isinstance(said, list) else [said]
+    if not listed:
+        raise BadValues("there are no values: write at least one")
+    if len(listed) > most:
+        raise BadValues(f"the list has {len(listed):,} values, and {most:,} is the most: make it shorter")
+    tokens = []
+    for value in listed:
+        if not isinstance(value, (str, int, float, bool)):
+            raise BadValues(f"{value!r:.60} is no value: write texts, numbers, true or false")
+        tokens.append(Token(text_of(value), isinstance(value, str)))
+    return Values(tokens)
+
+
+def text_of(value: Any) -> str:
+    """As people write it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
