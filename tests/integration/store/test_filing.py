@@ -108,6 +108,7 @@ FRESH = {
 }
 """What a job is that has only just been wished for."""
 NEVER_RUN = {
+    "is_shortened": False,
     "run_count": 0,
     "start_time": None,
     "server": None,
@@ -163,7 +164,7 @@ STATES = ["pending", "processing", "failed", "cancelled", "done"]
 async def test_a_new_file_is_a_waiting_job_that_says_all_that_the_file_says(store: Store, database: Database) -> None:
     assert await file_one(store, full("bytes", 0)) == Ruling(Verdict.ACCEPTED)
     expected = columns_of(0) | FRESH | NEVER_RUN
-    expected |= {"id": 1, "config_name": KNIGHT, "source": SOURCE, "digest": "bytes", "is_shortened": False}
+    expected |= {"id": 1, "config_name": KNIGHT, "source": SOURCE, "digest": "bytes"}
     assert await row(store) == expected | {"created_at": database.clock.text()}
     assert await told(store) == [("job.submitted", KNIGHT)]
 
