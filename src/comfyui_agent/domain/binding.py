@@ -112,11 +112,8 @@ class Places:
         node_id, dot, _ = name.partition(".")
         if dot and node_id in self._nodes:
             return self.addressed(name)
-        for match in re.finditer("_", name):
-            place = f"{name[: match.start()]}.{name[match.end() :]}"
-            if place in self.all:
-                return place
-        return None
+        found = [place for place in self.all.values() if name == f"{place.node_id}_{place.name}"]
+        return min(found, key=lambda place: len(place.node_id)).place if found else None
 
     def _matching(self, name: str, recipe: Recipe | None) -> str:
         words = _plain(name)
