@@ -19,7 +19,6 @@ import yaml
 
 from comfyui_agent.cli.app import app
 from comfyui_agent.config.loading import load_workspace
-from comfyui_agent.sim.dialect import IMITATED
 from comfyui_agent.sim.durations import Duration
 
 ROOT = Path(__file__).parents[2]
@@ -139,9 +138,14 @@ def test_comfyui_names_its_two_ports() -> None:
     assert "COMFYUI_PORT=8189" in DOCS
 
 
-def test_the_images_comfyui_is_the_version_that_the_simulator_imitates() -> None:
+def test_the_images_comfyui_loads_no_files_from_outside_its_folders_and_the_docs_name_it() -> None:
     versions = [line.rest for line in dockerfile("comfyui") if line.word == "ARG"]
-    assert f"COMFYUI_VERSION={IMITATED}" in versions
+    (version,) = (each.partition("=")[2] for each in versions if each.startswith("COMFYUI_VERSION="))
+    assert tuple(map(int, version.split("."))) >= (0, 33, 0)
+    pinned = (COMFYUI / "constraints.txt").read_text(encoding="utf-8")
+    assert f"ComfyUI {version}" in DOCS
+    assert f"COMFYUI_VERSION={version}" in DOCS
+    assert f"ComfyUI {version}" in pinned
     assert all(re.fullmatch(r"[A-Z_]+=\d[\d.]*", each) for each in versions)
 
 

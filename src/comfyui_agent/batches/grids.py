@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
-from collections.abc import Sequence
+import secrets
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,11 @@ from comfyui_agent.batches.members import label_of, settings_of
 from comfyui_agent.batches.queueing import THREADS
 from comfyui_agent.batches.sweeps import MOST_CELLS, GridWish
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.batches import Batch
+from comfyui_agent.domain.batches import Batch, slug
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.domain.grid_layout import GridLayout, sheet_place
+from comfyui_agent.domain.grid_layout import GridLayout, picture_paths, sheet_place
 from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.kinds import FOLDERS
 from comfyui_agent.domain.processes import module_command
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store.store import Store
@@ -57,11 +60,23 @@ async def make_grid(store: Store, workspace: Workspace, batch: Batch, options: G
         raise NoGrid(f"the batch {batch.id} has no results")
     if len(jobs) > MOST_CELLS:
         raise NoGrid(f"{len(jobs):,} results are too many for a grid: at most {MOST_CELLS:,}")
-    picture = options.output or _folder(workspace, batch, jobs) / f"grid.{'jpg' if options.format == 'jpeg' else 'png'}"
+    for picture in _places(workspace, batch, jobs, options):
+        spec = await THREADS.run(_spec, workspace, batch, jobs, options, picture)
+        paths = [*picture_paths(picture, len(spec["pages"])), Path(spec["page"])]
+        shown = [workspace.shown(path) for path in paths]
+        existing = [name for name, path in zip(shown, paths, strict=True) if os.path.lexists(path)]
+        output = workspace.shown(picture) if options.output else ""
+        trouble = await store.claim_grid_files(batch.id, shown, existing, output)
+        if not trouble:
+            break
+    else:
+        raise NoGrid(f"{trouble}: name another --output")
     if options.output is None:
         _make_folder(picture.parent)
-    spec = await THREADS.run(_spec, workspace, batch, jobs, options, picture)
-    return await _compose(spec)
+    made = await _compose(spec)
+    strays = await store.keep_grid_files(batch.id, shown, output)
+    await store.with_unowned(strays, lambda path: _unlink(workspace.root / path))
+    return made
 
 
 def _make_folder(folder: Path) -> None:
@@ -72,19 +87,35 @@ def _make_folder(folder: Path) -> None:
         raise NoGrid(f"the folder {folder} cannot be made: {error.strerror}") from None
 
 
-def _folder(workspace: Workspace, batch: Batch, jobs: Sequence[Job]) -> Path:
-    """Where the results of a batch are."""
-    said = batch.metadata.get("folder")
+def _unlink(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def _places(workspace: Workspace, batch: Batch, jobs: Sequence[Job], options: GridOptions) -> Iterator[Path]:
+    """Where the first picture may go: where people say; else beside the results or, if others are there, below."""
+    if options.output is not None:
+        yield options.output
+        return
+    name = f"grid.{'jpg' if options.format == 'jpeg' else 'png'}"
     try:
-        if isinstance(said, str):
-            return workspace.inside(said)
-        paths = [job.outputs[0] if job.outputs else job.file_path for job in jobs]
-        first = next((path for path in paths if path), None)
-        if first is not None:
-            return workspace.inside(first).parent
+        folder = _folder(workspace, batch, jobs)
+        for inner in ("", "grid", f"grid-{secrets.token_hex(4)}"):
+            path = workspace.inside(str(folder / inner / name))
+            workspace.check_result(path)
+            yield path
     except ValueError as error:
         raise NoGrid(str(error)) from None
-    raise NoGrid(f"the batch {batch.id} has no results yet")
+
+
+def _folder(workspace: Workspace, batch: Batch, jobs: Sequence[Job]) -> Path:
+    """The folder of a batch: of its own, so that no other result lies there."""
+    said = batch.metadata.get("folder")
+    if isinstance(said, str):
+        return workspace.inside(said)
+    kind = FOLDERS.get(str(jobs[0].job_type).upper(), "image")
+    is_name = batch.id and batch.id.isprintable() and not batch.id.startswith(".") and not {"/", "\\"} & set(batch.id)
+    return workspace.finished(kind) / (batch.id if is_name else slug(batch.id) or "batch")
 
 
 def _spec(

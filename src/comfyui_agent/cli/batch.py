@@ -14,7 +14,7 @@ from comfyui_agent.batches.sentences import sentence
 from comfyui_agent.cli.audit import note_audit
 from comfyui_agent.cli.completing import batch_names
 from comfyui_agent.cli.following import code_of, follow
-from comfyui_agent.cli.printing import fail, made_by_words, print_json
+from comfyui_agent.cli.printing import fail, made_by_words, one_line, print_json
 from comfyui_agent.cli.running import run_until_signal
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
 from comfyui_agent.domain.badges import BADGES, BATCH_MARKS
@@ -166,7 +166,7 @@ async def _watch(workspace: Workspace, batch_id: str, as_json: bool) -> int:
     if as_json:
         print_json(found.as_json())
     elif found.grid:
-        typer.echo(f"Grid  {workspace.root / found.grid}")
+        typer.echo(one_line(f"Grid  {workspace.root / found.grid}"))
     return code_of(found)
 
 
@@ -385,7 +385,7 @@ def _tell(found: Batch, as_json: bool) -> None:
     if as_json:
         print_json(found.as_json())
     else:
-        typer.echo(f"{'○' if found.is_paused else BATCH_MARKS[found.status]} {found.id}: {sentence(found)}")
+        typer.echo(one_line(f"{'○' if found.is_paused else BATCH_MARKS[found.status]} {found.id}: {sentence(found)}"))
 
 
 async def find_batch(store: Store, name: str, kind: BatchKind | None = None) -> Batch:

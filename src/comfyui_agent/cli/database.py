@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from comfyui_agent.cli.audit import note_audit
-from comfyui_agent.cli.printing import fail, print_json
+from comfyui_agent.cli.printing import fail, one_line, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.sizes import megabytes
@@ -78,7 +78,7 @@ async def _check(workspace: Workspace, as_json: bool) -> None:
         print_json([{"name": each.name, "fine": each.is_fine, "message": each.message} for each in found])
     else:
         for each in found:
-            typer.echo(f"{'●' if each.is_fine else '△'} {each.name}: {each.message}")
+            typer.echo(one_line(f"{'●' if each.is_fine else '△'} {each.name}: {each.message}"))
     raise typer.Exit(0 if all(each.is_fine for each in found) else 1)
 
 

@@ -17,7 +17,7 @@ import typer
 from comfyui_agent.batches.sentences import sentence
 from comfyui_agent.cli.agents import shown
 from comfyui_agent.cli.following import follow
-from comfyui_agent.cli.printing import fail, log_for_people, on_terminal
+from comfyui_agent.cli.printing import fail, log_for_people, on_terminal, one_line
 from comfyui_agent.cli.running import run_until_signal
 from comfyui_agent.cli.serve import page_of
 from comfyui_agent.cli.workspace import opened, workspace_at
@@ -206,7 +206,7 @@ def _sum_up_batches(sweep: Batch, book: Batch, pages: list[Job], folder: Path) -
     for number, page in enumerate(pages, start=1):
         if page.status is not JobStatus.DONE:
             reason = (page.error_trace or "").partition("\n")[0]
-            typer.echo(f"  {BADGES[page.status]}  page {number}: {reason}")
+            typer.echo(one_line(f"  {BADGES[page.status]}  page {number}: {reason}"))
     typer.echo(f"Mend it     e3 book regenerate {book.id} --page 4 --set checkpoint=auto -C {folder}")
     typer.echo("Your own    e3 init night, then e3 doctor there (see README.md)")
 
@@ -217,7 +217,8 @@ def _sum_up(jobs: list[Job], folder: Path) -> None:
     typer.echo(f"\n{len(done)} of {len(jobs)} done, {len(jobs) - len(done)} needs attention, as it should:")
     for job in jobs:
         if job.status is not JobStatus.DONE:
-            typer.echo(f"  {BADGES[job.status]}  {job.config_name}: {(job.error_trace or '').partition(chr(10))[0]}")
+            reason = (job.error_trace or "").partition("\n")[0]
+            typer.echo(one_line(f"  {BADGES[job.status]}  {job.config_name}: {reason}"))
     for job in retried:
         typer.echo(f"  {BADGES[job.status]}  {job.config_name}: a render failed, the next one did not")
     typer.echo(f"\nPictures    {folder / 'jobs/finished/image'}")

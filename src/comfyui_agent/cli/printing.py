@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import sys
+import textwrap
 from typing import Any, NoReturn
 
 import typer
@@ -25,12 +26,27 @@ def one_line(text: str) -> str:
 
 
 def print_json(document: Any) -> None:
-    typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    """The same document for whoever parses it; letters that would do something to a terminal are escaped."""
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    for letter in set(text) - {"\n"}:
+        if printable(letter) != letter:
+            text = text.replace(letter, json.dumps(letter)[1:-1] if letter != "\x7f" else "\\u007f")
+    typer.echo(text)
 
 
 def on_terminal() -> bool:
     """Whether a person is watching: progress bars there, plain lines elsewhere."""
     return sys.stdout.isatty()
+
+
+class _OneLine(logging.Formatter):
+    """A line for each record, whatever a server has said; below it the traceback of an error of ours, indented."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - of logging
+        return one_line(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        return textwrap.indent(printable(super().formatException(ei)), "    ")
 
 
 class _Stderr(logging.Handler):
@@ -44,7 +60,7 @@ class _Stderr(logging.Handler):
 def log_for_people(verbose: bool) -> None:
     """Messages on stderr: what needs attention, or all that happens."""
     handler = _Stderr()
-    handler.setFormatter(logging.Formatter("%(asctime)s  %(message)s", "%H:%M:%S"))
+    handler.setFormatter(_OneLine("%(asctime)s  %(message)s", "%H:%M:%S"))
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
     logging.getLogger("watchfiles").setLevel(logging.WARNING)
 

@@ -92,7 +92,7 @@ def _print(review: Review) -> None:
         widths = [max(len(row[column]) for row in rows) for column in range(4)]
         for row in rows:
             padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
-            typer.echo("  ".join([*padded, row[4]]))
+            typer.echo(one_line("  ".join([*padded, row[4]])))
     if review.advice:
         typer.echo(one_line(review.advice))
     for each in review.reports:

@@ -188,7 +188,7 @@ async def _set_priority(workspace: Workspace, name: str, priority: int, as_json:
     if as_json:
         print_json(job.as_json())
     else:
-        typer.echo(f"{BADGES[job.status]}  {job.config_name}  priority {job.priority}")
+        typer.echo(printable(f"{BADGES[job.status]}  {job.config_name}  priority {job.priority}"))
 
 
 def _admission(workspace: Workspace) -> Admission:

@@ -198,7 +198,7 @@ async def _sweep(workspace: Workspace, asked: _Asked, dry_run: bool, wait: bool,
         if as_json:
             print_json(batch.as_json())
         elif wait and batch.grid:
-            typer.echo(f"Grid  {workspace.root / batch.grid}")
+            typer.echo(one_line(f"Grid  {workspace.root / batch.grid}"))
         return code_of(batch) if wait else 0
 
 

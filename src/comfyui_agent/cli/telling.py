@@ -32,6 +32,7 @@ WORDS = {
     EventName.JOB_FAILED: ("△", "Needs attention"),
     EventName.JOB_RETRY: ("○", "Again"),
     EventName.JOB_CANCELLED: ("△", "Cancelled"),
+    EventName.JOB_FILE_REPEATED: ("●", "Done already"),
     EventName.BATCH_CREATED: ("○", "Batch"),
     EventName.BATCH_COMPLETED: ("●", "Batch complete"),
     EventName.BATCH_CANCELLED: ("△", "Batch cancelled"),

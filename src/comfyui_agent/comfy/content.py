@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import struct
 from dataclasses import dataclass
 from itertools import islice
@@ -14,6 +13,7 @@ from PIL import Image, ImageSequence, UnidentifiedImageError
 
 from comfyui_agent.comfy import shapes
 from comfyui_agent.comfy.errors import OutputProblem
+from comfyui_agent.domain.kinds import ENDINGS
 
 MOST_PIXELS_DECODED = 64_000_000
 MOST_PIXELS_IN_ALL = 512_000_000
@@ -93,7 +93,7 @@ def recognise(head: bytes, server_name: str) -> FileKind:
     if head.startswith(b"OggS"):
         return FileKind("opus" if b"OpusHead" in head else "ogg", "audio")
     extension = server_name.rpartition(".")[2].lower() if "." in server_name else ""
-    if not re.fullmatch(r"[a-z0-9]{1,12}", extension):
+    if extension not in ENDINGS:  # a server does not choose what its results may be taken for
         extension = "bin"
     return FileKind(extension, BY_NAME.get(extension, "other"))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import shutil
 import time
 import unicodedata
 import uuid
@@ -95,7 +97,8 @@ async def _stage_once(transport: Transport, result: ResultFile, folder: Path, ow
     try:
         head, size, unwritten = await _receive(transport, result, path)
         kind = recognise(head, result.filename)
-        await transport.on_disk(_finish, path, unwritten, size, kind, result.filename)
+        keep = transport.limits.keep_free_bytes
+        await transport.on_disk(_finish, path, unwritten, size, kind, result.filename, keep)
     except OutputProblem as problem:
         path.unlink(missing_ok=True)
         raise OutputProblem(f"{transport.address}: {problem.message}") from None
@@ -115,6 +118,9 @@ async def _receive(transport: Transport, result: ResultFile, path: Path) -> tupl
         declared = response.content_length
         if declared is not None and declared > limit:
             raise AnswerTooLarge(f"{transport.address}: {name} has {declared:,} bytes, the limit is {limit:,}")
+        keep = transport.limits.keep_free_bytes
+        if declared is not None and declared > WRITTEN_AT_ONCE:
+            await transport.on_disk(expect_room, path.parent, declared, keep)
         async for chunk in response.content.iter_chunked(CHUNK):
             size += len(chunk)
             if size > limit:
@@ -122,23 +128,33 @@ async def _receive(transport: Transport, result: ResultFile, path: Path) -> tupl
             head = head if len(head) >= HEAD else (head + chunk)[:HEAD]
             waiting += chunk
             if len(waiting) >= WRITTEN_AT_ONCE:
-                await transport.on_disk(_append, path, bytes(waiting))
+                await transport.on_disk(_append, path, bytes(waiting), keep)
                 waiting.clear()
     if declared is not None and size != declared:
         raise OutputProblem(f"{name} is cut short: {size:,} of {declared:,} bytes came")
     return head, size, bytes(waiting)
 
 
-def _append(path: Path, data: bytes) -> None:
+def expect_room(folder: Path, size: int, keep: int) -> None:
+    """OSError, as from a full disk, if so many bytes more would leave less than `keep` free."""
+    if keep:
+        disk = shutil.disk_usage(folder)
+        if disk.free - size < min(keep, disk.total // 2):
+            raise OSError(errno.ENOSPC, "No space left but what paths.keep_free_gb keeps free")
+
+
+def _append(path: Path, data: bytes, keep: int = 0) -> None:
+    expect_room(path.parent, len(data), keep)
     with path.open("ab") as file:
         file.write(data)
 
 
-def _finish(path: Path, data: bytes, size: int, kind: FileKind, server_name: str) -> None:
+def _finish(path: Path, data: bytes, size: int, kind: FileKind, server_name: str, keep: int = 0) -> None:
     """Write the rest, put it on disk for good, and see that it is whole.
 
     FileNotFoundError if someone has removed what was there of it.
     """
+    expect_room(path.parent, len(data), keep)
     with path.open("ab") as file:
         file.write(data)
         file.flush()

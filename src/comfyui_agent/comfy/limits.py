@@ -33,5 +33,7 @@ class Limits:
     definitions_bytes: int = 64 * MB
     socket_frame_bytes: int = 32 * MB
     file_bytes: int = 8 * 1024 * MB
+    keep_free_bytes: int = 0
+    """What downloads leave free on their disk, but never more than half of it."""
     connections: int = 32
     downloads_at_once: int = 8

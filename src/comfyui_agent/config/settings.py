@@ -70,6 +70,10 @@ class Paths(_Section):
     workflows: Place = Field(default="workflows", description="the folder of workflow templates, such as workflows")
     inputs: Texts = Field(default=(), description='a list of folders, such as ["/mnt/pictures"]')
     """Folders besides the workspace from which jobs may take input pictures."""
+    keep_free_gb: Annotated[Number, Field(ge=0, le=1_000_000)] = Field(
+        default=1.0, description="a number of gigabytes from 0 on, such as 1"
+    )
+    """What results leave free on their disk: those that would take more wait, as on a full disk."""
 
 
 class Comfy(_Section):

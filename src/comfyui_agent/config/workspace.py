@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 from comfyui_agent.config.settings import Settings
 
 SQLITE = "sqlite:///"
+
+Key = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,11 @@ class Workspace:
         """Input pictures of jobs, by the digest of their bytes, beside the database."""
         return Path(self.database).resolve().parent / "inputs"
 
+    @property
+    def thumbnails(self) -> Path:
+        """Small pictures of results, beside the database."""
+        return self.kept_inputs.with_name("thumbnails")
+
     def readable(self, path: str) -> Path:
         """An input file that a job names; ValueError unless it lies in the workspace or one of `paths.inputs`."""
         try:
@@ -95,6 +103,47 @@ class Workspace:
         if found == root or not any(found.is_relative_to(each) for each in (root, *self._real_named)):
             raise ValueError(f"{path!r} leads out of the workspace {root}")
         return found
+
+    @cached_property
+    def own_folders(self) -> frozenset[Path]:
+        """The folders that E3 works with: no results go there, unless the folder of results is in one of them."""
+        beside = Path(self.database).parent
+        folders = [self.recipes.parent, self.processing, self.root / self.settings.paths.workflows, beside]
+        folders += [self.locks, self.kept_inputs, self.thumbnails]
+        return frozenset(folder.resolve() for folder in folders)
+
+    @cached_property
+    def own_files(self) -> frozenset[Path]:
+        """The files that E3 works with, wherever they lie."""
+        database = Path(self.database).resolve()
+        files = [database.with_name(database.name + end) for end in ("", "-wal", "-shm", "-journal")]
+        files += [self.recipes, self.metrics_log, self.root / ".env", *([self.config] if self.config else [])]
+        return frozenset(file.resolve() for file in files)
+
+    @cached_property
+    def _closed(self) -> tuple[frozenset[Key], frozenset[Key], frozenset[Key]]:
+        """Own folders, own files, and the folders in which results may lie, all to be compared as file systems do."""
+        is_open = [self._real_root, self._real_root / self.settings.paths.jobs_finished]
+        folders = {_key(folder) for folder in self.own_folders}
+        files = {_key(file) for file in self.own_files}
+        return frozenset(folders), frozenset(files), frozenset(_key(folder.resolve()) for folder in is_open)
+
+    def check_result(self, path: Path) -> None:
+        """ValueError if no result may lie at a path in the workspace, which was followed already.
+
+        The innermost folder that is known decides, as file systems compare names that ignore case.
+        """
+        if any(path.is_relative_to(folder) for folder in self._real_named):
+            return
+        folders, files, is_open = self._closed
+        key = _key(path)
+        above = next((key[:end] for end in range(len(key), 0, -1) if key[:end] in folders | is_open), ())
+        if key in files or above not in is_open:
+            raise ValueError(
+                f"{self.shown(path)!r} is where E3 keeps its own files: write a path such as jobs/finished/image/…"
+            )
+        if any(part.startswith(".") for part in path.relative_to(self._real_root).parts):
+            raise ValueError(f"{self.shown(path)!r} is hidden: write a path without a dot in front of a name")
 
     def folder(self, path: str) -> Path:
         """A folder in the workspace, or the workspace itself; ValueError if it leads out."""
@@ -133,3 +182,8 @@ class Workspace:
             if text.startswith(above):
                 return text.removeprefix(above)
         return text
+
+
+def _key(path: Path) -> Key:
+    """The parts of a path, the same for names that some file system takes for one: other case, other accents."""
+    return tuple(unicodedata.normalize("NFC", part).casefold().rstrip(". ") or part for part in path.parts)

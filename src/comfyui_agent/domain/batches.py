@@ -118,6 +118,11 @@ def slug(text: str, longest: int = LONGEST_NAME) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "_", plain)[:longest].strip("._-")
 
 
+def is_grid_name(name: str) -> bool:
+    """Whether a file in the folder of a batch has a name that is kept for its grid: grid.png, grid_2.jpg, …"""
+    return re.fullmatch(r"grid(_[0-9]+)?(\.[a-z0-9]+)?", name, re.IGNORECASE | re.ASCII) is not None
+
+
 def mint_batch_id(name: str, fallback: str) -> str:
     """`{name}_{8 hex}`: no other batch has it."""
     return f"{slug(name) or fallback}_{secrets.token_hex(4)}"

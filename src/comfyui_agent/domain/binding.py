@@ -69,7 +69,6 @@ class Places:
             kind, title = class_of(graph, node_id), _title_of(graph, node_id)
             for name, value in inputs_of(graph, node_id).items():
                 self._add(Place(f"{node_id}.{name}", node_id, name, kind, title, value, is_link(value)))
-        self._longest = max(map(len, self.all), default=0)
 
     def _add(self, place: Place) -> None:
         self.all[place.place] = place
@@ -113,11 +112,8 @@ class Places:
         node_id, dot, _ = name.partition(".")
         if dot and node_id in self._nodes:
             return self.addressed(name)
-        for match in re.finditer("_", name) if len(name) <= self._longest else ():
-            place = f"{name[: match.start()]}.{name[match.end() :]}"
-            if place in self.all:
-                return place
-        return None
+        found = [place for place in self.all.values() if name == f"{place.node_id}_{place.name}"]
+        return min(found, key=lambda place: len(place.node_id)).place if found else None
 
     def _matching(self, name: str, recipe: Recipe | None) -> str:
         words = _plain(name)

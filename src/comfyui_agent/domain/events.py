@@ -19,6 +19,7 @@ class EventName(str, Enum):
     JOB_FAILED = "job.failed"
     JOB_RETRY = "job.retry"
     JOB_CANCELLED = "job.cancelled"
+    JOB_FILE_REPEATED = "job.file_repeated"
     BATCH_CREATED = "batch.created"
     BATCH_COMPLETED = "batch.completed"
     BATCH_CANCELLED = "batch.cancelled"

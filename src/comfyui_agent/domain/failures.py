@@ -44,6 +44,9 @@ class Failure:
         return replace(
             self,
             message=clean(self.message),
+            node_id=clean(self.node_id),
+            node_type=clean(self.node_type),
+            exception_type=clean(self.exception_type),
             traceback=tuple(clean(line) for line in self.traceback),
             details=tuple(clean(detail) for detail in self.details),
         )

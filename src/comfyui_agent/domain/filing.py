@@ -86,6 +86,8 @@ def judge(known: Known | None, filed: Filed) -> Verdict:
                 return Verdict.UNCHANGED  # cancelled after it was changed: that was the last word
             return Verdict.UNCHANGED if is_same and not filed.is_retry else Verdict.RESUBMITTED
         case JobStatus.DONE:
+            if known.source not in (None, filed.job.source) and not known.resubmit:
+                return Verdict.REJECTED  # its file is gone because it was put away: this one was dropped elsewhere
             if is_same:
                 return Verdict.FINISHED
             return Verdict.RESUBMITTED if known.resubmit and not filed.problem else Verdict.REJECTED

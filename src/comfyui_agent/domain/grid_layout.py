@@ -7,9 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil, prod, sqrt
+from pathlib import Path
 from typing import NamedTuple
 
 from comfyui_agent.domain.combinations import Axis, Combinations, Mode
+
+
+def picture_paths(first: Path, pages: int) -> list[Path]:
+    """The file of each page of a grid: grid.png, grid_2.png, …"""
+    return [first, *(first.with_name(f"{first.stem}_{number}{first.suffix}") for number in range(2, pages + 1))]
 
 
 class Place(NamedTuple):

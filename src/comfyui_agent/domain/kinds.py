@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import PurePath
+
 from comfyui_agent.domain.prompts import Graph, class_of
 
 FOLDERS = {
@@ -24,6 +27,30 @@ def folder_of(job_type: str) -> str:
         return FOLDERS[job_type.upper()]
     except KeyError:
         raise ValueError(f"job_type {job_type!r} does not exist: use one of {', '.join(FOLDERS)}") from None
+
+
+ENDINGS = frozenset(
+    """png jpg jpeg webp gif avif apng bmp tif tiff exr hdr psd svg mp4 webm mkv mov avi mp3 wav flac ogg opus m4a aac
+    glb gltf obj fbx stl ply usdz splat ksplat spz safetensors latent npy npz txt json csv srt vtt bin""".split()  # noqa: SIM905 - a list of words
+)
+"""The kinds of files that results are. Anything else that a server names is kept as `bin`."""
+PART_OF_NAME = re.compile(r"v?[0-9][^.]*", re.IGNORECASE)
+
+
+def ending_of(name: str) -> str:
+    """The extension of a result, in small letters; empty if the name has none: in `knight.v1.5` there is none.
+
+    ValueError for one that no result has, such as `.py`.
+    """
+    ending = PurePath(name).suffix.lstrip(".")
+    if not ending or (PART_OF_NAME.fullmatch(ending) and ending.lower() not in ENDINGS):
+        return ""
+    if ending.lower() not in ENDINGS:
+        raise ValueError(
+            f"{name[:60]!r} ends in .{ending[:20]}, and no result does: leave the ending out, it follows the bytes, or "
+            "write one such as .png"
+        )
+    return ending.lower()
 
 
 SAVES = (("Video", "T2V"), ("WEBM", "T2V"), ("Animated", "T2V"), ("Audio", "AUDIO"), ("GLB", "3D"), ("3D", "3D"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 ONE_PICTURE = frozenset(
     """CheckpointLoaderSimple UNETLoader CLIPLoader DualCLIPLoader TripleCLIPLoader VAELoader LoraLoader
@@ -23,10 +24,42 @@ UNLISTED = frozenset(
     SaveImageTextDataSetToFolder""".split()
 )
 """Classes that save and list nothing: the server's own files, not results to bring home."""
-LOADS_FILES = re.compile(r"Load.*(Image|Mask|Video|Audio|3D)")
-FILE_INPUTS = frozenset({"image", "mask", "video", "audio", "file", "model_file"})
+FILES = re.compile("Image|Mask|Video|Audio|3D|Latent")
+FILE_INPUTS = frozenset({"image", "mask", "video", "audio", "file", "model_file", "latent"})
+MARKS = ("[input]", "[output]", "[temp]")
+"""What ComfyUI reads behind the name of a file: the folder in which it lies."""
 
 
 def takes_file(class_type: str, input_name: str) -> bool:
     """Whether an input is the name of a file in the server's input folder, as far as names tell."""
-    return input_name in FILE_INPUTS and LOADS_FILES.search(class_type) is not None
+    return input_name in FILE_INPUTS and FILES.search(class_type.partition("Load")[2]) is not None
+
+
+def is_marked(value: str) -> bool:
+    """Whether the name of a file says in which folder of the server it lies."""
+    return value.rstrip().endswith(MARKS)
+
+
+def leaves_folder(value: str) -> bool:
+    """Whether the name of a file at a server, marked or not, is absolute or leads out of the folder it lies in."""
+    name = value.rstrip()
+    mark = next((mark for mark in MARKS if name.endswith(mark)), "")
+    name = name.removesuffix(mark)
+    # ComfyUI drops the letter before the mark, whatever it is.
+    return _leads_out(name) or (bool(mark) and _leads_out(name[:-1]))
+
+
+def _leads_out(name: str) -> bool:
+    parts = [part.strip() for part in name.replace("\\", "/").split("/")]
+    is_absolute = (len(parts) > 1 and not parts[0]) or name.startswith("~") or name[1:2] == ":"
+    return is_absolute or ".." in parts or "\0" in name
+
+
+def loads_from_outside(class_type: str, name: str, value: Any, *, is_given: bool) -> bool:
+    """Whether an input of a node names a file outside the folders of its server.
+
+    What the template itself has without a mark is the word of whoever set E3 up; what is `given` is not.
+    """
+    if not isinstance(value, str) or "load" not in class_type.lower() or not leaves_folder(value):
+        return False
+    return is_marked(value) or (is_given and takes_file(class_type, name))

@@ -84,7 +84,12 @@ class Agent:
         self.fleet = Fleet(
             settings.comfyui.urls,
             client_prefix + self.worker,
-            Limits(lost_after_seconds=NEVER, poll_seconds=settings.poll_interval_ms / 1000, is_quiet=is_quiet),
+            Limits(
+                lost_after_seconds=NEVER,
+                poll_seconds=settings.poll_interval_ms / 1000,
+                is_quiet=is_quiet,
+                keep_free_bytes=round(settings.paths.keep_free_gb * 1024**3),
+            ),
             on_health=self._tell_health,
             on_queue=lambda server, view: self._recovery.see_queue(server, view),
         )

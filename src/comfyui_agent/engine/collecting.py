@@ -177,8 +177,13 @@ class Collecting:
     async def _publish(self, leased: Leased, staged: Sequence[StagedFile], paths: Sequence[Path]) -> list[str]:
         """Name the files; their paths, as they are recorded."""
         shown = [self._workspace.shown(path) for path in paths]
+        for path in paths:
+            try:
+                self._workspace.check_result(path)
+            except ValueError as error:
+                raise Unkeepable(str(error)) from None
         if any(path.exists() for path in paths):
-            await self._make_room(paths, await self._store.owned_files(shown))
+            await self._make_room(leased, paths, await self._store.owned_files(shown))
         asked_at = now()
         await persistently(self._store, lambda: self._store.claim_files(leased.lease, shown, self._leases.seconds))
         until = self._leases.prove(leased.lease, asked_at)
@@ -190,12 +195,13 @@ class Collecting:
             raise
         return shown
 
-    async def _make_room(self, paths: Sequence[Path], owned: frozenset[str]) -> None:
-        """Files in the way that are no job's are kept under another name."""
+    async def _make_room(self, leased: Leased, paths: Sequence[Path], owned: frozenset[str]) -> None:
+        """Files in the way that are no job's are kept under another name, or not touched if the job names them."""
         for path in paths:
             if path.is_dir():
                 raise Unkeepable(f"{self._workspace.shown(path)} is a folder: give the job another file_path")
             if self._workspace.shown(path) not in owned and path.exists():
+                await expect_result(self._store, self._workspace, leased, path)
                 kept = await PUBLISHING.run(keep_aside, path)
                 log.warning("%s was there already and is no job's: it is now %s", path, kept.name)
 
@@ -225,6 +231,13 @@ class Collecting:
             self._workspace.entry(path).unlink(missing_ok=True)
         except (OSError, ValueError) as error:
             log.warning("%s could not be removed: %s", path, error)
+
+
+async def expect_result(store: Store, workspace: Workspace, leased: Leased, path: Path) -> None:
+    """Unkeepable if a job names a file that is there and never was a result: it may be somebody's picture."""
+    shown = workspace.shown(path)
+    if leased.file_path and leased.batch_id is None and shown not in await store.recorded_files([shown]):
+        raise Unkeepable(f"{shown} is there already and is no result of E3: move it, or give the job another file_path")
 
 
 def wanted(results: Results, node_id: str | None) -> list[ResultFile]:

@@ -42,7 +42,7 @@ class Fitting:
 
     async def fit(self, graph: Graph, pictures: str | None, server: FleetServer) -> Graph:
         """The graph for this server. Unfit if it lacks something, ComfyError if it cannot be asked."""
-        names = _pictures(pictures)
+        names = uploads_of(pictures)
         placed = {where: await self._brought(name, server) for where, name in names.items()}
         graph = place(graph, placed) if placed else graph
         chosen: dict[str, str] = {}
@@ -123,7 +123,8 @@ def offered(definition: Mapping[str, Any] | None, name: str) -> list[str] | None
     return None
 
 
-def _pictures(text: str | None) -> dict[str, str]:
+def uploads_of(text: str | None) -> dict[str, str]:
+    """The kept input files of a job, by the place where their names go."""
     try:
         found = json.loads(text) if text else {}
     except (ValueError, RecursionError):

@@ -6,22 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.kinds import folder_of
+from comfyui_agent.domain.kinds import ending_of, folder_of
 from comfyui_agent.store.records import Leased
 
 MOST_KEPT_ASIDE = 10_000
-EXTENSIONS = frozenset(
-    """png jpg jpeg webp gif avif bmp tif tiff svg mp4 webm mkv mov avi mp3 wav flac ogg opus m4a aac glb gltf obj fbx
-    stl ply usdz safetensors latent txt json""".split()  # noqa: SIM905 - a list of words
-)
-"""Endings that are taken for an extension, which then follows the bytes; `v1.5` is part of a name."""
 
 
 def stem_of(leased: Leased, workspace: Workspace) -> Path:
-    """Where the results go, without the extension: it follows the bytes. ValueError if that is not in the workspace."""
+    """Where the results go, without the extension: it follows the bytes. ValueError if no result may lie there."""
     if leased.file_path:
         path = workspace.inside(leased.file_path)
-        return path.with_suffix("") if path.suffix.lower().lstrip(".") in EXTENSIONS else path
+        workspace.check_result(path)
+        return path.with_suffix("") if ending_of(path.name) else path
     name = leased.config_name
     if name.lower().endswith((".yaml", ".yml")):
         name = name.rpartition(".")[0]

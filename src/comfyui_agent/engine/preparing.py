@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from comfyui_agent.config.complaints import Complaints
-from comfyui_agent.config.workflows import NoWorkflow, Workflows
+from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Unbindable, bind
 from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.domain.node_classes import loads_from_outside
 from comfyui_agent.domain.placing import NoSuchPlace, place
-from comfyui_agent.domain.prompts import SAVES_UNDER, Graph, avoiding_cache, inputs_of, saving_nodes
+from comfyui_agent.domain.prompts import SAVES_UNDER, Graph, avoiding_cache, class_of, inputs_of, saving_nodes
+from comfyui_agent.engine.collecting import Unkeepable, expect_result
+from comfyui_agent.engine.fitting import uploads_of
 from comfyui_agent.engine.naming import stem_of
 from comfyui_agent.store.records import Leased
 from comfyui_agent.store.store import Store
@@ -49,11 +52,16 @@ class Preparing:
         """The prompt of a run; the same for whoever takes it over."""
         try:
             stem_of(leased, self._workspace)
-        except ValueError as error:
+            if leased.file_path and (path := self._workspace.inside(leased.file_path)).is_file():
+                await expect_result(self._store, self._workspace, leased, path)
+        except (ValueError, Unkeepable) as error:
             raise Unpreparable(str(error)) from None
         graph, defaults = await self._graph(leased)
         try:
-            graph = place(graph, {**defaults, **_values(leased.inputs)})
+            given = {**defaults, **_values(leased.inputs)}
+            graph = place(graph, given)
+            # What is uploaded gets another name, at the server.
+            _expect_files_inside(place(graph, dict.fromkeys(uploads_of(leased.pictures), "")), given)
         except NoSuchPlace as error:
             raise Unpreparable(f"an input has no place: {error}") from None
         node = leased.output_node
@@ -81,7 +89,8 @@ class Preparing:
         return self._kept[key], {}
 
     def _by_id(self, leased: Leased) -> tuple[Graph, dict[str, Any]]:
-        """A row made by hand names its workflow only: the template with its defaults, whatever inputs it requires."""
+        """A row made by hand names its workflow only: the template with its defaults. What is required has to be there,
+        as a default or by its place."""
         trouble = ""
         try:
             self._workflows.refresh()
@@ -89,10 +98,34 @@ class Preparing:
             trouble = f"; besides, {error}"
         try:
             workflow = self._workflows.find(leased.workflow_id)
+            _expect_required(workflow, _values(leased.inputs))
             recipe = replace(workflow.recipe, required_inputs=())
             return workflow.graph, bind(workflow.places, recipe, {})
-        except (NoWorkflow, Unbindable) as error:
+        except (NoWorkflow, NoSuchPlace, Unbindable) as error:
             raise Unpreparable(f"workflow_id: {error}{trouble}") from None
+
+
+def _expect_required(workflow: Workflow, given: Collection[str]) -> None:
+    """Unpreparable if an input that is required has no default, and no value at each of its places."""
+    recipe, missing = workflow.recipe, []
+    for name in recipe.required_inputs:
+        places = workflow.places.find(name, recipe) if recipe.defaults.get(name) is None else []
+        if recipe.defaults.get(name) is None and not (places and set(places) <= set(given)):
+            missing.append(name)
+    if missing:
+        raise Unpreparable(
+            f"workflow_id: {recipe.workflow_id} needs {', '.join(missing)}: submit a job file that gives them, or "
+            "write defaults for them in workflows.yaml"
+        )
+
+
+def _expect_files_inside(graph: Graph, given: Collection[str]) -> None:
+    """Unpreparable if a node would load a file from outside the server's own folders: old servers hand it out."""
+    for node_id in graph:
+        for name, value in inputs_of(graph, node_id).items():
+            place = f"{node_id}.{name}"
+            if loads_from_outside(class_of(graph, node_id), name, value, is_given=place in given):
+                raise Unpreparable(f"{place} names a file outside the server's folders: name one that lies in them")
 
 
 def _values(text: str | None) -> Mapping[str, Any]:

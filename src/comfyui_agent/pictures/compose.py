@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+from comfyui_agent.domain.grid_layout import picture_paths
 from comfyui_agent.domain.texts import printable, whole
 from comfyui_agent.pictures.grid import WORDS, Cell, Grid, Layout, Page, Place, draw
 from comfyui_agent.pictures.grid import lay_out as lay_out_grid
@@ -51,18 +52,8 @@ class Spec:
 
     @property
     def pictures(self) -> list[Path]:
-        """The file of each page of the grid: grid.png, grid_2.png, …"""
-        more = [f"{self.picture.stem}_{number}" for number in range(2, len(self.grid.pages) + 1)]
-        return [self.picture, *(self.picture.with_stem(stem) for stem in more)]
-
-    def longer_ago(self) -> list[Path]:
-        """Pictures of an earlier grid that had more pages."""
-        name = re.compile(re.escape(self.picture.stem) + r"_([1-9][0-9]{0,5})" + re.escape(self.picture.suffix))
-        numbered = [(name.fullmatch(path.name), path) for path in self.picture.parent.iterdir()]
-        sources = self.sources()
-        return [
-            path for found, path in numbered if found and int(found[1]) > len(self.grid.pages) and path not in sources
-        ]
+        """The file of each page of the grid."""
+        return picture_paths(self.picture, len(self.grid.pages))
 
     def sources(self) -> set[Path]:
         return {cell.file for page in self.grid.pages for cell in page.cells if cell.file is not None}
@@ -90,9 +81,6 @@ def compose(spec: Spec) -> dict[str, Any]:
             files.write(path, partial(write_picture, number))
         files.write(spec.page, lambda file: write_page(file, layout, thumbnails, troubles))
         files.publish()
-    for path in spec.longer_ago():
-        with suppress(OSError):
-            path.unlink()
     width, height = layout.pages[0].size
     return {"pictures": [str(path) for path in spec.pictures], "page": str(spec.page), "width": width, "height": height}
 

@@ -54,6 +54,16 @@ class Folders:
     def of_type(self, name: str) -> Path | None:
         return {"output": self.output, "input": self.input, "temp": self.temp}.get(name)
 
+    def locate(self, name: str) -> Path | None:
+        """The file that a prompt loads by a name such as `cat.png` or `cat.png [output]`; None outside that folder."""
+        bare, folder = self.annotated(name)
+        folder = folder or self.input
+        try:
+            found = (folder / bare).resolve()
+        except (OSError, RuntimeError, ValueError):  # links in circles, a null
+            return None
+        return found if found.is_relative_to(folder.resolve()) else None
+
     def annotated(self, name: str) -> tuple[str, Path | None]:
         """Split `name [input]` into the name and the folder it asks for, as every server file name may be written."""
         for kind in ("output", "input", "temp"):

@@ -2,7 +2,7 @@
 
     StoreError
     ├── LeaseLost            the job is no longer this worker's: nothing was changed
-    ├── FileTaken            a result's path belongs to another job
+    ├── FileTaken            a result's path belongs to another job, or to a grid
     ├── BatchTaken           a batch, or a job in it, would have a name that is taken
     ├── DatabaseAway         locked by someone, or it cannot be reached: try again
     ├── DatabaseFull         no room on its disk, or the disk fails: nothing was changed, try again
@@ -28,12 +28,11 @@ class LeaseLost(StoreError):
 
 
 class FileTaken(StoreError):
-    """A result's path belongs to another job."""
+    """A result's path belongs to another job, or to a grid."""
 
-    def __init__(self, path: str, owner: str) -> None:
-        super().__init__(f"{path} belongs to the job {owner}: give this one another file_path")
+    def __init__(self, path: str, holder: str) -> None:
+        super().__init__(f"{path} belongs to {holder}: give this one another file_path")
         self.path = path
-        self.owner = owner
 
 
 class BatchTaken(StoreError):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import Any
 
+from comfyui_agent.domain.batches import is_grid_name
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.filing import Filed, Known, Ruling, Verdict, judge
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import json_text, whole
+from comfyui_agent.store.grid_files import holder_of
 from comfyui_agent.store.port import Row, Session, text
 from comfyui_agent.store.recording import note, note_ending
 from comfyui_agent.store.settling import LONGEST_TRACE
@@ -24,7 +27,7 @@ def file_jobs(session: Session, files: Sequence[Filed]) -> list[Ruling]:
     """Take files in, all or none; what became of each, in their order. No name may be there twice."""
     names = json_text([filed.job.config_name for filed in files])
     known = {row["config_name"]: _known(row) for row in session.rows("known_jobs", names=names)}
-    owners = _owners(session, files)
+    owners = _owners(session, {filed.job.file_path for filed in files if filed.job.file_path})
     claimed: dict[str, str] = {}
     rulings: list[Ruling] = []
     new: list[Filed] = []
@@ -34,10 +37,10 @@ def file_jobs(session: Session, files: Sequence[Filed]) -> list[Ruling]:
         if verdict in SUBMITTED and not filed.problem and filed.job.file_path is not None:
             owner = _owner_besides(filed, owners, claimed)
             if owner is not None and owner.source is not None and not filed.insists:
-                rulings.append(Ruling(Verdict.TAKEN, _words_of(filed, owner.name), owner.source))
+                rulings.append(Ruling(Verdict.TAKEN, _words_of(filed, owner.holder), owner.source))
                 continue
             if owner is not None:
-                filed = replace(filed, problem=_words_of(filed, owner.name))
+                filed = replace(filed, problem=_words_of(filed, owner.holder))
                 verdict = judge(row, filed)
         if verdict is Verdict.ACCEPTED:
             new.append(filed)
@@ -61,6 +64,8 @@ def _known(row: Row) -> Known:
 
 def _reason(verdict: Verdict, filed: Filed, row: Known | None) -> str:
     if verdict is Verdict.REJECTED:
+        if row is not None and row.source not in (None, filed.job.source):
+            return f"the name belongs to {row.source}, which is done already: give the file another name"
         return filed.problem or "a job of this name is done already: give the file another name"
     if verdict is Verdict.ELSEWHERE and row is not None:
         return f"the name belongs to {row.source}: give the file another name"
@@ -69,42 +74,48 @@ def _reason(verdict: Verdict, filed: Filed, row: Known | None) -> str:
 
 @dataclass(frozen=True)
 class _Owner:
-    """The job that a path belongs to; its file, while it waits."""
+    """The job or the grid that a path belongs to; the file of a job, while it waits."""
 
-    name: str
+    holder: str
+    name: str | None = None
     source: str | None = None
 
 
-def _owners(session: Session, files: Sequence[Filed]) -> dict[str, list[_Owner]]:
-    """Paths of results that these files name and that belong to jobs."""
-    paths = {filed.job.file_path for filed in files if filed.job.file_path}
+def _owners(session: Session, paths: Collection[str]) -> dict[str, list[_Owner]]:
+    """Those of the paths that belong to jobs or grids, or are kept for one."""
     found: dict[str, list[_Owner]] = {}
     for row in session.rows("owners_of_paths", paths=json_text(sorted(paths))) if paths else ():
         source = text(row["source"]) if row["status"] == JobStatus.PENDING.value else None
-        found.setdefault(row["path"], []).append(_Owner(row["config_name"], source))
+        found.setdefault(row["path"], []).append(_Owner(holder_of(row), text(row["config_name"]), source))
+    folders = {path: PurePosixPath(path).parent.name for path in paths if is_grid_name(PurePosixPath(path).name)}
+    rows = session.rows("batches_named", ids=json_text(sorted(set(folders.values())))) if folders else ()
+    batches = {row["id"] for row in rows}
+    for path, folder in folders.items():
+        if folder in batches:
+            found.setdefault(path, []).append(_Owner(f"the grid of {folder}"))
     return found
 
 
 def _owner_besides(filed: Filed, owners: dict[str, list[_Owner]], claimed: dict[str, str]) -> _Owner | None:
-    """Another job that the path of a result belongs to; if there is none, it is this one's from now on."""
+    """Another job, or a grid, that the path of a result belongs to; if there is none, it is this job's from now on."""
     path, name = filed.job.file_path or "", filed.job.config_name
     others = [owner for owner in owners.get(path, ()) if owner.name != name]
     if claimed.get(path, name) != name:
-        others.append(_Owner(claimed[path]))
+        others.append(_Owner(f"the job {claimed[path]}"))
     if not others:
         claimed[path] = name
     return others[0] if others else None
 
 
-def _words_of(filed: Filed, owner: str) -> str:
+def _words_of(filed: Filed, holder: str) -> str:
     where = f"{filed.file_path_at}: " if filed.file_path_at else ""
-    return f"{where}outputs.file_path: {filed.job.file_path} belongs to the job {owner}: give this one another"
+    return f"{where}outputs.file_path: {filed.job.file_path} belongs to {holder}: give this one another"
 
 
-def owner_of_path(session: Session, path: str) -> str | None:
-    """The job whose result goes to a path, or is there."""
-    rows = session.rows("owners_of_paths", paths=json_text([path]))
-    return text(rows[0]["config_name"]) if rows else None
+def holder_of_path(session: Session, path: str, besides: str) -> str | None:
+    """The job, or the grid, whose file goes to a path, or is there; not the job `besides`."""
+    others = [owner for owner in _owners(session, [path]).get(path, ()) if owner.name != besides]
+    return others[0].holder if others else None
 
 
 def _change(session: Session, row: Known, verdict: Verdict, filed: Filed) -> None:
@@ -188,6 +199,13 @@ def reject(session: Session, path: str, reason: str) -> None:
     """Remember why a file was renamed."""
     session.run("reject_file", path=path, reason=reason)
     note(session, Event(EventName.ALERT_FILE, message=f"{path}: {reason}"))
+
+
+def note_repeat(session: Session, name: str) -> None:
+    """The file of a job that is done has come again."""
+    row = session.one("job_by_name", name=name)
+    words = "its file came again with the same bytes: it is done already, so the file is put away"
+    note(session, Event(EventName.JOB_FILE_REPEATED, job_id=row["id"] if row else None, message=words))
 
 
 def rejections(session: Session) -> dict[str, str]:

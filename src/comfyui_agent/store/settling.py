@@ -12,6 +12,7 @@ from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.retrying import Again, Over
 from comfyui_agent.domain.texts import json_text, whole
 from comfyui_agent.store.errors import FileTaken, LeaseLost
+from comfyui_agent.store.grid_files import holder_of
 from comfyui_agent.store.leasing import prove
 from comfyui_agent.store.port import Row, Session, paths_in
 from comfyui_agent.store.recording import note, note_ending
@@ -24,14 +25,14 @@ LONGEST_TEXT = 8_000
 def claim_files(session: Session, lease: Lease, paths: Sequence[str], seconds: float) -> list[str]:
     """Prove the lease and note that these files are the job's, before they are there; those that were its already.
 
-    FileTaken if one belongs to another job.
+    FileTaken if one belongs to another job, or to a grid.
     """
     prove(session, lease, seconds)
     ours = []
     for path in paths:
         owner = session.one("owner_of_file", path=path)
         if owner is not None and owner["job_id"] != lease.job_id:
-            raise FileTaken(path, owner["config_name"])
+            raise FileTaken(path, holder_of(owner))
         if owner is not None:
             ours.append(path)
         else:
@@ -42,6 +43,11 @@ def claim_files(session: Session, lease: Lease, paths: Sequence[str], seconds: f
 def owned_files(session: Session, paths: Sequence[str]) -> frozenset[str]:
     listed = json_text(list(paths))
     return frozenset(row["path"] for row in session.rows("owned_files", paths=listed))
+
+
+def recorded_files(session: Session, paths: Sequence[str]) -> frozenset[str]:
+    """Those of the paths that are, or once were, a result or a grid."""
+    return frozenset(row["path"] for row in session.rows("recorded_files", paths=json_text(list(paths))))
 
 
 def with_unowned(session: Session, paths: Sequence[str], do: Callable[[str], None]) -> None:

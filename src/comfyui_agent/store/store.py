@@ -24,6 +24,7 @@ from comfyui_agent.store import (
     bursting,
     filing,
     gauges,
+    grid_files,
     halting,
     leasing,
     looking,
@@ -120,8 +121,9 @@ class Store:
         """Where the file of a job is now, and the digest of what the job stands for."""
         return await self.driver.read(lambda session: filing.file_of(session, job_id))
 
-    async def owner_of_path(self, path: str) -> str | None:
-        return await self.driver.read(lambda session: filing.owner_of_path(session, path))
+    async def holder_of_path(self, path: str, *, besides: str = "") -> str | None:
+        """The job or the grid that a path belongs to, in words; None if it is free, or the job's named `besides`."""
+        return await self.driver.read(lambda session: filing.holder_of_path(session, path, besides))
 
     async def pending_sources(self) -> list[str]:
         return await self.driver.read(filing.pending_sources)
@@ -129,6 +131,10 @@ class Store:
     async def note_change(self, job_id: JobId) -> None:
         """The file of a job was changed while it ran: it is submitted again."""
         await self.driver.write(lambda session: filing.note_change(session, job_id))
+
+    async def note_repeat(self, name: str) -> None:
+        """The file of a job that is done has come again, with the same bytes."""
+        await self.driver.write(lambda session: filing.note_repeat(session, name))
 
     async def reject(self, path: str, reason: str) -> None:
         """Remember why a job file was renamed."""
@@ -252,6 +258,16 @@ class Store:
     async def release_grids(self, worker: str) -> None:
         await self.driver.write(lambda session: batching.release_grids(session, worker))
 
+    async def claim_grid_files(
+        self, batch_id: str, paths: Sequence[str], existing: Collection[str], output: str = ""
+    ) -> str:
+        """Note files as those of a batch's grid, all or none; why that cannot be, or an empty text."""
+        return await self.driver.write(lambda session: grid_files.claim(session, batch_id, paths, existing, output))
+
+    async def keep_grid_files(self, batch_id: str, paths: Sequence[str], output: str = "") -> list[str]:
+        """The grid is made of these files now; those of an earlier one, which are nobody's any more."""
+        return await self.driver.write(lambda session: grid_files.keep(session, batch_id, paths, output))
+
     async def note_grid(self, batch: Batch, grid: str) -> None:
         """A grid was made by hand of a batch as it was read."""
         await self.driver.write(lambda session: batching.note_grid(session, batch, grid))
@@ -332,6 +348,10 @@ class Store:
     async def owned_files(self, paths: Sequence[str]) -> frozenset[str]:
         """Those of these paths that belong to a job."""
         return await self.driver.read(lambda session: settling.owned_files(session, paths))
+
+    async def recorded_files(self, paths: Sequence[str]) -> frozenset[str]:
+        """Those of the paths that are, or once were, a result or a grid."""
+        return await self.driver.read(lambda session: settling.recorded_files(session, paths))
 
     async def with_unowned(self, paths: Sequence[str], do: Callable[[str], None]) -> None:
         """Do something with those paths that are no job's, while none can become one's. It may be done twice."""

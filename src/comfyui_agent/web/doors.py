@@ -134,9 +134,9 @@ class Doors:
             raise from_complaints(error) from None
         except NotKept as error:
             raise Problem(409, str(error), AGAIN) from None
-        owner = await self._store.owner_of_path(job.file_path) if job.file_path else None
-        if owner is not None:
-            words = f"outputs.file_path: {job.file_path} belongs to the job {owner}"
+        holder = await self._store.holder_of_path(job.file_path) if job.file_path else None
+        if holder is not None:
+            words = f"outputs.file_path: {job.file_path} belongs to {holder}"
             raise Problem(409, words, "Give this one another.", errors=[("outputs.file_path", words)])
         async with _room(by, 1):
             [job_id] = await self._store.submit([replace(job, created_by=_maker(by))])

@@ -15,7 +15,7 @@ from comfyui_agent.lab.load.reports import as_number, moment
 from comfyui_agent.lab.sla.verdicts import Verdict, standing, verdicts_in
 
 LONGEST = 240
-TITLE = re.compile(r"<title>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+TITLE = re.compile(r"<title>([^<]*)</title>", re.IGNORECASE)
 
 
 class ReportKind(str, Enum):

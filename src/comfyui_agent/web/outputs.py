@@ -103,14 +103,9 @@ class Outputs:
     def __init__(self, workspace: Workspace) -> None:
         self._root = workspace.root.resolve()
         self._finished = (self._root / workspace.settings.paths.jobs_finished).resolve()
-        beside_database = workspace.locks.parent
-        self._thumbnails = ThumbnailCache(beside_database / "thumbnails")
-        closed = [workspace.recipes.parent, workspace.processing, self._root / workspace.settings.paths.workflows]
-        closed += [beside_database, workspace.locks, workspace.kept_inputs, self._thumbnails.folder]
-        self._closed = {folder.resolve() for folder in closed}
-        database = Path(workspace.database).resolve()
-        self._closed_files = {database.with_name(database.name + end) for end in ("", "-wal", "-shm", "-journal")}
-        self._closed_files |= {path.resolve() for path in (workspace.config, workspace.recipes) if path is not None}
+        self._thumbnails = ThumbnailCache(workspace.thumbnails)
+        self._closed = workspace.own_folders
+        self._closed_files = workspace.own_files
         self._remembered: dict[str, tuple[tuple[int, ...], ResultFile]] = {}
 
     def path_of(self, job: Job, number: int) -> Path:

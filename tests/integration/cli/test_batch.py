@@ -525,7 +525,7 @@ def test_a_result_is_never_overwritten_by_a_grid(gallery: AgentWorkspace) -> Non
     result = next(folder_of(gallery).glob("0001_*.png"))
     before = result.read_bytes()
     words = refusal(batch(gallery, "grid", "gallery", "--output", str(result)), 1)
-    assert words.endswith("is one of the files to show: the grid would overwrite it")
+    assert words.endswith(f"/{result.name} belongs to the job {folder_of(gallery).name}_0001: name another --output")
     assert result.read_bytes() == before
 
 

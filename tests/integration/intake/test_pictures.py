@@ -206,6 +206,14 @@ async def test_a_name_with_a_folder_of_the_server_behind_it_goes_to_the_server(r
     assert kept_files(room) == set()
 
 
+@pytest.mark.parametrize(
+    "image",
+    ["/etc/passwd [input]", "../../x.png [output]", "a/../../x.png [temp]", "C:\\x.png [input]", "~/x.png[input]"],
+)
+async def test_a_name_that_leads_out_of_the_servers_folder_is_refused(room: Intake, image: str) -> None:
+    assert "leads out of the server's folder" in await refusal_of(room, image)
+
+
 async def test_a_bare_name_is_a_file_of_the_workspace_if_there_is_one_else_of_the_server(room: Intake) -> None:
     (room.root / "red.png").write_bytes(RED)
     assert await taken_with(room, "red.png") == name_of(RED)

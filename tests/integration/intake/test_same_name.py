@@ -221,14 +221,33 @@ async def test_a_rejected_file_under_another_name_is_a_new_job(room: Intake) -> 
     assert is_other(job.inputs)
 
 
-async def test_after_done_the_same_bytes_again_are_put_away_and_nothing_else_happens(room: Intake) -> None:
+async def test_after_done_the_same_bytes_again_are_put_away_and_that_is_said(room: Intake) -> None:
     await bring_to(room, "done")
     before, events = await room.job(), await room.events()
     await room.watching()
     room.drop()
     await until(lambda: is_away(room), "the file to be put away")
     assert room.files() == {DONE}
-    assert (await room.job(), await room.events()) == (before, events)
+    assert await room.job() == before
+    (event,) = (await room.events())[len(events) :]
+    assert (event.name, event.config_name) == ("job.file_repeated", KNIGHT)
+    assert "it is done already, so the file is put away" in (event.message or "")
+
+
+@pytest.mark.parametrize("content", ["", OTHER], ids=["the same bytes", "other bytes"])
+async def test_after_done_the_name_in_another_folder_is_renamed_with_the_reason(room: Intake, content: str) -> None:
+    """The file of the job is gone from its place because it was put away: nobody has moved it."""
+    await bring_to(room, "done")
+    before = await room.job()
+    dropped = room.drop(content=content, folder="video")
+    await room.look_once()
+    there = "jobs/processing/video/knight.yaml"
+    assert not dropped.exists()
+    assert room.files() == {f"{there}.rejected", DONE}
+    words = f"the name belongs to {HERE}, which is done already: give the file another name"
+    assert await room.store.rejections() == {f"{there}.rejected": words}
+    assert (await room.events())[-1].message == f"{there}.rejected: {words}"
+    assert await room.job() == before
 
 
 async def is_away(room: Intake) -> bool:

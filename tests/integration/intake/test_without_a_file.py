@@ -99,6 +99,13 @@ async def test_all_that_is_wrong_is_said_by_its_key(room: Intake) -> None:
         ({"inputs": {"seed": 1, "steps": 4}}, "inputs.prompt", "is missing"),
         ({"outputs": {"file_path": "../escape.png"}}, "outputs.file_path", "leads out of the workspace"),
         ({"outputs": {"file_path": "database/x.png"}}, "outputs.file_path", "E3 keeps its own files"),
+        (
+            {"outputs": {"file_path": "pictures/x.png"}},
+            "outputs.file_path",
+            "is not in jobs/finished, where results go",
+        ),
+        ({"outputs": {"file_path": "jobs/finished.png"}}, "outputs.file_path", "is not in jobs/finished"),
+        ({"outputs": {"file_path": "jobs/finished/conftest.py"}}, "outputs.file_path", "ends in .py"),
         ({"outputs": {"node": "77"}}, "outputs.node", "the workflow has no node '77'"),
     ],
     ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",

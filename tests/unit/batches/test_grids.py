@@ -48,17 +48,27 @@ def batch_of(axes: dict[str, tuple[Any, ...]] | None, mode: Mode = Mode.MATRIX, 
 
 @dataclass
 class Members:
-    """The one thing that is asked of a store."""
+    """What is asked of a store: members, and paths, of which `taken` belong to others."""
 
     jobs: list[Job]
+    taken: frozenset[str] = frozenset()
 
     async def members(self, _: str) -> AsyncIterator[Job]:
         for job in self.jobs:
             yield job
 
+    async def claim_grid_files(self, _: str, paths: list[str], *_more: Any) -> str:
+        return next((f"{path} belongs to the job a" for path in paths if path in self.taken), "")
+
+    async def keep_grid_files(self, *_: Any) -> list[str]:
+        return []
+
+    async def with_unowned(self, *_: Any) -> None:
+        pass
+
 
 async def told(
-    batch: Batch, jobs: list[Job] | None = None, root: Path = Path("/night"), **options: Any
+    batch: Batch, jobs: list[Job] | None = None, root: Path = Path("/night"), taken: Any = (), **options: Any
 ) -> dict[str, Any]:
     """What the child would be told."""
     found: list[dict[str, Any]] = []
@@ -77,7 +87,9 @@ async def told(
     wish = GridWish(**{key: options.pop(key) for key in ("x", "y", "pages") if key in options})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(grids, "_compose", compose)
-        await make_grid(cast("Store", Members(jobs)), Workspace(root, Settings()), batch, GridOptions(wish, **options))
+        patch.setattr(grids, "_make_folder", lambda _: None)
+        store = cast("Store", Members(jobs, frozenset(taken)))
+        await make_grid(store, Workspace(root, Settings()), batch, GridOptions(wish, **options))
     return found[0]
 
 
@@ -259,9 +271,32 @@ async def test_people_say_where_it_goes() -> None:
     assert (spec["picture"], spec["page"]) == ("/elsewhere/out.png", "/elsewhere/out.html")
 
 
-async def test_a_batch_without_a_folder_has_that_of_its_first_result() -> None:
-    spec = await told(batch_of(None, metadata={"folder": None}), [job_of(0)])
-    assert spec["picture"] == f"/night/{FOLDER}/grid.png"
+@pytest.mark.parametrize(
+    ("facts", "folder"),
+    [
+        ({"job_type": "T2I"}, "image/knights_1a2b3c4d"),
+        ({"job_type": "T2V", "outputs": ("a.mp4",)}, "video/knights_1a2b3c4d"),
+        ({"job_type": "?"}, "image/knights_1a2b3c4d"),
+    ],
+)
+async def test_a_batch_without_a_folder_has_one_of_its_own(facts: dict[str, Any], folder: str) -> None:
+    spec = await told(batch_of(None, metadata={"folder": None}), [job_of(0, **facts)])
+    assert spec["picture"] == f"/night/jobs/finished/{folder}/grid.png"
+
+
+@pytest.mark.parametrize("batch_id", ["../../config", "/etc/x", "..", ".hidden", "a\\b", ""])
+async def test_a_batch_whose_id_a_hand_wrote_has_its_folder_among_the_results(batch_id: str) -> None:
+    spec = await told(batch_of(None, id=batch_id, metadata={"folder": None}), [job_of(0)])
+    assert Path(spec["picture"]).parent.parent == Path("/night/jobs/finished/image")
+
+
+@pytest.mark.parametrize("name", ["grid.png", "grid_2.png", "grid.html"])
+async def test_a_grid_whose_place_is_taken_lies_in_a_folder_below(name: str) -> None:
+    spec = await told(batch_of(THREE), taken=[f"{FOLDER}/{name}"])
+    assert (spec["picture"], spec["page"]) == (f"/night/{FOLDER}/grid/grid.png", f"/night/{FOLDER}/grid/grid.html")
+    assert spec["pages"][0]["cells"][0]["href"] == "../0.png"
+    words = await refused(batch_of(THREE), taken=["out.html"], output=Path("/night/out.png"))
+    assert words == "out.html belongs to the job a: name another --output"
 
 
 # What cannot be.
@@ -288,6 +323,6 @@ async def test_nothing_and_too_much_are_refused() -> None:
     assert words == "10,001 results are too many for a grid: at most 10,000"
 
 
-@pytest.mark.parametrize("folder", ["../outside", "/etc"])
+@pytest.mark.parametrize("folder", ["../outside", "/etc", "config", "workflows"])
 async def test_a_folder_outside_the_workspace_is_refused(folder: str) -> None:
     assert folder in await refused(batch_of(None, metadata={"folder": folder}), [job_of(0)])

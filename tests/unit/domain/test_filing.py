@@ -59,6 +59,8 @@ def expected(
 ) -> Verdict:
     if source == THERE and not is_moved:
         return Verdict.ELSEWHERE
+    if status is DONE and source == THERE and not resubmit:
+        return Verdict.REJECTED
     if (status, bytes_are) == (FAILED, "same") and is_retry:
         return Verdict.RESUBMITTED
     if (status, bytes_are) == (DONE, "changed") and resubmit and not problem:

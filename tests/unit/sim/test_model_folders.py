@@ -40,3 +40,21 @@ def test_a_file_name_may_say_which_folder_it_means(tmp_path: Path) -> None:
     assert folders.annotated("cat.png [temp]") == ("cat.png", folders.temp)
     assert folders.annotated("cat.png") == ("cat.png", None)
     assert folders.annotated("cat.png [nowhere]") == ("cat.png [nowhere]", None)
+
+
+@pytest.mark.parametrize(
+    "name", ["/etc/passwd", "/etc/passwd [input]", "../x [output]", "../../input/../x", "out/x", "\0"]
+)
+def test_a_file_outside_its_folder_is_not_found(tmp_path: Path, name: str) -> None:
+    folders = Folders.below(tmp_path / "output")
+    folders.input.mkdir(parents=True)
+    (folders.input / "out").symlink_to(tmp_path)
+    assert folders.locate(name) is None
+
+
+@pytest.mark.parametrize("name", ["x.png", "sub/x.png", "sub/../x.png [input]"])
+def test_a_file_in_its_folder_is_found(tmp_path: Path, name: str) -> None:
+    folders = Folders.below(tmp_path)
+    found = folders.locate(name)
+    assert found is not None
+    assert found.is_relative_to(folders.input)

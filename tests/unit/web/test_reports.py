@@ -218,6 +218,7 @@ def test_a_line_is_short_and_does_nothing_to_who_reads_it() -> None:
     assert words.startswith("a \\x1b[31mbbb")
     assert len(words) < 300
     assert of_page("<title>" + "x" * HEAD) == Finding("")
+    assert of_page("<title>" * 200_000) == Finding("")  # at once, not after hours
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from comfyui_agent.config.yaml_text import NotYaml, Parsed, parse
 from comfyui_agent.domain.binding import Unbindable, bind
 from comfyui_agent.domain.filing import Filed
 from comfyui_agent.domain.jobs import NewJob
-from comfyui_agent.domain.kinds import FOLDERS
+from comfyui_agent.domain.kinds import FOLDERS, ending_of
 from comfyui_agent.domain.sizes import bytes_of, too_large
 from comfyui_agent.domain.suggesting import suggest
 from comfyui_agent.domain.texts import is_whole, json_text
@@ -50,11 +50,6 @@ class Admission:
         self.workflows = Workflows(workspace)
         self._keeping = Keeping(workspace, is_leaving)
         self._folders: dict[str, Path] = {}
-        self._own = [
-            folder.resolve()
-            for folder in (workspace.processing, Path(workspace.database).parent, workspace.recipes.parent)
-            if folder != workspace.root
-        ]
 
     def refresh(self) -> None:
         """See what has changed in `workflows.yaml`; Complaints if it is wrong now."""
@@ -149,7 +144,7 @@ class Admission:
         file_path = None
         if said.outputs.file_path is not None:
             try:
-                file_path = self._result(said.outputs.file_path)
+                file_path = self._result(said.outputs.file_path, is_from_afar=source is None)
             except ValueError as error:
                 complain(("outputs", "file_path"), str(error))
         values: dict[str, Any] = {}
@@ -194,8 +189,11 @@ class Admission:
             pictures=pictures,
         )
 
-    def _result(self, text: str) -> str:
-        """Where the result goes, as it is recorded; ValueError if that cannot be."""
+    def _result(self, text: str, *, is_from_afar: bool) -> str:
+        """Where the result goes, as it is recorded; ValueError if that cannot be.
+
+        Whoever asks over HTTP has the folder of results; a job file may name other places in the workspace.
+        """
         above, name = os.path.split(text)
         if name in ("", ".", "..") or name.endswith("\\") or "\0" in text or not is_whole(text):
             raise ValueError(f"{shown(text)} does not name a file")
@@ -204,22 +202,20 @@ class Admission:
         try:
             if above not in self._folders:
                 self._workspace.inside(text)
-                self._folders[above] = self._not_ours(self._workspace.folder(above), text)
+                self._folders[above] = self._workspace.folder(above)
             path = self._folders[above] / name
             if path.is_symlink():
-                path = self._not_ours(self._workspace.inside(text), text)
+                path = self._workspace.inside(text)
             if path.is_dir():
                 raise ValueError(f"{shown(text)} is a folder: name a file in it")
         except OSError as error:
             raise ValueError(f"{shown(text)} cannot be used: {error.strerror}") from None
+        self._workspace.check_result(path)
+        finished = self._workspace.settings.paths.jobs_finished
+        if is_from_afar and not path.is_relative_to(self._workspace.folder(finished)):
+            raise ValueError(f"{shown(text)} is not in {finished}, where results go: write {finished}/image/knight.png")
+        ending_of(path.name)
         return self._workspace.shown(path)
-
-    def _not_ours(self, path: Path, text: str) -> Path:
-        if any(path.is_relative_to(folder) for folder in self._own):
-            raise ValueError(
-                f"{shown(text)} is where E3 keeps its own files: write a path such as jobs/finished/image/…"
-            )
-        return path
 
 
 def _trouble_with_name(name: str) -> str:

@@ -16,15 +16,14 @@ from comfyui_agent.batches.sweeps import Keep
 from comfyui_agent.config.workflows import Stamp, Workflow, stamp_of
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Unbindable
-from comfyui_agent.domain.node_classes import takes_file
+from comfyui_agent.domain.node_classes import is_marked, leaves_folder, takes_file
 from comfyui_agent.engine.intake.looking import SETTLED_SECONDS, Unsettled
 
 LARGEST = 2 * 1024**3
 PIECE = 1024 * 1024
 MOST_REMEMBERED = 10_000
-AT_THE_SERVER = ("[input]", "[output]", "[temp]")
 HEAD = 512
-MEDIA = ("image", "video", "audio", "3d")
+MEDIA = ("image", "video", "audio", "3d", "latent")
 PATIENCE = 2.0
 
 
@@ -49,7 +48,12 @@ class Keeping:
 
         What looks like a path is one; a bare name is one if such a file is in the workspace.
         """
-        if not value or value.rstrip().endswith(AT_THE_SERVER):
+        if is_marked(value) and leaves_folder(value):
+            raise Unusable(
+                f"{value[:200]!r} leads out of the server's folder: name a file in it, or one of the workspace without "
+                "[input] behind it"
+            )
+        if not value or is_marked(value):
             return None
         is_path = "/" in value or "\\" in value or value.startswith("~")
         try:

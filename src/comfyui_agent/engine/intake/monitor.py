@@ -347,6 +347,8 @@ class Monitor:
                 [failed] = await self._store.file_jobs([replace(filed, insists=True)])
                 return await self._follow(path, filed, failed)
             case Verdict.FINISHED:
+                await self._store.note_repeat(name)
+                log.info("%s: it is done already, and its file came again with the same bytes: it is put away", name)
                 await self._away.put_away(None, filed.job.source or "", filed.job.digest, filed.job.job_type)
             case Verdict.ELSEWHERE:
                 if ruling.other_source is not None and not (self._workspace.root / ruling.other_source).exists():

@@ -67,9 +67,10 @@ async def add_file(store: Store, admission: Admission, workspace: Workspace, pat
         is_same = known.digest == filed.job.digest
         return Answer(path.name, known, "" if is_same else DONE)
     if not is_here:
-        owner = await store.owner_of_path(filed.job.file_path) if filed.job.file_path else None
-        if owner not in (None, path.name):
-            words = f"outputs.file_path: {filed.job.file_path} belongs to the job {owner}: give this one another"
+        file_path = filed.job.file_path
+        holder = await store.holder_of_path(file_path, besides=path.name) if file_path else None
+        if holder is not None:
+            words = f"outputs.file_path: {file_path} belongs to {holder}: give this one another"
             return Answer(path.name, known, words)
         target = workspace.processing / folder_of(filed.job.job_type) / path.name
         other = known.source if known is not None and known.source != workspace.job_file(target) else None

@@ -252,9 +252,8 @@ class _Walk:
 
     def _file_exists(self, spec: InputSpec, value: Any) -> Json | None:
         """A file that a user's own definitions list is at the user's own server; a picture stands in for it."""
-        file_name, folder = self.validator.folders.annotated(str(value))
-        exists = ((folder or self.validator.folders.input) / file_name).exists()
-        if exists or value in (spec.choices or []):
+        found = self.validator.folders.locate(str(value))
+        if (found is not None and found.exists()) or value in (spec.choices or []):
             return None
         return _problem(
             "custom_validation_failed",

@@ -26,11 +26,13 @@ METHODS = {
 
 
 def load(run: NodeRun, inputs: Json) -> Result:
-    name, folder = run.folders.annotated(inputs["image"])
-    path = (folder or run.folders.input) / name
-    if not path.exists() and inputs["image"] in (run.definition.inputs["image"].choices or []):
+    name = run.folders.annotated(inputs["image"])[0]
+    path = run.folders.locate(inputs["image"])
+    if (path is None or not path.exists()) and inputs["image"] in (run.definition.inputs["image"].choices or []):
         stand_in = paint(Recipe(words=name), EDGE, EDGE)
         return Result((Images((stand_in,)), Masks((Image.new("L", stand_in.size),))))
+    if path is None:
+        raise ValueError(f"Invalid file path: {name!r}")
     with Image.open(path) as file:
         frames = tuple(ImageOps.exif_transpose(frame).convert("RGBA") for frame in ImageSequence.Iterator(file))
     same_size = tuple(frame for frame in frames if frame.size == frames[0].size)
@@ -40,8 +42,10 @@ def load(run: NodeRun, inputs: Json) -> Result:
 
 def file_fingerprint(folders: Folders, value: object) -> str:
     """What makes a loaded picture count as changed: its bytes."""
-    name, folder = folders.annotated(str(value))
-    return hashlib.sha256(((folder or folders.input) / name).read_bytes()).hexdigest()
+    path = folders.locate(str(value))
+    if path is None:
+        raise ValueError(f"Invalid file path: {value!r}")
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def empty(_: NodeRun, inputs: Json) -> Result:

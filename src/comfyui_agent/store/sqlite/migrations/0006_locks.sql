@@ -42,6 +42,16 @@ ALTER TABLE attempts ADD COLUMN sent TEXT;          -- JSON: place -> value
 -- Sizes.
 
 -- Claimed paths of grids.
+-- Which batch a file of a grid belongs to, noted before the file is there.
+CREATE TABLE grid_files (
+    path TEXT PRIMARY KEY,
+    batch_id TEXT NOT NULL,
+    output TEXT NOT NULL DEFAULT ''        -- the --output that it was made for; '': in the folder of its batch
+) WITHOUT ROWID;
+CREATE INDEX idx_grid_files_batch ON grid_files(batch_id);
+INSERT OR IGNORE INTO grid_files (path, batch_id)
+    SELECT grid, id FROM batches WHERE grid IS NOT NULL
+        AND grid NOT IN (SELECT files.path FROM files JOIN jobs ON jobs.id = files.job_id);
 
 -- Servers that are lost or stuck.
 -- A job whose server stopped answering is pending again, and its attempt stays open: the server's copy is taken over

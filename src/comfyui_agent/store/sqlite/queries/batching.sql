@@ -175,6 +175,16 @@ WHERE id = :id AND grid_worker = :worker;
 -- name: release_grids
 UPDATE batches SET grid_worker = NULL WHERE grid_worker = :worker;
 
+-- name: grid_files_of
+SELECT path, output FROM grid_files WHERE batch_id = :id;
+
+-- name: claim_grid_file
+INSERT INTO grid_files (path, batch_id, output) VALUES (:path, :id, :output)
+ON CONFLICT (path) DO UPDATE SET batch_id = excluded.batch_id, output = excluded.output;
+
+-- name: disclaim_grid_file
+DELETE FROM grid_files WHERE path = :path AND batch_id = :id;
+
 -- name: note_grid
 -- Made by hand: what was due is done with it, if it was complete when the drawing began.
 UPDATE batches SET grid = :grid, grid_problem = NULL,

@@ -3,13 +3,19 @@ SELECT id, config_name, status, source, digest, resubmit, failure_class FROM job
 WHERE config_name IN (SELECT value FROM json_each(:names));
 
 -- name: owners_of_paths
--- Whose result goes to a path, or is there. A job that failed has given its path up.
-SELECT value AS path, jobs.config_name, jobs.source, jobs.status
+-- Whose result or grid goes to a path, or is there. A job that failed has given its path up.
+SELECT value AS path, jobs.config_name, jobs.source, jobs.status, NULL AS batch_id
 FROM json_each(:paths) JOIN jobs ON jobs.file_path = value
 WHERE jobs.status <> 'failed'
 UNION
-SELECT files.path, jobs.config_name, jobs.source, jobs.status FROM json_each(:paths) JOIN files ON files.path = value
-JOIN jobs ON jobs.id = files.job_id;
+SELECT files.path, jobs.config_name, jobs.source, jobs.status, NULL
+FROM json_each(:paths) JOIN files ON files.path = value JOIN jobs ON jobs.id = files.job_id
+UNION
+SELECT grid_files.path, NULL, NULL, NULL, batches.id
+FROM json_each(:paths) JOIN grid_files ON grid_files.path = value JOIN batches ON batches.id = grid_files.batch_id;
+
+-- name: batches_named
+SELECT id FROM batches WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: renew_job
 -- The row says what its file says now, and begins anew. The fence goes up: nobody has a lease on it.

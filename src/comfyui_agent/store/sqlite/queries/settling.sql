@@ -1,5 +1,10 @@
 -- name: owner_of_file
-SELECT files.job_id, jobs.config_name FROM files JOIN jobs ON jobs.id = files.job_id WHERE files.path = :path;
+-- The job, or the batch whose grid it is.
+SELECT files.job_id, jobs.config_name, NULL AS batch_id FROM files JOIN jobs ON jobs.id = files.job_id
+WHERE files.path = :path
+UNION ALL
+SELECT NULL, NULL, batches.id FROM grid_files JOIN batches ON batches.id = grid_files.batch_id
+WHERE grid_files.path = :path;
 
 -- name: claim_file
 INSERT INTO files (path, job_id) VALUES (:path, :job_id)
@@ -78,7 +83,15 @@ RETURNING id;
 
 -- name: owned_files
 SELECT files.path FROM files JOIN jobs ON jobs.id = files.job_id
-WHERE files.path IN (SELECT value FROM json_each(:paths));
+WHERE files.path IN (SELECT value FROM json_each(:paths))
+UNION ALL
+SELECT grid_files.path FROM grid_files JOIN batches ON batches.id = grid_files.batch_id
+WHERE grid_files.path IN (SELECT value FROM json_each(:paths));
+
+-- name: recorded_files
+-- Also those whose job or batch is gone.
+SELECT path FROM files WHERE path IN (SELECT value FROM json_each(:paths))
+UNION ALL SELECT path FROM grid_files WHERE path IN (SELECT value FROM json_each(:paths));
 
 -- name: had_result
 SELECT 1 FROM attempts WHERE job_id = :job_id AND outcome = 'done' LIMIT 1;

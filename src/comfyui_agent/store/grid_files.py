@@ -1,0 +1,52 @@
+"""Paths of grids: claimed before the files are there, so that no result is overwritten and none takes their place."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import PurePosixPath
+
+from comfyui_agent.domain.texts import json_text
+from comfyui_agent.store.port import Row, Session
+
+PAGE = ".html"
+
+
+def claim(session: Session, batch_id: str, paths: Sequence[str], existing: Collection[str], output: str = "") -> str:
+    """Note that these files belong to the grid of a batch, all or none; why not, or an empty text.
+
+    `existing` are those that are on disk. One that is not recorded as this grid's is never replaced, unless it is the
+    `output` that a person named.
+    """
+    for row in session.rows("owners_of_paths", paths=json_text(list(paths))):
+        if row["batch_id"] != batch_id:
+            return f"{row['path']} belongs to {holder_of(row)}"
+    rows = session.rows("grid_files_of", id=batch_id)
+    ours = {row["path"] for row in rows}
+    # A grid from before paths were claimed is recorded by its first picture alone: what lies beside it is its own.
+    usual = [PurePosixPath(row["path"]) for row in rows if not row["output"]]
+    old = set() if any(path.suffix == PAGE for path in usual) else {path.parent for path in usual}
+    for path in existing:
+        if path not in ours and path != output and PurePosixPath(path).parent not in old:
+            return f"{path} is there already and is no grid of {batch_id}"
+    _note(session, batch_id, paths, output)
+    return ""
+
+
+def keep(session: Session, batch_id: str, paths: Sequence[str], output: str = "") -> list[str]:
+    """The grid consists of these files now; those of an earlier one that nothing refers to any more are returned."""
+    _note(session, batch_id, paths, output)
+    rows = session.rows("grid_files_of", id=batch_id)
+    strays = [row["path"] for row in rows if row["output"] == output and row["path"] not in paths]
+    for path in strays:
+        session.run("disclaim_grid_file", path=path, id=batch_id)
+    return strays
+
+
+def holder_of(row: Row) -> str:
+    """The job or the grid that has a path, in words."""
+    return f"the job {row['config_name']}" if row["batch_id"] is None else f"the grid of {row['batch_id']}"
+
+
+def _note(session: Session, batch_id: str, paths: Sequence[str], output: str) -> None:
+    for path in paths:
+        session.run("claim_grid_file", path=path, id=batch_id, output=output)

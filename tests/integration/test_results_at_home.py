@@ -1,0 +1,218 @@
+"""Results come home: never onto files that are not theirs, never onto the last of the disk, loaded from nowhere else.
+
+An agent and a simulator in this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from comfyui_agent.comfy import downloads
+from comfyui_agent.config.loading import load_workspace
+from comfyui_agent.config.starting import start_workspace
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.batches import BatchKind, NewBatch
+from comfyui_agent.domain.jobs import Job, NewJob, Template
+from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.engine.agent import Agent
+from comfyui_agent.sim.settings import SimSettings
+from comfyui_agent.sim.simulator import Simulator
+from comfyui_agent.store.opening import open_store
+from comfyui_agent.store.store import Store
+from support.agents import sized_picture
+from support.pictures import png
+from support.stores import in_the_shell
+
+TEMPLATE = Template.of(sized_picture())
+OPEN = "jobs/finished/image/mine.png"
+
+
+class House(NamedTuple):
+    root: Path
+    store: Store
+    workspace: Workspace
+
+    async def work(self) -> None:
+        """An agent, until nothing is left."""
+        await asyncio.wait_for(Agent(self.store, self.workspace).run(until_idle=True), 30)
+
+    async def render(self, *jobs: NewJob) -> list[Job]:
+        """What becomes of jobs."""
+        await self.store.submit(jobs)
+        await self.work()
+        return [await self.job(each.config_name) for each in jobs]
+
+    async def job(self, name: str) -> Job:
+        found = await self.store.find_by_name(name)
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    list(start_workspace(tmp_path))
+    async with Simulator(SimSettings()) as server:
+        workspace = load_workspace(tmp_path, {"E3_COMFYUI__SERVERS": server.url, "E3_RETRY_LIMIT": "0"})
+        store = open_store(workspace.database)
+        yield House(tmp_path, store, workspace)
+        await store.close()
+
+
+def wanted(name: str, file_path: str | None, color: int = 1, **facts: Any) -> NewJob:
+    return NewJob(name, "T2I", "wf", TEMPLATE, {"1.color": color}, file_path=file_path, **facts)
+
+
+@pytest.mark.parametrize("said", [OPEN, "jobs/finished/image/mine", "pictures/mine.webp"])
+async def test_a_file_that_is_no_result_is_never_replaced(house: House, said: str) -> None:
+    """Known before it is rendered, or when it has come and its ending is known."""
+    lands = (house.root / said).with_suffix(".png")
+    lands.parent.mkdir(parents=True, exist_ok=True)
+    lands.write_bytes(b"mine")
+    (job,) = await house.render(wanted("a", said))
+    shown = lands.relative_to(house.root).as_posix()
+    words = f"{shown} is there already and is no result of E3: move it, or give the job another file_path"
+    assert job.status is JobStatus.FAILED
+    assert words in (job.error_trace or "")
+    assert lands.read_bytes() == b"mine"
+    lands.unlink()
+    await house.store.retry([job.id])
+    await house.work()
+    assert (await house.job("a")).status is JobStatus.DONE
+
+
+async def test_a_result_is_replaced_by_its_own_job_and_kept_if_its_job_is_gone(house: House) -> None:
+    (first,) = await house.render(wanted("a", OPEN))
+    before = (house.root / OPEN).read_bytes()
+    await house.store.wish_again([(first.id, wanted("a", OPEN, color=7))], avoid_cache=True)
+    await house.work()
+    again = await house.job("a")
+    assert (again.status, again.run_count, again.outputs) == (JobStatus.DONE, 2, (OPEN,))
+    assert (house.root / OPEN).read_bytes() != before
+    in_the_shell(house.root / "database" / "comfyui_agent.db", "DELETE FROM jobs WHERE config_name = 'a'")
+    (other,) = await house.render(wanted("b", OPEN, color=9))
+    assert (other.status, other.outputs) == (JobStatus.DONE, (OPEN,))
+    assert (house.root / "jobs/finished/image/mine.kept-1.png").is_file()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "workflows/wf_realistic_portrait.png",
+        "Config/x.png",
+        "database/x",
+        "jobs/processing/image/x.png",
+        ".env",
+        "a.py",
+    ],
+)
+async def test_a_row_by_hand_is_held_to_the_same_places(house: House, said: str) -> None:
+    (job,) = await house.render(wanted("a", said))
+    assert (job.status, job.run_count) == (JobStatus.FAILED, 0)
+    assert (job.error_trace or "").startswith("invalid: ")
+    assert not (house.root / said).exists()
+
+
+async def test_results_leave_room_on_their_disk(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(house.root)
+    free = 0.9 * 1024**3
+    monkeypatch.setattr(downloads.shutil, "disk_usage", lambda _: usage._replace(total=100 * 1024**3, free=round(free)))
+    await house.store.submit([wanted("a", OPEN), wanted("b", None)])
+    working = asyncio.create_task(house.work())
+    try:
+        while not (alerts := await alerts_of(house.store)):
+            assert not working.done()
+            await asyncio.sleep(0.02)
+        assert "No space left but what paths.keep_free_gb keeps free" in alerts[0]
+        assert (await house.store.counts()).failed == 0
+        assert not (house.root / OPEN).exists()
+        free = 2 * 1024**3
+        await working
+    finally:
+        working.cancel()
+    jobs = [await house.job("a"), await house.job("b")]
+    assert [(job.status, job.run_count) for job in jobs] == [(JobStatus.DONE, 1)] * 2
+
+
+async def alerts_of(store: Store) -> list[str]:
+    return [event.message or "" for event in await store.events_after(0, 1000) if event.name == "alert.disk"]
+
+
+@pytest.mark.parametrize(("total", "is_room"), [(1024**3, True), (3 * 1024**3, False)])
+def test_of_a_small_disk_at_most_half_is_kept_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, total: int, is_room: bool
+) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(total=total, free=600 * 1024**2)
+    monkeypatch.setattr(downloads.shutil, "disk_usage", lambda _: usage)
+    if is_room:
+        downloads.expect_room(tmp_path, 50 * 1024**2, 1024**3)
+    else:
+        with pytest.raises(OSError, match="No space left"):
+            downloads.expect_room(tmp_path, 50 * 1024**2, 1024**3)
+
+
+LOADED = {
+    "1": {"class_type": "LoadImage", "inputs": {"image": "example.png"}},
+    "2": {"class_type": "SaveImage", "inputs": {"images": ["1", 0], "filename_prefix": "x"}},
+}
+
+
+@pytest.mark.parametrize("name", ["{private} [input]", "../../{name} [output]", "{private}"])
+@pytest.mark.parametrize("is_given", [True, False], ids=["given", "in the template"])
+async def test_no_file_outside_the_servers_folders_is_loaded(
+    house: House, tmp_path: Path, name: str, is_given: bool
+) -> None:
+    """Whichever way the name came: by a job, a burst, a row by hand, or the template."""
+    private = tmp_path / "private.png"
+    private.write_bytes(png())
+    said = name.format(private=private, name=private.name)
+    graph = json.loads(json.dumps(LOADED))
+    graph["1"]["inputs"]["image"] = "x.png" if is_given else said
+    template = Template.of(graph)
+    (job,) = await house.render(NewJob("a", "I2I", "wf", template, {"1.image": said} if is_given else {}))
+    assert job.status is JobStatus.FAILED
+    if is_given or "[" in said:
+        assert "1.image names a file outside the server's folders" in (job.error_trace or "")
+    else:  # whoever set E3 up may say so; the server refuses it
+        assert "Invalid image file" in (job.error_trace or "")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        (None, "wf_realistic_portrait needs prompt, seed, steps: submit a job file that gives them"),
+        ({"2.text": "a knight", "5.seed": 7}, "wf_realistic_portrait needs steps: "),
+        ({"2.text": "a knight", "5.seed": 7, "5.steps": 2}, None),
+    ],
+)
+async def test_a_row_by_hand_needs_what_its_workflow_requires(
+    house: House, inputs: dict[str, Any] | None, words: str | None
+) -> None:
+    said = "NULL" if inputs is None else f"'{json.dumps(inputs)}'"
+    row = "INSERT INTO jobs (config_name, job_type, workflow_id, status, inputs) VALUES "
+    in_the_shell(
+        house.root / "database" / "comfyui_agent.db",
+        f"{row} ('knight.yaml', 'T2I', 'wf_realistic_portrait', 'pending', {said})",
+    )
+    await house.work()
+    job = await house.job("knight.yaml")
+    if words is None:
+        assert job.status is JobStatus.DONE
+    else:
+        assert (job.status, job.run_count, job.failure_class) == (JobStatus.FAILED, 0, "invalid")
+        assert words in (job.error_trace or "")
+
+
+async def test_a_grid_and_a_job_do_not_take_each_others_place(house: House) -> None:
+    """What a store refuses, the agent says; results of a batch keep their names."""
+    await house.store.create_batch(NewBatch("fox", "fox", BatchKind.BOOK), None)
+    await house.store.open_batch("fox")
+    assert await house.store.claim_grid_files("fox", ["jobs/finished/image/fox/grid.png"], []) == ""
+    (job,) = await house.render(wanted("a", "jobs/finished/image/fox/grid.webp"))
+    assert "jobs/finished/image/fox/grid.png belongs to the grid of fox" in (job.error_trace or "")

@@ -1,0 +1,71 @@
+"""Names of files: which endings results have, and which names lead out of the folders of a server."""
+
+from __future__ import annotations
+
+import pytest
+
+from comfyui_agent.comfy.content import recognise
+from comfyui_agent.domain.kinds import ending_of
+from comfyui_agent.domain.node_classes import is_marked, leaves_folder, loads_from_outside, takes_file
+
+
+@pytest.mark.parametrize(
+    ("name", "ending"),
+    [("a.png", "png"), ("a.JPEG", "jpeg"), ("a.mp4", "mp4"), ("a", ""), ("v1.5", ""), ("k.v2", ""), ("a b.7", "")],
+)
+def test_an_ending_is_that_of_a_result_or_part_of_the_name(name: str, ending: str) -> None:
+    assert ending_of(name) == ending
+
+
+@pytest.mark.parametrize("name", ["conftest.py", "run.sh", "a.png.exe", "x.yaml", "a.html", "a.ndjson", "a.db", "a.js"])
+def test_an_ending_that_no_result_has_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="no result does"):
+        ending_of(name)
+
+
+@pytest.mark.parametrize("name", ["conftest.py", "x.sh", "x.pth", "x.html", "x", "x.YAML"])
+def test_a_server_does_not_choose_an_ending_that_programs_run(name: str) -> None:
+    assert recognise(b"import os", name).extension == "bin"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("/abs/private.png", "../private.png", "a/../../private.png", "..", "~/x.png", "C:\\x.png", "C:x.png", "\\x"),
+        *("a\\..\\..\\x.png", "//host/x.png", " ../x.png", "a/ .. /x", "x\0.png"),
+    ],
+)
+@pytest.mark.parametrize("mark", [" [input]", " [output]", " [temp]", "[input]", " [input] ", ""])
+def test_names_that_lead_out_are_told_with_and_without_a_mark(name: str, mark: str) -> None:
+    assert leaves_folder(name + mark)
+    assert is_marked(name + mark) == bool(mark)
+    assert loads_from_outside("LoadImage", "image", name + mark, is_given=True)
+    assert loads_from_outside("LoadImage", "image", name + mark, is_given=False) == bool(mark)
+    assert loads_from_outside("VHS_LoadAnything", "source", name + mark, is_given=True) == bool(mark)
+
+
+def test_the_letter_that_comfyui_drops_before_the_mark_hides_nothing() -> None:
+    assert leaves_folder("a/../..x[input]")
+
+
+@pytest.mark.parametrize("name", ["x.png", "sub/x.png", "ok..png", "a...b/x.png", "ünï.png", "."])
+@pytest.mark.parametrize("mark", [" [input]", " [output]", " [temp]", ""])
+def test_names_in_the_folder_stay(name: str, mark: str) -> None:
+    assert not leaves_folder(name + mark)
+
+
+def test_texts_of_nodes_that_load_nothing_are_left_alone() -> None:
+    assert not loads_from_outside("CLIPTextEncode", "text", "/a knight/ [input]", is_given=True)
+    assert not loads_from_outside("LoadImage", "image", ["4", 0], is_given=True)
+
+
+@pytest.mark.parametrize(
+    ("class_type", "name", "is_file"),
+    [
+        *(("LoadImage", "image", True), ("VHS_LoadVideo", "video", True), ("LoadLatent", "latent", True)),
+        *(("ImageLoad", "image", False), ("LoadImage", "channel", False), ("CheckpointLoaderSimple", "image", False)),
+        ("Load" * 200_000, "image", False),
+    ],
+)
+def test_nodes_that_load_files_are_known_by_their_names(class_type: str, name: str, is_file: bool) -> None:
+    assert takes_file(class_type, name) is is_file
