@@ -528,9 +528,10 @@ def test_where_little_is_shared_each_member_keeps_all() -> None:
 )
 def test_the_largest_member_counts(sets: dict[str, Any], mode: str, is_fine: bool) -> None:
     wish = SweepWish(workflow_of(), sets, mode=Mode(mode))
-    how: dict[str, Any] = {"read_lines": lines_of, "draw": counting, "limit_kb": 64}
+    counted = count_axes(sets, wish.workflow, wish.mode, lines_of)
+    how: dict[str, Any] = {"draw": counting, "limit_kb": 64}
     if is_fine:
-        define(wish, FINISHED, {}, **how)
+        define(wish, counted, FINISHED, {}, **how)
         return
     with pytest.raises(BadSweep, match=r"^inputs and metadata take 79 KB, and a job may have 64 KB: "):
-        define(wish, FINISHED, {}, **how)
+        define(wish, counted, FINISHED, {}, **how)

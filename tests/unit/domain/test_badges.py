@@ -15,5 +15,5 @@ def test_every_state_of_a_job_has_its_badge() -> None:
 def test_every_state_of_a_batch_and_of_a_server_has_one_of_the_same_marks() -> None:
     marks = {badge.mark for badge in BADGES.values()}
     assert BATCH_MARKS.keys() == set(BatchStatus)
-    assert SERVER_MARKS.keys() == {"up", "down", *(halt.value for halt in Halt)}
+    assert SERVER_MARKS.keys() == {"up", "down", "stuck", *(halt.value for halt in Halt)}
     assert {*BATCH_MARKS.values(), *SERVER_MARKS.values()} <= marks

@@ -27,7 +27,7 @@ def attempt(error: str | None) -> Attempt:
 
 def test_a_job_has_a_key_for_every_column_with_lists_and_objects_as_such() -> None:
     row = job(metadata='{"user": "ana"}', inputs='{"6.text": "a knight"}', pictures='{"4.image": "x.png"}').as_json()
-    assert list(row) == [field.name for field in fields(Job)]
+    assert list(row) == [field.name for field in fields(Job) if field.name != "is_shortened"]
     assert row["metadata"] == {"user": "ana"}
     assert row["inputs"] == {"6.text": "a knight"}
     assert row["pictures"] == {"4.image": "x.png"}

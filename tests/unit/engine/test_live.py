@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 
+from comfyui_agent.comfy.fleet import Health
 from comfyui_agent.comfy.frames import LARGEST_PREVIEW, Preview
 from comfyui_agent.comfy.watch import Progress, Stage
 from comfyui_agent.engine import live
@@ -69,7 +70,7 @@ def run_with(progress: Progress | None, *, is_collecting: bool = False) -> Run:
     leased = SimpleNamespace(
         lease=SimpleNamespace(job_id=7), config_name="a.yaml", batch_id="knights_1a2b3c4d", prompt_id="prompt"
     )
-    server = SimpleNamespace(name="http://a:1")
+    server = SimpleNamespace(name="http://a:1", health=Health.UP)
     facts = SimpleNamespace(leased=leased, server=server, progress=progress, is_collecting=is_collecting)
     return cast("Run", facts)
 
