@@ -17,7 +17,9 @@ pytest_plugins = ["comfyui_agent.sim.pytest_plugin"]
 
 os.environ.setdefault("E3_UI__ENABLED", "false")
 os.environ.setdefault("E3_UI__PREVIEWS", "false")
-"""Agents of most tests serve no page and ask for no previews: a page takes a second to load, previews slow renders."""
+os.environ.setdefault("E3_PATHS__KEEP_FREE_GB", "0")
+"""Agents of most tests serve no page and ask for no previews: a page takes a second to load, previews slow renders.
+They use the last of a disk, too, however small it is."""
 
 
 @pytest.fixture(scope="session")

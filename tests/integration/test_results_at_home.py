@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import BatchKind, NewBatch
 from comfyui_agent.domain.jobs import Job, NewJob, Template
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.engine import examining
 from comfyui_agent.engine.agent import Agent
 from comfyui_agent.sim.settings import SimSettings
 from comfyui_agent.sim.simulator import Simulator
@@ -110,13 +112,14 @@ async def test_a_result_is_replaced_by_its_own_job_and_kept_if_its_job_is_gone(h
         "jobs/processing/image/x.png",
         ".env",
         "a.py",
+        "n" * 300 + ".png",
     ],
 )
 async def test_a_row_by_hand_is_held_to_the_same_places(house: House, said: str) -> None:
     (job,) = await house.render(wanted("a", said))
     assert (job.status, job.run_count) == (JobStatus.FAILED, 0)
     assert (job.error_trace or "").startswith("invalid: ")
-    assert not (house.root / said).exists()
+    assert not os.path.lexists(house.root / said)
 
 
 async def test_results_leave_room_on_their_disk(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,3 +219,11 @@ async def test_a_grid_and_a_job_do_not_take_each_others_place(house: House) -> N
     assert await house.store.claim_grid_files("fox", ["jobs/finished/image/fox/grid.png"], []) == ""
     (job,) = await house.render(wanted("a", "jobs/finished/image/fox/grid.webp"))
     assert "jobs/finished/image/fox/grid.png belongs to the grid of fox" in (job.error_trace or "")
+
+
+def test_the_doctor_says_that_results_wait_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(total=100 * 1024**3, free=3 * 1024**3)
+    monkeypatch.setattr(examining.shutil, "disk_usage", lambda _: usage)
+    found = examining.look_at_disk(load_workspace(tmp_path, {"E3_PATHS__KEEP_FREE_GB": "5"}))
+    words = "3.0 GB free, and results leave 5 GB (paths.keep_free_gb): make room"
+    assert (found.is_fine, found.message) == (False, words)

@@ -47,8 +47,11 @@ def _folder(name: str, folder: Path) -> Finding:
 
 
 def look_at_disk(workspace: Workspace) -> Finding:
-    free = shutil.disk_usage(workspace.root).free
+    disk = shutil.disk_usage(workspace.root)
+    free, keep = disk.free, workspace.settings.paths.keep_free_gb
     words = f"{free / 1024**3:.1f} GB free"
+    if free < min(keep * 1024**3, disk.total // 2):
+        return Finding("disk", False, f"{words}, and results leave {keep:g} GB (paths.keep_free_gb): make room")
     if free < SCARCE:
         return Finding("disk", False, f"{words}: E3 waits when there is no room; make some")
     return Finding("disk", True, words + (", which is not much for a night" if free < LITTLE else ""))

@@ -56,6 +56,8 @@ class Preparing:
                 await expect_result(self._store, self._workspace, leased, path)
         except (ValueError, Unkeepable) as error:
             raise Unpreparable(str(error)) from None
+        except OSError as error:
+            raise Unpreparable(f"file_path cannot be used: {error.strerror}: give the job another") from None
         graph, defaults = await self._graph(leased)
         try:
             given = {**defaults, **_values(leased.inputs)}
@@ -109,9 +111,9 @@ def _expect_required(workflow: Workflow, given: Collection[str]) -> None:
     """Unpreparable if an input that is required has no default, and no value at each of its places."""
     recipe, missing = workflow.recipe, []
     for name in recipe.required_inputs:
-        places = workflow.places.find(name, recipe) if recipe.defaults.get(name) is None else []
-        if recipe.defaults.get(name) is None and not (places and set(places) <= set(given)):
-            missing.append(name)
+        if recipe.defaults.get(name) is None:
+            places = workflow.places.find(name, recipe)
+            missing += [] if places and set(places) <= set(given) else [name]
     if missing:
         raise Unpreparable(
             f"workflow_id: {recipe.workflow_id} needs {', '.join(missing)}: submit a job file that gives them, or "
