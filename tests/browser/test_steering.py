@@ -51,7 +51,7 @@ def test_a_cancelled_job_comes_back_by_undoing_it(site: Site, visit: Visit) -> N
     assert site.job("undone")["status"] == "pending"
     page.get_by_role("button", name="Cancel", exact=True).click()
     answer(page, "Cancel undone?", "Cancel")
-    expect(page.get_by_label("Facts")).to_contain_text("Needs attention")
+    expect(page.get_by_label("Facts")).to_contain_text("Cancelled")
     page.get_by_role("region", name="What happened").get_by_role("button", name="Retry it").click()
     expect(page.get_by_text("undone waits again")).to_be_visible()
     expect(page.get_by_label("Facts")).to_contain_text("Pending")
@@ -155,6 +155,33 @@ def test_several_are_cancelled_at_once_and_the_question_names_the_count(site: Si
     answer(page, "Cancel 3 jobs?", "Cancel 3 jobs")
     expect(page.get_by_text("3 jobs cancelled")).to_be_visible()
     assert {site.job(f"many_{number}")["failure_class"] for number in range(3)} == {"cancelled"}
+
+
+def test_the_question_counts_what_will_be_cancelled_while_jobs_end_behind_it(site: Site, visit: Visit) -> None:
+    site.pause()
+    for number in range(3):
+        site.queue(f"ends_{number}", color=550 + number)
+    page = visit(site, "/queue?q=ends_").page
+    page.get_by_label("Select all on this page").check()
+    page.keyboard.press("c")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Cancel 3 jobs?")
+    site.ask("/api/v1/jobs/cancel", {"names": ["ends_0"]})
+    expect(dialog).to_contain_text("Cancel 2 jobs?")
+    answer(page, "1 other is left alone: it has ended already.", "Cancel 2 jobs")
+    expect(page.get_by_text("2 jobs cancelled")).to_be_visible()
+
+
+def test_what_failed_is_dismissed_by_a_key_and_stays_in_the_history(site: Site, visit: Visit) -> None:
+    site.queue("put_aside", "wf_realistic_portrait", prompt="x", seed=1, steps=1, checkpoint="none.safetensors")
+    site.wait_job("put_aside", "failed")
+    page = visit(site, "/queue?status=attention&q=put_aside").page
+    page.keyboard.press("j")
+    page.keyboard.press("d")
+    expect(page.get_by_text("1 job dismissed")).to_be_visible()
+    expect(page.get_by_role("link", name="put_aside")).to_have_count(0)
+    page.goto(f"{site.url}/queue?status=aside&q=put_aside")
+    expect(row(page, "put_aside")).to_contain_text("Dismissed")
 
 
 def test_a_filter_is_an_address_that_shows_the_same_to_someone_else(site: Site, visit: Visit) -> None:

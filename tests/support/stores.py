@@ -145,7 +145,11 @@ def real_counts(database: Database) -> dict[str, int]:
     """The counts by counting."""
     none = dict.fromkeys(("pending", "processing", "done", "failed"), 0)
     rows = database.by_hand("SELECT status, count(*) AS jobs FROM jobs GROUP BY status")
-    return none | {row["status"]: row["jobs"] for row in rows}
+    [needy] = database.by_hand(
+        "SELECT count(*) AS jobs FROM jobs "
+        "WHERE status = 'failed' AND failure_class IS NOT 'cancelled' AND dismissed_at IS NULL"
+    )
+    return none | {row["status"]: row["jobs"] for row in rows} | {"attention": needy["jobs"]}
 
 
 def wish(name: str, **facts: Any) -> NewJob:

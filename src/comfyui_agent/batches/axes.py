@@ -9,6 +9,7 @@ from typing import Any
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.combinations import MOST, BadAxes, Mode, check_apart, count
 from comfyui_agent.domain.placing import NoSuchPlace
+from comfyui_agent.domain.value_types import text_of
 from comfyui_agent.domain.values import BadValues, Token, Values, read, shortened
 
 LONGEST_NAME = 1_000
@@ -142,8 +143,3 @@ def _values(said: Any, read_lines: ReadLines, most: int) -> Values:
             raise BadValues(f"{value!r:.60} is no value: write texts, numbers, true or false")
         tokens.append(Token(text_of(value), isinstance(value, str)))
     return Values(tokens)
-
-
-def text_of(value: Any) -> str:
-    """As people write it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -18,12 +18,12 @@ from comfyui_agent.batches.queueing import THREADS
 from comfyui_agent.batches.sweeps import MOST_CELLS, GridWish
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import Batch, slug
-from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.grid_layout import GridLayout, picture_paths, sheet_place
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.kinds import FOLDERS
 from comfyui_agent.domain.processes import module_command
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.texts import attention
 from comfyui_agent.store.store import Store
 
 LONGEST_REASON = 400
@@ -137,10 +137,10 @@ def _spec(
         if at not in pages:
             pages[at] = _page(layout, at)
         pages[at]["cells"].append(cell | {"row": row, "column": column})
-    attention = f", {batch.failed} need{'s' if batch.failed == 1 else ''} attention" if batch.failed else ""
+    needy = f", {attention(batch.attention)}" if batch.attention else ""
     return {
         "title": batch.name if batch.name and batch.name in batch.id else f"{batch.name} ({batch.id})",
-        "subtitle": f"{batch.done} of {batch.total} done{attention}",
+        "subtitle": f"{batch.done} of {batch.total} done{needy}",
         "pages": [pages[at] for at in sorted(pages)],
         "sheet": layout is None,
         "cell_pixels": options.cell_pixels,
@@ -175,13 +175,12 @@ def _cell(workspace: Workspace, batch: Batch, job: Job, folder: Path) -> dict[st
             file, href = str(path), Path(os.path.relpath(path, folder)).as_posix()
         except ValueError:
             pass
-    is_cancelled = job.failure_class == FailureClass.CANCELLED.value and job.status is JobStatus.FAILED
     return {
         "file": file if job.status is JobStatus.DONE else None,
         "href": href if job.status is JobStatus.DONE else "",
         "label": label_of(job, batch),
         "settings": settings_of(job, batch),
-        "state": "cancelled" if is_cancelled else job.status.value,
+        "state": job.state,
         "reason": (job.error_trace or "").partition("\n")[0][:LONGEST_REASON] if job.status is JobStatus.FAILED else "",
     }
 

@@ -10,7 +10,6 @@ from comfyui_agent.batches.queueing import THREADS
 from comfyui_agent.batches.sweeps import Keep
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.batches import Batch
-from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Job, JobId, NewJob
 from comfyui_agent.domain.seeds import draw_seeds
 from comfyui_agent.domain.sizes import too_large
@@ -49,13 +48,12 @@ def page_of(job: Job) -> int:
 
 
 def choose(jobs: Sequence[Job], pages: Sequence[int] | None, book_id: str, *, only_failed: bool = False) -> list[Job]:
-    """The pages that are named, each once; or, with None, those that failed and were not cancelled.
+    """The pages that are named, each once; or, with None, those that need attention.
 
     NoSuchPage, PageUnderWay, and with `only_failed` NotFailed, for the first that cannot be had.
     """
     if pages is None:
-        cancelled = FailureClass.CANCELLED.value
-        return [job for job in jobs if job.status is JobStatus.FAILED and job.failure_class != cancelled]
+        return [job for job in jobs if job.needs_attention]
     known = {page_of(job): job for job in reversed(jobs)}  # of two that a hand has made one page, the first
     return [_chosen(known, page, book_id, only_failed) for page in dict.fromkeys(pages)]
 

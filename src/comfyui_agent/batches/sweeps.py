@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from comfyui_agent.batches.axes import BadSweep, CountedAxes, CountedAxis, text_of
+from comfyui_agent.batches.axes import BadSweep, CountedAxes, CountedAxis
 from comfyui_agent.batches.sharing import Shared, share
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.batches import BatchKind, NewBatch, member_name, mint_batch_id
@@ -18,7 +18,7 @@ from comfyui_agent.domain.kinds import folder_of, job_type_of
 from comfyui_agent.domain.placing import NoSuchPlace
 from comfyui_agent.domain.recipes import Recipe
 from comfyui_agent.domain.sizes import bytes_of, too_large
-from comfyui_agent.domain.value_types import BadValue, ValueType, converted, type_of
+from comfyui_agent.domain.value_types import BadValue, first_fit, text_of, type_of
 from comfyui_agent.domain.values import Token
 
 MOST_CELLS = 10_000
@@ -287,7 +287,7 @@ class _Reading:
         if isinstance(known.value, str) and TOKEN.search(known.value) and not TOKEN.fullmatch(known.value):
             return token.text  # it becomes a part of a text
         definitions = self._definitions.get(known.class_type) or (None,)
-        return _first_fit(token, [type_of(known.value, each, known.name) for each in definitions], place)
+        return first_fit(token, [type_of(known.value, each, known.name) for each in definitions], place)
 
     def check(self, binding: _Binding) -> None:
         """What holds for all, and texts that are put together, as they will stand there."""
@@ -318,7 +318,7 @@ class _Reading:
                 continue
             types = [type_of(value, each, known.name) for each in definitions]
             try:
-                _first_fit(Token(text_of(value), is_plain=True), types, place)
+                first_fit(Token(text_of(value), is_plain=True), types, place)
             except BadValue as error:
                 names = [name for name in self._wish.inputs if place in _places_of(self._places, name, binding)]
                 raise BadSweep(str(error), ("inputs", names[0]) if names else ()) from None
@@ -329,17 +329,6 @@ def _places_of(places: Places, name: str, binding: _Binding) -> list[str]:
         return places.find(name, binding.recipe) or places.placeholders[name]
     except NoSuchPlace:
         return []
-
-
-def _first_fit(token: Token, known: Sequence[ValueType], place: str) -> Any:
-    trouble: BadValue | None = None
-    for each in known:
-        try:
-            return converted(token, each, place)
-        except BadValue as error:
-            trouble = trouble or error
-    assert trouble is not None
-    raise trouble
 
 
 def _lenient(wish: SweepWish, axes: Sequence[Axis]) -> Recipe:

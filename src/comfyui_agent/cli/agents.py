@@ -23,11 +23,13 @@ from comfyui_agent.cli.workspace import (
     opened,
     workspace_at,
 )
+from comfyui_agent.domain.texts import attention, counted
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.domain.events import Event
     from comfyui_agent.engine.agent import Agent
+    from comfyui_agent.engine.intake.monitor import Monitor
     from comfyui_agent.events.bus import Bus
     from comfyui_agent.store.store import Store
 
@@ -35,6 +37,8 @@ Servers = Annotated[
     list[str] | None,
     typer.Option("--server", metavar="URL", help="A ComfyUI to work with; give it several times for several."),
 ]
+SUMMARY_SECONDS = 0.5
+
 UntilIdle = Annotated[
     bool, typer.Option("--until-idle", help="Stop when nothing is pending; exit 1 if a job failed meanwhile.")
 ]
@@ -131,9 +135,12 @@ async def _run(workspace: Workspace, until_idle: bool, as_json: bool) -> int:
         monitor, agent = Monitor(store, workspace), _agent(workspace, store)
         folder = workspace.job_file(workspace.processing)
         _say(f"Watching {folder}, rendering with {', '.join(agent.fleet.servers)}. Ctrl-C stops; nothing gets lost.")
-        async with page_beside(store, workspace), shown(agent.bus, store, agent, as_json=as_json):
+        async with (
+            _summed_up(store, as_json, monitor),
+            page_beside(store, workspace),
+            shown(agent.bus, store, agent, as_json=as_json),
+        ):
             failures = await serve(agent, monitor, until_idle=until_idle)
-        await _sum_up(store, as_json, failures, taken_in=monitor.taken_in)
         return _code_of(agent, failures)
 
 
@@ -150,17 +157,16 @@ async def _monitor(workspace: Workspace, until_idle: bool, as_json: bool) -> int
         _say(f"Watching {workspace.job_file(workspace.processing)}. Ctrl-C stops; nothing gets lost.")
         first_event = await tail.begin()
         following = asyncio.create_task(tail.follow())
-        try:
-            async with shown(bus, store, as_json=as_json):
-                await monitor.run(until_idle=until_idle)
-                await tail.catch_up()
-        finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
-            tail.close()
-        failures = await store.failures_since(first_event)
-        await _sum_up(store, as_json, failures, taken_in=monitor.taken_in)
-        return 1 if failures else 0
+        async with _summed_up(store, as_json, monitor):
+            try:
+                async with shown(bus, store, as_json=as_json):
+                    await monitor.run(until_idle=until_idle)
+                    await tail.catch_up()
+            finally:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
+                tail.close()
+        return 1 if await store.failures_since(first_event) else 0
 
 
 async def _execute(workspace: Workspace, until_idle: bool, as_json: bool) -> int:
@@ -168,9 +174,8 @@ async def _execute(workspace: Workspace, until_idle: bool, as_json: bool) -> int
         agent = _agent(workspace, store)
         servers = ", ".join(agent.fleet.servers)
         _say(f"Working off {workspace.database} with {servers}. Ctrl-C stops; nothing gets lost.")
-        async with shown(agent.bus, store, agent, as_json=as_json):
+        async with _summed_up(store, as_json), shown(agent.bus, store, agent, as_json=as_json):
             failures = await agent.run(until_idle=until_idle)
-        await _sum_up(store, as_json, failures)
         return _code_of(agent, failures)
 
 
@@ -206,15 +211,31 @@ def _say(words: str) -> None:
     typer.echo(words, err=True)
 
 
-async def _sum_up(store: Store, as_json: bool, failures: int, taken_in: int | None = None) -> None:
-    counts = await store.counts()
+@contextlib.asynccontextmanager
+async def _summed_up(store: Store, as_json: bool, monitor: Monitor | None = None) -> AsyncIterator[None]:
+    """Say at the end how it stands, also when a signal ends it."""
+    from comfyui_agent.store.errors import StoreError
+
+    first_event = await store.newest_event()
+    try:
+        yield
+    except asyncio.CancelledError:
+        with contextlib.suppress(asyncio.TimeoutError, StoreError, OSError):
+            await asyncio.wait_for(_sum_up(store, as_json, first_event, monitor), SUMMARY_SECONDS)
+        raise
+    await _sum_up(store, as_json, first_event, monitor)
+
+
+async def _sum_up(store: Store, as_json: bool, first_event: int, monitor: Monitor | None) -> None:
+    counts, taken_in = await store.counts(), monitor.taken_in if monitor else None
     if as_json:
-        facts = {"done": counts.done, "failed": counts.failed, "pending": counts.pending}
+        failures = await store.failures_since(first_event)
+        facts = {"done": counts.done, "failed": counts.failed, "attention": counts.attention, "pending": counts.pending}
         facts |= {"processing": counts.processing, "failed_meanwhile": failures}
         print_json(facts if taken_in is None else facts | {"taken_in": taken_in})
         return
-    taken = "" if taken_in is None else f"{taken_in} job file{'s' if taken_in != 1 else ''} taken in. In all: "
-    typer.echo(f"{taken}{counts.done} done, {counts.failed} need attention, {counts.pending} pending.")
+    taken = "" if taken_in is None else f"{counted(taken_in, 'job file')} taken in. In all: "
+    typer.echo(f"{taken}{counts.done} done, {attention(counts.attention)}, {counts.pending} pending.")
 
 
 @contextlib.asynccontextmanager

@@ -17,6 +17,7 @@ from comfyui_agent.cli.burst import burst
 from comfyui_agent.cli.chaos import chaos
 from comfyui_agent.cli.database import app as database_app
 from comfyui_agent.cli.demo import demo
+from comfyui_agent.cli.dismissal import dismiss, rm
 from comfyui_agent.cli.doctor import doctor
 from comfyui_agent.cli.init import init
 from comfyui_agent.cli.loadtest import app as loadtest_app
@@ -71,11 +72,13 @@ app.command()(monitor)
 app.command()(execute)
 app.command()(serve)
 queue_app.command("set-priority")(set_priority)
+queue_app.command("rm")(rm)
 app.add_typer(queue_app, name="queue")
 app.command()(show)
 app.command()(add)
 app.command()(retry)
 app.command()(cancel)
+app.command()(dismiss)
 app.command()(sweep)
 app.command()(burst)
 app.add_typer(batch_app, name="batch")

@@ -9,27 +9,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from comfyui_agent.batches import finding
 from comfyui_agent.batches.sentences import sentence
 from comfyui_agent.cli.audit import note_audit
 from comfyui_agent.cli.completing import batch_names
+from comfyui_agent.cli.finding import NOBODY, find_batch
 from comfyui_agent.cli.following import code_of, follow
 from comfyui_agent.cli.printing import fail, made_by_words, one_line, print_json
 from comfyui_agent.cli.running import run_until_signal
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
-from comfyui_agent.domain.badges import BADGES, BATCH_MARKS
+from comfyui_agent.domain.badges import BATCH_MARKS, badge_of
 from comfyui_agent.domain.batches import BatchKind, BatchStatus
 from comfyui_agent.domain.events import EventName
-from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.domain.texts import printable
+from comfyui_agent.domain.texts import counted, printable
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.domain.batches import Batch
-    from comfyui_agent.store.store import Store
 
 FAILURES_SHOWN = 20
-NOBODY = "no agent runs here: start one with e3 run"
 
 BatchId = Annotated[str, typer.Argument(metavar="ID", help="The id of a batch.", autocompletion=batch_names)]
 
@@ -111,14 +108,14 @@ async def _show(workspace: Workspace, batch_id: str, as_json: bool) -> None:
             made = {"created_by": found.created_by, "created_by_name": made_by}
             print_json(found.as_json() | made | {"jobs": jobs})
             return
-        failed = await store.jobs(status=JobStatus.FAILED, batch_id=found.id, limit=FAILURES_SHOWN)
+        needy = await store.jobs(attention=True, batch_id=found.id, limit=FAILURES_SHOWN)
     for label, value in _facts(found, made_by):
         typer.echo(printable(f"{label:<12} {value}"))
-    for job in failed:
+    for job in needy:
         reason = (job.error_trace or job.failure_class or "").partition("\n")[0]
-        typer.echo(printable(f"{BADGES[job.status]}  {job.config_name}: {reason}"))
-    if found.failed > len(failed):
-        typer.echo(f"… and {found.failed - len(failed)} more: e3 queue ls --batch {found.id} --status failed")
+        typer.echo(printable(f"{badge_of(job)}  {job.config_name}: {reason}"))
+    if found.attention > len(needy):
+        typer.echo(f"… and {found.attention - len(needy):,} more: e3 queue ls --batch {found.id} --attention")
 
 
 def _facts(found: Batch, made_by: str | None) -> list[tuple[str, str]]:
@@ -213,13 +210,13 @@ async def _cancel(workspace: Workspace, batch_id: str, as_json: bool) -> None:
     if as_json:
         print_json(found.as_json())
     else:
-        typer.echo(f"△ {found.id}: {ended} job{'s' if ended != 1 else ''} cancelled, {found.done} done")
+        typer.echo(f"{BATCH_MARKS[found.status]} {found.id}: {counted(ended, 'job')} cancelled, {found.done} done")
 
 
 @app.command()
 def retry(
     batch_id: BatchId,
-    cancelled: Annotated[bool, typer.Option("--cancelled", help="What was cancelled, too.")] = False,
+    cancelled: Annotated[bool, typer.Option("--cancelled", help="What was cancelled or dismissed, too.")] = False,
     workspace: Folder = HERE,
     config: ConfigOption = "",
     database: DatabaseOption = "",
@@ -246,10 +243,10 @@ async def _retry(workspace: Workspace, batch_id: str, cancelled: bool, as_json: 
         print_json(found.as_json())
     elif count:
         hint = ": run e3 burst again" if found.kind is BatchKind.BURST else ""
-        typer.echo(f"○ {found.id}: {count} job{'s' if count != 1 else ''} submitted again{hint}")
+        typer.echo(f"○ {found.id}: {counted(count, 'job')} submitted again{hint}")
     else:
-        more = "; what was cancelled: --cancelled" if found.failed else ""
-        typer.echo(f"{BATCH_MARKS[found.status]} {found.id}: nothing has failed{more}")
+        more = "; what was cancelled or dismissed: --cancelled" if found.failed else ""
+        typer.echo(f"{BATCH_MARKS[found.status]} {found.id}: nothing needs attention{more}")
 
 
 @app.command()
@@ -386,11 +383,3 @@ def _tell(found: Batch, as_json: bool) -> None:
         print_json(found.as_json())
     else:
         typer.echo(one_line(f"{'○' if found.is_paused else BATCH_MARKS[found.status]} {found.id}: {sentence(found)}"))
-
-
-async def find_batch(store: Store, name: str, kind: BatchKind | None = None) -> Batch:
-    """A batch by its id, or by its name if only one has it; one line if there is none."""
-    try:
-        return await finding.find_batch(store, name, kind)
-    except finding.NoBatch as error:
-        fail(str(error))

@@ -10,19 +10,19 @@ import typer
 
 from comfyui_agent.batches.sentences import sentence
 from comfyui_agent.cli.audit import note_audit
-from comfyui_agent.cli.batch import find_batch
 from comfyui_agent.cli.completing import book_names
+from comfyui_agent.cli.finding import find_batch
 from comfyui_agent.cli.following import code_of, follow
 from comfyui_agent.cli.printing import fail, print_json
 from comfyui_agent.cli.running import run_until_signal
 from comfyui_agent.cli.sweep import pairs
 from comfyui_agent.cli.workflows import found_at
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
-from comfyui_agent.domain.badges import BADGES, BATCH_MARKS
+from comfyui_agent.domain.badges import BATCH_MARKS, badge_of
 from comfyui_agent.domain.batches import BatchKind
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.domain.texts import listed, printable
+from comfyui_agent.domain.texts import counted, listed, printable
 
 if TYPE_CHECKING:
     from comfyui_agent.batches.books import Book
@@ -90,7 +90,7 @@ async def _create(workspace: Workspace, found: Book, wait: bool, as_json: bool) 
         if wait:
             batch = await follow(store, workspace, batch.id, works=True, quiet=as_json)
         else:
-            typer.echo(f"{len(found.jobs)} pages queued. Follow: e3 batch watch {batch.id}", err=True)
+            typer.echo(f"{counted(len(found.jobs), 'page')} queued. Follow: e3 batch watch {batch.id}", err=True)
     if as_json:
         print_json(batch.as_json())
     return code_of(batch) if wait else 0
@@ -161,7 +161,7 @@ async def _show(workspace: Workspace, book_id: str, as_json: bool) -> None:
             detail = (job.error_trace or job.failure_class or "").partition("\n")[0]
         count = job.retries_attempted
         tries = f"  {count} {'retry' if count == 1 else 'retries'}" if count else ""
-        typer.echo(printable(f"{page_of(job):>4}  {BADGES[job.status]!s:<17}{tries}  {detail}".rstrip()))
+        typer.echo(printable(f"{page_of(job):>4}  {badge_of(job)!s:<17}{tries}  {detail}".rstrip()))
     if choose(pages, None, found.id):
         typer.echo(f"Again: e3 book regenerate {found.id}")
 

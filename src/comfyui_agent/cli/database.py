@@ -18,6 +18,7 @@ from comfyui_agent.cli.printing import fail, one_line, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.sizes import megabytes
+from comfyui_agent.domain.texts import counted
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
@@ -100,8 +101,9 @@ async def _recover(workspace: Workspace) -> None:
     async with opened(workspace) as store:
         count = await store.put_back_orphans(partial(is_dead, workspace.locks))
         await store.recount()
-        await note_audit(store, EventName.AUDIT_DATABASE_RECOVER, message=f"{count:,} jobs")
-    typer.echo(f"{count} jobs were let go and wait again." if count else "Nothing to recover: every lease is held.")
+        await note_audit(store, EventName.AUDIT_DATABASE_RECOVER, message=counted(count, "job"))
+    words = counted(count, "job was let go and waits", "jobs were let go and wait")
+    typer.echo(f"{words} again." if count else "Nothing to recover: every lease is held.")
 
 
 @app.command()
@@ -135,8 +137,8 @@ def compact(
     sizes = f"{megabytes(found.bytes_before)} before, {megabytes(found.bytes_after)} now"
     typer.echo(
         f"{place.database}: {sizes}. Removed what no job used: "
-        f"{found.templates} template{'s' if found.templates != 1 else ''}, "
-        f"{files} input picture{'s' if files != 1 else ''} ({megabytes(file_bytes)})."
+        f"{counted(found.templates, 'template')}, "
+        f"{counted(files, 'input picture')} ({megabytes(file_bytes)})."
     )
 
 

@@ -21,8 +21,9 @@ from comfyui_agent.cli.printing import fail, log_for_people, on_terminal, one_li
 from comfyui_agent.cli.running import run_until_signal
 from comfyui_agent.cli.serve import page_of
 from comfyui_agent.cli.workspace import opened, workspace_at
-from comfyui_agent.domain.badges import BADGES
+from comfyui_agent.domain.badges import badge_of
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.texts import attention
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
@@ -206,7 +207,7 @@ def _sum_up_batches(sweep: Batch, book: Batch, pages: list[Job], folder: Path) -
     for number, page in enumerate(pages, start=1):
         if page.status is not JobStatus.DONE:
             reason = (page.error_trace or "").partition("\n")[0]
-            typer.echo(one_line(f"  {BADGES[page.status]}  page {number}: {reason}"))
+            typer.echo(one_line(f"  {badge_of(page)}  page {number}: {reason}"))
     typer.echo(f"Mend it     e3 book regenerate {book.id} --page 4 --set checkpoint=auto -C {folder}")
     typer.echo("Your own    e3 init night, then e3 doctor there (see README.md)")
 
@@ -214,13 +215,13 @@ def _sum_up_batches(sweep: Batch, book: Batch, pages: list[Job], folder: Path) -
 def _sum_up(jobs: list[Job], folder: Path) -> None:
     done = [job for job in jobs if job.status is JobStatus.DONE]
     retried = [job for job in jobs if job.retries_attempted]
-    typer.echo(f"\n{len(done)} of {len(jobs)} done, {len(jobs) - len(done)} needs attention, as it should:")
+    typer.echo(f"\n{len(done)} of {len(jobs)} done, {attention(len(jobs) - len(done))}, as it should:")
     for job in jobs:
         if job.status is not JobStatus.DONE:
             reason = (job.error_trace or "").partition("\n")[0]
-            typer.echo(one_line(f"  {BADGES[job.status]}  {job.config_name}: {reason}"))
+            typer.echo(one_line(f"  {badge_of(job)}  {job.config_name}: {reason}"))
     for job in retried:
-        typer.echo(f"  {BADGES[job.status]}  {job.config_name}: a render failed, the next one did not")
+        typer.echo(f"  {badge_of(job)}  {job.config_name}: a render failed, the next one did not")
     typer.echo(f"\nPictures    {folder / 'jobs/finished/image'}")
     typer.echo(f"Film        {folder / 'jobs/finished/video'}")
     typer.echo(f"The queue   e3 queue ls -C {folder}")

@@ -95,7 +95,7 @@ async def _look_at_database(
     workspace: Workspace, reasons: dict[str, str], stuck: list[StuckPrompt]
 ) -> AsyncIterator[Finding]:
     from comfyui_agent.store.agent_lock import is_dead
-    from comfyui_agent.store.checking import Finding, examine
+    from comfyui_agent.store.checking import Finding, examine, look_at_jobs
     from comfyui_agent.store.errors import StoreError
     from comfyui_agent.store.opening import version_of
 
@@ -113,9 +113,10 @@ async def _look_at_database(
         yield Finding("database", False, str(error))
         return
     try:
-        yield Finding("database", True, workspace.database)
+        yield Finding("database", True, f"{workspace.database}, version {version}")
         for each in await examine(store, partial(is_dead, workspace.locks), workspace.root):
             yield each
+        yield await look_at_jobs(store)
         reasons |= await store.rejections()
         stuck += await store.stuck_prompts()
     except StoreError as error:

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from comfyui_agent.batches.members import effective_inputs
+from comfyui_agent.cli.finding import find_jobs, say_if_nobody_works
 from comfyui_agent.cli.printing import fail, made_by_words, on_terminal, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, Name, opened, workspace_at
-from comfyui_agent.domain.badges import BADGES
+from comfyui_agent.domain.badges import badge_of
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.texts import attention as needing_attention
 from comfyui_agent.domain.texts import printable
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.domain.attempts import Attempt
-    from comfyui_agent.domain.jobs import Job
+    from comfyui_agent.domain.jobs import Job, Template
+    from comfyui_agent.domain.prompts import Graph
+    from comfyui_agent.domain.sending import Sending
 
+LONGEST_VALUE = 400
 COLOURS = {JobStatus.PROCESSING: "cyan", JobStatus.DONE: "green", JobStatus.FAILED: "yellow"}
 
 app = typer.Typer(help="The queue.", no_args_is_help=True, rich_markup_mode="rich")
@@ -32,6 +40,9 @@ def queue() -> None:
 @app.command()
 def ls(
     status: Annotated[JobStatus | None, typer.Option("--status", help="Only jobs in this state.")] = None,
+    attention: Annotated[
+        bool, typer.Option("--attention", help="Only what failed and was neither cancelled nor dismissed.")
+    ] = False,
     batch: Annotated[str | None, typer.Option("--batch", metavar="ID", help="Only the jobs of this batch.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="At most so many jobs.")] = 50,
     workspace: Folder = HERE,
@@ -43,18 +54,23 @@ def ls(
 
     [bold]Examples[/bold]
 
-    e3 queue ls --status failed
+    e3 queue ls --attention
         What needs attention, and why.
 
     e3 queue ls --status pending --limit 1000 --json
         For a script.
     """
-    asyncio.run(_ls(workspace_at(workspace, database, config=config), status, batch, limit, as_json))
+    if attention and status is not None:
+        fail("say --attention or --status, not both", code=2)
+    place = workspace_at(workspace, database, config=config)
+    asyncio.run(_ls(place, status, batch, limit, attention=attention, as_json=as_json))
 
 
-async def _ls(workspace: Workspace, status: JobStatus | None, batch: str | None, limit: int, as_json: bool) -> None:
+async def _ls(
+    workspace: Workspace, status: JobStatus | None, batch: str | None, limit: int, *, attention: bool, as_json: bool
+) -> None:
     async with opened(workspace) as store:
-        jobs = await store.jobs(status=status, batch_id=batch, limit=limit)
+        jobs = await store.jobs(status=status, batch_id=batch, attention=attention, limit=limit)
         counts = await store.counts()
         lost = await store.lost_servers(batch)
     if as_json:
@@ -67,7 +83,9 @@ async def _ls(workspace: Workspace, status: JobStatus | None, batch: str | None,
     if not as_json:
         away = "".join(f", {each.words}" for each in lost)
         waiting = f"{counts.pending} pending{away}, {counts.processing} rendering"
-        typer.echo(f"{waiting}, {counts.done} done, {counts.failed} need attention")
+        typer.echo(f"{waiting}, {counts.done} done, {needing_attention(counts.attention)}")
+        if not counts.is_idle:
+            say_if_nobody_works(workspace)
 
 
 def show(
@@ -92,18 +110,19 @@ def show(
 
 async def _show(workspace: Workspace, name: str, as_json: bool) -> None:
     async with opened(workspace) as store:
-        job = await store.find(name)
-        if job is None:
-            fail(f"there is no job {name!r}: see e3 queue ls")
+        [job] = await find_jobs(store, [name])
         attempts = await store.attempts(job.id)
         batch = await store.batch(job.batch_id) if job.batch_id else None
         made_by = await store.token_name(job.created_by)
+        template = await store.template(job.template_hash) if job.template_hash else None
+    inputs = effective_inputs(job, batch)
+    sending = _sending(workspace, job, inputs, attempts, template)
     if as_json:
-        inputs = {"inputs": effective_inputs(job, batch)} if batch and job.template_hash else {}
-        more = {"created_by_name": made_by, "attempts": [attempt.as_json() for attempt in attempts]}
-        print_json(job.as_json() | inputs | more)
+        own = {"inputs": inputs} if batch and job.template_hash else {}
+        more = {"created_by_name": made_by, "models": sending.models}
+        print_json(job.as_json() | own | more | {"attempts": [attempt.as_json() for attempt in attempts]})
         return
-    for label, value in _facts(job, made_by):
+    for label, value in _facts(job, made_by, sending):
         typer.echo(printable(f"{label:<12} {value}"))
     for attempt in attempts:
         typer.echo(printable(f"run {attempt.number:<8} {_told(attempt)}"))
@@ -111,11 +130,38 @@ async def _show(workspace: Workspace, name: str, as_json: bool) -> None:
         typer.echo(printable(f"\n{job.error_trace}"))
 
 
-def _facts(job: Job, made_by: str | None) -> list[tuple[str, str]]:
+def _sending(
+    workspace: Workspace,
+    job: Job,
+    inputs: Mapping[str, Any],
+    attempts: Sequence[Attempt],
+    template: Template | None,
+) -> Sending:
+    """What was sent for a job, or would be; without a template of its own, with that of its workflow now."""
+    from comfyui_agent.config.complaints import Complaints
+    from comfyui_agent.config.workflows import NoWorkflow, Workflows
+    from comfyui_agent.domain.sending import describe
+
+    workflows = Workflows(workspace)
+    graph: Graph = template.graph() if template else {}
+    names: dict[str, str] = {}
+    with contextlib.suppress(Complaints, NoWorkflow, OSError):
+        workflows.refresh()
+        workflow = workflows.find(job.workflow_id)
+        graph, names = graph or workflow.graph, workflow.recipe.names
+    return describe(job, inputs, attempts, graph, names)
+
+
+def _facts(job: Job, made_by: str | None, sending: Sending) -> list[tuple[str, str]]:
     facts = [
         ("job", f"{job.config_name} ({job.id})"),
-        ("state", str(BADGES[job.status]) + (f": {job.failure_class}" if job.failure_class else "")),
+        (
+            "state",
+            str(badge_of(job)) + (f": {job.failure_class}" if job.failure_class and not job.is_cancelled else ""),
+        ),
         ("kind", f"{job.job_type}, workflow {job.workflow_id}"),
+        ("model", ", ".join(sending.models)),
+        *(("input", f"{each.name} = {_short(each.value)}") for each in sending.given),
         ("priority", str(job.priority)),
         ("runs", f"{job.run_count}, {job.retries_attempted} of them retries"),
         ("submitted", job.created_at or ""),
@@ -124,10 +170,17 @@ def _facts(job: Job, made_by: str | None) -> list[tuple[str, str]]:
         ("ended", (job.end_time or "") + (f", took {job.duration:.1f} s" if job.duration is not None else "")),
         ("next try", job.next_attempt_at or ""),
         ("now", job.waiting_words),
+        ("dismissed", job.dismissed_at or ""),
         ("server", job.server or ""),
         ("results", "\n             ".join(job.outputs)),
     ]
     return [(label, value) for label, value in facts if value]
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = text.replace("\n", "\\n")
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…"
 
 
 def _told(attempt: Attempt) -> str:
@@ -147,7 +200,7 @@ def _cells(job: Job) -> list[str]:
     elif job.outputs:
         detail = job.outputs[0]
     took = f"{job.duration:.1f} s" if job.duration is not None else ""
-    cells = [str(job.id), str(BADGES[job.status]), str(job.priority), job.config_name, took, detail]
+    cells = [str(job.id), str(badge_of(job)), str(job.priority), job.config_name, took, detail]
     return [printable(cell) for cell in cells]
 
 
@@ -163,5 +216,6 @@ def _print_table(jobs: list[Job]) -> None:
     for job in jobs:
         number, state, *rest, detail = _cells(job)
         shortened = Text(detail, no_wrap=True, overflow="ellipsis")
-        table.add_row(number, Text(state, COLOURS.get(job.status, "")), *(Text(cell) for cell in rest), shortened)
+        colour = "" if job.status is JobStatus.FAILED and not job.needs_attention else COLOURS.get(job.status, "")
+        table.add_row(number, Text(state, colour), *(Text(cell) for cell in rest), shortened)
     Console().print(table)

@@ -12,6 +12,7 @@ import typer
 
 from comfyui_agent.cli.agents import prepare_folders
 from comfyui_agent.cli.audit import note_audit
+from comfyui_agent.cli.finding import find_jobs, say_if_nobody_works
 from comfyui_agent.cli.printing import fail, print_json
 from comfyui_agent.cli.workspace import (
     HERE,
@@ -24,14 +25,13 @@ from comfyui_agent.cli.workspace import (
     opened,
     workspace_at,
 )
-from comfyui_agent.domain.badges import BADGES
+from comfyui_agent.domain.badges import badge_of
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.domain.texts import counted_jobs, printable
+from comfyui_agent.domain.texts import counted, counted_jobs, printable
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
-    from comfyui_agent.domain.jobs import Job
     from comfyui_agent.engine.intake.admission import Admission
     from comfyui_agent.engine.intake.submitting import Answer
     from comfyui_agent.store.store import Store
@@ -74,19 +74,26 @@ async def _add(workspace: Workspace, files: Sequence[Path], batch: str, as_json:
     async with opened(workspace, create=True) as store:
         answers = [await add_file(store, admission, workspace, path) for path in files]
         accepted = [answer.job.id for answer in answers if answer.job is not None and not answer.problem]
-        await _note(store, EventName.AUDIT_JOB_SUBMIT, answers)
+        await note_jobs(store, EventName.AUDIT_JOB_SUBMIT, answers)
         if batch and accepted:
             made = NewBatch(mint_batch_id(batch, "files"), batch, BatchKind.FILES)
             count = await store.group(made, accepted)
-            typer.echo(f"{count} jobs are the batch {made.id}. Follow: e3 batch watch {made.id}", err=True)
+            typer.echo(
+                f"{counted(count, 'job is', 'jobs are')} the batch {made.id}. Follow: e3 batch watch {made.id}",
+                err=True,
+            )
             if as_json:  # as they are now
                 answers = [replace(each, job=await store.find_by_name(each.name) or each.job) for each in answers]
-    _answer(answers, as_json)
+    if not as_json and accepted:
+        say_if_nobody_works(workspace)
+    answer(answers, as_json)
 
 
 def retry(
     names: Names = None,
-    failed: Annotated[bool, typer.Option("--failed", help="All that failed, but not what was cancelled.")] = False,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="All that need attention; not what was cancelled or dismissed.")
+    ] = False,
     workspace: Folder = HERE,
     config: ConfigOption = "",
     database: DatabaseOption = "",
@@ -108,21 +115,19 @@ def retry(
 
 
 async def _retry(workspace: Workspace, names: Sequence[str], as_json: bool) -> None:
-    from comfyui_agent.domain.failures import FailureClass
     from comfyui_agent.engine.intake.submitting import retry as submit_again
 
     admission = _admission(workspace)
     async with opened(workspace) as store:
         if names:
-            jobs = await _find_all(store, names)
+            jobs = await find_jobs(store, names)
         else:
-            failed = await store.jobs(status=JobStatus.FAILED, limit=EVERYTHING)
-            jobs = [job for job in failed if job.failure_class != FailureClass.CANCELLED.value]
+            jobs = await store.jobs(attention=True, limit=EVERYTHING)
         answers = await submit_again(store, admission, workspace, jobs)
-        await _note(store, EventName.AUDIT_JOB_RETRY, answers)
+        await note_jobs(store, EventName.AUDIT_JOB_RETRY, answers)
     if not answers and not as_json:
-        typer.echo("Nothing has failed.")
-    _answer(answers, as_json)
+        typer.echo("Nothing needs attention.")
+    answer(answers, as_json)
 
 
 def cancel(
@@ -148,14 +153,14 @@ async def _cancel(workspace: Workspace, names: Sequence[str], as_json: bool) -> 
     from comfyui_agent.engine.intake.submitting import WORDS, Answer
 
     async with opened(workspace) as store:
-        jobs = await _find_all(store, names)
+        jobs = await find_jobs(store, names)
         cancelled = set(await store.cancel([job.id for job in jobs]))
         after = [await store.find_by_name(job.config_name) or job for job in jobs]
         answers = [
             Answer(job.config_name, job, "" if job.id in cancelled else f"it {WORDS[job.status]}") for job in after
         ]
-        await _note(store, EventName.AUDIT_JOB_CANCEL, answers)
-    _answer(answers, as_json, badge="△ Cancelled")
+        await note_jobs(store, EventName.AUDIT_JOB_CANCEL, answers)
+    answer(answers, as_json)
 
 
 def set_priority(
@@ -178,7 +183,7 @@ def set_priority(
 
 async def _set_priority(workspace: Workspace, name: str, priority: int, as_json: bool) -> None:
     async with opened(workspace) as store:
-        [job] = await _find_all(store, [name])
+        [job] = await find_jobs(store, [name])
         if job.status is JobStatus.DONE:
             fail(f"{job.config_name} is done already: its priority changes nothing")
         await store.set_priority(job.id, priority)
@@ -188,7 +193,7 @@ async def _set_priority(workspace: Workspace, name: str, priority: int, as_json:
     if as_json:
         print_json(job.as_json())
     else:
-        typer.echo(printable(f"{BADGES[job.status]}  {job.config_name}  priority {job.priority}"))
+        typer.echo(printable(f"{badge_of(job)}  {job.config_name}  priority {job.priority}"))
 
 
 def _admission(workspace: Workspace) -> Admission:
@@ -203,17 +208,7 @@ def _admission(workspace: Workspace) -> Admission:
     return admission
 
 
-async def _find_all(store: Store, names: Sequence[str]) -> list[Job]:
-    found: dict[int, Job] = {}
-    for name in names:
-        job = await store.find(name)
-        if job is None:
-            fail(f"there is no job {name!r}: see e3 queue ls")
-        found[job.id] = job
-    return list(found.values())
-
-
-async def _note(store: Store, event: EventName, answers: Sequence[Answer]) -> None:
+async def note_jobs(store: Store, event: EventName, answers: Sequence[Answer]) -> None:
     """One row for what one command did: of one job, or of several with their count."""
     done = [answer for answer in answers if not answer.problem]
     if len(done) == 1 and done[0].job is not None:
@@ -222,13 +217,13 @@ async def _note(store: Store, event: EventName, answers: Sequence[Answer]) -> No
         await note_audit(store, event, message=counted_jobs([answer.name for answer in done]))
 
 
-def _answer(answers: Sequence[Answer], as_json: bool, badge: str = "") -> None:
+def answer(answers: Sequence[Answer], as_json: bool) -> None:
     """One line each; exit 1 if a wish could not be fulfilled."""
     if as_json:
-        print_json([answer.job.as_json() for answer in answers if answer.job is not None])
-    for answer in answers:
-        if answer.problem:
-            typer.echo(printable(f"e3: {answer.name}: {answer.problem}"), err=True)
-        elif answer.job is not None and not as_json:
-            typer.echo(printable(f"{badge or BADGES[answer.job.status]}  {answer.name} ({answer.job.id})"))
-    raise typer.Exit(1 if any(answer.problem for answer in answers) else 0)
+        print_json([each.job.as_json() for each in answers if each.job is not None])
+    for each in answers:
+        if each.problem:
+            typer.echo(printable(f"e3: {each.name}: {each.problem}"), err=True)
+        elif each.job is not None and not as_json:
+            typer.echo(printable(f"{badge_of(each.job)}  {each.name} ({each.job.id})"))
+    raise typer.Exit(1 if any(each.problem for each in answers) else 0)

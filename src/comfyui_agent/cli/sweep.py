@@ -25,7 +25,7 @@ from comfyui_agent.cli.workspace import (
 from comfyui_agent.domain.combinations import Mode
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.pace import duration_of
-from comfyui_agent.domain.texts import printable
+from comfyui_agent.domain.texts import counted, printable
 
 if TYPE_CHECKING:
     from comfyui_agent.batches.axes import BadSweep
@@ -243,7 +243,7 @@ def _counter(total: int) -> Any:
 
 
 def _hint(found: Sweep) -> None:
-    jobs = f"{len(found):,} job{'s' if len(found) != 1 else ''}"
+    jobs = counted(len(found), "job")
     typer.echo(f"{jobs} queued. Follow: e3 batch watch {found.batch.id}", err=True)
 
 
@@ -286,12 +286,12 @@ async def _show_plan(workspace: Workspace, found: Sweep, as_json: bool) -> None:
         return
     _print_table(found)
     how = " x ".join(str(len(axis.values)) for axis in axes) if found.combinations.mode is Mode.MATRIX else "in step"
-    typer.echo(f"{len(found):,} combination{'s' if len(found) != 1 else ''} ({how}). Nothing was queued.")
+    typer.echo(f"{counted(len(found), 'combination')} ({how}). Nothing was queued.")
     if estimate is None or median is None:
         typer.echo("How long it takes is not known: this workflow has not been rendered yet.")
     else:
         on = f" on {servers} servers" if servers > 1 else ""
-        past = f"{len(durations)} past result{'s' if len(durations) != 1 else ''} of it ({median:.1f} s each)"
+        past = f"{counted(len(durations), 'past result')} of it ({median:.1f} s each)"
         typer.echo(f"About {duration_of(estimate)}{on}, from {past}.")
 
 

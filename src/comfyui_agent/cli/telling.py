@@ -15,7 +15,7 @@ from rich.text import Text
 from comfyui_agent.comfy.watch import Progress, Stage
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.pace import Pace, duration_of, rate_of
-from comfyui_agent.domain.texts import printable
+from comfyui_agent.domain.texts import attention, printable
 from comfyui_agent.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ WORDS = {
     EventName.JOB_DONE: ("●", "Done"),
     EventName.JOB_FAILED: ("△", "Needs attention"),
     EventName.JOB_RETRY: ("○", "Again"),
-    EventName.JOB_CANCELLED: ("△", "Cancelled"),
+    EventName.JOB_CANCELLED: ("◌", "Cancelled"),
     EventName.JOB_FILE_REPEATED: ("●", "Done already"),
     EventName.BATCH_CREATED: ("○", "Batch"),
     EventName.BATCH_COMPLETED: ("●", "Batch complete"),
-    EventName.BATCH_CANCELLED: ("△", "Batch cancelled"),
+    EventName.BATCH_CANCELLED: ("◌", "Batch cancelled"),
     EventName.BATCH_EXPIRED: ("△", "Batch expired"),
     EventName.SERVER_UP: ("●", "Server up"),
     EventName.SERVER_DOWN: ("△", "Server down"),
@@ -109,9 +109,9 @@ class QueueBoard:
         if counts is None or before is None:
             return "Looking at the queue…"
         done, failed = max(0, counts.done - before.done), max(0, counts.failed - before.failed)
-        left = counts.pending + counts.processing
-        attention = f", {failed} need attention" if failed else ""
-        return f"{done} of {done + failed + left} done{attention}{self._outlook(left)}{self._servers()}"
+        left, needy = counts.pending + counts.processing, max(0, counts.attention - before.attention)
+        words = f", {attention(needy)}" if needy else ""
+        return f"{done} of {done + failed + left} done{words}{self._outlook(left)}{self._servers()}"
 
     def _outlook(self, left: int) -> str:
         per_second = self._pace.per_second(time.monotonic())

@@ -73,10 +73,11 @@ def payload_named(name: str, workspace: Workspace, folder: Path, *, code: int = 
 
 
 def keeping_of(workspace: Workspace) -> Keep:
-    """Keeps local pictures that values name; one line if that cannot be done now."""
+    """Keeps local pictures that values name, and refuses choices that no server offers; one line if it cannot now."""
+    from comfyui_agent.engine.intake.choices import Choices, checking
     from comfyui_agent.engine.intake.keeping import NotKept, keep_patiently
 
-    kept = keep_patiently(workspace)
+    kept = checking(keep_patiently(workspace), Choices(workspace.settings.comfyui.urls))
 
     def keep(workflow: Workflow, values: Mapping[str, Any]) -> dict[str, str]:
         try:

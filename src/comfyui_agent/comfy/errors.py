@@ -112,9 +112,11 @@ class PromptRejected(ComfyError):
         node_id: str = "",
         node_type: str = "",
         details: tuple[str, ...] = (),
+        by_choice: bool = False,
     ) -> None:
         super().__init__(message, details=details)
         self.kind = kind
+        self.by_choice = by_choice
         self.error_type = error_type
         self.node_id = node_id
         self.node_type = node_type
@@ -129,6 +131,7 @@ class PromptRejected(ComfyError):
             node_type=self.node_type,
             exception_type=self.error_type,
             details=self.details,
+            by_choice=self.by_choice,
         )
 
 

@@ -14,6 +14,7 @@ from comfyui_agent.domain.failures import FailureClass
 
 MODEL_FILE = re.compile(r"\.(safetensors|sft|ckpt|pt|pth|bin|gguf|onnx|engine|patch)$", re.IGNORECASE)
 NO_SUCH_NODE = re.compile(r"node .* does not exist|not found", re.IGNORECASE)
+NOT_OFFERED = "value_not_in_list"
 LONGEST_DETAIL = 500
 LONGEST_REASON = 200
 MOST_PROBLEMS = 100
@@ -61,7 +62,7 @@ def _problem(node_id: str, node_type: str, error: Mapping[str, Any]) -> NodeProb
         problem=problem,
         message=shapes.shown(error.get("message"), LONGEST_DETAIL) or "the server names no reason",
         details=shapes.shown(error.get("details"), LONGEST_DETAIL),
-        lacks_model=problem == "value_not_in_list" and isinstance(received, str) and bool(MODEL_FILE.search(received)),
+        lacks_model=problem == NOT_OFFERED and isinstance(received, str) and bool(MODEL_FILE.search(received)),
     )
 
 
@@ -88,6 +89,7 @@ def read_rejection(server: str, document: Any) -> PromptRejected:
         node_id=first.node_id if first else shapes.shown(info.get("node_id")) or _node_id_in(details),
         node_type=first.node_type if first else shapes.shown(info.get("class_type")),
         details=lines,
+        by_choice=bool(problems) and all(problem.problem == NOT_OFFERED for problem in problems),
     )
 
 

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import math
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from comfyui_agent.config.yaml_text import NotYaml, parse
+
 
 def _listed(value: Any) -> Any:
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    """A list out of `15, 45, 90` or `[15, 45, 90]`, as an environment variable says it."""
+    if not isinstance(value, str):
+        return value
+    if value.strip().startswith("["):
+        with contextlib.suppress(NotYaml):
+            return parse(value.encode("utf-8", "replace")).value
+    return [part.strip() for part in value.split(",") if part.strip()]
 
 
 def _a_list(value: Any) -> Any:

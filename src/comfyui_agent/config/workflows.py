@@ -21,6 +21,7 @@ from comfyui_agent.domain.prompts import Graph, is_editor_format
 from comfyui_agent.domain.recipes import Recipe
 from comfyui_agent.domain.suggesting import suggest
 
+PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"RIFF", b"GIF8")
 LARGEST_TEMPLATE = 32 * 1024 * 1024
 LONGEST_ID = 200
 WORKFLOW_ID = re.compile(r"[\w][\w .-]*")
@@ -166,8 +167,18 @@ def read_template(path: Path) -> Graph:
     try:
         if path.stat().st_size > LARGEST_TEMPLATE:
             raise NoWorkflow(f"{path} is too large for a workflow")
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        data = path.read_bytes()
+    except OSError as error:
+        raise NoWorkflow(f"{path} cannot be read: {error}") from None
+    if data.startswith(PICTURES):
+        raise NoWorkflow(f"{path} is a picture: drag it into ComfyUI's window, then Workflow → Export (API)")
+    try:
+        document = json.loads(data)
+    except UnicodeDecodeError:
+        raise NoWorkflow(
+            f"{path} cannot be read: it is no JSON. Export a workflow with Workflow → Export (API)"
+        ) from None
+    except (ValueError, RecursionError) as error:
         raise NoWorkflow(f"{path} cannot be read: {error}") from None
     wrapped = document.get("prompt") if isinstance(document, dict) else None
     if isinstance(wrapped, dict) and "class_type" not in wrapped:

@@ -160,6 +160,10 @@ class Workspace:
         """A path as it is recorded: with forward slashes, and relative if it is in the workspace."""
         return (path.relative_to(self._real_root) if path.is_relative_to(self._real_root) else path).as_posix()
 
+    def finished_job_file(self, kind: str, name: str) -> str:
+        """Where the file of a job that is done is put, as it is recorded."""
+        return self.job_file(self.root / self.settings.paths.jobs_finished / kind / name)
+
     def without_root(self, words: str) -> str:
         """The same words with paths as seen from the workspace: where on its disk that lies is nobody's business."""
         for place in self._own_places:

@@ -5,6 +5,7 @@ Of YAML 1.1's surprises only the harmless ones are left: `yes`, `12:30` and `202
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,9 @@ MERGE = "<<"
 LETTERS_PER_VALUE = 100
 """A long text counts as several values: aliases can repeat it."""
 NOT_JOINED = "invalid Unicode character escape code"
+KEY_AND_TEXT = re.compile(r"\s*(?:- )?([\w.-]{1,40}):\s+([^'\"\[{&*!|>%@`#\s].*\S)\s*")
+SECRET = re.compile("://|@|password|secret|token|key", re.IGNORECASE)
+LONGEST_EXAMPLE = 120
 HALVES = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 
 
@@ -87,12 +91,29 @@ def parse(data: bytes) -> Parsed:
             return parse(joined.encode("utf-8", "replace"))
         mark = error.problem_mark or error.context_mark
         words = " ".join(part for part in (error.context, error.problem) if part)
-        raise NotYaml(f"it is not YAML: {words}", mark.line + 1 if mark else None) from None
+        remedy = _remedy(error.problem or "", text, mark.line) if mark else ""
+        raise NotYaml(f"it is not YAML: {words}{remedy}", mark.line + 1 if mark else None) from None
     except yaml.reader.ReaderError as error:
         before = text.encode("utf-8", "replace")[: int(error.position)]
         raise NotYaml(f"it is not YAML: {error.reason}", before.count(b"\n") + 1) from None
     except yaml.YAMLError as error:
         raise NotYaml(f"it is not YAML: {error}") from None
+
+
+def _remedy(problem: str, text: str, line: int) -> str:
+    """What to write instead, for the mistakes that everybody makes."""
+    lines = text.splitlines()
+    said = lines[line] if line < len(lines) else ""
+    if "mapping values are not allowed" in problem:
+        found = KEY_AND_TEXT.fullmatch(said)
+        if found and len(said) <= LONGEST_EXAMPLE and not SECRET.search(said):
+            return f": a text with a colon needs quotes, write {found[1]}: {json.dumps(found[2], ensure_ascii=False)}"
+        return ': a text with a colon needs quotes, write prompt: "a fox: red"'
+    if "expected ',' or" in problem:
+        return ": between brackets, a text with a colon or a comma needs quotes"
+    if "\t" in said[: len(said) - len(said.lstrip())]:
+        return ": indent with blanks, not with tabs"
+    return ""
 
 
 def _join(halves: re.Match[str]) -> str:

@@ -27,7 +27,9 @@ class Attempt:
     ended_at: str | None
     outcome: str | None
     error: str | None
+    sent: str | None = None
+    """What was filled in for the server, by place."""
 
     def as_json(self) -> dict[str, Any]:
-        """The row as scripts read it, the error as an object."""
-        return asdict(self) | {"error": parsed(self.error)}
+        """The row as scripts read it, what is JSON as objects."""
+        return asdict(self) | {"error": parsed(self.error), "sent": parsed(self.sent)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from comfyui_agent.domain.batches import BatchStatus
+from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 
 
@@ -25,12 +26,18 @@ BADGES = {
     JobStatus.DONE: Badge("●", "Done"),
     JobStatus.FAILED: Badge("△", "Needs attention"),
 }
+WITHOUT_ATTENTION = {"cancelled": Badge("◌", "Cancelled"), "dismissed": Badge("◌", "Dismissed")}
+"""What a failed job shows in place of its badge when nobody has to look at it."""
 BATCH_MARKS = {
     BatchStatus.PENDING: "○",
     BatchStatus.ACTIVE: "◐",
     BatchStatus.COLLECTING: "◐",
     BatchStatus.COMPLETE: "●",
-    BatchStatus.CANCELLED: "△",
+    BatchStatus.CANCELLED: "◌",
     BatchStatus.EXPIRED: "△",
 }
 SERVER_MARKS = {"up": "●", "down": "△", "stuck": "△", "paused": "○", "draining": "◐", "drained": "○"}
+
+
+def badge_of(job: Job) -> Badge:
+    return WITHOUT_ATTENTION.get(job.state) or BADGES[job.status]

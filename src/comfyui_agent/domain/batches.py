@@ -84,6 +84,8 @@ class Batch:
     processing: int = 0
     done: int = 0
     failed: int = 0
+    attention: int = 0
+    """Of those that failed: neither cancelled nor dismissed."""
 
     @property
     def total(self) -> int:

@@ -26,9 +26,11 @@ TRUE, FALSE = frozenset({"true", "yes", "on"}), frozenset({"false", "no", "off"}
 class Unbindable(Exception):
     """Inputs that have no place, or no value that fits there: by name, what is wrong with each."""
 
-    def __init__(self, problems: Mapping[str, str]) -> None:
+    def __init__(self, problems: Mapping[str, str], bound: Mapping[str, Any] | None = None) -> None:
         super().__init__("; ".join(f"{name}: {message}" for name, message in problems.items()))
         self.problems = dict(problems)
+        self.bound = dict(bound or {})
+        """Values by place, of those inputs that are right."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,7 @@ def bind(places: Places, recipe: Recipe, given: Mapping[str, Any]) -> dict[str, 
         if values.get(name) is None and name not in problems and not bound.keys() >= set(places.placeholders[name]):
             problems[name] = f"is missing: the template has ${{{name}}} and no default for it"
     if problems:
-        raise Unbindable(problems)
+        raise Unbindable(problems, bound)
     return {**places.filled(values), **bound}
 
 

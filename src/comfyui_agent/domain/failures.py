@@ -38,6 +38,8 @@ class Failure:
     exception_type: str = ""
     traceback: tuple[str, ...] = ()
     details: tuple[str, ...] = ()
+    by_choice: bool = False
+    """The server does not offer a choice that was made: the same prompt is rejected there every time."""
 
     def cleaned(self, clean: Callable[[str], str]) -> Failure:
         """The same failure with each text that a server wrote passed through `clean`."""

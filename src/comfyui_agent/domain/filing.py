@@ -21,6 +21,8 @@ class Filed:
     """Submit it again even if nothing has changed."""
     insists: bool = False
     """Write it down even if its result would go where another job's goes: as failed, for that reason."""
+    finished_as: str = ""
+    """Where the file is put when its job is done."""
     file_path_at: str = ""
     """File and line of `outputs.file_path`, for complaints about it."""
 
@@ -73,7 +75,7 @@ def judge(known: Known | None, filed: Filed) -> Verdict:
     """What becomes of a file, given the row of its name."""
     if known is None:
         return Verdict.ACCEPTED
-    if known.source not in (None, filed.job.source) and not filed.is_moved:
+    if known.source not in (None, filed.job.source, filed.finished_as) and not filed.is_moved:
         return Verdict.ELSEWHERE
     is_same = known.digest == filed.job.digest
     match known.status:

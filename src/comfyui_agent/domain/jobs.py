@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NewType
 
+from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.prompts import Graph
 from comfyui_agent.domain.rows import parsed
 from comfyui_agent.domain.states import JobStatus
@@ -106,6 +107,7 @@ class Job:
     pictures: str | None
     reserved: int | None
     written: str | None
+    dismissed_at: str | None
     created_by: int | None
     lost_at: str | None
     is_shortened: bool = False
@@ -124,6 +126,22 @@ class Job:
         name = (self.server or "").partition("://")[2] or "its server"
         others = "" if self.hold == "server" else ", or for another server"
         return f"waits for {name}, which has not answered since {(self.lost_at or '')[:19]} UTC{others}"
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self.status is JobStatus.FAILED and self.failure_class == FailureClass.CANCELLED.value
+
+    @property
+    def needs_attention(self) -> bool:
+        """Whether it failed, was not cancelled on purpose, and nobody has dismissed it."""
+        return self.status is JobStatus.FAILED and not self.is_cancelled and self.dismissed_at is None
+
+    @property
+    def state(self) -> str:
+        """What its badge says: its status; `cancelled` or `dismissed` for a failed job that needs no attention."""
+        if self.status is not JobStatus.FAILED or self.needs_attention:
+            return self.status.value
+        return "cancelled" if self.is_cancelled else "dismissed"
 
     def as_json(self) -> dict[str, Any]:
         """The row as scripts read it, lists and objects as such."""

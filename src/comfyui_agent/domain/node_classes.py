@@ -24,6 +24,7 @@ UNLISTED = frozenset(
     SaveImageTextDataSetToFolder""".split()
 )
 """Classes that save and list nothing: the server's own files, not results to bring home."""
+MODEL_ENDINGS = (".safetensors", ".ckpt", ".pt", ".pt2", ".pth", ".bin", ".gguf", ".sft", ".onnx", ".pkl")
 FILES = re.compile("Image|Mask|Video|Audio|3D|Latent")
 FILE_INPUTS = frozenset({"image", "mask", "video", "audio", "file", "model_file", "latent"})
 MARKS = ("[input]", "[output]", "[temp]")

@@ -17,3 +17,8 @@ class Recipe:
     required_inputs: tuple[str, ...] = ()
     defaults: Mapping[str, Any] = field(default_factory=dict)
     inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What people call a place, by the place."""
+        return {place: name for name, places in self.inputs.items() for place in places}

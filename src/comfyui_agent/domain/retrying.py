@@ -62,17 +62,20 @@ class Over:
 Decision = Again | Over
 
 
-def decide(kind: FailureClass, tally: Tally, policy: RetryPolicy, *, suspect: bool, chance: float) -> Decision:
+def decide(
+    kind: FailureClass, tally: Tally, policy: RetryPolicy, *, suspect: bool, chance: float, by_choice: bool = False
+) -> Decision:
     """What to do after a run ended in a failure.
 
     `suspect` tells whether the prompt was being executed when its server was lost: only then may it be the reason.
+    `by_choice` that it was rejected for a choice that its server does not offer: it would be again.
     """
     limit = policy.retry_limit if tally.retry_limit is None else tally.retry_limit
     wait = policy.backoff(tally.retries_attempted, chance)
     if kind in CHARGED:
         return Again(wait, charged=True) if tally.retries_attempted < limit else Over(kind)
     if kind in REJECTED:
-        allowed = min(limit, RETRIES_AFTER_REJECTION)
+        allowed = 0 if by_choice and kind is FailureClass.INVALID else min(limit, RETRIES_AFTER_REJECTION)
         return Again(wait, charged=True) if tally.retries_attempted < allowed else Over(kind, needs_regeneration=True)
     if kind is FailureClass.INTERRUPTED:
         return Again(0.0, charged=False)

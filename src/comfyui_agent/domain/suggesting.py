@@ -8,12 +8,19 @@ from collections.abc import Iterable
 MOST_LISTED = 12
 
 
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The one that was meant, if one is near enough."""
+    names = {name.lower(): name for name in sorted(known, reverse=True)}
+    near = difflib.get_close_matches(word.lower(), list(names), n=1, cutoff=0.6)
+    return names[near[0]] if near else None
+
+
 def suggest(word: str, known: Iterable[str]) -> str:
     """`did you mean steps?`, or what there is."""
     names = sorted(set(known))
-    near = difflib.get_close_matches(word.lower(), [name.lower() for name in names], n=1, cutoff=0.6)
-    if near:
-        return f"did you mean {next(name for name in names if name.lower() == near[0])}?"
+    near = nearest(word, names)
+    if near is not None:
+        return f"did you mean {near}?"
     if not names:
         return "there are none"
     more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""

@@ -24,6 +24,16 @@ def whole(text: str, longest: int) -> str:
     return text if is_whole(text) else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+def counted(count: int, one: str, many: str = "") -> str:
+    """`1 job`, `2 jobs`, `1,204 batches`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def attention(count: int) -> str:
+    """`1 needs attention`, `2 need attention`."""
+    return f"{count:,} need{'s' if count == 1 else ''} attention"
+
+
 def listed(names: Sequence[str], most: int = 5) -> str:
     """The first of some names, and how many more there are."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
@@ -32,7 +42,7 @@ def listed(names: Sequence[str], most: int = 5) -> str:
 
 def counted_jobs(names: Sequence[str]) -> str:
     """How many jobs, and the first of their names."""
-    return f"{len(names):,} job{'s' if len(names) != 1 else ''}: {listed(names)}"
+    return f"{counted(len(names), 'job')}: {listed(names)}"
 
 
 def printable(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -53,7 +53,7 @@ class ValueType:
     @cached_property
     def by_text(self) -> Mapping[str, Any]:
         """The choices by what people write for them; of two that are written alike, the first."""
-        return {written: choice for choice in reversed(self.choices) for written in (str(choice), _text_of(choice))}
+        return {written: choice for choice in reversed(self.choices) for written in (str(choice), text_of(choice))}
 
 
 def type_of(value: Any, definition: Mapping[str, Any] | None, input_name: str) -> ValueType:
@@ -89,6 +89,23 @@ def converted(token: Token, type_: ValueType, where: str) -> Any:
     if type_.kind is Kind.BOOLEAN:
         return _truth(token.text, where)
     return _within(_number(token.text.strip(), type_.kind, where), type_, where)
+
+
+def first_fit(token: Token, types: Sequence[ValueType], where: str) -> Any:
+    """The value for the first of some servers that takes it; the BadValue of the first if none does."""
+    trouble: BadValue | None = None
+    for each in types:
+        try:
+            return converted(token, each, where)
+        except BadValue as error:
+            trouble = trouble or error
+    assert trouble is not None
+    raise trouble
+
+
+def text_of(value: Any) -> str:
+    """A value as people write it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _declared(definition: Any, input_name: str) -> tuple[Any, Mapping[Any, Any]]:
@@ -129,15 +146,11 @@ def _is_choice(value: Any) -> bool:
     return isinstance(value, (str, bool)) or _bound(value) is not None
 
 
-def _text_of(choice: Any) -> str:
-    return str(choice).lower() if isinstance(choice, bool) else str(choice)
-
-
 def _chosen(text: str, type_: ValueType, where: str) -> Any:
     for written in (text, text.strip()):
         if written in type_.by_text:
             return type_.by_text[written]
-    near = suggest(text[:LONGEST_CHOICE], [_listable(_text_of(choice)) for choice in type_.choices])
+    near = suggest(text[:LONGEST_CHOICE], [_listable(text_of(choice)) for choice in type_.choices])
     raise BadValue(f"{where}: {shortened(text)} is not one of the server's choices; {near}")
 
 

@@ -17,7 +17,7 @@ async def ask_definitions(
     urls: Sequence[str], classes: Collection[str]
 ) -> tuple[dict[str, list[Mapping[str, Any]]], list[str]]:
     """Definitions of node classes, of every server that has them, and the servers that did not answer."""
-    answers = await asyncio.gather(*(_ask(url, classes) for url in urls))
+    answers = await asyncio.gather(*(ask_server(url, classes, QUICK) for url in urls))
     found: dict[str, list[Mapping[str, Any]]] = {}
     for answer in answers:
         for name, definition in (answer or {}).items():
@@ -25,10 +25,11 @@ async def ask_definitions(
     return found, [url for url, answer in zip(urls, answers, strict=True) if answer is None]
 
 
-async def _ask(url: str, classes: Collection[str]) -> dict[str, Mapping[str, Any]] | None:
+async def ask_server(url: str, classes: Collection[str], limits: Limits) -> dict[str, Mapping[str, Any]] | None:
+    """Definitions of the node classes that a server has; None if it does not answer."""
     try:
-        async with ComfyClient(url, limits=QUICK, listen=False) as client:
+        async with ComfyClient(url, limits=limits, listen=False) as client:
             found = {name: await client.definitions.of(name) for name in sorted(classes) if name}
-    except ComfyError:
+    except (ComfyError, ValueError):  # silent, or no address at all
         return None
     return {name: definition for name, definition in found.items() if definition is not None}

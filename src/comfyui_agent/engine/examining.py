@@ -17,9 +17,10 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import fitting
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.halts import STUCK_REMEDY, StuckPrompt
+from comfyui_agent.domain.node_classes import MODEL_ENDINGS
 from comfyui_agent.domain.placing import NoSuchPlace
 from comfyui_agent.domain.prompts import class_of
-from comfyui_agent.engine.fitting import AUTO, MODEL_ENDINGS, offered
+from comfyui_agent.engine.fitting import AUTO, offered
 from comfyui_agent.engine.intake.looking import Sight, look
 from comfyui_agent.store.checking import Finding
 

@@ -11,12 +11,12 @@ from typing import Any
 from comfyui_agent.comfy.fleet import FleetServer
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.domain.node_classes import MODEL_ENDINGS
 from comfyui_agent.domain.placing import place
 from comfyui_agent.domain.prompts import Graph, class_of, inputs_of
 from comfyui_agent.engine.clock import now
 
 AUTO = "auto"
-MODEL_ENDINGS = (".safetensors", ".ckpt", ".pt", ".pt2", ".pth", ".bin", ".gguf", ".sft", ".onnx", ".pkl")
 REMEMBERED_SECONDS = 60.0
 MOST_REMEMBERED = 10_000
 FOLDER = "e3_inputs"

@@ -37,6 +37,8 @@ class Prepared:
 
     graph: Graph
     expected: frozenset[str] | None
+    plain: Graph
+    """The template with the values of the job, and nothing else."""
 
 
 class Preparing:
@@ -60,8 +62,10 @@ class Preparing:
             raise Unpreparable(f"file_path cannot be used: {error.strerror}: give the job another") from None
         graph, defaults = await self._graph(leased)
         try:
-            given = {**defaults, **_values(leased.inputs)}
-            graph = place(graph, given)
+            own = _values(leased.inputs)
+            plain = place(graph, own)
+            given = {**defaults, **own}
+            graph = place(graph, given) if defaults else plain
             # What is uploaded gets another name, at the server.
             _expect_files_inside(place(graph, dict.fromkeys(uploads_of(leased.pictures), "")), given)
         except NoSuchPlace as error:
@@ -72,9 +76,8 @@ class Preparing:
         if leased.last_failure == FailureClass.OUTPUT.value:
             graph = avoiding_cache(graph, leased.prompt_id)
         folder = f"e3_{self._store.identity}/{leased.lease.job_id // JOBS_PER_FOLDER}"
-        return Prepared(
-            _saving_apart(graph, f"{folder}/{leased.prompt_id}"), None if node is None else frozenset({node})
-        )
+        expected = None if node is None else frozenset({node})
+        return Prepared(_saving_apart(graph, f"{folder}/{leased.prompt_id}"), expected, plain)
 
     async def _graph(self, leased: Leased) -> tuple[Graph, dict[str, Any]]:
         key = leased.template_hash

@@ -27,6 +27,8 @@ from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.halts import Halt
 from comfyui_agent.domain.retrying import Again, Over, RetryPolicy, decide
+from comfyui_agent.domain.sending import filled_in
+from comfyui_agent.domain.texts import json_text
 from comfyui_agent.engine.collecting import Collecting, LostMeanwhile, ServerAway, Unkeepable
 from comfyui_agent.engine.fitting import Fitting, Unfit
 from comfyui_agent.engine.persistence import persistently
@@ -44,6 +46,7 @@ INTERRUPT_SECONDS = 10.0
 FREE_SECONDS = 30.0
 JUST_BEGUN = 0.001
 """Seconds of execution of a prompt that nobody saw run, and that must have."""
+LARGEST_SENT = 64 * 1024
 WITH_PREVIEWS = {"preview_method": "auto"}
 """What a prompt carries so that its server shows unfinished pictures, however it was started; older ones ignore it."""
 
@@ -189,6 +192,9 @@ class Run:
 
     async def _fitted(self, prepared: Prepared) -> Prepared:
         graph = await self._fitting.fit(prepared.graph, self.leased.pictures, self.server)
+        sent = json_text(filled_in(prepared.plain, graph))
+        if len(sent) <= LARGEST_SENT:
+            self.leased = replace(self.leased, lease=replace(self.leased.lease, sent=sent))
         return replace(prepared, graph=graph)
 
     async def _submit(self, prepared: Prepared) -> Watch:
@@ -380,7 +386,8 @@ class Run:
             self._fleet.doubt(self.server)
             if self.server.is_loss_news(self.leased.prompt_id):
                 await self._alert(EventName.ALERT_SERVER, f"our prompt is lost: {failure.message}")
-        if failure.kind is FailureClass.MISSING and self._fleet.is_alternative_to(self.server, self.leased.avoids):
+        lacks = failure.kind is FailureClass.MISSING or (failure.kind is FailureClass.INVALID and failure.by_choice)
+        if lacks and self._fleet.is_alternative_to(self.server, self.leased.avoids):
             await self._go_elsewhere(failure)
             return
         watch = self._watch
@@ -390,7 +397,12 @@ class Run:
             and self._was_running(watch, is_gone=watch.is_ours and watch.is_over)
         )
         decision = decide(
-            failure.kind, self.leased.tally, self._rules.policy, suspect=was_running, chance=random.random()
+            failure.kind,
+            self.leased.tally,
+            self._rules.policy,
+            suspect=was_running,
+            chance=random.random(),
+            by_choice=failure.by_choice,
         )
         if isinstance(decision, Over) and decision.kind is FailureClass.POISON:
             times = self.leased.tally.strikes + 1

@@ -43,13 +43,14 @@ OTHER_KINDS = {
     "Audio": "mp3 wav flac ogg opus m4a aac",
     "3D model": "glb gltf obj stl ply fbx usdz splat ksplat spz",
 }
-MARKS = {"done": "●", "failed": "△", "pending": "○", "processing": "◐", "cancelled": ""}
+MARKS = {"done": "●", "failed": "△", "pending": "○", "processing": "◐", "cancelled": "", "dismissed": ""}
 WORDS = {
     "done": "Done",
     "failed": "Needs attention",
     "pending": "Pending",
     "processing": "Rendering",
     "cancelled": "Cancelled",
+    "dismissed": "Dismissed",
 }
 Size = tuple[int, int]
 Box = tuple[int, int, int, int]

@@ -109,6 +109,7 @@ def members(session: Session, batch_id: str, after: Job | None, most: int, *, is
 def batch_from(session: Session, row: Row) -> Batch:
     """A batch as it is read, with its members counted."""
     counts = {each["status"]: each["jobs"] for each in session.rows("counts_of_batch", id=row["id"])}
+    attention = session.one("attention_of_batch", id=row["id"]) if counts.get(JobStatus.FAILED.value) else None
     is_complete = row["status"] == BatchStatus.COMPLETE.value
     return Batch(
         id=row["id"],
@@ -125,6 +126,7 @@ def batch_from(session: Session, row: Row) -> Batch:
         is_grid_due=bool(row["wants_grid"] and is_complete and row["grid_generation"] < row["generation"]),
         metadata=parsed_object(row["metadata"]),
         created_by=whole_number(row["created_by"]),
+        attention=attention["jobs"] if attention else 0,
         **{status.value: counts.get(status.value, 0) for status in JobStatus},
     )
 
@@ -182,6 +184,10 @@ def tick(session: Session, batch_ids: Sequence[str], longest_gap: float, expiry:
 def retry(session: Session, batch_id: str, *, with_cancelled: bool) -> int:
     """Give the failed members a fresh start, all in one generation; how many."""
     return session.run("retry_members", id=batch_id, with_cancelled=int(with_cancelled))
+
+
+def dismiss(session: Session, batch_id: str) -> int:
+    return session.run("dismiss_members", id=batch_id)
 
 
 def pause(session: Session, batch_id: str) -> bool:

@@ -8,12 +8,14 @@ from pathlib import Path
 
 from comfyui_agent.domain.sizes import megabytes
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.texts import attention, counted
 from comfyui_agent.store.looking import JobFilter
 from comfyui_agent.store.port import Session, text
 from comfyui_agent.store.recovering import is_orphan
 from comfyui_agent.store.store import Store
 
 RESULTS_LOOKED_AT, RESULTS_AT_ONCE = 10_000, 1_000
+NAMED = 3
 LARGE_LOG = 64 * 1024 * 1024
 
 
@@ -52,11 +54,25 @@ def _counted(session: Session) -> Finding:
     return Finding("counts", False, f"{words}: e3 db recover counts again")
 
 
+async def look_at_jobs(store: Store) -> Finding:
+    """Whether a job needs attention."""
+    needy = (await store.counts()).attention
+    if not needy:
+        return Finding("jobs", True, "none needs attention")
+    names = ", ".join(job.config_name for job in await store.jobs(attention=True, limit=NAMED))
+    more = f" and {needy - NAMED:,} more" if needy > NAMED else ""
+    words = (
+        f"{attention(needy)}: {names}{more}. See e3 queue ls --attention; then e3 retry --failed or e3 dismiss --failed"
+    )
+    return Finding("jobs", False, words)
+
+
 def _leases(session: Session, is_dead: Callable[[str], bool]) -> Finding:
     held = session.rows("processing_jobs")
     orphans = [row for row in held if is_orphan(row, is_dead)]
     if orphans:
-        message = f"{len(orphans)} jobs have no living agent: a running agent takes them over, or e3 db recover"
+        words = counted(len(orphans), "job has", "jobs have")
+        message = f"{words} no living agent: a running agent takes over, or e3 db recover"
         return Finding("leases", False, message)
     return Finding("leases", True, f"{len(held)} held")
 
@@ -72,7 +88,7 @@ async def _results(store: Store, root: Path) -> Finding:
             break
     if gone:
         return Finding("results", False, f"{len(gone)} of {looked_at} done jobs miss files, such as {gone[0]}")
-    return Finding("results", True, f"the files of {looked_at} done jobs are there")
+    return Finding("results", True, f"the files of {counted(looked_at, 'done job')} are there")
 
 
 def _sizes(session: Session) -> Finding:

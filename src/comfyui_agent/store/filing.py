@@ -191,6 +191,10 @@ def file_of(session: Session, job_id: JobId) -> tuple[str | None, str | None]:
     return (None, None) if row is None else (text(row["source"]), text(row["digest"]))
 
 
+def follow_file(session: Session, name: str, source: str, target: str) -> None:
+    session.run("follow_file", name=name, source=source, target=target)
+
+
 def pending_sources(session: Session) -> list[str]:
     return [row["source"] for row in session.rows("pending_sources")]
 

@@ -128,7 +128,9 @@ def prove(session: Session, lease: Lease, seconds: float) -> None:
 
 
 def note_running(session: Session, lease: Lease, seconds: float) -> None:
-    session.run("note_running", attempt_id=lease.attempt_id, fence=lease.fence, seconds=round(seconds, 3))
+    session.run(
+        "note_running", attempt_id=lease.attempt_id, fence=lease.fence, seconds=round(seconds, 3), sent=lease.sent
+    )
 
 
 def release(session: Session, worker: str) -> int:

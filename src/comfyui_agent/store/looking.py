@@ -25,6 +25,7 @@ from comfyui_agent.store.walks import (
     beginning,
     members,
     members_in_state,
+    needing_attention,
     newest,
     section,
 )
@@ -53,16 +54,26 @@ class JobFilter:
     server: str | None = None
     job_type: str | None = None
     failure_class: str | None = None
+    attention: bool | None = None
+    """Only jobs that need it, or only failed ones that do not."""
+
+    @property
+    def state(self) -> JobStatus | None:
+        """The one state that its jobs are in; None: any."""
+        return self.status if self.attention is None else JobStatus.FAILED
 
     @property
     def is_selective(self) -> bool:
         """Whether rows have to be looked at one by one; a state or a batch alone is found in an index."""
-        return bool(self.text or self.workflow_id or self.server or self.job_type or self.failure_class)
+        said = self.text or self.workflow_id or self.server or self.job_type or self.failure_class
+        return bool(said) or self.attention is not None
 
     @property
     def is_possible(self) -> bool:
-        """Whether a row can hold what is asked for: no text has a NUL or half a character in it."""
+        """Whether a row can hold what is asked for: no text has a NUL or half a character in it, for instance."""
         said = (self.text, self.batch_id, self.workflow_id, self.server, self.job_type, self.failure_class)
+        if self.attention is not None and self.status not in (None, JobStatus.FAILED):
+            return False
         return not any(IMPOSSIBLE.search(text) for text in said if text)
 
 
@@ -132,14 +143,16 @@ def batch_page(session: Session, kind: BatchKind | None, cursor: str | None, lim
 def _walks(session: Session, wanted: JobFilter, order: str | None) -> list[Walk]:
     """The orders to go through, one after the other. A later page goes on in the order of the first."""
     if wanted.batch_id:
-        if wanted.status is not None:
-            return [members_in_state(wanted.batch_id, wanted.status)]
+        if wanted.state is not None:
+            return [members_in_state(wanted.batch_id, wanted.state)]
         return [members(wanted.batch_id)]
+    if wanted.attention and not wanted.text:
+        return [needing_attention()]
     if not wanted.text:
-        return [section(status) for status in SECTIONS if wanted.status in (None, status)]
+        return [section(status) for status in SECTIONS if wanted.state in (None, status)]
     names = NamesWalk(wanted.text) if len(wanted.text) >= LETTERS else None
-    if wanted.status is not None and _is_section_better(session, wanted.status, names, order):
-        return [section(wanted.status)]
+    if wanted.state is not None and _is_section_better(session, wanted.state, names, order):
+        return [section(wanted.state)]
     return [names] if names is not None else [beginning(wanted.text), newest()]
 
 
@@ -207,7 +220,8 @@ class _Reader:
         return self._session.rows(
             "jobs_among",
             ids=json_text(ids),
-            status=wanted.status.value if wanted.status is not None else None,
+            status=wanted.state.value if wanted.state is not None else None,
+            attention=None if wanted.attention is None else int(wanted.attention),
             workflow_id=wanted.workflow_id or None,
             server=wanted.server or None,
             job_type=wanted.job_type or None,

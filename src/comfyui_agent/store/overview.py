@@ -60,7 +60,7 @@ class Overview:
     processing: list[Job]
     """As they began, at most 64."""
     failed: list[Job]
-    """The newest, at most 8, without what was cancelled."""
+    """The newest that need attention, at most 8."""
     done: list[Job]
     """The newest that have results, at most 12."""
     batches: list[Batch]
@@ -94,7 +94,6 @@ def overview(session: Session) -> Overview:
 
     waiting = session.one("longest_waiting", most=PRIORITIES_LOOKED_AT)
     seconds = waiting["seconds"] if waiting is not None else None
-    looked_at = {"looked_at": NEWEST_LOOKED_AT}
     return Overview(
         at=row["now"],
         counts=counts(session),
@@ -107,8 +106,8 @@ def overview(session: Session) -> Overview:
         queue_age_seconds=max(0.0, seconds) if seconds is not None else None,
         kept=int((session.one("kept_back", most=KEPT_COUNTED) or {"jobs": 0})["jobs"]),
         processing=job_page(session, JobFilter(status=JobStatus.PROCESSING), None, RENDERING).jobs,
-        failed=[job_from(each) for each in session.rows("newest_failures", most=FAILURES, **looked_at)],
-        done=[job_from(each) for each in session.rows("newest_results", most=RESULTS, **looked_at)],
+        failed=[job_from(each) for each in session.rows("newest_failures", most=FAILURES)],
+        done=[job_from(each) for each in session.rows("newest_results", most=RESULTS, looked_at=NEWEST_LOOKED_AT)],
         batches=[batch_from(session, each) for each in session.rows("open_batches", most=BATCHES)],
         lost=lost_servers(session, None),
     )

@@ -32,9 +32,16 @@ def find_by_name(session: Session, name: str) -> Job | None:
     return None if row is None else job_from(row)
 
 
-def list_jobs(session: Session, status: JobStatus | None, batch_id: str | None, most: int) -> list[Job]:
+def list_jobs(
+    session: Session, status: JobStatus | None, batch_id: str | None, most: int, *, attention: bool = False
+) -> list[Job]:
     if batch_id is not None:
-        rows = session.rows("jobs_of_batch", batch_id=batch_id, status=status.value if status else None, most=most)
+        state = status.value if status else None
+        rows = session.rows(
+            "jobs_of_batch", batch_id=batch_id, status=state, attention=1 if attention else None, most=most
+        )
+    elif attention:
+        rows = session.rows("jobs_attention", most=most)
     elif status is None:
         rows = session.rows("queued_first", most=most)
     else:

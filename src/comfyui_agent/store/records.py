@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from comfyui_agent.domain.attempts import AttemptId
 from comfyui_agent.domain.jobs import JobId
@@ -17,6 +17,8 @@ class Lease:
     job_id: JobId
     fence: int
     attempt_id: AttemptId
+    sent: str | None = field(default=None, compare=False)
+    """What was filled in for the server, as JSON; whatever is next written about the run takes it along."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,12 @@ class Counts:
     processing: int = 0
     done: int = 0
     failed: int = 0
+    attention: int = 0
+    """Of those that failed: neither cancelled nor dismissed."""
+
+    @property
+    def total(self) -> int:
+        return self.pending + self.processing + self.done + self.failed
 
     @property
     def is_idle(self) -> bool:

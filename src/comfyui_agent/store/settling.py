@@ -61,7 +61,7 @@ def complete(session: Session, lease: Lease, outputs: Sequence[str], duration: f
     listed = json_text(list(outputs))
     note_ending(session, Event(EventName.JOB_DONE, job_id=lease.job_id), duration=duration, is_timed=True)
     _changed(session.one("complete_job", **_keys(lease), outputs=listed, duration=duration), lease)
-    session.run("end_attempt", attempt_id=lease.attempt_id, outcome=DONE, error=None)
+    session.run("end_attempt", attempt_id=lease.attempt_id, outcome=DONE, error=None, sent=lease.sent)
     return _disclaim(session, lease.job_id, set(outputs))
 
 
@@ -148,8 +148,14 @@ def _disclaim(session: Session, job_id: JobId, keep: set[str]) -> list[str]:
 
 
 def _end_attempt(session: Session, lease: Lease, failure: Failure) -> None:
-    facts = {key: _cut(value) for key, value in asdict(failure).items() if value}
-    session.run("end_attempt", attempt_id=lease.attempt_id, outcome=failure.kind.value, error=json_text(facts))
+    facts = {key: _cut(value) for key, value in asdict(failure).items() if value and value is not True}
+    session.run(
+        "end_attempt",
+        attempt_id=lease.attempt_id,
+        outcome=failure.kind.value,
+        error=json_text(facts),
+        sent=lease.sent,
+    )
 
 
 def _cut(value: str | tuple[str, ...]) -> str | list[str]:

@@ -72,5 +72,17 @@ def retry(session: Session, jobs: Sequence[JobId], *, forget_files: bool = False
     return retried
 
 
+def dismiss(session: Session, jobs: Sequence[JobId]) -> int:
+    return session.run("dismiss_jobs", ids=json_text(list(jobs)))
+
+
+def remove(session: Session, jobs: Sequence[JobId]) -> list[JobId]:
+    removed = [job_id for job_id in jobs if session.run("remove_job", id=job_id)]
+    for job_id in removed:
+        session.run("forget_attempts", job_id=job_id)
+        session.run("disclaim_files", job_id=job_id)
+    return removed
+
+
 def set_priority(session: Session, job_id: JobId, priority: int) -> bool:
     return session.run("set_priority", id=job_id, priority=priority) > 0

@@ -102,6 +102,14 @@ class Store:
         """Give failed jobs a fresh start; those that had failed. Files that are gone may be forgotten."""
         return await self._steer(lambda session: steering.retry(session, jobs, forget_files=forget_files))
 
+    async def dismiss(self, jobs: Sequence[JobId]) -> int:
+        """Failed jobs need no attention any more; how many of these did, or were cancelled."""
+        return await self._steer(lambda session: steering.dismiss(session, jobs))
+
+    async def remove(self, jobs: Sequence[JobId]) -> list[JobId]:
+        """Forget ended jobs, their runs and whose their files are; those that had ended. Files stay on disk."""
+        return await self._steer(lambda session: steering.remove(session, jobs))
+
     async def set_priority(self, job_id: JobId, priority: int) -> bool:
         return await self._steer(lambda session: steering.set_priority(session, job_id, priority))
 
@@ -120,6 +128,10 @@ class Store:
     async def file_of(self, job_id: JobId) -> tuple[str | None, str | None]:
         """Where the file of a job is now, and the digest of what the job stands for."""
         return await self.driver.read(lambda session: filing.file_of(session, job_id))
+
+    async def follow_file(self, name: str, source: str, target: str) -> None:
+        """The file of a job that is done was moved."""
+        await self.driver.write(lambda session: filing.follow_file(session, name, source, target))
 
     async def holder_of_path(self, path: str, *, besides: str = "") -> str | None:
         """The job or the grid that a path belongs to, in words; None if it is free, or the job's named `besides`."""
@@ -208,6 +220,10 @@ class Store:
     async def retry_batch(self, batch_id: str, *, with_cancelled: bool = False) -> int:
         """Give failed members a fresh start; how many."""
         return await self._steer(lambda session: batching.retry(session, batch_id, with_cancelled=with_cancelled))
+
+    async def dismiss_batch(self, batch_id: str) -> int:
+        """Dismiss the members that need attention; how many."""
+        return await self._steer(lambda session: batching.dismiss(session, batch_id))
 
     async def pause_batch(self, batch_id: str) -> bool:
         return await self._steer(lambda session: batching.pause(session, batch_id))
@@ -459,8 +475,18 @@ class Store:
     async def find_by_name(self, name: str) -> Job | None:
         return await self.driver.read(lambda session: reading.find_by_name(session, name))
 
-    async def jobs(self, *, status: JobStatus | None = None, batch_id: str | None = None, limit: int = 50) -> list[Job]:
-        return await self.driver.read(lambda session: reading.list_jobs(session, status, batch_id, limit))
+    async def jobs(
+        self,
+        *,
+        status: JobStatus | None = None,
+        batch_id: str | None = None,
+        attention: bool = False,
+        limit: int = 50,
+    ) -> list[Job]:
+        """Jobs as `e3 queue ls` lists them; with `attention`, only those that need it."""
+        return await self.driver.read(
+            lambda session: reading.list_jobs(session, status, batch_id, limit, attention=attention)
+        )
 
     async def attempts(self, job_id: JobId) -> list[Attempt]:
         return await self.driver.read(lambda session: reading.attempts_of(session, job_id))

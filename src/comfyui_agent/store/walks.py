@@ -111,6 +111,13 @@ def section(status: JobStatus) -> Walk:
             return IndexWalk(status.value, "end_time", start, "ended_after", "ended_after_none", facts)
 
 
+def needing_attention() -> Walk:
+    """What failed and was neither cancelled nor dismissed, the newest first."""
+    return IndexWalk(
+        "attention", "end_time", Place(BEHIND_ALL_TEXTS, LAST_ID), "attention_after", "attention_after_none"
+    )
+
+
 def members(batch_id: str) -> Walk:
     """The members of a batch in their order."""
     start, facts = Place(-math.inf, FIRST_ID), {"batch_id": batch_id}

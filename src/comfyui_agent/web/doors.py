@@ -26,6 +26,7 @@ from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.recipes import Recipe
 from comfyui_agent.domain.texts import json_text
 from comfyui_agent.engine.intake.admission import Admission
+from comfyui_agent.engine.intake.choices import checking
 from comfyui_agent.engine.intake.keeping import NotKept, keep_patiently
 from comfyui_agent.engine.intake.looking import digest_of
 from comfyui_agent.engine.intake.submitting import Answer, retry
@@ -208,7 +209,7 @@ class Doors:
         known = await self._store.batch(book_id)
         if known is not None and known.status is not BatchStatus.PENDING:  # else it may be what a dead process left
             raise Problem(409, f"there is a book {book_id} already", "Give another book_id, or regenerate its pages.")
-        keep = keep_patiently(self._workspace)
+        keep = checking(keep_patiently(self._workspace), self._admission.choices)
         find = self._admission.workflows.find
 
         def read() -> Book:
@@ -237,7 +238,7 @@ class Doors:
         only_failed: bool = False,
     ) -> list[int]:
         """Pages of a book rendered again; which."""
-        keep = keep_patiently(self._workspace)
+        keep = checking(keep_patiently(self._workspace), self._admission.choices)
 
         def find(name: str) -> Workflow:  # as the page remembers it: an id, or the path of a template
             return self._admission.workflows.named(name, self._workspace.root)

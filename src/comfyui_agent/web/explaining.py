@@ -38,6 +38,7 @@ NOTHING = "Nothing: it is tried again by itself."
 START_SERVER = (
     "Start that ComfyUI, or see why it cannot be reached: the job goes on by itself then, or at another server."
 )
+DISMISSED = "Nothing: it was dismissed. Retry, if you want it after all."
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,8 @@ def _listed(names: Sequence[str]) -> str:
 def _remedy(job: Job) -> str:
     if job.status is not JobStatus.FAILED:
         return START_SERVER if job.waits_for_server else NOTHING
+    if job.state == "dismissed":
+        return DISMISSED
     if not job.run_count and job.failure_class != FailureClass.CANCELLED:
         return BAD_FILE
     return REMEDIES.get(job.failure_class or "", "Retry.")

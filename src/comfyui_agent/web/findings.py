@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from comfyui_agent.domain.texts import printable, whole
+from comfyui_agent.domain.texts import counted, printable, whole
 from comfyui_agent.lab.load.reports import as_number, moment
 from comfyui_agent.lab.sla.verdicts import Verdict, standing, verdicts_in
 
@@ -106,7 +106,7 @@ def _load(head: Mapping[str, Any]) -> tuple[str, bool]:
     reason = _mapping(summary.get("knee")).get("reason")
     words += f"; {reason}" if isinstance(reason, str) else ""
     books = as_number(summary.get("concurrent_books"))
-    words += f"; {books:.0f} books at once within the targets" if books is not None else ""
+    words += f"; {counted(round(books), 'book')} at once within the targets" if books is not None else ""
     verdicts = verdicts_in(summary)
     told = standing(verdicts)
     words += f"; {told}" if told else ""

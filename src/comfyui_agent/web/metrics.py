@@ -220,6 +220,8 @@ class Metrics:
         behind = max(0, readings.newest_event - self._heard.last_id)
         age = max(0.0, readings.queue_age_seconds)
         yield _gauge("e3_jobs", "Jobs in the database, by state", jobs, "state")
+        words = "Failed jobs that were neither cancelled nor dismissed"
+        yield _gauge("e3_jobs_needing_attention", words, {(): readings.counts.attention})
         yield _gauge("e3_queue_age_seconds", "Age of the oldest job that waits and may run", {(): age})
         yield _gauge("e3_batches", "Batches that have not ended, by status", batches, "status")
         yield _gauge("e3_events_behind", "Events that are recorded and not yet counted here", {(): behind})

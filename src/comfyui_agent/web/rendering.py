@@ -15,8 +15,9 @@ from markupsafe import Markup
 
 from comfyui_agent import __version__
 from comfyui_agent.comfy.server_names import name_of
-from comfyui_agent.domain.badges import BADGES
+from comfyui_agent.domain.badges import BADGES, WITHOUT_ATTENTION
 from comfyui_agent.domain.pace import duration_of
+from comfyui_agent.domain.texts import attention, counted
 from comfyui_agent.web.outputs import version_of
 from comfyui_agent.web.screens import Fragment, Screen, View
 
@@ -40,7 +41,7 @@ def environment() -> Environment:
         undefined=StrictUndefined,
         auto_reload=False,
     )
-    words = {status.value: (badge.mark, badge.word) for status, badge in BADGES.items()}
+    words = {str(state): (badge.mark, badge.word) for state, badge in [*BADGES.items(), *WITHOUT_ATTENTION.items()]}
     made.globals |= {
         "asset": asset,
         "version": __version__,
@@ -52,6 +53,8 @@ def environment() -> Environment:
         "seconds": seconds,
         "bytes": in_bytes,
         "number": number,
+        "counted": counted,
+        "attention": attention,
         "server_name": name_of,
         "first_line": first_line,
         "js": js,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from comfyui_agent.domain.pace import duration_of
+from comfyui_agent.domain.texts import attention, counted
 from comfyui_agent.engine.server_reports import ServerReport
 from comfyui_agent.store.overview import KEPT_COUNTED, Overview
 
@@ -12,11 +13,10 @@ from comfyui_agent.store.overview import KEPT_COUNTED, Overview
 def stands(found: Overview, reports: Sequence[ServerReport], agents: int) -> str:
     """What someone wants to know who comes back in the morning."""
     counts = found.counts
-    total = counts.pending + counts.processing + counts.done + counts.failed
-    if not total:
+    if not counts.total:
         return "Nothing is queued yet."
-    attention = f", {counts.failed:,} need{'s' if counts.failed == 1 else ''} attention" if counts.failed else ""
-    return f"{counts.done:,} of {total:,} done{attention}{_outlook(found, reports, agents)}."
+    needy = f", {attention(counts.attention)}" if counts.attention else ""
+    return f"{counts.done:,} of {counts.total:,} done{needy}{_outlook(found, reports, agents)}."
 
 
 def _outlook(found: Overview, reports: Sequence[ServerReport], agents: int) -> str:
@@ -31,7 +31,7 @@ def _outlook(found: Overview, reports: Sequence[ServerReport], agents: int) -> s
         gone = "; ".join(f"{lost.name} has not answered since {lost.time} UTC" for lost in found.lost)
         return f"{kept}, {left:,} wait for a server{f' ({gone})' if gone else ''}"
     kept += "".join(f", {lost.words}" for lost in found.lost)
-    servers = f" on {working} server{'s' if working != 1 else ''}" if working else ""
+    servers = f" on {counted(working, 'server')}" if working else ""
     if not found.per_minute:
         return f"{kept}, {left:,} to come{servers}"
     return f"{kept}, about {duration_of(left / found.per_minute * 60)} left{servers}"

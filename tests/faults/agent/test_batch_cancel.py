@@ -173,7 +173,7 @@ def test_what_was_cancelled_is_rendered_again_only_when_that_is_said(
     wait_landed(workspace, batch_id, 2)
     steer(workspace, "batch", "cancel", batch_id)
     done = batch_of(workspace, batch_id).done
-    assert "nothing has failed" in steer(workspace, "batch", "retry", batch_id)
+    assert "nothing needs attention" in steer(workspace, "batch", "retry", batch_id)
     assert batch_of(workspace, batch_id).status is BatchStatus.CANCELLED
     wait_closed(workspace, batch_id)
     check_cancelled(workspace, batch_id, done=done)

@@ -17,6 +17,8 @@ from support.running import Servers
 from support.stores import in_the_shell
 from support.workspaces import call_e3, drop, everything_in, job_text, new_workspace, run_e3, start_e3
 
+NOBODY = "e3: no agent runs here: start one with e3 run\n"
+
 
 @pytest.fixture
 def night(tmp_path: Path) -> AgentWorkspace:
@@ -50,7 +52,7 @@ def by_hand(workspace: AgentWorkspace, name: str, status: str, **columns: Any) -
 def test_add_copies_a_file_from_elsewhere_and_queues_it(night: AgentWorkspace, tmp_path: Path) -> None:
     file = elsewhere(tmp_path, "knight.yaml")
     answer = run_e3("add", "knight.yaml", "-C", str(night.root), cwd=tmp_path)
-    assert (answer.returncode, answer.stderr) == (0, "")
+    assert (answer.returncode, answer.stderr) == (0, NOBODY)
     job = night.job("knight.yaml")
     assert answer.stdout == f"○ Pending  knight.yaml ({job.id})\n"
     assert (job.status, job.source) == (JobStatus.PENDING, "jobs/processing/image/knight.yaml")
@@ -221,7 +223,7 @@ def test_names_that_a_shell_or_a_terminal_would_take_for_more_are_only_names(
     names = ["[red]knight.yaml", "$(touch x).yaml", "two words.yaml", "ритер 🐎.yaml", "-C.yaml", "7.yaml"]
     files = [str(elsewhere(tmp_path, name, job_text(number))) for number, name in enumerate(names)]
     answer = call_e3("add", "--", *files, cwd=night.root)
-    assert (answer.returncode, answer.stderr) == (0, "")
+    assert (answer.returncode, answer.stderr) == (0, NOBODY)
     assert names_in_order(night) == names
     for name in names:
         assert name in call_e3("show", "--", name, cwd=night.root).stdout
@@ -276,7 +278,7 @@ def test_retry_failed_leaves_cancelled_jobs_alone(night: AgentWorkspace) -> None
     assert [row["config_name"] for row in json.loads(answer.stdout)] == ["broke.yaml"]
     assert names_in_order(night, "failed") == ["stopped.yaml"]
     again = call_e3("retry", "--failed", cwd=night.root)
-    assert (again.returncode, again.stdout) == (0, "Nothing has failed.\n")
+    assert (again.returncode, again.stdout) == (0, "Nothing needs attention.\n")
     assert json.loads(call_e3("retry", "--failed", "--json", cwd=night.root).stdout) == []
 
 
@@ -414,7 +416,7 @@ def test_cancel_of_a_job_that_is_done_is_exit_1(night: AgentWorkspace) -> None:
     [["show"], ["retry"], ["cancel"], ["queue", "set-priority"]],
     ids=["show", "retry", "cancel", "set-priority"],
 )
-@pytest.mark.parametrize("name", ["nobody", "9999", "99999999999999999999", "", "knight"])
+@pytest.mark.parametrize("name", ["nobody", "9999", "99999999999999999999", "", "zzzzz"])
 def test_an_unknown_name_is_one_line_and_exit_1(night: AgentWorkspace, command: list[str], name: str) -> None:
     by_hand(night, "knight.yaml", "failed")
     number = ["3"] if "set-priority" in command else []

@@ -155,7 +155,7 @@ def test_of_many_failures_the_first_are_shown_and_where_the_others_are(night: Ag
     answer = batch(night, "show", batch_id)
     lines = answer.stdout.splitlines()
     assert sum(line.startswith("△ Needs attention") for line in lines) == 20
-    assert lines[-1] == f"… and 5 more: e3 queue ls --batch {batch_id} --status failed"
+    assert lines[-1] == f"… and 5 more: e3 queue ls --batch {batch_id} --attention"
     assert "\x1b" not in answer.stdout
 
 
@@ -301,7 +301,7 @@ def test_cancelling_ends_what_has_not_ended(night: AgentWorkspace) -> None:
     other, batch_id = queue(night, name="other"), queue(night)
     end(night, batch_id, "done")
     answer = batch(night, "cancel", batch_id)
-    assert (answer.returncode, answer.stdout) == (0, f"△ {batch_id}: 2 jobs cancelled, 1 done\n")
+    assert (answer.returncode, answer.stdout) == (0, f"◌ {batch_id}: 2 jobs cancelled, 1 done\n")
     states = [(job.status, job.failure_class) for job in members(night, batch_id)]
     assert states == [(JobStatus.DONE, None)] + [(JobStatus.FAILED, "cancelled")] * 2
     assert {job.status for job in members(night, other)} == {JobStatus.PENDING}
@@ -341,7 +341,7 @@ def test_a_retry_leaves_what_was_cancelled_alone_unless_it_is_asked_for(night: A
     batch_id = queue(night)
     batch(night, "cancel", batch_id)
     answer = batch(night, "retry", batch_id)
-    assert answer.stdout == f"△ {batch_id}: nothing has failed; what was cancelled: --cancelled\n"
+    assert answer.stdout == f"◌ {batch_id}: nothing needs attention; what was cancelled or dismissed: --cancelled\n"
     assert document(batch(night, "show", batch_id, "--json"))["status"] == "cancelled"
     found = document(batch(night, "retry", batch_id, "--cancelled", "--json"))
     assert (found["status"], found["generation"], found["pending"]) == ("active", 2, 3)
@@ -350,7 +350,7 @@ def test_a_retry_leaves_what_was_cancelled_alone_unless_it_is_asked_for(night: A
 def test_a_retry_of_nothing_says_so(night: AgentWorkspace) -> None:
     batch_id = queue(night)
     answer = batch(night, "retry", batch_id)
-    assert (answer.returncode, answer.stdout) == (0, f"◐ {batch_id}: nothing has failed\n")
+    assert (answer.returncode, answer.stdout) == (0, f"◐ {batch_id}: nothing needs attention\n")
 
 
 def test_what_is_tried_again_completes_as_another_generation_with_its_grid_made_anew(

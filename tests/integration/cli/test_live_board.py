@@ -282,7 +282,7 @@ def test_monitor_shows_the_sentence_too(tmp_path: Path) -> None:
     drop(night, "knight.yaml")
     drop(night, "bad.yaml", "job_type: [")
     with in_terminal("monitor", cwd=night.root) as terminal:
-        terminal.wait_for("0 of 2 done, 1 need attention")
+        terminal.wait_for("0 of 2 done, 1 needs attention")
         terminal.wait_for("△ Needs attention  bad.yaml")
         terminal.press_ctrl_c()
         assert terminal.finish() == 130

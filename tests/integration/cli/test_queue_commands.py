@@ -43,7 +43,7 @@ def test_execute_works_everything_off_and_says_so(workspace: AgentWorkspace) -> 
     log = workspace.log.read_text()
     assert log.count("● Done  job_") == 3
     assert "△ Needs attention  lost.yaml" in log
-    assert "3 done, 1 need attention, 0 pending." in log
+    assert "3 done, 1 needs attention, 0 pending." in log
     check_promises(workspace, 4, done=3)
 
 
@@ -53,7 +53,7 @@ def test_queue_ls_lists_what_needs_attention_first_and_counts(workspace: AgentWo
     assert answer.returncode == 0
     assert "lost.yaml" in lines[0]
     assert "is not in workflows.yaml" in lines[0]
-    assert lines[-1] == "0 pending, 0 rendering, 3 done, 1 need attention"
+    assert lines[-1] == "0 pending, 0 rendering, 3 done, 1 needs attention"
     assert len(lines) == 5
 
 

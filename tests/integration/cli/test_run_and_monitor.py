@@ -21,7 +21,7 @@ from support.running import Servers
 from support.stores import in_the_shell
 from support.workspaces import call_e3, drop, job_text, new_workspace, run_e3, start_e3, wait_for_words
 
-COUNTS = {"done", "failed", "pending", "processing", "failed_meanwhile"}
+COUNTS = {"attention", "done", "failed", "pending", "processing", "failed_meanwhile"}
 BAD = "job_type: T2I\nworkflow_id: picture\ninputs:\n  colour: 7\n"
 RENDERING = re.compile(r"^\d\d:\d\d:\d\d  ◐ Rendering  knight\.yaml  127\.0\.0\.1:\d+$", re.MULTILINE)
 DONE = re.compile(r"^\d\d:\d\d:\d\d  ● Done  knight\.yaml  \d+\.\d s  127\.0\.0\.1:\d+$", re.MULTILINE)
@@ -132,7 +132,7 @@ def test_monitor_says_with_its_exit_that_a_file_was_bad(night: AgentWorkspace) -
     drop(night, "bad.yaml", BAD)
     answer = run_e3("monitor", "--until-idle", cwd=night.root)
     assert answer.returncode == 1
-    assert answer.stdout.splitlines()[-1].endswith("0 done, 1 need attention, 0 pending.")
+    assert answer.stdout.splitlines()[-1].endswith("0 done, 1 needs attention, 0 pending.")
 
 
 def test_monitor_ends_when_all_is_taken_in_and_not_at_the_next_look(night: AgentWorkspace) -> None:
@@ -204,7 +204,9 @@ def test_a_signal_ends_it_soon_with_the_status_that_shells_expect(
     wait_for_words(night, "Ctrl-C stops; nothing gets lost.")
     assert leave(process, number) < 4  # two seconds are promised; this machine may be busy
     assert process.returncode == status
-    assert "Traceback" not in night.log.read_text(encoding="utf-8")
+    said = night.log.read_text(encoding="utf-8")
+    assert "Traceback" not in said
+    assert said.count("0 done, 0 need attention, 0 pending.") == 1
 
 
 def test_what_runs_at_the_server_when_it_is_stopped_is_taken_over_by_the_next_start(slow: AgentWorkspace) -> None:

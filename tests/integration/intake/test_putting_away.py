@@ -36,6 +36,20 @@ async def test_the_file_is_moved_to_the_folder_of_its_kind(room: Intake, done: L
     assert (await room.job()).resubmit is None
 
 
+async def test_the_job_says_where_its_file_is_and_knows_it_when_it_is_dropped_again(room: Intake, done: Leased) -> None:
+    assert (await room.job()).source == HERE
+    await room.put_away(done)
+    assert (await room.job()).source == DONE
+    room.drop()
+    await room.look_once()
+    assert room.files() == {DONE}, "the same bytes are put away"
+    room.drop(content=portrait(seed=2))
+    await room.look_once()
+    assert room.files() == {DONE, f"{HERE}.rejected"}
+    job = await room.job()
+    assert (job.source, job.status) == (DONE, "done")
+
+
 async def test_a_failed_one_stays(room: Intake) -> None:
     room.drop()
     await room.look_once()

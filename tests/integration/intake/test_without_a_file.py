@@ -191,3 +191,19 @@ async def test_no_room_for_a_picture_is_no_fault_of_the_job(room: Intake, monkey
     workflow = room.admission().workflows.find("wf_image_to_image")
     with pytest.raises(NotKept, match="No space left"):
         keep_patiently(room.workspace)(workflow, {"4.image": "pictures/red.png"})
+
+
+async def test_all_mistakes_are_told_and_not_only_the_first(room: Intake) -> None:
+    found = complaints_of(
+        room,
+        job_type="T9I",
+        priority="high",
+        colour="red",
+        inputs={"sed": 1, "steps": "many"},
+        outputs={"file_path": "../x.png", "node": "99"},
+    )
+    keys = [key for key, _ in found]
+    wrong = ["job_type", "priority", "colour", "outputs.file_path", "outputs.node"]
+    assert sorted(keys) == sorted([*wrong, "inputs.prompt", "inputs.seed", "inputs.sed", "inputs.steps"])
+    found = complaints_of(room, workflow_id=7, inputs=[1], outputs={"file_path": "../x.png"})
+    assert [key for key, _ in found] == ["workflow_id", "inputs", "outputs.file_path"]

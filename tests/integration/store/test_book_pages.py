@@ -59,7 +59,7 @@ async def test_a_page_has_the_words_of_its_badge(book: str, store: Store, databa
     await store.fail(failed.lease, broken(), Over(FailureClass.INVALID, needs_regeneration=True))
     await store.cancel([cancelled.lease.job_id])
     found = pages(database)
-    badges = ["Done", "Needs attention", "Rendering", "Needs attention", "Pending"]
+    badges = ["Done", "Needs attention", "Rendering", "Cancelled", "Pending"]
     assert [page["status"] for page in found] == badges
     assert [page["needs_regeneration"] for page in found] == [0, 1, 0, 0, 0]
     assert found[4]["last_attempted_at"] is None

@@ -43,7 +43,7 @@ async def test_wrong_counts_are_found(store: Store, database: Database, at_work:
 
 
 async def test_jobs_without_a_living_agent_are_found(store: Store, database: Database, at_work: Path) -> None:
-    assert "1 jobs have no living agent" in (await findings(store, at_work, WORKER))["leases"]
+    assert "1 job has no living agent" in (await findings(store, at_work, WORKER))["leases"]
     database.clock.advance(LEASE_SECONDS + 1)
     assert (await findings(store, at_work)).keys() == {"leases"}
 

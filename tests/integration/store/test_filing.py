@@ -89,6 +89,7 @@ def columns_of(number: int) -> dict[str, Any]:
 
 FRESH = {
     "status": "pending",
+    "dismissed_at": None,
     "retries_attempted": 0,
     "end_time": None,
     "duration": None,
@@ -211,7 +212,7 @@ async def test_good_and_bad_files_of_one_call_each_get_their_own_end(store: Stor
         ("job.submitted", "a.yaml"),
         ("job.submitted", "c.yaml"),
     ]
-    assert real_counts(database) == {"pending": 2, "processing": 0, "done": 0, "failed": 1}
+    assert real_counts(database) == {"pending": 2, "processing": 0, "done": 0, "failed": 1, "attention": 1}
 
 
 async def test_ids_follow_the_order_of_the_files(store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -10,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import apsw
 import pytest
 
 from comfyui_agent.store.errors import (
@@ -20,7 +22,7 @@ from comfyui_agent.store.errors import (
     NotADatabase,
     StoreError,
 )
-from comfyui_agent.store.opening import open_store
+from comfyui_agent.store.opening import open_store, version_of
 from comfyui_agent.store.sqlite.migrating import NEWEST
 from support.stores import in_the_shell, lease_one, submit_one
 
@@ -220,3 +222,14 @@ async def test_a_database_that_was_refused_is_not_kept_open(path: Path) -> None:
     store = open_store(path)
     assert (await lease_one(store)).config_name == "knight.yaml"
     await store.close()
+
+
+def test_the_version_is_the_true_one_also_while_only_the_log_has_it(tmp_path: Path) -> None:
+    path = tmp_path / "night.db"
+    with contextlib.closing(apsw.Connection(str(path))) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+        for pragma in ("user_version = 3", "wal_checkpoint(TRUNCATE)", "wal_autocheckpoint = 0", "user_version = 5"):
+            database.execute(f"PRAGMA {pragma}")
+        assert int.from_bytes(path.read_bytes()[60:64], "big") == 3
+        assert version_of(path) == (5, NEWEST)
+    assert version_of(path) == (5, NEWEST)

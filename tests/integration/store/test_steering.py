@@ -129,7 +129,7 @@ async def test_counts_are_what_counting_would_say_also_after_changes_by_hand(sto
     await store.requeue(two.lease, broken(), Again(5.0, charged=True))
     await store.fail(three.lease, broken(), Over(FailureClass.EXECUTION))
     await assert_true()
-    assert await store.counts() == Counts(pending=4, done=1, failed=1)
+    assert await store.counts() == Counts(pending=4, done=1, failed=1, attention=1)
     database.by_hand("UPDATE jobs SET status = 'done' WHERE status = 'pending' AND id > 4")
     database.by_hand("UPDATE jobs SET status = status")
     await assert_true()

@@ -160,10 +160,27 @@ async def test_a_member_that_is_gone_leaves_its_place_empty(house: House) -> Non
 async def test_members_in_one_state_are_a_list_with_a_link_of_its_own(house: House) -> None:
     await house.sweep({"seed": [1, 2, 3, 4]})
     await house.render(done=1, failed=2)
-    listed = await house.part("/batches/fox_1?status=failed", "batch-list")
+    listed = await house.part("/batches/fox_1?status=attention", "batch-list")
     assert listed.count("<figure") == 2
     assert "seed = 2" in listed
-    assert "/batches/fox_1?status=failed" in await house.part("/batches/fox_1", "batch-tabs")
+    assert "/batches/fox_1?status=attention" in await house.part("/batches/fox_1", "batch-tabs")
+
+
+async def test_what_was_cancelled_or_dismissed_is_in_no_count_and_has_a_list_of_its_own(house: House) -> None:
+    await house.sweep({"seed": [1, 2, 3, 4]})
+    await house.render(done=1, failed=2)
+    first = (await house.store.jobs(attention=True))[0]
+    await house.store.dismiss([first.id])
+    await house.store.cancel_batch("fox_1")
+    tabs = await house.part("/batches/fox_1", "batch-tabs")
+    assert "△ Needs attention 1<" in tabs
+    assert "◌ Cancelled or dismissed 2<" in tabs
+    assert "1 of 4 done, 1 needs attention" in tabs
+    listed = await house.part("/batches/fox_1?status=aside", "batch-list")
+    assert (listed.count("<figure"), listed.count("is-aside")) == (2, 2)
+    actions = await house.part("/batches/fox_1", "batch-actions")
+    assert "Retry 1 failed job of" in actions
+    assert "Dismiss 1 failed job of" in actions
 
 
 @pytest.mark.parametrize(

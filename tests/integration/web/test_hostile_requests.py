@@ -84,7 +84,7 @@ def _parts(path: str) -> Iterator[str]:
 def _things(path: str) -> dict[str, str]:
     name = "e3.css" if path.startswith("/assets/") else "127.0.0.1:9" if "/servers/" in path else "painted"
     return {
-        "name": name,
+        "name": "removed" if path.endswith("/remove") else name,
         "batch_id": "sweep_1",
         "book_id": "winter",
         "workflow_id": "picture",
@@ -101,10 +101,13 @@ ROUTES = [
     Route("POST", "/api/v1/jobs", body=JOB),
     Route("POST", "/api/v1/jobs/retry", body={"names": ["painted"]}),
     Route("POST", "/api/v1/jobs/cancel", body={"names": ["painted"]}),
+    Route("POST", "/api/v1/jobs/dismiss", body={"names": ["painted"]}),
     Route("GET", "/api/v1/jobs/{name}"),
     Route("PUT", "/api/v1/jobs/{name}/priority", body={"priority": 60}),
     Route("POST", "/api/v1/jobs/{name}/retry"),
     Route("POST", "/api/v1/jobs/{name}/cancel"),
+    Route("POST", "/api/v1/jobs/{name}/dismiss"),
+    Route("POST", "/api/v1/jobs/{name}/remove", ADMIN),
     Route("GET", "/api/v1/jobs/{name}/workflow"),
     Route("GET", "/api/v1/jobs/{name}/results/{number}"),
     Route("GET", "/api/v1/jobs/{name}/results/{number}/thumbnail"),
@@ -117,6 +120,7 @@ ROUTES = [
     Route("POST", "/api/v1/batches/{batch_id}/grid", body={"x": "color"}),
     Route("POST", "/api/v1/batches/{batch_id}/cancel"),
     Route("POST", "/api/v1/batches/{batch_id}/retry", body={"cancelled": False}),
+    Route("POST", "/api/v1/batches/{batch_id}/dismiss"),
     Route("POST", "/api/v1/batches/{batch_id}/pause", ADMIN),
     Route("POST", "/api/v1/batches/{batch_id}/resume", ADMIN),
     Route("GET", "/api/v1/books"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -247,3 +248,90 @@ async def test_all_that_failed_is_retried_but_not_what_was_cancelled(house: Serv
 )
 async def test_which_jobs_to_retry_is_said_in_one_way(house: Served, body: Any) -> None:
     check_problem(await house.post("/api/v1/jobs/retry", body), 422)
+
+
+async def failed_job(house: Served, name: str) -> int:
+    job = await house.job(name, priority=-1_000)
+    [leased] = await house.lease()
+    assert leased.config_name == name
+    await house.fail(leased)
+    return job.id
+
+
+async def test_a_dismissed_job_needs_no_attention_and_is_still_there(house: Served) -> None:
+    await house.post("/api/v1/jobs/dismiss", {"failed": True})
+    job_id = await failed_job(house, "dismissed-one")
+    before = (await house.get("/api/v1/status")).value["counts"]
+    answer = await house.post("/api/v1/jobs/dismissed-one/dismiss")
+    assert (answer.status, answer.value["status"], answer.value["id"]) == (202, "failed", job_id)
+    assert answer.value["dismissed_at"]
+    after = (await house.get("/api/v1/status")).value
+    assert (before["attention"], after["counts"]["attention"], after["counts"]["failed"]) == (1, 0, before["failed"])
+    assert "attention" not in after["sentence"]
+    assert (await house.get("/api/v1/jobs?attention=true")).value["jobs"] == []
+    aside = (await house.get("/api/v1/jobs?attention=false")).value["jobs"]
+    assert job_id in [job["id"] for job in aside]
+    page = (await house.get("/")).body.decode()
+    assert "dismissed-one" not in page
+    assert "Nothing. All is well." in page
+    assert "Dismissed" in (await house.get(f"/jobs/{job_id}")).body.decode()
+    retried = await house.post("/api/v1/jobs/dismissed-one/retry")
+    assert (retried.value["status"], retried.value["dismissed_at"]) == ("pending", None)
+    check_problem(await house.post("/api/v1/jobs/dismissed-one/dismiss"), 409)
+    await house.post("/api/v1/jobs/dismissed-one/cancel")
+
+
+async def test_what_was_cancelled_is_in_no_count_and_no_sentence(house: Served) -> None:
+    await house.post("/api/v1/jobs/dismiss", {"failed": True})
+    await house.job("on-purpose")
+    await house.post("/api/v1/jobs/on-purpose/cancel")
+    status = (await house.get("/api/v1/status")).value
+    assert status["counts"]["attention"] == 0
+    for address in ("/", "/queue", "/admin", "/batches"):
+        page = (await house.get(address)).body.decode()
+        sentence = page.partition('id="sentence"')[2].partition("</")[0]
+        assert "attention" not in sentence or "0 jobs need attention" in sentence, address
+    metrics = (await house.get("/metrics")).body.decode()
+    assert "e3_jobs_needing_attention 0.0" in metrics
+
+
+async def test_several_are_dismissed_and_each_is_told_of(house: Served) -> None:
+    await failed_job(house, "dismissed-two")
+    await house.job("still-waits")
+    answer = await house.post("/api/v1/jobs/dismiss", {"names": ["dismissed-two", "still-waits", "nobody"]})
+    assert (answer.status, answer.value["changed"]) == (202, ["dismissed-two"])
+    assert [each["name"] for each in answer.value["refused"]] == ["still-waits", "nobody"]
+    check_problem(await house.post("/api/v1/jobs/dismiss", {"names": ["x"], "failed": True}), 422)
+    await house.post("/api/v1/jobs/still-waits/cancel")
+
+
+async def test_an_ended_job_is_removed_and_its_results_stay(house: Served) -> None:
+    await house.job("removed-one", priority=-1_000)
+    check_problem(await house.post("/api/v1/jobs/removed-one/remove"), 409)
+    [leased] = await house.lease()
+    check_problem(await house.post("/api/v1/jobs/removed-one/remove"), 409)
+    [path] = await house.finish(leased)
+    answer = await house.post("/api/v1/jobs/removed-one/remove")
+    assert (answer.status, answer.value) == (200, {"removed": "removed-one", "results": [path]})
+    assert (house.workspace.root / path).is_file()
+    check_problem(await house.get("/api/v1/jobs/removed-one"), 404)
+
+
+async def test_what_was_sent_is_told_with_the_model_and_the_values(house: Served) -> None:
+    job = await house.job("sent-one", priority=-1_000)
+    before = (await house.get("/api/v1/jobs/sent-one/workflow")).value
+    assert (before["sent"], before["filled"]["1"]["inputs"]["color"]) == (None, 1)
+    assert "as it would be sent" in (await house.get(f"/jobs/{job.id}")).body.decode()
+    [leased] = await house.lease()
+    sent = {"2.filename_prefix": "e3_x/0/1", "1.ckpt_name": "dream.safetensors"}
+    lease = replace(leased.lease, sent=json.dumps(sent))
+    await house.store.complete(lease, [], 1.0)
+    after = (await house.get("/api/v1/jobs/sent-one/workflow")).value
+    assert after["sent"] == sent
+    assert after["filled"]["1"]["inputs"]["ckpt_name"] == "dream.safetensors"
+    shown = (await house.get("/api/v1/jobs/sent-one")).value
+    assert (shown["models"], shown["attempts"][0]["sent"]) == (["dream.safetensors"], sent)
+    assert [(each["place"], each["value"]) for each in shown["given"]] == [("1.color", 1)]
+    page = (await house.get(f"/jobs/{job.id}")).body.decode()
+    assert "as it was sent" in page
+    assert "dream.safetensors" in page

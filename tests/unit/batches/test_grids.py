@@ -252,7 +252,7 @@ async def test_what_someone_wrote_by_hand_does_not_spoil_a_cell(metadata: str | 
 
 
 async def test_it_says_how_the_batch_stands() -> None:
-    spec = await told(batch_of({"seed": (1, 2)}, done=1, failed=1))
+    spec = await told(batch_of({"seed": (1, 2)}, done=1, failed=1, attention=1))
     assert (spec["title"], spec["subtitle"]) == ("knights", "1 of 2 done, 1 needs attention")
 
 

@@ -95,7 +95,10 @@ def test_a_model_that_is_not_there_is_missing(name: str) -> None:
 @pytest.mark.parametrize("received", ["euler_x", None, 5, ["a.safetensors"], "safetensors"])
 def test_another_value_that_is_not_in_a_list_is_invalid(received: Any) -> None:
     errors = {"3": node_error("value_not_in_list", received)}
-    assert read_rejection(SERVER, rejected({}, errors)).kind is FailureClass.INVALID
+    rejection = read_rejection(SERVER, rejected({}, errors))
+    assert (rejection.kind, rejection.by_choice, rejection.failure().by_choice) == (FailureClass.INVALID, True, True)
+    errors["4"] = node_error("required_input_missing")
+    assert not read_rejection(SERVER, rejected({}, errors)).by_choice, "it is not the choice alone"
 
 
 def test_a_missing_model_besides_another_mistake_is_invalid() -> None:

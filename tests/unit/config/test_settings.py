@@ -48,6 +48,22 @@ def test_the_environment_overrides_by_path(tmp_path: Path) -> None:
     assert not settings.ui.previews
 
 
+def test_a_list_in_the_environment_may_be_written_as_its_own_remedy_says(tmp_path: Path) -> None:
+    settings = settings_from(
+        tmp_path,
+        {
+            "E3_RETRY_BACKOFF_SECONDS": "[15, 45, 90]",
+            "E3_COMFYUI__SERVERS": '["http://a:1", "http://b:2"]',
+            "E3_PATHS__INPUTS": "[/mnt/pictures, /mnt/films]",
+        },
+    )
+    assert settings.retry_backoff_seconds == (15.0, 45.0, 90.0)
+    assert settings.comfyui.urls == ("http://a:1", "http://b:2")
+    assert settings.paths.inputs == ("/mnt/pictures", "/mnt/films")
+    with pytest.raises(Complaints, match=r"write seconds, such as \[15, 45, 90\]"):
+        settings_from(tmp_path, {"E3_RETRY_BACKOFF_SECONDS": "[15, 45"})
+
+
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [

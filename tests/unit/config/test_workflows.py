@@ -241,14 +241,23 @@ def test_what_is_no_node_is_named(tmp_path: Path, document: Any, other: str) -> 
 
 @pytest.mark.parametrize(
     "content",
-    ["", "{", "{'a': 1}", "not json", b"\xff\x00\xfe", b"\x89PNG\r\n", "[" * 100_000, '{"a":' * 100_000, "1" * 5000],
-    ids=["empty", "half", "quotes", "text", "bytes", "picture", "deep list", "deep mapping", "long number"],
+    ["", "{", "{'a': 1}", "not json", b"\xff\x00\xfe", "[" * 100_000, '{"a":' * 100_000, "1" * 5000],
+    ids=["empty", "half", "quotes", "text", "bytes", "deep list", "deep mapping", "long number"],
 )
 def test_what_is_no_json_cannot_be_read(tmp_path: Path, content: Any) -> None:
     with pytest.raises(NoWorkflow, match="cannot be read") as caught:
         read_template(write(tmp_path / "t.json", content))
     assert str(tmp_path / "t.json") in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("data", [b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xe0", b"RIFF0000WEBP", b"GIF89a"])
+def test_a_picture_is_told_how_to_become_a_workflow(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "x.png").write_bytes(data)
+    with pytest.raises(
+        NoWorkflow, match=r"is a picture: drag it into ComfyUI's window, then Workflow → Export \(API\)"
+    ):
+        read_template(tmp_path / "x.png")
 
 
 def test_a_node_may_be_called_prompt(tmp_path: Path) -> None:

@@ -420,3 +420,21 @@ def test_scraps_of_yaml_are_read_or_said_not_to_be_yaml(text: str, times: int) -
 def test_a_megabyte_of_anything_is_read_or_refused_soon(before: str) -> None:
     for scrap in ("a", "- ", ": ", "? ", "[", "{a: ", ",", "&a ", "*a ", "!t ", "'", '"', "\n", "#", "\\u0041"):
         is_read_or_refused((before + scrap * (1_000_000 // len(scrap))).encode())
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "remedy"),
+    [
+        ("inputs:\n  prompt: a fox: red\n", 2, 'write prompt: "a fox: red"'),
+        ('inputs:\n  prompt: a "fox": red\n', 2, r'write prompt: "a \"fox\": red"'),
+        ("- prompt: a: b\n", 1, 'write prompt: "a: b"'),
+        (f"prompt: a: {'x' * 200}\n", 1, 'write prompt: "a fox: red"'),
+        ("url: http://user:word@host: x\n", 1, 'write prompt: "a fox: red"'),
+        ("inputs: {prompt: a: b}\n", 1, "a text with a colon or a comma needs quotes"),
+        ("inputs:\n\tprompt: x\n", 2, "indent with blanks, not with tabs"),
+    ],
+)
+def test_the_mistakes_that_everybody_makes_come_with_a_remedy(text: str, line: int, remedy: str) -> None:
+    found = trouble_with(text)
+    assert (found.line, found.message.endswith(remedy)) == (line, True), found.message
+    assert "word@" not in found.message

@@ -30,6 +30,13 @@ def test_a_rejected_prompt_is_tried_once_more_and_then_needs_regeneration(kind: 
     assert after(kind, Tally(0, retry_limit=0)) == Over(kind, needs_regeneration=True)
 
 
+def test_a_choice_that_the_server_does_not_offer_is_not_tried_again() -> None:
+    found = decide(FailureClass.INVALID, Tally(0), POLICY, suspect=False, chance=0.5, by_choice=True)
+    assert found == Over(FailureClass.INVALID, needs_regeneration=True)
+    found = decide(FailureClass.MISSING, Tally(0), POLICY, suspect=False, chance=0.5, by_choice=True)
+    assert found == Again(15, charged=True), "a model may be put there"
+
+
 def test_the_interrupt_of_a_stranger_costs_nothing() -> None:
     assert after(FailureClass.INTERRUPTED, Tally(2)) == Again(0, charged=False)
 

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from comfyui_agent.batches.sweeps import Keep
 from comfyui_agent.config.complaints import Complaint, Complaints, check, dotted, shown
-from comfyui_agent.config.workflows import NoWorkflow, Workflows
+from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.config.yaml_text import NotYaml, Parsed, parse
 from comfyui_agent.domain.binding import Unbindable, bind
 from comfyui_agent.domain.filing import Filed
 from comfyui_agent.domain.jobs import NewJob
 from comfyui_agent.domain.kinds import FOLDERS, ending_of
+from comfyui_agent.domain.placing import NoSuchPlace
 from comfyui_agent.domain.sizes import bytes_of, too_large
 from comfyui_agent.domain.suggesting import suggest
 from comfyui_agent.domain.texts import is_whole, json_text
+from comfyui_agent.engine.intake.choices import Choices
 from comfyui_agent.engine.intake.job_file import JobFile
-from comfyui_agent.engine.intake.keeping import Keeping, patient
+from comfyui_agent.engine.intake.keeping import Keeping, name_of, patient
 from comfyui_agent.engine.intake.looking import (
     Refused,
     Signature,
@@ -49,6 +54,7 @@ class Admission:
         self._workspace = workspace
         self.workflows = Workflows(workspace)
         self._keeping = Keeping(workspace, is_leaving)
+        self.choices = Choices(workspace.settings.comfyui.urls)
         self._folders: dict[str, Path] = {}
 
     def refresh(self) -> None:
@@ -70,7 +76,7 @@ class Admission:
             parsed = parse(data)
             job = self._job_in(path.name, source, digest, parsed)
             at = _at(source, parsed.line_of(("outputs", "file_path")))
-            return Filed(job, is_retry=is_retry, file_path_at=at)
+            return Filed(job, is_retry=is_retry, finished_as=self._finished(job), file_path_at=at)
         except NotYaml as error:
             complaints = Complaints([Complaint(_at(source, error.line), "", error.message)])
         except Complaints as error:
@@ -82,7 +88,12 @@ class Admission:
             words = f"E3 itself failed on it: {type(error).__name__}: {error}"
             complaints = Complaints([Complaint(source, "", words)])
         problem = "\n".join(str(each) for each in complaints.found[:MOST_PROBLEMS])
-        return Filed(self._bad(path, source, parsed, digest), problem, is_retry=is_retry)
+        job = self._bad(path, source, parsed, digest)
+        return Filed(job, problem, is_retry=is_retry, finished_as=self._finished(job))
+
+    def _finished(self, job: NewJob) -> str:
+        folder = FOLDERS.get(job.job_type)
+        return self._workspace.finished_job_file(folder, job.config_name) if folder else ""
 
     def _bad(self, path: Path, source: str, parsed: Parsed | None, digest: str) -> NewJob:
         """As much of a job as can be said of a file that is wrong."""
@@ -135,8 +146,7 @@ class Admission:
         where: Callable[[tuple[Any, ...]], str],
         keep: Keep,
     ) -> NewJob:
-        said = check(JobFile, {key: value for key, value in tree.items() if value is not None}, where)
-        found: list[Complaint] = []
+        said, found = _said(tree, where)
 
         def complain(key: tuple[str, ...], message: str) -> None:
             found.append(Complaint(where(key), dotted(key), message))
@@ -151,7 +161,7 @@ class Admission:
         pictures: dict[str, str] = {}
         workflow = None
         try:
-            workflow = self.workflows.find(said.workflow_id)
+            workflow = self.workflows.find(said.workflow_id) if said.workflow_id else None
         except NoWorkflow as error:
             complain(("workflow_id",), str(error))
         if workflow is not None:
@@ -162,6 +172,13 @@ class Admission:
                 )
             try:
                 values = bind(workflow.places, workflow.recipe, said.inputs)
+            except Unbindable as error:
+                values = error.bound
+                for input_name, message in error.problems.items():
+                    complain(("inputs", input_name), message)
+            for place, message in self.choices.problems(workflow, values).items():
+                complain(("inputs", _input_at(place, workflow, said.inputs)), message)
+            try:
                 pictures = keep(workflow, values)
             except Unbindable as error:
                 for input_name, message in error.problems.items():
@@ -216,6 +233,31 @@ class Admission:
             raise ValueError(f"{shown(text)} is not in {finished}, where results go: write {finished}/image/knight.png")
         ending_of(path.name)
         return self._workspace.shown(path)
+
+
+def _input_at(place: str, workflow: Workflow, inputs: Mapping[str, Any]) -> str:
+    """What the file calls the input that goes to a place."""
+    for name in inputs:
+        with contextlib.suppress(NoSuchPlace):
+            if place in (workflow.places.find(name, workflow.recipe) or workflow.places.placeholders[name]):
+                return name
+    return name_of(workflow, place)
+
+
+def _said(tree: Mapping[str, Any], where: Callable[[tuple[Any, ...]], str]) -> tuple[JobFile, list[Complaint]]:
+    """What a job file says, and what is wrong with its keys: of the others, mistakes can still be found."""
+    given = {key: value for key, value in tree.items() if value is not None}
+    try:
+        return check(JobFile, given, where), []
+    except Complaints as error:
+        found = list(error.found)
+    wrong = {complaint.key.partition(".")[0] for complaint in found}
+    right = {key: value for key, value in given.items() if key in JobFile.model_fields and key not in wrong}
+    try:
+        rest = JobFile.model_validate({"job_type": "T2I", "workflow_id": UNKNOWN} | right)
+    except ValidationError:
+        raise Complaints(found) from None
+    return rest.model_copy(update={} if "workflow_id" in right else {"workflow_id": ""}), found
 
 
 def _trouble_with_name(name: str) -> str:

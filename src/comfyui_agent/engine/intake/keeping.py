@@ -94,7 +94,7 @@ class Keeping:
                     if found is not None:
                         kept[text] = self.keep(found)
                 except Unusable as error:
-                    problems[_name_of(workflow, text)] = str(error)
+                    problems[name_of(workflow, text)] = str(error)
         if problems:
             raise Unbindable(problems)
         return kept
@@ -170,7 +170,7 @@ def patient(keeping: Keeping) -> Keep:
     return keep
 
 
-def _name_of(workflow: Workflow, place: str) -> str:
+def name_of(workflow: Workflow, place: str) -> str:
     """What people call the input that goes to a place."""
     names = [name for name, places in workflow.recipe.inputs.items() if place in places]
     return names[0] if names else workflow.places.all[place].name

@@ -34,8 +34,12 @@ class PuttingAway:
         """Move the file of a job that is done. One that was changed while it ran stays, and is submitted again."""
         path = self._workspace.root / source
         try:
-            target = self._workspace.finished(folder_of(job_type)) / path.name
+            kind = folder_of(job_type)
+            target = self._workspace.finished(kind) / path.name
             if await PUBLISHING.run(_move, path, digest, target):
+                if target.is_file():
+                    put_away = self._workspace.finished_job_file(kind, path.name)
+                    await self._store.follow_file(path.name, source, put_away)
                 return
             log.warning("%s was changed while its job ran: it is submitted again", source)
             if job_id is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import tempfile
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from comfyui_agent.engine.threads import INTAKE
 from comfyui_agent.store.store import Store
 
 AT_ONCE = 250
+REMOVED = ".removed"
 PATIENCE = 2.0
 DONE = "a job of this name is done already: give the file another name"
 WORDS = {
@@ -119,6 +121,23 @@ async def retry(store: Store, admission: Admission, workspace: Workspace, jobs: 
         problem = "" if job.id in retried else "it is not failed any more"
         answers[job.config_name] = Answer(job.config_name, await store.find_by_name(job.config_name), problem)
     return [answers[job.config_name] for job in jobs]
+
+
+async def remove(store: Store, workspace: Workspace, jobs: Sequence[Job]) -> list[Answer]:
+    """Remove ended jobs and their runs from the memory. Results stay on disk.
+
+    A job file that is still in the folder of job files is renamed `NAME.yaml.removed`: it would be taken in again.
+    """
+    removed = set(await store.remove([job.id for job in jobs]))
+    for job in jobs:
+        path = workspace.root / job.source if job.id in removed and job.source is not None else None
+        if path is not None and path.is_relative_to(workspace.processing):
+            with contextlib.suppress(FileNotFoundError):
+                await asyncio.to_thread(path.replace, path.with_name(f"{path.name}{REMOVED}"))
+    return [
+        Answer(job.config_name, job, "" if job.id in removed else f"it {WORDS[job.status]}: cancel it first")
+        for job in jobs
+    ]
 
 
 async def _refile(admission: Admission, workspace: Workspace, job: Job) -> Filed | None:

@@ -15,6 +15,7 @@ from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.placing import place
 from comfyui_agent.domain.prompts import Graph, inputs_of, saving_nodes
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.chaos.arena import Arena, moment_of
 from comfyui_agent.lab.chaos.netem import lossy
 from comfyui_agent.lab.chaos.verdicts import Findings, Skipped
@@ -138,7 +139,7 @@ async def _memory_was_freed(arena: Arena, findings: Findings, attempts: Sequence
         "requeue", moment_of(ends[0].ended_at) if ends[0].ended_at else None, "the page waits for its next try"
     )
     findings.stage("refill", next_start, "it is tried again")
-    findings.check("memory", "freed before the next try", f"{len(freed)} times", bool(freed))
+    findings.check("memory", "freed before the next try", counted(len(freed), "time"), bool(freed))
     findings.check("the next try", "after a while", "none" if next_start is None else "made", next_start is not None)
     waited = next_start - freed[0] if next_start is not None and freed else 0.0
     expected = f"freeing and backoff, {SHORTEST_BACKOFF:g} s or more"

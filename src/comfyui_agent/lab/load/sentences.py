@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.sla.verdicts import standing, verdicts_in
 
 
@@ -45,5 +46,5 @@ def headline(summary: Mapping[str, Any]) -> str:
     words += f", {summary['cached_jobs']} from the cache" if summary["cached_jobs"] else ""
     words += f", in {summary['wall_clock_sec']:.1f} s"
     if summary["partial"]:
-        words += f"; stopped in the middle, {summary['unfinished']} prompts taken back"
+        words += f"; stopped in the middle, {counted(summary['unfinished'], 'prompt')} taken back"
     return words + "."

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from comfyui_agent.config.settings import Sla
+from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.load.reports import Report, ReportKind
 from comfyui_agent.lab.sla.sample import (
     FEWEST_FOR_P95,
@@ -72,7 +73,7 @@ class _Level:
             return self._not_measured(Target.THROUGHPUT, None, "No job ran.")
         if not sample.is_mostly_real:
             return self._not_measured(Target.THROUGHPUT, None, self._cached())
-        told = f"{sample.images} images in {sample.wall_clock_sec:.1f} s{self._where}"
+        told = f"{counted(sample.images, 'image')} in {sample.wall_clock_sec:.1f} s{self._where}"
         if measured < wanted - SLACK:
             offered = sample.offered_per_minute
             if self.is_open and offered is not None and offered < wanted and not self.is_breached:
@@ -82,7 +83,8 @@ class _Level:
                 return self._not_measured(Target.THROUGHPUT, measured, f"{told}; {PARTIAL}")
             return self._missed(Target.THROUGHPUT, measured, f"{told}.")
         if len(sample.rendered) < FEWEST_FOR_THROUGHPUT:
-            few = f"{told}, but {len(sample.rendered)} jobs are too few: run at least {FEWEST_FOR_THROUGHPUT}."
+            jobs = counted(len(sample.rendered), "job is", "jobs are")
+            few = f"{told}, but {jobs} too few: run at least {FEWEST_FOR_THROUGHPUT}."
             return self._too_few(Target.THROUGHPUT, measured, few, FEWEST_FOR_THROUGHPUT)
         return self._met(Target.THROUGHPUT, measured, told)
 
@@ -94,7 +96,8 @@ class _Level:
         if not sample.is_mostly_real:
             return self._not_measured(Target.LATENCY, None, self._cached())
         count = len(sample.latencies)
-        told = f"95 of 100 results were there within {quantity(measured, Target.LATENCY, wanted)}, of {count} jobs"
+        within = quantity(measured, Target.LATENCY, wanted)
+        told = f"95 of 100 results were there within {within}, of {counted(count, 'job')}"
         if sample.timeouts:
             told += f", {sample.timeouts} of them given up and counted with the time they were waited for"
         told += self._where

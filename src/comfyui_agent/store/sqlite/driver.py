@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 READ_PATIENCE = 10.0
 HEADER = 100
+BUSY_MS = 2_000
 
 
 class SqliteDriver:
@@ -137,7 +138,13 @@ def migrate_file(path: Path) -> tuple[int, int]:
 
 
 def version_of_file(path: Path) -> int:
-    """What the file says of itself, read without opening it as a database: that alone may change it."""
+    """What the database says of itself. Where all of it is in the file, it is not opened: that alone may change it."""
+    log = path.with_name(f"{path.name}-wal")
+    try:
+        if log.exists() and log.stat().st_size:  # the newest version may be written there only
+            return _version_in_use(path)
+    except OSError as error:
+        raise DatabaseUnusable(f"the database {path} cannot be read: {error.strerror}") from None
     try:
         with path.open("rb") as file:
             head = file.read(HEADER)
@@ -146,6 +153,16 @@ def version_of_file(path: Path) -> int:
     if not head.startswith(b"SQLite format 3\0"):
         return migrating.NEWEST  # opening it tells what is wrong
     return int.from_bytes(head[60:64], "big")
+
+
+def _version_in_use(path: Path) -> int:
+    with _our_words(path):
+        database = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            database.set_busy_timeout(BUSY_MS)
+            return migrating.version_of(database)
+        finally:
+            database.close()
 
 
 def vet(path: Path) -> Callable[[apsw.Connection], None]:

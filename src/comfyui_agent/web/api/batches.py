@@ -17,6 +17,7 @@ from comfyui_agent.domain.combinations import Combinations
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.texts import counted
 from comfyui_agent.engine.sweeping import Planner
 from comfyui_agent.engine.taking_back import take_back
 from comfyui_agent.store.looking import BadCursor, JobFilter
@@ -70,7 +71,7 @@ class NewSweepSaid(SweepFile):
 class RetryBatchSaid(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    cancelled: bool = Field(default=False, description="What was cancelled, too.")
+    cancelled: bool = Field(default=False, description="What was cancelled or dismissed, too.")
 
 
 class GridSaid(BaseModel):
@@ -269,9 +270,23 @@ async def retry(context: Here, by: By, batch_id: BatchId, said: Annotated[RetryB
     async with by.room(batch.failed):
         count = await context.store.retry_batch(batch.id, with_cancelled=said is not None and said.cancelled)
     if not count:
-        remedy = 'What was cancelled: {"cancelled": true}.' if batch.failed else "There is nothing to retry."
-        raise Problem(409, f"nothing of {batch.id} has failed", remedy)
-    await by.audit(EventName.AUDIT_BATCH_RETRY, batch_id=batch.id, message=f"{count:,} jobs")
+        remedy = (
+            'What was cancelled or dismissed: {"cancelled": true}.' if batch.failed else "There is nothing to retry."
+        )
+        raise Problem(409, f"nothing of {batch.id} needs attention", remedy)
+    await by.audit(EventName.AUDIT_BATCH_RETRY, batch_id=batch.id, message=counted(count, "job"))
+    return await _now(context, batch)
+
+
+@router.post("/{batch_id}/dismiss", status_code=202, response_model=BatchShown, responses=problems(404, 409))
+async def dismiss(context: Here, by: By, batch_id: BatchId) -> Any:
+    """Put the failed members of a batch out of what needs attention. They stay in the history."""
+    batch = await batch_named(context, batch_id)
+    by.check_owner(batch)
+    count = await context.store.dismiss_batch(batch.id)
+    if not count:
+        raise Problem(409, f"nothing of {batch.id} needs attention", "There is nothing to dismiss.")
+    await by.audit(EventName.AUDIT_JOB_DISMISS, batch_id=batch.id, message=counted(count, "job"))
     return await _now(context, batch)
 
 

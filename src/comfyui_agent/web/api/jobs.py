@@ -15,15 +15,16 @@ from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.intake.job_file import JobFile
-from comfyui_agent.engine.intake.submitting import WORDS
+from comfyui_agent.engine.intake.submitting import WORDS, remove
 from comfyui_agent.engine.live import read_preview
 from comfyui_agent.store.looking import BadCursor, JobFilter, JobPage
 from comfyui_agent.web.api.describing import AsInteger, file_answer, file_answers, problems
-from comfyui_agent.web.api.models import Changed, JobPageShown, JobRow, JobShown
+from comfyui_agent.web.api.models import Changed, JobPageShown, JobRemoved, JobRow, JobShown
 from comfyui_agent.web.api.showing import (
     MOST_BYTES,
     PREFIX,
     By,
+    ByAdmin,
     Cursor,
     FileAnswer,
     Here,
@@ -42,10 +43,11 @@ from comfyui_agent.web.idempotency import Key, Wish, once
 from comfyui_agent.web.naming import job_named
 from comfyui_agent.web.outputs import NotShown, ResultFile, version_of
 from comfyui_agent.web.problems import JsonAnswer, Problem
+from comfyui_agent.web.sending import sending_of
 from comfyui_agent.web.threads import FILES, RENDERING
 
 MOST_NAMES = 10_000
-MOST_RETRIED = 100_000
+MOST_AT_ONCE = 100_000
 FOR_EVER = "private, max-age=31536000, immutable"
 NOT_LONG = "private, max-age=10"
 
@@ -80,8 +82,8 @@ class NamesSaid(BaseModel):
     ]
 
 
-class RetrySaid(BaseModel):
-    """Which jobs: by name, or all that failed and were not cancelled."""
+class FailedSaid(BaseModel):
+    """Which jobs: by name, or all that need attention: failed, not cancelled, not dismissed."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, json_schema_extra={"oneOf": [{"required": ["names"]}, {"required": ["failed"]}]}
@@ -93,7 +95,7 @@ class RetrySaid(BaseModel):
     failed: bool = Field(default=False, json_schema_extra={"const": True})
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> RetrySaid:
+    def _one_of_both(self) -> FailedSaid:
         if len(self.model_fields_set) != 1 or not (self.names or self.failed):
             raise ValueError("give names, or failed: true")
         return self
@@ -110,6 +112,10 @@ async def list_jobs(
     server: Annotated[str | None, Query(max_length=300, description="The address of a server.")] = None,
     job_type: Annotated[str | None, Query(alias="type", max_length=50)] = None,
     failure_class: FailureClass | None = None,
+    attention: Annotated[
+        bool | None,
+        Query(description="true: only what needs attention. false: only what failed and was cancelled or dismissed."),
+    ] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Any:
@@ -122,6 +128,7 @@ async def list_jobs(
         server=server,
         job_type=job_type,
         failure_class=failure_class.value if failure_class else None,
+        attention=attention,
     )
     try:
         page = await context.store.job_page(wanted, cursor, limit, most_bytes=MOST_BYTES)
@@ -155,14 +162,9 @@ async def submit(context: Here, by: By, said: NewJobSaid, key: Key = None) -> Re
 
 
 @router.post("/retry", status_code=202, response_model=Changed, responses=problems(409, sends=True))
-async def retry_several(context: Here, by: By, said: RetrySaid) -> Any:
-    """Submit failed jobs again: those that are named, or all of yours that failed and were not cancelled."""
-    if said.failed:
-        jobs = [job for job in await _failed(context) if by.may_change(job)]
-        unknown: list[str] = []
-    else:
-        jobs, unknown = await _named(context, said.names)
-        by.check_owners(jobs)
+async def retry_several(context: Here, by: By, said: FailedSaid) -> Any:
+    """Submit failed jobs again: those that are named, or all of yours that need attention."""
+    jobs, unknown = await _meant(context, by, said)
     async with by.room(len(jobs)):
         answers = await context.doors.again(jobs)
     shown = context.workspace.without_root
@@ -186,11 +188,27 @@ async def cancel_several(context: Here, by: By, said: NamesSaid) -> Any:
     return {"changed": changed, "refused": refused + _unknown(unknown)}
 
 
+@router.post("/dismiss", status_code=202, response_model=Changed, responses=problems(sends=True))
+async def dismiss_several(context: Here, by: By, said: FailedSaid) -> Any:
+    """Put failed jobs out of what needs attention: those that are named, or all of yours. They stay in the history."""
+    jobs, unknown = await _meant(context, by, said)
+    await context.store.dismiss([job.id for job in jobs])
+    refused = [
+        {"name": job.config_name, "reason": f"it {WORDS[job.status]}: only failed jobs can be dismissed"}
+        for job in jobs
+        if job.status is not JobStatus.FAILED
+    ]
+    changed = [job.config_name for job in jobs if job.status is JobStatus.FAILED]
+    await by.audit_jobs(EventName.AUDIT_JOB_DISMISS, changed)
+    return {"changed": changed, "refused": refused + _unknown(unknown)}
+
+
 @router.get("/{name}", response_model=JobShown, responses=problems(404))
 async def show(context: Here, _: User, name: Name) -> Any:
     """One job: its state, its results, every run and what went wrong."""
     job = await find_job(context, name)
     attempts = await context.store.attempts(job.id)
+    sending = await sending_of(context, job, attempts)
     live = next((run for run in await context.fleet.live() if run.job_id == job.id), None)
     preview = f"{PREFIX}/jobs/{job.id}/preview?v={live.preview}" if live is not None and live.preview else None
     facts = await whole_job(context, job)
@@ -199,6 +217,8 @@ async def show(context: Here, _: User, name: Name) -> Any:
         | await maker_of(context, job)
         | {
             "attempts": [attempt.as_json() for attempt in attempts],
+            "models": sending.models,
+            "given": [{"name": each.name, "place": each.place, "value": each.value} for each in sending.given],
             "results": [shown_result(each) for each in await FILES.run(context.outputs.shown, job)],
             "live": None
             if live is None
@@ -252,15 +272,49 @@ async def cancel_one(context: Here, by: By, name: Name) -> Any:
     return JsonAnswer((await find_job(context, str(job.id))).as_json(), 202)
 
 
+@router.post("/{name}/dismiss", status_code=202, response_model=JobRow, responses=problems(404, 409))
+async def dismiss_one(context: Here, by: By, name: Name) -> Any:
+    """Put a failed job out of what needs attention. It stays in the history; a retry brings it back."""
+    job = await find_job(context, name)
+    by.check_owner(job)
+    if job.status is not JobStatus.FAILED:
+        raise Problem(409, f"{job.config_name}: it {WORDS[job.status]}", "Only failed jobs can be dismissed.")
+    await context.store.dismiss([job.id])
+    await by.audit(EventName.AUDIT_JOB_DISMISS, job_id=job.id)
+    return JsonAnswer((await find_job(context, str(job.id))).as_json(), 202)
+
+
+@router.post("/{name}/remove", response_model=JobRemoved, responses=problems(404, 409))
+async def remove_one(context: Here, by: ByAdmin, name: Name) -> Any:
+    """Remove an ended job and its runs from the database. Its results stay on disk. For admins."""
+    job = await find_job(context, name)
+    [answer] = await remove(context.store, context.workspace, [job])
+    if answer.problem:
+        raise Problem(409, f"{job.config_name}: {answer.problem}", "Cancel it first, or wait until it has ended.")
+    await by.audit(EventName.AUDIT_JOB_DELETE, message=job.config_name)
+    return {"removed": job.config_name, "results": list(job.outputs)}
+
+
 @router.get("/{name}/workflow", responses=problems(404, 409))
 async def workflow_of(context: Here, _: User, name: Name) -> dict[str, Any]:
-    """The template of a job, in ComfyUI's API format, and the values that go into it by place."""
+    """The template of a job, in ComfyUI's API format, the values that go into it by place, and what was sent.
+
+    `sent` has what was filled in for the server with the last run, by place; `filled` is the whole prompt as it was
+    sent. While nothing was, `sent` is null, and `filled` is what would be sent: the model for `auto` and names of files
+    are not known yet.
+    """
     job = await find_job(context, name)
     template = await context.store.template(job.template_hash) if job.template_hash else None
     if template is None:
         raise Problem(409, f"{job.config_name} has no template of its own", f"Its workflow is {job.workflow_id}.")
-    inputs = (await whole_job(context, job))["inputs"]
-    return {"workflow_id": job.workflow_id, "prompt": template.graph(), "inputs": inputs}
+    sending = await sending_of(context, job, await context.store.attempts(job.id))
+    return {
+        "workflow_id": job.workflow_id,
+        "prompt": template.graph(),
+        "inputs": (await whole_job(context, job))["inputs"],
+        "sent": sending.attempt.as_json()["sent"] if sending.attempt else None,
+        "filled": sending.graph,
+    }
 
 
 Version = Annotated[
@@ -339,17 +393,21 @@ def _picture_kind(data: bytes) -> str | None:
     return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
 
 
-async def _failed(context: Context) -> list[Job]:
-    """All that failed and were not cancelled, a part at a time."""
+async def _meant(context: Context, by: By, said: FailedSaid) -> tuple[list[Job], list[str]]:
+    """The jobs that a request means, and names that no job has. 403 if one that is named is not the caller's."""
+    if not said.failed:
+        jobs, unknown = await _named(context, said.names)
+        by.check_owners(jobs)
+        return jobs, unknown
     found: list[Job] = []
     cursor: str | None = None
-    while len(found) < MOST_RETRIED:
-        page = await context.store.job_page(JobFilter(status=JobStatus.FAILED), cursor, 1_000)
-        found += [job for job in page.jobs if job.failure_class != FailureClass.CANCELLED.value]
+    while len(found) < MOST_AT_ONCE:
+        page = await context.store.job_page(JobFilter(attention=True), cursor, 1_000)
+        found += [job for job in page.jobs if by.may_change(job)]
         cursor = page.cursor
         if cursor is None:
             break
-    return found
+    return found, []
 
 
 async def _named(context: Context, names: list[str]) -> tuple[list[Job], list[str]]:

@@ -58,6 +58,7 @@ class JobRow(BaseModel):
     pictures: Any
     reserved: Any
     written: str | None
+    dismissed_at: Moment = Field(description="Since when it needs no attention although it failed.")
     lost_at: Moment
     created_by: int | None = Field(description="The id of the token that made it; null: a file, or the command line.")
 
@@ -81,6 +82,9 @@ class AttemptRow(BaseModel):
     ended_at: Moment
     outcome: str | None
     error: Any
+    sent: Any = Field(
+        description="What was filled in for the server, by place: the model that `auto` became, for instance."
+    )
 
 
 class Result(BaseModel):
@@ -104,11 +108,21 @@ class LiveFacts(BaseModel):
     preview: str | None = Field(description="The address of the newest preview picture.")
 
 
+class GivenShown(BaseModel):
+    """A value that goes into the workflow."""
+
+    name: str = Field(description="What its workflow calls it, else its place.")
+    place: str
+    value: Any
+
+
 class JobShown(JobRow):
     """A job with its runs, its results, and what it does now."""
 
     created_by_name: str | None = Field(description="What that token is called.")
     attempts: list[AttemptRow]
+    models: list[str] = Field(description="Model files in the workflow as it was sent, or would be.")
+    given: list[GivenShown] = Field(description="The values it is made with, the prompt and the seed first.")
     results: list[Result]
     live: LiveFacts | None
 
@@ -131,6 +145,13 @@ class Changed(BaseModel):
     refused: list[Refused]
 
 
+class JobRemoved(BaseModel):
+    """A job that is gone from the database."""
+
+    removed: str
+    results: list[str] = Field(description="Files that it had made. They stay on disk.")
+
+
 class BatchShown(BaseModel):
     """A batch, and how it stands."""
 
@@ -143,6 +164,7 @@ class BatchShown(BaseModel):
     processing: int
     done: int
     failed: int
+    attention: int = Field(description="Of those that failed: neither cancelled nor dismissed.")
     created_at: str
     completed_at: Moment
     generation: int
@@ -208,7 +230,7 @@ class PageRow(BaseModel):
 
     book_id: str
     page: Any
-    status: Literal["Pending", "Rendering", "Needs attention", "Done"]
+    status: Literal["Pending", "Rendering", "Needs attention", "Done", "Cancelled", "Dismissed"]
     retry_count: Any
     last_attempted_at: Moment
     needs_regeneration: bool
@@ -315,6 +337,7 @@ class CountsShown(BaseModel):
     processing: int
     done: int
     failed: int
+    attention: int = Field(description="Of those that failed: neither cancelled nor dismissed.")
 
 
 class StatusShown(BaseModel):

@@ -109,6 +109,7 @@ def listed(job: Job) -> dict[str, Any]:
 
 def shown_batch(batch: Batch) -> dict[str, Any]:
     return batch.as_json() | {
+        "attention": batch.attention,
         "sentence": sentence(batch),
         "is_paused": batch.is_paused,
         "created_by": batch.created_by,

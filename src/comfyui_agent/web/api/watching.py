@@ -58,6 +58,7 @@ async def status(context: Here, _: User) -> Any:
             "processing": found.counts.processing,
             "done": found.counts.done,
             "failed": found.counts.failed,
+            "attention": found.counts.attention,
         },
         "done_last_hour": found.done_last_hour,
         "failed_last_hour": found.failed_last_hour,

@@ -41,7 +41,7 @@
       const number = await e3.ask(question, { yes, number: value, label: field.charAt(0).toUpperCase() + field.slice(1), hint });
       return number === null ? null : { ...read(body), [field]: number };
     }
-    return question && !(await e3.ask(question, { yes })) ? null : read(body);
+    return question && !(await e3.ask(() => button.dataset.confirm ?? question, { yes })) ? null : read(button.dataset.body);
   }
 
   e3.press = async (button) => {

@@ -89,12 +89,18 @@ window.e3 = (() => {
     toast({ title: known.title, words: known.words, isProblem: true });
   };
 
-  /** Ask once. Gives whether the answer was yes; with `number`, the number or null. `hint` explains the number. */
+  /** Ask once. Gives whether the answer was yes; with `number`, the number or null. `hint` explains the number.
+      `words` and `yes` may be functions: they are asked again while the page changes behind the dialog. */
   function ask(words, { yes = "Yes", number = null, label = "", hint = "" } = {}) {
     const dialog = document.getElementById("ask");
     const field = document.getElementById("ask-value");
-    document.getElementById("ask-words").textContent = words;
-    document.getElementById("ask-yes").textContent = yes;
+    const now = (said) => (typeof said === "function" ? said() : said);
+    const tell = () => {
+      document.getElementById("ask-words").textContent = now(words);
+      document.getElementById("ask-yes").textContent = now(yes);
+    };
+    tell();
+    document.addEventListener("e3:changed", tell);
     document.getElementById("ask-field").hidden = number === null;
     document.getElementById("ask-label").textContent = label;
     document.getElementById("ask-hint").textContent = hint;
@@ -108,6 +114,7 @@ window.e3 = (() => {
       dialog.addEventListener(
         "close",
         () => {
+          document.removeEventListener("e3:changed", tell);
           const isYes = dialog.returnValue === "yes";
           resolve(number === null ? isYes : isYes ? Number(field.value) : null);
         },

@@ -43,6 +43,7 @@
       if (item?.matches("[data-row]")) e3.pick(item);
     },
     r: () => act("retry", "r"),
+    d: () => act("dismiss", "d"),
     c: () => act("cancel", "c"),
     b: () => act("bump", "b"),
     "?": help,

@@ -48,11 +48,16 @@
     show();
   }
 
+  const asTheyAre = (jobs) =>
+    jobs.map((job) => {
+      const row = rows().find((each) => each.dataset.row === job.id);
+      return row ? facts(row) : (selected.get(job.id) ?? job);
+    });
   const names = (jobs) => jobs.map((job) => job.name);
   const called = (jobs) => (jobs.length === 1 ? jobs[0].name : e3.count(jobs.length, "job"));
-  const others = (jobs, fitting, words) => {
+  const others = (jobs, fitting, many, one = many) => {
     const rest = jobs.length - fitting.length;
-    return rest ? `\n${e3.count(rest, "other")} ${rest === 1 ? "is" : "are"} left alone: ${words}.` : "";
+    return rest ? `\n${e3.count(rest, "other")} ${rest === 1 ? "is" : "are"} left alone: ${rest === 1 ? one : many}.` : "";
   };
 
   function decline(words) {
@@ -64,8 +69,8 @@
 
   async function retry(jobs) {
     const fitting = jobs.filter((job) => job.status === "failed");
-    if (!fitting.length) return decline("Only jobs that need attention can be retried");
-    const question = `Retry ${called(fitting)}?${others(jobs, fitting, "only what needs attention can be retried")}`;
+    if (!fitting.length) return decline("Only jobs that failed can be retried");
+    const question = `Retry ${called(fitting)}?${others(jobs, fitting, "only what failed can be retried")}`;
     if (jobs.length > 1 && !(await e3.ask(question, { yes: `Retry ${e3.count(fitting.length, "job")}` }))) return false;
     const answer = await e3.call("POST", "/api/v1/jobs/retry", { names: names(fitting) });
     e3.say(e3.became(answer, fitting.length === 1 ? "waits again" : "wait again"), undo("Cancel", "cancel", answer.changed, "cancelled"));
@@ -73,12 +78,24 @@
   }
 
   async function cancel(jobs) {
-    const fitting = jobs.filter((job) => job.status === "pending" || job.status === "processing");
-    if (!fitting.length) return decline("Only jobs that wait or render can be cancelled");
-    const question = `Cancel ${called(fitting)}?${others(jobs, fitting, "they have ended already")}`;
-    if (!(await e3.ask(question, { yes: `Cancel ${e3.count(fitting.length, "job")}` }))) return false;
-    const answer = await e3.call("POST", "/api/v1/jobs/cancel", { names: names(fitting) });
+    // Jobs end while the dialog is open: what is cancelled is what it counts then.
+    const fitting = () => asTheyAre(jobs).filter((job) => job.status === "pending" || job.status === "processing");
+    if (!fitting().length) return decline("Only jobs that wait or render can be cancelled");
+    const question = () => `Cancel ${called(fitting())}?${others(jobs, fitting(), "they have ended already", "it has ended already")}`;
+    if (!(await e3.ask(question, { yes: () => `Cancel ${e3.count(fitting().length, "job")}` }))) return false;
+    if (!fitting().length) return decline("All of them have ended meanwhile");
+    const answer = await e3.call("POST", "/api/v1/jobs/cancel", { names: names(fitting()) });
     e3.say(e3.became(answer, "cancelled"), undo("Retry", "retry", answer.changed, "waiting again"));
+    return true;
+  }
+
+  async function dismiss(jobs) {
+    const fitting = jobs.filter((job) => job.status === "failed");
+    if (!fitting.length) return decline("Only jobs that failed can be dismissed");
+    const question = `Dismiss ${called(fitting)}?${others(jobs, fitting, "only what failed can be dismissed")}`;
+    if (jobs.length > 1 && !(await e3.ask(question, { yes: `Dismiss ${e3.count(fitting.length, "job")}` }))) return false;
+    const answer = await e3.call("POST", "/api/v1/jobs/dismiss", { names: names(fitting) });
+    e3.say(e3.became(answer, "dismissed"));
     return true;
   }
 
@@ -92,7 +109,7 @@
     const fitting = jobs.filter((job) => job.status === "pending");
     if (!fitting.length) return decline("Only jobs that wait can be bumped");
     const lowest = Number(document.querySelector("[data-lowest]")?.dataset.lowest ?? 50);
-    const question = `Run ${called(fitting)} before others?${others(jobs, fitting, "they do not wait")}`;
+    const question = `Run ${called(fitting)} before others?${others(jobs, fitting, "they do not wait", "it does not wait")}`;
     const priority = await e3.ask(question, {
       yes: `Bump ${e3.count(fitting.length, "job")}`,
       number: lowest - 1,
@@ -131,7 +148,7 @@
     }
   };
 
-  const actions = { retry, cancel, bump };
+  const actions = { retry, dismiss, cancel, bump };
 
   /** Do something with what is selected, else with one row. Gives whether there was anything to do it with. */
   e3.many = (action, row = null) => {

@@ -13,8 +13,7 @@ from comfyui_agent.domain.attempts import Attempt
 from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Job
-from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.domain.texts import whole
+from comfyui_agent.domain.texts import counted, whole
 from comfyui_agent.store.looking import BadCursor, JobFilter, JobPage
 from comfyui_agent.web.explaining import explain
 from comfyui_agent.web.pages.book import actions, around, pages_here
@@ -65,11 +64,9 @@ async def build(view: View) -> Screen:
         Fragment("audit", "admin_audit.html", {"rows": changes}, key=tuple(each.id for each in changes)),
     )
     out = sum(card.report.state != "up" for card in servers.values["servers"])
-    words = [
-        f"{counts.failed:,} job{'s' if counts.failed != 1 else ''} need{'s' if counts.failed == 1 else ''} attention"
-    ]
-    words += [f"{len(alerts)} alert{'s' if len(alerts) > 1 else ''} in the last day"] if alerts else []
-    words += [f"{out} server{'s' if out > 1 else ''} not at work"] if out else []
+    words = [f"{counted(counts.attention, 'job needs', 'jobs need')} attention"]
+    words += [f"{counted(len(alerts), 'alert')} in the last day"] if alerts else []
+    words += [f"{counted(out, 'server')} not at work"] if out else []
     values = {"classes": _classes(view)}
     return Screen("admin.html", "Admin", f"{', '.join(words)}.", fragments, values, "admin")
 
@@ -85,7 +82,7 @@ async def _failed(view: View) -> JobPage:
     if asked and asked not in set(FailureClass):
         raise NoScreen(f"there is no failure class {asked[:40]!r}: see /admin")
     try:
-        wanted = JobFilter(status=JobStatus.FAILED, failure_class=asked or None)
+        wanted = JobFilter(attention=True, failure_class=asked or None)
         return await view.context.store.job_page(wanted, view.asked("cursor") or None, ON_A_PAGE)
     except BadCursor:
         raise NoScreen("this part of the list is not there any more: begin at /admin") from None
@@ -97,6 +94,7 @@ def _classes(view: View) -> list[Choice]:
     return every + [
         Choice(each.value, link(view, **{"class": each.value}, cursor=None), asked == each.value)
         for each in FailureClass
+        if each is not FailureClass.CANCELLED
     ]
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from comfyui_agent.domain.badges import BADGES
 from comfyui_agent.domain.batches import Batch
-from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.live import LiveRun
@@ -16,11 +15,16 @@ from comfyui_agent.store.looking import BadCursor, JobFilter, JobPage
 from comfyui_agent.web.pages.cells import batch_here, link, live_by_job, looks, maker, short_label, shown
 from comfyui_agent.web.pages.comparing import compare_part, compared_here
 from comfyui_agent.web.pages.pacing import stands
+from comfyui_agent.web.pages.queue import ATTENTION
 from comfyui_agent.web.pages.windows import ON_A_SHEET, Choice, Window, window_of
 from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
 
-COUNTED = 200
 ON_A_LIST = 60
+STATES = {
+    **{status.value: str(badge) for status, badge in BADGES.items()},
+    "attention": str(BADGES[JobStatus.FAILED]),
+    "aside": "◌ Cancelled or dismissed",
+}
 
 
 @dataclass(frozen=True)
@@ -39,9 +43,7 @@ async def build(view: View) -> Screen:
     window = window_of(view, batch)
     layout = {key: name for key, name in vars(window.wish).items() if name}
     fragments = [
-        Fragment(
-            "batch-actions", "batch_actions.html", {"batch": batch, "layout": layout, **await _counts(view, batch)}
-        ),
+        Fragment("batch-actions", "batch_actions.html", {"batch": batch, "layout": layout}),
         Fragment("batch-tabs", "batch_tabs.html", {"batch": batch, "tabs": _tabs(view, batch)}),
     ]
     if view.asked("compare"):
@@ -98,19 +100,22 @@ async def _list(view: View, batch: Batch, live: dict[int, LiveRun]) -> Fragment:
         "cells": cells,
         "next": link(view, cursor=page.cursor) if page.cursor else "",
         "first": link(view, cursor=None) if view.asked("cursor") else "",
-        "word": BADGES[JobStatus(view.asked("status"))].word,
+        "word": STATES[view.asked("status")].partition(" ")[2],
     }
     return Fragment("batch-list", "batch_list.html", values, key=tuple(looks(job, run) for job, run, _ in cells))
 
 
 async def _page(view: View, batch: Batch) -> JobPage:
+    asked = view.asked("status")
     try:
-        wanted = JobFilter(status=JobStatus(view.asked("status")), batch_id=batch.id)
+        wanted = JobFilter(
+            status=None if asked in ATTENTION else JobStatus(asked), attention=ATTENTION.get(asked), batch_id=batch.id
+        )
         return await view.context.store.job_page(wanted, view.asked("cursor") or None, ON_A_LIST)
     except BadCursor:
         raise NoScreen("this part of the list is not there any more: begin at its first page") from None
     except ValueError:
-        raise NoScreen(f"no member is {view.asked('status')[:40]!r}: pending, processing, done or failed") from None
+        raise NoScreen(f"no member is {asked[:40]!r}: {', '.join(STATES)}") from None
 
 
 def _tabs(view: View, batch: Batch) -> list[Choice]:
@@ -118,29 +123,17 @@ def _tabs(view: View, batch: Batch) -> list[Choice]:
     asked = view.asked("status")
     clean = {"cursor": None, "compare": None, "page": None, "row": None, "column": None, "from": None}
     counts = {
-        JobStatus.FAILED: batch.failed,
-        JobStatus.PROCESSING: batch.processing,
-        JobStatus.PENDING: batch.pending,
-        JobStatus.DONE: batch.done,
+        "attention": batch.attention,
+        "processing": batch.processing,
+        "pending": batch.pending,
+        "done": batch.done,
+        "aside": batch.failed - batch.attention,
     }
     tabs = [Choice(f"All {batch.total:,}", link(view, status=None, **clean), not asked)]
-    for status, count in counts.items():
-        if count or asked == status.value:
-            badge = BADGES[status]
-            words = f"{badge.mark} {badge.word} {count:,}"
-            tabs.append(Choice(words, link(view, status=status.value, **clean), asked == status.value))
+    for state, count in counts.items():
+        if count or asked == state:
+            tabs.append(Choice(f"{STATES[state]} {count:,}", link(view, status=state, **clean), asked == state))
     return tabs
-
-
-async def _counts(view: View, batch: Batch) -> dict[str, Any]:
-    """How many of those that failed were cancelled; None where they are too many to look at each."""
-    if not batch.failed:
-        return {"retryable": 0, "cancelled": 0}
-    if batch.failed > COUNTED:
-        return {"retryable": None, "cancelled": None}
-    failed = await view.context.store.job_page(JobFilter(status=JobStatus.FAILED, batch_id=batch.id), None, COUNTED)
-    cancelled = sum(job.failure_class == FailureClass.CANCELLED.value for job in failed.jobs)
-    return {"retryable": len(failed.jobs) - cancelled, "cancelled": cancelled}
 
 
 def _about(batch: Batch, made_by: str) -> list[tuple[str, str]]:

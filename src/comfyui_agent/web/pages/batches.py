@@ -10,6 +10,7 @@ from comfyui_agent.batches.sentences import sentence
 from comfyui_agent.domain.badges import BATCH_MARKS
 from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.texts import attention, counted
 from comfyui_agent.store.looking import BadCursor
 from comfyui_agent.store.store import Store
 from comfyui_agent.web.pages.cells import link, live_by_job, looks
@@ -81,10 +82,9 @@ async def _strip(store: Store, batch: Batch) -> list[Job]:
 def summed(found: Sequence[Batch], one: str, many: str) -> str:
     """How the batches on a page stand together."""
     at_work = [batch for batch in found if not batch.status.has_ended]
-    failed = sum(batch.failed for batch in found)
-    need = f"{failed:,} need{'s' if failed == 1 else ''} attention"
+    needy = sum(batch.attention for batch in found)
+    need = f", {attention(needy)}" if needy else ""
     if not at_work:
-        return f"Nothing is under way{f', {need}' if failed else ''}."
+        return f"Nothing is under way{need}."
     total, done = sum(batch.total for batch in at_work), sum(batch.done for batch in at_work)
-    words = f"{len(at_work)} {one if len(at_work) == 1 else many} under way, {done:,} of {total:,} done"
-    return f"{words}{f', {need}' if failed else ''}."
+    return f"{counted(len(at_work), one, many)} under way, {done:,} of {total:,} done{need}."

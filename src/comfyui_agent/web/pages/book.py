@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from comfyui_agent.batches.regenerating import page_of
 from comfyui_agent.domain.attempts import Attempt
 from comfyui_agent.domain.batches import Batch, BatchKind
-from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store.looking import JobFilter
@@ -61,9 +60,9 @@ async def attempts_of(view: View, pages: Sequence[Job]) -> dict[int, Sequence[At
 
 
 async def actions(view: View, book: Batch) -> Fragment:
-    """What can be done with the whole book. Cancelled pages are left alone by “Retry all failed pages”."""
-    failed = await view.context.store.job_page(JobFilter(status=JobStatus.FAILED, batch_id=book.id), None, COUNTED)
-    again = [page_of(job) for job in failed.jobs if job.failure_class != FailureClass.CANCELLED.value]
+    """What can be done with the whole book. “Retry all failed pages” leaves cancelled and dismissed ones alone."""
+    needy = await view.context.store.job_page(JobFilter(attention=True, batch_id=book.id), None, COUNTED)
+    again = [page_of(job) for job in needy.jobs]
     return Fragment("book-actions", "book_actions.html", {"book": book, "again": again})
 
 

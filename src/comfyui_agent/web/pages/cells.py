@@ -41,7 +41,7 @@ def looks(job: Job | None, live: LiveRun | None) -> Hashable:
     if job is None:
         return None
     at_work = (live.stage, live.step, live.steps, live.preview) if live else None
-    ended = (job.outputs, job.failure_class, job.error_trace, job.duration)
+    ended = (job.outputs, job.failure_class, job.error_trace, job.duration, job.dismissed_at)
     return job.id, job.status, job.run_count, job.fence, ended, at_work
 
 

@@ -7,15 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from comfyui_agent.batches.members import effective_inputs
 from comfyui_agent.comfy.server_names import name_of
 from comfyui_agent.domain.attempts import DONE, Attempt
-from comfyui_agent.domain.badges import BADGES
+from comfyui_agent.domain.badges import BADGES, badge_of
 from comfyui_agent.domain.batches import Batch, BatchKind
-from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import DEFAULT_PRIORITY, Job
-from comfyui_agent.domain.placing import NoSuchPlace, place, split_place
-from comfyui_agent.domain.prompts import Graph, class_of
+from comfyui_agent.domain.prompts import Graph
 from comfyui_agent.domain.rows import parsed
 from comfyui_agent.domain.sizes import bytes_of
 from comfyui_agent.domain.states import JobStatus
@@ -24,10 +21,10 @@ from comfyui_agent.store.looking import JobFilter
 from comfyui_agent.web.explaining import Explanation, explain
 from comfyui_agent.web.naming import job_named
 from comfyui_agent.web.pages.cells import maker
-from comfyui_agent.web.problems import Problem
 from comfyui_agent.web.rendering import parsed as moment_of
 from comfyui_agent.web.rendering import seconds
 from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
+from comfyui_agent.web.sending import sending_of
 from comfyui_agent.web.threads import FILES
 
 LARGEST_SHOWN = 200_000
@@ -41,15 +38,6 @@ HOLDS = {
     "turn": "Pages of its book run one after the other",
     "burst": "It is for a later burst",
 }
-
-
-@dataclass(frozen=True)
-class Given:
-    """A value that went into the workflow, and where."""
-
-    name: str
-    value: str
-    node: str
 
 
 @dataclass(frozen=True)
@@ -79,13 +67,14 @@ async def build(view: View) -> Screen:
     attempts = await store.attempts(job.id)
     live = next((run for run in await view.context.fleet.live() if run.job_id == job.id), None)
     batch = await store.batch(job.batch_id) if job.batch_id else None
-    graph = await _graph(view, job)
-    names = await _names(view, job.workflow_id)
+    sending = await sending_of(view.context, job, attempts)
     results = await FILES.run(view.context.outputs.shown, job, MOST_RESULTS)
-    shown_graph = await FILES.run(_shown_graph, job, graph)
+    shown_graph = await FILES.run(_shown_graph, sending.graph)
     first = await store.job_page(JobFilter(status=JobStatus.PENDING), None, 1)
     lowest = next((each.priority for each in first.jobs if isinstance(each.priority, int)), DEFAULT_PRIORITY)
-    same = (job.template_hash, job.inputs, job.workflow_id)
+    given = [(each.name, _shown(each.value), each.node) for each in sending.given]
+    sent = sending.attempt
+    same = (job.template_hash, job.inputs, job.workflow_id, sent)
     return Screen(
         template="job.html",
         title=job.config_name,
@@ -100,7 +89,13 @@ async def build(view: View) -> Screen:
             Fragment(
                 "job-facts",
                 "job_facts.html",
-                {"job": job, "batch": batch, "pages": _page_of(job, batch), "maker": await maker(view, job)},
+                {
+                    "job": job,
+                    "batch": batch,
+                    "pages": _page_of(job, batch),
+                    "maker": await maker(view, job),
+                    "models": sending.models,
+                },
             ),
             Fragment("job-timeline", "job_timeline.html", {"moments": _timeline(job, attempts)}),
             Fragment(
@@ -108,8 +103,8 @@ async def build(view: View) -> Screen:
                 "job_attempts.html",
                 {"runs": [_run(each) for each in attempts[-MOST_ATTEMPTS:]], "count": len(attempts)},
             ),
-            Fragment("job-inputs", "job_inputs.html", {"given": _given(job, batch, graph, names)}, key=same),
-            Fragment("job-workflow", "job_workflow.html", {"job": job, "text": shown_graph}, key=same),
+            Fragment("job-inputs", "job_inputs.html", {"given": given}, key=same),
+            Fragment("job-workflow", "job_workflow.html", {"job": job, "text": shown_graph, "sent": sent}, key=same),
         ),
         values={"job": job, "batch": batch},
     )
@@ -121,26 +116,6 @@ def _bumped(view: View, job: Job, lowest: int) -> int | None:
         return lowest - 1
     found = max(lowest - 1, view.context.workspace.settings.user_priority_floor)
     return found if isinstance(job.priority, int) and found < job.priority else None
-
-
-async def _graph(view: View, job: Job) -> Graph:
-    """The template of a job: its own, else the one that its workflow has now."""
-    template = await view.context.store.template(job.template_hash) if job.template_hash else None
-    if template is not None:
-        return await FILES.run(template.graph)
-    try:
-        return (await view.context.doors.workflow(job.workflow_id)).graph
-    except Problem:
-        return {}
-
-
-async def _names(view: View, workflow_id: str) -> dict[str, str]:
-    """What people call a place, by the place."""
-    try:
-        recipe = (await view.context.doors.recipes()).get(workflow_id)
-    except Problem:
-        recipe = None
-    return {where: name for name, places in recipe.inputs.items() for where in places} if recipe else {}
 
 
 def _sentence(job: Job, live: LiveRun | None) -> str:
@@ -162,9 +137,7 @@ def _sentence(job: Job, live: LiveRun | None) -> str:
                 return f"{words}. It {job.waiting_words}."
             return f"{words}. {HOLDS[job.hold]}." if job.hold in HOLDS else f"{words}{runs}."
         case JobStatus.FAILED:
-            if job.failure_class == FailureClass.CANCELLED:
-                return "Cancelled."
-            return f"Needs attention{runs.removeprefix(',')}."
+            return f"{badge_of(job).word}{'' if job.is_cancelled else runs.removeprefix(',')}."
 
 
 def _page_of(job: Job, batch: Batch | None) -> str:
@@ -190,9 +163,10 @@ def _timeline(job: Job, attempts: Sequence[Attempt]) -> list[Moment]:
         found.append(Moment(word, attempt.started_at, _lasted(how, attempt.started_at, attempt.ended_at)))
         last = attempt.ended_at
     if job.status in (JobStatus.DONE, JobStatus.FAILED):
-        badge = BADGES[job.status]
-        word = "Cancelled" if job.failure_class == FailureClass.CANCELLED else badge.word
-        found.append(Moment(word, job.end_time or last, mark=badge.mark))
+        badge = BADGES[job.status] if job.dismissed_at and not job.is_cancelled else badge_of(job)
+        found.append(Moment(badge.word, job.end_time or last, mark=badge.mark))
+        if job.dismissed_at:
+            found.append(Moment("Dismissed", job.dismissed_at))
     elif job.next_attempt_at and job.status is JobStatus.PENDING:
         found.append(Moment("Runs again", job.next_attempt_at))
     return found
@@ -217,35 +191,14 @@ def _run(attempt: Attempt) -> Run:
     return Run(attempt, _lasted("", attempt.started_at, attempt.ended_at), str(message))
 
 
-def _given(job: Job, batch: Batch | None, graph: Graph, names: Mapping[str, str]) -> list[Given]:
-    values = effective_inputs(job, batch)
-    known = [where for where in names if where in values]
-    others = [where for where in values if where not in names]
-    return [Given(names.get(where, where), _shown(values[where]), _node(graph, where)) for where in [*known, *others]]
-
-
 def _shown(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
 
 
-def _node(graph: Graph, where: str) -> str:
-    try:
-        node_id, name = split_place(where)
-    except NoSuchPlace:
+def _shown_graph(graph: Graph) -> str:
+    """The whole workflow; empty where it is too large to be read in a page."""
+    if not graph or bytes_of(graph) > LARGEST_SHOWN:  # with line breaks it takes far longer to write
         return ""
-    kind = class_of(graph, node_id)
-    return f"{name} of node {node_id}, {kind}" if kind else where
-
-
-def _shown_graph(job: Job, graph: Graph) -> str:
-    """The workflow as it is sent, values included; empty where it is too large to be read in a page."""
-    values = parsed(job.inputs)
-    try:
-        filled = place(graph, values) if isinstance(values, Mapping) else graph
-    except NoSuchPlace:
-        filled = graph
-    if not filled or bytes_of(filled) > LARGEST_SHOWN:  # with line breaks it takes far longer to write
-        return ""
-    text = json.dumps(filled, indent=2, ensure_ascii=False)
+    text = json.dumps(graph, indent=2, ensure_ascii=False)
     return text if len(text) <= LARGEST_SHOWN else ""

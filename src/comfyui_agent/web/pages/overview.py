@@ -11,6 +11,7 @@ from comfyui_agent.batches.sentences import sentence
 from comfyui_agent.domain.badges import SERVER_MARKS
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.pace import rate_of
+from comfyui_agent.domain.texts import counted
 from comfyui_agent.engine.live import LiveRun
 from comfyui_agent.engine.server_reports import ServerReport
 from comfyui_agent.store.overview import Overview
@@ -53,7 +54,7 @@ async def build(view: View) -> Screen:
                 "overview-attention",
                 "overview_attention.html",
                 {"jobs": found.failed, "counts": found.counts},
-                key=(_seen(found.failed), found.counts.failed),
+                key=(_seen(found.failed), found.counts.attention),
             ),
             Fragment(
                 "overview-batches",
@@ -89,7 +90,9 @@ def _notice(found: Overview, reports: Sequence[ServerReport], agents: int) -> tu
     """What keeps the work from going on, and what to type."""
     waits = found.counts.pending + found.counts.processing
     if not is_worked_off(found, agents):
-        words = f"No agent works here, and {waits:,} jobs wait." if waits else "No agent works here."
+        words = (
+            f"No agent works here, and {counted(waits, 'job waits', 'jobs wait')}." if waits else "No agent works here."
+        )
         return f"{words} Start one from a terminal in the workspace:", "e3 run"
     if reports and all(report.stats is None for report in reports):
         return "No server answers. See that ComfyUI runs and that its address is right; this says more:", "e3 doctor"
@@ -99,7 +102,7 @@ def _notice(found: Overview, reports: Sequence[ServerReport], agents: int) -> tu
 def _finding(found: Overview, target: float) -> str:
     """What the plot shows, in words."""
     failed = f", {found.failed_last_hour:,} failed" if found.failed_last_hour else ""
-    hour = f"{found.done_last_hour:,} images in the last hour{failed}"
+    hour = f"{counted(found.done_last_hour, 'image')} in the last hour{failed}"
     if not found.done_last_hour and not found.failed_last_hour:
         return "Nothing has ended in the last hour"
     if not found.done_last_five:

@@ -9,6 +9,7 @@ from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.pace import ENOUGH
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.texts import counted
 from comfyui_agent.store.store import Store
 from comfyui_agent.web.rendering import parsed
 from comfyui_agent.web.screens import View
@@ -32,7 +33,7 @@ async def stands(view: View, batch: Batch) -> str:
     pace = await pace_of(view.context.store, batch)
     words = sentence(batch, pace)
     if pace and servers:
-        words += f" on {len(servers)} server{'s' if len(servers) > 1 else ''}"
+        words += f" on {counted(len(servers), 'server')}"
     elif not pace and batch.processing:
         words += f", {batch.processing} rendering"
     return f"{words}."

@@ -11,6 +11,7 @@ from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import DEFAULT_PRIORITY, Job
 from comfyui_agent.domain.rows import parsed
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.texts import attention
 from comfyui_agent.store.looking import BadCursor, JobFilter, JobPage
 from comfyui_agent.store.records import Counts
 from comfyui_agent.store.store import Store
@@ -22,7 +23,8 @@ AT_ONCE = 50
 LONGEST = 200
 FILTERS = ("q", "status", "workflow", "server", "class", "type", "batch")
 """What can stand in the address."""
-ORDER = (JobStatus.PROCESSING, JobStatus.PENDING, JobStatus.FAILED, JobStatus.DONE)
+ATTENTION = {"attention": True, "aside": False}
+"""Of what failed: what needs attention, and what was cancelled or dismissed."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,7 @@ async def build(view: View) -> Screen:
                     "lowest": lowest,
                 },
                 key=(
-                    tuple(
-                        (looks(job, live.get(job.id)), job.priority, job.workflow_id, job.failure_class)
-                        for job in page.jobs
-                    ),
+                    tuple((looks(job, live.get(job.id)), job.priority, job.workflow_id) for job in page.jobs),
                     page.cursor,
                     lowest,
                 ),
@@ -91,10 +90,12 @@ def _asked(view: View) -> dict[str, str]:
 
 def _wanted(asked: dict[str, str]) -> JobFilter:
     status = asked["status"]
-    if status and status not in set(JobStatus):
-        raise NoScreen(f"there is no state {status!r}: it is one of {', '.join(each.value for each in JobStatus)}")
+    known = [each.value for each in JobStatus]
+    if status and status not in (*known, *ATTENTION):
+        raise NoScreen(f"there is no state {status!r}: it is one of {', '.join([*known, *ATTENTION])}")
     return JobFilter(
-        status=JobStatus(status) if status else None,
+        status=JobStatus(status) if status in known else None,
+        attention=ATTENTION.get(status),
         text=asked["q"],
         batch_id=asked["batch"] or None,
         workflow_id=asked["workflow"] or None,
@@ -111,22 +112,28 @@ def _url(asked: dict[str, str], cursor: str | None = None, **changed: str) -> st
 
 
 def _tabs(counts: Counts, asked: dict[str, str]) -> list[Tab]:
-    total = counts.pending + counts.processing + counts.done + counts.failed
-    tabs = [Tab("", "All", total, _url(asked, status=""), not asked["status"])]
-    for status in ORDER:
-        count: int = getattr(counts, status.value)
-        url = _url(asked, status=status.value)
-        tabs.append(Tab(status.value, str(BADGES[status]), count, url, asked["status"] == status.value))
-    return tabs
+    shown = [
+        ("", "All", counts.total),
+        ("processing", str(BADGES[JobStatus.PROCESSING]), counts.processing),
+        ("pending", str(BADGES[JobStatus.PENDING]), counts.pending),
+        ("attention", str(BADGES[JobStatus.FAILED]), counts.attention),
+        ("done", str(BADGES[JobStatus.DONE]), counts.done),
+        ("aside", "◌ Cancelled or dismissed", counts.failed - counts.attention),
+    ]
+    return [
+        Tab(status, word, count, _url(asked, status=status), asked["status"] == status)
+        for status, word, count in shown
+        if count or status != "aside" or asked["status"] == status
+    ]
 
 
 def _sentence(counts: Counts, asked: dict[str, str]) -> str:
-    if not counts.pending + counts.processing + counts.done + counts.failed:
+    if not counts.total:
         return "Nothing has been queued yet."
     parts = [
         f"{counts.processing:,} rendering" if counts.processing else "",
         f"{counts.pending:,} pending" if counts.pending or counts.processing else "",
-        f"{counts.failed:,} need{'s' if counts.failed == 1 else ''} attention" if counts.failed else "",
+        attention(counts.attention) if counts.attention else "",
         f"{counts.done:,} done",
     ]
     words = ", ".join(filter(None, parts))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from comfyui_agent.domain.badges import SERVER_MARKS
 from comfyui_agent.domain.halts import STUCK_REMEDY
+from comfyui_agent.domain.texts import counted
 from comfyui_agent.engine.live import LiveRun
 from comfyui_agent.engine.server_reports import ServerReport
 from comfyui_agent.web.screens import Fragment, Screen, View
@@ -76,10 +77,10 @@ async def sentence_of(view: View, cards: Sequence[ServerCard]) -> str:
     stuck = sum(card.report.state == "stuck" for card in cards)
     out = [card for card in up if card.report.halt is not None]
     at_work = sum(run.stage == "rendering" for card in cards for run in card.runs)
-    words = f"{len(up)} of {len(cards)} server{'s' if len(cards) > 1 else ''} up"
+    words = f"{len(up)} of {counted(len(cards), 'server')} up"
     words += f", {stuck} stuck" if stuck else ""
     words += f", {len(out)} out of work" if out else ""
-    words += f", {at_work} picture{'s' if at_work > 1 else ''} rendering" if at_work else ", nothing renders"
+    words += f", {counted(at_work, 'picture')} rendering" if at_work else ", nothing renders"
     if not await view.context.fleet.agents() and not any(card.runs for card in cards):
         words += ". No agent works here: start one with e3 run"
     return f"{words}."

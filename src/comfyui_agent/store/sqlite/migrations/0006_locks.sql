@@ -33,8 +33,37 @@ CREATE INDEX idx_jobs_open_by ON jobs(created_by)
     WHERE created_by IS NOT NULL AND status IN ('pending', 'processing');
 CREATE INDEX idx_events_audit ON events(id) WHERE event >= 'audit.' AND event < 'audit/';
 
--- Dismissed jobs need no attention any more.
+-- Dismissed jobs need no attention any more. A job needs attention if it failed, was not cancelled and not dismissed.
 ALTER TABLE jobs ADD COLUMN dismissed_at TEXT;
+CREATE INDEX idx_jobs_attention ON jobs(end_time)
+    WHERE status = 'failed' AND failure_class IS NOT 'cancelled' AND dismissed_at IS NULL;
+CREATE INDEX idx_jobs_batch_attention ON jobs(batch_id)
+    WHERE status = 'failed' AND failure_class IS NOT 'cancelled' AND dismissed_at IS NULL AND batch_id IS NOT NULL;
+INSERT INTO job_counts
+    SELECT 'attention', count(*) FROM jobs
+    WHERE status = 'failed' AND failure_class IS NOT 'cancelled' AND dismissed_at IS NULL;
+CREATE TRIGGER attention_counted_in AFTER INSERT ON jobs
+WHEN (NEW.status = 'failed' AND NEW.failure_class IS NOT 'cancelled' AND NEW.dismissed_at IS NULL)
+BEGIN
+    UPDATE job_counts SET jobs = jobs + 1 WHERE status = 'attention';
+END;
+CREATE TRIGGER attention_counted_out AFTER DELETE ON jobs
+WHEN (OLD.status = 'failed' AND OLD.failure_class IS NOT 'cancelled' AND OLD.dismissed_at IS NULL)
+BEGIN
+    UPDATE job_counts SET jobs = jobs - 1 WHERE status = 'attention';
+END;
+CREATE TRIGGER attention_counted_over AFTER UPDATE OF status, failure_class, dismissed_at ON jobs
+WHEN (OLD.status = 'failed' AND OLD.failure_class IS NOT 'cancelled' AND OLD.dismissed_at IS NULL)
+    <> (NEW.status = 'failed' AND NEW.failure_class IS NOT 'cancelled' AND NEW.dismissed_at IS NULL)
+BEGIN
+    UPDATE job_counts SET jobs = jobs + iif(NEW.status = 'failed' AND NEW.failure_class IS NOT 'cancelled'
+        AND NEW.dismissed_at IS NULL, 1, -1) WHERE status = 'attention';
+END;
+CREATE TRIGGER dismissal_ended AFTER UPDATE OF status ON jobs
+WHEN NEW.status <> 'failed' AND NEW.dismissed_at IS NOT NULL
+BEGIN
+    UPDATE jobs SET dismissed_at = NULL WHERE id = NEW.id;
+END;
 
 -- What was really sent: the values that were filled in for the server.
 ALTER TABLE attempts ADD COLUMN sent TEXT;          -- JSON: place -> value
@@ -88,10 +117,12 @@ CREATE VIEW book_pages AS
 SELECT
     jobs.batch_id AS book_id,
     jobs.batch_index + 1 AS page,
-    CASE jobs.status
-        WHEN 'pending' THEN 'Pending'
-        WHEN 'processing' THEN 'Rendering'
-        WHEN 'done' THEN 'Done'
+    CASE
+        WHEN jobs.status = 'pending' THEN 'Pending'
+        WHEN jobs.status = 'processing' THEN 'Rendering'
+        WHEN jobs.status = 'done' THEN 'Done'
+        WHEN jobs.failure_class = 'cancelled' THEN 'Cancelled'
+        WHEN jobs.dismissed_at IS NOT NULL THEN 'Dismissed'
         ELSE 'Needs attention'
     END AS status,
     coalesce(jobs.retries_attempted, 0) AS retry_count,

@@ -60,6 +60,10 @@ SELECT * FROM brief_batches WHERE :kind IS NULL OR kind = :kind ORDER BY created
 -- name: counts_of_batch
 SELECT status, count(*) AS jobs FROM jobs INDEXED BY idx_jobs_batch_status WHERE batch_id = :id GROUP BY status;
 
+-- name: attention_of_batch
+SELECT count(*) AS jobs FROM jobs INDEXED BY idx_jobs_batch_attention
+WHERE batch_id = :id AND status = 'failed' AND failure_class IS NOT 'cancelled' AND dismissed_at IS NULL;
+
 -- name: members_after
 -- A part of the members in their order, from one place on.
 SELECT * FROM jobs WHERE batch_id = :id AND (batch_index, id) > (:after, :after_id) ORDER BY batch_index, id LIMIT :most;
@@ -99,7 +103,7 @@ UPDATE jobs SET
     status = 'pending', retries_attempted = 0, strikes = 0, needs_regeneration = 0, hold = NULL,
     next_attempt_at = NULL, avoids = NULL, end_time = NULL, duration = NULL, error_trace = NULL,
     failure_class = CASE failure_class WHEN 'output' THEN 'output' END
-WHERE batch_id = :id AND status = 'failed' AND (:with_cancelled OR failure_class IS NOT 'cancelled');
+WHERE batch_id = :id AND status = 'failed' AND (:with_cancelled OR (failure_class IS NOT 'cancelled' AND dismissed_at IS NULL));
 
 -- name: pause_batch
 UPDATE batches SET is_paused = 1 WHERE id = :id AND status IN ('active', 'collecting') AND NOT is_paused;

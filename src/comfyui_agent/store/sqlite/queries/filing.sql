@@ -29,7 +29,7 @@ UPDATE jobs SET
     needs_regeneration = :job ->> 16 IS NOT NULL,
     end_time = iif(:job ->> 16 IS NULL, NULL, strftime('%Y-%m-%d %H:%M:%f', 'now')),
     created_at = strftime('%Y-%m-%d %H:%M:%f', 'now'),
-    resubmit = NULL, retries_attempted = 0, strikes = 0, avoids = NULL, hold = NULL, next_attempt_at = NULL,
+    dismissed_at = NULL, resubmit = NULL, retries_attempted = 0, strikes = 0, avoids = NULL, hold = NULL, next_attempt_at = NULL,
     duration = NULL, worker_id = NULL, lease_expires_at = NULL, fence = coalesce(fence, 0) + 1
 WHERE id = :id AND status <> 'processing';
 
@@ -39,6 +39,9 @@ WHERE job_id = :job_id AND outcome IS NULL;
 
 -- name: locate_job
 UPDATE jobs SET source = :source, digest = :digest, resubmit = NULL WHERE id = :id;
+
+-- name: follow_file
+UPDATE jobs SET source = :target WHERE config_name = :name AND source = :source AND status = 'done';
 
 -- name: note_change
 UPDATE jobs SET resubmit = 1 WHERE id = :id AND resubmit IS NULL AND status IN ('processing', 'done');

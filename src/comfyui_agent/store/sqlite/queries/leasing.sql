@@ -90,7 +90,7 @@ WHERE id = :id AND fence = :fence AND status = 'processing';
 
 -- name: note_running
 -- Seconds, not a time: clocks step, and the seconds without an agent were not seen.
-UPDATE attempts SET running_seconds = :seconds
+UPDATE attempts SET running_seconds = :seconds, sent = coalesce(:sent, sent)
 WHERE id = :attempt_id AND outcome IS NULL
     AND EXISTS (SELECT 1 FROM jobs WHERE id = attempts.job_id AND fence = :fence AND status = 'processing');
 

@@ -63,6 +63,28 @@ SELECT json_group_array(id) AS ids FROM (
     SELECT id FROM jobs INDEXED BY idx_jobs_ended
     WHERE status = :status AND end_time IS NULL AND id < :id ORDER BY id DESC LIMIT :most);
 
+-- name: attention_after
+SELECT json_group_array(id) AS ids FROM (
+    SELECT * FROM (
+        SELECT id FROM jobs INDEXED BY idx_jobs_attention
+        WHERE status = 'failed' AND failure_class IS NOT 'cancelled' AND dismissed_at IS NULL
+            AND end_time = :key AND id < :id ORDER BY id DESC LIMIT :most)
+    UNION ALL SELECT * FROM (
+        SELECT id FROM jobs INDEXED BY idx_jobs_attention
+        WHERE status = 'failed' AND failure_class IS NOT 'cancelled' AND dismissed_at IS NULL
+            AND end_time < :key ORDER BY end_time DESC, id DESC LIMIT :most)
+    UNION ALL SELECT * FROM (
+        SELECT id FROM jobs INDEXED BY idx_jobs_attention
+        WHERE status = 'failed' AND failure_class IS NOT 'cancelled' AND dismissed_at IS NULL
+            AND end_time IS NULL ORDER BY id DESC LIMIT :most)
+    LIMIT :most);
+
+-- name: attention_after_none
+SELECT json_group_array(id) AS ids FROM (
+    SELECT id FROM jobs INDEXED BY idx_jobs_attention
+    WHERE status = 'failed' AND failure_class IS NOT 'cancelled' AND dismissed_at IS NULL
+        AND end_time IS NULL AND id < :id ORDER BY id DESC LIMIT :most);
+
 -- name: members_from
 -- Of a batch in its order; what someone put in without a place comes last.
 SELECT json_group_array(id) AS ids FROM (
@@ -109,6 +131,8 @@ SELECT id, start_time, priority, end_time, batch_index, config_name FROM jobs WH
 -- Of some ids, in their order, those that people ask for.
 SELECT brief_jobs.* FROM json_each(:ids) AS listed CROSS JOIN brief_jobs ON brief_jobs.id = listed.value
 WHERE (:status IS NULL OR status = :status)
+    AND (:attention IS NULL
+        OR (status = 'failed' AND failure_class IS NOT 'cancelled' AND dismissed_at IS NULL) = :attention)
     AND (:workflow_id IS NULL OR workflow_id = :workflow_id)
     AND (:server IS NULL OR server = :server)
     AND (:job_type IS NULL OR job_type = :job_type)
@@ -170,9 +194,10 @@ CROSS JOIN brief_jobs ON brief_jobs.id = newest.id WHERE outputs <> '' AND outpu
 
 -- name: newest_failures
 SELECT brief_jobs.* FROM (
-    SELECT id FROM jobs INDEXED BY idx_jobs_ended
-    WHERE status = 'failed' AND end_time IS NOT NULL ORDER BY end_time DESC, id DESC LIMIT :looked_at) AS newest
-CROSS JOIN brief_jobs ON brief_jobs.id = newest.id WHERE failure_class IS NOT 'cancelled' LIMIT :most;
+    SELECT id FROM jobs INDEXED BY idx_jobs_attention
+    WHERE status = 'failed' AND failure_class IS NOT 'cancelled' AND dismissed_at IS NULL AND end_time IS NOT NULL
+    ORDER BY end_time DESC, id DESC LIMIT :most) AS newest
+CROSS JOIN brief_jobs ON brief_jobs.id = newest.id;
 
 -- name: longest_waiting
 -- The oldest of each priority that may run, found without a look at those behind it.

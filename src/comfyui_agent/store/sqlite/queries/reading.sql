@@ -50,6 +50,11 @@ SELECT * FROM jobs WHERE status = 'done' ORDER BY end_time DESC LIMIT :most;
 -- name: jobs_failed
 SELECT * FROM jobs WHERE status = 'failed' ORDER BY end_time DESC LIMIT :most;
 
+-- name: jobs_attention
+SELECT * FROM jobs INDEXED BY idx_jobs_attention
+WHERE status = 'failed' AND failure_class IS NOT 'cancelled' AND dismissed_at IS NULL ORDER BY end_time DESC LIMIT :most;
+
 -- name: jobs_of_batch
 SELECT * FROM jobs WHERE batch_id = :batch_id AND (:status IS NULL OR status = :status)
+    AND (:attention IS NULL OR (status = 'failed' AND failure_class IS NOT 'cancelled' AND dismissed_at IS NULL) = :attention)
 ORDER BY batch_index, id LIMIT :most;

@@ -48,4 +48,6 @@ UPDATE jobs SET status = 'pending', worker_id = NULL, lease_expires_at = NULL, f
 WHERE id = :id AND status = 'processing' AND worker_id IS :worker;
 
 -- name: recount
-UPDATE job_counts SET jobs = (SELECT count(*) FROM jobs WHERE jobs.status = job_counts.status);
+UPDATE job_counts SET jobs = iif(status = 'attention',
+    (SELECT count(*) FROM jobs WHERE status = 'failed' AND failure_class IS NOT 'cancelled' AND dismissed_at IS NULL),
+    (SELECT count(*) FROM jobs WHERE jobs.status = job_counts.status));

@@ -71,7 +71,8 @@ WHERE id = :id AND fence = :fence AND status = 'processing';
 DELETE FROM attempts WHERE id = :attempt_id AND outcome IS NULL;
 
 -- name: end_attempt
-UPDATE attempts SET outcome = :outcome, error = :error, ended_at = strftime('%Y-%m-%d %H:%M:%f', 'now')
+UPDATE attempts SET outcome = :outcome, error = :error, ended_at = strftime('%Y-%m-%d %H:%M:%f', 'now'),
+    sent = coalesce(:sent, sent)
 WHERE id = :attempt_id AND outcome IS NULL;
 
 -- name: refuse_job

@@ -40,5 +40,23 @@ UPDATE jobs SET
     failure_class = CASE failure_class WHEN 'output' THEN 'output' END
 WHERE id = :id AND status = 'failed';
 
+-- name: dismiss_jobs
+UPDATE jobs SET dismissed_at = strftime('%Y-%m-%d %H:%M:%f', 'now')
+WHERE id IN (SELECT value FROM json_each(:ids)) AND status = 'failed' AND dismissed_at IS NULL;
+
+-- name: dismiss_members
+UPDATE jobs INDEXED BY idx_jobs_batch_attention SET dismissed_at = strftime('%Y-%m-%d %H:%M:%f', 'now')
+WHERE batch_id = :id AND status = 'failed' AND failure_class IS NOT 'cancelled' AND dismissed_at IS NULL;
+
+-- name: remove_job
+DELETE FROM jobs WHERE id = :id AND status IN ('done', 'failed');
+
+-- name: forget_attempts
+-- One that is open may be at its server: it is taken back first.
+DELETE FROM attempts WHERE job_id = :job_id AND outcome IS NOT NULL;
+
+-- name: disclaim_files
+DELETE FROM files WHERE job_id = :job_id;
+
 -- name: set_priority
 UPDATE jobs SET priority = :priority WHERE id = :id;

@@ -1,0 +1,132 @@
+"""Choices that no server offers, such as a misspelt sampler, found before anything is queued."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from comfyui_agent.batches.sweeps import AUTO, Keep
+from comfyui_agent.comfy.limits import Limits
+from comfyui_agent.config.workflows import Workflow
+from comfyui_agent.domain.binding import Place, Unbindable
+from comfyui_agent.domain.node_classes import takes_file
+from comfyui_agent.domain.value_types import BadValue, Kind, ValueType, first_fit, text_of, type_of
+from comfyui_agent.domain.values import Token
+from comfyui_agent.engine.clock import now
+from comfyui_agent.engine.intake.keeping import name_of
+
+PATIENCE = 1.0
+"""So long a submission waits for servers; what they say later counts for the next one."""
+REMEMBERED_SECONDS = 60.0
+SILENT_SECONDS = 30.0
+"""A server that did not answer is not asked again for so long."""
+QUICK = Limits(connect_seconds=2.0, answer_seconds=5.0, retries=0)
+FILE = re.compile(r"[/\\]|\]\s*$|\.[A-Za-z]\w{1,11}$")
+"""A value that names a file, such as a model: it may be put there before the job runs."""
+
+Definitions = Mapping[str, Mapping[str, Any]]
+Ask = Callable[[str, Collection[str]], Definitions | None]
+
+
+def ask(url: str, classes: Collection[str]) -> Definitions | None:
+    """What a server says of node classes; None if it does not answer. Not for a thread that has a loop."""
+    from comfyui_agent.engine.asking import ask_server  # the client, for those who need it
+
+    return asyncio.run(ask_server(url, classes, QUICK))
+
+
+class Choices:
+    """What each server offers, asked class by class and remembered for a while. Call it from any thread."""
+
+    def __init__(self, urls: Sequence[str], ask: Ask = ask) -> None:
+        self._urls = tuple(urls)
+        self._ask = ask
+        self._lock = threading.Lock()
+        self._known: dict[tuple[str, str], tuple[float, Mapping[str, Any] | None]] = {}
+        self._types: dict[tuple[str, str, str], ValueType] = {}
+        self._silent_until: dict[str, float] = {}
+
+    def problems(self, workflow: Workflow, values: Mapping[str, Any]) -> dict[str, str]:
+        """By place, what is wrong with a value that no known server offers there.
+
+        Not looked at: `auto`, names of files, links, and inputs of which not every server gives a list of choices.
+        """
+        places = {where: workflow.places.all[where] for where, value in values.items()}
+        looked_at = {where: place for where, place in places.items() if _is_choice(place, values[where])}
+        self._learn({place.class_type for place in looked_at.values() if place.class_type})
+        found = {}
+        for where, place in looked_at.items():
+            types = self._types_of(place)
+            if types and all(each.kind is Kind.COMBO and each.choices for each in types):
+                try:
+                    first_fit(Token(text_of(values[where]), is_plain=True), types, where)
+                except BadValue as error:
+                    found[where] = str(error)
+        return found
+
+    def _types_of(self, place: Place) -> list[ValueType]:
+        """What the servers that have the node take there."""
+        found = []
+        with self._lock:
+            for url in self._urls:
+                _, definition = self._known.get((url, place.class_type), (0.0, None))
+                if definition is not None:
+                    key = url, place.class_type, place.name
+                    if key not in self._types:
+                        self._types[key] = type_of(None, definition, place.name)
+                    found.append(self._types[key])
+        return found
+
+    def _learn(self, classes: Collection[str]) -> None:
+        """Ask for what is not known or old, all servers at once, and wait a moment for them."""
+        moment = now()
+        asking = []
+        with self._lock:
+            for url in self._urls:
+                wanted = [name for name in classes if moment - self._age(url, name) > REMEMBERED_SECONDS]
+                if wanted and moment >= self._silent_until.get(url, moment):
+                    self._silent_until[url] = moment + SILENT_SECONDS  # until it has answered
+                    asking.append(threading.Thread(target=self._hear, args=(url, wanted), daemon=True))
+        for thread in asking:
+            thread.start()
+        for thread in asking:
+            thread.join(max(0.0, moment + PATIENCE - now()))
+
+    def _age(self, url: str, name: str) -> float:
+        return self._known.get((url, name), (float("-inf"), None))[0]
+
+    def _hear(self, url: str, classes: Collection[str]) -> None:
+        answer = self._ask(url, classes)
+        if answer is None:
+            return
+        with self._lock:
+            self._silent_until.pop(url, None)
+            for name in classes:
+                self._known[url, name] = now(), answer.get(name)
+            self._types = {key: each for key, each in self._types.items() if key[0] != url or key[1] not in classes}
+
+
+def checking(keep: Keep, choices: Choices) -> Keep:
+    """Keep pictures, and refuse choices that no server offers; Unbindable names all that is wrong."""
+
+    def check(workflow: Workflow, values: Mapping[str, Any]) -> dict[str, str]:
+        problems = {name_of(workflow, where): words for where, words in choices.problems(workflow, values).items()}
+        kept: dict[str, str] = {}
+        try:
+            kept = keep(workflow, values)
+        except Unbindable as error:
+            problems |= error.problems
+        if problems:
+            raise Unbindable(problems)
+        return kept
+
+    return check
+
+
+def _is_choice(place: Place, value: Any) -> bool:
+    if not isinstance(value, (str, int, float)) or value == AUTO or takes_file(place.class_type, place.name):
+        return False
+    return not (isinstance(value, str) and FILE.search(value))
