@@ -102,12 +102,11 @@ def show(
 async def _show(workspace: Workspace, batch_id: str, as_json: bool) -> None:
     async with opened(workspace) as store:
         found = await find_batch(store, batch_id)
-        made_by = await store.token_name(found.created_by)
         if as_json:
             jobs = [job.as_json() async for job in store.members(found.id, is_whole=True)]
-            made = {"created_by": found.created_by, "created_by_name": made_by}
-            print_json(found.as_json() | made | {"jobs": jobs})
+            print_json(found.as_json() | {"jobs": jobs})
             return
+        made_by = await store.token_name(found.created_by)
         needy = await store.jobs(attention=True, batch_id=found.id, limit=FAILURES_SHOWN)
     for label, value in _facts(found, made_by):
         typer.echo(printable(f"{label:<12} {value}"))
