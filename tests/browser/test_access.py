@@ -65,13 +65,20 @@ def test_whoever_may_only_look_is_offered_nothing_else(guarded: Guarded, visit: 
         guarded.site.clear()
 
 
-def test_a_user_sees_no_admin_actions_and_no_admin_page(guarded: Guarded, visit: Visit) -> None:
+def test_a_user_is_offered_what_is_theirs_and_no_admin_page(guarded: Guarded, visit: Visit) -> None:
     guarded.site.pause()
     try:
         job = guarded.site.queue("for_all_to_see", color=1)
+        own = guarded.asked_by(guarded.user).queue("their_own", color=1)
         visitor = visitor_with(guarded, visit, guarded.user)
-        page = visitor.go(f"/jobs/{job['id']}")
+        page = visitor.go(f"/jobs/{own['id']}")
+        expect(page.get_by_label("Facts")).to_contain_text("a user")
         expect(page.get_by_role("button", name="Cancel", exact=True)).to_be_visible()
+        page.get_by_role("button", name="Bump", exact=True).click()
+        expect(page.get_by_label("Facts")).to_contain_text("49")
+        visitor.go(f"/jobs/{job['id']}")
+        expect(page.get_by_label("Facts")).to_contain_text("a admin")
+        expect(page.get_by_role("button", name="Cancel", exact=True)).to_have_count(0)
         expect(page.get_by_role("button", name="Bump")).to_have_count(0)
         expect(page.get_by_role("link", name="Admin")).to_have_count(0)
         visitor.go("/servers")
@@ -109,8 +116,9 @@ def test_an_admin_sees_and_does_what_a_user_cannot(guarded: Guarded, visit: Visi
 def test_a_token_that_was_taken_back_leads_to_the_login(guarded: Guarded, visit: Visit) -> None:
     guarded.site.pause()
     try:
-        job = guarded.site.queue("for_someone_who_left", color=3)
-        visitor = visitor_with(guarded, visit, make_token(guarded.site, "user"))
+        token = make_token(guarded.site, "user")
+        job = guarded.asked_by(token).queue("for_someone_who_left", color=3)
+        visitor = visitor_with(guarded, visit, token)
         page = visitor.go(f"/jobs/{job['id']}")
         newest = json.loads(e3(guarded.site, "token", "ls", "--json"))[-1]
         e3(guarded.site, "token", "revoke", str(newest["id"]))

@@ -12,7 +12,9 @@ PAGES = ["a fox leaves its den", "an owl watches", "two hares under the moon", "
 def broken_book(guarded: Guarded, visit: Visit, title: str) -> Page:
     """A book of four pages, all ended, of which the second and the third failed; open, as a user sees it."""
     pages = [{"prompt": prompt} for prompt in PAGES]
-    book = guarded.site.book(title, "wf_realistic_portrait", pages, seed=4, steps=4, width=128, height=192)
+    book = guarded.asked_by(guarded.user).book(
+        title, "wf_realistic_portrait", pages, seed=4, steps=4, width=128, height=192
+    )
     guarded.site.wait_batch(book, done=2, failed=2)
     visitor = visit(guarded.site)
     visitor.log_in(guarded.user)

@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -215,6 +215,10 @@ class Guarded:
     site: Site
     user: str
     admin: str
+
+    def asked_by(self, token: str) -> Site:
+        """The same site, asked with another token than the admin's."""
+        return replace(self.site, token=token)
 
 
 def e3(site: Site, *arguments: str) -> str:

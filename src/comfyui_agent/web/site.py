@@ -113,7 +113,7 @@ async def logout(request: Request, context: Here) -> Response:
     with contextlib.suppress(Problem):  # whoever is not logged in is sent to the login as well
         who = await context.gate.admit(request)
         context.limits.count_change(who)
-        if who.token is not None:
+        if who.session:
             await Actor(context, who).audit(EventName.AUDIT_LOGOUT)
     await context.gate.log_out(request)
     response = RedirectResponse("/login", 303)
