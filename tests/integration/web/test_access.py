@@ -180,10 +180,10 @@ async def test_behind_a_trusted_proxy_people_are_who_it_says_and_nothing_else_is
         check_problem(await house.get("/api/v1/me"), 401)
         anna = {"X-Remote-User": "anna", "X-Forwarded-For": "203.0.113.7"}
         assert (await house.get("/api/v1/me", headers=anna)).value == {"role": "user", "token": "anna"}
-        check_problem(await house.post("/api/v1/servers/1/pause", headers=anna), 403)
+        check_problem(await house.post("/api/v1/servers/nobody/pause", headers=anna), 403)
         check_problem(await house.get("/api/v1/me", headers={**anna, "Host": "evil.example"}), 403)
         await house.store.create_token("anna", Role.ADMIN, proxy_hash("anna"))
-        await soon(lambda: house.post("/api/v1/servers/1/pause", headers=anna), 404)
+        await soon(lambda: house.post("/api/v1/servers/nobody/pause", headers=anna), 404)
         [known] = await house.store.tokens()
         await house.store.revoke_token(known.id)
         await soon(lambda: house.get("/api/v1/me", headers=anna), 401)
