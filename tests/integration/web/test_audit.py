@@ -53,9 +53,12 @@ CHANGES: list[tuple[str, str, dict[str, Any] | None, str, str]] = [
     ("POST", "/api/v1/jobs", {**JOB, "name": "fox"}, "audit.job.submit", "fox"),
     ("PUT", "/api/v1/jobs/{name}/priority", {"priority": 7}, "audit.job.priority", "from 50 to 7"),
     ("POST", "/api/v1/jobs/{name}/cancel", None, "audit.job.cancel", "fox"),
+    ("POST", "/api/v1/jobs/{name}/dismiss", None, "audit.job.dismiss", "fox"),
+    ("POST", "/api/v1/jobs/dismiss", {"names": ["fox"]}, "audit.job.dismiss", "1 job: fox"),
     ("POST", "/api/v1/jobs/{name}/retry", None, "audit.job.retry", "fox"),
     ("POST", "/api/v1/jobs/cancel", {"names": ["fox"]}, "audit.job.cancel", "1 job: fox"),
     ("POST", "/api/v1/jobs/retry", {"names": ["fox"]}, "audit.job.retry", "1 job: fox"),
+    ("POST", "/api/v1/jobs/{name}/remove", None, "audit.job.delete", "fox"),
     ("POST", "/api/v1/batches", SWEEP, "audit.batch.create", "2 jobs"),
     ("POST", "/api/v1/batches/{batch_id}/pause", None, "audit.batch.pause", "knights"),
     ("POST", "/api/v1/batches/{batch_id}/resume", None, "audit.batch.resume", "knights"),
@@ -88,6 +91,9 @@ async def test_every_change_over_http_is_one_row_with_who_what_and_from_where(lo
         before = await house.store.newest_event()
         if "book" in path and "regenerate" in path:  # only what has ended is made anew
             await house.store.cancel([job.id async for job in house.store.members("winter")])
+        if path.endswith("/remove"):
+            await house.store.cancel([job.id for job in await house.store.jobs() if job.config_name == "fox"])
+            before = await house.store.newest_event()
         address = path.format(**names, name=SERVER if "/servers/" in path else "fox")
         if path in ("/login", "/logout"):
             answer = await form(house, path, admin, **({"Cookie": cookie} if cookie else {}))

@@ -95,6 +95,8 @@ CHANGES = [
     ("POST", "/api/v1/jobs/{job}/cancel", None, False),
     ("POST", "/api/v1/jobs/{job}/retry", None, True),
     ("PUT", "/api/v1/jobs/{job}/priority", {"priority": 60}, False),
+    ("POST", "/api/v1/jobs/{job}/dismiss", None, True),
+    ("POST", "/api/v1/jobs/dismiss", {"names": ["{job}"]}, True),
     ("POST", "/api/v1/jobs/cancel", {"names": ["{job}"]}, False),
     ("POST", "/api/v1/jobs/retry", {"names": ["{job}"]}, True),
     ("POST", "/api/v1/batches/{batch}/cancel", None, False),
