@@ -65,6 +65,7 @@ CHANGES: list[tuple[str, str, dict[str, Any] | None, str, str]] = [
     ("POST", "/api/v1/batches/{batch_id}/cancel", None, "audit.batch.cancel", "2 jobs"),
     ("POST", "/api/v1/batches/{batch_id}/grid", {}, "audit.batch.grid", "knights"),
     ("POST", "/api/v1/batches/{batch_id}/retry", {"cancelled": True}, "audit.batch.retry", "2 jobs"),
+    ("POST", "/api/v1/batches/{batch_id}/dismiss", None, "audit.job.dismiss", "1 job"),
     ("POST", "/api/v1/books", BOOK, "audit.book.create", "2 pages"),
     ("POST", "/api/v1/books/{book_id}/regenerate", {"pages": [1]}, "audit.book.regenerate", "page 1"),
     ("POST", "/books/{book_id}/regenerate", {"pages": [2]}, "audit.book.regenerate", "page 2"),
@@ -93,6 +94,10 @@ async def test_every_change_over_http_is_one_row_with_who_what_and_from_where(lo
             await house.store.cancel([job.id async for job in house.store.members("winter")])
         if path.endswith("/remove"):
             await house.store.cancel([job.id for job in await house.store.jobs() if job.config_name == "fox"])
+            before = await house.store.newest_event()
+        if path == "/api/v1/batches/{batch_id}/dismiss":  # only what failed can be
+            [leased] = await house.lease(1, names["batch_id"])
+            await house.fail(leased)
             before = await house.store.newest_event()
         address = path.format(**names, name=SERVER if "/servers/" in path else "fox")
         if path in ("/login", "/logout"):
