@@ -76,7 +76,7 @@ class Fitting:
 
 class Preparing:
     async def prepare(self, _: Leased) -> Prepared:
-        return Prepared({}, None)
+        return Prepared({}, None, {})
 
 
 class Fetching:
@@ -179,7 +179,7 @@ async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 async def lose(house: House, run: Run, see: Callable[[Watch], None] = lambda _: None) -> Job:
     """Let a prompt be sent, seen, and its server go away."""
     living = asyncio.create_task(run.live())
-    await house.client.was_sent.wait()
+    await asyncio.wait_for(house.client.was_sent.wait(), 20)
     await asyncio.sleep(0)
     see(house.client.watches[run.leased.prompt_id])
     house.go_away()
@@ -201,7 +201,7 @@ async def test_a_prompt_at_a_server_that_stays_away_waits_again_although_there_i
 async def test_a_server_that_is_away_for_less_is_waited_for(house: House) -> None:
     run = house.run(await house.lease(), failover_seconds=1000.0)
     living = asyncio.create_task(run.live())
-    await house.client.was_sent.wait()
+    await asyncio.wait_for(house.client.was_sent.wait(), 20)
     house.go_away()
     await asyncio.sleep(0.1)
     assert not living.done()
@@ -239,7 +239,7 @@ async def test_one_strike_before_poison_only_its_own_server_is_asked_what_became
 async def test_a_result_that_cannot_be_fetched_from_a_server_that_is_away_waits_and_is_no_suspect(house: House) -> None:
     run = house.run(await house.lease())
     living = asyncio.create_task(run.live())
-    await house.client.was_sent.wait()
+    await asyncio.wait_for(house.client.was_sent.wait(), 20)
     await asyncio.sleep(0)
     watch = house.client.watches[run.leased.prompt_id]
     watch.see_running()
@@ -295,7 +295,7 @@ async def stall(house: House) -> Run:
     """A prompt that ran, and shows no sign of life."""
     run = house.run(await house.lease(), stall_seconds=0.05)
     living = asyncio.create_task(run.live())
-    await house.client.was_sent.wait()
+    await asyncio.wait_for(house.client.was_sent.wait(), 20)
     await asyncio.sleep(0)
     house.client.watches[run.leased.prompt_id].see_running()
     await living
