@@ -43,6 +43,7 @@ def test_the_walk_has_the_steps_that_are_tried_here() -> None:
         "e3 run",
         f"cp examples/{KNIGHT}.yaml jobs/processing/image/",
         "e3 queue ls",
+        f"e3 show {KNIGHT}",
         "ls jobs/finished/image",
     ]
 

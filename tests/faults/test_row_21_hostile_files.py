@@ -275,11 +275,13 @@ def peak_megabytes(yard: Yard) -> float:
     return int(re.findall(r"VmHWM:\s+(\d+)", status)[0]) / 1024
 
 
-def test_a_huge_metadata_is_kept_as_it_is(yard: Yard) -> None:
-    metadata = {"text": "x" * 400_000, "many": {f"k{n}": [n, str(n)] for n in range(15_000)}, "日本": "🙂"}
-    yard.workspace.drop("huge_metadata.yaml", colour_job(7, metadata=metadata))
-    job = yard.workspace.wait_end("huge_metadata.yaml")
-    assert json.loads(job.metadata or "") == metadata
+def test_a_large_metadata_is_kept_as_it_is_and_a_huge_one_is_refused(yard: Yard) -> None:
+    metadata = {"text": "x" * 20_000, "many": {f"k{n}": [n, str(n)] for n in range(1_000)}, "日本": "🙂"}
+    yard.workspace.drop("large_metadata.yaml", colour_job(7, metadata=metadata))
+    assert json.loads(yard.workspace.wait_end("large_metadata.yaml").metadata or "") == metadata
+    yard.workspace.drop("huge_metadata.yaml", colour_job(7, metadata={"text": "x" * 400_000}))
+    refused = yard.workspace.wait_end("huge_metadata.yaml", JobStatus.FAILED)
+    assert "a job may have 64 KB" in (refused.error_trace or "")
     yard.still_works()
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from comfyui_agent.batches.members import effective_inputs
 from comfyui_agent.cli.finding import find_jobs, say_if_nobody_works
 from comfyui_agent.cli.printing import fail, made_by_words, on_terminal, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, Name, opened, workspace_at
@@ -109,6 +108,8 @@ def show(
 
 
 async def _show(workspace: Workspace, name: str, as_json: bool) -> None:
+    from comfyui_agent.batches.members import effective_inputs
+
     async with opened(workspace) as store:
         [job] = await find_jobs(store, [name])
         attempts = await store.attempts(job.id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import PurePosixPath
 
 from comfyui_agent.domain.jobs import JobId, NewJob
 from comfyui_agent.domain.states import JobStatus
@@ -71,6 +72,15 @@ class Ruling:
     other_source: str | None = None
 
 
+def is_of_another_folder(known: Known, filed: Filed) -> bool:
+    """Whether the row stands for a file of another kind's folder. A finished file is in the folder of its kind."""
+    return known.source is not None and _folder(known.source) != _folder(filed.job.source or "")
+
+
+def _folder(source: str) -> str:
+    return PurePosixPath(source).parent.name
+
+
 def judge(known: Known | None, filed: Filed) -> Verdict:
     """What becomes of a file, given the row of its name."""
     if known is None:
@@ -88,7 +98,7 @@ def judge(known: Known | None, filed: Filed) -> Verdict:
                 return Verdict.UNCHANGED  # cancelled after it was changed: that was the last word
             return Verdict.UNCHANGED if is_same and not filed.is_retry else Verdict.RESUBMITTED
         case JobStatus.DONE:
-            if known.source not in (None, filed.job.source) and not known.resubmit:
+            if is_of_another_folder(known, filed) and not known.resubmit:
                 return Verdict.REJECTED  # its file is gone because it was put away: this one was dropped elsewhere
             if is_same:
                 return Verdict.FINISHED

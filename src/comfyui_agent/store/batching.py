@@ -100,9 +100,13 @@ def members(session: Session, batch_id: str, after: Job | None, most: int, *, is
         if after.batch_index is None:
             return []
         keys = {"after": after.batch_index, "after_id": after.id}
-    brief = "" if is_whole else "brief_"
-    rows = session.rows(f"{brief}members_after", id=batch_id, most=most, **keys)
-    rows = rows or session.rows(f"{brief}members_without_place", id=batch_id, most=most)
+    placed, loose = (
+        ("members_after", "members_without_place")
+        if is_whole
+        else ("brief_members_after", "brief_members_without_place")
+    )
+    rows = session.rows(placed, id=batch_id, most=most, **keys)
+    rows = rows or session.rows(loose, id=batch_id, most=most)
     return [job_from(row) for row in rows]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from comfyui_agent.domain.batches import is_grid_name
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import Failure, FailureClass
-from comfyui_agent.domain.filing import Filed, Known, Ruling, Verdict, judge
+from comfyui_agent.domain.filing import Filed, Known, Ruling, Verdict, is_of_another_folder, judge
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import json_text, whole
@@ -64,7 +64,7 @@ def _known(row: Row) -> Known:
 
 def _reason(verdict: Verdict, filed: Filed, row: Known | None) -> str:
     if verdict is Verdict.REJECTED:
-        if row is not None and row.source not in (None, filed.job.source):
+        if row is not None and is_of_another_folder(row, filed):
             return f"the name belongs to {row.source}, which is done already: give the file another name"
         return filed.problem or "a job of this name is done already: give the file another name"
     if verdict is Verdict.ELSEWHERE and row is not None:

@@ -244,7 +244,7 @@ async def test_after_done_the_name_in_another_folder_is_renamed_with_the_reason(
     there = "jobs/processing/video/knight.yaml"
     assert not dropped.exists()
     assert room.files() == {f"{there}.rejected", DONE}
-    words = f"the name belongs to {HERE}, which is done already: give the file another name"
+    words = f"the name belongs to {DONE}, which is done already: give the file another name"
     assert await room.store.rejections() == {f"{there}.rejected": words}
     assert (await room.events())[-1].message == f"{there}.rejected: {words}"
     assert await room.job() == before

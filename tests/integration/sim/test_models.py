@@ -37,6 +37,6 @@ async def test_a_name_is_a_checkpoint_and_a_folder_before_it_is_obeyed(start: St
         assert refused.body["node_errors"]["1"]["errors"][0]["type"] == "value_not_in_list"
 
 
-async def test_without_the_switch_there_are_two_checkpoints(plain: Wire) -> None:
-    assert len((await plain.get("/models/checkpoints")).body) == 2
+async def test_without_the_switch_there_are_three_checkpoints(plain: Wire) -> None:
+    assert len((await plain.get("/models/checkpoints")).body) == 3
     assert (await plain.get("/models/loras")).body == []

@@ -96,7 +96,6 @@ def _things(path: str) -> dict[str, str]:
 
 ROUTES = [
     Route("GET", "/openapi.json", OPEN),
-    Route("HEAD", "/openapi.json", OPEN),
     Route("GET", "/api/v1/jobs"),
     Route("POST", "/api/v1/jobs", body=JOB),
     Route("POST", "/api/v1/jobs/retry", body={"names": ["painted"]}),
