@@ -90,6 +90,7 @@ class Run:
         self._extra_data = WITH_PREVIEWS if previews else None
         self._watch: Watch | None = None
         self._noted_seconds = leased.running_seconds or 0.0
+        self._is_left = False
         self.is_collecting = False
 
     @property
@@ -271,6 +272,7 @@ class Run:
 
     def _out_of_patience(self, watch: Watch) -> Failure | None:
         if self._is_to_be_left() and watch.progress.stage is not Stage.RUNNING:
+            self._is_left = True
             words = f"its server does not work: {self.server.reason or 'set aside'}"
             return self._failure(FailureClass.SERVER_LOST, words)
         if self.server.health is not Health.UP:
@@ -384,7 +386,7 @@ class Run:
             await self._free_memory()
         if failure.kind is FailureClass.SERVER_LOST:
             self._fleet.doubt(self.server)
-            if self.server.is_loss_news(self.leased.prompt_id):
+            if not self._is_left and self.server.is_loss_news(self.leased.prompt_id):
                 await self._alert(EventName.ALERT_SERVER, f"our prompt is lost: {failure.message}")
         lacks = failure.kind is FailureClass.MISSING or (failure.kind is FailureClass.INVALID and failure.by_choice)
         if lacks and self._fleet.is_alternative_to(self.server, self.leased.avoids):

@@ -319,6 +319,24 @@ async def test_a_prompt_that_cannot_be_interrupted_is_told_once_and_its_server_g
     assert [record for record in caplog.records if record.levelno >= logging.INFO] == []
 
 
+async def test_what_waits_at_a_server_that_was_set_aside_goes_to_another_and_nothing_is_called_lost(
+    house: House,
+) -> None:
+    house.client.cancellation = Cancellation.REMOVED
+    house.fleet.servers[OTHER].halt = None
+    run = house.run(await house.lease())
+    living = asyncio.create_task(run.live())
+    await asyncio.wait_for(house.client.was_sent.wait(), 20)
+    await asyncio.sleep(0)
+    house.client.watches[run.leased.prompt_id].see_waiting(1)
+    house.fleet.set_aside(house.server, "another", "no sign of life")
+    await living
+    job = await house.job()
+    assert (job.status, job.retries_attempted, job.lost_at) == ("pending", 0, None)
+    assert await house.alerts() == []
+    assert (await lease_one(house.store, server=OTHER)).tally.strikes == 0
+
+
 async def test_a_prompt_that_nobody_wants_and_that_does_not_stop_makes_its_server_stuck(
     house: House, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
