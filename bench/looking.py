@@ -99,7 +99,8 @@ def fill(path: Path) -> None:
     database.execute(QUERIES["recount"])
     database.execute("COMMIT; PRAGMA wal_checkpoint(TRUNCATE)")
     found = dict(database.execute("SELECT status, jobs FROM job_counts"))
-    assert found == {"done": DONE, "pending": PENDING, "failed": FAILED, "processing": PROCESSING}, found
+    expected = {"done": DONE, "pending": PENDING, "failed": FAILED, "attention": FAILED, "processing": PROCESSING}
+    assert found == expected, found
     database.close()
 
 
