@@ -131,8 +131,8 @@ async def _run(workspace: Workspace, until_idle: bool, as_json: bool) -> int:
     from comfyui_agent.engine.service import serve
 
     prepare_folders(workspace)
-    async with opened(workspace, create=True) as store:
-        monitor, agent = Monitor(store, workspace), _agent(workspace, store)
+    async with opened(workspace, create=True) as store, _agent(workspace, store) as agent:
+        monitor = Monitor(store, workspace)
         folder = workspace.job_file(workspace.processing)
         _say(f"Watching {folder}, rendering with {', '.join(agent.fleet.servers)}. Ctrl-C stops; nothing gets lost.")
         async with (
@@ -170,8 +170,7 @@ async def _monitor(workspace: Workspace, until_idle: bool, as_json: bool) -> int
 
 
 async def _execute(workspace: Workspace, until_idle: bool, as_json: bool) -> int:
-    async with opened(workspace, create=True) as store:
-        agent = _agent(workspace, store)
+    async with opened(workspace, create=True) as store, _agent(workspace, store) as agent:
         servers = ", ".join(agent.fleet.servers)
         _say(f"Working off {workspace.database} with {servers}. Ctrl-C stops; nothing gets lost.")
         async with _summed_up(store, as_json), shown(agent.bus, store, agent, as_json=as_json):
@@ -185,13 +184,19 @@ def _code_of(agent: Agent, failures: int) -> int:
     return 1 if failures or agent.blocked else 0
 
 
-def _agent(workspace: Workspace, store: Store) -> Agent:
+@contextlib.asynccontextmanager
+async def _agent(workspace: Workspace, store: Store) -> AsyncIterator[Agent]:
+    """An agent, whose lock file goes even if a signal comes before it has begun to work."""
     from comfyui_agent.engine.agent import Agent
 
     try:
-        return Agent(store, workspace)
+        agent = Agent(store, workspace)
     except OSError as error:
         fail(f"no lock file can be made in {workspace.locks}: {error.strerror}")
+    try:
+        yield agent
+    finally:
+        agent.close()
 
 
 def prepare_folders(workspace: Workspace) -> None:

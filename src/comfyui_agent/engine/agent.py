@@ -151,6 +151,10 @@ class Agent:
         self.is_ready = asyncio.Event()
         """Set when failures are being counted, or the end has come."""
 
+    def close(self) -> None:
+        """Give up the lock file. `run` does so at its end; this is for an agent that never ran."""
+        self._lock.release()
+
     @property
     def runs(self) -> list[Run]:
         """What is at work now."""

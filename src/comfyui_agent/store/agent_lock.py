@@ -45,7 +45,7 @@ class AgentLock:
         self.folder = folder
         folder.mkdir(0o700, parents=True, exist_ok=True)
         self._path = folder / f"{self.worker}{SUFFIX}"
-        self._handle = self._take_and_name()
+        self._handle: int | None = self._take_and_name()
 
     def _take_and_name(self) -> int:
         """Locked first, named then: nobody ever sees the file unlocked while this process lives."""
@@ -76,9 +76,12 @@ class AgentLock:
         return [path.name.removesuffix(SUFFIX) for path in dead]
 
     def release(self) -> None:
-        with contextlib.suppress(OSError):
-            self._path.unlink(missing_ok=True)
-            os.close(self._handle)
+        """Give it back, once: by the second time its handle may be another file's."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            with contextlib.suppress(OSError):
+                self._path.unlink(missing_ok=True)
+                os.close(handle)
 
 
 class NamedLock:
