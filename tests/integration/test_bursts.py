@@ -327,6 +327,19 @@ def test_an_item_that_waits_for_its_retry_is_left_for_the_next_burst(folder: Bur
     assert folder.renders() == 3
 
 
+def test_what_its_user_gave_up_needs_no_attention(folder: BurstFolder) -> None:
+    keys = folder.write_many(2)
+    assert folder.call("--size", "1").code == 10
+    folder.set(keys[1], "failed")
+    ended = folder.call()
+    assert ended.code == 1
+    assert ended.out.splitlines() == [
+        "Completed in this burst: none",
+        "Overall: 1/2",
+        "Next burst: none, nothing is pending",
+    ]
+
+
 def test_a_burst_asks_no_more_often_than_its_polls(folder: BurstFolder, servers: Servers) -> None:
     folder.use(slow_text_picture(2.0))
     folder.write_many(1)

@@ -82,7 +82,7 @@ async def _create(workspace: Workspace, found: Book, wait: bool, as_json: bool) 
         if await store.batch(found.batch.id) is not None:
             fail(f"there is a book {found.batch.id} already: give another book_id, or e3 book regenerate")
         await queue_batch(store, workspace.locks, found.batch, found.jobs)
-        words = f"{len(found.jobs):,} pages"
+        words = counted(len(found.jobs), "page")
         await note_audit(store, EventName.AUDIT_BOOK_CREATE, batch_id=found.batch.id, message=words)
         if not as_json:
             typer.echo(found.batch.id)

@@ -27,7 +27,7 @@ from comfyui_agent.cli.workspace import (
     workspace_at,
 )
 from comfyui_agent.domain.processes import module_command
-from comfyui_agent.domain.texts import printable
+from comfyui_agent.domain.texts import attention, printable
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
@@ -228,9 +228,10 @@ def _print(summary: Summary, as_json: bool) -> None:
 def lines_of(summary: Summary) -> list[str]:
     """A summary for people, a line for each thing that they want to know."""
     failed = f", {summary.failed} failed" if summary.failed else ""
-    lines = [f"Completed in this burst: {summary.completed} of {summary.size}{failed}"]
-    attention = f", {summary.total_failed} need attention" if summary.total_failed else ""
-    lines.append(f"Overall: {summary.total_completed}/{summary.total}{attention}")
+    done = f"{summary.completed} of {summary.size}" if summary.size else "none"
+    lines = [f"Completed in this burst: {done}{failed}"]
+    told = f", {attention(summary.attention)}" if summary.attention else ""
+    lines.append(f"Overall: {summary.total_completed}/{summary.total}{told}")
     if summary.next_item is None:
         return [*lines, "Next burst: none, nothing is pending"]
     return [*lines, f"Next burst: {summary.next_size} from {summary.next_item}"]

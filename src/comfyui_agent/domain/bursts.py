@@ -48,6 +48,8 @@ class Item:
     is_at_server: bool
     is_backing_off: bool = False
     """It failed, and its next attempt is not due yet."""
+    needs_attention: bool = False
+    """It failed, and was neither cancelled nor dismissed."""
     outputs: tuple[str, ...] = ()
     error: str = ""
     subfolder: str | None = None

@@ -98,6 +98,7 @@ class Summary:
     next_size: int
     next_item: str | None
     batch_id: str = ""
+    attention: int = 0
     failures: tuple[tuple[str, str], ...] = ()
     trouble: str = ""
 
@@ -185,7 +186,10 @@ class Burst:
 
     def summary(self, trouble: str = "", *, step: int = 1) -> Summary:
         next_size = size_of(self._plan.size, self._level + step)
-        return _summary(self._batch_id, self._entries, self._before, self.picked, next_size, trouble)
+        summary = _summary(self._batch_id, self._entries, self._before, self.picked, next_size, trouble)
+        attention = {key for key, item in self._items.items() if item.needs_attention}
+        failures = tuple(each for each in summary.failures if each[0] in attention)
+        return replace(summary, attention=len(attention), failures=failures)
 
     # Before.
 

@@ -29,6 +29,7 @@ def items(session: Session, batch_id: str) -> list[Item]:
             written=Word(row["written"]) if row["written"] in set(Word) else None,
             is_at_server=bool(row["is_at_server"]),
             is_backing_off=bool(row["is_backing_off"]),
+            needs_attention=bool(row["needs_attention"]),
             outputs=paths_in(row["outputs"]),
             error=(text(row["error_trace"]) or "").partition("\n")[0],
             **_where(row),

@@ -13,6 +13,7 @@ from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.load.driving import GIVE_UP_SECONDS, Driver, Watcher
 from comfyui_agent.lab.load.levels import level_words
 from comfyui_agent.lab.load.measured import LoadRun
@@ -118,7 +119,9 @@ async def _look_at_queues(targets: Sequence[Target]) -> list[str]:
         view = await target.client.queue()
         waiting = len(view.running) + len(view.pending)
         if waiting:
-            warnings.append(f"{target.name} had {waiting} prompts of others before the test: its times are not clean")
+            warnings.append(
+                f"{target.name} had {counted(waiting, 'prompt')} of others before the test: its times are not clean"
+            )
     return warnings
 
 
@@ -182,7 +185,7 @@ def _level_warnings(run: LoadRun) -> list[str]:
         for level in run.levels:
             if level.is_whole and not level.is_reached:
                 found.append(
-                    f"{level.level:g} prompts at once were never reached: there were {len(level.rows)} prompts"
+                    f"{level.level:g} prompts at once were never reached: {counted(len(level.rows), 'prompt')} in all"
                 )
     return found
 

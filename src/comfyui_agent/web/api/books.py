@@ -13,7 +13,7 @@ from comfyui_agent.batches.book_file import BookFile
 from comfyui_agent.domain.batches import Batch, BatchKind, BatchStatus, mint_batch_id
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.rows import parsed
-from comfyui_agent.domain.texts import listed
+from comfyui_agent.domain.texts import counted, listed
 from comfyui_agent.web.actor import Actor
 from comfyui_agent.web.api.batches import page_of_batches
 from comfyui_agent.web.api.describing import AsInteger, problems
@@ -82,7 +82,7 @@ async def create(context: Here, by: By, said: BookFile, key: Key = None) -> Resp
     async def make(book_id: str) -> dict[str, Any]:
         by.check_priority(said.priority)
         book = await context.doors.book(said.model_copy(update={"book_id": book_id}), by)
-        await by.audit(EventName.AUDIT_BOOK_CREATE, batch_id=book.id, message=f"{book.total:,} pages")
+        await by.audit(EventName.AUDIT_BOOK_CREATE, batch_id=book.id, message=counted(book.total, "page"))
         return await _shown(context, book_id)
 
     async def find(book_id: str) -> dict[str, Any] | None:
