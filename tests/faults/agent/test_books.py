@@ -244,7 +244,8 @@ def test_a_page_is_not_made_anew_while_it_renders(shelf: AgentWorkspace) -> None
     assert refusal(answer, 1).startswith("page 1 of winter is rendering: ")
     answer = call_e3("book", "regenerate", "winter", "--page", "2", cwd=shelf.root)
     assert refusal(answer, 1).startswith("page 2 of winter waits already: ")
-    assert call_e3("book", "regenerate", "winter", cwd=shelf.root).stdout == "◐ winter: no page needs attention\n"
+    answer = call_e3("book", "regenerate", "winter", cwd=shelf.root)
+    assert refusal(answer, 1).startswith("no page of winter has failed, and 3 are still to come: ")
     first, *_ = members(shelf, "winter")
     assert (first.status, first.run_count) == (JobStatus.PROCESSING, 1)
     assert json.loads(first.inputs or "") == {"1.color": 1}
