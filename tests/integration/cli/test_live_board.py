@@ -127,8 +127,11 @@ def test_a_name_that_looks_like_markup_is_shown_as_it_is_on_the_board(slow: Agen
 @pytest.mark.slow
 def test_a_name_that_looks_like_wrong_markup_does_not_end_the_board(slow: AgentWorkspace) -> None:
     call_e3("db", "migrate", cwd=slow.root)
-    row = "INSERT INTO jobs (config_name, job_type, workflow_id, status, priority, file_path)"
-    values = "('[/red]first', 'T2I', 'wf_realistic_portrait', 'pending', 1, 'jobs/finished/image/first.png')"
+    row = "INSERT INTO jobs (config_name, job_type, workflow_id, status, priority, inputs, file_path)"
+    inputs = '{"2.text": "a fox", "5.seed": 1, "5.steps": 1}'
+    values = (
+        f"('[/red]first', 'T2I', 'wf_realistic_portrait', 'pending', 1, '{inputs}', 'jobs/finished/image/first.png')"
+    )
     in_the_shell(slow.database, f"{row} VALUES {values}")
     with in_terminal("run", "--until-idle", cwd=slow.root) as terminal:
         terminal.wait_for("● Done  [/red]first")
