@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -34,16 +33,24 @@ class Cost:
     said: str
 
 
+RUN = """
+import atexit, pathlib, re, runpy, sys
+def note_peak():
+    status = pathlib.Path("/proc/self/status").read_text()
+    pathlib.Path("peak").write_text(re.findall(r"VmHWM:\\s+(\\d+)", status)[0])
+atexit.register(note_peak)
+sys.argv = sys.argv[1:]
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+"""
+"""The child notes its own peak: what the kernel tells of a child begins with the memory of whoever started it."""
+
+
 def cost_of(*words: str, folder: Path) -> Cost:
     began = time.monotonic()
-    command = [sys.executable, "-m", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=folder, env=os.environ) as process:
-        assert process.stdout is not None
-        said = process.stdout.read().decode()
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0, f"{words}: exit {process.returncode}"
-    return Cost(time.monotonic() - began, used.ru_maxrss / MEGABYTE, said)
+    ended = subprocess.run([sys.executable, "-c", RUN, *words], stdout=subprocess.PIPE, cwd=folder, check=False)
+    assert ended.returncode == 0, f"{words}: exit {ended.returncode}"
+    peak = int((folder / "peak").read_text()) / MEGABYTE
+    return Cost(time.monotonic() - began, peak, ended.stdout.decode())
 
 
 def measure_queueing() -> list[Line]:
