@@ -26,6 +26,7 @@ MALFORMED: Graph = {"1": {"class_type": "SaveImage", "inputs": {"filename_prefix
 """A save node without a picture: every ComfyUI rejects it, and nothing of it runs."""
 LOST_SHARE = 0.1
 FEEDS = 5
+TOO_QUICK = "the pages are rendered too quickly for the server to be caught at work: give a heavier workflow"
 LONGEST_PAUSE = 30.0
 LOST_POSTS = 2
 LARGEST_MEMORY = 4 * 1024**4
@@ -234,6 +235,8 @@ async def comfyui_crash(arena: Arena, findings: Findings) -> None:
     findings.stage("server back", time.time(), "the server answers again")
     ended = await arena.until_all_ended()
     await _nothing_waits(arena, findings, ended)
+    if ended and not await _was_at_work(arena, fault):
+        raise Skipped(TOO_QUICK)
     alert = await arena.first(fault, EventName.ALERT_SERVER)
     requeue = await arena.first(fault, EventName.JOB_RETRY)
     refill = await arena.refilled(fault)
@@ -257,7 +260,18 @@ async def _catch_at_work(arena: Arena, count: int) -> None:
         if not arena.is_agent_alive:
             break
         await arena.queue_book(await arena.healthy(count * 10 * (more + 1)))
-    raise Skipped("the pages are rendered too quickly for the server to be caught at work: give a heavier workflow")
+    raise Skipped(TOO_QUICK)
+
+
+async def _was_at_work(arena: Arena, moment: float) -> bool:
+    """Whether a page was at the server at a moment. Pages of milliseconds may end just before it is killed."""
+    runs = [attempt for job in await arena.jobs() for attempt in await arena.attempts(job)]
+    return any(
+        attempt.started_at is not None
+        and moment_of(attempt.started_at) <= moment
+        and (attempt.ended_at is None or moment_of(attempt.ended_at) >= moment)
+        for attempt in runs
+    )
 
 
 # A server that has become slow.
