@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.pages import facts
 from comfyui_agent.lab.pages.lanes import Bar, Bars, Fill, Part
 from comfyui_agent.lab.pages.markup import Html
 from comfyui_agent.lab.pages.page import Page, figure, section, table, verdict
-from comfyui_agent.lab.pages.quantities import counted, date, listed, said, seconds, wanted
+from comfyui_agent.lab.pages.quantities import date, listed, said, seconds, wanted
 from comfyui_agent.lab.pages.scenario import judged, scenario_section
 from comfyui_agent.lab.pages.targets import against
 

@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.pages import facts, gpu_plots, load_plots
 from comfyui_agent.lab.pages.markup import LONGEST_TEXT, Html, element
 from comfyui_agent.lab.pages.page import Page, Tile, figure, notices, paragraph, section, table, tiles, verdict
-from comfyui_agent.lab.pages.quantities import counted, date, plain, rate, said, seconds, share, trimmed
+from comfyui_agent.lab.pages.quantities import date, plain, rate, said, seconds, share, trimmed
 from comfyui_agent.lab.pages.quantities import whole as figures
 from comfyui_agent.lab.pages.scenario import scenario_section
 from comfyui_agent.lab.pages.targets import TONES, Judged, judged

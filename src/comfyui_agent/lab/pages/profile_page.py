@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.pages import facts, gpu_plots, profile_plots
 from comfyui_agent.lab.pages.markup import Html, element, joined
 from comfyui_agent.lab.pages.page import Page, Tile, figure, notices, paragraph, section, table, tiles, verdict
-from comfyui_agent.lab.pages.quantities import counted, date, listed, memory, said, seconds, share, whole
+from comfyui_agent.lab.pages.quantities import date, listed, memory, said, seconds, share, whole
 
 Report = Mapping[str, Any]
 

@@ -81,11 +81,6 @@ def measured(value: float | None, unit: str) -> str:
     return f"{trimmed(plain(value))} {unit}".rstrip()
 
 
-def counted(count: int, noun: str) -> str:
-    """One job, 2 jobs."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
-
-
 def said(value: object) -> str:
     """A text of a report, or a dash."""
     return facts.text(value).strip() or DASH

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.pages import facts
 from comfyui_agent.lab.pages.markup import Html, joined
 from comfyui_agent.lab.pages.page import figure, paragraph, section, table, verdict
-from comfyui_agent.lab.pages.quantities import clock, counted, said, seconds
+from comfyui_agent.lab.pages.quantities import clock, said, seconds
 from comfyui_agent.lab.pages.stages import Stage, Stages
 from comfyui_agent.lab.pages.targets import against
 

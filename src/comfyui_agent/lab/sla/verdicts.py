@@ -10,7 +10,8 @@ from enum import Enum
 from typing import Any
 
 from comfyui_agent.config.settings import Sla
-from comfyui_agent.lab.pages.quantities import counted, listed
+from comfyui_agent.domain.texts import counted
+from comfyui_agent.lab.pages.quantities import listed
 
 
 class Verdict(str, Enum):
