@@ -313,7 +313,7 @@ def test_others_at_the_server_are_warned_about_and_left_alone(slow: ServerProces
     )
     urllib.request.urlopen(request, timeout=5).close()
     answer = load(tmp_path, slow.url, "--jobs", "1", "--warmup", "0")
-    assert "had 1 prompts of others" in answer.stderr
+    assert "had 1 prompt of others" in answer.stderr
     entry = asked(slow.url, f"history/{body['prompt_id']}")[body["prompt_id"]]
     assert entry["status"]["status_str"] == "success"
 
