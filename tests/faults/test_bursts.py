@@ -184,6 +184,17 @@ def test_what_a_kill_leaves_behind_is_repaired_and_not_rendered_again(make_folde
 
 
 @pytest.mark.slow
+def test_a_kill_after_the_last_item_makes_the_next_burst_smaller(make_folder: Make) -> None:
+    """Until the summary is out, a burst has not ended by itself."""
+    folder = make_folder()
+    folder.write_many(22)
+    folder.die("ending")
+    ended = folder.call("--json")
+    assert "at most 5 at a time" in ended.err
+    assert (ended.code, ended.summary["completed"], ended.summary["total_completed"]) == (10, 5, 20)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "moment",
     [

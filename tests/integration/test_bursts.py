@@ -320,7 +320,7 @@ def test_an_item_that_waits_for_its_retry_is_left_for_the_next_burst(folder: Bur
     finally:
         failing.kill()
     assert (ended.code, ended.summary["failed"], ended.summary["remaining"]) == (10, 0, 3)
-    assert (ended.summary["next_size"], ended.summary["next_item"]) == (1, keys[0])
+    assert (ended.summary["next_size"], ended.summary["next_item"]) == (1, keys[1])
     assert folder.call("--size", "2").code == 10
     assert list(folder.words().values()) == ["pending", "completed", "completed"]
     assert folder.call("--size", "2").code == 0
@@ -341,15 +341,19 @@ def test_what_its_user_gave_up_needs_no_attention(folder: BurstFolder) -> None:
 
 
 def test_a_burst_asks_no_more_often_than_its_polls(folder: BurstFolder, servers: Servers) -> None:
-    folder.use(slow_text_picture(2.0))
-    folder.write_many(1)
+    folder.use(slow_text_picture(1.0))
+    folder.write_many(3)
     with proxied(servers.started["sim"]) as proxy:
         folder.server = proxy.it.url
-        assert folder.call("--poll", "0.8").code == 0
+        ended = folder.call("--poll", "0.8")
         asked = proxy.do(lambda it: list(it.requests))
-    # One look at the start; then at 0.8 s and 1.6 s the poll, which is the probe, too; and one more at each end of it.
-    assert sum(request == "GET /queue" for request in asked) <= 5, asked
-    assert sum(request.startswith("POST ") for request in asked) == 1
+    assert ended.code == 0
+    assert "given up" not in ended.err, "what has ended since the last poll is still in what it saw"
+    # One look at the start; then every 0.8 s the poll, which is the probe, too; and one more at each end of it.
+    assert sum(request == "GET /queue" for request in asked) <= 8, asked
+    assert sum(request.startswith("POST ") for request in asked) == 3
+    looks = [request for request in asked if request.startswith("GET /history/")]
+    assert len(looks) == 3, "one look at each prompt's end"
 
 
 # Time and company.
@@ -375,7 +379,8 @@ def test_bursts_shorter_than_their_poll_come_to_an_end(folder: BurstFolder) -> N
     """What a burst left at the server is found by the next one at once, however slow its polling is."""
     folder.use(slow_text_picture(0.6))
     folder.write_many(1)
-    assert folder.call("--max-seconds", "0.4", "--poll", "10").code == 10
+    first = folder.call("--max-seconds", "0.4", "--poll", "10")
+    assert (first.code, "Burst of 1 of 1 prompt, at most" in first.err) == (10, True)
     wait_until(lambda: folder.renders() == 1, "the picture at the server")
     assert folder.call("--max-seconds", "3", "--poll", "10").code == 0
     check_all_done(folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import stat
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -120,6 +121,7 @@ async def test_none_is_written_while_nobody_looks_and_a_stop_leaves_none(tmp_pat
         assert here.previews() == []
         want_previews(here.folder)
         await until(here.previews, "a preview for the first one who looks")
+        assert {stat.S_IMODE(path.stat().st_mode) for path in here.previews()} == {0o600}
     assert here.previews() == []
     assert not list(here.folder.glob("*.live*"))
 

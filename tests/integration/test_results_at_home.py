@@ -89,6 +89,29 @@ async def test_a_file_that_is_no_result_is_never_replaced(house: House, said: st
     assert (await house.job("a")).status is JobStatus.DONE
 
 
+async def test_a_job_file_in_a_batch_replaces_no_picture_either(house: House) -> None:
+    mine = house.root / "pictures" / "mine.png"
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_bytes(b"mine")
+    [job_id] = await house.store.submit([wanted("a.yaml", "pictures/mine.png", source="jobs/processing/image/a.yaml")])
+    assert job_id is not None
+    await house.store.group(NewBatch("files_00000001", "files", BatchKind.FILES), [job_id])
+    await house.work()
+    job = await house.job("a.yaml")
+    assert (job.status, mine.read_bytes()) == (JobStatus.FAILED, b"mine")
+    assert "pictures/mine.png is there already and is no result of E3" in (job.error_trace or "")
+
+
+async def test_what_cannot_be_kept_is_told_without_the_place_of_the_workspace(house: House) -> None:
+    in_the_way = house.root / "jobs/finished/image/base.png"
+    in_the_way.parent.mkdir(parents=True, exist_ok=True)
+    in_the_way.write_bytes(b"no folder")
+    (job,) = await house.render(wanted("a", "jobs/finished/image/base.png/x.png"))
+    assert job.status is JobStatus.FAILED
+    assert "jobs/finished/image/base.png" in (job.error_trace or "")
+    assert str(house.root) not in (job.error_trace or "")
+
+
 async def test_a_result_is_replaced_by_its_own_job_and_kept_if_its_job_is_gone(house: House) -> None:
     (first,) = await house.render(wanted("a", OPEN))
     before = (house.root / OPEN).read_bytes()
@@ -164,6 +187,29 @@ LOADED = {
     "1": {"class_type": "LoadImage", "inputs": {"image": "example.png"}},
     "2": {"class_type": "SaveImage", "inputs": {"images": ["1", 0], "filename_prefix": "x"}},
 }
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        {"1": {"class_type": "LoadImage", "inputs": {"image": {"__value__": "{private} [input]"}}}},
+        {"1": {"class_type": "WebcamCapture", "inputs": {"image": "{private}"}}},
+        {"1": {"class_type": "WebcamCapture", "inputs": {"image": "{private} [input]"}}},
+        {"1": {"class_type": "Load3D", "inputs": {"image": {"image": "x.png", "mask": "../../{name} [output]"}}}},
+    ],
+    ids=["wrapped", "another class", "another class, marked", "an object of names"],
+)
+async def test_no_value_hides_a_file_outside_the_servers_folders(
+    house: House, tmp_path: Path, graph: dict[str, Any]
+) -> None:
+    private = tmp_path / "private.png"
+    private.write_bytes(png())
+    said = json.loads(json.dumps(graph).replace("{private}", str(private)).replace("{name}", private.name))
+    given = {"1.image": said["1"]["inputs"]["image"]}
+    template = Template.of({**said, "2": LOADED["2"]})
+    (job,) = await house.render(NewJob("a", "I2I", "wf", template, given))
+    assert (job.status, job.run_count) == (JobStatus.FAILED, 0)
+    assert "1.image names a file outside the server's folders" in (job.error_trace or "")
 
 
 @pytest.mark.parametrize("name", ["{private} [input]", "../../{name} [output]", "{private}"])

@@ -63,6 +63,7 @@ async def test_what_was_sent_is_on_record_and_a_choice_that_is_not_offered_is_tr
     assert run.outcome == "done"
     sent = json.loads(run.sent or "")
     assert sent.pop("1.ckpt_name").endswith(".safetensors"), "what auto became"
+    assert sent.pop("graph"), "which graph it was filled into"
     [(place, prefix)] = sent.items()
     assert place.endswith(".filename_prefix")
     assert run.prompt_id in prefix
@@ -72,6 +73,7 @@ async def test_what_was_sent_is_on_record_and_a_choice_that_is_not_offered_is_tr
     assert (job.status, job.failure_class, job.needs_regeneration) == ("failed", "invalid", True)
     assert (job.run_count, job.retries_attempted) == (1, 0)
     assert "eulr" in (job.error_trace or "")
+    assert "did you mean euler?" in (job.error_trace or "")
     [run] = await store.attempts(job.id)
     assert "1.ckpt_name" in json.loads(run.sent or "")
 

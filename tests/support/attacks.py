@@ -43,17 +43,31 @@ def send_and_leave(url: str, request: bytes, times: int, source: str = "127.0.0.
             client.sendall(request)
 
 
+def slow_reader(url: str, source: str = "127.0.0.1") -> socket.socket:
+    client = connected(url, source)
+    client.setblocking(False)
+    client.send(ANSWER * 50)
+    return client
+
+
+def is_cut(client: socket.socket) -> bool:
+    """Whether the other side has closed it: then nothing more can be sent."""
+    try:
+        client.send(ANSWER)
+    except OSError as error:
+        return not isinstance(error, BlockingIOError)
+    return False
+
+
 @contextlib.contextmanager
-def slow_readers(url: str, count: int, request: bytes = ANSWER, source: str = "127.0.0.1") -> Iterator[int]:
-    """Connections that ask again and again and never read; how many could be opened."""
+def slow_readers(url: str, count: int, source: str = "127.0.0.1") -> Iterator[list[socket.socket]]:
+    """Connections that ask again and again and never read: those that could be opened."""
     held: list[socket.socket] = []
     try:
         for _ in range(count):
             with contextlib.suppress(OSError):
-                held.append(connected(url, source))
-                held[-1].setblocking(False)
-                held[-1].send(request * 50)
-        yield len(held)
+                held.append(slow_reader(url, source))
+        yield held
     finally:
         for client in held:
             client.close()

@@ -20,7 +20,7 @@ from comfyui_agent.domain.jobs import Job, NewJob
 from comfyui_agent.domain.kinds import folder_of, job_type_of
 from comfyui_agent.domain.placing import NoSuchPlace
 from comfyui_agent.domain.recipes import Recipe
-from comfyui_agent.domain.sizes import too_large
+from comfyui_agent.domain.sizes import bytes_of, too_large
 from comfyui_agent.store.port import parsed_object
 
 SEEDS = ("seed", "noise_seed")
@@ -36,6 +36,11 @@ class Book:
 
     batch: NewBatch
     jobs: tuple[NewJob, ...]
+
+    @property
+    def stored_bytes(self) -> int:
+        """About how much its pages take in the database."""
+        return sum(bytes_of(job.inputs) + bytes_of(job.metadata) for job in self.jobs)
 
 
 def read_book(text: SaidBook, settings: Settings, find: Callable[[str], Workflow], keep: Keep) -> Book:

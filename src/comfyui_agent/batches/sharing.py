@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,14 +19,18 @@ WORTH_IT = 64 * 1024
 
 @dataclass(frozen=True)
 class Shared:
-    """A workflow with the values that all members have in it; a member keeps the others."""
+    """A workflow with the values that members share in it; a member keeps the others, and those where it differs."""
 
     template: Template
     values: Mapping[str, Any]
 
     def own(self, bound: Mapping[str, Any]) -> dict[str, Any]:
         """What a member keeps of its values by place."""
-        return {where: value for where, value in bound.items() if where not in self.values}
+        return {
+            where: value
+            for where, value in bound.items()
+            if where not in self.values or _comparable(value) != _comparable(self.values[where])
+        }
 
     def as_json(self) -> dict[str, Any]:
         """For the metadata of the batch: the values by the hash of the template that has them."""
@@ -40,14 +45,17 @@ def share(workflow: Workflow, values: Mapping[str, Any], members: int) -> Shared
 
 
 def common(bound: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Places that have the same value everywhere; 1 and true are not the same."""
-    first, *others = bound
-    return {
-        where: value
-        for where, value in first.items()
-        if all(where in other and _are_same(other[where], value) for other in others)
-    }
+    """For each place that all of them have, the value that most of them have there, unless all differ."""
+    found: dict[str, Any] = {}
+    for where in bound[0]:
+        values = [each[where] for each in bound if where in each]
+        [(most, count)] = Counter(map(_comparable, values)).most_common(1)
+        if count > 1 and len(values) == len(bound):
+            found[where] = next(value for value in values if _comparable(value) == most)
+    return found
 
 
-def _are_same(one: Any, other: Any) -> bool:
-    return one is other or json_text(one) == json_text(other)
+def _comparable(value: Any) -> tuple[bool, str]:
+    """The same for the same values only, and without a copy of long texts; 1 and true are not the same."""
+    is_text = isinstance(value, str)
+    return is_text, value if is_text else json_text(value)

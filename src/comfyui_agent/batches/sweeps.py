@@ -75,6 +75,8 @@ class Sweep:
     combinations: Combinations
     workflow: Workflow
     warnings: tuple[str, ...]
+    stored_bytes: int
+    """About how much its members take in the database."""
     _binding: _Binding
     _shared: Shared
     _folder: str
@@ -107,17 +109,6 @@ class Sweep:
             )
 
     @property
-    def stored_bytes(self) -> int:
-        """About how much its members take in the database."""
-        kept = sum(
-            2 * sum(map(bytes_of, axis.values)) / len(axis.values)
-            for axis in self.combinations.axes
-            if len(axis.values) > 1
-        )
-        single = sum(bytes_of(axis.values[0]) for axis in self.combinations.axes if len(axis.values) == 1)
-        return int(len(self) * (kept + single))
-
-    @property
     def varying(self) -> list[str]:
         """Axes with more than one value: those that tell the results apart."""
         return [axis.name for axis in self.combinations.axes if len(axis.values) > 1]
@@ -144,6 +135,11 @@ class _Binding:
         varying = {where for name in names for where in _places_of(self.workflow.places, name, self)}
         bound = self.bound([0] * len(self.columns))
         return {where: value for where, value in bound.items() if where not in varying}
+
+    def sizes_of(self, column: _Column) -> list[int]:
+        """What each value of an axis takes in a job: at all its places, and in the metadata."""
+        times = 1 + sum(len(_places_of(self.workflow.places, name, self)) for name in column.values)
+        return [times * bytes_of(value) for value in column.axis.values]
 
     def key_of(self, name: str) -> tuple[str, ...]:
         """Where a file says what goes by a name."""
@@ -178,8 +174,11 @@ def define(
     _check_grid(wish.grid, combinations)
     binding = _Binding(wish.workflow, _lenient(wish, combinations.axes), wish.inputs, columns)
     reading.check(binding)
-    _check_size(binding, combinations, limit_kb)
+    largest = _Largest(binding, combinations)
+    if problem := too_large(largest.bound, largest.metadata, limit_kb):
+        raise BadSweep(problem)
     shared = share(wish.workflow, binding.unvarying(), len(combinations))
+    stored = len(combinations) * largest.usual_bytes(shared)
     name = wish.name or wish.workflow.recipe.workflow_id
     batch_id = wish.batch_id or mint_batch_id(name, "sweep")
     try:
@@ -202,22 +201,38 @@ def define(
         warnings.append(f"no grid is made of more than {MOST_CELLS:,} results")
     batch = NewBatch(batch_id, name, BatchKind.SWEEP, metadata, wants_grid=wants_grid)
     return Sweep(
-        batch, combinations, wish.workflow, tuple(warnings), binding, shared, folder, job_type, wish.priority, keep
+        batch,
+        combinations,
+        wish.workflow,
+        tuple(warnings),
+        stored,
+        binding,
+        shared,
+        folder,
+        job_type,
+        wish.priority,
+        keep,
     )
 
 
-def _check_size(binding: _Binding, combinations: Combinations, limit_kb: int) -> None:
-    """The largest of its jobs may be made."""
-    sizes = [[bytes_of(value) for value in axis.values] for axis in combinations.axes]
-    largest: Sequence[int]
-    if combinations.mode is Mode.MATRIX:
-        largest = [each.index(max(each)) for each in sizes]
-    else:
-        largest = max(combinations, key=lambda chosen: sum(each[at] for each, at in zip(sizes, chosen, strict=True)))
-    values = {axis.name: axis.values[at] for axis, at in zip(combinations.axes, largest, strict=True)}
-    problem = too_large(binding.bound(largest), {"combination": values}, limit_kb)
-    if problem:
-        raise BadSweep(problem)
+class _Largest:
+    """The largest member of a sweep."""
+
+    def __init__(self, binding: _Binding, combinations: Combinations) -> None:
+        sizes = [binding.sizes_of(column) for column in binding.columns]
+        chosen: Sequence[int]
+        if combinations.mode is Mode.MATRIX:
+            chosen = [each.index(max(each)) for each in sizes]
+        else:
+            chosen = max(combinations, key=lambda some: sum(each[at] for each, at in zip(sizes, some, strict=True)))
+        values = {axis.name: axis.values[at] for axis, at in zip(combinations.axes, chosen, strict=True)}
+        self.bound = binding.bound(chosen)
+        self.metadata = {"combination": values}
+        self._excess = sum(each[at] - sum(each) / len(each) for each, at in zip(sizes, chosen, strict=True))
+
+    def usual_bytes(self, shared: Shared) -> int:
+        """What a member takes on average, about: as this one, with values of the usual length."""
+        return bytes_of(shared.own(self.bound)) + bytes_of(self.metadata) - int(self._excess)
 
 
 class _Reading:

@@ -20,7 +20,7 @@ from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOpti
 from comfyui_agent.domain.badges import BATCH_MARKS, badge_of
 from comfyui_agent.domain.batches import BatchKind, BatchStatus
 from comfyui_agent.domain.events import EventName
-from comfyui_agent.domain.texts import counted, printable
+from comfyui_agent.domain.texts import counted
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
@@ -73,7 +73,7 @@ async def _ls(workspace: Workspace, kind: BatchKind | None, limit: int, as_json:
         return
     for each in found:
         typer.echo(
-            printable(f"{BATCH_MARKS[each.status]} {each.status:<10}  {each.kind:<5}  {each.id}  {sentence(each)}")
+            one_line(f"{BATCH_MARKS[each.status]} {each.status:<10}  {each.kind:<5}  {each.id}  {sentence(each)}")
         )
     if not found:
         typer.echo(
@@ -109,10 +109,10 @@ async def _show(workspace: Workspace, batch_id: str, as_json: bool) -> None:
         made_by = await store.token_name(found.created_by)
         needy = await store.jobs(attention=True, batch_id=found.id, limit=FAILURES_SHOWN)
     for label, value in _facts(found, made_by):
-        typer.echo(printable(f"{label:<12} {value}"))
+        typer.echo(one_line(f"{label:<12} {value}"))
     for job in needy:
         reason = (job.error_trace or job.failure_class or "").partition("\n")[0]
-        typer.echo(printable(f"{badge_of(job)}  {job.config_name}: {reason}"))
+        typer.echo(one_line(f"{badge_of(job)}  {job.config_name}: {reason}"))
     if found.attention > len(needy):
         typer.echo(f"… and {found.attention - len(needy):,} more: e3 queue ls --batch {found.id} --attention")
 
@@ -202,7 +202,7 @@ async def _cancel(workspace: Workspace, batch_id: str, as_json: bool) -> None:
             fail(f"{found.id} is still being queued: stop the command that queues it")
         if ended is None:
             fail(f"{found.id} is {found.status} already")
-        await note_audit(store, EventName.AUDIT_BATCH_CANCEL, batch_id=found.id, message=f"{ended:,} jobs")
+        await note_audit(store, EventName.AUDIT_BATCH_CANCEL, batch_id=found.id, message=counted(ended, "job"))
         if not await take_back(store, workspace, found.id):
             typer.echo(f"e3: {NOT_YET}", err=True)
         found = await find_batch(store, batch_id)
@@ -236,7 +236,7 @@ async def _retry(workspace: Workspace, batch_id: str, cancelled: bool, as_json: 
         found = await find_batch(store, batch_id)
         count = await store.retry_batch(found.id, with_cancelled=cancelled)
         if count:
-            await note_audit(store, EventName.AUDIT_BATCH_RETRY, batch_id=found.id, message=f"{count:,} jobs")
+            await note_audit(store, EventName.AUDIT_BATCH_RETRY, batch_id=found.id, message=counted(count, "job"))
         found = await find_batch(store, batch_id)
     if as_json:
         print_json(found.as_json())

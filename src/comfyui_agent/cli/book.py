@@ -13,7 +13,7 @@ from comfyui_agent.cli.audit import note_audit
 from comfyui_agent.cli.completing import book_names
 from comfyui_agent.cli.finding import find_batch
 from comfyui_agent.cli.following import code_of, follow
-from comfyui_agent.cli.printing import fail, print_json
+from comfyui_agent.cli.printing import fail, one_line, print_json
 from comfyui_agent.cli.running import run_until_signal
 from comfyui_agent.cli.sweep import pairs
 from comfyui_agent.cli.workflows import found_at
@@ -22,7 +22,7 @@ from comfyui_agent.domain.badges import BATCH_MARKS, badge_of
 from comfyui_agent.domain.batches import BatchKind
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.domain.texts import counted, listed, printable
+from comfyui_agent.domain.texts import counted, listed
 
 if TYPE_CHECKING:
     from comfyui_agent.batches.books import Book
@@ -121,7 +121,7 @@ async def _ls(workspace: Workspace, limit: int, as_json: bool) -> None:
         print_json([each.as_json() for each in found])
         return
     for each in found:
-        typer.echo(printable(f"{BATCH_MARKS[each.status]} {each.id}  {each.name}  {sentence(each)}"))
+        typer.echo(one_line(f"{BATCH_MARKS[each.status]} {each.id}  {each.name}  {sentence(each)}"))
     if not found:
         typer.echo("There are no books. Make one: e3 book create --help")
 
@@ -154,14 +154,14 @@ async def _show(workspace: Workspace, book_id: str, as_json: bool) -> None:
     if as_json:
         print_json(found.as_json() | {"pages": rows, "jobs": [job.as_json() for job in pages]})
         return
-    typer.echo(printable(f"{BATCH_MARKS[found.status]} {found.id}  {found.name}: {sentence(found)}"))
+    typer.echo(one_line(f"{BATCH_MARKS[found.status]} {found.id}  {found.name}: {sentence(found)}"))
     for job in pages:
         detail = job.outputs[0] if job.outputs and job.status is JobStatus.DONE else ""
         if job.status is not JobStatus.DONE and job.error_trace:
             detail = (job.error_trace or job.failure_class or "").partition("\n")[0]
         count = job.retries_attempted
         tries = f"  {count} {'retry' if count == 1 else 'retries'}" if count else ""
-        typer.echo(printable(f"{page_of(job):>4}  {badge_of(job)!s:<17}{tries}  {detail}".rstrip()))
+        typer.echo(one_line(f"{page_of(job):>4}  {badge_of(job)!s:<17}{tries}  {detail}".rstrip()))
     if choose(pages, None, found.id):
         typer.echo(f"Again: e3 book regenerate {found.id}")
 

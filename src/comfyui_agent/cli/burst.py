@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from comfyui_agent.cli.agents import Verbose
-from comfyui_agent.cli.printing import fail, log_for_people, print_json
+from comfyui_agent.cli.printing import fail, log_for_people, one_line, print_json
 from comfyui_agent.cli.running import run_until_signal
 from comfyui_agent.cli.workspace import (
     HERE,
@@ -27,7 +27,7 @@ from comfyui_agent.cli.workspace import (
     workspace_at,
 )
 from comfyui_agent.domain.processes import module_command
-from comfyui_agent.domain.texts import attention, printable
+from comfyui_agent.domain.texts import attention, counted
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
@@ -175,7 +175,7 @@ async def _run(work: Burst, as_json: bool) -> Summary:
         for line in work.notes:
             _say(line)
         if work.picked:
-            names = f"{work.picked} of {len(work.items)} prompts"
+            names = f"{work.picked:,} of {counted(len(work.items), 'prompt')}"
             typer.echo(f"Burst of {names}, at most {work.size} at a time. Ctrl-C stops; nothing gets lost.", err=True)
 
     shown: list[Summary] = []
@@ -218,9 +218,9 @@ def _print(summary: Summary, as_json: bool) -> None:
         print_json(summary.as_json())
     else:
         for line in lines_of(summary):
-            typer.echo(printable(line))
+            typer.echo(one_line(line))
     for line in failures_of(summary):
-        typer.echo(printable(line), err=as_json)
+        typer.echo(one_line(line), err=as_json)
     if summary.trouble:
         _say(summary.trouble)
 
@@ -249,7 +249,7 @@ def failures_of(summary: Summary) -> list[str]:
 
 
 def _say(words: str) -> None:
-    typer.echo(printable(f"e3: {words}"), err=True)
+    typer.echo(one_line(f"e3: {words}"), err=True)
 
 
 # Burst after burst.
@@ -327,4 +327,4 @@ def _tell_of(summary: dict[str, Any], *, err: bool) -> None:
     failed = f", {summary['failed']} failed" if summary["failed"] else ""
     ahead = f"; next: {summary['next_size']} from {summary['next_item']}" if summary["remaining"] else ""
     words = f"Burst: {summary['completed']} completed{failed}. Overall {summary['total_completed']}/{summary['total']}"
-    typer.echo(printable(f"{words}{ahead}"), err=err)
+    typer.echo(one_line(f"{words}{ahead}"), err=err)

@@ -12,7 +12,7 @@ import typer
 from comfyui_agent.cli.audit import note_audit
 from comfyui_agent.cli.completing import batch_names
 from comfyui_agent.cli.finding import find_batch, find_jobs
-from comfyui_agent.cli.printing import fail, print_json
+from comfyui_agent.cli.printing import fail, one_line, print_json, print_problem
 from comfyui_agent.cli.steering import EVERYTHING, answer, note_jobs
 from comfyui_agent.cli.workspace import (
     HERE,
@@ -26,7 +26,7 @@ from comfyui_agent.cli.workspace import (
 )
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.domain.texts import counted, counted_jobs, printable
+from comfyui_agent.domain.texts import counted, counted_jobs
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
@@ -115,7 +115,7 @@ async def _rm(workspace: Workspace, names: Sequence[str], yes: bool, as_json: bo
             question = f"Remove {counted(len(jobs), 'job')} and {'its' if len(jobs) == 1 else 'their'} history?"
             if not sys.stdin.isatty():
                 fail(f"{question} Say --yes", code=2)
-            typer.confirm(printable(f"{question} Results stay on disk."), abort=True, err=True)
+            typer.confirm(one_line(f"{question} Results stay on disk."), abort=True, err=True)
         answers = await remove(store, workspace, jobs)
         removed = [each.name for each in answers if not each.problem]
         if removed:
@@ -124,8 +124,8 @@ async def _rm(workspace: Workspace, names: Sequence[str], yes: bool, as_json: bo
         print_json(removed)
     for job, each in zip(jobs, answers, strict=True):
         if each.problem:
-            typer.echo(printable(f"e3: {each.name}: {each.problem}"), err=True)
+            print_problem(each.name, each.problem)
         elif not as_json:
             kept = f"; {counted(len(job.outputs), 'result stays', 'results stay')} on disk" if job.outputs else ""
-            typer.echo(printable(f"{each.name} ({job.id}) is removed{kept}"))
+            typer.echo(one_line(f"{each.name} ({job.id}) is removed{kept}"))
     raise typer.Exit(1 if any(each.problem for each in answers) else 0)

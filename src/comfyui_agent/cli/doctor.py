@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from comfyui_agent.cli.printing import fail, print_json
+from comfyui_agent.cli.printing import fail, one_line, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, open_soon
-from comfyui_agent.domain.texts import printable
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
@@ -48,7 +47,7 @@ async def _doctor(folder: Path, config: str, as_json: bool) -> list[Finding]:
     async for each in _look(folder, config):
         found.append(each)
         if not as_json:
-            typer.echo(printable(f"{'●' if each.is_fine else '△'} {each.name}: {each.message}"))
+            typer.echo(one_line(f"{'●' if each.is_fine else '△'} {each.name}: {each.message}"))
     return found
 
 

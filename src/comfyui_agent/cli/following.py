@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from comfyui_agent.batches.sentences import sentence
-from comfyui_agent.cli.printing import fail, on_terminal
+from comfyui_agent.cli.printing import fail, on_terminal, one_line
 from comfyui_agent.domain.batches import Batch, BatchStatus
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.pace import Pace
-from comfyui_agent.domain.texts import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -157,7 +156,7 @@ class _Lines:
 
     def _say(self, words: str) -> None:
         with contextlib.suppress(OSError):
-            typer.echo(printable(words), err=self._err)
+            typer.echo(one_line(words), err=self._err)
 
     def end(self) -> None:
         pass
@@ -202,14 +201,14 @@ class _Board(_Lines):
         table = Table.grid(padding=(0, 2))
         for run in runs[:MOST_ROWS]:
             mark = "◐" if run.stage == "rendering" else "○"
-            name = Text(printable(run.config_name), no_wrap=True, overflow="ellipsis")
+            name = Text(one_line(run.config_name), no_wrap=True, overflow="ellipsis")
             table.add_row(Text(mark), name, Text(_state(run), "cyan"), Text(run.server.partition("://")[2], "dim"))
         return Group(line, table)
 
     def _say(self, words: str) -> None:
         from rich.text import Text
 
-        self._console.print(Text(printable(words)), soft_wrap=True)
+        self._console.print(Text(one_line(words)), soft_wrap=True)
 
     def end(self) -> None:
         self._live.stop()
@@ -217,5 +216,5 @@ class _Board(_Lines):
 
 def _state(run: LiveRun) -> str:
     if run.stage == "rendering" and run.steps:
-        return f"{printable(run.node_type)}, step {run.step} of {run.steps}"
+        return f"{one_line(run.node_type)}, step {run.step} of {run.steps}"
     return STATES.get(run.stage, run.stage)

@@ -11,6 +11,7 @@ import typer
 
 from comfyui_agent.cli.printing import on_terminal, one_line
 from comfyui_agent.domain.pace import duration_of
+from comfyui_agent.domain.texts import counted
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -71,7 +72,7 @@ class LoadView:
         self._sent = self._done = self._failed = 0
         self._recent.clear()
         self._level_began = self._said_at = time.monotonic()
-        wanted = f", {jobs} prompts" if jobs is not None else ""
+        wanted = f", {counted(jobs, 'prompt')}" if jobs is not None else ""
         wanted += f", for {duration_of(self._plan.duration)}" if self._plan.duration is not None else ""
         self.say(f"{level_words(level, self._plan.mode.unit)}{wanted}")
 

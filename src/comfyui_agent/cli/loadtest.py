@@ -312,10 +312,13 @@ async def _press_with(
 
 
 def _shown(plan: LoadPlan) -> str:
-    levels = ", ".join(f"{level:g}" for level in plan.levels)
+    from comfyui_agent.lab.load.levels import level_words
+
+    *lower, last = plan.levels
+    levels = ", ".join([*(f"{level:g}" for level in lower), level_words(last, plan.mode.unit)])
     names = " and ".join(payload.name for payload in plan.payloads)
     where = plan.servers[0] if len(plan.servers) == 1 else f"{len(plan.servers)} servers"
-    return f"{levels} {plan.mode.unit} of {names} at {where.rpartition('@')[2]}"
+    return f"{levels} of {names} at {where.rpartition('@')[2]}"
 
 
 def _tell_written(written: list[Path], as_json: bool) -> None:

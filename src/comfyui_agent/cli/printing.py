@@ -25,6 +25,13 @@ def one_line(text: str) -> str:
     return printable(text).replace("\n", "\\n").replace("\t", " ")
 
 
+def print_problem(name: str, problem: str) -> None:
+    """What is wrong with something that was named, a line for each mistake."""
+    first, *more = problem.splitlines() or [""]
+    for line in (f"e3: {name}: {first}", *more):
+        typer.echo(one_line(line), err=True)
+
+
 def print_json(document: Any) -> None:
     """The same document for whoever parses it; letters that would do something to a terminal are escaped."""
     text = json.dumps(document, indent=2, ensure_ascii=False)

@@ -14,7 +14,6 @@ from comfyui_agent.cli.profile_view import Board, Lines, summary_of
 from comfyui_agent.cli.running import run_until_signal
 from comfyui_agent.cli.workflows import payload_named
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, check_addresses, workspace_at
-from comfyui_agent.domain.texts import printable
 
 if TYPE_CHECKING:
     from comfyui_agent.comfy.client import ComfyClient
@@ -187,7 +186,7 @@ def _end(folder: Path, session: _Session) -> None:
     for report in session.reports:
         typer.echo()
         for line in summary_of(report):
-            typer.echo(printable(line))
+            typer.echo(one_line(line))
     if session.files:
         typer.echo(f"\nReport: {session.files[-1]}")
     elif not session.reports:

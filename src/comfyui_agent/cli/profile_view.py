@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from comfyui_agent.cli.printing import one_line
-from comfyui_agent.domain.texts import printable
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -74,13 +73,13 @@ class Board(Lines):
 
         progress = self._work.progress if self._work else None
         if progress is None or not progress.node_type:
-            return Text(f"◐ {printable(self._words)}" if self._words else "○ Freeing the server's memory")
-        node = printable(progress.node_type)
+            return Text(f"◐ {one_line(self._words)}" if self._words else "○ Freeing the server's memory")
+        node = one_line(progress.node_type)
         if not progress.steps:
-            return Text(f"◐ {printable(self._words)}  {node}")
+            return Text(f"◐ {one_line(self._words)}  {node}")
         filled = round(BAR * min(1.0, progress.step / progress.steps))
         bar = Text("━" * filled, "cyan") + Text("─" * (BAR - filled), "dim")
-        return bar + Text(f" {printable(self._words)}  {node}, step {progress.step} of {progress.steps}")
+        return bar + Text(f" {one_line(self._words)}  {node}, step {progress.step} of {progress.steps}")
 
     def _say(self, words: str) -> None:
         from rich.text import Text
@@ -118,7 +117,7 @@ def _table(nodes: list[dict[str, Any]]) -> list[str]:
     rows = [["Node", "Class", "Cold", "Warm", "Share"]]
     for node in nodes[:NODES_SHOWN]:
         times = [_seconds(node["cold_sec"]), _seconds(node["warm_sec"]), _percent(node["share"])]
-        rows.append([printable(node["node_id"]), printable(node["class_type"]), *times])
+        rows.append([one_line(node["node_id"]), one_line(node["class_type"]), *times])
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     lines = []
     for row in rows:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from comfyui_agent.cli.finding import find_jobs, say_if_nobody_works
-from comfyui_agent.cli.printing import fail, made_by_words, on_terminal, print_json
+from comfyui_agent.cli.printing import fail, made_by_words, on_terminal, one_line, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, Name, opened, workspace_at
-from comfyui_agent.domain.badges import badge_of
+from comfyui_agent.domain.badges import BADGES, badge_of
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import attention as needing_attention
 from comfyui_agent.domain.texts import printable
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from comfyui_agent.domain.sending import Sending
 
 LONGEST_VALUE = 400
+AWAY = "waits for its server, which does not answer"
 COLOURS = {JobStatus.PROCESSING: "cyan", JobStatus.DONE: "green", JobStatus.FAILED: "yellow"}
 
 app = typer.Typer(help="The queue.", no_args_is_help=True, rich_markup_mode="rich")
@@ -72,16 +73,17 @@ async def _ls(
         jobs = await store.jobs(status=status, batch_id=batch, attention=attention, limit=limit)
         counts = await store.counts()
         lost = await store.lost_servers(batch)
+    away = _away(workspace, jobs)
     if as_json:
         print_json([job.as_json() for job in jobs])
     elif on_terminal():
-        _print_table(jobs)
+        _print_table(jobs, away)
     else:
         for job in jobs:
-            typer.echo("  ".join(_cells(job)))
+            typer.echo("  ".join(_cells(job, away)))
     if not as_json:
-        away = "".join(f", {each.words}" for each in lost)
-        waiting = f"{counts.pending} pending{away}, {counts.processing} rendering"
+        lost_words = "".join(f", {each.words}" for each in lost)
+        waiting = f"{counts.pending} pending{lost_words}, {counts.processing} rendering"
         typer.echo(f"{waiting}, {counts.done} done, {needing_attention(counts.attention)}")
         if not counts.is_idle:
             say_if_nobody_works(workspace)
@@ -123,10 +125,10 @@ async def _show(workspace: Workspace, name: str, as_json: bool) -> None:
         more = {"created_by_name": made_by, "models": sending.models}
         print_json(job.as_json() | own | more | {"attempts": [attempt.as_json() for attempt in attempts]})
         return
-    for label, value in _facts(job, made_by, sending):
-        typer.echo(printable(f"{label:<12} {value}"))
+    for label, value in _facts(job, made_by, sending, _away(workspace, [job])):
+        typer.echo(one_line(f"{label:<12} {value}"))
     for attempt in attempts:
-        typer.echo(printable(f"run {attempt.number:<8} {_told(attempt)}"))
+        typer.echo(one_line(f"run {attempt.number:<8} {_told(attempt)}"))
     if job.error_trace:
         typer.echo(printable(f"\n{job.error_trace}"))
 
@@ -153,12 +155,12 @@ def _sending(
     return describe(job, inputs, attempts, graph, names)
 
 
-def _facts(job: Job, made_by: str | None, sending: Sending) -> list[tuple[str, str]]:
+def _facts(job: Job, made_by: str | None, sending: Sending, away: Collection[int]) -> list[tuple[str, str]]:
     facts = [
         ("job", f"{job.config_name} ({job.id})"),
         (
             "state",
-            str(badge_of(job)) + (f": {job.failure_class}" if job.failure_class and not job.is_cancelled else ""),
+            _state(job, away) + (f": {job.failure_class}" if job.failure_class and not job.is_cancelled else ""),
         ),
         ("kind", f"{job.job_type}, workflow {job.workflow_id}"),
         ("model", ", ".join(sending.models)),
@@ -170,10 +172,10 @@ def _facts(job: Job, made_by: str | None, sending: Sending) -> list[tuple[str, s
         ("started", job.start_time or ""),
         ("ended", (job.end_time or "") + (f", took {job.duration:.1f} s" if job.duration is not None else "")),
         ("next try", job.next_attempt_at or ""),
-        ("now", job.waiting_words),
+        ("now", AWAY if job.id in away else job.waiting_words),
         ("dismissed", job.dismissed_at or ""),
         ("server", job.server or ""),
-        ("results", "\n             ".join(job.outputs)),
+        *(("results" if index == 0 else "", path) for index, path in enumerate(job.outputs)),
     ]
     return [(label, value) for label, value in facts if value]
 
@@ -191,9 +193,24 @@ def _told(attempt: Attempt) -> str:
     return f"{ended}{why}  ({attempt.server}, prompt {attempt.prompt_id})"
 
 
-def _cells(job: Job) -> list[str]:
+def _away(workspace: Workspace, jobs: Sequence[Job]) -> frozenset[int]:
+    """The jobs whose server has just stopped answering: their agents have not given them back yet."""
+    if not any(job.status is JobStatus.PROCESSING for job in jobs):
+        return frozenset()
+    from comfyui_agent.engine.live import read_live  # the engine, for those who need it
+
+    return frozenset(run.job_id for run in read_live(workspace.locks) if run.stage == "away")
+
+
+def _state(job: Job, away: Collection[int]) -> str:
+    return str(BADGES[JobStatus.PENDING] if job.id in away else badge_of(job))
+
+
+def _cells(job: Job, away: Collection[int]) -> list[str]:
     detail = ""
-    if job.waits_for_server:
+    if job.id in away:
+        detail = AWAY
+    elif job.waits_for_server:
         detail = job.waiting_words
     elif job.status is JobStatus.FAILED or job.failure_class:
         first = (job.error_trace or "").partition("\n")[0]
@@ -201,11 +218,11 @@ def _cells(job: Job) -> list[str]:
     elif job.outputs:
         detail = job.outputs[0]
     took = f"{job.duration:.1f} s" if job.duration is not None else ""
-    cells = [str(job.id), str(badge_of(job)), str(job.priority), job.config_name, took, detail]
-    return [printable(cell) for cell in cells]
+    cells = [str(job.id), _state(job, away), str(job.priority), job.config_name, took, detail]
+    return [one_line(cell) for cell in cells]
 
 
-def _print_table(jobs: list[Job]) -> None:
+def _print_table(jobs: list[Job], away: Collection[int]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -215,7 +232,7 @@ def _print_table(jobs: list[Job]) -> None:
         table.add_column(heading, no_wrap=heading != "Job", overflow="fold", min_width=12 if heading == "Job" else None)
     table.add_column("Result or reason", ratio=1)  # this one gives way
     for job in jobs:
-        number, state, *rest, detail = _cells(job)
+        number, state, *rest, detail = _cells(job, away)
         shortened = Text(detail, no_wrap=True, overflow="ellipsis")
         colour = "" if job.status is JobStatus.FAILED and not job.needs_attention else COLOURS.get(job.status, "")
         table.add_row(number, Text(state, colour), *(Text(cell) for cell in rest), shortened)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from comfyui_agent.cli.printing import gigabytes
+from comfyui_agent.cli.printing import gigabytes, one_line
 from comfyui_agent.domain.badges import SERVER_MARKS
 from comfyui_agent.domain.halts import STUCK_REMEDY
-from comfyui_agent.domain.texts import printable
 
 if TYPE_CHECKING:
     from comfyui_agent.engine.server_reports import ServerReport
@@ -16,11 +15,11 @@ if TYPE_CHECKING:
 def line_of(report: ServerReport, name_width: int, state_width: int) -> str:
     head = f"{report.name:<{name_width}}  {report.state:<{state_width}}"
     if report.stats is None:
-        return printable(f"{head}  {report.error}")
+        return one_line(f"{head}  {report.error}")
     queue = f"{report.running} running, {report.pending} waiting"
     if report.stuck_since is not None:
         queue += f"  since {report.stuck_since[:19]} UTC: {STUCK_REMEDY}"
-    return printable(f"{head}  ComfyUI {report.stats.version}  {report.device}  {_memory(report)} free  {queue}")
+    return one_line(f"{head}  ComfyUI {report.stats.version}  {report.device}  {_memory(report)} free  {queue}")
 
 
 def _memory(report: ServerReport) -> str:
@@ -44,10 +43,10 @@ def print_table(reports: list[ServerReport]) -> None:
         state = f"{SERVER_MARKS[report.state]} {report.state}"
         state += f" since {report.stuck_since[11:19]} UTC" if report.stuck_since else ""
         if report.stats is None:
-            table.add_row(Text(report.name), Text(state, "yellow"), "", Text(printable(report.error)))
+            table.add_row(Text(report.name), Text(state, "yellow"), "", Text(one_line(report.error)))
         else:
             counts = (str(report.running), str(report.pending))
-            described = (Text(printable(report.stats.version)), Text(printable(report.device)), Text(_memory(report)))
+            described = (Text(one_line(report.stats.version)), Text(one_line(report.device)), Text(_memory(report)))
             colour = "green" if report.state == "up" else "yellow"
             table.add_row(Text(report.name), Text(state, colour), *described, *counts)
     console = Console()

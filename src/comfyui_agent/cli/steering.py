@@ -13,7 +13,7 @@ import typer
 from comfyui_agent.cli.agents import prepare_folders
 from comfyui_agent.cli.audit import note_audit
 from comfyui_agent.cli.finding import find_jobs, say_if_nobody_works
-from comfyui_agent.cli.printing import fail, print_json
+from comfyui_agent.cli.printing import fail, one_line, print_json, print_problem
 from comfyui_agent.cli.workspace import (
     HERE,
     AsJson,
@@ -28,7 +28,7 @@ from comfyui_agent.cli.workspace import (
 from comfyui_agent.domain.badges import badge_of
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.domain.texts import counted, counted_jobs, printable
+from comfyui_agent.domain.texts import counted, counted_jobs
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
@@ -193,7 +193,7 @@ async def _set_priority(workspace: Workspace, name: str, priority: int, as_json:
     if as_json:
         print_json(job.as_json())
     else:
-        typer.echo(printable(f"{badge_of(job)}  {job.config_name}  priority {job.priority}"))
+        typer.echo(one_line(f"{badge_of(job)}  {job.config_name}  priority {job.priority}"))
 
 
 def _admission(workspace: Workspace) -> Admission:
@@ -223,7 +223,7 @@ def answer(answers: Sequence[Answer], as_json: bool) -> None:
         print_json([each.job.as_json() for each in answers if each.job is not None])
     for each in answers:
         if each.problem:
-            typer.echo(printable(f"e3: {each.name}: {each.problem}"), err=True)
+            print_problem(each.name, each.problem)
         elif each.job is not None and not as_json:
-            typer.echo(printable(f"{badge_of(each.job)}  {each.name} ({each.job.id})"))
+            typer.echo(one_line(f"{badge_of(each.job)}  {each.name} ({each.job.id})"))
     raise typer.Exit(1 if any(each.problem for each in answers) else 0)

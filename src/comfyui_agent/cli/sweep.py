@@ -25,7 +25,7 @@ from comfyui_agent.cli.workspace import (
 from comfyui_agent.domain.combinations import Mode
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.pace import duration_of
-from comfyui_agent.domain.texts import counted, printable
+from comfyui_agent.domain.texts import counted
 
 if TYPE_CHECKING:
     from comfyui_agent.batches.axes import BadSweep
@@ -228,7 +228,7 @@ async def _queue(workspace: Workspace, store: Store, found: Sweep) -> None:
         await queue_batch(store, workspace.locks, found.batch, found.jobs(), _counter(len(found)))
     except (Unbindable, NotKept) as error:
         fail(str(error))
-    await note_audit(store, EventName.AUDIT_BATCH_CREATE, batch_id=found.batch.id, message=f"{len(found):,} jobs")
+    await note_audit(store, EventName.AUDIT_BATCH_CREATE, batch_id=found.batch.id, message=counted(len(found), "job"))
 
 
 def _counter(total: int) -> Any:
@@ -304,19 +304,19 @@ def _print_table(found: Sweep) -> None:
     names = [axis.name for axis in found.combinations.axes]
     if not on_terminal():
         for number, row in enumerate(rows, start=1):
-            typer.echo(printable(f"{number}  " + "  ".join(f"{name}={row[name]}" for name in names)))
+            typer.echo(one_line(f"{number}  " + "  ".join(f"{name}={row[name]}" for name in names)))
     else:
         console = Console(highlight=False)
         table = Table(box=None, header_style="dim", pad_edge=False)
         table.add_column("#", no_wrap=True, min_width=len(str(len(rows))))
         for heading in names:
-            longest = max(len(heading), *(len(printable(str(row[heading]))) for row in rows))
+            longest = max(len(heading), *(len(one_line(str(row[heading]))) for row in rows))
             room = max(LEAST_ROOM, console.width - 4 - sum(len(other) + 2 for other in names if other != heading))
             width = min(longest, room)  # a long value leaves the others theirs
             shape = {"overflow": "ellipsis", "no_wrap": True, "min_width": width, "max_width": width}
-            table.add_column(Text(printable(heading)), **shape)  # type: ignore[arg-type]
+            table.add_column(Text(one_line(heading)), **shape)  # type: ignore[arg-type]
         for number, row in enumerate(rows, start=1):
-            table.add_row(str(number), *(Text(printable(str(row[name]))) for name in names))
+            table.add_row(str(number), *(Text(one_line(str(row[name]))) for name in names))
         console.print(table)
     if len(found) > len(rows):
         typer.echo(f"… and {len(found) - len(rows):,} more")

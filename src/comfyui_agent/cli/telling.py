@@ -12,10 +12,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from comfyui_agent.cli.printing import one_line
 from comfyui_agent.comfy.watch import Progress, Stage
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.pace import Pace, duration_of, rate_of
-from comfyui_agent.domain.texts import attention, printable
+from comfyui_agent.domain.texts import attention
 from comfyui_agent.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def tell(event: Event) -> str:
     parts.append((event.server or "").partition("://")[2])
     if event.failure_class or event.message:
         parts.append(": ".join(part for part in (event.failure_class, event.message) if part))
-    return printable("  ".join(part for part in parts if part).replace("\n", "; "))
+    return one_line("  ".join(part for part in parts if part).replace("\n", "; "))
 
 
 class QueueBoard:
@@ -98,7 +99,7 @@ class QueueBoard:
         table = Table.grid(padding=(0, 2))
         runs = self._agent.runs if self._agent else []
         for run in runs[:MOST_ROWS]:
-            name = Text(printable(run.leased.config_name), no_wrap=True, overflow="ellipsis")
+            name = Text(one_line(run.leased.config_name), no_wrap=True, overflow="ellipsis")
             cells = [Text("◐" if _is_running(run) else "○"), name, _state(run, width >= WIDE)]
             table.add_row(*cells, *([_place(run)] if width >= MEDIUM else []))
         return Group(Text(self._sentence()), table)
@@ -150,7 +151,7 @@ def _place(run: Run) -> Text:
 
 
 def _rendering(progress: Progress, with_bar: bool) -> Text:
-    node = printable(progress.node_type)
+    node = one_line(progress.node_type)
     if not progress.steps:
         return Text(f"Rendering, {node}" if node else "Rendering")
     step = f"step {progress.step} of {progress.steps}"

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from comfyui_agent.cli.audit import note_audit
-from comfyui_agent.cli.printing import fail, print_json
+from comfyui_agent.cli.printing import fail, one_line, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
 from comfyui_agent.domain.events import EventName
-from comfyui_agent.domain.texts import printable
 from comfyui_agent.domain.tokens import Role
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ OPEN = "There are no tokens: only this machine reaches the page, and everyone he
 CLOSED = (
     "No token is left: nobody reaches the page. Make one with e3 token create, or let this machine in: e3 token open."
 )
+NEEDED = "There is no token, and {why}. Make one with e3 token create."
 
 app = typer.Typer(help="Tokens for the web page and the API.", no_args_is_help=True, rich_markup_mode="rich")
 
@@ -113,7 +113,7 @@ async def _create(
     ends = f" It ends {made.expires_at[:16]} UTC." if made.expires_at else ""
     shown = " It is not shown again." if secret else " The proxy logs them in: there is no secret."
     words = f"Token {made.id} ({made.name}, {made.role}).{shown}{ends} Take it back: e3 token revoke {made.id}"
-    typer.echo(printable(words), err=True)
+    typer.echo(one_line(words), err=True)
 
 
 @app.command()
@@ -143,7 +143,7 @@ async def _ls(workspace: Workspace, as_json: bool) -> None:
     for each in valid:
         typer.echo(_line(each, each.expires_at or "never", each.last_used_at or "never"))
     if not valid:
-        typer.echo(CLOSED if access.is_closed else OPEN)
+        typer.echo(_without_tokens(workspace, is_closed=access.is_closed))
     if revoked:
         typer.echo("Revoked:")
     for each in revoked:
@@ -152,7 +152,7 @@ async def _ls(workspace: Workspace, as_json: bool) -> None:
 
 def _line(each: Token, ends: str, used: str) -> str:
     name = f"{each.name} (shared)" if each.is_shared else each.name
-    return printable(
+    return one_line(
         f"{each.id:>4}  {each.role.value:<7}  {each.created_at[:16]}  {ends[:16]:<16}  {used[:16]:<16}  {name}"
     )
 
@@ -188,9 +188,9 @@ async def _revoke(workspace: Workspace, number: int, as_json: bool) -> None:
     if as_json:
         print_json(_facts(found))
         return
-    typer.echo(printable(f"Token {found.id} ({found.name}, {found.role}) is worth nothing now."))
+    typer.echo(one_line(f"Token {found.id} ({found.name}, {found.role}) is worth nothing now."))
     if all(each.revoked_at for each in left):
-        typer.echo(f"It was the last. {CLOSED}", err=True)
+        typer.echo(f"It was the last. {_without_tokens(workspace, is_closed=True)}", err=True)
 
 
 @app.command("open")
@@ -202,6 +202,8 @@ def open_to_all(
     as_json: AsJson = False,
 ) -> None:
     """Let everyone on this machine in without a token, as before the first one. Tokens are revoked, sessions end.
+
+    Refused where the page asks for a token all the same: with ui.trusted_proxies, or a ui.host that others reach.
 
     [bold]Examples[/bold]
 
@@ -215,6 +217,9 @@ def open_to_all(
 
 
 async def _open(workspace: Workspace, is_sure: bool, as_json: bool) -> None:
+    why = _why_needed(workspace)
+    if why:
+        fail(f"nothing was changed, because it would let nobody in: {why}. Change that setting first")
     async with opened(workspace) as store:
         found = await store.open_access(revoke=is_sure)
         if found and not is_sure:
@@ -229,6 +234,27 @@ async def _open(workspace: Workspace, is_sure: bool, as_json: bool) -> None:
         print_json({"access": "open", "revoked": [_facts(each) for each in found]})
         return
     typer.echo("Access is open: whoever reaches the page on this machine is an admin, until the next e3 token create.")
+
+
+def _why_needed(workspace: Workspace) -> str:
+    """Why this machine needs a token even if there is none, as the settings say; empty if it does not."""
+    from comfyui_agent.web.listening import is_loopback
+
+    ui = workspace.settings.ui
+    if ui.trusted_proxies:
+        named = " or a name from a proxy" if ui.proxy_user_header else ""
+        return f"with ui.trusted_proxies nobody is let in without a token{named}"
+    if not is_loopback(ui.host):
+        return f"ui.host {ui.host} can be reached from other machines, so that nobody is let in without a token"
+    return ""
+
+
+def _without_tokens(workspace: Workspace, *, is_closed: bool) -> str:
+    """Who reaches the page while there is no token."""
+    why = _why_needed(workspace)
+    if why:
+        return one_line(NEEDED.format(why=why))
+    return CLOSED if is_closed else OPEN
 
 
 def _told(found: Token) -> str:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from comfyui_agent.cli.completing import workflow_names
-from comfyui_agent.cli.printing import fail, on_terminal, print_json
+from comfyui_agent.cli.printing import fail, on_terminal, one_line, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, workspace_at
-from comfyui_agent.domain.texts import printable
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workflows import Workflow
@@ -55,7 +54,7 @@ def inspect(
         [place.place, ", ".join(names_of(found, place)) or "-", _shown(place.value), place.title or place.class_type]
         for place in open_places(found)
     ]
-    rows = [[printable(cell) for cell in row] for row in rows]
+    rows = [[one_line(cell) for cell in row] for row in rows]
     if on_terminal():
         _print_table(rows)
     else:

@@ -77,10 +77,10 @@ class ComfyClient:
         await self._watches.listener.wait_open(seconds)
         return self.websocket_is_open
 
-    def queue_seen_within(self, seconds: float) -> QueueView | None:
-        """The queue as the polls saw it, unless that is longer ago."""
-        seen = self._watches.queue_seen
-        return seen[1] if seen is not None and time.monotonic() - seen[0] <= seconds else None
+    @property
+    def queue_seen(self) -> tuple[float, QueueView] | None:
+        """The queue as the polls saw it last, and when, as a monotonic time."""
+        return self._watches.queue_seen
 
     @property
     def websocket_connections(self) -> int:

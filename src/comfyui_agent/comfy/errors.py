@@ -113,10 +113,13 @@ class PromptRejected(ComfyError):
         node_type: str = "",
         details: tuple[str, ...] = (),
         by_choice: bool = False,
+        choice: tuple[str, str, str] | None = None,
     ) -> None:
         super().__init__(message, details=details)
         self.kind = kind
         self.by_choice = by_choice
+        self.choice = choice
+        """The first value that is not offered: the class of its node, its input and the value."""
         self.error_type = error_type
         self.node_id = node_id
         self.node_type = node_type

@@ -74,7 +74,11 @@ class FleetServer:
         self._failed_looks = 0
         self._pace: float | None = None
         self.answered_at = 0.0
+        self.doubted_at = 0.0
+        """When something last went wrong there: no older look at it is believed."""
         self._told_lost: set[str] = set()
+        self._ended_at: dict[str, float] = {}
+        """Prompts that have ended since the polls last saw the queue, while those are its only looks."""
 
     @property
     def takes_work(self) -> bool:
@@ -128,6 +132,8 @@ class FleetServer:
     def ended(self, prompt_id: str) -> None:
         if prompt_id in self._line:
             self._line.remove(prompt_id)
+        if self._limits.is_quiet:
+            self._ended_at[prompt_id] = time.monotonic()
 
     def forgot(self, prompt_id: str) -> bool:
         """It knows a prompt no more; whether that one was the first in line, and so was the one that ran."""
@@ -146,12 +152,9 @@ class FleetServer:
         self._told_lost = set(self.at_work)
         return len(self._told_lost)
 
-    def is_loss_news(self, prompt_id: str) -> bool:
-        """Whether nobody was told yet that this prompt was lost. Who asks, tells of all that are there."""
-        if prompt_id in self._told_lost:
-            return False
-        self.tell_loss()
-        return True
+    def untold_loss(self, prompt_id: str) -> int:
+        """How many prompts are lost, if nobody was told yet that this one is. Who asks, tells of all of them."""
+        return 0 if prompt_id in self._told_lost else self.tell_loss()
 
     def rendered(self, seconds: float | None) -> None:
         """A prompt succeeded, in so many seconds by the server's clock."""
@@ -172,10 +175,8 @@ class FleetServer:
 
     async def look(self) -> QueueView | None:
         """Feel the pulse; the queue if it could be read. ComfyError if the server does not answer."""
-        limits = self._limits
         try:
-            view = self.client.queue_seen_within(2 * limits.poll_seconds) if limits.is_quiet else None
-            view = view or await self._pulse.queue()
+            view = self._view_of_the_polls() or await self._pulse.queue()
         except AnswerTooLarge:
             return None
         seen = {prompt.prompt_id for prompt in (*view.running, *view.pending)}
@@ -183,6 +184,18 @@ class FleetServer:
         self.stuck &= seen
         self._told_lost -= seen
         return view
+
+    def _view_of_the_polls(self) -> QueueView | None:
+        """Where nothing is asked twice: the queue as the polls saw it a moment ago, without what has ended since."""
+        seen = self.client.queue_seen if self._limits.is_quiet else None
+        if seen is None or seen[0] < max(self.doubted_at, time.monotonic() - 2 * self._limits.poll_seconds):
+            return None
+        self._ended_at = {prompt_id: at for prompt_id, at in self._ended_at.items() if at >= seen[0]}
+        running, pending = (
+            tuple(each for each in prompts if each.prompt_id not in self._ended_at)
+            for prompts in (seen[1].running, seen[1].pending)
+        )
+        return QueueView(running, pending)
 
     def judge(self, error: ComfyError | None) -> Health:
         """What the look says about its health. One slow answer is no proof: it may be collecting garbage."""
@@ -268,6 +281,7 @@ class Fleet:
 
     def doubt(self, server: FleetServer) -> None:
         """Something went wrong there: look now."""
+        server.doubted_at = time.monotonic()
         self._hurry[server.name].set()
 
     def set_aside(self, server: FleetServer, prompt_id: str, reason: str) -> None:

@@ -30,6 +30,8 @@ class NodeProblem:
     message: str
     details: str
     lacks_model: bool
+    input_name: str = ""
+    received: str = ""
 
     @property
     def reason(self) -> str:
@@ -54,7 +56,8 @@ def read_node_errors(document: Any) -> tuple[NodeProblem, ...]:
 
 def _problem(node_id: str, node_type: str, error: Mapping[str, Any]) -> NodeProblem:
     info = error.get("extra_info")
-    received = info.get("received_value") if isinstance(info, dict) else None
+    info = info if isinstance(info, dict) else {}
+    received = info.get("received_value")
     problem = shapes.shown(error.get("type"))
     return NodeProblem(
         node_id=node_id,
@@ -63,6 +66,8 @@ def _problem(node_id: str, node_type: str, error: Mapping[str, Any]) -> NodeProb
         message=shapes.shown(error.get("message"), LONGEST_DETAIL) or "the server names no reason",
         details=shapes.shown(error.get("details"), LONGEST_DETAIL),
         lacks_model=problem == NOT_OFFERED and isinstance(received, str) and bool(MODEL_FILE.search(received)),
+        input_name=shapes.shown(info.get("input_name")),
+        received=shapes.shown(received),
     )
 
 
@@ -80,6 +85,7 @@ def read_rejection(server: str, document: Any) -> PromptRejected:
     first = problems[0] if problems else None
     info = error.get("extra_info")
     info = info if isinstance(info, dict) else {}
+    is_choice = first is not None and first.problem == NOT_OFFERED
     lines = tuple(problem.line() for problem in problems) or ((details,) if details else ())
     reason = shapes.shown(first.reason, LONGEST_REASON) if first else message
     return PromptRejected(
@@ -90,6 +96,7 @@ def read_rejection(server: str, document: Any) -> PromptRejected:
         node_type=first.node_type if first else shapes.shown(info.get("class_type")),
         details=lines,
         by_choice=bool(problems) and all(problem.problem == NOT_OFFERED for problem in problems),
+        choice=(first.node_type, first.input_name, first.received) if first and is_choice else None,
     )
 
 

@@ -106,9 +106,10 @@ def _remedy(problem: str, text: str, line: int) -> str:
     said = lines[line] if line < len(lines) else ""
     if "mapping values are not allowed" in problem:
         found = KEY_AND_TEXT.fullmatch(said)
-        if found and len(said) <= LONGEST_EXAMPLE and not SECRET.search(said):
+        is_whole = found and ": " in f"{found[2]} "  # else the text began in a line before
+        if found and is_whole and len(said) <= LONGEST_EXAMPLE and not SECRET.search(said):
             return f": a text with a colon needs quotes, write {found[1]}: {json.dumps(found[2], ensure_ascii=False)}"
-        return ': a text with a colon needs quotes, write prompt: "a fox: red"'
+        return ": a text with a colon needs quotes"
     if "expected ',' or" in problem:
         return ": between brackets, a text with a colon or a comma needs quotes"
     if "\t" in said[: len(said) - len(said.lstrip())]:

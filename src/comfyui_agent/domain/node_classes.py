@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 ONE_PICTURE = frozenset(
@@ -27,6 +28,7 @@ UNLISTED = frozenset(
 MODEL_ENDINGS = (".safetensors", ".ckpt", ".pt", ".pt2", ".pth", ".bin", ".gguf", ".sft", ".onnx", ".pkl")
 FILES = re.compile("Image|Mask|Video|Audio|3D|Latent")
 FILE_INPUTS = frozenset({"image", "mask", "video", "audio", "file", "model_file", "latent"})
+PROMPT_INPUTS = frozenset({"text", "prompt", "positive", "negative"})
 MARKS = ("[input]", "[output]", "[temp]")
 """What ComfyUI reads behind the name of a file: the folder in which it lies."""
 
@@ -56,11 +58,27 @@ def _leads_out(name: str) -> bool:
     return is_absolute or ".." in parts or "\0" in name
 
 
-def loads_from_outside(class_type: str, name: str, value: Any, *, is_given: bool) -> bool:
-    """Whether an input of a node names a file outside the folders of its server.
+def loads_from_outside(name: str, value: Any, *, is_given: bool) -> bool:
+    """Whether an input of a node names a file outside the folders of its server, however deep in its value.
 
-    What the template itself has without a mark is the word of whoever set E3 up; what is `given` is not.
+    What the template itself has without a mark is the word of whoever set E3 up; what is `given` is not. Prompts are
+    texts, whatever they look like.
     """
-    if not isinstance(value, str) or "load" not in class_type.lower() or not leaves_folder(value):
+    if name in PROMPT_INPUTS or name.startswith("text_"):
         return False
-    return is_marked(value) or (is_given and takes_file(class_type, name))
+    return any(
+        leaves_folder(text) and (is_marked(text) or (is_given and name in FILE_INPUTS)) for text in _texts_in(value)
+    )
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """Every text in a value: servers unwrap `{"__value__": …}`, and some nodes take an object of file names."""
+    waiting = [value]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, str):
+            yield found
+        elif isinstance(found, dict):
+            waiting += found.values()
+        elif isinstance(found, list):
+            waiting += found

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from comfyui_agent.domain.attempts import Attempt
-from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.jobs import Job, Template
 from comfyui_agent.domain.node_classes import MODEL_ENDINGS
 from comfyui_agent.domain.placing import NoSuchPlace, place, split_place
 from comfyui_agent.domain.prompts import Graph, class_of, inputs_of, natural_order
 from comfyui_agent.domain.rows import parsed
 from comfyui_agent.domain.states import JobStatus
 
+OF_GRAPH = "graph"
+"""The key in what was sent that is no place: the hash of the graph that it was filled into."""
 SEEDS = ("seed", "noise_seed")
 NEGATIVE = re.compile("negative", re.IGNORECASE)
 PROMPT = re.compile("prompt|^text$|positive", re.IGNORECASE)
@@ -43,8 +45,8 @@ class Sending:
 
 
 def filled_in(plain: Graph, sent: Graph) -> dict[str, Any]:
-    """By place, what the graph that was sent says and the plain one does not."""
-    return {
+    """By place, what the graph that was sent says and the plain one does not; and which plain one that was."""
+    return {OF_GRAPH: _hash_of(plain)} | {
         f"{node_id}.{name}": value
         for node_id in sent
         if sent[node_id] is not plain.get(node_id)
@@ -62,11 +64,18 @@ def describe(
     """
     if job.status is JobStatus.FAILED and not job.template_hash and not attempts:
         return Sending({}, (), (), None)  # it never became a prompt
+    plain = _placed(graph, inputs)
     attempt = next((each for each in reversed(attempts) if each.sent), None)
     sent = parsed(attempt.sent) if attempt else None
-    whole = _placed(_placed(graph, inputs), sent if isinstance(sent, dict) else {})
-    given = _given(whole, inputs, names)
-    return Sending(whole, given, _models(whole), attempt)
+    filled = dict(sent) if isinstance(sent, dict) else {}
+    if filled.pop(OF_GRAPH, None) not in (None, _hash_of(plain)):  # the job was changed since
+        attempt, filled = None, {}
+    whole = _placed(plain, filled)
+    return Sending(whole, _given(whole, inputs, names), _models(whole), attempt)
+
+
+def _hash_of(graph: Graph) -> str:
+    return Template.of(graph).hash[:16]
 
 
 def _placed(graph: Graph, values: Mapping[str, Any]) -> Graph:

@@ -189,7 +189,9 @@ class Burst:
         summary = _summary(self._batch_id, self._entries, self._before, self.picked, next_size, trouble)
         attention = {key for key, item in self._items.items() if item.needs_attention}
         failures = tuple(each for each in summary.failures if each[0] in attention)
-        return replace(summary, attention=len(attention), failures=failures)
+        waiting = self._in_turn()
+        next_item = waiting[0][0] if waiting else summary.next_item
+        return replace(summary, attention=len(attention), failures=failures, next_item=next_item)
 
     # Before.
 
@@ -295,10 +297,9 @@ class Burst:
 
         Items whose retry is not due yet come last: a burst does not wait for them.
         """
-        waiting = [(key, item) for key, item in self._in_order() if item.word is Word.PENDING]
+        waiting = self._in_turn()
         at_server = [item for _, item in waiting if item.is_at_server]
         free = [(key, item) for key, item in waiting if not item.is_at_server]
-        free.sort(key=lambda each: each[1].is_backing_off)
         chosen = free[: max(0, self.size - len(at_server))]
         self.picked = len(at_server) + len(chosen)
         picks = [await INTAKE.run(self._read, key, item) for key, item in chosen]
@@ -310,8 +311,11 @@ class Burst:
         ]
         await self._store.pick_items(self._batch_id, [*there, *picks])
 
-    def _in_order(self) -> list[tuple[str, Item]]:
-        return [(key, self._items[key]) for key in self._entries if key in self._items]
+    def _in_turn(self) -> list[tuple[str, Item]]:
+        """The items that wait: those at a server first, those whose retry is not due yet last."""
+        known = ((key, self._items[key]) for key in self._entries if key in self._items)
+        waiting = [(key, item) for key, item in known if item.word is Word.PENDING]
+        return sorted(waiting, key=lambda each: (not each[1].is_at_server, each[1].is_backing_off))
 
     def _read(self, key: str, item: Item) -> Pick:
         try:

@@ -126,7 +126,8 @@ class Collecting:
             except OSError as error:
                 _discard(staged)
                 if error.errno not in MENDED_BY_WAITING:
-                    raise Unkeepable(f"the result cannot be kept at {stem}: {error.strerror or error}") from None
+                    shown = self._workspace.shown(stem)
+                    raise Unkeepable(f"the result cannot be kept at {shown}: {error.strerror or error}") from None
                 self._tell_no_room(leased, stem.parent, error)
                 await asyncio.sleep(PAUSE)
             except BaseException:
@@ -137,7 +138,8 @@ class Collecting:
         """Told once for all jobs that wait for the same folder, and again when it comes again."""
         waiting = self._no_room.setdefault(folder, set())
         if not waiting:
-            self._alert(f"results cannot be kept in {folder}: {error.strerror}. Trying again", leased)
+            shown = self._workspace.shown(folder)
+            self._alert(f"results cannot be kept in {shown}: {error.strerror}. Trying again", leased)
         waiting.add(leased.lease.job_id)
 
     def _make(self, folder: Path) -> None:
@@ -234,9 +236,13 @@ class Collecting:
 
 
 async def expect_result(store: Store, workspace: Workspace, leased: Leased, path: Path) -> None:
-    """Unkeepable if a job names a file that is there and never was a result: it may be somebody's picture."""
+    """Unkeepable if a job names a file that is there and never was a result: it may be somebody's picture.
+
+    Members of a batch that come from no file of their own have paths that E3 chose.
+    """
     shown = workspace.shown(path)
-    if leased.file_path and leased.batch_id is None and shown not in await store.recorded_files([shown]):
+    is_chosen = leased.file_path is not None and (leased.batch_id is None or leased.source is not None)
+    if is_chosen and shown not in await store.recorded_files([shown]):
         raise Unkeepable(f"{shown} is there already and is no result of E3: move it, or give the job another file_path")
 
 

@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.fleet import FleetServer
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.node_classes import MODEL_ENDINGS
 from comfyui_agent.domain.placing import place
 from comfyui_agent.domain.prompts import Graph, class_of, inputs_of
+from comfyui_agent.domain.suggesting import nearest
 from comfyui_agent.engine.clock import now
 
 AUTO = "auto"
@@ -74,6 +76,15 @@ class Fitting:
                 self._uploading = {key: self._uploading[key]}
             self._uploaded[key] = uploaded.reference
         return self._uploaded[key]
+
+    async def remedy(self, server: FleetServer, class_type: str, name: str, value: str) -> str:
+        """What may have been meant by a value that a server does not offer; empty if nothing is near it."""
+        try:
+            choices = offered(await server.client.definitions.of(class_type), name)
+        except ComfyError:
+            return ""
+        near = nearest(value, choices or ())
+        return "" if near is None else f": did you mean {near}?"
 
     async def _first_model(self, server: FleetServer, class_type: str, name: str, where: str) -> str | None:
         """The first model that the server offers at an input; None if `auto` is a choice, or no model is meant."""

@@ -16,7 +16,7 @@ from comfyui_agent.domain.binding import Unbindable, bind
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.node_classes import loads_from_outside
 from comfyui_agent.domain.placing import NoSuchPlace, place
-from comfyui_agent.domain.prompts import SAVES_UNDER, Graph, avoiding_cache, class_of, inputs_of, saving_nodes
+from comfyui_agent.domain.prompts import SAVES_UNDER, Graph, avoiding_cache, inputs_of, saving_nodes
 from comfyui_agent.engine.collecting import Unkeepable, expect_result
 from comfyui_agent.engine.fitting import uploads_of
 from comfyui_agent.engine.naming import stem_of
@@ -107,7 +107,7 @@ class Preparing:
             recipe = replace(workflow.recipe, required_inputs=())
             return workflow.graph, bind(workflow.places, recipe, {})
         except (NoWorkflow, NoSuchPlace, Unbindable) as error:
-            raise Unpreparable(f"workflow_id: {error}{trouble}") from None
+            raise Unpreparable(self._workspace.without_root(f"workflow_id: {error}{trouble}")) from None
 
 
 def _expect_required(workflow: Workflow, given: Collection[str]) -> None:
@@ -119,8 +119,8 @@ def _expect_required(workflow: Workflow, given: Collection[str]) -> None:
             missing += [] if places and set(places) <= set(given) else [name]
     if missing:
         raise Unpreparable(
-            f"workflow_id: {recipe.workflow_id} needs {', '.join(missing)}: submit a job file that gives them, or "
-            "write defaults for them in workflows.yaml"
+            f"workflow_id: {recipe.workflow_id} needs {', '.join(missing)}: submit a job file that gives them, write "
+            'defaults for them in workflows.yaml, or give the row inputs by place, such as {"6.text": "a fox"}'
         )
 
 
@@ -129,7 +129,7 @@ def _expect_files_inside(graph: Graph, given: Collection[str]) -> None:
     for node_id in graph:
         for name, value in inputs_of(graph, node_id).items():
             place = f"{node_id}.{name}"
-            if loads_from_outside(class_of(graph, node_id), name, value, is_given=place in given):
+            if loads_from_outside(name, value, is_given=place in given):
                 raise Unpreparable(f"{place} names a file outside the server's folders: name one that lies in them")
 
 

@@ -132,7 +132,11 @@ class Run:
         except ComfyError as error:
             if isinstance(error, NotAccepted):
                 self.server.misbehaved()
-            outcome = Failed(self.leased.prompt_id, error.failure(self.server.name, self.leased.prompt_id))
+            failure = error.failure(self.server.name, self.leased.prompt_id)
+            if isinstance(error, PromptRejected) and error.choice is not None:
+                remedy = await self._fitting.remedy(self.server, *error.choice)
+                failure = replace(failure, message=failure.message + remedy)
+            outcome = Failed(self.leased.prompt_id, failure)
         if isinstance(outcome, Succeeded):
             self.server.ended(self.leased.prompt_id)
             self.is_collecting = True
@@ -370,8 +374,9 @@ class Run:
         words = f"it waits for a server: {server.name} has not answered for {away:.0f} s ({server.reason})"
         failure = self._failure(FailureClass.SERVER_LOST, words)
         log.info("%s: %s", self.leased.config_name, words)
-        if server.is_loss_news(self.leased.prompt_id):
-            await self._alert(EventName.ALERT_SERVER, f"gone with our prompt: {server.reason}")
+        lost = server.untold_loss(self.leased.prompt_id)
+        if lost:
+            await self._alert(EventName.ALERT_SERVER, f"gone with {lost} of our prompts: {server.reason}")
         is_held = executed > 0 and self.leased.tally.strikes + 1 >= self._rules.policy.poison_limit
         await persistently(
             self._store,
@@ -386,8 +391,9 @@ class Run:
             await self._free_memory()
         if failure.kind is FailureClass.SERVER_LOST:
             self._fleet.doubt(self.server)
-            if not self._is_left and self.server.is_loss_news(self.leased.prompt_id):
-                await self._alert(EventName.ALERT_SERVER, f"our prompt is lost: {failure.message}")
+            lost = 0 if self._is_left else self.server.untold_loss(self.leased.prompt_id)
+            if lost:
+                await self._alert(EventName.ALERT_SERVER, f"it has lost {lost} of our prompts: {failure.message}")
         lacks = failure.kind is FailureClass.MISSING or (failure.kind is FailureClass.INVALID and failure.by_choice)
         if lacks and self._fleet.is_alternative_to(self.server, self.leased.avoids):
             await self._go_elsewhere(failure)

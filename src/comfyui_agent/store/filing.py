@@ -199,8 +199,10 @@ def pending_sources(session: Session) -> list[str]:
     return [row["source"] for row in session.rows("pending_sources")]
 
 
-def reject(session: Session, path: str, reason: str) -> None:
-    """Remember why a file was renamed."""
+def reject(session: Session, path: str, reason: str, kept: str | None = None) -> None:
+    """Remember why a file was renamed, and as what one that was rejected there before is `kept`."""
+    if kept is not None:
+        session.run("keep_rejection", path=path, kept=kept)
     session.run("reject_file", path=path, reason=reason)
     note(session, Event(EventName.ALERT_FILE, message=f"{path}: {reason}"))
 

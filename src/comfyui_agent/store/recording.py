@@ -11,6 +11,7 @@ from comfyui_agent.store.port import Row, Session, text
 
 LONGEST_MESSAGE = 2_000
 KEPT = 1_000_000
+KEPT_AUDIT = 100_000
 PRUNED_AT_ONCE = 5_000
 
 
@@ -95,5 +96,5 @@ def failures_since(session: Session, after: int) -> int:
 
 
 def prune_events(session: Session) -> int:
-    """Forget the oldest events beyond a million, some at a time."""
-    return session.run("prune_events", keep=KEPT, most=PRUNED_AT_ONCE)
+    """Forget the oldest events beyond a million, some at a time. The newest audit events stay even then."""
+    return session.run("prune_events", keep=KEPT, keep_audit=KEPT_AUDIT, most=PRUNED_AT_ONCE)

@@ -148,9 +148,9 @@ class Store:
         """The file of a job that is done has come again, with the same bytes."""
         await self.driver.write(lambda session: filing.note_repeat(session, name))
 
-    async def reject(self, path: str, reason: str) -> None:
-        """Remember why a job file was renamed."""
-        await self.driver.write(lambda session: filing.reject(session, path, reason))
+    async def reject(self, path: str, reason: str, kept: str | None = None) -> None:
+        """Remember why a job file was renamed, and as what one that was rejected there before is `kept`."""
+        await self.driver.write(lambda session: filing.reject(session, path, reason, kept))
 
     async def rejections(self) -> dict[str, str]:
         return await self.driver.read(filing.rejections)
@@ -541,9 +541,9 @@ class Store:
             lambda session: tokens.create(session, name, role, hash_, is_shared=is_shared, seconds=seconds)
         )
 
-    async def enrol(self, user: str, role: Role) -> Token:
+    async def enrol(self, user: str, role: Role, address: str = "") -> Token:
         """The token of somebody whom a proxy has logged in; it has this role if they are new."""
-        return await self.driver.write(lambda session: tokens.enrol(session, user, role))
+        return await self.driver.write(lambda session: tokens.enrol(session, user, role, address))
 
     async def tokens(self) -> list[Token]:
         """The oldest first, revoked and expired ones included."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.tokens import IDLE_SECONDS, PROXY, SESSION_SECONDS, LoginSession, Role, Token, proxy_hash
 from comfyui_agent.store.port import Row, Session, text
+from comfyui_agent.store.recording import note
 
 MOST_SESSIONS = 200
 """Of one token; the one that was used longest ago makes room."""
@@ -36,13 +38,18 @@ def create(
     return _token(row)
 
 
-def enrol(session: Session, user: str, role: Role) -> Token:
-    """The token of somebody whom a proxy has logged in, made when they first come."""
-    if session.run("enrol", name=user, role=role.value, hash=proxy_hash(user)):
-        session.run("close_access")
+def enrol(session: Session, user: str, role: Role, address: str = "") -> Token:
+    """The token of somebody whom a proxy has logged in, made when they first come, which the audit trail says."""
+    is_new = session.run("enrol", name=user, role=role.value, hash=proxy_hash(user)) > 0
     row = session.one("token_by_hash", hash=proxy_hash(user))
     assert row is not None
-    return _token(row)
+    token = _token(row)
+    if is_new:
+        session.run("close_access")
+        words = f"{token.id} ({user}, {role}), whom a proxy logged in"
+        made = Event(EventName.AUDIT_TOKEN_CREATE, actor=f"token {token.id} ({user})", address=address or None)
+        note(session, made, message=words)
+    return token
 
 
 def listed(session: Session) -> list[Token]:

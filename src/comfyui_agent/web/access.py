@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
@@ -123,11 +124,12 @@ class Gate:
             return self._noted_use(Caller(token.role, token, address=host))
         waits = self._failures.note(host)
         if waits > 0:
+            seconds = math.ceil(waits)
             raise Problem(
                 429,
                 f"{failures.MOST} wrong tokens came from {host} within {failures.WINDOW_SECONDS:.0f} s",
-                f"Wait {waits:.0f} s, or send a right one.",
-                headers={"Retry-After": str(int(waits) + 1)},
+                f"Wait {seconds} s, or send a right one.",
+                headers={"Retry-After": str(seconds)},
             )
         self.on_failure(host)
         raise _unknown("this token is not known here", "See e3 token ls; make another with e3 token create.")
@@ -171,7 +173,7 @@ class Gate:
         known = (await self._known()).tokens
         token = next((each for each in known if each.hash == proxy_hash(user)), None)
         if token is None:
-            token = await self._store.enrol(user, self._new_role)
+            token = await self._store.enrol(user, self._new_role, address)
             await self._read()
         _check_valid(token)
         return self._noted_use(Caller(token.role, token, address=address))

@@ -42,9 +42,12 @@ class Actor:
 
     def check_owners(self, jobs: Sequence[Job]) -> None:
         """403 if one of several jobs is not the caller's to change."""
+        if len(jobs) == 1:
+            self.check_owner(jobs[0])
         others = [job.config_name for job in jobs if not self.may_change(job)]
         if others:
-            words = f"{len(others):,} of these {len(jobs):,} jobs are not yours to change: {listed(others)}"
+            verb = "is" if len(others) == 1 else "are"
+            words = f"{len(others):,} of these {len(jobs):,} jobs {verb} not yours to change: {listed(others)}"
             raise Problem(403, words, "Nothing was changed. Leave them out, or ask an admin.")
 
     def check_priority(self, priority: int | None) -> None:

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from comfyui_agent.web.turns import TimeShare
+
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.store.agent_lock import AgentLock
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from comfyui_agent.web.news import News
     from comfyui_agent.web.outputs import Outputs
     from comfyui_agent.web.planning import Planning
+
+
+LIST_SHARE = 4
 
 
 @dataclass
@@ -40,5 +45,6 @@ class Context:
     quota: OpenJobQuota
     audit: AuditTrail
     planning: Planning
+    long_lists: TimeShare = field(default_factory=lambda: TimeShare(LIST_SHARE))
     under_way: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How many requests with an Idempotency-Key are being answered here, by key and scope."""

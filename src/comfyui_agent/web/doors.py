@@ -185,13 +185,7 @@ class Doors:
     ) -> tuple[Batch, tuple[str, ...]]:
         """Queue a sweep; its batch, and what people should know of it."""
         found = await self.plan(said, planner, skip_bad=skip_bad, batch_id=batch_id)
-        if found.sweep.stored_bytes > MOST_BYTES:
-            words = (
-                f"its {len(found.sweep):,} jobs would take about {found.sweep.stored_bytes // 1024**2:,} MB in the "
-                "database: "
-                f"one request may take {MOST_BYTES // 1024**2} MB"
-            )
-            raise Problem(409, words, "Make the values of its axes shorter or fewer, or queue it with e3 sweep.")
+        _check_bytes(found.sweep.stored_bytes, f"{len(found.sweep):,} jobs", "e3 sweep")
         batch = replace(found.sweep.batch, created_by=_maker(by))
         try:
             async with _room(by, len(found.sweep)):
@@ -213,7 +207,9 @@ class Doors:
         find = self._admission.workflows.find
 
         def read() -> Book:
-            return read_book(_SaidBook(said), self._workspace.settings, find, keep)
+            book = read_book(_SaidBook(said), self._workspace.settings, find, keep)
+            _check_bytes(book.stored_bytes, f"{len(book.jobs):,} pages", "e3 book create")
+            return book
 
         try:
             async with self._busy:
@@ -279,6 +275,15 @@ def _maker(by: Actor | None) -> int | None:
 
 def _room(by: Actor | None, count: int) -> AbstractAsyncContextManager[None]:
     return by.room(count) if by is not None else nullcontext()
+
+
+def _check_bytes(size: int, members: str, command: str) -> None:
+    if size > MOST_BYTES:
+        words = (
+            f"its {members} would take about {size // 1024**2:,} MB in the database: "
+            f"one request may take {MOST_BYTES // 1024**2} MB"
+        )
+        raise Problem(409, words, f"Make its values shorter or fewer, or queue it with {command}.")
 
 
 def _no_lists(name: str) -> Sequence[str]:

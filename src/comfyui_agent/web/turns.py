@@ -1,18 +1,20 @@
-"""Turns: an address that asks for very much at once waits for its own answers, and keeps nobody else waiting."""
+"""Turns: whoever asks for very much at once waits for their own answers, and keeps nobody else waiting."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 AT_ONCE = 8
+LONGEST_PAUSE = 2.0
 
 
 @dataclass
 class _Line:
-    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    turns: asyncio.Semaphore
     people: int = 0
 
 
@@ -29,14 +31,15 @@ class Turn:
 
 
 class Turns:
-    """So many at once for each address, the others in the order in which they came."""
+    """So many at once for each address or token, the others in the order in which they came."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_once: int = AT_ONCE) -> None:
+        self._at_once = at_once
         self._lines: dict[str, _Line] = {}
 
     @asynccontextmanager
-    async def turn(self, address: str) -> AsyncIterator[Turn]:
-        line = self._lines.setdefault(address, _Line())
+    async def turn(self, who: str) -> AsyncIterator[Turn]:
+        line = self._lines.setdefault(who, _Line(asyncio.Semaphore(self._at_once)))
         line.people += 1
         try:
             await line.turns.acquire()
@@ -48,4 +51,22 @@ class Turns:
         finally:
             line.people -= 1
             if not line.people:
-                del self._lines[address]
+                del self._lines[who]
+
+
+class TimeShare:
+    """One turn at a time, and at most one part in `parts` of the time goes into all of them together."""
+
+    def __init__(self, parts: int) -> None:
+        self._parts = parts
+        self._busy = asyncio.Lock()
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        await self._busy.acquire()
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            pause = min(LONGEST_PAUSE, (time.monotonic() - began) * (self._parts - 1))
+            asyncio.get_running_loop().call_later(pause, self._busy.release)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from comfyui_agent.engine import examining
-from comfyui_agent.store.sqlite.migrating import MIGRATIONS, OURS
+from comfyui_agent.store.sqlite.migrating import MIGRATIONS, NEWEST, OURS
 from support.agents import AgentWorkspace
 from support.running import Servers
 from support.stores import in_the_shell
@@ -335,12 +335,16 @@ def test_it_changes_nothing(at_work: AgentWorkspace) -> None:
     assert everything_in(at_work.root) == before
 
 
-def test_an_older_database_is_left_as_it_is(night: AgentWorkspace) -> None:
+def test_an_older_database_is_named_and_left_as_it_is(night: AgentWorkspace) -> None:
     in_the_shell(night.database, MIGRATIONS[1].read_text(encoding="utf-8"))
     in_the_shell(night.database, f"PRAGMA user_version = 1; PRAGMA application_id = {OURS}")
     before = everything_in(night.root)
-    assert call_e3("doctor", cwd=night.root).returncode == 1
+    (words,) = [each["message"] for each in examine(night) if each["name"] == "database"]
+    assert words == f"{night.database} has version 1: the next start of E3 brings it to {NEWEST}"
     assert everything_in(night.root) == before
+    call_e3("db", "migrate", cwd=night.root)
+    (words,) = [each["message"] for each in examine(night) if each["name"] == "database"]
+    assert words == f"{night.database}, version {NEWEST}"
 
 
 @pytest.fixture

@@ -53,12 +53,15 @@ def test_two_tokens_are_never_the_same(workspace: AgentWorkspace) -> None:
 def test_tokens_are_listed_without_what_they_are(workspace: AgentWorkspace) -> None:
     place = ["-C", str(workspace.root)]
     secrets = [call_e3("token", "create", "--role", role, "--name", f"for-{role}", *place).stdout for role in Role]
+    workspace.store(lambda store: store.note_uses([(2, "")]))
     listed = call_e3("token", "ls", *place)
-    _, *lines = listed.stdout.splitlines()
-    for line, role in zip(lines, Role, strict=True):
+    heading, *lines = listed.stdout.splitlines()
+    facts = document(call_e3("token", "ls", "--json", *place))
+    used = heading.index("LAST USED")
+    for line, role, fact in zip(lines, Role, facts, strict=True):
         assert line.split()[1] == role
         assert line.endswith(f"for-{role}")
-    facts = document(call_e3("token", "ls", "--json", *place))
+        assert line[used : used + 16].rstrip() == (fact["last_used_at"][:16] if fact["id"] == 2 else "never")
     assert [each.keys() for each in facts] == [FACTS] * len(Role)
     for secret in secrets:
         assert secret.strip() not in listed.stdout + str(facts)
@@ -104,6 +107,27 @@ def test_access_is_opened_again_only_by_whoever_says_so(workspace: AgentWorkspac
     assert "There are no tokens" in call_e3("token", "ls", *place).stdout
     again = document(call_e3("token", "open", "--json", *place))
     assert again == {"access": "open", "revoked": []}, "nothing to ask about"
+
+
+@pytest.mark.parametrize(("setting", "value"), [("trusted_proxies", "10.0.0.0/24"), ("host", "0.0.0.0")])
+def test_where_this_machine_needs_a_token_in_any_case_nobody_is_told_otherwise_and_open_is_refused(
+    workspace: AgentWorkspace, monkeypatch: pytest.MonkeyPatch, setting: str, value: str
+) -> None:
+    place = ["-C", str(workspace.root)]
+    for who in ("--name", "--proxy-user"):
+        call_e3("token", "create", who, "anna", *place)
+    monkeypatch.setenv(f"E3_UI__{setting.upper()}", value)
+    words = refusal(call_e3("token", "open", "--yes", *place), 1)
+    assert "would let nobody in" in words
+    assert f"ui.{setting}" in words
+    assert [token.revoked_at for token in workspace.store(lambda store: store.tokens())] == [None, None]
+    call_e3("token", "revoke", "1", *place)
+    told = [call_e3("token", "revoke", "2", *place).stderr, call_e3("token", "ls", *place).stdout]
+    workspace.store(lambda store: store.open_access(revoke=True))
+    for words in (*told, call_e3("token", "ls", *place).stdout):
+        assert f"ui.{setting}" in words
+        assert "e3 token open" not in words
+        assert "everyone" not in words
 
 
 def test_a_token_may_expire_be_shared_and_have_no_secret(workspace: AgentWorkspace) -> None:

@@ -202,13 +202,18 @@ async def test_after_done_another_file_of_the_name_is_renamed_with_the_reason_in
 
 
 async def test_a_second_rejected_file_of_a_name_does_not_overwrite_the_first(room: Intake) -> None:
+    """Nor its reason."""
     await bring_to(room, "done")
+    (room.root / f"{HERE}.rejected").write_text(portrait(seed=1))
+    await room.store.reject(f"{HERE}.rejected", "the first reason")
     for seed in (2, 3):
         room.drop(content=portrait(seed=seed))
         await room.look_once()
-    texts = {(room.root / path).read_text() for path in room.files() if path.endswith(".rejected")}
-    assert texts == {portrait(seed=2), portrait(seed=3)}
-    assert (room.root / f"{HERE}.rejected").read_text() == portrait(seed=3)
+    texts = {path: (room.root / path).read_text() for path in room.files() if path.endswith(".rejected")}
+    names = [f"{HERE}{kept}.rejected" for kept in (".kept-1", ".kept-2", "")]
+    assert texts == {name: portrait(seed=seed) for seed, name in enumerate(names, start=1)}
+    done = "a job of this name is done already: give the file another name"
+    assert await room.store.rejections() == dict(zip(names, ["the first reason", done, done], strict=True))
 
 
 async def test_a_rejected_file_under_another_name_is_a_new_job(room: Intake) -> None:

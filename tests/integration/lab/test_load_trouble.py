@@ -174,7 +174,7 @@ async def test_percentiles_beside_timeouts_are_said_to_be_of_the_others(monkeypa
     summary = report["summary"]
     assert (summary["completed"], summary["timeouts"]) == (2, 1)
     assert summary["p95_duration_sec"] < 0.5
-    (warning,) = warnings_of(report, f"1 prompts {TIMED_OUT}")
+    (warning,) = warnings_of(report, f"1 prompt {TIMED_OUT}")
     assert "completed" in warning
     assert not warnings_of(report, COLD)
 

@@ -102,6 +102,16 @@ def test_a_report_a_page_a_log_and_a_few_lines(servers: Servers, tmp_path: Path)
     assert not any("id" in line for line in told)
 
 
+@pytest.mark.parametrize(
+    "what", [("--jobs", "1", "--concurrency", "1"), ("--books", "1", "--pages", "1")], ids=["prompt", "book"]
+)
+def test_one_is_told_in_the_singular(servers: Servers, tmp_path: Path, what: tuple[str, ...]) -> None:
+    said = load(tmp_path, servers.url("sim"), *what).stdout
+    unit = "book" if "--books" in what else "prompt"
+    assert f"then 1 {unit} at once of " in said
+    assert f"\n1 {unit} at once, 1 prompt\n" in said
+
+
 def test_json_is_one_document_and_nothing_else(servers: Servers, tmp_path: Path) -> None:
     answer = load(tmp_path, servers.url("sim"), "--jobs", "3", "--concurrency", "1,2", "--same-seeds", "--json")
     assert answer.returncode == 0

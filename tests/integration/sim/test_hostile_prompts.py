@@ -237,3 +237,12 @@ async def test_a_client_id_that_cannot_be_looked_up_ends_the_server(
     assert server.process is not None
     assert server.process.wait(timeout=5) == 1
     assert "e3: the simulator died of TypeError: unhashable type" in server.log.read_text()
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "/etc/passwd [input]", "../../x.png [output]", "a/../../../x.png"])
+async def test_a_file_outside_its_folders_is_not_loaded(plain: Wire, name: str) -> None:
+    """Newer servers refuse it; 0.7.0 hands it out, and nothing of ours is to rely on that."""
+    graph = {"1": node("LoadImage", image=name), "2": SAVE}
+    answer = await plain.post("/prompt", json={"prompt": graph})
+    assert answer.status == 400
+    assert error_kinds(answer.body) == {"1": ["custom_validation_failed"]}

@@ -86,18 +86,25 @@ async def test_events_of_a_deleted_job_can_still_be_read(store: Store, database:
     ]
 
 
-async def test_old_events_are_forgotten_some_at_a_time(
+async def test_old_events_are_forgotten_some_at_a_time_and_many_others_push_out_no_audit_event(
     store: Store, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recording, "KEPT", 10)
+    monkeypatch.setattr(recording, "KEPT_AUDIT", 7)
     monkeypatch.setattr(recording, "PRUNED_AT_ONCE", 5)
+    for _ in range(9):
+        await store.note(Event(EventName.AUDIT_JOB_CANCEL, actor="ann"))
     for number in range(30):
         await submit_one(store, str(number))
-    assert 0 < await store.prune_events() <= 6
+    assert await store.prune_events() == 5
     while await store.prune_events():
         pass
-    assert [event.id for event in await store.events_after(0)] == list(range(21, 31))
-    assert await store.prune_events() == 0
+    assert [event.id for event in await store.events_after(0)] == [*range(3, 10), *range(30, 40)]
+    for _ in range(8):
+        await store.note(Event(EventName.AUDIT_JOB_CANCEL, actor="ann"))
+    while await store.prune_events():
+        pass
+    assert [event.id for event in await store.events_after(0)] == list(range(38, 48)), "old audit events go, too"
 
 
 async def test_an_id_of_an_event_is_never_given_twice(store: Store, database: Database) -> None:

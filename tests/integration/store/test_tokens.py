@@ -78,6 +78,7 @@ async def test_access_is_closed_from_the_first_token_until_it_is_opened(store: S
 async def test_a_session_ends_when_it_is_idle_when_it_is_old_and_with_its_token(
     store: Store, database: Database
 ) -> None:
+    assert (IDLE_SECONDS, SESSION_SECONDS) == (12 * 3600, 7 * 24 * 3600), "as docs/security.md says"
     token, other = [await store.create_token(name, Role.USER, hash_of(name)) for name in "ab"]
     await store.begin_session("idle", token.id)
     await store.begin_session("used", token.id)
@@ -123,11 +124,14 @@ async def test_one_token_has_only_so_many_sessions(store: Store, monkeypatch: py
 
 
 async def test_somebody_behind_a_proxy_is_enrolled_once_and_can_be_changed(store: Store) -> None:
-    anna = await store.enrol("anna", Role.USER)
+    anna = await store.enrol("anna", Role.USER, "10.0.0.7")
     assert (await store.access()).is_closed
     assert await store.enrol("anna", Role.ADMIN) == anna, "the role of somebody who is known stays"
     await store.revoke_token(anna.id)
     assert (await store.enrol("anna", Role.USER)).revoked_at is not None
+    [row] = await store.audit_trail()
+    assert (row.name, row.actor, row.address) == ("audit.token.create", "token 1 (anna)", "10.0.0.7")
+    assert row.message == "1 (anna, user), whom a proxy logged in"
     changed = await store.create_token("anna", Role.ADMIN, anna.hash)
     assert (changed.id, changed.role, changed.revoked_at) == (anna.id, Role.ADMIN, None)
 

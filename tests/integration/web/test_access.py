@@ -180,6 +180,7 @@ async def test_behind_a_trusted_proxy_people_are_who_it_says_and_nothing_else_is
         check_problem(await house.get("/api/v1/me"), 401)
         anna = {"X-Remote-User": "anna", "X-Forwarded-For": "203.0.113.7"}
         assert (await house.get("/api/v1/me", headers=anna)).value == {"role": "user", "token": "anna"}
+        assert [row.address for row in await house.store.audit_trail(actor="anna")] == ["203.0.113.7"]
         check_problem(await house.post("/api/v1/servers/nobody/pause", headers=anna), 403)
         check_problem(await house.get("/api/v1/me", headers={**anna, "Host": "evil.example"}), 403)
         await house.store.create_token("anna", Role.ADMIN, proxy_hash("anna"))

@@ -12,8 +12,9 @@ import pytest
 
 from comfyui_agent.engine import sweeping
 from comfyui_agent.web import connections
-from comfyui_agent.web.api import batches
+from comfyui_agent.web.api import batches, jobs
 from comfyui_agent.web.connections import MOST_AHEAD, Connection
+from comfyui_agent.web.problems import JsonAnswer
 from support.attacks import ANSWER, blank_axes, connected, post
 from support.web import Served, check_problem, eventually, served
 
@@ -32,6 +33,7 @@ PROBE = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 async def test_axes_that_differ_by_blanks_are_refused(house: Served, count: int, values: str, words: str) -> None:
     said = check_problem(await house.post("/api/v1/batches", blank_axes("picture", "color", count, values)), 409)
     assert words in said["detail"]
+    assert "e3 sweep" not in said["remedy"]
 
 
 async def test_a_dry_run_has_the_bounds_of_the_real_one(house: Served) -> None:
@@ -74,6 +76,54 @@ async def test_planning_ends_when_its_caller_is_gone(
     await eventually(ended.is_set, "the end of the plan")
     await eventually(lambda: not house.context.planning._waiting.total(), "the end of the request")
     assert (await house.get("/api/v1/batches")).value == batches_before
+
+
+LIST = b"GET /api/v1/jobs?limit=1000 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+
+async def test_a_long_list_has_a_share_of_the_time_and_short_ones_do_not_wait_for_it(
+    house: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    really = house.store.job_page
+
+    async def job_page(wanted: Any, cursor: Any, limit: int, **more: Any) -> Any:
+        read.append(limit)
+        return await really(wanted, cursor, limit, **more)
+
+    monkeypatch.setattr(house.store, "job_page", job_page)
+    async with house.context.long_lists.turn():
+        long = asyncio.ensure_future(house.get("/api/v1/jobs?limit=101"))
+        with connected(house.url) as client:
+            client.sendall(LIST)
+            await eventually(lambda: len(house.context.long_lists._busy._waiters or ()) == 2, "both")
+        assert (await house.get("/api/v1/jobs?limit=100")).status == 200
+        assert read == [100]
+    assert (await long).status == 200
+    assert (await house.get("/api/v1/jobs?limit=102")).status == 200
+    assert read == [100, 101, 102], "a list was read for who was gone"
+
+
+async def test_a_list_whose_reader_left_meanwhile_is_not_encoded(
+    house: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, left, pages = asyncio.Event(), asyncio.Event(), list[Any]()
+    really = house.store.job_page
+
+    async def job_page(*given: Any, **more: Any) -> Any:
+        reading.set()
+        await left.wait()
+        return await really(*given, **more)
+
+    monkeypatch.setattr(house.store, "job_page", job_page)
+    monkeypatch.setattr(jobs, "_page", lambda page: pages.append(page) or JsonAnswer({}))
+    with connected(house.url) as client:
+        client.sendall(LIST)
+        await asyncio.wait_for(reading.wait(), 10)
+    await asyncio.sleep(0.05)
+    left.set()
+    assert (await house.get("/api/v1/jobs?limit=1000")).status == 200
+    assert len(pages) == 1
 
 
 async def test_who_sends_very_many_requests_ahead_is_answered_some_of_them(house: Served) -> None:

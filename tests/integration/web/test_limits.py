@@ -14,12 +14,15 @@ BOOK = {"workflow": "picture", "pages": [{"inputs": {"color": number}} for numbe
 
 async def test_each_token_has_so_many_changes_and_reads_a_minute_and_probes_are_free(tmp_path: Path) -> None:
     async with served(tmp_path / "house", changes_per_minute=3, reads_per_minute=5) as page:
-        ann, bob = [bearer(await page.token(Role.USER, name)) for name in ("ann", "bob")]
+        secret = await page.token(Role.USER, "ann")
+        ann, bob = bearer(secret), bearer(await page.token(Role.USER, "bob"))
         made = [await page.post("/api/v1/jobs", JOB, headers=ann) for _ in range(4)]
         assert [answer.status for answer in made] == [201, 201, 201, 429]
         said = check_problem(made[-1], 429)
         assert "3 changes a minute" in said["detail"]
         assert 1 <= int(made[-1].headers["Retry-After"]) <= 20
+        login = await page.form(token=secret)
+        assert (login.status, "Set-Cookie" in login.headers) == (429, False), "to log in is a change, too"
         looked = [(await page.get("/api/v1/me", headers=ann)).status for _ in range(6)]
         assert looked == [200] * 5 + [429]
         assert (await page.get("/", headers={**ann, "Accept": "text/html"})).status == 429
@@ -46,8 +49,11 @@ async def test_a_user_has_so_many_open_jobs_however_they_are_made(tmp_path: Path
         assert await open_jobs(page) == 5
         assert (await page.post("/api/v1/jobs", JOB, headers=admin)).status == 201, "admins have no quota"
         assert (await page.post(f"/api/v1/batches/{batch['id']}/cancel", headers=ann)).status == 202
+        book = (await page.post("/api/v1/books", BOOK, headers=ann)).value["id"]
+        assert (await page.post(f"/api/v1/batches/{book}/cancel", headers=ann)).status == 202
         assert (await page.post("/api/v1/books", BOOK, headers=ann)).status == 201, "what has ended does not count"
         for path, body in (
+            (f"books/{book}/regenerate", {"pages": [1]}),
             (f"batches/{batch['id']}/retry", {"cancelled": True}),
             ("jobs/retry", {"names": [job.config_name async for job in page.store.members(batch["id"])]}),
         ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -14,10 +15,12 @@ import pytest_asyncio
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.tokens import Role
+from comfyui_agent.web.app import create_app
+from comfyui_agent.web.guarding import UNSAFE
 from support.batched import queue
 from support.batches import document
 from support.stores import wish
-from support.web import Answer, Served, bearer, check_problem, served
+from support.web import Answer, Served, bearer, check_problem, routes_of, served
 from support.workspaces import call_e3
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -101,10 +104,23 @@ CHANGES = [
     ("POST", "/api/v1/jobs/retry", {"names": ["{job}"]}, True),
     ("POST", "/api/v1/batches/{batch}/cancel", None, False),
     ("POST", "/api/v1/batches/{batch}/retry", {"cancelled": True}, True),
+    ("POST", "/api/v1/batches/{batch}/dismiss", None, True),
     ("POST", "/api/v1/batches/{batch}/grid", {}, True),
     ("POST", "/books/{batch}/regenerate", {"pages": [1]}, True),
     ("POST", "/api/v1/books/{batch}/regenerate", {"pages": [1]}, True),
 ]
+
+
+MAKING = ("/api/v1/jobs", "/api/v1/batches", "/api/v1/books", "/login", "/logout")
+
+
+async def test_every_change_of_something_owned_is_in_this_list(house: House) -> None:
+    known = {(method, re.sub(r"{\w+}", "1", path)) for method, path, *_ in CHANGES}
+    for method, route in routes_of(create_app(house.served.context)):
+        path = re.sub(r"{\w+}", "1", route)
+        if method in UNSAFE and path not in MAKING and (method, path) not in known:
+            refused = check_problem(await house.served.ask(method, path, {}, headers=house.ann), 403)
+            assert refused["detail"] == "this is for admins", route
 
 
 @pytest.mark.parametrize(("method", "path", "body", "has_ended"), CHANGES, ids=[f"{c[0]} {c[1]}" for c in CHANGES])
@@ -128,7 +144,9 @@ async def test_only_whoever_made_it_may_change_it(
             made = (await page.post("/api/v1/batches", sweep, headers=who)).value["id"]
         if noun != "jobs":
             [member] = [job.as_json() async for job in page.store.members(made)]
-        if has_ended:
+        if path.endswith("{batch}/dismiss"):  # only what failed can be
+            await page.fail((await page.lease(1, made))[0])
+        elif has_ended:
             await page.store.cancel([JobId(member["id"])])
         return made, member["config_name"]
 
@@ -166,7 +184,7 @@ async def test_several_jobs_are_changed_only_if_all_of_them_are_the_callers(hous
         await house.job(name, who)
     names = {"names": ["several-1", "several-2", "several-3"]}
     said = check_problem(await page.post("/api/v1/jobs/cancel", names, headers=house.ann), 403)
-    assert "1 of these 3 jobs are not yours to change: several-2" in said["detail"]
+    assert "1 of these 3 jobs is not yours to change: several-2" in said["detail"]
     assert [await house.status(name) for name in names["names"]] == [JobStatus.PENDING] * 3
     changed = await page.post("/api/v1/jobs/cancel", names, headers=house.shift)
     assert changed.value["changed"] == names["names"]
@@ -227,6 +245,15 @@ async def test_a_user_moves_their_own_job_down_to_the_floor(house: House) -> Non
     check_problem(await page.put(path, {"priority": FLOOR - 1}, headers=house.ann), 409)
     check_problem(await page.put(path, {"priority": FLOOR}, headers=house.bob), 403)
     assert (await page.put(path, {"priority": -1}, headers=house.admin)).value["priority"] == -1
+
+
+async def test_a_name_is_taken_once_and_whoever_asks_for_it_again_gets_nothing(house: House) -> None:
+    made = await house.job("taken", house.ann)
+    for who in (house.bob, house.admin):
+        check_problem(await house.served.post("/api/v1/jobs", {**JOB, "name": "taken"}, headers=who), 409)
+    found = await house.served.store.find_by_name("taken")
+    assert found is not None
+    assert (found.id, found.created_by) == (made["id"], 1)
 
 
 async def test_a_file_that_takes_a_name_over_belongs_to_nobody(house: House) -> None:

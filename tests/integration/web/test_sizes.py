@@ -23,19 +23,24 @@ KB = 1024
 TALKATIVE = {
     "1": {"class_type": "EmptyImage", "inputs": {"width": 32, "height": 32, "batch_size": 1, "color": 0}},
     "2": {"class_type": "SaveImage", "inputs": {"images": ["1", 0], "filename_prefix": "x"}},
-    "3": {"class_type": "PrimitiveString", "inputs": {"value": "a knight"}},
 }
 
 
-def talking(house: Served) -> str:
+def talking(house: Served, name: str = "talking", text: str = "a knight") -> str:
     """A workflow that takes a text, which decides nothing."""
-    path = house.workspace.root / "workflows" / "talking.json"
-    path.write_text(json.dumps(TALKATIVE), encoding="utf-8")
-    return "talking"
+    path = house.workspace.root / "workflows" / f"{name}.json"
+    graph = {**TALKATIVE, "3": {"class_type": "PrimitiveString", "inputs": {"value": text}}}
+    path.write_text(json.dumps(graph), encoding="utf-8")
+    return name
 
 
 def by_hand(house: Served, sql: str) -> list[dict[str, Any]]:
     return in_the_shell(house.workspace.root / "database" / "comfyui_agent.db", sql)
+
+
+def stored(house: Served) -> int:
+    """Bytes of the database."""
+    return sum(path.stat().st_size for path in (house.workspace.root / "database").glob("comfyui_agent.db*"))
 
 
 def sweep(house: Served, text: str, **more: Any) -> dict[str, Any]:
@@ -74,12 +79,38 @@ async def test_a_sweep_or_a_book_of_large_jobs_is_refused_and_nothing_is_queued(
     assert await house.store.counts() == before
 
 
-async def test_a_sweep_whose_members_differ_in_long_values_is_bounded_as_a_whole(house: Served) -> None:
-    values = ["x" * 20 * KB + str(number) for number in range(4)]
-    wish = {"workflow": talking(house), "set": {"3.value": values, "color": "1..3000"}}
-    problem = check_problem(await house.post("/api/v1/batches", wish), 409)
-    assert "12,000 jobs would take about" in problem["detail"]
-    assert "128 MB" in problem["detail"]
+STYLED = {"workflow": "styled", "inputs": {"style": "x" * 60 * KB}}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "words"),
+    [
+        (
+            "batches",
+            {
+                "workflow": "talking",
+                "set": {"3.value": ["x" * 20 * KB + str(number) for number in range(4)], "color": "1..3000"},
+            },
+            "its 12,000 jobs would take about 469 MB",
+        ),
+        ("batches", STYLED | {"set": {"subject": "1..3000"}}, "its 3,000 jobs would take about 175 MB"),
+        (
+            "books",
+            STYLED | {"book_id": "styled", "pages": [{"inputs": {"subject": number}} for number in range(2_300)]},
+            "its 2,300 pages would take about 135 MB",
+        ),
+    ],
+    ids=["long values", "a text of many parts", "a book"],
+)
+async def test_members_that_differ_in_long_values_are_bounded_as_a_whole(
+    house: Served, path: str, body: dict[str, Any], words: str
+) -> None:
+    talking(house, "styled", "${style} with ${subject}")
+    talking(house)
+    before = await house.store.counts()
+    problem = check_problem(await house.post(f"/api/v1/{path}", body), 409)
+    assert problem["detail"] == f"{words} in the database: one request may take 128 MB"
+    assert await house.store.counts() == before
 
 
 async def test_what_the_members_of_a_sweep_share_is_stored_once_and_shown_with_each(house: Served) -> None:
@@ -129,6 +160,34 @@ async def test_what_the_pages_of_a_book_share_is_stored_once_and_a_changed_page_
     problem = check_problem(await house.post("/admin/books/snowy/regenerate-page/1", large), 409)
     assert "a job may have 64 KB" in problem["detail"]
     await house.store.cancel_batch("snowy")
+
+
+async def test_what_most_pages_of_a_book_have_is_stored_once_and_the_others_keep_their_own(house: Served) -> None:
+    text = "sun " * 6 * KB
+    body = {
+        "book_id": "sunny",
+        "workflow": talking(house),
+        "inputs": {"3.value": text},
+        "pages": [{"inputs": {"3.value": "rain"}}, *[{"inputs": {"color": number}} for number in range(1, 200)]],
+        "priority": -6,
+    }
+    before = stored(house)
+    assert (await house.post("/api/v1/books", body)).status == 201
+    assert stored(house) - before < 2 * KB * KB  # and not 5 MB
+    rows = by_hand(house, "SELECT inputs FROM jobs WHERE batch_id = 'sunny' ORDER BY batch_index LIMIT 2")
+    assert [json.loads(row["inputs"]) for row in rows] == [{"3.value": "rain"}, {"1.color": 1}]
+    preparing = Preparing(house.store, load_workspace(house.workspace.root, {}))
+    sent = [(await preparing.prepare(leased)).graph for leased in await house.lease(2, "sunny")]
+    assert [graph["3"]["inputs"]["value"] for graph in sent] == ["rain", text]
+    shown = [(await house.get(f"/api/v1/jobs/sunny_page_{number:03}")).value["inputs"] for number in (1, 2)]
+    assert shown == [{"3.value": "rain"}, {"3.value": text, "1.color": 1}]
+    await house.store.cancel_batch("sunny")
+    for page, said in ((3, text), (1, "rain")):
+        again = await house.post(f"/admin/books/sunny/regenerate-page/{page}", {"inputs": {"width": 128}})
+        assert again.status == 202, again.text
+        inputs = (await house.get(f"/api/v1/jobs/sunny_page_{page:03}")).value["inputs"]
+        assert (inputs["3.value"], inputs["1.width"]) == (said, 128)
+    await house.store.cancel_batch("sunny")
 
 
 async def test_a_page_made_before_goes_on_with_the_inputs_that_it_keeps_itself(house: Served) -> None:

@@ -21,6 +21,7 @@ from comfyui_agent.config.workflows import NoWorkflow, Workflow
 from comfyui_agent.domain.batches import BatchKind
 from comfyui_agent.domain.binding import Places
 from comfyui_agent.domain.jobs import NewJob, Template
+from comfyui_agent.domain.placing import place
 from comfyui_agent.domain.recipes import Recipe
 
 PAINTING: dict[str, Any] = {
@@ -37,6 +38,10 @@ TONELESS: dict[str, Any] = {
     "1": {"class_type": "EmptyImage", "inputs": {"color": 1}},
     "2": {"class_type": "SaveImage", "inputs": {"images": ["1", 0], "filename_prefix": "x"}},
 }
+
+
+LONG = "snow " * 10_000
+SEEDED = {seed: {"3.seed": seed, "4.noise_seed": seed} for seed in (1, 2)}
 
 
 def workflow_of(workflow_id: str, graph: dict[str, Any], **recipe: Any) -> Workflow:
@@ -139,6 +144,27 @@ def test_no_page_changes_the_template_or_another_page(tmp_path: Path) -> None:
     assert (PAINTING, WORKFLOWS["painting"].template.text) == before
 
 
+@pytest.mark.parametrize(
+    ("pages", "shared", "own"),
+    [
+        ([{"prompt": "a fox"}, {}, {}], {"6.text": LONG}, [{"6.text": "a fox"}, {}, {}]),
+        ([{"seed": 1}, {"seed": 2}, {}], {"6.text": LONG}, [SEEDED[1], SEEDED[2], {}]),
+        ([{"seed": 1}, {"seed": 1}, {}], {"6.text": LONG}, [SEEDED[1], SEEDED[1], {}]),
+        ([{"seed": 1}, {"seed": 2}, {"seed": 2}], {"6.text": LONG, **SEEDED[2]}, [SEEDED[1], {}, {}]),
+    ],
+    ids=["one differs", "all differ", "one has none", "two are the same"],
+)
+def test_what_most_pages_have_is_in_their_workflow_and_what_differs_with_each(
+    tmp_path: Path, pages: list[dict[str, Any]], shared: dict[str, Any], own: list[dict[str, Any]]
+) -> None:
+    content = {"workflow": "painting", "inputs": {"prompt": LONG}, "pages": [{"inputs": page} for page in pages]}
+    book = read(tmp_path, content, Settings(job_limit_kb=100))
+    assert [job.inputs for job in book.jobs] == own
+    for job in book.jobs:
+        assert job.template == Template.of(place(PAINTING, shared))
+        assert book.batch.metadata["shared"] == {job.template.hash: shared}
+
+
 # Ids.
 
 
@@ -186,6 +212,11 @@ def test_an_id_that_is_no_name_for_a_folder_is_refused_with_its_line(tmp_path: P
 
 
 # What is wrong with the file.
+
+
+def test_of_very_many_pages_that_are_none_the_first_is_named(tmp_path: Path) -> None:
+    (words,) = complaints_of(tmp_path, {"workflow": "painting", "pages": [1] * 1_000})
+    assert "pages.0: 1 cannot be used" in words
 
 
 PAGES = "workflow: painting\npages:\n"

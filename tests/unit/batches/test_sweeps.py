@@ -22,6 +22,7 @@ from comfyui_agent.domain.combinations import Mode
 from comfyui_agent.domain.jobs import Template
 from comfyui_agent.domain.placing import place
 from comfyui_agent.domain.recipes import Recipe
+from comfyui_agent.domain.sizes import bytes_of
 
 FINISHED = "jobs/finished"
 GRAPH: dict[str, Any] = {
@@ -516,6 +517,28 @@ def test_where_little_is_shared_each_member_keeps_all() -> None:
     sweep = defined({"3.seed": "1..50"}, inputs={"6.text": "a fox"})
     assert {job.inputs["6.text"] for job in sweep.jobs()} == {"a fox"}
     assert {job.template for job in sweep.jobs()} == {sweep.workflow.template}
+
+
+@pytest.mark.parametrize(
+    ("sets", "mode", "inputs"),
+    [
+        ({"3.seed": "1..50"}, "matrix", {"98:6.text": LONG}),
+        ({"animal": "fox,owl", "3.seed": "1..9"}, "matrix", {"style": LONG}),
+        ({"6.text": [LONG, *"abcdefgh"], "3.seed": "1..9"}, "linear", {}),
+        ({"6.text": [LONG, *"abcdefgh"], "98:6.text": ["a", LONG]}, "matrix", {}),
+        ({"6.text,98:6.text": ["a", *[LONG] * 9], "3.seed": "1..10"}, "linear", {}),
+        ({"6.text,98:6.text": ["a", *[LONG[:5000]] * 9], "4.ckpt_name": [LONG[:8000], *["b"] * 9]}, "linear", {}),
+    ],
+    ids=["shared", "a part of a text", "one is long, in step", "each with each", "two places", "the longest is rare"],
+)
+def test_what_its_members_take_in_the_database_is_known_before(
+    sets: dict[str, Any], mode: str, inputs: dict[str, Any]
+) -> None:
+    text = "${animal} in ${style}" if "animal" in sets else "a knight"
+    graph = {**GRAPH, "6": {"class_type": "CLIPTextEncode", "inputs": {"text": text}}}
+    sweep = defined(sets, workflow_of(graph), mode=Mode(mode), inputs=inputs)
+    stored = sum(bytes_of(job.inputs) + bytes_of(job.metadata) for job in sweep.jobs())
+    assert stored <= sweep.stored_bytes <= stored + 10 * len(sweep)
 
 
 @pytest.mark.parametrize(

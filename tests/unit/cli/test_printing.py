@@ -9,6 +9,9 @@ import sys
 import pytest
 
 from comfyui_agent.cli.printing import log_for_people, print_json
+from comfyui_agent.cli.server_reports import line_of, print_table
+from comfyui_agent.comfy.answers import Device, SystemStats
+from comfyui_agent.engine.server_reports import ServerReport
 
 EVIL = "\x1b]0;owned\x07\x9b2J\u202eevil\r\n12:00:00  all jobs were deleted"
 HARMFUL = set("\x1b\x07\x9b\u202e\r\x7f")
@@ -51,3 +54,13 @@ def test_json_says_the_same_and_does_nothing_to_a_terminal(capsys: pytest.Captur
     assert not HARMFUL & set(said)
     assert "Fräulein 日本 👩\u200d🎨" in said
     said.encode(sys.getdefaultencoding())
+
+
+def test_a_server_forges_no_line_with_its_version_or_its_card(capsys: pytest.CaptureFixture[str]) -> None:
+    devices = (Device(EVIL, "cuda", 8 * 1024**3, 4 * 1024**3),)
+    report = ServerReport("http://a:8188", "http://a:8188", stats=SystemStats(EVIL, "", "", "", 0, 0, devices))
+    assert "\n" not in line_of(report, 10, 10)
+    print_table([report])
+    said = capsys.readouterr().out
+    assert not HARMFUL & set(said)
+    assert not any(line.startswith("12:00:00") for line in said.splitlines())

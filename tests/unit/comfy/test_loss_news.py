@@ -32,21 +32,21 @@ async def test_every_loss_is_told_however_soon_it_follows() -> None:
 async def test_a_loss_that_was_told_is_no_news_for_any_prompt_that_was_there() -> None:
     server = server_with("one", "two")
     server.tell_loss()
-    assert not server.is_loss_news("one")
-    assert not server.is_loss_news("two")
+    assert server.untold_loss("one") == 0
+    assert server.untold_loss("two") == 0
     server.at_work.add("three")
-    assert server.is_loss_news("three")
+    assert server.untold_loss("three") == 3
 
 
 async def test_a_prompt_that_was_seen_again_may_be_lost_again() -> None:
     server = server_with("one")
     server.tell_loss()
     await look(server, "one")
-    assert server.is_loss_news("one")
+    assert server.untold_loss("one") == 1
 
 
 async def test_prompts_lost_unnoticed_are_told_together() -> None:
     server, other = server_with("one", "two"), server_with("one")
-    assert server.is_loss_news("one")
-    assert not server.is_loss_news("two")
-    assert other.is_loss_news("one"), "each server has its own news"
+    assert server.untold_loss("one") == 2
+    assert server.untold_loss("two") == 0
+    assert other.untold_loss("one") == 1, "each server has its own news"

@@ -39,9 +39,9 @@ def test_a_server_does_not_choose_an_ending_that_programs_run(name: str) -> None
 def test_names_that_lead_out_are_told_with_and_without_a_mark(name: str, mark: str) -> None:
     assert leaves_folder(name + mark)
     assert is_marked(name + mark) == bool(mark)
-    assert loads_from_outside("LoadImage", "image", name + mark, is_given=True)
-    assert loads_from_outside("LoadImage", "image", name + mark, is_given=False) == bool(mark)
-    assert loads_from_outside("VHS_LoadAnything", "source", name + mark, is_given=True) == bool(mark)
+    assert loads_from_outside("image", name + mark, is_given=True)
+    assert loads_from_outside("image", name + mark, is_given=False) == bool(mark)
+    assert loads_from_outside("source", name + mark, is_given=True) == bool(mark)
 
 
 def test_the_letter_that_comfyui_drops_before_the_mark_hides_nothing() -> None:
@@ -54,9 +54,22 @@ def test_names_in_the_folder_stay(name: str, mark: str) -> None:
     assert not leaves_folder(name + mark)
 
 
-def test_texts_of_nodes_that_load_nothing_are_left_alone() -> None:
-    assert not loads_from_outside("CLIPTextEncode", "text", "/a knight/ [input]", is_given=True)
-    assert not loads_from_outside("LoadImage", "image", ["4", 0], is_given=True)
+def test_names_are_found_however_deep_they_stand() -> None:
+    """A server unwraps `__value__`, and Load3D takes an object of names."""
+    for value in (
+        {"__value__": "/abs/private.png"},
+        {"__value__": [{"__value__": "../private.png [output]"}]},
+        {"image": "x.png", "mask": "../../private.png"},
+        ["x.png", "/abs/private.png [input]"],
+    ):
+        assert loads_from_outside("image", value, is_given=True), value
+
+
+def test_prompts_links_and_numbers_are_left_alone() -> None:
+    assert not loads_from_outside("text", "/a knight/ [input]", is_given=True)
+    assert not loads_from_outside("text_g", "/a knight/ [input]", is_given=True)
+    assert not loads_from_outside("image", ["4", 0], is_given=True)
+    assert not loads_from_outside("image", {"__value__": ["x.png", 4, None]}, is_given=True)
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 from comfyui_agent.domain.attempts import Attempt
 from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.placing import place
 from comfyui_agent.domain.sending import Sending, describe, filled_in
 from comfyui_agent.domain.states import JobStatus
 
@@ -36,8 +38,21 @@ def run(number: int, sent: Any) -> Attempt:
 
 def test_what_is_filled_in_is_what_differs() -> None:
     sent = {**GRAPH, "1": {**GRAPH["1"], "inputs": {"ckpt_name": "dream.safetensors", "e3_attempt": "p"}}}
-    assert filled_in(GRAPH, sent) == {"1.ckpt_name": "dream.safetensors", "1.e3_attempt": "p"}
-    assert filled_in(GRAPH, dict(GRAPH)) == {}
+    found = filled_in(GRAPH, sent)
+    assert len(found.pop("graph")) == 16
+    assert found == {"1.ckpt_name": "dream.safetensors", "1.e3_attempt": "p"}
+    assert filled_in(GRAPH, dict(GRAPH)).keys() == {"graph"}
+
+
+def test_a_job_that_was_changed_since_shows_what_would_be_sent() -> None:
+    before, now = {"2.text": "a fox"}, {"2.text": "a hen"}
+    plain = place(GRAPH, before)
+    sent = place(plain, {"1.ckpt_name": "dream.safetensors"})
+    runs = [run(1, json.dumps(filled_in(plain, sent)))]
+    found = told(before, runs)
+    assert (found.attempt, found.graph) == (runs[0], sent)
+    found = told(now, runs)
+    assert (found.attempt, found.graph, list(found.models)) == (None, place(GRAPH, now), [])
 
 
 def test_the_last_run_that_has_it_on_record_tells_what_was_sent() -> None:

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from comfyui_agent.comfy.results import ResultFile, Results
+from comfyui_agent.config.loading import load_workspace
 from comfyui_agent.engine import collecting
 from comfyui_agent.engine.collecting import Collecting
 
@@ -24,7 +25,8 @@ class Disk:
         self._folder = folder
         nobody = cast("Any", None)
         alert = cast("Any", lambda message, _: self.told.append(message))
-        self.collecting = Collecting(nobody, nobody, nobody, "me", alert, patience=1.0)
+        workspace = load_workspace(folder, {})
+        self.collecting = Collecting(nobody, workspace, nobody, "me", alert, patience=1.0)
         monkeypatch.setattr(collecting, "PAUSE", 0.0)
         monkeypatch.setattr(collecting, "stem_of", lambda *_: folder / "fox")
         monkeypatch.setattr(Collecting, "_fetch", self._fetch)

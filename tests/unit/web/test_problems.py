@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from comfyui_agent.config.complaints import Complaint, Complaints
 from comfyui_agent.store.errors import DatabaseAway, DatabaseFull, NotADatabase
+from comfyui_agent.web import problems
 from comfyui_agent.web.problems import (
     LONGEST,
     LONGEST_KEY,
@@ -129,6 +130,14 @@ async def test_what_does_not_follow_the_description_is_said_with_the_key_and_wit
     assert [each["key"] for each in answer.json()["errors"]] == ["number", "inner.a"]
     assert answer.json()["detail"].startswith("number: ")
     assert "secret" not in answer.text
+
+
+async def test_of_very_many_errors_the_first_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys: list[str] = []
+    monkeypatch.setattr(problems, "_key", lambda loc: keys.append(loc[-1]) or keys[-1])
+    inner = {f"k{number}": "x" for number in range(1_000)}
+    assert (await asked("POST", "/thing", json={"number": 1, "inner": inner})).status_code == 422
+    assert keys == list(inner)[:MOST_ERRORS]
 
 
 async def test_people_get_a_page_and_programs_get_json() -> None:

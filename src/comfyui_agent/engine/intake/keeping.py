@@ -16,7 +16,7 @@ from comfyui_agent.batches.sweeps import Keep
 from comfyui_agent.config.workflows import Stamp, Workflow, stamp_of
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Unbindable
-from comfyui_agent.domain.node_classes import is_marked, leaves_folder, takes_file
+from comfyui_agent.domain.node_classes import is_marked, leaves_folder, loads_from_outside, takes_file
 from comfyui_agent.engine.intake.looking import SETTLED_SECONDS, Unsettled
 
 LARGEST = 2 * 1024**3
@@ -88,13 +88,15 @@ class Keeping:
         problems = {}
         for text, value in values.items():
             place = workflow.places.all[text]
-            if isinstance(value, str) and takes_file(place.class_type, place.name):
-                try:
+            try:
+                if isinstance(value, str) and takes_file(place.class_type, place.name):
                     found = self.local_file(value)
                     if found is not None:
                         kept[text] = self.keep(found)
-                except Unusable as error:
-                    problems[name_of(workflow, text)] = str(error)
+                elif loads_from_outside(place.name, value, is_given=True):
+                    raise Unusable("it names a file outside the server's folders: name one that lies in them")
+            except Unusable as error:
+                problems[name_of(workflow, text)] = str(error)
         if problems:
             raise Unbindable(problems)
         return kept

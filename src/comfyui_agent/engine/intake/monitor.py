@@ -364,9 +364,11 @@ class Monitor:
     async def _reject(self, path: str, reason: str) -> None:
         """Rename a file that cannot be taken. Why is written down first."""
         target = Path(f"{path}{REJECTED}")
-        await self._store.reject(self._workspace.job_file(target), reason)
-        log.warning("%s is now %s: %s", self._workspace.job_file(Path(path)), target.name, reason)
         try:
+            kept = await INTAKE.run(_make_room, Path(path), target)
+            kept_as = None if kept is None else self._workspace.job_file(kept)
+            await self._store.reject(self._workspace.job_file(target), reason, kept_as)
+            log.warning("%s is now %s: %s", self._workspace.job_file(Path(path)), target.name, reason)
             await INTAKE.run(_set_aside, Path(path), target)
         except OSError as error:
             self._tell(f"{path} could not be renamed: {error.strerror}")
@@ -376,6 +378,13 @@ class Monitor:
         if words not in self._told:
             self._told.add(words)
             log.error("%s", words)
+
+
+def _make_room(path: Path, target: Path) -> Path | None:
+    """Give a file that was rejected before another name; None if there is none."""
+    with contextlib.suppress(FileNotFoundError):
+        return None if target.samefile(path) else keep_aside(target)
+    return None
 
 
 def _set_aside(path: Path, target: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.load.sides import Side, told
 
 MOST_FAILED = 0.1
@@ -57,7 +58,7 @@ def weaknesses(a: Side, b: Side) -> list[str]:
         if side.cached.hits:
             found.append(f"{side.cached} answers of {name} came from the cache: left out of the times.")
         if failed > MOST_FAILED * total:
-            found.append(f"{failed} of {total} jobs of {name} failed: its times are of the rest.")
+            found.append(f"{failed} of {counted(total, 'job')} of {name} failed: its times are of the rest.")
         if len(side.report.levels) > 1:
             found.append(f"{name} is a ramp of {len(side.report.levels)} levels: its times are a mixture of them all.")
     if a.report.mode == b.report.mode == "open":

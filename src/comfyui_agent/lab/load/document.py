@@ -8,6 +8,7 @@ from typing import Any
 
 from comfyui_agent import __version__
 from comfyui_agent.config.settings import Sla
+from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.load.knee import Step, find_knee
 from comfyui_agent.lab.load.measured import LoadRun
 from comfyui_agent.lab.load.plan import Mode
@@ -91,7 +92,8 @@ def _cache_warnings(rows: Sequence[Row]) -> list[str]:
     cached = sum(row.cached for row in rows if row.is_completed)
     if not cached:
         return []
-    return [f"{cached} of {len(rows)} prompts were answered from the server's cache: they measured nothing"]
+    was = "was" if cached == 1 else "were"
+    return [f"{cached} of {counted(len(rows), 'prompt')} {was} answered from the server's cache and measured nothing"]
 
 
 def _environment(run: LoadRun, sla: Sla) -> dict[str, Any]:

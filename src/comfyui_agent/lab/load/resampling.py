@@ -16,6 +16,7 @@ from itertools import accumulate, pairwise
 from operator import mul, sub
 from statistics import fmean
 
+from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.measuring.statistics import percentile
 
 SEED = 20_26
@@ -62,7 +63,7 @@ class Series:
         """Why nothing can be said of that percentile, or of the mean; empty if something can."""
         values = self.values
         if len(values) < FEWEST_VALUES:
-            return f"{len(values)} values are too few, at least {FEWEST_VALUES} are needed,"
+            return f"{counted(len(values), 'value is', 'values are')} too few, at least {FEWEST_VALUES} are needed,"
         pieces = len(values) / self.stretch
         if pieces < FEWEST_STRETCHES:
             alone = max(1, round(pieces))

@@ -78,7 +78,9 @@ async def _press(
             run.is_partial = run.was_stopped = True
             run.unfinished = driver.unfinished
             if driver.left:
-                run.warnings.append(f"{len(driver.left)} prompts could not be taken back: see the queue of the server")
+                run.warnings.append(
+                    f"{counted(len(driver.left), 'prompt')} could not be taken back: see the queue of the server"
+                )
     run.warnings += [*_lateness_warnings(run), *_server_warnings(targets), *_level_warnings(run)]
     return run
 
@@ -96,7 +98,9 @@ async def _climb(plan: LoadPlan, driver: Driver, onlooker: Onlooker, run: LoadRu
         is_last = number + 1 == len(plan.levels)
         if not is_last and done.rows and failed > HOPELESS * len(done.rows):
             where = level_words(level, plan.mode.unit)
-            run.warnings.append(f"the ramp ended at {where}: {failed} of {len(done.rows)} prompts failed there")
+            run.warnings.append(
+                f"the ramp ended at {where}: {failed} of {counted(len(done.rows), 'prompt')} failed there"
+            )
             return
 
 
@@ -165,11 +169,13 @@ def _server_warnings(targets: Sequence[Target]) -> list[str]:
     for target in targets:
         if target.lost:
             when = f"first after {target.lost[0]:.0f} s"
-            found.append(f"{target.name} was lost with {len(target.lost)} prompts, {when}; it got fewer from then on")
+            found.append(
+                f"{target.name} was lost with {counted(len(target.lost), 'prompt')}, {when}; it got fewer from then on"
+            )
         if target.unheard:
             found.append(
-                f"{target.name}: the end of {target.unheard} prompts was not heard on the websocket, but found by "
-                f"asking every {DEAF_POLL_SECONDS:g} to {POLL_SECONDS:g} s: times are no more exact than that"
+                f"{target.name}: the end of {counted(target.unheard, 'prompt')} was not heard on the websocket, but "
+                f"found by asking every {DEAF_POLL_SECONDS:g} to {POLL_SECONDS:g} s: times are no more exact than that"
             )
     return found
 
@@ -177,7 +183,7 @@ def _server_warnings(targets: Sequence[Target]) -> list[str]:
 def _level_warnings(run: LoadRun) -> list[str]:
     late = sum(row.status is RowStatus.TIMEOUT for row in run.rows)
     found = (
-        [f"{late} prompts timed out: they took longer than any figure here, which are of completed ones"]
+        [f"{counted(late, 'prompt')} timed out, later than any figure here: those are of completed ones"]
         if late
         else []
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from comfyui_agent.domain.texts import counted
-from comfyui_agent.lab.sla.verdicts import standing, verdicts_in
+from comfyui_agent.lab.sla.verdicts import Target, Verdict, standing, verdicts_in
 
 
 def summary_lines(summary: Mapping[str, Any]) -> list[str]:
@@ -24,8 +24,7 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
         )
     lines.append(f"  throughput  {summary['images_per_minute']:.1f} images/min")
     if len(summary["levels"]) > 1:
-        knee = summary["knee"]
-        lines.append(f"  knee        {knee['reason'] if knee else 'none up to the last level: throughput still rose'}")
+        lines.append(f"  knee        {_knee(summary)}")
     if "concurrent_books" in summary:
         lines.append(f"  books       {summary['concurrent_books']} at once within the targets")
     if told := standing(verdicts_in(summary)):
@@ -36,6 +35,16 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
                 f"  {each['server']}: {each['completed']} completed, {each['images_per_minute']:.1f} images/min"
             )
     return lines
+
+
+def _knee(summary: Mapping[str, Any]) -> str:
+    if summary["knee"]:
+        return str(summary["knee"]["reason"])
+    if verdicts_in(summary).get(Target.ERRORS) is Verdict.MISSED:
+        return "none: no level was sound, even the lowest is above the error limit"
+    rates = [level["images_per_minute"] for level in summary["levels"]]
+    is_rising = rates[-1] == max(rates)
+    return "none up to the last level: throughput still rose" if is_rising else "none: too few sound levels to tell"
 
 
 def headline(summary: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.domain.texts import counted
+from comfyui_agent.lab.load.levels import level_words
 from comfyui_agent.lab.load.reports import Report, ReportKind
 from comfyui_agent.lab.sla.sample import (
     FEWEST_FOR_P95,
@@ -104,8 +105,8 @@ class _Level:
         if measured > wanted + SLACK:
             return self._missed(Target.LATENCY, measured, f"{told}.")
         if count < FEWEST_FOR_P95:
-            few = f"The slowest of {count} jobs took {max(sample.latencies):.3g} s{self._where}, but {count} jobs are"
-            few += f" too few: run at least {FEWEST_FOR_P95}."
+            few = f"The slowest of {counted(count, 'job')} took {max(sample.latencies):.3g} s{self._where}, but "
+            few += f"{counted(count, 'job is', 'jobs are')} too few: run at least {FEWEST_FOR_P95}."
             return self._too_few(Target.LATENCY, measured, few, FEWEST_FOR_P95)
         return self._met(Target.LATENCY, measured, told)
 
@@ -114,7 +115,7 @@ class _Level:
         measured = sample.error_rate
         if measured is None:
             return self._not_measured(Target.ERRORS, None, f"No job was rendered{self._where}.")
-        told = f"{sample.failed} of {sample.worked_on} jobs failed or timed out{self._where}"
+        told = f"{sample.failed} of {counted(sample.worked_on, 'job')} failed or timed out{self._where}"
         needed = jobs_for_errors(wanted)
         if measured > wanted + SLACK:
             few = f"; so few jobs are a weak proof, run at least {needed}" if sample.worked_on < needed else ""
@@ -132,8 +133,8 @@ class _Level:
     def _cached(self) -> str:
         completed = sum(row.is_completed for row in self.sample.rows)
         return (
-            f"{self.sample.cached} of {completed} answers came from the server's cache{self._where}: they measured "
-            "nothing. Let the seeds vary."
+            f"{self.sample.cached} of {counted(completed, 'answer')} came from the server's cache{self._where}: they "
+            "measured nothing. Let the seeds vary."
         )
 
     def _with_unfinished(self) -> float:
@@ -174,20 +175,22 @@ def _concurrency(levels: list[_Level], targets: Sla, *, is_serial: bool) -> Find
     below = [level for level in tried if first is None or level.sample.level < first.sample.level]
     kept = [level.sample.level for level in below if level.verdict is Verdict.MET]
     best = max(kept, default=0.0)
+    most = level_words(best, "books at once")
     if best >= wanted and is_serial:
-        few = f"{best:g} books at once stayed within the targets, but page by page: with {best:g} prompts in flight."
+        flight = counted(int(best), "prompt")
+        few = f"{most} stayed within the targets, but page by page: with {flight} in flight."
         return finding(best, Verdict.NOT_MEASURED, f"{few} Press again without --serial-pages.")
     if best >= wanted:
-        return finding(best, Verdict.MET, f"{best:g} books at once stayed within the latency and error targets.")
+        return finding(best, Verdict.MET, f"{most} stayed within the latency and error targets.")
     if first is not None:
         missed = " and ".join(
             each.target.label.lower() for each in (first.latency(), first.errors()) if each.verdict is Verdict.MISSED
         )
-        words = f"At {first.sample.level:g} books at once the target for {missed} was missed"
+        words = f"At {level_words(first.sample.level, 'books at once')} the target for {missed} was missed"
         rest = f"{best:g} stayed within the targets" if kept else "nothing that was tried stayed within the targets"
         return finding(best, Verdict.MISSED, f"{words}; {rest}.")
     if kept:
-        why = f"{best:g} books at once stayed within the targets, and more were not tried."
+        why = f"{most} stayed within the targets, and more were not tried."
         return finding(best, Verdict.NOT_MEASURED, why)
     why = "Latency or errors could not be judged, so nobody knows whether the books kept their targets."
     return finding(None, Verdict.NOT_MEASURED, why)

@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from comfyui_agent.config.settings import Sla
+from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.load.reports import Report, ReportKind
 from comfyui_agent.lab.sla.load_targets import PARTIAL, SCENARIO
 from comfyui_agent.lab.sla.logs import Reading, ends_of, read_logs
@@ -31,13 +32,13 @@ def judge_spikes(report: Report, logs: Sequence[Path], targets: Sla) -> tuple[Fi
     ends = ends_of(report, reading)
     spikes = find_spikes(ends, targets.error_rate)
     notes = _notes(reading, logs)
-    seen = f"among {len(ends)} ends, {len(reading.ends)} of them told by the metrics log"
+    seen = f"among {counted(len(ends), 'end')}, {len(reading.ends)} of them told by the metrics log"
     if spikes:
-        heaps = "1 spike" if len(spikes) == 1 else f"{len(spikes)} spikes"
-        told = f"{heaps} {seen}: {_told(max(spikes, key=lambda spike: spike.failures))}."
+        told = f"{counted(len(spikes), 'spike')} {seen}: {_told(max(spikes, key=lambda spike: spike.failures))}."
         return finding(float(len(spikes)), Verdict.MISSED, told), notes
     if len(ends) < FEWEST_ENDS:
-        few = f"{len(ends)} ends with a time are too few to see a spike: {FEWEST_ENDS} are needed."
+        known = counted(len(ends), "end with a time is", "ends with a time are")
+        few = f"{known} too few to see a spike: {FEWEST_ENDS} are needed."
         return replace(finding(None, Verdict.NOT_MEASURED, few), jobs_needed=FEWEST_ENDS), notes
     if report.is_partial:
         return finding(0.0, Verdict.NOT_MEASURED, f"No spike {seen}; {PARTIAL}"), notes

@@ -152,7 +152,8 @@ def quantity(value: float, target: Target, beside: float | None = None) -> str:
     """A figure with its unit, and with as many digits as it takes to tell it from the target beside it."""
     if target.unit == "share":
         return f"{_digits(value * 100, None if beside is None else beside * 100)} %"
-    return f"{_digits(value, beside)} {target.unit}"
+    is_one = value == 1 and target in (Target.CONCURRENCY, Target.SPIKES)
+    return f"{_digits(value, beside)} {target.unit.removesuffix('s') if is_one else target.unit}"
 
 
 def _digits(value: float, beside: float | None) -> str:

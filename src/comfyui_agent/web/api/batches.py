@@ -125,7 +125,7 @@ async def create(context: Here, by: By, request: Request, said: NewSweepSaid, ke
     async def make(batch_id: str) -> dict[str, Any]:
         by.check_priority(said.priority)
         batch, warnings = await context.doors.sweep(said, planner, skip_bad=said.skip_bad, batch_id=batch_id, by=by)
-        await by.audit(EventName.AUDIT_BATCH_CREATE, batch_id=batch.id, message=f"{batch.total:,} jobs")
+        await by.audit(EventName.AUDIT_BATCH_CREATE, batch_id=batch.id, message=counted(batch.total, "job"))
         return shown_batch(batch) | {"warnings": list(warnings)}
 
     async def find(batch_id: str) -> dict[str, Any] | None:
@@ -257,7 +257,7 @@ async def cancel(context: Here, by: By, batch_id: BatchId) -> Any:
     if ended is None:
         state = "still being queued" if batch.status is BatchStatus.PENDING else f"{batch.status} already"
         raise Problem(409, f"{batch.id} is {state}", "There is nothing to cancel.")
-    await by.audit(EventName.AUDIT_BATCH_CANCEL, batch_id=batch.id, message=f"{ended:,} jobs")
+    await by.audit(EventName.AUDIT_BATCH_CANCEL, batch_id=batch.id, message=counted(ended, "job"))
     context.doors.later(take_back(context.store, context.workspace, batch.id))
     return await _now(context, batch)
 

@@ -112,6 +112,25 @@ def test_levels_add_up_to_the_whole_and_so_do_servers() -> None:
     assert sum(each["images_per_minute"] for each in summary["servers"]) == pytest.approx(summary["images_per_minute"])
 
 
+def step(number: float, seconds: float, failed: int = 0, **facts: Any) -> LevelRun:
+    each = rows(20, level=number) + rows(failed, 1.0, RowStatus.FAILED, level=number)
+    return LevelRun(number, each, seconds, **facts)
+
+
+@pytest.mark.parametrize(
+    ("levels", "words"),
+    [
+        ([step(1.0, 20.0), step(2.0, 10.0)], "none up to the last level: throughput still rose"),
+        ([step(1.0, 20.0, 5), step(2.0, 40.0, 5)], "none: no level was sound"),
+        ([step(1.0, 20.0, 5), step(2.0, 10.0, 5)], "none: no level was sound"),
+        ([step(1.0, 20.0), step(2.0, 40.0, is_whole=False)], "none: too few sound levels"),
+    ],
+    ids=["rising", "errors and falling", "errors and rising", "stopped"],
+)
+def test_where_there_is_no_knee_it_is_said_why(levels: list[LevelRun], words: str) -> None:
+    assert f"  knee        {words}" in "\n".join(summary_lines(report(*levels)["summary"]))
+
+
 def test_a_level_of_which_nothing_ended_is_no_rise_of_errors() -> None:
     """Stopped in the first moments of the second level: nothing failed there."""
     summary = report(

@@ -298,6 +298,22 @@ def test_the_rest_of_twelve_jobs_says_what_it_takes() -> None:
     assert whole.as_json()["targets"][2]["jobs_needed"] == 20
 
 
+@pytest.mark.parametrize(
+    ("report", "target", "least", "said"),
+    [
+        (load(rows(1)), Target.LATENCY, 1, "The slowest of 1 job took 10 s, but 1 job is too few: run at least 20."),
+        (load(rows(1)), Target.ERRORS, 1, "0 of 1 job failed or timed out, but it takes at least 50 jobs to see"),
+        (load(rows(1)), Target.SPIKES, 1, "1 end with a time is too few to see a spike: "),
+        (books((1, 2.0, 20.0)), Target.CONCURRENCY, 1, "1 book at once stayed within the latency and error targets."),
+        (books((1, 2.0, 20.0)), Target.CONCURRENCY, 2, "1 book at once stayed within the targets, and more were not"),
+        (books((1, 2.0, 60.0)), Target.CONCURRENCY, 1, "At 1 book at once the target for latency p95 was missed; "),
+    ],
+)
+def test_one_is_told_in_the_singular(report: Report, target: Target, least: int, said: str) -> None:
+    assert found(target, report, targets=Sla(concurrent_books=least)).sentence.startswith(said)
+    assert (quantity(1.0, Target.CONCURRENCY), quantity(1.0, Target.SPIKES)) == ("1 book", "1 spike")
+
+
 def test_prompts_at_once_are_no_books() -> None:
     assert words(ramp((60, 0.1, 10.0)))["concurrent_books"] == "not measured"
 

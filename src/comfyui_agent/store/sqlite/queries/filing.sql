@@ -80,6 +80,10 @@ UPDATE jobs SET source = NULL, digest = NULL WHERE id = :id;
 -- name: pending_sources
 SELECT source FROM jobs INDEXED BY idx_jobs_source WHERE status = 'pending' AND source IS NOT NULL;
 
+-- name: keep_rejection
+-- The file that was rejected under this path has another name now. Its reason stays with it.
+UPDATE OR REPLACE rejections SET path = :kept WHERE path = :path;
+
 -- name: reject_file
 INSERT INTO rejections (path, reason) VALUES (:path, :reason)
 ON CONFLICT (path) DO UPDATE SET reason = excluded.reason, at = strftime('%Y-%m-%d %H:%M:%f', 'now');

@@ -59,5 +59,11 @@ SELECT count(*) AS failures FROM events LEFT JOIN jobs ON jobs.id = events.job_i
 WHERE events.id > :after AND event = 'job.failed' AND jobs.reserved IS NULL;
 
 -- name: prune_events
-DELETE FROM events WHERE id <= (SELECT max(id) FROM events) - :keep
-    AND id <= (SELECT min(id) FROM events) + :most;
+-- The newest audit rows stay however much else happens; old ones are passed over, so that the rest goes on.
+DELETE FROM events WHERE id IN (
+    SELECT id FROM events
+    WHERE id <= (SELECT max(id) FROM events) - :keep AND (
+        event < 'audit.' OR event >= 'audit/' OR id <= (
+            SELECT id FROM events INDEXED BY idx_events_audit WHERE event >= 'audit.' AND event < 'audit/'
+            ORDER BY id DESC LIMIT 1 OFFSET :keep_audit))
+    ORDER BY id LIMIT :most);
