@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -24,11 +25,24 @@ import aiohttp
 from report import Line, at_least, at_most, p95
 from sizes import size
 from support.agents import AgentWorkspace
-from support.attacks import Prober, blank_axes, healthz, memory_mb, post, send_and_leave, slow_readers
+from support.attacks import (
+    Prober,
+    blank_axes,
+    healthz,
+    is_cut,
+    memory_mb,
+    post,
+    send_and_leave,
+    slow_reader,
+    slow_readers,
+)
 from support.servers import free_port, simulator
 from support.workspaces import new_workspace
 
 ATTACKER = "127.0.0.2"
+LONG_LIST = b"GET /api/v1/jobs?limit=1000 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+NOTE = "x" * 3_500
+"""A note that lists still show."""
 RENDER_SECONDS = "0.1"
 WHY = "attackers, browsers, agent and simulator share the cores of this machine"
 
@@ -94,9 +108,9 @@ def _wait_for(condition: Callable[[], bool]) -> None:
 
 
 class Attackers:
-    """Plans for nobody and megabytes of metadata, again and again until the end of the block."""
+    """Plans and lists for nobody, and megabytes, again and again until the end of the block."""
 
-    def __init__(self, url: str, attack: Attack) -> None:
+    def __init__(self, url: str, attack: Attack, readers: list[socket.socket]) -> None:
         text = "x" * round(attack.megabytes * 1_000_000)
         job = {"job_type": "T2I", "workflow_id": "picture", "inputs": {"color": 1}, "metadata": {"note": text}}
         largest = {"workflow": "picture", "set": {"color": "1..100000"}, "dry_run": True}
@@ -105,9 +119,12 @@ class Attackers:
         requests = [
             post("/api/v1/batches", blank_axes("picture", "color")),
             post("/api/v1/batches", largest),
+            post("/api/v1/batches", {"workflow": "picture", "set": {"color": "1..1000"}, "inputs": {"width": text}}),
             post("/api/v1/jobs", job),
+            LONG_LIST,
         ]
         self._threads = [threading.Thread(target=self._send, args=(each,), daemon=True) for each in requests]
+        self._threads.append(threading.Thread(target=self._come_back, args=(readers,), daemon=True))
 
     def __enter__(self) -> Attackers:
         for each in self._threads:
@@ -122,6 +139,16 @@ class Attackers:
     def _send(self, request: bytes) -> None:
         while not self._ends.wait(0.5):
             send_and_leave(self._url, request, 6, ATTACKER)
+
+    def _come_back(self, readers: list[socket.socket]) -> None:
+        """Slow readers that were cut ask anew, at most as often as there are of them."""
+        left = len(readers)
+        while left > 0 and not self._ends.wait(0.5):
+            for place in [place for place, reader in enumerate(readers) if is_cut(reader)][:left]:
+                readers[place].close()
+                with contextlib.suppress(OSError):
+                    readers[place] = slow_reader(self._url, ATTACKER)
+                left -= 1
 
 
 class Friends:
@@ -158,12 +185,13 @@ class Friends:
                 self.told += line.startswith(b"event: fragments")
 
     async def _post(self, session: aiohttp.ClientSession) -> None:
-        """All of them in the first half, as fast as they are answered by some at once."""
-        turns = asyncio.Semaphore(16)
+        """One after the other over the whole time, with long notes."""
 
         async def one(number: int) -> None:
-            body = {"job_type": "T2I", "workflow_id": "picture", "inputs": {"color": number}}
-            async with turns, session.post(f"{self._url}/api/v1/jobs", json=body) as answer:
+            await asyncio.sleep(number * self._attack.seconds / self._attack.posts)
+            note = {"note": NOTE}
+            body = {"job_type": "T2I", "workflow_id": "picture", "inputs": {"color": number}, "metadata": note}
+            async with session.post(f"{self._url}/api/v1/jobs", json=body) as answer:
                 self.answers[answer.status] += 1
 
         await asyncio.gather(*(one(number) for number in range(self._attack.posts)))
@@ -180,8 +208,8 @@ def measure(attack: Attack | None = None) -> list[Line]:
         memory = [idle]
         with (
             Friends(page.url, attack) as friends,
-            slow_readers(page.url, attack.readers, source=ATTACKER),
-            Attackers(page.url, attack),
+            slow_readers(page.url, attack.readers, ATTACKER) as readers,
+            Attackers(page.url, attack, readers),
             Prober(page.url) as prober,
         ):
             began, first = time.monotonic(), page.done()
@@ -189,7 +217,7 @@ def measure(attack: Attack | None = None) -> list[Line]:
                 time.sleep(0.25)
                 memory.append(memory_mb(page.pid))
             during = (page.done() - first) / (time.monotonic() - began)
-    what = f"{attack.streams} streams, {attack.posts} posts, {attack.readers:,} slow readers, plans, megabytes"
+    what = f"{attack.streams} streams, {attack.posts} posts, {attack.readers:,} slow readers, plans, lists, megabytes"
     answered = ", ".join(f"{count} times {status}" for status, count in friends.answers.items())
     print(
         f"        posts answered {answered}; pages told {friends.told:,} times; probes failed: {len(prober.failures)}"

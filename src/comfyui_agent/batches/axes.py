@@ -27,7 +27,7 @@ class BadSweep(Exception):
 
 
 class TooLarge(BadSweep):
-    """A sweep with more than it may have."""
+    """A sweep with more values or combinations than it may have."""
 
 
 @dataclass(frozen=True)
@@ -78,14 +78,14 @@ def count_axes(
     *,
     skip_bad: bool = False,
 ) -> CountedAxes:
-    """Count what a sweep asks for. BadSweep if it is wrong, TooLarge if it is above the bounds.
+    """Count what a sweep asks for. BadSweep if it is wrong, TooLarge if it has too many values or combinations.
 
     `read_lines` gives the lines of the file that `@NAME` stands for; its OSError or ValueError says why it does not.
     However many values there would be, this takes no longer than reading what was said.
     """
     bounds = bounds or Bounds()
     if len(sets) > bounds.axes:
-        raise TooLarge(f"the sweep has {len(sets):,} axes, and {bounds.axes} is the most: leave some out")
+        raise BadSweep(f"the sweep has {len(sets):,} axes, and {bounds.axes} is the most: leave some out")
     axes: list[CountedAxis] = []
     warnings: list[str] = []
     for name, said in sets.items():

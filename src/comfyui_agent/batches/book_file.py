@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from comfyui_agent.config.complaints import check
 from comfyui_agent.config.documents import Document
@@ -35,7 +35,7 @@ class BookFile(_Part):
     title: str = Field(default="", max_length=500, description="a title in quotes")
     workflow: str = Field(default="", description="a workflow of this workspace, or the path of a template")
     inputs: dict[str, Any] = Field(default={}, description="a mapping of names to values for all pages")
-    pages: Annotated[tuple[PageSaid, ...], Field(min_length=1, max_length=MOST_PAGES)] = Field(
+    pages: Annotated[tuple[PageSaid, ...], Field(min_length=1, max_length=MOST_PAGES), FailFast()] = Field(
         description="a list of pages, each with inputs: below it"
     )
     priority: Priority | None = Field(default=None, description="a whole number; lower runs earlier, such as 50")

@@ -7,7 +7,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -23,7 +23,7 @@ from comfyui_agent.web.limits import RequestLimits
 from comfyui_agent.web.problems import Problem, from_store, short_of, shown
 from comfyui_agent.web.proxies import check_direct
 from comfyui_agent.web.threads import REQUESTS
-from comfyui_agent.web.turns import Turns
+from comfyui_agent.web.turns import TimeShare, Turns
 
 log = logging.getLogger(__name__)
 
@@ -31,9 +31,17 @@ LARGEST_BODY = 4 * 1024 * 1024
 SMALL_BODY = 64 * 1024
 LARGEST_FORM = 4 * 1024
 LARGE_AT_ONCE = 4
+LARGE_EACH = 2
+LARGE_PATIENCE = 5.0
+SILENT_SECONDS = 5.0
+LEAST_RATE = 10 * 1024
+"""Bytes a second of a large body, from SILENT_SECONDS on."""
+MOST_VALUES = 250_000
+MOST_CONTAINERS = 20_000
+"""Lists and objects. A page of a book is an object; making so many takes the event loop about 50 ms."""
+MOST_KEYS = 1_000
 PARSING_SHARE = 8
 """At most one part in so many of the time goes into reading large bodies."""
-LONGEST_PAUSE = 2.0
 ESCAPED = "\\u"
 DEEPEST = 60
 BODY_SECONDS = 30.0
@@ -70,7 +78,8 @@ class Guard:
         self._gate = gate
         self._limits = limits
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
-        self._parsing = asyncio.Lock()
+        self._large_each = Turns(LARGE_EACH)
+        self._parsing = TimeShare(PARSING_SHARE)
         self._turns = Turns()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -112,29 +121,39 @@ class Guard:
 
     async def _body(self, scope: Scope, headers: Headers, receive: Receive) -> bytes:
         """What was sent, once it is known who sent it. A large one waits for its turn, and is looked at beside."""
+        coming = _Body(headers, receive)
         if scope["path"] in FORMS:
-            return await _whole_body(headers, receive, LARGEST_FORM)
+            return await coming.whole(LARGEST_FORM)
         caller = await self._gate.admit(Request(scope))
         check_role(caller, Role.USER)
         if self._limits is not None:
             self._limits.count_change(caller)
-        said = headers.get("content-length", "")
-        if said.isdigit() and int(said) <= SMALL_BODY:
-            body = await _whole_body(headers, receive, SMALL_BODY)
+        if await coming.fits(SMALL_BODY):
+            body = await coming.whole(SMALL_BODY)
             check_json(headers, body)
             return body
-        async with self._large:
-            body = await _whole_body(headers, receive, LARGEST_BODY)
-            await self._parsing.acquire()
-            began = time.monotonic()
-            try:
+        async with self._large_turn(caller.address if caller.token is None else caller.scope):
+            body = await coming.whole(LARGEST_BODY, keeps_coming=True)
+            async with self._parsing.turn():
                 if await _is_gone(receive):
-                    raise Problem(400, "the request ended early", "Send it again.")
+                    raise _ended_early()
                 await REQUESTS.run(check_json, headers, body)
-            finally:
-                pause = min(LONGEST_PAUSE, (time.monotonic() - began) * (PARSING_SHARE - 1))
-                asyncio.get_running_loop().call_later(pause, self._parsing.release)
             return body
+
+    @contextlib.asynccontextmanager
+    async def _large_turn(self, who: str) -> AsyncIterator[None]:
+        """Only a few large bodies are held at once, and not all of them are of one caller."""
+        async with contextlib.AsyncExitStack() as places:
+
+            async def take() -> None:
+                await places.enter_async_context(self._large_each.turn(who))
+                await places.enter_async_context(self._large)
+
+            try:
+                await asyncio.wait_for(take(), LARGE_PATIENCE)
+            except asyncio.TimeoutError:
+                raise short_of(f"too many large requests: this one had no turn for {LARGE_PATIENCE:.0f} s") from None
+            yield
 
 
 def check_origin(headers: Headers) -> None:
@@ -151,14 +170,46 @@ def _place_of(origin: str) -> str | None:
     return origin.partition("://")[2].lower() or None
 
 
-async def _whole_body(headers: Headers, receive: Receive, largest: int) -> bytes:
-    said = headers.get("content-length", "0")
-    if said.isdigit() and int(said) > largest:
-        raise _too_large(largest)
-    try:
-        return await asyncio.wait_for(_read(receive, largest), BODY_SECONDS)
-    except asyncio.TimeoutError:
-        raise Problem(408, "the request was not sent in time", "Send it again.") from None
+class _Body:
+    """What is sent, as it comes."""
+
+    def __init__(self, headers: Headers, receive: Receive) -> None:
+        said = headers.get("content-length", "")
+        self._announced = int(said) if said.isdigit() else 0
+        self._receive = receive
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._is_whole = False
+
+    async def whole(self, largest: int, *, keeps_coming: bool = False) -> bytes:
+        """All of it. Problem if it is larger, or takes too long; one that shall keep coming may not pause for long."""
+        if not await self.fits(largest, keeps_coming=keeps_coming):
+            raise _too_large(largest)
+        whole, self._parts = b"".join(self._parts), []  # a large one is not held twice
+        return whole
+
+    async def fits(self, largest: int, *, keeps_coming: bool = False) -> bool:
+        """Read until all has come, or more than this; which of both. What was read is kept."""
+        began, before = time.monotonic(), self._size
+        while not self._is_whole and max(self._announced, self._size) <= largest:
+            passed = time.monotonic() - began
+            left = BODY_SECONDS - passed
+            if keeps_coming:
+                left = min(left, SILENT_SECONDS, SILENT_SECONDS + (self._size - before) / LEAST_RATE - passed)
+            await self._read(left)
+        return self._is_whole and self._size <= largest
+
+    async def _read(self, seconds: float) -> None:
+        try:
+            message = await asyncio.wait_for(self._receive(), seconds)
+        except asyncio.TimeoutError:
+            close = {"Connection": "close"}
+            raise Problem(408, "the request was not sent in time", "Send it again.", headers=close) from None
+        if message["type"] == "http.disconnect":
+            raise _ended_early()
+        self._parts.append(message.get("body", b""))
+        self._size += len(self._parts[-1])
+        self._is_whole = not message.get("more_body")
 
 
 async def _is_gone(receive: Receive) -> bool:
@@ -168,19 +219,8 @@ async def _is_gone(receive: Receive) -> bool:
     return asking.done() or not asking.cancel()
 
 
-async def _read(receive: Receive, largest: int) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Problem(400, "the request ended early", "Send it again.")
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > largest:
-            raise _too_large(largest)
-        if not message.get("more_body"):
-            return b"".join(parts)
+def _ended_early() -> Problem:
+    return Problem(400, "the request ended early", "Send it again.")
 
 
 def _too_large(largest: int) -> Problem:
@@ -202,24 +242,44 @@ def check_json(headers: Headers, body: bytes) -> None:
         raise Problem(415, f"what was sent is {kind[:100]!r}", "Send it with Content-Type: application/json.")
     try:
         text = body.decode("utf-8")
+        _check_count(text)
         value = json.loads(text, parse_constant=_refuse)
+        _check_shape(value)
         written = json.dumps(value, ensure_ascii=False, allow_nan=False)  # a number may be too large to be one
         if ESCAPED in text and not is_whole(written):
             raise ValueError("it has half characters (lone surrogates)")
-        if text.count("[") + text.count("{") > DEEPEST:
-            _check_depth(value)
     except (ValueError, RecursionError) as error:
         words = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
         raise Problem(400, f"what was sent is no JSON: {words[:300]}", "Send it again as JSON.") from None
 
 
-def _check_depth(value: Any) -> None:
+def _check_count(text: str) -> None:
+    """Refuse very many values before they are made: that takes long, and stops everything else."""
+    if text.count(",") + text.count("[") + text.count("{") <= MOST_CONTAINERS:
+        return
+    outside = "".join(text.replace("\\\\", "").replace('\\"', "").split('"')[::2])
+    containers = outside.count("[") + outside.count("{")
+    if containers > MOST_CONTAINERS:
+        raise _too_many(containers, "lists and objects", MOST_CONTAINERS)
+    values = outside.count(",") + containers
+    if values > MOST_VALUES:
+        raise _too_many(values, "values", MOST_VALUES)
+
+
+def _check_shape(value: Any) -> None:
     level: list[Any] = [value]
     for _ in range(DEEPEST):
+        keys = max((len(each) for each in level if isinstance(each, dict)), default=0)
+        if keys > MOST_KEYS:
+            raise _too_many(keys, "keys in one object", MOST_KEYS)
         level = [inner for each in level for inner in _inside(each)]
         if not level:
             return
     raise ValueError(f"it is nested more than {DEEPEST} deep")
+
+
+def _too_many(count: int, what: str, most: int) -> Problem:
+    return Problem(413, f"the request has {count:,} {what}, and {most:,} is the most", "Send less at once.")
 
 
 def _inside(value: Any) -> Iterable[Any]:

@@ -16,6 +16,7 @@ from comfyui_agent.engine.sweeping import LookUp
 from comfyui_agent.pools import Pool
 from comfyui_agent.web.access import EVERYONE
 from comfyui_agent.web.problems import Problem, short_of
+from comfyui_agent.web.turns import Turns
 
 T = TypeVar("T")
 
@@ -29,10 +30,11 @@ class _Ended(Exception):
 
 
 class Planning:
-    """Has a thread of its own. A few may wait for it, and one caller cannot take all their places."""
+    """Has a thread of its own. A few may wait for it; callers take turns, and one cannot take all the places."""
 
     def __init__(self) -> None:
         self._thread = Pool("e3-plan", 1)
+        self._turns = Turns(at_once=1)
         self._waiting: Counter[str] = Counter()
 
     def for_caller(self, scope: str, request: Request) -> CallersPlanner:
@@ -56,8 +58,12 @@ class Planning:
             look_up()
             return work(look_up)
 
+        async def in_turn() -> T:
+            async with self._turns.turn(scope):
+                return await self._thread.run(begin)
+
         self._waiting[scope] += 1
-        planning = asyncio.ensure_future(self._thread.run(begin))
+        planning = asyncio.ensure_future(in_turn())
         leaving = asyncio.ensure_future(_left(request))
         try:
             await asyncio.wait({planning, leaving}, timeout=SECONDS, return_when=asyncio.FIRST_COMPLETED)

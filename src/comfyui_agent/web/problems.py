@@ -153,7 +153,7 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def _invalid(request: Request, error: RequestValidationError) -> Response:
-        found = [(_key(each["loc"]), str(each["msg"])) for each in error.errors()]
+        found = [(_key(each["loc"]), str(each["msg"])) for each in error.errors()[:MOST_ERRORS]]
         detail = "; ".join(f"{key}: {message}" if key else message for key, message in found[:3])
         return shown(request, Problem(422, detail, "See /docs for what may be sent.", errors=found))
 

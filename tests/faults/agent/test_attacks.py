@@ -12,13 +12,15 @@ from collections.abc import Callable
 import pytest
 
 from support.agents import AgentWorkspace, leave, wait_until
-from support.attacks import Prober, blank_axes, healthz, memory_mb, post, send_and_leave, slow_readers
+from support.attacks import Prober, blank_axes, connected, healthz, memory_mb, post, send_and_leave, slow_readers
 from support.servers import ServerProcess, free_port
 from support.workspaces import new_workspace
 
 Start = Callable[..., ServerProcess]
 MOST_GROWTH = 200.0
 JOBS = 20
+ELSEWHERE = "127.0.0.2"
+"""Slow readers take all connections of one address."""
 
 
 class Attacked:
@@ -44,8 +46,13 @@ class Attacked:
     def plan_and_leave(self, times: int) -> None:
         """Requests that the page refuses, and the most that it allows, by clients who are gone at once."""
         largest = {"workflow": "picture", "set": {"color": "1..100000"}, "dry_run": True}
+        book = {"workflow": "picture", "book_id": "zz", "pages": [1] * 1_300_000}
         send_and_leave(self.url, post("/api/v1/batches", blank_axes("picture", "color")), times)
         send_and_leave(self.url, post("/api/v1/batches", largest), times)
+        send_and_leave(self.url, post("/api/v1/books", book), 1, ELSEWHERE)
+        with connected(self.url, ELSEWHERE) as client:
+            client.sendall(post("/api/v1/books", book))
+            assert client.recv(100).startswith(b"HTTP/1.1 413")
 
 
 @pytest.mark.parametrize("readers", [200, pytest.param(1_000, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
@@ -63,6 +70,7 @@ def test_plans_for_nobody_and_slow_readers_stop_neither_rendering_nor_probes_nor
                 workspace.submit(JOBS)
                 workspace.wait_done(JOBS, timeout=60)
             assert not prober.failures
+            assert max(prober.seconds) < 2.0
             attacked.plan_and_leave(6)
             assert memory_mb(attacked.process.pid) - idle < MOST_GROWTH
             seconds = leave(attacked.process, signal.SIGTERM)

@@ -393,8 +393,8 @@ NO_JSON = {
     "more than there is": b'{"inputs": {"color": 1e999}}',
     "a number of 5000 digits": b'{"priority": ' + b"9" * 5000 + b"}",
     "nested": b'{"inputs": {"a": ' + b"[" * (DEEPEST + 5) + b"]" * (DEEPEST + 5) + b"}}",
-    "nested without end": b"[" * 200_000,
-    "nested objects without end": b'{"a":' * 200_000,
+    "nested without end": b"[" * 10_000,
+    "nested objects without end": b'{"a":' * 15_000,
     "half a character": rb'{"name": "\ud800"}',
     "half a character in a key": rb'{"\udfff": 1}',
     "not UTF-8": b'{"name": "\xff"}',
@@ -547,6 +547,7 @@ async def test_without_tokens_only_the_names_of_this_machine_are_answered(estate
         answer = await estate.raw(head(route, route.address(), Host=name))
         if route.path in ("/healthz", "/readyz"):  # they say nothing that matters
             assert answer.status in (200, 503)
+            assert answer.value.keys() == {"status"}
         elif route.method == "HEAD":
             assert answer.status == 403
         else:

@@ -22,12 +22,18 @@ from comfyui_agent.web.guarding import (
     FORMS,
     HEADERS,
     LARGE_AT_ONCE,
+    LARGE_EACH,
     LARGEST_BODY,
     LARGEST_FORM,
+    MOST_CONTAINERS,
+    MOST_KEYS,
+    MOST_VALUES,
+    SMALL_BODY,
     Guard,
     check_json,
     check_origin,
 )
+from comfyui_agent.web.limits import OPEN_FACTOR, RequestLimits
 from comfyui_agent.web.problems import Problem
 from comfyui_agent.web.proxies import Proxies
 
@@ -49,10 +55,10 @@ class Gate:
             raise self._error
         return self._is_open
 
-    async def admit(self, _: Request) -> Caller:
+    async def admit(self, request: Request) -> Caller:
         if not await self.is_open():
             raise Problem(401, "this needs a token")
-        return Caller(self.role)
+        return Caller(self.role, address=request.headers.get("x-from", ""))
 
 
 class Behind:
@@ -137,7 +143,7 @@ async def test_a_body_of_which_too_much_is_announced_is_not_read() -> None:
         raise AssertionError("it was read")
 
     with pytest.raises(Problem) as refused:
-        await guarding._whole_body(Headers({"content-length": "11"}), never, 10)
+        await guarding._Body(Headers({"content-length": "11"}), never).whole(10)
     assert refused.value.status == 413
 
 
@@ -146,7 +152,7 @@ async def test_a_body_that_ends_early_is_refused() -> None:
         return {"type": "http.disconnect"}
 
     with pytest.raises(Problem, match="ended early"):
-        await guarding._whole_body(Headers({}), gone, 10)
+        await guarding._Body(Headers({}), gone).whole(10)
 
 
 async def test_a_body_that_does_not_come_is_waited_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,8 +162,26 @@ async def test_a_body_that_does_not_come_is_waited_for_so_long(monkeypatch: pyte
 
     monkeypatch.setattr(guarding, "BODY_SECONDS", 0.01)
     with pytest.raises(Problem) as refused:
-        await guarding._whole_body(Headers({}), never, 10)
-    assert refused.value.status == 408
+        await guarding._Body(Headers({}), never).whole(10)
+    assert (refused.value.status, refused.value.headers) == (408, {"Connection": "close"})
+
+
+@pytest.mark.parametrize("first", [b"", b"x" * SMALL_BODY])
+@pytest.mark.parametrize("every", [0.005, 60.0])
+async def test_a_large_body_has_to_keep_coming(first: bytes, every: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The places for large bodies are few: neither silence nor a byte now and then keeps one."""
+    monkeypatch.setattr(guarding, "SILENT_SECONDS", 0.05)
+    monkeypatch.setattr(guarding, "LEAST_RATE", 10 * SMALL_BODY)
+    parts = [first]
+
+    async def slowly() -> Message:
+        if not parts:
+            await asyncio.sleep(every)
+        return {"type": "http.request", "body": parts.pop() if parts else b"x", "more_body": True}
+
+    coming = guarding._Body(Headers({"content-length": str(LARGEST_BODY)}), slowly)
+    with pytest.raises(Problem, match="not sent in time"):
+        await asyncio.wait_for(coming.whole(LARGEST_BODY, keeps_coming=True), 5)
 
 
 @pytest.mark.parametrize(
@@ -259,14 +283,18 @@ async def test_a_form_is_no_json_and_small() -> None:
     assert behind.bodies == [b"token=x"] * len(FORMS)
 
 
-async def test_nothing_is_read_of_whoever_is_not_let_in() -> None:
+@pytest.mark.parametrize(("is_open", "status"), [(False, 401), (True, 429)])
+async def test_nothing_is_read_of_whoever_is_not_let_in_or_has_asked_too_often(is_open: bool, status: int) -> None:
     async def never() -> Message:
         raise AssertionError("it was read")
 
-    gate: Any = Gate(is_open=False)
+    gate: Any = Gate(is_open)
+    limits = RequestLimits(Ui(changes_per_minute=1))
+    for _ in range(OPEN_FACTOR):
+        limits.count_change(Caller(Role.ADMIN))
     with pytest.raises(Problem) as refused:
-        await Guard(Behind(), gate)._body({"type": "http", "path": "/api", "headers": []}, Headers({}), never)
-    assert refused.value.status == 401
+        await Guard(Behind(), gate, limits)._body({"type": "http", "path": "/api", "headers": []}, Headers({}), never)
+    assert refused.value.status == status
 
 
 @pytest.mark.parametrize(
@@ -284,30 +312,69 @@ async def test_a_browser_that_came_by_tls_is_told_to_stay_with_it() -> None:
     assert (await asked(Behind(), scheme="https"))[1]["strict-transport-security"] == "max-age=31536000"
 
 
-async def test_only_so_many_large_bodies_are_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    held, most = 0, 0
+class Senders:
+    """Callers whose large bodies have begun to come; the rest comes when it may."""
 
-    async def whole(*_: object) -> bytes:
-        nonlocal held, most
-        held += 1
-        most = max(most, held)
-        await asyncio.sleep(0.01)
-        held -= 1
-        return b"{}"
+    def __init__(self) -> None:
+        self.guard = Guard(Behind(), Gate())  # type: ignore[arg-type]
+        self.held = 0
+        self.may = asyncio.Event()
 
-    monkeypatch.setattr(guarding, "_whole_body", whole)
-    gate: Any = Gate()
-    guard = Guard(Behind(), gate)
+    def send(self, who: str, first: bytes = b"", size: str = str(SMALL_BODY + 1)) -> asyncio.Task[bytes]:
+        parts = [b"{}", first] if first else [b"{}"]
+
+        async def receive() -> Message:
+            if len(parts) == 1:
+                self.held += 1
+                await self.may.wait()
+            return {"type": "http.request", "body": parts.pop(), "more_body": bool(parts)} if parts else await never()
+
+        headers = {"x-from": who, **dict(JSON)} | ({"content-length": size} if size else {})
+        scope = {"type": "http", "path": "/api", "headers": [(b"x-from", who.encode())]}
+        return asyncio.ensure_future(self.guard._body(scope, Headers(headers), receive))
+
+
+async def never() -> Message:
+    return await asyncio.Future()
+
+
+async def test_only_so_many_large_bodies_are_held_at_once_and_not_all_of_one_caller() -> None:
+    senders = Senders()
+    sending = [senders.send("a") for _ in range(6)]
+    await asyncio.sleep(0.05)
+    assert senders.held == LARGE_EACH
+    sending += [senders.send(who, first) for who in "bc" for first in (b"", b" " * (SMALL_BODY + 1))]
+    await asyncio.sleep(0.05)
+    assert senders.held == LARGE_AT_ONCE
+    senders.may.set()
+    await asyncio.gather(*sending)
+
+
+async def test_a_large_body_waits_so_long_for_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guarding, "LARGE_PATIENCE", 0.02)
+    senders = Senders()
+    held = [senders.send(who) for who in "aabb"]
+    await asyncio.sleep(0)
+    with pytest.raises(Problem, match="too many large requests") as refused:
+        await senders.send("c")
+    assert (refused.value.status, refused.value.headers) == (503, {"Retry-After": "5"})
+    for each in held:
+        each.cancel()
+
+
+async def test_a_body_that_does_not_say_its_size_is_small_until_more_has_come() -> None:
+    senders = Senders()
+    held = [senders.send(who) for who in "aabb"]
+    await asyncio.sleep(0.05)
+    parts = [{"type": "http.request", "body": b"{}"}]
     scope = {"type": "http", "path": "/api", "headers": []}
 
     async def receive() -> Message:
-        return await asyncio.Future()
+        return parts.pop()
 
-    sizes = [str(guarding.SMALL_BODY + 1)] * 6 + [""] * 6
-    await asyncio.gather(
-        *(guard._body(scope, Headers({"content-length": size, **dict(JSON)}), receive) for size in sizes)
-    )
-    assert most == LARGE_AT_ONCE
+    assert await asyncio.wait_for(senders.guard._body(scope, Headers(dict(JSON)), receive), 1) == b"{}"
+    for each in held:
+        each.cancel()
 
 
 async def test_a_large_body_of_who_is_gone_is_not_read() -> None:
@@ -325,7 +392,7 @@ async def test_reading_large_bodies_takes_its_share_of_the_time(monkeypatch: pyt
     scope = {"type": "http", "path": "/api", "headers": []}
 
     async def handed_on() -> float:
-        parts = [{"type": "http.request", "body": b"{}"}]
+        parts = [{"type": "http.request", "body": b" " * (SMALL_BODY + 1)}]
 
         async def receive() -> Message:
             return parts.pop() if parts else await asyncio.Future()
@@ -349,7 +416,7 @@ async def test_reading_large_bodies_takes_its_share_of_the_time(monkeypatch: pyt
         (b'"\xff"', "no JSON"),
         (b"\xef\xbb\xbf{}", "no JSON"),
         (b"[" * (DEEPEST + 1) + b"]" * (DEEPEST + 1), "nested"),
-        (b"[" * 100_000 + b"]" * 100_000, "nested"),
+        (b"[" * 10_000 + b"]" * 10_000, "nested"),
         (b"9" * 5000, "no JSON"),
     ],
 )
@@ -358,6 +425,39 @@ def test_what_is_no_json_is_refused_with_the_reason(body: bytes, words: str) -> 
         check_json(JSON, body)
     assert refused.value.status == 400
     assert len(refused.value.detail) < 400
+
+
+MANY_KEYS = ",".join(f'"{number}":1' for number in range(MOST_KEYS)).encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"pages":[' + b"1," * 1_900_000 + b"1]}", "1,900,002 values, and 250,000 is the most"),
+        (b"[" + b"1," * MOST_VALUES + b"1]", "250,001 values"),
+        (b"[" + b"{}," * 1_300_000 + b"{}]", "1,300,002 lists and objects, and 20,000 is the most"),
+        (rb'["\\\"[","\\"' + b",[]" * MOST_CONTAINERS + b"]", "20,001 lists and objects"),
+        (b"{" + MANY_KEYS + b',"a":1}', "1,001 keys in one object, and 1,000 is the most"),
+        (b'[{"a":{' + MANY_KEYS + b',"a":1}}]', "1,001 keys"),
+    ],
+)
+def test_more_than_can_be_read_at_once_is_refused(body: bytes, words: str) -> None:
+    with pytest.raises(Problem, match=words) as refused:
+        check_json(JSON, body)
+    assert refused.value.status == 413
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" + b"1," * (MOST_VALUES - 1) + b"1]",
+        b"[" + b"{}," * (MOST_CONTAINERS - 2) + b"{}]",
+        b"{" + MANY_KEYS + b"}",
+        rb'["\\\"' + b"{,[" * MOST_VALUES + rb'\\"]',
+    ],
+)
+def test_what_is_just_so_much_is_taken_and_texts_are_not_looked_into(body: bytes) -> None:
+    check_json(JSON, body)
 
 
 def test_json_may_be_nested_just_so_deep() -> None:

@@ -80,6 +80,19 @@ async def test_it_ends_after_its_time_and_says_what_to_do(monkeypatch: pytest.Mo
         await eventually(work.ended.is_set, "the end of the work")
 
 
+async def test_callers_take_turns() -> None:
+    made, may, order = Planning(), threading.Event(), list[str]()
+
+    def work(who: str) -> Callable[[Any], Any]:
+        return lambda _: may.wait(10) and order.append(who)
+
+    waiting = [planned(made, work(who), who=who) for who in ("token 1", "token 1", "token 1", "token 2", "token 2")]
+    await asyncio.sleep(0.02)
+    may.set()
+    await asyncio.gather(*waiting)
+    assert order == ["token 1", "token 2", "token 1", "token 2", "token 1"]
+
+
 async def test_one_that_waits_too_long_for_its_turn_says_what_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     made, may = Planning(), threading.Event()
     busy = planned(made, lambda _: may.wait(10))

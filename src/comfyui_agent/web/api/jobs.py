@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import FileResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -48,6 +48,8 @@ from comfyui_agent.web.threads import FILES, RENDERING
 
 MOST_NAMES = 10_000
 MOST_AT_ONCE = 100_000
+LONG_LIST = 100
+"""Longer lists of jobs have a share of the time, because their rows may be large."""
 FOR_EVER = "private, max-age=31536000, immutable"
 NOT_LONG = "private, max-age=10"
 
@@ -105,6 +107,7 @@ class FailedSaid(BaseModel):
 async def list_jobs(
     context: Here,
     _: User,
+    request: Request,
     status: Annotated[JobStatus | None, Query(description="Only jobs in this state.")] = None,
     q: Annotated[str, Query(max_length=200, description="A part of the name.")] = "",
     batch: Annotated[str | None, Query(max_length=300, description="Only jobs of this batch.")] = None,
@@ -130,11 +133,26 @@ async def list_jobs(
         failure_class=failure_class.value if failure_class else None,
         attention=attention,
     )
+    if limit <= LONG_LIST:
+        return await _list(context, request, wanted, cursor, limit)
+    async with context.long_lists.turn():
+        return await _list(context, request, wanted, cursor, limit)
+
+
+async def _list(context: Context, request: Request, wanted: JobFilter, cursor: str | None, limit: int) -> JsonAnswer:
+    await _check_there(request)
     try:
         page = await context.store.job_page(wanted, cursor, limit, most_bytes=MOST_BYTES)
     except BadCursor as error:
         raise Problem(404, str(error), "Begin without a cursor.") from None
+    await _check_there(request)
     return await RENDERING.run(_page, page)
+
+
+async def _check_there(request: Request) -> None:
+    """Nothing is done for a caller who is gone."""
+    if await request.is_disconnected():
+        raise Problem(400, "the request ended early", "Send it again.")
 
 
 def _page(page: JobPage) -> JsonAnswer:
