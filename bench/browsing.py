@@ -15,9 +15,9 @@ from pathlib import Path
 
 import aiohttp
 
-from comfyui_agent.config.starting import start_workspace
+from comfyui_agent.config.scaffold import start_workspace
 from comfyui_agent.domain.jobs import NewJob
-from comfyui_agent.store.opening import open_store
+from comfyui_agent.store.connect import open_store
 from looking import ROWS, fill
 from report import Line, at_most, p95
 from sizes import size

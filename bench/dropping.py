@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bare import trivial
-from comfyui_agent.config.starting import start_workspace
+from comfyui_agent.config.scaffold import start_workspace
 from comfyui_agent.domain.jobs import Job
-from comfyui_agent.store.opening import open_store
+from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.records import Counts
 from pausing import entries_of
 from report import Line, at_least, at_most, p95

@@ -14,9 +14,9 @@ import apsw
 from bare import trivial
 from comfyui_agent.domain.jobs import NewJob, Template
 from comfyui_agent.domain.prompts import mint_prompt_id
-from comfyui_agent.store.opening import migrate_store, open_store
+from comfyui_agent.store.connect import migrate_store, open_store
 from comfyui_agent.store.records import Window
-from comfyui_agent.store.sqlite.connecting import connect
+from comfyui_agent.store.sqlite.connection import connect
 from comfyui_agent.store.sqlite.session import QUERIES
 from comfyui_agent.store.store import Store
 from pairs import PAIRS, Pairs

@@ -16,10 +16,10 @@ from comfyui_agent.domain.batches import BatchKind
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.store.cursors import Place, cursor_of
-from comfyui_agent.store.looking import JobFilter
-from comfyui_agent.store.opening import migrate_store, open_store
-from comfyui_agent.store.sqlite.connecting import connect
+from comfyui_agent.store.connect import migrate_store, open_store
+from comfyui_agent.store.cursors import CursorPlace, cursor_of
+from comfyui_agent.store.job_pages import JobFilter
+from comfyui_agent.store.sqlite.connection import connect
 from comfyui_agent.store.sqlite.session import QUERIES
 from comfyui_agent.store.store import Store
 from report import Line, at_most, p95
@@ -144,7 +144,7 @@ async def looks(store: Store) -> dict[str, Look]:
     ):
         for depth, number in zip(("half way", "near the end"), ids, strict=True):
             job = await _job(store, number, status)
-            cursor = cursor_of(status.value, Place(getattr(job, column), job.id))
+            cursor = cursor_of(status.value, CursorPlace(getattr(job, column), job.id))
             found[f"page {depth}, {status}"] = page(cursor, status=status)
     texts = {
         "a common word": "knight",

@@ -19,9 +19,9 @@ from typing import Any
 from bare import trivial
 from comfyui_agent.domain.jobs import NewJob, Template
 from comfyui_agent.domain.prompts import mint_prompt_id
-from comfyui_agent.store.opening import migrate_store
+from comfyui_agent.store.connect import migrate_store
 from comfyui_agent.store.records import Window
-from comfyui_agent.store.sqlite.connecting import connect
+from comfyui_agent.store.sqlite.connection import connect
 from comfyui_agent.store.sqlite.driver import SqliteDriver
 from comfyui_agent.store.store import Store
 from pairs import measure_pairs

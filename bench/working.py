@@ -20,7 +20,7 @@ import aiohttp
 
 from bare import BareClient, trivial
 from comfyui_agent.domain.jobs import Job, NewJob, Template
-from comfyui_agent.store.opening import open_store
+from comfyui_agent.store.connect import open_store
 from pairs import measure_pairs
 from report import Line, at_least
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from comfyui_agent.config.starting import SAMPLES
+from comfyui_agent.config.scaffold import SAMPLES
 from support.agents import wait_until
 from support.command import e3
 from support.running import Servers

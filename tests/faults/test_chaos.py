@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from comfyui_agent.config.settings import Sla
-from comfyui_agent.lab.chaos.ground import Ground
 from comfyui_agent.lab.chaos.scenarios import SCENARIOS
 from comfyui_agent.lab.chaos.suite import run_scenario
-from comfyui_agent.lab.chaos.verdicts import Verdict, Word
+from comfyui_agent.lab.chaos.target import Ground
+from comfyui_agent.lab.chaos.verdicts import ScenarioOutcome, ScenarioVerdict
 from comfyui_agent.lab.payloads import read_payload
 from comfyui_agent.lab.samples import CHECKOUT
 from support.agents import AgentWorkspace, server_queue, sized_picture
@@ -28,7 +28,7 @@ PATIENCE = 5.0
 slow = pytest.mark.slow
 
 
-async def chaos_with(weakness: str, scenario: str, folder: Path, patience: float = PATIENCE) -> Verdict:
+async def chaos_with(weakness: str, scenario: str, folder: Path, patience: float = PATIENCE) -> ScenarioVerdict:
     payload = read_payload(CHECKOUT / "book_small.json")
     agent = [sys.executable, str(WEAKENED), weakness, "run"]
     ground = Ground(payload, agent=agent, is_quick=True, patience=patience)
@@ -58,7 +58,7 @@ async def test_a_recovery_that_is_switched_off_is_found_out(
     scenario: str, weakness: str, check: str, tmp_path: Path
 ) -> None:
     verdict = await chaos_with(weakness, scenario, tmp_path)
-    assert verdict.word is Word.FAILED, verdict.reason
+    assert verdict.word is ScenarioOutcome.FAILED, verdict.reason
     failed = [found.what for found in verdict.findings.checks if not found.passed]
     assert check in failed, verdict.as_json()
 
@@ -66,7 +66,7 @@ async def test_a_recovery_that_is_switched_off_is_found_out(
 @pytest.mark.parametrize("weakness", ["dies-at-work", pytest.param("does-not-start", marks=slow)])
 async def test_an_agent_that_dies_fails_and_is_not_waited_for(weakness: str, tmp_path: Path) -> None:
     verdict = await chaos_with(weakness, "prompt-validation", tmp_path, patience=60.0)
-    assert verdict.word is Word.FAILED
+    assert verdict.word is ScenarioOutcome.FAILED
     assert verdict.reason.startswith("every page: expected ends, saw 4 of 4 did not; the agent is gone")
     assert verdict.seconds < 30
 
@@ -84,13 +84,13 @@ async def test_a_server_that_takes_a_while_to_die_is_not_held_against_the_agent(
     monkeypatch.setattr(ServerProcess, "kill", die_slowly)
     ground = Ground(read_payload(CHECKOUT / "book_small.json"), is_quick=True, patience=2 * PATIENCE)
     verdict = await run_scenario(SCENARIOS["comfyui-crash"], ground, tmp_path, Sla())
-    assert verdict.word is Word.PASSED, verdict.reason
+    assert verdict.word is ScenarioOutcome.PASSED, verdict.reason
 
 
 @slow
 async def test_an_agent_that_tries_for_ever_is_found_out_in_the_end(tmp_path: Path) -> None:
     verdict = await asyncio.wait_for(chaos_with("rejected-for-ever", "prompt-validation", tmp_path), 6 * PATIENCE)
-    assert verdict.word is Word.FAILED
+    assert verdict.word is ScenarioOutcome.FAILED
     assert "tries of the malformed page" in [found.what for found in verdict.findings.checks if not found.passed]
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from comfyui_agent.batches.axes import BadSweep
 from comfyui_agent.batches.sweeps import SweepWish
-from comfyui_agent.config.loading import load_workspace
+from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.config.workflows import Workflows
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.engine.sweeping import Defined, PatientPlanner, define_sweep
+from comfyui_agent.engine.sweep_planner import Defined, PatientPlanner, define_sweep
 from support.running import Servers
 from support.workspaces import NOWHERE, new_workspace
 

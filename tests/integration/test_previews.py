@@ -15,16 +15,16 @@ from typing import Any
 import aiohttp
 from PIL import Image
 
-from comfyui_agent.config.loading import load_workspace
+from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.jobs import Job, NewJob, Template
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.agent import Agent
-from comfyui_agent.engine.live import LiveRun, read_live, read_preview, want_previews
+from comfyui_agent.engine.live_files import LiveRun, read_live, read_preview, want_previews
 from comfyui_agent.sim.durations import Duration
 from comfyui_agent.sim.settings import SimSettings
 from comfyui_agent.sim.simulator import Simulator
-from comfyui_agent.store.opening import open_store
+from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.store import Store
 from support.graphs import sampled
 

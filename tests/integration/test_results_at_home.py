@@ -16,17 +16,17 @@ from typing import Any, NamedTuple
 import pytest
 
 from comfyui_agent.comfy import downloads
-from comfyui_agent.config.loading import load_workspace
-from comfyui_agent.config.starting import start_workspace
+from comfyui_agent.config.loader import load_workspace
+from comfyui_agent.config.scaffold import start_workspace
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import BatchKind, NewBatch
 from comfyui_agent.domain.jobs import Job, NewJob, Template
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.engine import examining
+from comfyui_agent.engine import health_checks
 from comfyui_agent.engine.agent import Agent
 from comfyui_agent.sim.settings import SimSettings
 from comfyui_agent.sim.simulator import Simulator
-from comfyui_agent.store.opening import open_store
+from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.store import Store
 from support.agents import sized_picture
 from support.pictures import png
@@ -115,7 +115,7 @@ async def test_what_cannot_be_kept_is_told_without_the_place_of_the_workspace(ho
 async def test_a_result_is_replaced_by_its_own_job_and_kept_if_its_job_is_gone(house: House) -> None:
     (first,) = await house.render(wanted("a", OPEN))
     before = (house.root / OPEN).read_bytes()
-    await house.store.wish_again([(first.id, wanted("a", OPEN, color=7))], avoid_cache=True)
+    await house.store.resubmit([(first.id, wanted("a", OPEN, color=7))], avoid_cache=True)
     await house.work()
     again = await house.job("a")
     assert (again.status, again.run_count, again.outputs) == (JobStatus.DONE, 2, (OPEN,))
@@ -269,7 +269,7 @@ async def test_a_grid_and_a_job_do_not_take_each_others_place(house: House) -> N
 
 def test_the_doctor_says_that_results_wait_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(total=100 * 1024**3, free=3 * 1024**3)
-    monkeypatch.setattr(examining.shutil, "disk_usage", lambda _: usage)
-    found = examining.look_at_disk(load_workspace(tmp_path, {"E3_PATHS__KEEP_FREE_GB": "5"}))
+    monkeypatch.setattr(health_checks.shutil, "disk_usage", lambda _: usage)
+    found = health_checks.look_at_disk(load_workspace(tmp_path, {"E3_PATHS__KEEP_FREE_GB": "5"}))
     words = "3.0 GB free, and results leave 5 GB (paths.keep_free_gb): make room"
     assert (found.is_fine, found.message) == (False, words)

@@ -16,12 +16,12 @@ import pytest
 from comfyui_agent.batches import state_file
 from comfyui_agent.batches.state_file import BadState, Entry, read_state, remove_leftovers, state_bytes, write_state
 from comfyui_agent.cli import burst as command
-from comfyui_agent.config.loading import load_workspace
-from comfyui_agent.domain.bursts import Word
+from comfyui_agent.config.loader import load_workspace
+from comfyui_agent.domain.bursts import ItemStatus
 from comfyui_agent.domain.jobs import Template
 from comfyui_agent.engine import burst as engine
 from comfyui_agent.engine.burst import Burst, BurstPlan
-from comfyui_agent.store.opening import open_store
+from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.store import Store
 from support.bursts import BurstFolder, check_all_done, slow_text_picture, text_of, wait_until
 from support.running import Servers
@@ -430,7 +430,10 @@ async def test_a_burst_that_leaves_while_it_writes_leaves_a_true_file(
 
 def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "state.json"
-    entries = {"/p/狐.txt": Entry(Word.COMPLETED, "EP01", "狐.txt", {"note": "ü"}), "/q": Entry(Word.FAILED, "", "q")}
+    entries = {
+        "/p/狐.txt": Entry(ItemStatus.COMPLETED, "EP01", "狐.txt", {"note": "ü"}),
+        "/q": Entry(ItemStatus.FAILED, "", "q"),
+    }
     write_state(path, state_bytes(entries))
     assert read_state(path).entries == entries
     assert stat.S_IMODE(path.stat().st_mode) == 0o644

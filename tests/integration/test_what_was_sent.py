@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from comfyui_agent.config.loading import load_workspace
-from comfyui_agent.config.starting import start_workspace
+from comfyui_agent.config.loader import load_workspace
+from comfyui_agent.config.scaffold import start_workspace
 from comfyui_agent.config.workflows import Workflows
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import bind
 from comfyui_agent.domain.jobs import NewJob
 from comfyui_agent.engine.agent import Agent
 from comfyui_agent.engine.intake.admission import Admission
-from comfyui_agent.engine.intake.looking import sign
-from comfyui_agent.store.opening import open_store
+from comfyui_agent.engine.intake.folder_scan import sign
+from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.store import Store
 from support.running import Servers
 

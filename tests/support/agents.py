@@ -21,7 +21,7 @@ from PIL import Image
 from comfyui_agent.domain.attempts import Attempt
 from comfyui_agent.domain.jobs import Job, NewJob, Template
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.store.opening import open_store
+from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.store import Store
 
 T = TypeVar("T")

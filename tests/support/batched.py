@@ -9,7 +9,7 @@ from comfyui_agent.domain.batches import Batch, BatchKind, NewBatch
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Job, JobId
 from comfyui_agent.domain.prompts import mint_prompt_id
-from comfyui_agent.domain.retrying import Over
+from comfyui_agent.domain.retry_policy import GiveUp
 from comfyui_agent.store.records import Leased, Window
 from comfyui_agent.store.store import Store
 from support.stores import LEASE_SECONDS, SERVER, WORKER, Database, Rows, broken, everything, wish
@@ -95,7 +95,7 @@ async def land(store: Store, leased: Sequence[Leased]) -> None:
 
 async def fall(store: Store, leased: Sequence[Leased]) -> None:
     for each in leased:
-        await store.fail(each.lease, broken(), Over(FailureClass.EXECUTION))
+        await store.fail(each.lease, broken(), GiveUp(FailureClass.EXECUTION))
 
 
 async def told(store: Store, batch_id: str = FOX, after: int = 0) -> list[str]:

@@ -19,7 +19,7 @@ import apsw
 
 from comfyui_agent.cli.app import main
 from comfyui_agent.comfy.downloads import StagedFile
-from comfyui_agent.store import opening
+from comfyui_agent.store import connect
 from comfyui_agent.store.sqlite.driver import SqliteDriver
 from comfyui_agent.store.store import Store
 
@@ -103,7 +103,7 @@ def own_clock(offset: Path) -> None:
     def open_store(place: str | Path, **options: Any) -> Store:
         return Store(SqliteDriver.open(Path(place), vfs="stepping", **options))
 
-    opening.open_store = open_store
+    connect.open_store = open_store
     KEPT.append(clock)
 
 

@@ -39,7 +39,7 @@ from support.comfyui_worker import PATIENCE_SECONDS, Worker
 
 T = TypeVar("T")
 Version = Literal["six", "five"]
-Validation = Literal["async3", "async2", "sync"]
+PromptCheck = Literal["async3", "async2", "sync"]
 SENSITIVE_EXTRA_DATA_KEYS = ("auth_token_comfy_org", "api_key_comfy_org")
 
 
@@ -96,7 +96,7 @@ class ComfyUIInside:
         self,
         folder: Path,
         version: Version,
-        validate: Validation,
+        validate: PromptCheck,
         sensitive_keys: bool,
         held: bool,
         loop: asyncio.AbstractEventLoop,
@@ -283,7 +283,7 @@ def comfyui_inside(
     folder: Path,
     *,
     version: Version = "six",
-    validate: Validation = "async3",
+    validate: PromptCheck = "async3",
     sensitive_keys: bool | None = None,
     held: bool = False,
 ) -> Iterator[ComfyUIInside]:

@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from comfyui_agent.config.loading import load_workspace
-from comfyui_agent.config.starting import start_workspace
+from comfyui_agent.config.loader import load_workspace
+from comfyui_agent.config.scaffold import start_workspace
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import Event
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Job
-from comfyui_agent.domain.retrying import Over
+from comfyui_agent.domain.retry_policy import GiveUp
 from comfyui_agent.engine.intake.admission import Admission
+from comfyui_agent.engine.intake.finished_files import FinishedFiles
 from comfyui_agent.engine.intake.monitor import Monitor
-from comfyui_agent.engine.intake.putting_away import PuttingAway
-from comfyui_agent.store.opening import open_store
+from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.records import Leased
 from comfyui_agent.store.store import Store
 from support.stores import broken, lease
@@ -207,11 +207,11 @@ class Intake:
         await self.put_away(leased)
 
     async def put_away(self, leased: Leased) -> None:
-        away = PuttingAway(self.store, self.workspace)
+        away = FinishedFiles(self.store, self.workspace)
         await away.put_away(leased.lease.job_id, leased.source or "", leased.digest, leased.job_type)
 
     async def fail(self, leased: Leased) -> None:
-        await self.store.fail(leased.lease, broken(), Over(FailureClass.EXECUTION))
+        await self.store.fail(leased.lease, broken(), GiveUp(FailureClass.EXECUTION))
 
 
 @contextlib.asynccontextmanager

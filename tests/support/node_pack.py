@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from comfyui_agent.nodes.installing import install
+from comfyui_agent.nodes.installer import install
 from support.servers import ServerProcess, real_comfyui
 
 TEST_NODES = """

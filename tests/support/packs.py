@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from comfyui_agent.nodes import NODE_CLASS_MAPPINGS
-from comfyui_agent.nodes.core import feeding, iteration_state
+from comfyui_agent.nodes.core import feeder, iteration_state
 from comfyui_agent.nodes.core.iteration_state import IterationStateManager
-from comfyui_agent.nodes.joining import join
+from comfyui_agent.nodes.registration import join
 from support.comfyui_inside import ComfyUIInside, comfyui_inside
 from support.node_pack import Graph, iterating, parameter
 
@@ -68,7 +68,7 @@ class Pack:
 def joined(folder: Path, patches: pytest.MonkeyPatch) -> Iterator[ComfyUIInside]:
     """A ComfyUI whose queue is held, with the pack as ComfyUI has it: its nodes, its routes, the one manager."""
     patches.setattr(iteration_state, "_instance", None)
-    patches.setattr(feeding, "TICK_SECONDS", 0.01)
+    patches.setattr(feeder, "TICK_SECONDS", 0.01)
     with comfyui_inside(folder, held=True) as comfyui:
         comfyui.classes.update(NODE_CLASS_MAPPINGS)
         assert join()

@@ -16,8 +16,8 @@ from typing import Any
 from PIL import Image, ImageChops
 
 from comfyui_agent.batches import grids
-from comfyui_agent.config.loading import load_workspace
-from comfyui_agent.config.starting import start_workspace
+from comfyui_agent.config.loader import load_workspace
+from comfyui_agent.config.scaffold import start_workspace
 from comfyui_agent.domain.batches import Batch, BatchStatus
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus

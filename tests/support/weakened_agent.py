@@ -14,9 +14,9 @@ from comfyui_agent.comfy.errors import ComfyError, NotAccepted, ServerLost
 from comfyui_agent.comfy.fleet import FleetServer
 from comfyui_agent.comfy.transport import Answer, Transport
 from comfyui_agent.comfy.watches import Watches
-from comfyui_agent.domain import retrying
+from comfyui_agent.domain import retry_policy
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.domain.retrying import Again, Decision, Over
+from comfyui_agent.domain.retry_policy import Decision, GiveUp, Retry
 from comfyui_agent.engine import run as running
 from comfyui_agent.engine.run import Run
 from comfyui_agent.store.sqlite.session import QUERIES
@@ -41,7 +41,7 @@ async def nothing(*_: Any) -> None:
 
 def no_second_try() -> None:
     """A rejected prompt is given up at once."""
-    retrying.RETRIES_AFTER_REJECTION = 0
+    retry_policy.RETRIES_AFTER_REJECTION = 0
 
 
 def no_regeneration() -> None:
@@ -51,7 +51,7 @@ def no_regeneration() -> None:
 
 def rejected_for_ever() -> None:
     """A rejected prompt is sent again and again."""
-    judge(lambda kind, found: Again(0.2, charged=False) if kind is FailureClass.INVALID else found)
+    judge(lambda kind, found: Retry(0.2, charged=False) if kind is FailureClass.INVALID else found)
 
 
 def never_frees() -> None:
@@ -61,12 +61,12 @@ def never_frees() -> None:
 
 def no_retry_after_oom() -> None:
     """A page that ran out of memory is given up."""
-    judge(lambda kind, found: Over(kind) if kind is FailureClass.OOM else found)
+    judge(lambda kind, found: GiveUp(kind) if kind is FailureClass.OOM else found)
 
 
 def no_wait_after_oom() -> None:
     """A page that ran out of memory is tried again at once."""
-    judge(lambda kind, found: Again(0.0, charged=True) if kind is FailureClass.OOM else found)
+    judge(lambda kind, found: Retry(0.0, charged=True) if kind is FailureClass.OOM else found)
 
 
 def posts_again() -> None:
@@ -89,7 +89,7 @@ def gives_up_on_lost_answers() -> None:
         raise NotAccepted(cause.message)
 
     submission._find_out = give_up
-    judge(lambda kind, found: Over(kind) if kind is FailureClass.SERVER_LOST else found)
+    judge(lambda kind, found: GiveUp(kind) if kind is FailureClass.SERVER_LOST else found)
 
 
 def renders_again_what_is_unsure() -> None:
@@ -114,12 +114,12 @@ def no_alert() -> None:
 
 def charges_losses() -> None:
     """The death of a server is counted against its pages."""
-    judge(lambda kind, found: Again(0.0, charged=True) if kind is FailureClass.SERVER_LOST else found)
+    judge(lambda kind, found: Retry(0.0, charged=True) if kind is FailureClass.SERVER_LOST else found)
 
 
 def gives_up_what_was_lost() -> None:
     """Pages fail with their server."""
-    judge(lambda kind, found: Over(kind) if kind is FailureClass.SERVER_LOST else found)
+    judge(lambda kind, found: GiveUp(kind) if kind is FailureClass.SERVER_LOST else found)
 
 
 def impatient() -> None:
@@ -137,7 +137,7 @@ def impatient() -> None:
 def gives_up_on_slow_pages() -> None:
     """A prompt that takes a little longer has failed."""
     impatient()
-    judge(lambda kind, found: Over(kind) if kind is FailureClass.TIMEOUT else found)
+    judge(lambda kind, found: GiveUp(kind) if kind is FailureClass.TIMEOUT else found)
 
 
 def does_not_start() -> None:

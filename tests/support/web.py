@@ -17,19 +17,19 @@ from fastapi import FastAPI
 from starlette.routing import BaseRoute
 from yarl import URL
 
-from comfyui_agent.config.loading import load_workspace
+from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.prompts import mint_prompt_id
-from comfyui_agent.domain.retrying import Over
+from comfyui_agent.domain.retry_policy import GiveUp
 from comfyui_agent.domain.tokens import Role, hash_of, mint_token
-from comfyui_agent.store.opening import open_store
+from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.records import Leased, Window
 from comfyui_agent.store.store import Store
 from comfyui_agent.web.context import Context
-from comfyui_agent.web.listening import listen, tls_of
-from comfyui_agent.web.serving import serving
+from comfyui_agent.web.listen_address import listen, tls_of
+from comfyui_agent.web.page_server import serving
 from support.pictures import png
 from support.stores import broken
 from support.workspaces import NOWHERE, new_workspace
@@ -121,7 +121,7 @@ class Served:
         return paths
 
     async def fail(self, leased: Leased, message: str = "the sampler broke") -> None:
-        await self.store.fail(leased.lease, broken(message=message), Over(FailureClass.EXECUTION))
+        await self.store.fail(leased.lease, broken(message=message), GiveUp(FailureClass.EXECUTION))
 
     async def token(self, role: Role, name: str = "", **said: Any) -> str:
         """A new token, which the page knows of from now on."""

@@ -18,7 +18,7 @@ from unittest import mock
 import yaml
 
 from comfyui_agent.cli.app import main
-from comfyui_agent.config.starting import start_workspace
+from comfyui_agent.config.scaffold import start_workspace
 from support.agents import AgentWorkspace, sized_picture
 
 NOWHERE = "http://127.0.0.1:9"

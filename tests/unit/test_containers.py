@@ -18,7 +18,7 @@ import typer
 import yaml
 
 from comfyui_agent.cli.app import app
-from comfyui_agent.config.loading import load_workspace
+from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.sim.durations import Duration
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ import typer
 from pydantic import BaseModel
 
 from comfyui_agent.cli.app import app
-from comfyui_agent.comfy.cancelling import Cancellation
+from comfyui_agent.comfy.cancellation import Cancellation
 from comfyui_agent.config.settings import Settings
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.failures import FailureClass

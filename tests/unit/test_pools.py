@@ -57,7 +57,7 @@ async def test_threads_without_work_end_and_come_again(monkeypatch: pytest.Monke
 
 LEAVING = """
 import asyncio, time
-from comfyui_agent.cli.running import run_until_signal
+from comfyui_agent.cli.signals import run_until_signal
 from comfyui_agent.pools import Pool
 
 def busy():

@@ -8,7 +8,7 @@ from typing import Any
 
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.combinations import MOST, BadAxes, Mode, check_apart, count
-from comfyui_agent.domain.placing import NoSuchPlace
+from comfyui_agent.domain.placement import NoSuchPlace
 from comfyui_agent.domain.value_types import text_of
 from comfyui_agent.domain.values import BadValues, Token, Values, read, shortened
 

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
-from comfyui_agent.config.complaints import check
 from comfyui_agent.config.documents import Document
 from comfyui_agent.config.settings import Priority
+from comfyui_agent.config.validation import check
 
 MOST_PAGES = 100_000
 BOOK_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"

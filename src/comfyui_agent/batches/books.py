@@ -9,16 +9,16 @@ from typing import Any
 
 from comfyui_agent.batches.book_file import SaidBook
 from comfyui_agent.batches.members import settings_of
-from comfyui_agent.batches.sharing import Shared, common, share
+from comfyui_agent.batches.shared_inputs import Shared, common, share
 from comfyui_agent.batches.sweeps import Keep
-from comfyui_agent.config.complaints import Complaint, Complaints, dotted
 from comfyui_agent.config.settings import Settings
+from comfyui_agent.config.validation import Complaint, Complaints, dotted
 from comfyui_agent.config.workflows import NoWorkflow, Workflow
 from comfyui_agent.domain.batches import Batch, BatchKind, NewBatch, mint_batch_id
 from comfyui_agent.domain.binding import Unbindable, bind
 from comfyui_agent.domain.jobs import Job, NewJob
 from comfyui_agent.domain.kinds import folder_of, job_type_of
-from comfyui_agent.domain.placing import NoSuchPlace
+from comfyui_agent.domain.placement import NoSuchPlace
 from comfyui_agent.domain.recipes import Recipe
 from comfyui_agent.domain.sizes import bytes_of, too_large
 from comfyui_agent.store.port import parsed_object

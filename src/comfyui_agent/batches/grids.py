@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from comfyui_agent.batches.grid_layout import BadLayout, layout_of
+from comfyui_agent.batches.batch_layout import BadLayout, layout_of
+from comfyui_agent.batches.batch_writer import THREADS
 from comfyui_agent.batches.members import label_of, settings_of
-from comfyui_agent.batches.queueing import THREADS
 from comfyui_agent.batches.sweeps import MOST_CELLS, GridWish
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import Batch, slug

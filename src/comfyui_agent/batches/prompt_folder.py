@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from comfyui_agent.batches.state_file import Entry
-from comfyui_agent.domain.bursts import Word
+from comfyui_agent.domain.bursts import ItemStatus
 from comfyui_agent.domain.prompts import natural_key
 from comfyui_agent.domain.texts import is_whole
 
@@ -29,7 +29,7 @@ def find_prompts(folder: Path) -> Iterator[tuple[str, Entry]]:
         subfolder = "" if inner == "." else inner
         found += [(subfolder, name) for name in files if name.lower().endswith(ENDING) and not name.startswith(".")]
     for subfolder, name in sorted(found, key=lambda each: (natural_key(each[0]), natural_key(each[1]))):
-        yield str(root / subfolder / name), Entry(Word.PENDING, subfolder, name)
+        yield str(root / subfolder / name), Entry(ItemStatus.PENDING, subfolder, name)
 
 
 def with_new(entries: Mapping[str, Entry], folder: Path) -> dict[str, Entry]:

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from comfyui_agent.config.documents import shown_path
-from comfyui_agent.domain.bursts import Word
+from comfyui_agent.domain.bursts import ItemStatus
 from comfyui_agent.domain.texts import is_whole
 
 LARGEST = 256 * 1024 * 1024
@@ -30,7 +30,7 @@ class BadState(Exception):
 class Entry:
     """One item of the file. `more` are further keys of whoever wrote it; they are kept."""
 
-    word: Word
+    word: ItemStatus
     subfolder: str
     filename: str
     more: Mapping[str, Any] = field(default_factory=dict)
@@ -90,7 +90,7 @@ def _entry(path: Path, key: str, item: Any) -> Entry:
     if not isinstance(item, dict):
         raise bad("is no item: write status, subfolder and filename")
     try:
-        word = Word(item.get("status"))
+        word = ItemStatus(item.get("status"))
     except ValueError:
         raise bad(f"status {item.get('status')!r:.60} is not pending, completed or failed") from None
     subfolder, filename = item.get("subfolder", ""), item.get("filename") or os.path.basename(key)  # noqa: PTH119

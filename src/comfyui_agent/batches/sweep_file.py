@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from comfyui_agent.config.complaints import check
 from comfyui_agent.config.documents import Document
 from comfyui_agent.config.settings import Priority
+from comfyui_agent.config.validation import check
 from comfyui_agent.domain.combinations import Mode
 
 

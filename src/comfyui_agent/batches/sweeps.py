@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from comfyui_agent.batches.axes import BadSweep, CountedAxes, CountedAxis
-from comfyui_agent.batches.sharing import Shared, share
+from comfyui_agent.batches.shared_inputs import Shared, share
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.batches import BatchKind, NewBatch, member_name, mint_batch_id
 from comfyui_agent.domain.binding import TOKEN, Places, Unbindable, bind
 from comfyui_agent.domain.combinations import Axis, BadAxes, Combinations, Mode
 from comfyui_agent.domain.jobs import DEFAULT_PRIORITY, NewJob
 from comfyui_agent.domain.kinds import folder_of, job_type_of
-from comfyui_agent.domain.placing import NoSuchPlace
+from comfyui_agent.domain.placement import NoSuchPlace
 from comfyui_agent.domain.recipes import Recipe
 from comfyui_agent.domain.sizes import bytes_of, too_large
 from comfyui_agent.domain.value_types import BadValue, first_fit, text_of, type_of

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from comfyui_agent.cli.printing import fail, log_for_people, on_terminal, print_json
-from comfyui_agent.cli.running import run_until_signal
+from comfyui_agent.cli.output import fail, log_for_people, on_terminal, print_json
 from comfyui_agent.cli.serve import page_beside
+from comfyui_agent.cli.signals import run_until_signal
 from comfyui_agent.cli.workspace import (
     HERE,
     AsJson,
@@ -145,8 +145,8 @@ async def _run(workspace: Workspace, until_idle: bool, as_json: bool) -> int:
 
 
 async def _monitor(workspace: Workspace, until_idle: bool, as_json: bool) -> int:
+    from comfyui_agent.engine.event_tail import EventTail
     from comfyui_agent.engine.intake.monitor import Monitor
-    from comfyui_agent.engine.tail import EventTail
     from comfyui_agent.events.bus import Bus
     from comfyui_agent.events.log import MetricsLog
 
@@ -201,7 +201,7 @@ async def _agent(workspace: Workspace, store: Store) -> AsyncIterator[Agent]:
 
 def prepare_folders(workspace: Workspace) -> None:
     """Make the folders of job files and results; one line if this is no workspace, before a database is made there."""
-    from comfyui_agent.config.complaints import Complaints
+    from comfyui_agent.config.validation import Complaints
     from comfyui_agent.engine.intake.folders import NoFolder, make_folders
 
     try:
@@ -246,7 +246,7 @@ async def _sum_up(store: Store, as_json: bool, first_event: int, monitor: Monito
 @contextlib.asynccontextmanager
 async def shown(bus: Bus, store: Store, agent: Agent | None = None, *, as_json: bool = False) -> AsyncIterator[None]:
     """Show what happens meanwhile: a board on a terminal, lines elsewhere, on stderr if stdout is for JSON."""
-    from comfyui_agent.cli.telling import QueueBoard
+    from comfyui_agent.cli.queue_board import QueueBoard
 
     if as_json or not on_terminal():
         bus.subscribe(_line_on_stderr if as_json else _line)
@@ -263,7 +263,7 @@ async def shown(bus: Bus, store: Store, agent: Agent | None = None, *, as_json: 
 
 
 def _line(event: Event, err: bool = False) -> None:
-    from comfyui_agent.cli.telling import TOLD_TWICE, tell
+    from comfyui_agent.cli.queue_board import TOLD_TWICE, tell
 
     if event.name in TOLD_TWICE or event.is_audit:
         return

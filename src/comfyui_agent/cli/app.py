@@ -20,17 +20,17 @@ from comfyui_agent.cli.demo import demo
 from comfyui_agent.cli.dismissal import dismiss, rm
 from comfyui_agent.cli.doctor import doctor
 from comfyui_agent.cli.init import init
+from comfyui_agent.cli.job_commands import add, cancel, retry, set_priority
 from comfyui_agent.cli.loadtest import app as loadtest_app
 from comfyui_agent.cli.nodes import app as nodes_app
 from comfyui_agent.cli.profile import profile
 from comfyui_agent.cli.queue import app as queue_app
 from comfyui_agent.cli.queue import show
-from comfyui_agent.cli.running import INTERRUPTED
 from comfyui_agent.cli.serve import serve
 from comfyui_agent.cli.servers import app as servers_app
-from comfyui_agent.cli.simulate import sim
+from comfyui_agent.cli.signals import INTERRUPTED
+from comfyui_agent.cli.sim import sim
 from comfyui_agent.cli.sla import app as sla_app
-from comfyui_agent.cli.steering import add, cancel, retry, set_priority
 from comfyui_agent.cli.sweep import sweep
 from comfyui_agent.cli.token import app as token_app
 from comfyui_agent.cli.workflow import app as workflow_app

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from comfyui_agent.cli.printing import fail, one_line, print_json
+from comfyui_agent.cli.output import fail, one_line, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
 from comfyui_agent.domain.events import AUDIT, Event, EventName
 from comfyui_agent.domain.tokens import seconds_in

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from comfyui_agent.batches.sentences import sentence
+from comfyui_agent.batches.batch_summary import sentence
 from comfyui_agent.cli.audit import note_audit
-from comfyui_agent.cli.completing import batch_names
-from comfyui_agent.cli.finding import NOBODY, find_batch
-from comfyui_agent.cli.following import code_of, follow
-from comfyui_agent.cli.printing import fail, made_by_words, one_line, print_json
-from comfyui_agent.cli.running import run_until_signal
+from comfyui_agent.cli.batch_progress import code_of, follow
+from comfyui_agent.cli.completion import batch_names
+from comfyui_agent.cli.named_jobs import NOBODY, find_batch
+from comfyui_agent.cli.output import fail, made_by_words, one_line, print_json
+from comfyui_agent.cli.signals import run_until_signal
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
 from comfyui_agent.domain.badges import BATCH_MARKS, badge_of
 from comfyui_agent.domain.batches import BatchKind, BatchStatus
@@ -193,7 +193,7 @@ def cancel(
 
 
 async def _cancel(workspace: Workspace, batch_id: str, as_json: bool) -> None:
-    from comfyui_agent.engine.taking_back import NOT_YET, take_back
+    from comfyui_agent.engine.withdrawal import NOT_YET, take_back
 
     async with opened(workspace) as store:
         found = await find_batch(store, batch_id)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from comfyui_agent.batches.sentences import sentence
+from comfyui_agent.batches.batch_summary import sentence
 from comfyui_agent.cli.audit import note_audit
-from comfyui_agent.cli.completing import book_names
-from comfyui_agent.cli.finding import find_batch
-from comfyui_agent.cli.following import code_of, follow
-from comfyui_agent.cli.printing import fail, one_line, print_json
-from comfyui_agent.cli.running import run_until_signal
+from comfyui_agent.cli.batch_progress import code_of, follow
+from comfyui_agent.cli.completion import book_names
+from comfyui_agent.cli.named_jobs import find_batch
+from comfyui_agent.cli.output import fail, one_line, print_json
+from comfyui_agent.cli.signals import run_until_signal
 from comfyui_agent.cli.sweep import pairs
 from comfyui_agent.cli.workflows import found_at
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
@@ -63,7 +63,7 @@ def _read(workspace: Workspace, file: Path) -> Book:
     from comfyui_agent.batches.book_file import BookText
     from comfyui_agent.batches.books import read_book
     from comfyui_agent.cli.workflows import fail_with, keeping_of, workflows_of
-    from comfyui_agent.config.complaints import Complaints
+    from comfyui_agent.config.validation import Complaints
 
     workflows = workflows_of(workspace)
     try:
@@ -76,7 +76,7 @@ def _read(workspace: Workspace, file: Path) -> Book:
 
 
 async def _create(workspace: Workspace, found: Book, wait: bool, as_json: bool) -> int:
-    from comfyui_agent.batches.queueing import queue_batch
+    from comfyui_agent.batches.batch_writer import queue_batch
 
     async with opened(workspace, create=True) as store:
         if await store.batch(found.batch.id) is not None:
@@ -145,7 +145,7 @@ def show(
 
 
 async def _show(workspace: Workspace, book_id: str, as_json: bool) -> None:
-    from comfyui_agent.batches.regenerating import choose, page_of
+    from comfyui_agent.batches.regeneration import choose, page_of
 
     async with opened(workspace) as store:
         found = await find_batch(store, book_id, BatchKind.BOOK)
@@ -200,8 +200,8 @@ async def _regenerate(
     workspace: Workspace, book_id: str, page: int | None, changes: dict[str, str], new_seed: bool, as_json: bool
 ) -> None:
     from comfyui_agent.batches.books import BadPage
-    from comfyui_agent.batches.regenerating import NotRegenerated
-    from comfyui_agent.batches.regenerating import regenerate as render_again
+    from comfyui_agent.batches.regeneration import NotRegenerated
+    from comfyui_agent.batches.regeneration import regenerate as render_again
     from comfyui_agent.cli.workflows import keeping_of, workflows_of
 
     async with opened(workspace) as store:

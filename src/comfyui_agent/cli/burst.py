@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from comfyui_agent.cli.agents import Verbose
-from comfyui_agent.cli.printing import fail, log_for_people, one_line, print_json
-from comfyui_agent.cli.running import run_until_signal
+from comfyui_agent.cli.output import fail, log_for_people, one_line, print_json
+from comfyui_agent.cli.signals import run_until_signal
 from comfyui_agent.cli.workspace import (
     HERE,
     AsJson,
@@ -103,7 +103,7 @@ def _plan(
     """All that can be wrong is said before anything is done."""
     from comfyui_agent.cli.workflows import workflows_of
     from comfyui_agent.config.workflows import NoWorkflow
-    from comfyui_agent.domain.placing import NoSuchPlace
+    from comfyui_agent.domain.placement import NoSuchPlace
     from comfyui_agent.engine.burst import BurstPlan
 
     if not prompts.is_dir():
@@ -196,7 +196,7 @@ async def _run(work: Burst, as_json: bool) -> Summary:
 
 
 def _line(work: Burst, event: Event, as_json: bool) -> None:
-    from comfyui_agent.cli.telling import tell
+    from comfyui_agent.cli.queue_board import tell
     from comfyui_agent.domain.events import EventName
 
     shown = (EventName.JOB_DONE, EventName.JOB_FAILED, EventName.JOB_RETRY)

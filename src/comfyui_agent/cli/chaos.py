@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from comfyui_agent.cli.printing import fail, one_line, print_json
-from comfyui_agent.cli.running import run_until_signal
+from comfyui_agent.cli.output import fail, one_line, print_json
+from comfyui_agent.cli.signals import run_until_signal
 from comfyui_agent.cli.workflows import payload_named
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, check_addresses, workspace_at
 
 if TYPE_CHECKING:
     from comfyui_agent.config.settings import Sla
     from comfyui_agent.config.workspace import Workspace
-    from comfyui_agent.lab.chaos.ground import Ground
     from comfyui_agent.lab.chaos.scenarios import Scenario
     from comfyui_agent.lab.chaos.suite import Suite
-    from comfyui_agent.lab.chaos.verdicts import Verdict
+    from comfyui_agent.lab.chaos.target import Ground
+    from comfyui_agent.lab.chaos.verdicts import ScenarioVerdict
     from comfyui_agent.lab.load.plan import LoadPlan
 
 MARKS = {"passed": "●", "failed": "△", "skipped": "○"}
@@ -86,7 +86,7 @@ def chaos(
     e3 chaos all --server http://127.0.0.1:8188 --start-command "python main.py --port 8188"
         In front of your own ComfyUI, which is started, killed and started again.
     """
-    from comfyui_agent.lab.chaos.ground import Ground
+    from comfyui_agent.lab.chaos.target import Ground
     from comfyui_agent.lab.files import this_moment
 
     workspace = workspace_at(folder, servers=[server] if server else None, config=config)
@@ -110,7 +110,7 @@ def chaos(
 
 
 def _scenarios(names: list[str]) -> list[Scenario]:
-    from comfyui_agent.domain.suggesting import suggest
+    from comfyui_agent.domain.suggestions import suggest
     from comfyui_agent.lab.chaos.scenarios import QUICK, SCENARIOS
     from comfyui_agent.lab.chaos.suite import find_scenarios
 
@@ -121,7 +121,7 @@ def _scenarios(names: list[str]) -> list[Scenario]:
 
 
 def _command(text: str | None) -> tuple[str, ...] | None:
-    from comfyui_agent.lab.chaos.ground import read_command
+    from comfyui_agent.lab.chaos.target import read_command
 
     try:
         return None if text is None else read_command(text)
@@ -143,7 +143,7 @@ def _arena_folder(keep: Path | None) -> Iterator[Path]:
 async def _run(
     scenarios: list[Scenario], ground: Ground, sla: Sla, keep: Path | None, place: Path, as_json: bool
 ) -> int:
-    from comfyui_agent.lab.chaos.arena import Arena
+    from comfyui_agent.lab.chaos.sandbox import Sandbox
     from comfyui_agent.lab.chaos.suite import Suite, facts_of, run_scenario
     from comfyui_agent.lab.files import Unwritable, check_report
     from comfyui_agent.lab.load.rows import RunClock
@@ -154,7 +154,7 @@ async def _run(
         fail(str(error), code=2)
     suite = Suite(ground, sla, RunClock(), [], [])
 
-    async def learn(arena: Arena) -> None:
+    async def learn(arena: Sandbox) -> None:
         if not suite.servers:
             suite.servers.append(await facts_of(arena))
 
@@ -179,8 +179,8 @@ async def press_with_scenario(
     name: str, plan: LoadPlan, workspace: Workspace, start_command: str | None
 ) -> dict[str, Any]:
     """A scenario instead of plain load: its pages are the rows of the report, its verdict stands in the summary."""
-    from comfyui_agent.lab.chaos.ground import Ground
-    from comfyui_agent.lab.chaos.pressed import press
+    from comfyui_agent.lab.chaos.load_scenario import press
+    from comfyui_agent.lab.chaos.target import Ground
 
     scenarios = _scenarios([name])
     if len(scenarios) != 1 or scenarios[0].name != name:
@@ -204,7 +204,7 @@ async def press_with_scenario(
     return report
 
 
-def _tell(verdict: Verdict, *, err: bool) -> None:
+def _tell(verdict: ScenarioVerdict, *, err: bool) -> None:
     word = str(verdict.word)
     typer.echo(one_line(f"{MARKS[word]} {verdict.scenario}: {word}, {verdict.reason}"), err=err)
     for check in verdict.findings.checks:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from comfyui_agent.cli.audit import note_audit
-from comfyui_agent.cli.printing import fail, one_line, print_json
+from comfyui_agent.cli.output import fail, one_line, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.sizes import megabytes
@@ -41,8 +41,8 @@ def migrate(workspace: Folder = HERE, config: ConfigOption = "", database: Datab
     e3 db migrate
         Before agents of a new version start.
     """
+    from comfyui_agent.store.connect import migrate_store
     from comfyui_agent.store.errors import StoreError
-    from comfyui_agent.store.opening import migrate_store
 
     place = workspace_at(workspace, database, config=config).database
     try:
@@ -71,7 +71,7 @@ def check(
 
 async def _check(workspace: Workspace, as_json: bool) -> None:
     from comfyui_agent.store.agent_lock import is_dead
-    from comfyui_agent.store.checking import examine
+    from comfyui_agent.store.integrity import examine
 
     async with opened(workspace) as store:
         found = await examine(store, partial(is_dead, workspace.locks), workspace.root)
@@ -166,8 +166,8 @@ async def _remove_unused(workspace: Workspace) -> tuple[int, int]:
 
 
 def _compacted(workspace: Workspace) -> Compacted:
+    from comfyui_agent.store.connect import compact_store
     from comfyui_agent.store.errors import StoreError
-    from comfyui_agent.store.opening import compact_store
 
     try:
         return compact_store(workspace.database)

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from comfyui_agent.batches.sentences import sentence
+from comfyui_agent.batches.batch_summary import sentence
 from comfyui_agent.cli.agents import shown
-from comfyui_agent.cli.following import follow
-from comfyui_agent.cli.printing import fail, log_for_people, on_terminal, one_line
-from comfyui_agent.cli.running import run_until_signal
+from comfyui_agent.cli.batch_progress import follow
+from comfyui_agent.cli.output import fail, log_for_people, on_terminal, one_line
 from comfyui_agent.cli.serve import page_of
+from comfyui_agent.cli.signals import run_until_signal
 from comfyui_agent.cli.workspace import opened, workspace_at
 from comfyui_agent.domain.badges import badge_of
 from comfyui_agent.domain.states import JobStatus
@@ -75,7 +75,7 @@ async def _demo(folder: Path) -> int:
 
 
 def _fresh_workspace(folder: Path) -> Workspace:
-    from comfyui_agent.config.starting import start_workspace
+    from comfyui_agent.config.scaffold import start_workspace
 
     try:
         if folder.is_dir() and any(folder.iterdir()):
@@ -167,7 +167,7 @@ async def _files(workspace: Workspace, store: Store, folder: Path) -> list[Job]:
 async def _sweep(workspace: Workspace, store: Store) -> Batch:
     """Three seeds with three guidances, and their grid."""
     from comfyui_agent.batches.axes import count_axes
-    from comfyui_agent.batches.queueing import queue_batch
+    from comfyui_agent.batches.batch_writer import queue_batch
     from comfyui_agent.batches.sweeps import SweepWish, define
     from comfyui_agent.cli.demo_jobs import SWEEP
     from comfyui_agent.cli.workflows import lines_below, workflows_of
@@ -185,9 +185,9 @@ async def _sweep(workspace: Workspace, store: Store) -> Batch:
 
 async def _book(workspace: Workspace, store: Store) -> Batch:
     """Six pages; one of them asks for a model that is not there."""
+    from comfyui_agent.batches.batch_writer import queue_batch
     from comfyui_agent.batches.book_file import BookText
     from comfyui_agent.batches.books import read_book
-    from comfyui_agent.batches.queueing import queue_batch
     from comfyui_agent.cli.demo_jobs import BOOK
     from comfyui_agent.cli.workflows import keeping_of, workflows_of
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from comfyui_agent.cli.audit import note_audit
-from comfyui_agent.cli.completing import batch_names
-from comfyui_agent.cli.finding import find_batch, find_jobs
-from comfyui_agent.cli.printing import fail, one_line, print_json, print_problem
-from comfyui_agent.cli.steering import EVERYTHING, answer, note_jobs
+from comfyui_agent.cli.completion import batch_names
+from comfyui_agent.cli.job_commands import EVERYTHING, answer, note_jobs
+from comfyui_agent.cli.named_jobs import find_batch, find_jobs
+from comfyui_agent.cli.output import fail, one_line, print_json, print_problem
 from comfyui_agent.cli.workspace import (
     HERE,
     AsJson,
@@ -63,7 +63,7 @@ def dismiss(
 
 
 async def _dismiss(workspace: Workspace, names: Sequence[str], batch: str, as_json: bool) -> None:
-    from comfyui_agent.engine.intake.submitting import WORDS, Answer
+    from comfyui_agent.engine.intake.submission import WORDS, Answer
 
     async with opened(workspace) as store:
         if names:
@@ -107,7 +107,7 @@ def rm(
 
 
 async def _rm(workspace: Workspace, names: Sequence[str], yes: bool, as_json: bool) -> None:
-    from comfyui_agent.engine.intake.submitting import remove
+    from comfyui_agent.engine.intake.submission import remove
 
     async with opened(workspace) as store:
         jobs = await find_jobs(store, names)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from comfyui_agent.cli.printing import fail, print_json
+from comfyui_agent.cli.output import fail, print_json
 from comfyui_agent.cli.workspace import AsJson, opened
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def init(
         Here, for a ComfyUI on another machine.
     """
     from comfyui_agent.comfy.address import ServerAddress
-    from comfyui_agent.config.starting import start_workspace
+    from comfyui_agent.config.scaffold import start_workspace
 
     if server:
         try:
@@ -68,8 +68,8 @@ def init(
 
 def _workspace_in(folder: Path) -> Workspace:
     """The workspace that was made, whatever other one $E3_CONFIG names."""
-    from comfyui_agent.config.complaints import Complaints
-    from comfyui_agent.config.loading import CONFIG, load_workspace
+    from comfyui_agent.config.loader import CONFIG, load_workspace
+    from comfyui_agent.config.validation import Complaints
 
     try:
         return load_workspace(folder, {name: value for name, value in os.environ.items() if name != CONFIG})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from comfyui_agent.cli.printing import on_terminal, one_line
+from comfyui_agent.cli.output import on_terminal, one_line
 from comfyui_agent.domain.pace import duration_of
 from comfyui_agent.domain.texts import counted
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from comfyui_agent.lab.load.log import LoadLog
     from comfyui_agent.lab.load.plan import LoadPlan
-    from comfyui_agent.lab.load.rendering import Target
+    from comfyui_agent.lab.load.prompt_runner import Target
     from comfyui_agent.lab.load.rows import Row
     from comfyui_agent.lab.load.summary import LevelRun
 

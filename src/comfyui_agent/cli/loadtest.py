@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from comfyui_agent.cli.completing import workflow_names
-from comfyui_agent.cli.printing import fail, one_line, print_json
-from comfyui_agent.cli.running import run_until_signal
+from comfyui_agent.cli.completion import workflow_names
+from comfyui_agent.cli.output import fail, one_line, print_json
+from comfyui_agent.cli.signals import run_until_signal
 from comfyui_agent.cli.workflows import payload_named
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, check_addresses, workspace_at
 
@@ -176,7 +176,7 @@ def compare(
         Say it, and make a page of it.
     """
     from comfyui_agent.lab.files import Unwritable, write_text
-    from comfyui_agent.lab.load.comparing import compare as compared
+    from comfyui_agent.lab.load.comparison import compare as compared
     from comfyui_agent.lab.load.reports import BadReport, read_report
     from comfyui_agent.lab.pages.compare_page import compare_page
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from comfyui_agent.cli.printing import fail, one_line, print_json
+from comfyui_agent.cli.output import fail, one_line, print_json
 from comfyui_agent.cli.workspace import AsJson
 
 MOST_LISTED = 12
@@ -42,9 +42,9 @@ def install(
     e3 nodes install ~/ComfyUI --force
         Also if someone changed files in it.
     """
-    from comfyui_agent.nodes.installing import TITLE, Changed, Refused, WrongFolder
-    from comfyui_agent.nodes.installing import install as put
-    from comfyui_agent.nodes.packing import Unbuildable
+    from comfyui_agent.nodes.installer import TITLE, Changed, Refused, WrongFolder
+    from comfyui_agent.nodes.installer import install as put
+    from comfyui_agent.nodes.pack_builder import Unbuildable
 
     try:
         done = put(folder, force=force)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from comfyui_agent.cli.completing import workflow_names
-from comfyui_agent.cli.printing import fail, log_for_people, on_terminal, one_line, print_json
+from comfyui_agent.cli.completion import workflow_names
+from comfyui_agent.cli.output import fail, log_for_people, on_terminal, one_line, print_json
 from comfyui_agent.cli.profile_view import Board, Lines, summary_of
-from comfyui_agent.cli.running import run_until_signal
+from comfyui_agent.cli.signals import run_until_signal
 from comfyui_agent.cli.workflows import payload_named
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, check_addresses, workspace_at
 
@@ -66,7 +66,7 @@ def profile(
         One document for a script: a list of reports.
     """
     from comfyui_agent.lab.files import Unwritable, check_writable
-    from comfyui_agent.lab.profiling.writing import folder_of_today
+    from comfyui_agent.lab.profiling.report_files import folder_of_today
 
     log_for_people(False)
     place = workspace_at(workspace, servers=[server] if server else None, config=config)
@@ -100,7 +100,7 @@ class _Session:
 async def _profile(workspace: Workspace, payloads: list[Payload], folder: Path, session: _Session) -> int:
     from comfyui_agent.comfy.client import ComfyClient
     from comfyui_agent.comfy.errors import ComfyError, Unreachable
-    from comfyui_agent.lab.measuring.machine import server_facts, this_machine
+    from comfyui_agent.lab.measurement.machine import server_facts, this_machine
     from comfyui_agent.lab.profiling.profile import Profiling
 
     async with ComfyClient(workspace.settings.comfyui.urls[0]) as client:
@@ -136,7 +136,7 @@ async def _prepared(work: Profiling, session: _Session) -> bool:
 async def _measure(
     client: ComfyClient, work: list[Profiling], folder: Path, facts: dict[str, Any], session: _Session
 ) -> None:
-    from comfyui_agent.lab.profiling.running import RunFailed
+    from comfyui_agent.lab.profiling.runner import RunFailed
 
     view = Board() if on_terminal() and not session.as_json else Lines(err=session.as_json)
     view.begin(str(client.address))
@@ -157,7 +157,7 @@ def _keep(work: Profiling, folder: Path, facts: dict[str, Any], session: _Sessio
     """Write what was measured, be it all or a part; nothing if no run came to its end."""
     from comfyui_agent.lab.files import Unwritable
     from comfyui_agent.lab.profiling.report import environment_of, raw_lines, report_of
-    from comfyui_agent.lab.profiling.writing import write_profile
+    from comfyui_agent.lab.profiling.report_files import write_profile
 
     if not work.runs:
         return
@@ -172,7 +172,7 @@ def _keep(work: Profiling, folder: Path, facts: dict[str, Any], session: _Sessio
 def _end(folder: Path, session: _Session) -> None:
     from comfyui_agent.lab.files import Unwritable
     from comfyui_agent.lab.pages.profile_page import profile_page
-    from comfyui_agent.lab.profiling.writing import write_page
+    from comfyui_agent.lab.profiling.report_files import write_page
 
     if session.reports:
         try:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from comfyui_agent.cli.printing import one_line
+from comfyui_agent.cli.output import one_line
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from comfyui_agent.cli.finding import find_jobs, say_if_nobody_works
-from comfyui_agent.cli.printing import fail, made_by_words, on_terminal, one_line, print_json
+from comfyui_agent.cli.named_jobs import find_jobs, say_if_nobody_works
+from comfyui_agent.cli.output import fail, made_by_words, on_terminal, one_line, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, Name, opened, workspace_at
 from comfyui_agent.domain.badges import BADGES, badge_of
 from comfyui_agent.domain.states import JobStatus
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from comfyui_agent.domain.attempts import Attempt
     from comfyui_agent.domain.jobs import Job, Template
     from comfyui_agent.domain.prompts import Graph
-    from comfyui_agent.domain.sending import Sending
+    from comfyui_agent.domain.sent_prompt import Sending
 
 LONGEST_VALUE = 400
 AWAY = "waits for its server, which does not answer"
@@ -141,9 +141,9 @@ def _sending(
     template: Template | None,
 ) -> Sending:
     """What was sent for a job, or would be; without a template of its own, with that of its workflow now."""
-    from comfyui_agent.config.complaints import Complaints
+    from comfyui_agent.config.validation import Complaints
     from comfyui_agent.config.workflows import NoWorkflow, Workflows
-    from comfyui_agent.domain.sending import describe
+    from comfyui_agent.domain.sent_prompt import describe
 
     workflows = Workflows(workspace)
     graph: Graph = template.graph() if template else {}
@@ -197,7 +197,7 @@ def _away(workspace: Workspace, jobs: Sequence[Job]) -> frozenset[int]:
     """The jobs whose server has just stopped answering: their agents have not given them back yet."""
     if not any(job.status is JobStatus.PROCESSING for job in jobs):
         return frozenset()
-    from comfyui_agent.engine.live import read_live  # the engine, for those who need it
+    from comfyui_agent.engine.live_files import read_live  # the engine, for those who need it
 
     return frozenset(run.job_id for run in read_live(workspace.locks) if run.stage == "away")
 

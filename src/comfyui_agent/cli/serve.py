@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from comfyui_agent.cli.printing import fail, log_for_people, one_line
-from comfyui_agent.cli.running import run_until_signal
+from comfyui_agent.cli.output import fail, log_for_people, one_line
+from comfyui_agent.cli.signals import run_until_signal
 from comfyui_agent.cli.workspace import (
     HERE,
     ConfigOption,
@@ -26,7 +26,7 @@ from comfyui_agent.cli.workspace import (
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.store.store import Store
-    from comfyui_agent.web.listening import Listening
+    from comfyui_agent.web.listen_address import Listening
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ async def page_of(store: Store, workspace: Workspace, *, port: int | None = None
     """The page of a workspace, served meanwhile. One line if it cannot be."""
     from comfyui_agent.comfy.tasks import end_tasks
     from comfyui_agent.store.errors import StoreError
-    from comfyui_agent.web.listening import NotAllowed, NotServed, listen, tls_of
+    from comfyui_agent.web.listen_address import NotAllowed, NotServed, listen, tls_of
 
     ui = workspace.settings.ui
     try:
@@ -111,7 +111,7 @@ async def page_of(store: Store, workspace: Workspace, *, port: int | None = None
 async def page_beside(store: Store, workspace: Workspace) -> AsyncIterator[None]:
     """The page beside an agent. Where it cannot be served, that is said, and the work goes on without."""
     from comfyui_agent.comfy.tasks import end_tasks
-    from comfyui_agent.web.listening import NotAllowed, NotServed, listen, tls_of
+    from comfyui_agent.web.listen_address import NotAllowed, NotServed, listen, tls_of
 
     ui = workspace.settings.ui
     answering: asyncio.Task[None] | None = None
@@ -152,6 +152,6 @@ async def _answer(store: Store, workspace: Workspace, listening: Listening) -> N
 
 
 def _load() -> Callable[..., contextlib.AbstractAsyncContextManager[object]]:
-    from comfyui_agent.web.serving import serving
+    from comfyui_agent.web.page_server import serving
 
     return serving

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from comfyui_agent.cli.audit import note_audit
-from comfyui_agent.cli.printing import fail, on_terminal, print_json
-from comfyui_agent.cli.server_reports import line_of, print_table
+from comfyui_agent.cli.output import fail, on_terminal, print_json
+from comfyui_agent.cli.server_table import line_of, print_table
 from comfyui_agent.cli.workspace import (
     HERE,
     AsJson,
@@ -25,11 +25,11 @@ from comfyui_agent.cli.workspace import (
     workspace_at,
 )
 from comfyui_agent.domain.events import EventName
-from comfyui_agent.domain.halts import Halt
+from comfyui_agent.domain.server_states import ServerState
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
-    from comfyui_agent.domain.halts import StuckPrompt
+    from comfyui_agent.domain.server_states import StuckPrompt
     from comfyui_agent.engine.server_reports import ServerReport
     from comfyui_agent.store.store import Store
 
@@ -193,21 +193,21 @@ def resume(
     )
 
 
-async def _pause(store: Store, server: str) -> Halt | None:
+async def _pause(store: Store, server: str) -> ServerState | None:
     return await store.pause_server(server)
 
 
-async def _drain(store: Store, server: str) -> Halt | None:
+async def _drain(store: Store, server: str) -> ServerState | None:
     return await store.drain_server(server)
 
 
-async def _resume(store: Store, server: str) -> Halt | None:
+async def _resume(store: Store, server: str) -> ServerState | None:
     await store.resume_server(server)
     return None
 
 
 async def _halt(
-    asked: Asked, name: str, change: Callable[[Store, str], Awaitable[Halt | None]], event: EventName
+    asked: Asked, name: str, change: Callable[[Store, str], Awaitable[ServerState | None]], event: EventName
 ) -> None:
     from comfyui_agent.comfy.server_names import name_of
 
@@ -245,15 +245,15 @@ def _find_server(name: str, known: Collection[str]) -> str:
         fail(str(error))
 
 
-def _told(name: str, halt: Halt | None) -> str:
+def _told(name: str, halt: ServerState | None) -> str:
     match halt:
         case None:
             return f"{name} is back at work."
-        case Halt.PAUSED:
+        case ServerState.PAUSED:
             return f"{name} is paused: it gets nothing new, what it has is brought home. Undo: e3 servers resume {name}"
-        case Halt.DRAINING:
+        case ServerState.DRAINING:
             return f"{name} is draining: what waits there goes elsewhere, what runs there finishes. See: e3 servers"
-        case Halt.DRAINED:
+        case ServerState.DRAINED:
             return f"{name} is drained: nothing of this queue is there. Undo: e3 servers resume {name}"
 
 
@@ -279,7 +279,7 @@ async def _look_at(url: str) -> ServerReport:
     return await look_at(url)
 
 
-async def _states_in(workspace: Workspace) -> tuple[dict[str, Halt], list[StuckPrompt]]:
+async def _states_in(workspace: Workspace) -> tuple[dict[str, ServerState], list[StuckPrompt]]:
     """Which servers are out of work or stuck; none where no database can be read: looking at servers needs none."""
     from comfyui_agent.store.errors import StoreError
 

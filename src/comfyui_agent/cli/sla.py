@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from comfyui_agent.cli.printing import fail, on_terminal, one_line, print_json
+from comfyui_agent.cli.output import fail, on_terminal, one_line, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, workspace_at
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def check(
     """
     from comfyui_agent.lab.files import Unwritable, write_text
     from comfyui_agent.lab.load.reports import BadReport
-    from comfyui_agent.lab.sla.gathering import gather
+    from comfyui_agent.lab.sla.evidence import gather
     from comfyui_agent.lab.sla.junit import as_junit
     from comfyui_agent.lab.sla.review import review
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from comfyui_agent.cli.audit import note_audit
-from comfyui_agent.cli.printing import fail, on_terminal, one_line, print_json
-from comfyui_agent.cli.running import run_until_signal
+from comfyui_agent.cli.output import fail, on_terminal, one_line, print_json
+from comfyui_agent.cli.signals import run_until_signal
 from comfyui_agent.cli.workflows import fail_with, found_at
 from comfyui_agent.cli.workspace import (
     HERE,
@@ -112,7 +112,7 @@ class _Asked:
 
     def words(self, error: BadSweep) -> str:
         """What is wrong, with the line of the file that says it."""
-        from comfyui_agent.config.complaints import dotted
+        from comfyui_agent.config.validation import dotted
 
         is_flag = error.key[:1] == ("set",) and error.key[-1] in self.flags
         if self.text is None or is_flag:
@@ -126,7 +126,7 @@ def _wish(workspace: Workspace, here: Path, what: str, flags: dict[str, Any]) ->
     from comfyui_agent.batches.sweep_file import SweepText
     from comfyui_agent.batches.sweeps import GridWish, SweepWish
     from comfyui_agent.cli.workflows import workflows_of
-    from comfyui_agent.config.complaints import Complaints
+    from comfyui_agent.config.validation import Complaints
     from comfyui_agent.config.workflows import NoWorkflow
 
     text: SweepText | None = None
@@ -180,7 +180,7 @@ def pairs(flag: str, given: list[str], example: str) -> dict[str, str]:
 
 
 async def _sweep(workspace: Workspace, asked: _Asked, dry_run: bool, wait: bool, as_json: bool) -> int:
-    from comfyui_agent.cli.following import code_of, follow
+    from comfyui_agent.cli.batch_progress import code_of, follow
 
     found = await _define(workspace, asked)
     if dry_run:
@@ -205,8 +205,8 @@ async def _sweep(workspace: Workspace, asked: _Asked, dry_run: bool, wait: bool,
 async def _define(workspace: Workspace, asked: _Asked) -> Sweep:
     from comfyui_agent.batches.axes import BadSweep
     from comfyui_agent.cli.workflows import lines_below
-    from comfyui_agent.engine.intake.keeping import NotKept
-    from comfyui_agent.engine.sweeping import PatientPlanner, define_sweep
+    from comfyui_agent.engine.intake.input_files import NotKept
+    from comfyui_agent.engine.sweep_planner import PatientPlanner, define_sweep
 
     try:
         found = await define_sweep(workspace, asked.wish, lines_below(asked.base), PatientPlanner())
@@ -220,9 +220,9 @@ async def _define(workspace: Workspace, asked: _Asked) -> Sweep:
 
 
 async def _queue(workspace: Workspace, store: Store, found: Sweep) -> None:
-    from comfyui_agent.batches.queueing import queue_batch
+    from comfyui_agent.batches.batch_writer import queue_batch
     from comfyui_agent.domain.binding import Unbindable
-    from comfyui_agent.engine.intake.keeping import NotKept
+    from comfyui_agent.engine.intake.input_files import NotKept
 
     try:
         await queue_batch(store, workspace.locks, found.batch, found.jobs(), _counter(len(found)))

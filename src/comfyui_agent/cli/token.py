@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from comfyui_agent.cli.audit import note_audit
-from comfyui_agent.cli.printing import fail, one_line, print_json
+from comfyui_agent.cli.output import fail, one_line, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.tokens import Role
@@ -238,7 +238,7 @@ async def _open(workspace: Workspace, is_sure: bool, as_json: bool) -> None:
 
 def _why_needed(workspace: Workspace) -> str:
     """Why this machine needs a token even if there is none, as the settings say; empty if it does not."""
-    from comfyui_agent.web.listening import is_loopback
+    from comfyui_agent.web.listen_address import is_loopback
 
     ui = workspace.settings.ui
     if ui.trusted_proxies:

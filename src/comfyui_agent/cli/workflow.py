@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from comfyui_agent.cli.completing import workflow_names
-from comfyui_agent.cli.printing import fail, on_terminal, one_line, print_json
+from comfyui_agent.cli.completion import workflow_names
+from comfyui_agent.cli.output import fail, on_terminal, one_line, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, workspace_at
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def inspect(
     e3 workflow inspect wf_realistic_portrait --json
         One that workflows.yaml names, with its own names of inputs.
     """
-    from comfyui_agent.config.describing import describe, names_of, open_places
+    from comfyui_agent.config.workflow_places import describe, names_of, open_places
 
     found = _find(name, workspace, config)
     if as_json:
@@ -71,7 +71,7 @@ def inspect(
 
 
 def _find(name: str, folder: Path, config: str) -> Workflow:
-    from comfyui_agent.config.complaints import Complaints
+    from comfyui_agent.config.validation import Complaints
     from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows, read_template
     from comfyui_agent.domain.binding import Places
     from comfyui_agent.domain.jobs import Template

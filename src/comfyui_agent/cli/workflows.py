@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from comfyui_agent.cli.printing import fail, one_line
+from comfyui_agent.cli.output import fail, one_line
 
 if TYPE_CHECKING:
     from comfyui_agent.batches.sweeps import Keep
-    from comfyui_agent.config.complaints import Complaints
+    from comfyui_agent.config.validation import Complaints
     from comfyui_agent.config.workflows import Workflow, Workflows
     from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.lab.payloads import Payload
@@ -35,7 +35,7 @@ def fail_with(complaints: Complaints) -> NoReturn:
 
 
 def workflows_of(workspace: Workspace) -> Workflows:
-    from comfyui_agent.config.complaints import Complaints
+    from comfyui_agent.config.validation import Complaints
     from comfyui_agent.config.workflows import Workflows
 
     found = Workflows(workspace)
@@ -75,7 +75,7 @@ def payload_named(name: str, workspace: Workspace, folder: Path, *, code: int = 
 def keeping_of(workspace: Workspace) -> Keep:
     """Keeps local pictures that values name, and refuses choices that no server offers; one line if it cannot now."""
     from comfyui_agent.engine.intake.choices import Choices, checking
-    from comfyui_agent.engine.intake.keeping import NotKept, keep_patiently
+    from comfyui_agent.engine.intake.input_files import NotKept, keep_patiently
 
     kept = checking(keep_patiently(workspace), Choices(workspace.settings.comfyui.urls))
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from comfyui_agent.cli.completing import job_names
-from comfyui_agent.cli.printing import fail
+from comfyui_agent.cli.completion import job_names
+from comfyui_agent.cli.output import fail
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
@@ -47,8 +47,8 @@ LOOK_SECONDS = 2.0
 
 def workspace_at(folder: Path, database: str = "", servers: list[str] | None = None, config: str = "") -> Workspace:
     """The workspace with its settings: file and environment, and on top what the command line says."""
-    from comfyui_agent.config.complaints import Complaints
-    from comfyui_agent.config.loading import load_workspace
+    from comfyui_agent.config.loader import load_workspace
+    from comfyui_agent.config.validation import Complaints
 
     if not folder.is_dir():
         fail(f"there is no folder {folder}", code=2)
@@ -84,7 +84,7 @@ def check_addresses(workspace: Workspace, *, are_given: bool) -> None:
 
 async def open_soon(workspace: Workspace) -> Store:
     """The store of a workspace that is only looked at: it is not made, and not waited for if it is locked."""
-    from comfyui_agent.store.opening import open_store
+    from comfyui_agent.store.connect import open_store
 
     until = time.monotonic() + LOOK_SECONDS
     return await asyncio.to_thread(
@@ -95,8 +95,8 @@ async def open_soon(workspace: Workspace) -> Store:
 @asynccontextmanager
 async def opened(workspace: Workspace, *, create: bool = False) -> AsyncIterator[Store]:
     """The store of a workspace, closed at the end. A database that cannot be used is one line."""
+    from comfyui_agent.store.connect import open_store
     from comfyui_agent.store.errors import StoreError
-    from comfyui_agent.store.opening import open_store
 
     leaving = threading.Event()
     opening = asyncio.ensure_future(

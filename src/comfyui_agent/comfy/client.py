@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
-from comfyui_agent.comfy import cancelling, downloads, lookup, memory, shapes, submission, uploads
+from comfyui_agent.comfy import cancellation, downloads, lookup, memory, shapes, submission, uploads
 from comfyui_agent.comfy.address import ServerAddress
 from comfyui_agent.comfy.answers import QueueView, SystemStats
-from comfyui_agent.comfy.cancelling import Cancellation
+from comfyui_agent.comfy.cancellation import Cancellation
 from comfyui_agent.comfy.definitions import NodeDefinitions
 from comfyui_agent.comfy.downloads import StagedFile, Transfer
 from comfyui_agent.comfy.errors import NoSuchRoute, PromptRejected
@@ -160,7 +160,7 @@ class ComfyClient:
         if watch is not None and interrupt:
             watch.cancel_requested = True
         can_interrupt = self._can_interrupt_one if interrupt else _never
-        result = await cancelling.cancel(self._transport, prompt_id, can_interrupt=can_interrupt, timeout=timeout)
+        result = await cancellation.cancel(self._transport, prompt_id, can_interrupt=can_interrupt, timeout=timeout)
         if watch is not None and result is Cancellation.REMOVED:
             watch.cancel_requested = True
         return result
@@ -170,7 +170,7 @@ class ComfyClient:
         wanted = list(prompt_ids)
         for watch in filter(None, map(self._watches.get, wanted)):
             watch.cancel_requested = True
-        return await cancelling.cancel_all(
+        return await cancellation.cancel_all(
             self._transport, wanted, can_interrupt=self._can_interrupt_one, timeout=timeout
         )
 

@@ -15,7 +15,7 @@ from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import AnswerTimeout, AnswerTooLarge, ComfyError
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.comfy.tasks import end_tasks, wait_until_set
-from comfyui_agent.domain.halts import Halt
+from comfyui_agent.domain.server_states import ServerState
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class FleetServer:
         self._limits = limits
         self.name = str(self.client.address)
         self.is_retired = is_retired
-        self.halt: Halt | None = None
+        self.halt: ServerState | None = None
         """People have taken it out of work. Its health is another matter: what it has is still waited for."""
         self.health = Health.UNKNOWN
         self.reason = ""
@@ -231,8 +231,8 @@ class Fleet:
         self._on_queue = on_queue
         self._stack = AsyncExitStack()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._hurry: dict[str, asyncio.Event] = {}
-        self._halts: Mapping[str, Halt] = {}
+        self._wake_up: dict[str, asyncio.Event] = {}
+        self._halts: Mapping[str, ServerState] = {}
         self.servers: dict[str, FleetServer] = {}
         for url in urls:
             server = FleetServer(url, client_id, limits)
@@ -270,7 +270,7 @@ class Fleet:
         """Whether people have taken every server out of work."""
         return all(server.halt is not None for server in self.servers.values() if not server.is_retired)
 
-    def halt(self, halts: Mapping[str, Halt]) -> bool:
+    def halt(self, halts: Mapping[str, ServerState]) -> bool:
         """These servers are out of work, all others are not; whether that is news."""
         self._halts = halts
         changed = [server for server in self.servers.values() if server.halt is not halts.get(server.name)]
@@ -279,10 +279,10 @@ class Fleet:
             log.info("%s is %s", server.name, server.halt or "back at work")
         return bool(changed)
 
-    def doubt(self, server: FleetServer) -> None:
+    def probe_now(self, server: FleetServer) -> None:
         """Something went wrong there: look now."""
         server.doubted_at = time.monotonic()
-        self._hurry[server.name].set()
+        self._wake_up[server.name].set()
 
     def set_aside(self, server: FleetServer, prompt_id: str, reason: str) -> None:
         """It does not work any more, because of this prompt: no work for it until the prompt is gone."""
@@ -291,25 +291,25 @@ class Fleet:
 
     def mark_down(self, server: FleetServer, reason: str) -> None:
         self._change(server, Health.DOWN, reason)
-        self.doubt(server)
+        self.probe_now(server)
 
     async def _employ(self, server: FleetServer) -> None:
         await server.enter(self._stack)
-        self._hurry[server.name] = asyncio.Event()
+        self._wake_up[server.name] = asyncio.Event()
         task = asyncio.create_task(self._look_forever(server))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _look_forever(self, server: FleetServer) -> None:
         while True:
-            self._hurry[server.name].clear()
+            self._wake_up[server.name].clear()
             try:
                 await self._look(server)
             except Exception:
                 log.exception("looking at %s failed", server.name)
             pause = PROBE_SECONDS if server.health is Health.UP else PROBE_DOWN_SECONDS
             pause = self._limits.poll_seconds if self._limits.is_quiet else pause
-            if await wait_until_set(self._hurry[server.name], pause):
+            if await wait_until_set(self._wake_up[server.name], pause):
                 await asyncio.sleep(BREATH)
 
     async def _look(self, server: FleetServer) -> None:

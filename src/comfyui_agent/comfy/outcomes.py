@@ -66,7 +66,7 @@ Outcome = Succeeded | Failed
 
 
 @dataclass(frozen=True)
-class Known:
+class PromptFacts:
     """What is known about a prompt besides its history entry."""
 
     server: str
@@ -77,7 +77,7 @@ class Known:
     heard_errors: tuple[Mapping[str, Any], ...] = field(default=())
 
 
-def read_outcome(entry: HistoryEntry, known: Known) -> Outcome:
+def read_outcome(entry: HistoryEntry, known: PromptFacts) -> Outcome:
     """Judge a finished prompt. Unknown messages are ignored; the last known ending decides."""
     results = Results.read(entry.outputs)
     ending = next((message for message in reversed(entry.messages) if message.event in ENDINGS), None)
@@ -120,7 +120,7 @@ def read_error(data: Mapping[str, Any], server: str, prompt_id: str) -> Failure:
     )
 
 
-def _bad_ending(entry: HistoryEntry, ending: Message | None, known: Known) -> Failure | None:
+def _bad_ending(entry: HistoryEntry, ending: Message | None, known: PromptFacts) -> Failure | None:
     if ending is not None and ending.event == "execution_error":
         return read_error(ending.data, known.server, entry.prompt_id)
     if ending is not None and ending.event == "execution_interrupted":
@@ -132,7 +132,7 @@ def _bad_ending(entry: HistoryEntry, ending: Message | None, known: Known) -> Fa
     return None
 
 
-def _interruption(entry: HistoryEntry, ending: Message, known: Known) -> Failure:
+def _interruption(entry: HistoryEntry, ending: Message, known: PromptFacts) -> Failure:
     ours = known.cancel_requested
     return Failure(
         FailureClass.CANCELLED if ours else FailureClass.INTERRUPTED,
@@ -144,7 +144,7 @@ def _interruption(entry: HistoryEntry, ending: Message, known: Known) -> Failure
     )
 
 
-def _dropped_outputs(entry: HistoryEntry, known: Known) -> Failure | None:
+def _dropped_outputs(entry: HistoryEntry, known: PromptFacts) -> Failure | None:
     """The server ran what it could and left out outputs that it found invalid."""
     if known.node_errors:
         first = known.node_errors[0]
@@ -166,7 +166,7 @@ def _dropped_outputs(entry: HistoryEntry, known: Known) -> Failure | None:
     return None
 
 
-def _missing_outputs(entry: HistoryEntry, known: Known) -> Failure | None:
+def _missing_outputs(entry: HistoryEntry, known: PromptFacts) -> Failure | None:
     expected = known.expected if known.expected is not None else _must_have_results(entry)
     missing = expected - nodes_with_results(entry.outputs)
     if not missing:
@@ -182,14 +182,14 @@ def _must_have_results(entry: HistoryEntry) -> frozenset[str]:
     return frozenset(node_id for node_id in entry.outputs_to_execute if class_of(entry.graph, node_id) in LISTED)
 
 
-def _nothing_at_all(entry: HistoryEntry, results: Results, known: Known) -> Failure | None:
+def _nothing_at_all(entry: HistoryEntry, results: Results, known: PromptFacts) -> Failure | None:
     wants_nothing = all(class_of(entry.graph, node_id) in UNLISTED for node_id in entry.outputs_to_execute)
     if not results.is_empty or known.expected == frozenset() or (entry.outputs_to_execute and wants_nothing):
         return None
     return _failure(FailureClass.OUTPUT, "the server reports success, but no node left a result", entry, known)
 
 
-def _failure(kind: FailureClass, message: str, entry: HistoryEntry, known: Known) -> Failure:
+def _failure(kind: FailureClass, message: str, entry: HistoryEntry, known: PromptFacts) -> Failure:
     return Failure(kind, message, server=known.server, prompt_id=entry.prompt_id)
 
 

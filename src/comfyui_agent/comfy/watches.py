@@ -12,15 +12,15 @@ from typing import Any
 
 from comfyui_agent.comfy.answers import HistoryEntry, QueueView
 from comfyui_agent.comfy.definitions import NodeDefinitions
+from comfyui_agent.comfy.ended_prompts import judge_ended
 from comfyui_agent.comfy.errors import AnswerTooLarge, ClientClosed, ComfyError, ProtocolError, Unreadable
 from comfyui_agent.comfy.frames import Event, Preview
-from comfyui_agent.comfy.judging import judge_ended
 from comfyui_agent.comfy.listener import Listener
 from comfyui_agent.comfy.lookup import Running, Waiting, in_queue, look_at_history, look_at_job, look_at_queue
 from comfyui_agent.comfy.outcomes import Failed, Outcome
 from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.comfy.transport import Transport
-from comfyui_agent.comfy.vanished import judge_vanished
+from comfyui_agent.comfy.vanished_prompts import judge_vanished
 from comfyui_agent.comfy.watch import Watch
 from comfyui_agent.domain.failures import Failure
 from comfyui_agent.domain.texts import printable

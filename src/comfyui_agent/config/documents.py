@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from comfyui_agent.config.complaints import Complaint, Complaints
+from comfyui_agent.config.validation import Complaint, Complaints
 from comfyui_agent.config.yaml_text import NotYaml, Parsed, parse
 
 LARGEST = 4 * 1024 * 1024

@@ -12,14 +12,14 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from comfyui_agent.config.complaints import Complaint, Complaints, check, dotted
 from comfyui_agent.config.documents import read_document, shown_path
+from comfyui_agent.config.validation import Complaint, Complaints, check, dotted
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Places
 from comfyui_agent.domain.jobs import Template
 from comfyui_agent.domain.prompts import Graph, is_editor_format
 from comfyui_agent.domain.recipes import Recipe
-from comfyui_agent.domain.suggesting import suggest
+from comfyui_agent.domain.suggestions import suggest
 
 PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"RIFF", b"GIF8")
 LARGEST_TEMPLATE = 32 * 1024 * 1024

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from comfyui_agent.domain.placing import NoSuchPlace, split_place
+from comfyui_agent.domain.placement import NoSuchPlace, split_place
 from comfyui_agent.domain.prompts import Graph, class_of, inputs_of, natural_order
 from comfyui_agent.domain.recipes import Recipe
-from comfyui_agent.domain.suggesting import suggest
+from comfyui_agent.domain.suggestions import suggest
 
 TOKEN = re.compile(r"\$\$\{|\$\{([A-Za-z_][\w.:-]*)\}")
 """A placeholder, or `$${`, which stands for `${` itself."""

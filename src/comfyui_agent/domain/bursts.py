@@ -13,7 +13,7 @@ from comfyui_agent.domain.states import JobStatus
 SHRINKS_BY = 3
 
 
-class Word(str, Enum):
+class ItemStatus(str, Enum):
     """The three words of a state file."""
 
     PENDING = "pending"
@@ -24,7 +24,7 @@ class Word(str, Enum):
         return self.value
 
 
-class Wish(str, Enum):
+class ItemRequest(str, Enum):
     """What becomes of an item when a burst begins."""
 
     KEEP = "keep"
@@ -44,7 +44,7 @@ class Item:
     job_id: JobId
     key: str
     status: JobStatus
-    written: Word | None
+    written: ItemStatus | None
     is_at_server: bool
     is_backing_off: bool = False
     """It failed, and its next attempt is not due yet."""
@@ -56,7 +56,7 @@ class Item:
     filename: str | None = None
 
     @property
-    def word(self) -> Word:
+    def word(self) -> ItemStatus:
         return word_of(self.status)
 
 
@@ -73,25 +73,27 @@ class Pick:
     is_at_server: bool = False
 
 
-def word_of(status: JobStatus) -> Word:
+def word_of(status: JobStatus) -> ItemStatus:
     if status is JobStatus.DONE:
-        return Word.COMPLETED
-    return Word.FAILED if status is JobStatus.FAILED else Word.PENDING
+        return ItemStatus.COMPLETED
+    return ItemStatus.FAILED if status is JobStatus.FAILED else ItemStatus.PENDING
 
 
-def wish_for(said: Word | None, written: Word | None, known: Word | None, *, is_untouched: bool) -> Wish:
+def wish_for(
+    said: ItemStatus | None, written: ItemStatus | None, known: ItemStatus | None, *, is_untouched: bool
+) -> ItemRequest:
     """What to do with an item.
 
     `said` is what the file says, `written` what it was last told, `known` what the memory knows; None where there is
     nothing. Nobody but E3 has changed a file that `is_untouched`: what it says may be old, and is nobody's wish.
     """
     if said is None or is_untouched or said is known:
-        return Wish.KEEP
+        return ItemRequest.KEEP
     if known is not None and said is written:
-        return Wish.KEEP  # a crash came before the file was told
-    if said is Word.PENDING:
-        return Wish.AGAIN if known is not None else Wish.KEEP
-    return Wish.TRUST if said is Word.COMPLETED else Wish.SKIP
+        return ItemRequest.KEEP  # a crash came before the file was told
+    if said is ItemStatus.PENDING:
+        return ItemRequest.AGAIN if known is not None else ItemRequest.KEEP
+    return ItemRequest.TRUST if said is ItemStatus.COMPLETED else ItemRequest.SKIP
 
 
 def sizes(ceiling: int) -> list[int]:

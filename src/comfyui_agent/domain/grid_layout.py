@@ -18,7 +18,7 @@ def picture_paths(first: Path, pages: int) -> list[Path]:
     return [first, *(first.with_name(f"{first.stem}_{number}{first.suffix}") for number in range(2, pages + 1))]
 
 
-class Place(NamedTuple):
+class CellPlace(NamedTuple):
     """Where a result stands, from 0."""
 
     page: int
@@ -70,15 +70,15 @@ class GridLayout:
     def has(self, index: int) -> bool:
         return 0 <= index < self._length
 
-    def place(self, index: int) -> Place:
+    def place(self, index: int) -> CellPlace:
         """Where the result of a combination stands."""
         page = 0
         for number in self._others:
             page = page * len(self._axes[number].values) + self._digit(index, number)
         row = self._digit(index, self._by_name[self.y]) if self.y else 0
-        return Place(page, row, self._digit(index, self._by_name[self.x]))
+        return CellPlace(page, row, self._digit(index, self._by_name[self.x]))
 
-    def index(self, place: Place) -> int:
+    def index(self, place: CellPlace) -> int:
         """Which combination stands at a place."""
         found = place.column * self._strides[self._by_name[self.x]]
         found += place.row * self._strides[self._by_name[self.y]] if self.y else 0
@@ -130,7 +130,7 @@ def layout_by_axes(combinations: Combinations, x: str = "", y: str = "", pages: 
     return GridLayout(combinations, across, down)
 
 
-def sheet_place(number: int, count: int) -> Place:
+def sheet_place(number: int, count: int) -> CellPlace:
     """Where one of so many results stands on a contact sheet: in their order, about as many across as down."""
     row, column = divmod(number, ceil(sqrt(count)))
-    return Place(0, row, column)
+    return CellPlace(0, row, column)

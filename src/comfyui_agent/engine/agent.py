@@ -14,24 +14,24 @@ from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.comfy.tasks import end_tasks, wait_until_set, wait_while
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import Event, EventName
-from comfyui_agent.domain.halts import Halt
 from comfyui_agent.domain.prompts import mint_prompt_id
-from comfyui_agent.domain.retrying import RetryPolicy
+from comfyui_agent.domain.retry_policy import RetryPolicy
+from comfyui_agent.domain.server_states import ServerState
+from comfyui_agent.engine.batch_expiry import Expiry
 from comfyui_agent.engine.clock import now
-from comfyui_agent.engine.collecting import Collecting
-from comfyui_agent.engine.expiring import Expiry
-from comfyui_agent.engine.fitting import Fitting
-from comfyui_agent.engine.gridding import Gridding
-from comfyui_agent.engine.halting import Halting
+from comfyui_agent.engine.collector import Collector
+from comfyui_agent.engine.event_tail import EventTail
+from comfyui_agent.engine.grid_builder import GridBuilder
 from comfyui_agent.engine.leases import Leases
-from comfyui_agent.engine.live import LiveFile, live_run, preview_of
-from comfyui_agent.engine.persistence import persistently
-from comfyui_agent.engine.preparing import Preparing
+from comfyui_agent.engine.live_files import LiveFile, live_run, preview_of
+from comfyui_agent.engine.prompt_builder import PromptBuilder
 from comfyui_agent.engine.recovery import Recovery
 from comfyui_agent.engine.run import Rules, Run
-from comfyui_agent.engine.stuck import StuckServers, words_of
-from comfyui_agent.engine.tail import EventTail
-from comfyui_agent.engine.threads import RECORDING
+from comfyui_agent.engine.server_inputs import ServerInputs
+from comfyui_agent.engine.server_states import ServerStateWatcher
+from comfyui_agent.engine.stuck_servers import StuckServers, words_of
+from comfyui_agent.engine.thread_pools import RECORDING
+from comfyui_agent.engine.write_retry import write_with_retry
 from comfyui_agent.events.bus import Bus
 from comfyui_agent.events.log import MetricsLog
 from comfyui_agent.store.agent_lock import AgentLock
@@ -93,10 +93,10 @@ class Agent:
             on_health=self._tell_health,
             on_queue=lambda server, view: self._recovery.see_queue(server, view),
         )
-        self._halting = Halting(store, self.fleet, self._hurry)
+        self._halting = ServerStateWatcher(store, self.fleet, self._wake_up)
         self._stuck = StuckServers(store, self.fleet)
         self._tail = EventTail(store, MetricsLog(workspace.metrics_log, store.identity), self.bus)
-        self._collecting = Collecting(
+        self._collecting = Collector(
             store,
             workspace,
             self._leases,
@@ -116,19 +116,19 @@ class Agent:
             is_running=lambda prompt_id: any(run.leased.prompt_id == prompt_id for run in self._runs),
             is_ours=self._is_ours,
         )
-        self._gridding = Gridding(store, workspace, self._lock, only=only)
+        self._gridding = GridBuilder(store, workspace, self._lock, only=only)
         self._expiry = Expiry(store, settings.batch_expiry_seconds, lambda: list(self._runs))
         self._live = LiveFile(workspace.locks, self.worker)
         self.bus.subscribe(self._hear)
-        self._fitting = Fitting(workspace)
+        self._fitting = ServerInputs(workspace)
         self._make_run = partial(
             Run,
             fleet=self.fleet,
             store=store,
-            preparing=Preparing(store, workspace),
+            preparing=PromptBuilder(store, workspace),
             fitting=self._fitting,
             collecting=self._collecting,
-            wake=self._hurry,
+            wake=self._wake_up,
             rules=Rules(
                 self._policy,
                 settings.comfyui.timeout_seconds,
@@ -288,7 +288,7 @@ class Agent:
         self._leases.drop(run.leased.lease)
         run.server.at_work.discard(run.leased.prompt_id)
         self._wake.set()
-        if run.server.halt is Halt.DRAINING:
+        if run.server.halt is ServerState.DRAINING:
             self._changed.set()  # it may have been the last run there
         if task.cancelled() or task.exception() is None:
             return
@@ -382,9 +382,9 @@ class Agent:
 
     def _hear(self, event: Event) -> None:
         if event.name == EventName.BATCH_COMPLETED:
-            self._gridding.hurry()
+            self._gridding.wake()
 
-    def _hurry(self) -> None:
+    def _wake_up(self) -> None:
         self._wake.set()
 
     def _see_change(self) -> None:
@@ -413,7 +413,7 @@ class Agent:
         self._note(Event(EventName.ALERT_DISK, job_id=leased.lease.job_id, message=message))
 
     def _note(self, event: Event) -> None:
-        self._spawn(persistently(self._store, lambda: self._store.note(event)))
+        self._spawn(write_with_retry(self._store, lambda: self._store.note(event)))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

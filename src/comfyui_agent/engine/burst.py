@@ -30,14 +30,14 @@ from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.documents import shown_path
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import Batch, BatchKind, NewBatch, slug
-from comfyui_agent.domain.bursts import Item, Pick, Wish, Word, poll_of, size_of, sizes, wish_for
+from comfyui_agent.domain.bursts import Item, ItemRequest, ItemStatus, Pick, poll_of, size_of, sizes, wish_for
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.jobs import JobId, NewJob, Template
 from comfyui_agent.domain.kinds import job_type_of
 from comfyui_agent.domain.sizes import too_large
 from comfyui_agent.engine.agent import Agent
 from comfyui_agent.engine.clock import now
-from comfyui_agent.engine.threads import INTAKE, PUBLISHING
+from comfyui_agent.engine.thread_pools import INTAKE, PUBLISHING
 from comfyui_agent.events.bus import Bus
 from comfyui_agent.store.agent_lock import NamedLock
 from comfyui_agent.store.errors import StoreError
@@ -125,7 +125,7 @@ class Burst:
         self._writing: asyncio.Future[None] | None = None
         self._changed = asyncio.Event()
         self._level = 0
-        self._before: dict[str, Word] = {}
+        self._before: dict[str, ItemStatus] = {}
         self.notes: list[str] = []
         """What a person should know before it begins, a line each."""
         self.agent: Agent | None = None
@@ -274,21 +274,21 @@ class Burst:
 
     def _wishes(
         self, state: State, items: dict[str, Item], is_untouched: bool, unsure: object
-    ) -> list[tuple[JobId, Wish]]:
+    ) -> list[tuple[JobId, ItemRequest]]:
         """What the file wants. `unsure` are items of a last write that may never have come: what they say is no wish,
         unless they show that it came."""
-        found: list[tuple[JobId, Wish]] = []
+        found: list[tuple[JobId, ItemRequest]] = []
         doubtful = set(unsure) if isinstance(unsure, list) else set()
         for key, item in items.items():
             entry = state.entries.get(key)
             said = entry.word if entry else None
-            if entry and item.job_id in doubtful and entry.word is Word.PENDING and not entry.is_told:
+            if entry and item.job_id in doubtful and entry.word is ItemStatus.PENDING and not entry.is_told:
                 continue
-            is_new = item.written is None and item.word is Word.PENDING and not item.is_at_server
+            is_new = item.written is None and item.word is ItemStatus.PENDING and not item.is_at_server
             wish = wish_for(said, item.written, None if is_new else item.word, is_untouched=is_untouched)
-            if wish is not Wish.KEEP:
+            if wish is not ItemRequest.KEEP:
                 found.append((item.job_id, wish))
-            if wish is Wish.AGAIN:
+            if wish is ItemRequest.AGAIN:
                 self.notes.append(f"{key} is set to pending in the state file: it is rendered again")
         return found
 
@@ -314,7 +314,7 @@ class Burst:
     def _in_turn(self) -> list[tuple[str, Item]]:
         """The items that wait: those at a server first, those whose retry is not due yet last."""
         known = ((key, self._items[key]) for key in self._entries if key in self._items)
-        waiting = [(key, item) for key, item in known if item.word is Word.PENDING]
+        waiting = [(key, item) for key, item in known if item.word is ItemStatus.PENDING]
         return sorted(waiting, key=lambda each: (not each[1].is_at_server, each[1].is_backing_off))
 
     def _read(self, key: str, item: Item) -> Pick:
@@ -334,7 +334,7 @@ class Burst:
         return (Path(os.path.abspath(self._plan.output)) / entry.subfolder / f"{stem}.png").as_posix()
 
     def _is_work_left(self) -> bool:
-        return any(item.word is Word.PENDING for item in self._items.values()) and self.picked > 0
+        return any(item.word is ItemStatus.PENDING for item in self._items.values()) and self.picked > 0
 
     # Meanwhile.
 
@@ -426,40 +426,45 @@ def _entry_of(item: Item, prompts: Path) -> Entry:
     root = os.path.abspath(prompts)
     inner = os.path.relpath(os.path.dirname(item.key), root).replace(os.sep, "/")  # noqa: PTH120
     subfolder = ("" if inner.startswith(".") else inner) if item.subfolder is None else item.subfolder
-    return Entry(Word.PENDING, subfolder, item.filename or os.path.basename(item.key))  # noqa: PTH119
+    return Entry(ItemStatus.PENDING, subfolder, item.filename or os.path.basename(item.key))  # noqa: PTH119
 
 
 def _told(entry: Entry, item: Item) -> dict[str, object]:
     """Further keys: what its user wrote, and what became of it."""
     more = {key: value for key, value in entry.more.items() if key not in ("result", "error")}
-    if item.word is Word.COMPLETED and item.outputs:
+    if item.word is ItemStatus.COMPLETED and item.outputs:
         more["result"] = item.outputs[0]
-    elif item.word is Word.FAILED:
+    elif item.word is ItemStatus.FAILED:
         more["error"] = item.error
     return more
 
 
 def _summary(
-    batch_id: str, entries: dict[str, Entry], before: dict[str, Word], size: int, next_size: int, trouble: str = ""
+    batch_id: str,
+    entries: dict[str, Entry],
+    before: dict[str, ItemStatus],
+    size: int,
+    next_size: int,
+    trouble: str = "",
 ) -> Summary:
     words = {key: entry.word for key, entry in entries.items()}
 
-    def is_fresh(key: str, word: Word) -> bool:
-        return bool(before) and words[key] is word and before.get(key, Word.PENDING) is not word
+    def is_fresh(key: str, word: ItemStatus) -> bool:
+        return bool(before) and words[key] is word and before.get(key, ItemStatus.PENDING) is not word
 
-    def fresh(word: Word) -> int:
+    def fresh(word: ItemStatus) -> int:
         return sum(is_fresh(key, word) for key in words)
 
-    def counted(word: Word) -> int:
+    def counted(word: ItemStatus) -> int:
         return sum(found is word for found in words.values())
 
-    pending: Sequence[str] = [key for key, found in words.items() if found is Word.PENDING]
+    pending: Sequence[str] = [key for key, found in words.items() if found is ItemStatus.PENDING]
     return Summary(
         size=size,
-        completed=fresh(Word.COMPLETED),
-        failed=fresh(Word.FAILED),
-        total_completed=counted(Word.COMPLETED),
-        total_failed=counted(Word.FAILED),
+        completed=fresh(ItemStatus.COMPLETED),
+        failed=fresh(ItemStatus.FAILED),
+        total_completed=counted(ItemStatus.COMPLETED),
+        total_failed=counted(ItemStatus.FAILED),
         total=len(words),
         remaining=len(pending),
         next_size=min(next_size, len(pending)),
@@ -468,7 +473,7 @@ def _summary(
         failures=tuple(
             (key, str(entry.more.get("error", "")))
             for key, entry in entries.items()
-            if is_fresh(key, Word.FAILED) or (entry.word is Word.FAILED and not pending)
+            if is_fresh(key, ItemStatus.FAILED) or (entry.word is ItemStatus.FAILED and not pending)
         ),
         trouble=trouble,
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.engine.clock import now
-from comfyui_agent.engine.persistence import alert
+from comfyui_agent.engine.write_retry import alert
 from comfyui_agent.store.errors import DatabaseUnusable, StoreError
 from comfyui_agent.store.records import Lease
 from comfyui_agent.store.store import Store

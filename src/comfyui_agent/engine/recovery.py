@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from comfyui_agent.comfy.answers import QueueView
-from comfyui_agent.comfy.cancelling import Cancellation
+from comfyui_agent.comfy.cancellation import Cancellation
 from comfyui_agent.comfy.downloads import remove_leftovers
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.fleet import Fleet, FleetServer, Health
@@ -16,11 +16,11 @@ from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.kinds import FOLDERS
 from comfyui_agent.engine.clock import now
-from comfyui_agent.engine.collecting import Collecting
+from comfyui_agent.engine.collector import Collector
 from comfyui_agent.engine.leases import Leases
-from comfyui_agent.engine.live import remove_stale
-from comfyui_agent.engine.naming import stem_of
-from comfyui_agent.engine.threads import PUBLISHING
+from comfyui_agent.engine.live_files import remove_stale
+from comfyui_agent.engine.result_names import stem_of
+from comfyui_agent.engine.thread_pools import PUBLISHING
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.records import Leased, OpenAttempt
 from comfyui_agent.store.store import Store
@@ -62,7 +62,7 @@ class Recovery:
         lock: AgentLock,
         workspace: Workspace,
         client_prefix: str,
-        collecting: Collecting,
+        collecting: Collector,
         take: Callable[[Leased, float], Awaitable[None]],
         is_running: Callable[[str], bool],
         is_ours: Callable[[OpenAttempt], bool],

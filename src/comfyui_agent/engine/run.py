@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from comfyui_agent.comfy.cancelling import Cancellation
+from comfyui_agent.comfy.cancellation import Cancellation
 from comfyui_agent.comfy.errors import (
     AcceptanceUnknown,
     ComfyError,
@@ -25,14 +25,14 @@ from comfyui_agent.comfy.tasks import wait_while
 from comfyui_agent.comfy.watch import Progress, Stage, Watch
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import Failure, FailureClass
-from comfyui_agent.domain.halts import Halt
-from comfyui_agent.domain.retrying import Again, Over, RetryPolicy, decide
-from comfyui_agent.domain.sending import filled_in
+from comfyui_agent.domain.retry_policy import GiveUp, Retry, RetryPolicy, decide
+from comfyui_agent.domain.sent_prompt import filled_in
+from comfyui_agent.domain.server_states import ServerState
 from comfyui_agent.domain.texts import json_text
-from comfyui_agent.engine.collecting import Collecting, LostMeanwhile, ServerAway, Unkeepable
-from comfyui_agent.engine.fitting import Fitting, Unfit
-from comfyui_agent.engine.persistence import persistently
-from comfyui_agent.engine.preparing import Prepared, Preparing, Unpreparable
+from comfyui_agent.engine.collector import Collector, LostMeanwhile, ServerAway, Unkeepable
+from comfyui_agent.engine.prompt_builder import BuiltPrompt, NotBuildable, PromptBuilder
+from comfyui_agent.engine.server_inputs import ServerInputs, Unfit
+from comfyui_agent.engine.write_retry import write_with_retry
 from comfyui_agent.store.errors import FileTaken, LeaseLost, StoreError
 from comfyui_agent.store.records import Leased
 from comfyui_agent.store.store import Store
@@ -71,9 +71,9 @@ class Run:
         *,
         fleet: Fleet,
         store: Store,
-        preparing: Preparing,
-        fitting: Fitting,
-        collecting: Collecting,
+        preparing: PromptBuilder,
+        fitting: ServerInputs,
+        collecting: Collector,
         rules: Rules,
         wake: Callable[[], None],
         previews: bool,
@@ -150,16 +150,16 @@ class Run:
         if isinstance(outcome, Failed):
             await self._settle(outcome.failure)
 
-    async def _prepare(self) -> Prepared | None:
+    async def _prepare(self) -> BuiltPrompt | None:
         try:
             return await self._preparing.prepare(self.leased)
-        except Unpreparable as error:
+        except NotBuildable as error:
             if not self.leased.is_taken_over:  # a prompt that is at its server needs no template any more
                 failure = Failure(FailureClass.INVALID, str(error))
-                await persistently(self._store, lambda: self._store.refuse(self.leased.lease, failure))
+                await write_with_retry(self._store, lambda: self._store.refuse(self.leased.lease, failure))
             return None
 
-    async def _send(self, prepared: Prepared | None) -> Watch | None:
+    async def _send(self, prepared: BuiltPrompt | None) -> Watch | None:
         """The watch on the prompt; None if nothing reached the server and the job waits again."""
         client, prompt_id = self.server.client, self.leased.prompt_id
         if prepared is None:
@@ -167,25 +167,25 @@ class Run:
         if self.leased.is_taken_over:
             return client.take_over(prompt_id, prepared.graph, prepared.expected)
         if self.server.halt is not None:  # taken out of work since the lease
-            await persistently(self._store, lambda: self._store.unsend(self.leased.lease))
+            await write_with_retry(self._store, lambda: self._store.unsend(self.leased.lease))
             return None
         try:
             return await self._fit_and_submit(prepared)
         except AcceptanceUnknown as error:
             log.warning("%s: %s", self.leased.config_name, error.message)
-            self._fleet.doubt(self.server)
+            self._fleet.probe_now(self.server)
             return client.take_over(prompt_id, prepared.graph, prepared.expected)
         except (PromptRejected, NotAccepted, UploadRefused):
             raise
         except ComfyError as error:
-            await persistently(self._store, lambda: self._store.unsend(self.leased.lease))
+            await write_with_retry(self._store, lambda: self._store.unsend(self.leased.lease))
             if not isinstance(error, Unreachable):
                 self.server.misbehaved()
             self.server.at_work.discard(prompt_id)  # it never got there
             self._fleet.mark_down(self.server, error.message)
             return None
 
-    async def _fit_and_submit(self, prepared: Prepared) -> Watch:
+    async def _fit_and_submit(self, prepared: BuiltPrompt) -> Watch:
         """Send the prompt with what the server needs. One that has lost its input files is given them again."""
         try:
             return await self._submit(await self._fitted(prepared))
@@ -195,14 +195,14 @@ class Run:
                 raise
         return await self._submit(await self._fitted(prepared))
 
-    async def _fitted(self, prepared: Prepared) -> Prepared:
+    async def _fitted(self, prepared: BuiltPrompt) -> BuiltPrompt:
         graph = await self._fitting.fit(prepared.graph, self.leased.pictures, self.server)
         sent = json_text(filled_in(prepared.plain, graph))
         if len(sent) <= LARGEST_SENT:
             self.leased = replace(self.leased, lease=replace(self.leased.lease, sent=sent))
         return replace(prepared, graph=graph)
 
-    async def _submit(self, prepared: Prepared) -> Watch:
+    async def _submit(self, prepared: BuiltPrompt) -> Watch:
         """Send the prompt. A server that swallows it and is away, or set aside, is not waited for."""
         sending = asyncio.create_task(self._submit_in_turn(prepared))
         try:
@@ -213,7 +213,7 @@ class Run:
         finally:
             sending.cancel()
 
-    async def _submit_in_turn(self, prepared: Prepared) -> Watch:
+    async def _submit_in_turn(self, prepared: BuiltPrompt) -> Watch:
         async with self.server.sending:
             await wait_while(lambda: self.server.pauses > 0)  # it would take the memory that is being freed
             watch = await self.server.client.submit(
@@ -248,7 +248,7 @@ class Run:
     def _waits_to_be_drained(self, watch: Watch) -> bool:
         """Whether it was seen waiting at a server that is to be empty. One that was not seen is judged by its watch."""
         is_waiting = self.server.health is not Health.DOWN and watch.progress.stage is Stage.WAITING
-        return is_waiting and self.server.halt is Halt.DRAINING
+        return is_waiting and self.server.halt is ServerState.DRAINING
 
     async def _take_back(self, watch: Watch) -> bool:
         """Take the prompt from the server's queue; False if it has begun, or that could not be done now."""
@@ -266,7 +266,7 @@ class Run:
         seconds = self._seconds_running(watch)
         if seconds >= self._noted_seconds + (RUNNING_IS_NOTED_EVERY if self._noted_seconds else RUNNING_IS_NOTED_AFTER):
             self._noted_seconds = seconds
-            await persistently(self._store, lambda: self._store.note_running(self.leased.lease, seconds))
+            await write_with_retry(self._store, lambda: self._store.note_running(self.leased.lease, seconds))
 
     def _seconds_running(self, watch: Watch) -> float:
         """Seconds of execution; those before a take-over included, where they were noted."""
@@ -323,7 +323,7 @@ class Run:
             log.warning("%s could not be interrupted: %s", self.leased.config_name, error.message)
             return None
         if result.runs_on and failure.kind is FailureClass.TIMEOUT:
-            await persistently(
+            await write_with_retry(
                 self._store,
                 lambda: self._store.note_stuck(self.server.name, self.leased.prompt_id, failure.message),
             )
@@ -331,7 +331,7 @@ class Run:
             with contextlib.suppress(TimeoutError):
                 outcome = await watch.outcome(INTERRUPT_SECONDS)
                 return outcome if isinstance(outcome, Succeeded) else None
-        self._fleet.doubt(self.server)
+        self._fleet.probe_now(self.server)
         return None
 
     async def _bring_home(self, outcome: Succeeded) -> Outcome:
@@ -348,7 +348,7 @@ class Run:
             return Failed(outcome.prompt_id, replace(failure, kind=kind))
         except (FileTaken, Unkeepable) as error:
             failure = self._failure(FailureClass.OUTPUT, str(error))
-            await self._end(failure, Over(FailureClass.OUTPUT))
+            await self._end(failure, GiveUp(FailureClass.OUTPUT))
         return outcome
 
     def _check_server(self) -> None:
@@ -378,7 +378,7 @@ class Run:
         if lost:
             await self._alert(EventName.ALERT_SERVER, f"gone with {lost} of our prompts: {server.reason}")
         is_held = executed > 0 and self.leased.tally.strikes + 1 >= self._rules.policy.poison_limit
-        await persistently(
+        await write_with_retry(
             self._store,
             lambda: self._store.wait_for_server(self.leased.lease, failure, away, executed, is_held=is_held),
         )
@@ -390,7 +390,7 @@ class Run:
         if failure.kind is FailureClass.OOM:
             await self._free_memory()
         if failure.kind is FailureClass.SERVER_LOST:
-            self._fleet.doubt(self.server)
+            self._fleet.probe_now(self.server)
             lost = 0 if self._is_left else self.server.untold_loss(self.leased.prompt_id)
             if lost:
                 await self._alert(EventName.ALERT_SERVER, f"it has lost {lost} of our prompts: {failure.message}")
@@ -412,7 +412,7 @@ class Run:
             chance=random.random(),
             by_choice=failure.by_choice,
         )
-        if isinstance(decision, Over) and decision.kind is FailureClass.POISON:
+        if isinstance(decision, GiveUp) and decision.kind is FailureClass.POISON:
             times = self.leased.tally.strikes + 1
             words = f"its server died {times} times while it ran; not tried again. The last time: {failure.message}"
             failure = replace(failure, kind=FailureClass.POISON, message=words)
@@ -434,21 +434,21 @@ class Run:
         return again and self._fleet.is_alternative_to(self.server, self.leased.avoids)
 
     async def _go_elsewhere(self, failure: Failure) -> None:
-        again = Again(0.0, charged=False)
-        await persistently(
+        again = Retry(0.0, charged=False)
+        await write_with_retry(
             self._store, lambda: self._store.requeue(self.leased.lease, failure, again, avoid_server=True)
         )
 
-    async def _end(self, failure: Failure, decision: Again | Over) -> None:
+    async def _end(self, failure: Failure, decision: Retry | GiveUp) -> None:
         log.info("%s: %s: %s", self.leased.config_name, failure.kind, failure.message)
-        if isinstance(decision, Again):
+        if isinstance(decision, Retry):
             avoid = self._is_too_small(failure)
-            await persistently(
+            await write_with_retry(
                 self._store,
                 lambda: self._store.requeue(self.leased.lease, failure, decision, avoid_server=avoid),
             )
         else:
-            strays = await persistently(self._store, lambda: self._store.fail(self.leased.lease, failure, decision))
+            strays = await write_with_retry(self._store, lambda: self._store.fail(self.leased.lease, failure, decision))
             await self._collecting.remove(strays)
 
     async def _free_memory(self) -> None:
@@ -471,4 +471,4 @@ class Run:
 
     async def _alert(self, name: EventName, message: str) -> None:
         event = Event(name, job_id=self.leased.lease.job_id, server=self.server.name, message=message)
-        await persistently(self._store, lambda: self._store.note(event))
+        await write_with_retry(self._store, lambda: self._store.note(event))

@@ -12,7 +12,7 @@ from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.comfy.server_names import address_of, name_of
-from comfyui_agent.domain.halts import Halt, StuckPrompt
+from comfyui_agent.domain.server_states import ServerState, StuckPrompt
 
 QUICK = Limits(connect_seconds=3, answer_seconds=10, retries=0)
 
@@ -27,7 +27,7 @@ class ServerReport:
     running: int | None = None
     pending: int | None = None
     error: str = ""
-    halt: Halt | None = None
+    halt: ServerState | None = None
     stuck_since: str | None = None
     """Since when a prompt there does not end and cannot be interrupted."""
     prompts: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
@@ -63,7 +63,7 @@ class ServerReport:
             "stuck_since": self.stuck_since,
         }
 
-    def judged(self, halts: Mapping[str, Halt], stuck: Sequence[StuckPrompt]) -> ServerReport:
+    def judged(self, halts: Mapping[str, ServerState], stuck: Sequence[StuckPrompt]) -> ServerReport:
         """With what the database knows: a prompt that was stuck counts while the server still has it."""
         found = (each.since for each in stuck if each.server == self.url and each.prompt_id in self.prompts)
         return replace(self, halt=halts.get(self.url), stuck_since=min(found, default=None))

@@ -15,7 +15,7 @@ from typing import Any
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.config.workflows import NoWorkflow, read_template
 from comfyui_agent.domain.node_classes import MODEL_ENDINGS
-from comfyui_agent.domain.placing import place
+from comfyui_agent.domain.placement import place
 from comfyui_agent.domain.prompts import (
     SAVES_UNDER,
     Graph,
@@ -25,7 +25,7 @@ from comfyui_agent.domain.prompts import (
     natural_order,
     saving_nodes,
 )
-from comfyui_agent.engine.fitting import AUTO, FOLDER, first_model, offered
+from comfyui_agent.engine.server_inputs import AUTO, FOLDER, first_model, offered
 from comfyui_agent.lab.samples import MODEL
 
 SEED_INPUTS = ("seed", "noise_seed")

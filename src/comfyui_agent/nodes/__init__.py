@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from comfyui_agent.nodes.grid_compositor import WIGridCompositor
 from comfyui_agent.nodes.iterator import WIIterator
-from comfyui_agent.nodes.joining import join
 from comfyui_agent.nodes.parameter import WIParameter
+from comfyui_agent.nodes.registration import join
 from comfyui_agent.nodes.save_image import WISaveImage
 
 __all__ = ["NODE_CLASS_MAPPINGS", "NODE_DISPLAY_NAME_MAPPINGS", "WEB_DIRECTORY"]

@@ -42,7 +42,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PromptCheck:
     """What ComfyUI says about a prompt before it runs: which nodes would, or why none."""
 
     outputs: Sequence[str] = ()
@@ -105,12 +105,12 @@ class ComfyUI:
                     return str(entry["prompt"][1])
         return None
 
-    def validate(self, prompt_id: str, prompt: dict[str, Any], targets: Any) -> Verdict:
+    def validate(self, prompt_id: str, prompt: dict[str, Any], targets: Any) -> PromptCheck:
         """What ComfyUI's own check says. It puts values into the type that their place wants, in the prompt itself."""
         try:
             validate_prompt = self._piece("execution", "validate_prompt")
         except MissingPiece:
-            return Verdict([node_id for node_id in prompt if self._is_output(class_of(prompt, node_id))])
+            return PromptCheck([node_id for node_id in prompt if self._is_output(class_of(prompt, node_id))])
         count = len(inspect.signature(validate_prompt).parameters)
         arguments = [prompt] if count == 1 else [prompt_id, prompt, targets][:count]
         said = validate_prompt(*arguments)
@@ -118,8 +118,8 @@ class ComfyUI:
             said = self._awaited(lambda: validate_prompt(*arguments), said)
         is_valid, error, outputs, node_errors = said[:4]
         if not is_valid:
-            return Verdict(problem=_refusal(error, node_errors) or "refused")
-        return Verdict(list(outputs), remark=_refusal(None, node_errors))
+            return PromptCheck(problem=_refusal(error, node_errors) or "refused")
+        return PromptCheck(list(outputs), remark=_refusal(None, node_errors))
 
     def _awaited(self, again: Callable[[], Any], check: Any) -> Any:
         """What a check says: on a loop of this thread, so that ComfyUI goes on; on ComfyUI's if a node needs that."""

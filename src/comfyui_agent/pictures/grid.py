@@ -375,7 +375,7 @@ def _draw_picture(canvas: Image.Image, box: Box, file: Path, size: Size, with_th
 
 
 @dataclass(frozen=True)
-class Word:
+class CellText:
     """What stands in a cell without a picture."""
 
     mark: str
@@ -383,17 +383,17 @@ class Word:
     detail: str = ""
 
 
-def told(cell: Cell, source: Source) -> Word:
+def told(cell: Cell, source: Source) -> CellText:
     """What people are told in place of a picture."""
     if source.trouble:
-        return Word(MARKS["failed"], "Cannot be shown", source.trouble)
+        return CellText(MARKS["failed"], "Cannot be shown", source.trouble)
     if source.kind:
-        return Word("", source.kind, cell.file.name if cell.file else "")
+        return CellText("", source.kind, cell.file.name if cell.file else "")
     word = WORDS.get(cell.state, cell.state)
-    return Word(MARKS.get(cell.state, ""), word, cell.reason or ("no file" if cell.state == "done" else ""))
+    return CellText(MARKS.get(cell.state, ""), word, cell.reason or ("no file" if cell.state == "done" else ""))
 
 
-def _draw_word(canvas: Image.Image, box: Box, text: int, told: Word) -> None:
+def _draw_word(canvas: Image.Image, box: Box, text: int, told: CellText) -> None:
     """A light box with a mark, a word and what there is to say, as far as it fits."""
     drawing = ImageDraw.Draw(canvas)
     drawing.rectangle((box[0], box[1], box[2] - 1, box[3] - 1), fill=EMPTY)

@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from comfyui_agent.domain.texts import json_text, printable, whole
 from comfyui_agent.domain.values import Token, written
-from comfyui_agent.pictures.grid import MARKS, Cell, Layout, Page, Place, Source, Word, told
+from comfyui_agent.pictures.grid import MARKS, Cell, CellText, Layout, Page, Place, Source, told
 
 MOST_EMBEDDED = 24 * 1024 * 1024
 """As long as all pictures together are no larger, they are in the page; else beside it."""
@@ -177,7 +177,7 @@ class GridPage:
     def _about(self, place: Place, cell: Cell) -> dict[str, Any]:
         """What the script knows of a cell; `word` stands in place of a picture."""
         source = self._sources[place]
-        said = Word("", "") if place in self._thumbnails else told(cell, source)
+        said = CellText("", "") if place in self._thumbnails else told(cell, source)
         return {
             "name": name_of(place),
             "label": _cut(cell.label),

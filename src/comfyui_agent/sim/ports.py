@@ -32,7 +32,7 @@ class QueueItem(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ValidationResult:
     """What validation found: `error` is set when nothing of the prompt can run."""
 
     error: Json | None
@@ -69,7 +69,7 @@ class Engine(Protocol):
     def take_number(self) -> int:
         """The next queue number; asked for even when the prompt is rejected later."""
 
-    def validate(self, prompt: Any, targets: Any) -> Verdict: ...
+    def validate(self, prompt: Any, targets: Any) -> ValidationResult: ...
 
     def put(self, item: QueueItem) -> None: ...
 

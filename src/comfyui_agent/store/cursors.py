@@ -17,21 +17,21 @@ class BadCursor(ValueError):
 
 
 @dataclass(frozen=True)
-class Place:
+class CursorPlace:
     """A row in an order: what it is ordered by, then its id."""
 
     key: Key
     id: int
 
 
-def cursor_of(order: str, place: Place) -> str:
+def cursor_of(order: str, place: CursorPlace) -> str:
     """A text for a place in an order."""
     key = {"b": place.key.hex()} if isinstance(place.key, bytes) else place.key
     written = json.dumps([order, key, place.id], separators=(",", ":"), ensure_ascii=True).encode("ascii")
     return base64.urlsafe_b64encode(written).decode("ascii").rstrip("=")
 
 
-def place_of(cursor: str) -> tuple[str, Place]:
+def place_of(cursor: str) -> tuple[str, CursorPlace]:
     """The order and the place that a cursor stands for."""
     try:
         padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
@@ -39,7 +39,7 @@ def place_of(cursor: str) -> tuple[str, Place]:
         key = bytes.fromhex(said["b"]) if isinstance(said, dict) else said
         is_known = isinstance(order, str) and type(row_id) is int and FIRST_ID <= row_id <= LAST_ID
         if is_known and _is_key(key):
-            return order, Place(key, row_id)
+            return order, CursorPlace(key, row_id)
     except (ValueError, TypeError, KeyError, RecursionError):
         pass
     raise BadCursor("the cursor is not one that a page ended with")

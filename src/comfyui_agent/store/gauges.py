@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from comfyui_agent.store.event_log import newest_event
+from comfyui_agent.store.job_queries import counts
 from comfyui_agent.store.overview import PRIORITIES_LOOKED_AT
 from comfyui_agent.store.port import Session
-from comfyui_agent.store.reading import counts
-from comfyui_agent.store.recording import newest_event
 from comfyui_agent.store.records import Counts
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.store.cursors import LAST_ID
+from comfyui_agent.store.job_queries import job_from
 from comfyui_agent.store.port import Session
-from comfyui_agent.store.reading import job_from
 
 
 def members_at(session: Session, batch_id: str, indexes: Sequence[int]) -> list[Job]:

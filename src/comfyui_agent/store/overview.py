@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from comfyui_agent.domain.batches import Batch
-from comfyui_agent.domain.halts import LostServer
 from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.server_states import LostServer
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.store.batching import batch_from
-from comfyui_agent.store.halting import lost_servers
-from comfyui_agent.store.looking import JobFilter, job_page
+from comfyui_agent.store.batches import batch_from
+from comfyui_agent.store.job_pages import JobFilter, job_page
+from comfyui_agent.store.job_queries import counts, job_from
 from comfyui_agent.store.port import Session
-from comfyui_agent.store.reading import counts, job_from
 from comfyui_agent.store.records import Counts
+from comfyui_agent.store.server_states import lost_servers
 
 MINUTES = 60
 LATELY = 5

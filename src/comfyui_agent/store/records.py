@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from comfyui_agent.domain.attempts import AttemptId
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.prompts import PromptId
-from comfyui_agent.domain.retrying import Tally
+from comfyui_agent.domain.retry_policy import Tally
 
 
 @dataclass(frozen=True)

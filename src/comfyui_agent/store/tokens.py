@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.tokens import IDLE_SECONDS, PROXY, SESSION_SECONDS, LoginSession, Role, Token, proxy_hash
+from comfyui_agent.store.event_log import note
 from comfyui_agent.store.port import Row, Session, text
-from comfyui_agent.store.recording import note
 
 MOST_SESSIONS = 200
 """Of one token; the one that was used longest ago makes room."""

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from comfyui_agent.web.turns import TimeShare
+from comfyui_agent.web.fair_turns import TimeShare
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from comfyui_agent.store.store import Store
     from comfyui_agent.web.access import Gate
     from comfyui_agent.web.audit_trail import AuditTrail
-    from comfyui_agent.web.doors import Doors
     from comfyui_agent.web.fleet_view import FleetView
     from comfyui_agent.web.hub import Hub
     from comfyui_agent.web.limits import OpenJobQuota, RequestLimits
     from comfyui_agent.web.metrics import Metrics
     from comfyui_agent.web.news import News
     from comfyui_agent.web.outputs import Outputs
-    from comfyui_agent.web.planning import Planning
+    from comfyui_agent.web.submissions import Submissions
+    from comfyui_agent.web.sweep_planning import Planning
 
 
 LIST_SHARE = 4
@@ -39,7 +39,7 @@ class Context:
     outputs: Outputs
     metrics: Metrics
     news: News
-    doors: Doors
+    doors: Submissions
     hub: Hub
     limits: RequestLimits
     quota: OpenJobQuota

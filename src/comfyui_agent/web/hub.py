@@ -15,7 +15,7 @@ from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
 from comfyui_agent.web.access import EVERYONE
 from comfyui_agent.web.fleet_view import FleetView
-from comfyui_agent.web.rendering import render_fragment, with_sentence
+from comfyui_agent.web.html import render_fragment, with_sentence
 from comfyui_agent.web.screens import Build, Fragment, NoScreen, View
 from comfyui_agent.web.threads import RENDERING
 

@@ -12,7 +12,7 @@ from fastapi import Header
 from fastapi.responses import Response
 from pydantic import BaseModel
 
-from comfyui_agent.domain.wishes import Begun, Busy, Different, Repeated, TakenOver
+from comfyui_agent.domain.idempotency import Begun, Busy, Different, Repeated, TakenOver
 from comfyui_agent.web.access import Caller
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.problems import JsonAnswer, Problem
@@ -34,7 +34,7 @@ Key = Annotated[
 Answer = dict[str, Any]
 
 
-class Wish(BaseModel):
+class IdempotentRequest(BaseModel):
     """What is asked for, where, and under which key."""
 
     key: str | None
@@ -50,7 +50,7 @@ class Wish(BaseModel):
 async def once(
     context: Context,
     caller: Caller,
-    wish: Wish,
+    wish: IdempotentRequest,
     made: str,
     make: Callable[[str], Awaitable[Answer]],
     find: Callable[[str], Awaitable[Answer | None]],

@@ -19,7 +19,7 @@ from comfyui_agent import __version__
 from comfyui_agent.domain.batches import BatchStatus
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.domain.halts import Halt
+from comfyui_agent.domain.server_states import ServerState
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import printable, whole
 from comfyui_agent.store.errors import StoreError
@@ -51,7 +51,7 @@ OUTCOMES = {EventName.JOB_DONE: "done", EventName.JOB_FAILED: "failed", EventNam
 CLASSES = tuple(kind.value for kind in FailureClass if kind is not FailureClass.CANCELLED)
 ALERT = "alert."
 ALERTS = tuple(name.value.removeprefix(ALERT) for name in EventName if name.value.startswith(ALERT))
-SERVER_STATES = ("up", "down", "stuck", *(halt.value for halt in Halt))
+SERVER_STATES = ("up", "down", "stuck", *(halt.value for halt in ServerState))
 UNFINISHED = tuple(status.value for status in BatchStatus if not status.has_ended)
 
 # When each series began is a line more for each of them, which nobody asks for.

@@ -10,8 +10,8 @@ from fastapi.responses import HTMLResponse, Response
 
 from comfyui_agent import __version__
 from comfyui_agent.web.api.models import ProblemShown
+from comfyui_agent.web.html import environment
 from comfyui_agent.web.problems import JsonAnswer
-from comfyui_agent.web.rendering import environment
 
 DESCRIPTION = """Everything that the command line can do with the queue, over HTTP.
 

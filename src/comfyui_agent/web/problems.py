@@ -12,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from comfyui_agent.config.complaints import Complaints
+from comfyui_agent.config.validation import Complaints
 from comfyui_agent.domain.texts import is_whole
 from comfyui_agent.store.errors import DatabaseAway, DatabaseFull, StoreClosed, StoreError
 
@@ -199,7 +199,7 @@ def shown(request: Request, problem: Problem) -> Response:
         problem = problem.in_words(context.workspace.without_root)
     if not wants_page(request):
         return problem.response()
-    from comfyui_agent.web.rendering import render_problem
+    from comfyui_agent.web.html import render_problem
 
     return HTMLResponse(in_bytes(render_problem(problem)), problem.status, headers=problem.headers)
 

@@ -9,7 +9,7 @@ from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 
 from comfyui_agent.config.settings import Ui
-from comfyui_agent.web.listening import is_loopback
+from comfyui_agent.web.listen_address import is_loopback
 from comfyui_agent.web.problems import Problem
 
 FORWARDING = frozenset({"forwarded", "via", "x-real-ip"})

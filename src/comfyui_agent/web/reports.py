@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.texts import is_whole, printable
-from comfyui_agent.web.findings import Finding, ReportKind, of_document, of_page
+from comfyui_agent.web.report_summary import Finding, ReportKind, of_document, of_page
 
 OBSERVED = PurePosixPath("infra/observability")
 PROFILED = PurePosixPath("infra/comfyui/profiling")

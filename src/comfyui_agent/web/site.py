@@ -15,10 +15,10 @@ from comfyui_agent.domain.tokens import SESSION_SECONDS
 from comfyui_agent.web.access import caller, check_role, cookie_of, while_admitted
 from comfyui_agent.web.actor import Actor
 from comfyui_agent.web.addresses import ADDRESSES, view_of
-from comfyui_agent.web.api.showing import FileAnswer, Here, User
+from comfyui_agent.web.api.responses import FileAnswer, Here, User
+from comfyui_agent.web.html import ASSETS, environment, render_page
 from comfyui_agent.web.hub import TooManyWatchers
 from comfyui_agent.web.problems import Problem, in_bytes, short_of, wants_page
-from comfyui_agent.web.rendering import ASSETS, environment, render_page
 from comfyui_agent.web.screens import NoScreen
 from comfyui_agent.web.threads import RENDERING
 

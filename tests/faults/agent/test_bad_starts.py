@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from comfyui_agent.store.opening import migrate_store
+from comfyui_agent.store.connect import migrate_store
 from support.agents import AgentWorkspace, check_promises, renders
 from support.breaking import Make, Start, is_root, small_disk, tree, wait_for_end, wait_told
 from support.command import e3

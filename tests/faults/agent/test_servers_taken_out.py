@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
-from comfyui_agent.domain.halts import Halt
 from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.server_states import ServerState
 from comfyui_agent.lab.fault_proxy import Silence
 from support.agents import AgentWorkspace, check_promises, is_stopped, leave, renders, server_queue, wait_until
 from support.breaking import (
@@ -54,7 +54,7 @@ def wait_taken_back(workspace: AgentWorkspace, server: ServerProcess) -> None:
     workspace.wait_for(lambda: not server_queue(server.url).pending, "what waited to be taken back")
 
 
-def drain(workspace: AgentWorkspace, server: ServerProcess) -> Halt:
+def drain(workspace: AgentWorkspace, server: ServerProcess) -> ServerState:
     return workspace.store(lambda store: store.drain_server(server.url))
 
 
@@ -62,7 +62,7 @@ def resume(workspace: AgentWorkspace, server: ServerProcess) -> None:
     assert workspace.store(lambda store: store.resume_server(server.url))
 
 
-def halt_of(workspace: AgentWorkspace, server: ServerProcess) -> Halt | None:
+def halt_of(workspace: AgentWorkspace, server: ServerProcess) -> ServerState | None:
     halted = workspace.store(lambda store: store.halted_servers())
     return next((each.halt for each in halted if each.server == server.url), None)
 
@@ -177,11 +177,11 @@ def test_what_waits_at_a_drained_server_moves_and_what_runs_there_finishes_with_
     running, waiting = wait_for_two(workspace, drained)
     stays, moves = (job_with(workspace, prompt_id).config_name for prompt_id in (running, waiting))
 
-    assert drain(workspace, drained) is Halt.DRAINING
+    assert drain(workspace, drained) is ServerState.DRAINING
     wait_taken_back(workspace, drained)
     assert server_queue(drained.url).running == (running,), "what ran was stopped"
     wait_told(workspace, "server.drained", server=drained.url)
-    assert halt_of(workspace, drained) is Halt.DRAINED
+    assert halt_of(workspace, drained) is ServerState.DRAINED
     assert outcomes_of(workspace, stays) == ["done"]
     assert server_queue(drained.url).all == ()
 
@@ -196,7 +196,7 @@ def test_what_waits_at_a_drained_server_moves_and_what_runs_there_finishes_with_
     assert [each.config_name for each in jobs if each.server == drained.url] == [stays]
     assert [renders([server.output_dir]) for server in (drained, other)] == [1, 3]
     assert len(told(workspace, "server.drained")) == 1
-    assert halt_of(workspace, drained) is Halt.DRAINED
+    assert halt_of(workspace, drained) is ServerState.DRAINED
 
 
 @pytest.mark.slow
@@ -240,7 +240,7 @@ def test_a_prompt_that_began_unnoticed_is_left_to_run(
         agent = workspace.start("--until-idle", E3_POLL_INTERVAL_MS="5000")
         _, second = wait_for_two(workspace, server)
         workspace.wait_for(lambda: server_queue(server.url).running == (second,), "the second to begin")
-        assert workspace.store(lambda store: store.drain_server(proxy.it.url)) is Halt.DRAINING
+        assert workspace.store(lambda store: store.drain_server(proxy.it.url)) is ServerState.DRAINING
         assert wait_for_end(workspace, agent) == 0
     jobs = check_promises(workspace, 2)
     check_uncharged(jobs)
@@ -266,7 +266,7 @@ def test_a_drain_survives_the_death_of_the_agent(
         drain(workspace, server)
         workspace.wait_for(lambda: outcomes_of(workspace, moves) == ["interrupted"], "what waited to be taken back")
     workspace.kill(agent)
-    assert halt_of(workspace, server) is Halt.DRAINING
+    assert halt_of(workspace, server) is ServerState.DRAINING
     assert len(server_queue(server.url).running) == 1
 
     following = workspace.start("--until-idle")
@@ -309,7 +309,7 @@ def test_a_server_that_dies_while_it_is_drained_is_drained_all_the_same(
     check_moved(workspace, waited)
     assert {each.server for each in jobs} == {other.url}
     assert len(told(workspace, "server.drained")) == 1
-    assert halt_of(workspace, mortal) is Halt.DRAINED
+    assert halt_of(workspace, mortal) is ServerState.DRAINED
 
 
 @pytest.mark.slow

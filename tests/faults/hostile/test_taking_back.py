@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from comfyui_agent.comfy.cancelling import Cancellation
+from comfyui_agent.comfy.cancellation import Cancellation
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import ClientClosed, ComfyError
 from comfyui_agent.domain.prompts import mint_prompt_id

@@ -9,7 +9,7 @@ import pytest
 
 from comfyui_agent.domain.batches import BatchKind, NewBatch
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.domain.retrying import Over
+from comfyui_agent.domain.retry_policy import GiveUp
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.store import Store
 from support.agents import AgentWorkspace
@@ -24,7 +24,7 @@ async def _night(store: Store) -> None:
     done, fox, owl = await lease(store, most=3)
     await store.complete(done.lease, ["jobs/finished/image/done.png"], 1.0)
     for leased in (fox, owl):
-        await store.fail(leased.lease, broken(), Over(FailureClass.EXECUTION))
+        await store.fail(leased.lease, broken(), GiveUp(FailureClass.EXECUTION))
     elk = await store.find("elk.yaml")
     assert elk is not None
     await store.cancel([elk.id])

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from comfyui_agent.engine import examining
-from comfyui_agent.store.sqlite.migrating import MIGRATIONS, NEWEST, OURS
+from comfyui_agent.engine import health_checks
+from comfyui_agent.store.sqlite.migrator import MIGRATIONS, NEWEST, OURS
 from support.agents import AgentWorkspace
 from support.running import Servers
 from support.stores import in_the_shell
@@ -165,7 +165,7 @@ def test_a_disk_with_little_room_is_said(
     night: AgentWorkspace, monkeypatch: pytest.MonkeyPatch, free: int, is_fine: bool, says: str
 ) -> None:
     real = shutil.disk_usage
-    monkeypatch.setattr(examining.shutil, "disk_usage", lambda path: real(path)._replace(free=free))
+    monkeypatch.setattr(health_checks.shutil, "disk_usage", lambda path: real(path)._replace(free=free))
     (disk,) = [each for each in examine(night) if each["name"] == "disk"]
     assert disk["fine"] == is_fine
     assert says in disk["message"]

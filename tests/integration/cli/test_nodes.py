@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from comfyui_agent import __version__
-from comfyui_agent.nodes.installing import build
+from comfyui_agent.nodes.installer import build
 from support.workspaces import call_e3, everything_in, run_e3
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from comfyui_agent import __version__
-from comfyui_agent.cli.server_reports import line_of, print_table
+from comfyui_agent.cli.server_table import line_of, print_table
 from comfyui_agent.comfy.answers import Device, SystemStats
-from comfyui_agent.domain.halts import Halt
+from comfyui_agent.domain.server_states import ServerState
 from comfyui_agent.engine.server_reports import ServerReport
 from comfyui_agent.sim.process import ServerProcess, free_port
 from support.agents import locked_database
@@ -242,9 +242,9 @@ def test_people_are_told_what_it_means(gpus: Path, command: str, words: str) -> 
 
 def test_the_table_and_the_lines_show_the_state(capsys: pytest.CaptureFixture[str]) -> None:
     stats = SystemStats("0.7.0", "", "", "", 1, 1, (Device("card", "cuda", 2**30, 2**30),))
-    reports = [ServerReport(str(halt), "http://gpu", stats, 1, 0, halt=halt) for halt in Halt]
+    reports = [ServerReport(str(halt), "http://gpu", stats, 1, 0, halt=halt) for halt in ServerState]
     print_table(reports)
     table = capsys.readouterr().out.splitlines()[1:]
-    for halt, report, row in zip(Halt, reports, table, strict=True):
+    for halt, report, row in zip(ServerState, reports, table, strict=True):
         assert f" {halt} " in row.removeprefix(halt)
         assert f"  {halt.value:<8}  ComfyUI 0.7.0" in line_of(report, 10, 8)

@@ -13,23 +13,23 @@ from typing import Any, cast
 import pytest
 
 from comfyui_agent.comfy.answers import QueueView
-from comfyui_agent.comfy.cancelling import Cancellation
+from comfyui_agent.comfy.cancellation import Cancellation
 from comfyui_agent.comfy.fleet import Fleet, Health
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.comfy.outcomes import Succeeded
 from comfyui_agent.comfy.results import Results
 from comfyui_agent.comfy.watch import Watch
-from comfyui_agent.config.loading import load_workspace
-from comfyui_agent.domain.halts import Halt
+from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.domain.jobs import Job
-from comfyui_agent.domain.retrying import RetryPolicy
+from comfyui_agent.domain.retry_policy import RetryPolicy
+from comfyui_agent.domain.server_states import ServerState
 from comfyui_agent.engine import recovery as recovering
 from comfyui_agent.engine import run as running
 from comfyui_agent.engine.leases import Leases
-from comfyui_agent.engine.preparing import Prepared
+from comfyui_agent.engine.prompt_builder import BuiltPrompt
 from comfyui_agent.engine.recovery import Recovery
 from comfyui_agent.engine.run import Rules, Run
-from comfyui_agent.engine.stuck import StuckServers, words_of
+from comfyui_agent.engine.stuck_servers import StuckServers, words_of
 from comfyui_agent.store.records import Leased
 from comfyui_agent.store.store import Store
 from support.stores import LEASE_SECONDS, SERVER, WORKER, SqliteDatabase, lease_one, submit_one
@@ -69,14 +69,14 @@ class Client:
         return self.cancellation
 
 
-class Fitting:
+class ServerInputs:
     async def fit(self, graph: Any, *_: Any) -> Any:
         return graph
 
 
-class Preparing:
-    async def prepare(self, _: Leased) -> Prepared:
-        return Prepared({}, None, {})
+class PromptBuilder:
+    async def prepare(self, _: Leased) -> BuiltPrompt:
+        return BuiltPrompt({}, None, {})
 
 
 class Fetching:
@@ -100,9 +100,9 @@ class House:
         for server in self.fleet.servers.values():
             server.client = cast("Any", self.client)
             server.health = Health.UP
-            self.fleet._hurry[server.name] = asyncio.Event()
+            self.fleet._wake_up[server.name] = asyncio.Event()
         self.server = self.fleet.servers[SERVER]
-        self.fleet.servers[OTHER].halt = Halt.PAUSED
+        self.fleet.servers[OTHER].halt = ServerState.PAUSED
         self.taken: list[Leased] = []
         self.recovery = Recovery(
             store=store,
@@ -146,8 +146,8 @@ class House:
             self.server,
             fleet=self.fleet,
             store=self.store,
-            preparing=cast("Any", Preparing()),
-            fitting=cast("Any", Fitting()),
+            preparing=cast("Any", PromptBuilder()),
+            fitting=cast("Any", ServerInputs()),
             collecting=cast("Any", Fetching(self)),
             rules=Rules(RetryPolicy(poison_limit=POISON_LIMIT), **limits),
             wake=lambda: None,
@@ -381,7 +381,7 @@ async def test_nothing_can_go_on_when_every_server_that_is_to_work_is_stuck(hous
     assert await stuck.blocking(None) == (), "another server works"
     house.fleet.servers[OTHER].health = Health.DOWN
     assert await stuck.blocking(None) == (), "another server may come back"
-    house.fleet.servers[OTHER].halt, house.server.health = Halt.PAUSED, Health.DOWN
+    house.fleet.servers[OTHER].halt, house.server.health = ServerState.PAUSED, Health.DOWN
     assert await stuck.blocking(None) == (), "it may come back without the prompt"
 
 

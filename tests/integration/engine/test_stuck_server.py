@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from comfyui_agent.config.loading import load_workspace
+from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.engine import run as running
 from comfyui_agent.engine.agent import Agent
 from comfyui_agent.sim.process import ServerProcess
-from comfyui_agent.store.opening import open_store
+from comfyui_agent.store.connect import open_store
 from support.workspaces import call_e3, new_workspace
 
 SETTINGS = {

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from comfyui_agent.domain.retrying import Again
+from comfyui_agent.domain.retry_policy import Retry
 from comfyui_agent.engine.intake import monitor as monitor_module
-from comfyui_agent.engine.intake.submitting import retry
+from comfyui_agent.engine.intake.submission import retry
 from support.intake import Intake, Running, complaints, intake, portrait, until
 from support.stores import broken
 
@@ -85,7 +85,7 @@ async def test_deleted_in_backoff_it_is_cancelled(room: Intake) -> None:
     room.drop()
     await room.taken()
     leased = await room.run_job()
-    await room.store.requeue(leased.lease, broken(), Again(60.0, charged=True))
+    await room.store.requeue(leased.lease, broken(), Retry(60.0, charged=True))
     room.path().unlink()
     job = await room.taken(status="failed")
     assert (job.failure_class, job.next_attempt_at) == ("cancelled", None)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from comfyui_agent.config.loading import load_workspace
+from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.engine.intake import monitor as monitor_module
 from comfyui_agent.engine.intake.folders import make_folders

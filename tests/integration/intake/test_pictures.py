@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from comfyui_agent.engine.intake import keeping as keeping_module
+from comfyui_agent.engine.intake import input_files as keeping_module
 from comfyui_agent.engine.intake import monitor as monitor_module
-from comfyui_agent.engine.intake.keeping import Keeping
+from comfyui_agent.engine.intake.input_files import InputFiles
 from support.intake import Intake, complaints, intake, painted
 from support.pictures import png
 
@@ -92,13 +92,13 @@ async def test_an_original_that_has_not_changed_is_not_read_again(
     room: Intake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[Path] = []
-    real = Keeping._copy
+    real = InputFiles._copy
 
-    def copy(self: Keeping, path: Path) -> str:
+    def copy(self: InputFiles, path: Path) -> str:
         reads.append(path)
         return real(self, path)
 
-    monkeypatch.setattr(Keeping, "_copy", copy)
+    monkeypatch.setattr(InputFiles, "_copy", copy)
     for number in range(50):
         room.drop(f"{number}.yaml", painted("pictures/castle.png", seed=number))
     await room.look_once()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from comfyui_agent.engine.intake import putting_away as putting_away_module
+from comfyui_agent.engine.intake import finished_files as putting_away_module
 from comfyui_agent.store.records import Leased
 from support.intake import KNIGHT, Intake, complaints, portrait
 

@@ -10,7 +10,7 @@ import pytest
 
 from comfyui_agent.engine.intake import monitor
 from comfyui_agent.engine.intake.monitor import Monitor
-from comfyui_agent.engine.intake.submitting import add_file
+from comfyui_agent.engine.intake.submission import add_file
 from comfyui_agent.pools import Pool
 from support.intake import Intake, portrait, until
 
@@ -85,15 +85,15 @@ async def test_leaving_does_not_wait_for_pictures_that_are_being_kept(
         picture.write_bytes(whole)
         os.utime(picture, (1, 1))
         room.drop(f"i{number}.yaml", content % picture.name)
-    from comfyui_agent.engine.intake.keeping import Keeping
+    from comfyui_agent.engine.intake.input_files import InputFiles
 
-    real = Keeping._copy
+    real = InputFiles._copy
 
-    def slow(self: Keeping, path: object) -> str:
+    def slow(self: InputFiles, path: object) -> str:
         time.sleep(0.25)
         return real(self, path)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Keeping, "_copy", slow)
+    monkeypatch.setattr(InputFiles, "_copy", slow)
     threads = Pool("e3-intake", 1)
     monkeypatch.setattr(monitor, "INTAKE", threads)
     running = asyncio.create_task(Monitor(room.store, room.workspace).run())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from comfyui_agent.domain.jobs import Job
-from comfyui_agent.engine.intake.submitting import Answer, add_file, retry
+from comfyui_agent.engine.intake.submission import Answer, add_file, retry
 from comfyui_agent.store.store import Store
 from support.intake import KNIGHT, Intake, painted, portrait, until
 from support.pictures import png

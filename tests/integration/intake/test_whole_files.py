@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 import pytest
 
-from comfyui_agent.domain.filing import Filed
+from comfyui_agent.domain.job_files import ReadFile
 from comfyui_agent.engine.intake import monitor as monitor_module
 from comfyui_agent.engine.intake.admission import Admission
 from support.intake import KNIGHT, OLD, Intake, intake, portrait, until
@@ -174,7 +174,7 @@ async def test_a_file_that_changes_while_it_is_read_is_read_again(
 
     async with intake(tmp_path / "workspace", E3_RESCAN_SECONDS="3600") as room:
 
-        def read(self: Admission, path: Path, *arguments: Any, **options: Any) -> Filed:
+        def read(self: Admission, path: Path, *arguments: Any, **options: Any) -> ReadFile:
             reads.append(path)
             if len(reads) == 1:
                 room.drop(content=portrait(seed=2))

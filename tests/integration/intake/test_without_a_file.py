@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from comfyui_agent.config.complaints import Complaints
+from comfyui_agent.config.validation import Complaints
 from comfyui_agent.domain.jobs import NewJob
-from comfyui_agent.engine.intake import keeping as keeping_module
+from comfyui_agent.engine.intake import input_files as keeping_module
 from comfyui_agent.engine.intake.admission import LONGEST_NAME
-from comfyui_agent.engine.intake.keeping import NotKept, keep_patiently
+from comfyui_agent.engine.intake.input_files import NotKept, keep_patiently
 from support.intake import Intake, portrait
 from support.pictures import png
 

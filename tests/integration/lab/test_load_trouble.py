@@ -16,7 +16,7 @@ import pytest
 from comfyui_agent.lab.fault_proxy import FaultProxy, Refuse
 from comfyui_agent.lab.load import run
 from comfyui_agent.lab.load.plan import Mode
-from comfyui_agent.lab.measuring import prompting
+from comfyui_agent.lab.measurement import prompting
 from comfyui_agent.sim.process import ServerProcess, simulator
 from comfyui_agent.sim.settings import SimSettings
 from comfyui_agent.sim.simulator import Simulator

@@ -11,8 +11,8 @@ import pytest
 from comfyui_agent.lab.chaos.scenarios import with_sleep
 from comfyui_agent.lab.fault_proxy import Delay, FaultProxy
 from comfyui_agent.lab.load.plan import Mode
-from comfyui_agent.lab.measuring import prompting
-from comfyui_agent.lab.measuring.statistics import percentile
+from comfyui_agent.lab.measurement import prompting
+from comfyui_agent.lab.measurement.statistics import percentile
 from comfyui_agent.sim.process import ServerProcess, simulator
 from support.graphs import empty_image
 from support.load import Execution, Report, asked, executions, page, press, seedless

@@ -6,10 +6,10 @@ import pytest
 
 from comfyui_agent.domain.batches import BatchKind
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.domain.filing import Filed
+from comfyui_agent.domain.job_files import ReadFile
 from comfyui_agent.domain.jobs import JobId
-from comfyui_agent.domain.retrying import Over
-from comfyui_agent.store.looking import JobFilter
+from comfyui_agent.domain.retry_policy import GiveUp
+from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.store.records import Counts
 from comfyui_agent.store.store import Store
 from support.batched import FOX, queue
@@ -27,7 +27,7 @@ async def night(store: Store) -> dict[str, JobId]:
     done, failed, dismissed = await lease(store, most=3)
     await store.complete(done.lease, ["jobs/finished/image/done.png"], None)
     for leased in (failed, dismissed):
-        await store.fail(leased.lease, broken(), Over(FailureClass.EXECUTION))
+        await store.fail(leased.lease, broken(), GiveUp(FailureClass.EXECUTION))
     await store.cancel([found["cancelled"]])
     assert await store.dismiss([found["dismissed"]]) == 1
     return found
@@ -74,7 +74,7 @@ async def test_a_retry_makes_it_a_job_like_any_other(night: dict[str, JobId], st
     assert job is not None
     assert (job.status, job.dismissed_at) == ("pending", None)
     waits, again = await lease(store, most=2)
-    await store.fail((again if again.config_name == "dismissed" else waits).lease, broken(), Over(FailureClass.OOM))
+    await store.fail((again if again.config_name == "dismissed" else waits).lease, broken(), GiveUp(FailureClass.OOM))
     assert await names(store, attention=True) == ["dismissed", "failed"]
     assert await store.counts() == Counts(**real_counts(database))
 
@@ -82,7 +82,7 @@ async def test_a_retry_makes_it_a_job_like_any_other(night: dict[str, JobId], st
 async def test_a_file_that_is_changed_and_still_wrong_needs_attention_again(store: Store) -> None:
     for digest in ("first", "second"):
         job = wish("bad.yaml", source="jobs/processing/image/bad.yaml", digest=digest)
-        await store.file_jobs([Filed(job, "inputs.seed: is missing")])
+        await store.file_jobs([ReadFile(job, "inputs.seed: is missing")])
         found = await store.find("bad.yaml")
         assert found is not None
         assert found.needs_attention
@@ -114,7 +114,7 @@ async def test_a_batch_counts_what_needs_attention_and_dismisses_it(store: Store
     await queue(store, 4, kind=BatchKind.BOOK)
     one, two = await lease(store, most=2)
     for leased in (one, two):
-        await store.fail(leased.lease, broken(), Over(FailureClass.INVALID))
+        await store.fail(leased.lease, broken(), GiveUp(FailureClass.INVALID))
     await store.cancel_batch(FOX)
     batch = await store.batch(FOX)
     assert batch is not None
@@ -148,7 +148,7 @@ async def test_the_prompt_of_a_removed_job_is_still_taken_back_and_none_of_its_r
     job_id = await submit_one(store)
     [leased] = await lease(store)
     await store.complete(leased.lease, ["a.png"], None)
-    await store.wish_again([(job_id, None)])
+    await store.resubmit([(job_id, None)])
     [again] = await lease(store)
     await store.claim_files(again.lease, ["a.png"], 30.0)
     await store.cancel([job_id])

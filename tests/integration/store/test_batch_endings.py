@@ -9,7 +9,7 @@ import pytest
 
 from comfyui_agent.domain.batches import BatchStatus
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.domain.retrying import Again, Over
+from comfyui_agent.domain.retry_policy import GiveUp, Retry
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.records import Lease, Leased
@@ -49,7 +49,7 @@ async def half_done(store: Store) -> list[Leased]:
     await queue(store, 4)
     leased = await lease_of(store, FOX, most=3)
     await land(store, leased[:1])
-    await store.requeue(leased[2].lease, broken(), Again(15.0, charged=True))
+    await store.requeue(leased[2].lease, broken(), Retry(15.0, charged=True))
     return leased
 
 
@@ -106,8 +106,8 @@ async def test_a_result_that_comes_after_the_cancel_changes_nothing_and_is_recor
     def late(lease: Lease) -> list[Awaitable[object]]:
         return [
             store.complete(lease, ["late.png"], None),
-            store.fail(lease, broken(), Over(FailureClass.EXECUTION)),
-            store.requeue(lease, broken(), Again(0.0, charged=True)),
+            store.fail(lease, broken(), GiveUp(FailureClass.EXECUTION)),
+            store.requeue(lease, broken(), Retry(0.0, charged=True)),
             store.refuse(lease, broken()),
             store.unsend(lease),
             store.claim_files(lease, ["late.png"], LEASE_SECONDS),
@@ -205,7 +205,7 @@ async def test_the_clock_begins_anew_with_every_result(store: Store, database: D
 async def test_a_run_that_is_tried_again_is_no_result(store: Store, database: Database) -> None:
     await queue(store, 1)
     await look(store, database, 50)
-    await store.requeue((await lease_one(store)).lease, broken(), Again(0.0, charged=True))
+    await store.requeue((await lease_one(store)).lease, broken(), Retry(0.0, charged=True))
     assert await look(store, database, 10) == [FOX]
 
 

@@ -52,7 +52,7 @@ async def _retry_by_name(store: Store, ids: list[JobId]) -> int:
 
 
 async def _wish_again(store: Store, ids: list[JobId]) -> int:
-    return len(await store.wish_again([(each, None) for each in ids[1:]]))
+    return len(await store.resubmit([(each, None) for each in ids[1:]]))
 
 
 AGAIN = {"batch": _retry_batch, "by-name": _retry_by_name, "wish": _wish_again}
@@ -156,7 +156,7 @@ async def test_a_member_that_has_ended_when_it_comes_opens_nothing(store: Store,
 async def test_a_wish_for_what_is_done_keeps_the_result_until_there_is_another(store: Store) -> None:
     (job_id,) = await queue(store, 1)
     await land(store, await lease(store))
-    assert await store.wish_again([(job_id, None)], avoid_cache=True) == [job_id]
+    assert await store.resubmit([(job_id, None)], avoid_cache=True) == [job_id]
     job = await job_of(store, job_id)
     assert (job.status, job.outputs, job.failure_class) == (JobStatus.PENDING, ("fox_1_0.png",), "output")
     again = await lease_one(store)
@@ -170,7 +170,7 @@ async def test_a_wish_can_say_something_new(store: Store) -> None:
     (job_id,) = await queue(store, 1, inputs={"6.text": "a fox"}, metadata={"page": 1}, file_path="fox.png")
     await fall(store, await lease(store))
     changed = wish("ignored", template=GRAPH, inputs={"6.text": "ein Füchslein"}, metadata={"page": 2})
-    assert await store.wish_again([(job_id, changed)]) == [job_id]
+    assert await store.resubmit([(job_id, changed)]) == [job_id]
     job = await job_of(store, job_id)
     assert (job.inputs, job.metadata) == ('{"6.text":"ein Füchslein"}', '{"page":2}')
     assert (job.template_hash, job.file_path, job.config_name) == (GRAPH.hash, "fox.png", "fox_1_0")
@@ -183,7 +183,7 @@ async def test_only_what_has_ended_can_be_wished_for_again(store: Store, databas
     running, waiting = await lease_one(store), (await store.jobs(status=JobStatus.PENDING))[0]
     before = all_that_is_there(database)
     changed = wish("ignored", inputs={"6.text": "no"})
-    assert await store.wish_again([(running.lease.job_id, changed), (waiting.id, changed), (JobId(99), None)]) == []
+    assert await store.resubmit([(running.lease.job_id, changed), (waiting.id, changed), (JobId(99), None)]) == []
     assert all_that_is_there(database) == before
 
 
@@ -192,7 +192,7 @@ async def test_a_wish_lets_go_of_a_prompt_of_the_run_before(store: Store) -> Non
     (job_id,) = await queue(store, 1)
     stale = await lease_one(store)
     await store.cancel([job_id])
-    await store.wish_again([(job_id, wish("ignored", inputs={"6.text": "new"}))])
+    await store.resubmit([(job_id, wish("ignored", inputs={"6.text": "new"}))])
     assert await store.open_attempts() == []
     assert (await job_of(store, job_id)).fence == stale.lease.fence + 2
     fresh = await lease_one(store)

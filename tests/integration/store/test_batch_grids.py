@@ -91,7 +91,7 @@ async def test_the_claim_of_a_dead_worker_is_taken_and_its_late_word_does_not_co
 async def test_a_grid_is_due_again_after_the_generation_that_came_meanwhile(store: Store) -> None:
     ids = await complete_with_grid(store)
     await store.claim_grid(WORKER, nobody)
-    await store.wish_again([(ids[0], None)])
+    await store.resubmit([(ids[0], None)])
     assert await store.settle_grid(FOX, WORKER, 1, grid="first.png") is True
     assert await store.claim_grid(WORKER, nobody) is None
     await land(store, await lease(store))
@@ -106,7 +106,7 @@ async def test_a_grid_is_due_again_after_the_generation_that_came_meanwhile(stor
 async def test_a_grid_begun_before_a_generation_and_settled_after_it_stands_for_the_one_before(store: Store) -> None:
     ids = await complete_with_grid(store)
     await store.claim_grid(WORKER, nobody)
-    await store.wish_again([(ids[0], None)])
+    await store.resubmit([(ids[0], None)])
     await land(store, await lease(store))
     assert await store.claim_grid("other", nobody) is None
     await store.settle_grid(FOX, WORKER, 1, grid="first.png")
@@ -129,7 +129,7 @@ async def test_a_grid_made_by_hand_is_the_one_that_was_due(store: Store) -> None
     ids = await complete_with_grid(store)
     await store.note_grid(await batch_of(store), "mine.png")
     assert ((await batch_of(store)).grid, await store.claim_grid(WORKER, nobody)) == ("mine.png", None)
-    await store.wish_again([(ids[0], None)])
+    await store.resubmit([(ids[0], None)])
     await store.note_grid(await batch_of(store), "half.png")
     await land(store, await lease(store))
     assert await store.claim_grid(WORKER, nobody) == (FOX, 2)

@@ -25,7 +25,7 @@ from comfyui_agent.domain.batches import BatchKind, NewBatch
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.prompts import mint_prompt_id
-from comfyui_agent.domain.retrying import Again, Over
+from comfyui_agent.domain.retry_policy import GiveUp, Retry
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Lease, OpenAttempt, Window
@@ -241,7 +241,7 @@ class BatchMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.leases)
     @rule(pick=PICK)
     def fail(self, pick: int) -> None:
-        self._write(pick, lambda lease: self.store.fail(lease, broken(), Over(FailureClass.EXECUTION)), "failed")
+        self._write(pick, lambda lease: self.store.fail(lease, broken(), GiveUp(FailureClass.EXECUTION)), "failed")
 
     @precondition(lambda self: self.leases)
     @rule(pick=PICK)
@@ -256,7 +256,7 @@ class BatchMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.leases)
     @rule(pick=PICK, wait=st.sampled_from([0.0, 15.0]))
     def requeue(self, pick: int, wait: float) -> None:
-        again = Again(wait, charged=True)
+        again = Retry(wait, charged=True)
         if job := self._write(pick, lambda lease: self.store.requeue(lease, broken(), again), "pending"):
             job.waits_until = self.now + wait if wait else None
 
@@ -354,12 +354,12 @@ class BatchMachine(RuleBasedStateMachine):
         job.waits_until, job.is_cancelled = None, False
 
     @rule(picks=st.lists(PICK, min_size=1, max_size=3))
-    def wish_again(self, picks: list[int]) -> None:
+    def resubmit(self, picks: list[int]) -> None:
         if not self.jobs:
             return
         wanted = list({(job := self.a_job(pick)).id: job for pick in picks}.values())
         ended = [job for job in wanted if job.status in ENDED]
-        assert self.do(self.store.wish_again([(JobId(job.id), None) for job in wanted])) == [job.id for job in ended]
+        assert self.do(self.store.resubmit([(JobId(job.id), None) for job in wanted])) == [job.id for job in ended]
         for job in ended:
             self._retried(job)
             job.attempt, job.fence = None, job.fence + 1

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from comfyui_agent.domain.batches import BatchStatus
-from comfyui_agent.domain.retrying import Again
+from comfyui_agent.domain.retry_policy import Retry
 from comfyui_agent.store.records import Leased
 from comfyui_agent.store.store import Store
 from support.batched import (
@@ -73,9 +73,9 @@ async def test_what_has_ended_or_is_not_whole_is_not_paused(store: Store, databa
 async def test_a_backoff_goes_on_where_it_was_when_the_batch_is_resumed(store: Store, database: Database) -> None:
     await queue(store, 2)
     first, second = await lease(store, most=2)
-    await store.requeue(first.lease, broken(), Again(60.0, charged=True))
+    await store.requeue(first.lease, broken(), Retry(60.0, charged=True))
     await store.pause_batch(FOX)
-    await store.requeue(second.lease, broken(), Again(15.0, charged=True))
+    await store.requeue(second.lease, broken(), Retry(15.0, charged=True))
     assert await holds_of(store) == ["paused", "paused"]
     database.clock.advance(30)
     assert await lease(store, most=9) == []
@@ -86,7 +86,7 @@ async def test_a_backoff_goes_on_where_it_was_when_the_batch_is_resumed(store: S
 
 
 async def _requeue(store: Store, database: Database, leased: Leased) -> None:
-    await store.requeue(leased.lease, broken(), Again(0.0, charged=True))
+    await store.requeue(leased.lease, broken(), Retry(0.0, charged=True))
 
 
 async def _unsend(store: Store, database: Database, leased: Leased) -> None:
@@ -113,7 +113,7 @@ async def _fail_and_retry_batch(store: Store, database: Database, leased: Leased
 
 async def _complete_and_wish(store: Store, database: Database, leased: Leased) -> None:
     await land(store, [leased])
-    await store.wish_again([(leased.lease.job_id, None)])
+    await store.resubmit([(leased.lease.job_id, None)])
 
 
 async def _reset_by_hand(store: Store, database: Database, leased: Leased) -> None:

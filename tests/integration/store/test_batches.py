@@ -10,10 +10,10 @@ import pytest
 
 from comfyui_agent.domain.batches import BatchKind, BatchStatus, NewBatch
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.domain.filing import Filed
+from comfyui_agent.domain.job_files import ReadFile
 from comfyui_agent.domain.jobs import Template
-from comfyui_agent.domain.retrying import Again, Over
-from comfyui_agent.store import batching, settling
+from comfyui_agent.domain.retry_policy import GiveUp, Retry
+from comfyui_agent.store import batches, outcomes
 from comfyui_agent.store.errors import BatchTaken, LeaseLost
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Leased
@@ -122,7 +122,7 @@ async def test_a_batch_that_nobody_is_said_to_fill_is_left_alone(store: Store) -
 async def test_much_that_a_dead_door_had_begun_is_removed_a_part_at_a_time(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batching, "DISCARDED_AT_ONCE", 40)
+    monkeypatch.setattr(batches, "DISCARDED_AT_ONCE", 40)
     for number in range(3):
         await fill(store, 50, f"batch_{number}")
     removed = []
@@ -141,7 +141,7 @@ async def test_a_hundred_thousand_that_a_dead_door_had_begun_vanish_while_others
     while await store.discard_unfinished(everybody):
         parts += 1
         await land(store, await lease(store))
-    assert parts >= 100_000 / batching.DISCARDED_AT_ONCE
+    assert parts >= 100_000 / batches.DISCARDED_AT_ONCE
     assert await store.batch(FOX) is None
     assert (await batch_of(store, "small")).done == parts
     assert (await store.counts()).pending == 50 - parts
@@ -192,7 +192,7 @@ async def test_jobs_that_are_there_already_are_made_a_batch_in_the_order_they_ar
 async def test_jobs_that_are_made_a_batch_wait_and_run_as_before(store: Store, database: Database) -> None:
     ids = [await submit_one(store, name) for name in "abc"]
     waiting, running = await lease(store, most=2)
-    await store.requeue(waiting.lease, broken(), Again(60.0, charged=True))
+    await store.requeue(waiting.lease, broken(), Retry(60.0, charged=True))
     await store.group(NewBatch(FOX, "fox", BatchKind.FILES), ids)
     assert [each.lease.job_id for each in await lease(store, most=9)] == [ids[2]]
     await land(store, [running])
@@ -270,7 +270,7 @@ async def _complete(store: Store, database: Database, leased: Leased) -> None:
 
 
 async def _fail(store: Store, database: Database, leased: Leased) -> None:
-    await store.fail(leased.lease, broken(), Over(FailureClass.EXECUTION))
+    await store.fail(leased.lease, broken(), GiveUp(FailureClass.EXECUTION))
 
 
 async def _refuse(store: Store, database: Database, leased: Leased) -> None:
@@ -282,7 +282,7 @@ async def _cancel(store: Store, database: Database, leased: Leased) -> None:
 
 
 async def _cancel_waiting(store: Store, database: Database, leased: Leased) -> None:
-    await store.requeue(leased.lease, broken(), Again(15.0, charged=True))
+    await store.requeue(leased.lease, broken(), Retry(15.0, charged=True))
     await store.cancel([leased.lease.job_id])
 
 
@@ -358,10 +358,10 @@ async def test_the_completion_is_told_after_the_end_of_the_last_member(
 
 async def test_a_job_file_that_turns_bad_is_told_of_before_the_completion_of_its_batch(store: Store) -> None:
     source = "jobs/processing/image/fox.yaml"
-    await store.file_jobs([Filed(wish("fox.yaml", source=source, digest="good"))])
+    await store.file_jobs([ReadFile(wish("fox.yaml", source=source, digest="good"))])
     (job,) = await store.jobs()
     await store.group(NewBatch(FOX, "fox", BatchKind.FILES), [job.id])
-    await store.file_jobs([Filed(wish("fox.yaml", source=source, digest="bad"), problem="line 3: what is this")])
+    await store.file_jobs([ReadFile(wish("fox.yaml", source=source, digest="bad"), problem="line 3: what is this")])
     names = [event.name for event in await store.events_after(0)]
     assert names[-2:] == ["job.failed", "batch.completed"]
     assert await completions(store) == 1
@@ -421,7 +421,7 @@ async def test_what_is_undone_completes_nothing(store: Store, database: Database
     before = all_that_is_there(database)
 
     def fall_over(session: Session) -> None:
-        settling.complete(session, leased.lease, ["a.png"], None)
+        outcomes.complete(session, leased.lease, ["a.png"], None)
         raise RuntimeError("on purpose")
 
     with pytest.raises(RuntimeError, match="on purpose"):
@@ -449,7 +449,7 @@ async def test_members_of_many_workers_that_land_at_once_complete_it_once(store:
 async def test_a_failed_run_that_is_tried_again_has_not_landed(store: Store, database: Database) -> None:
     await queue(store, 1)
     leased = await lease_one(store)
-    await store.requeue(leased.lease, broken(), Again(0.0, charged=True))
+    await store.requeue(leased.lease, broken(), Retry(0.0, charged=True))
     await store.unsend((await lease_one(store)).lease)
     assert (await status_of(store), await told(store)) == ("active", ["batch.created"])
 

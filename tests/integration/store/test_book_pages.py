@@ -9,7 +9,7 @@ import pytest
 
 from comfyui_agent.domain.batches import BatchKind
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.domain.retrying import Again, Over
+from comfyui_agent.domain.retry_policy import GiveUp, Retry
 from comfyui_agent.store.store import Store
 from support.batched import FOX, fall, job_of, land, queue
 from support.stores import SERVER, Database, Rows, broken, lease, lease_one, open_attempt, submit_and_lease, wish
@@ -56,7 +56,7 @@ async def test_pages_of_books_and_nothing_else_are_shown_and_count_from_one(book
 async def test_a_page_has_the_words_of_its_badge(book: str, store: Store, database: Database) -> None:
     done, failed, _, cancelled = await lease(store, most=4)
     await store.complete(done.lease, ["1.png"], None)
-    await store.fail(failed.lease, broken(), Over(FailureClass.INVALID, needs_regeneration=True))
+    await store.fail(failed.lease, broken(), GiveUp(FailureClass.INVALID, needs_regeneration=True))
     await store.cancel([cancelled.lease.job_id])
     found = pages(database)
     badges = ["Done", "Needs attention", "Rendering", "Cancelled", "Pending"]
@@ -72,9 +72,9 @@ async def test_all_failures_of_a_page_are_listed_oldest_first(book: str, store: 
         leased = await lease_one(store)
         prompts.append(leased.prompt_id)
         if again:
-            await store.requeue(leased.lease, broken(message=message), Again(0.0, charged=True))
+            await store.requeue(leased.lease, broken(message=message), Retry(0.0, charged=True))
         else:
-            await store.fail(leased.lease, broken(message=message), Over(FailureClass.EXECUTION))
+            await store.fail(leased.lease, broken(message=message), GiveUp(FailureClass.EXECUTION))
     first, second, *_ = pages(database)
     assert [error["message"] for error in json.loads(first["image_error"])] == ["first", "second", "third"]
     assert {error["kind"] for error in json.loads(first["image_error"])} == {"execution"}
@@ -113,10 +113,10 @@ async def test_a_number_that_is_none_in_one_job_does_not_hide_every_page(
 async def test_a_page_that_fails_is_told_of_in_the_words_of_books(store: Store) -> None:
     (job_id,) = await queue(store, 1, kind=BatchKind.BOOK)
     first = await lease_one(store)
-    await store.requeue(first.lease, broken(message="once"), Again(0.0, charged=True))
+    await store.requeue(first.lease, broken(message="once"), Retry(0.0, charged=True))
     second = await lease_one(store)
     before = await store.newest_event()
-    await store.fail(second.lease, broken(message="twice"), Over(FailureClass.EXECUTION))
+    await store.fail(second.lease, broken(message="twice"), GiveUp(FailureClass.EXECUTION))
     events = await store.events_after(0)
     names = [event.name for event in events if event.id > before]
     assert names == ["job.failed", "book.page.failed", "batch.completed"]
@@ -142,10 +142,10 @@ async def test_events_of_a_book_name_it_and_those_of_pages_their_page(store: Sto
 async def test_nothing_else_is_told_of_in_the_words_of_books(store: Store, kind: BatchKind) -> None:
     await queue(store, 2, kind=kind)
     again, over = await lease(store, most=2)
-    await store.requeue(again.lease, broken(), Again(60.0, charged=True))
-    await store.fail(over.lease, broken(), Over(FailureClass.EXECUTION))
+    await store.requeue(again.lease, broken(), Retry(60.0, charged=True))
+    await store.fail(over.lease, broken(), GiveUp(FailureClass.EXECUTION))
     single = await submit_and_lease(store)
-    await store.fail(single.lease, broken(), Over(FailureClass.EXECUTION))
+    await store.fail(single.lease, broken(), GiveUp(FailureClass.EXECUTION))
     assert not [event for event in await store.events_after(0) if event.name.startswith("book.")]
 
 
@@ -181,7 +181,7 @@ async def test_the_pages_of_one_book_are_read_with_their_types(store: Store, dat
     facts = {"metadata": {"overrides": {"seed": 7, "text": "ein Füchslein"}}, "inputs": {"6.text": "bound"}}
     await queue(store, 2, kind=BatchKind.BOOK, **facts)
     _, _, first, _ = await lease(store, most=4)
-    await store.fail(first.lease, broken(message="boom"), Over(FailureClass.EXECUTION))
+    await store.fail(first.lease, broken(message="boom"), GiveUp(FailureClass.EXECUTION))
     found = await store.book_pages(FOX)
     assert found == [
         {
@@ -227,7 +227,7 @@ async def test_a_page_that_never_ran_says_what_is_wrong_with_it(store: Store) ->
 
 async def test_what_ended_a_page_is_among_its_failures_also_when_it_ended_without_a_run(store: Store) -> None:
     await queue(store, 1, kind=BatchKind.BOOK)
-    await store.requeue((await lease_one(store)).lease, broken(message="first"), Again(0.0, charged=True))
+    await store.requeue((await lease_one(store)).lease, broken(message="first"), Retry(0.0, charged=True))
     await store.refuse((await lease_one(store)).lease, broken(FailureClass.INVALID, "second"))
     (page,) = await store.book_pages(FOX)
     assert [error["kind"] for error in page["image_error"]] == ["execution", "invalid"]
@@ -262,13 +262,13 @@ async def test_pages_are_queued_anew_by_an_update_of_the_view_as_the_command_doe
         await queue(store, 3, book_id, kind=BatchKind.BOOK)
         done, failed, cancelled = await lease(store, most=3)
         await store.complete(done.lease, ["a.png"], 1.0)
-        await store.requeue(failed.lease, broken(), Again(0.0, charged=True))
+        await store.requeue(failed.lease, broken(), Retry(0.0, charged=True))
         (failed,) = await lease(store)
-        await store.fail(failed.lease, broken(), Over(FailureClass.EXECUTION))
+        await store.fail(failed.lease, broken(), GiveUp(FailureClass.EXECUTION))
         await store.cancel([cancelled.lease.job_id])
     database.by_hand(f"{AGAIN} book_id = '{FOX}'")
     bears = [job.id async for job in store.members("bear")]
-    assert await store.wish_again([(job_id, None) for job_id in bears], avoid_cache=True) == bears
+    assert await store.resubmit([(job_id, None) for job_id in bears], avoid_cache=True) == bears
     own = ("id", "config_name", "batch_id", "prompt_id", "start_time", "created_at")
     foxes, bears_now = [
         [{key: value for key, value in vars(job).items() if key not in own} for job in found]
@@ -293,7 +293,7 @@ async def test_pages_that_wait_or_render_are_left_alone_by_an_update_of_the_view
 ) -> None:
     await queue(store, 3, kind=BatchKind.BOOK)
     rendering, failed = await lease(store, most=2)
-    await store.fail(failed.lease, broken(), Over(FailureClass.EXECUTION))
+    await store.fail(failed.lease, broken(), GiveUp(FailureClass.EXECUTION))
     before = [job async for job in store.members(FOX)]
     database.by_hand(f"{AGAIN} status IN ('Pending', 'Rendering')")
     assert [job async for job in store.members(FOX)] == before
@@ -322,9 +322,9 @@ async def test_failures_have_their_time_and_attempt_and_earlier_retries_are_kept
         database.clock.advance(1)
         times.append(database.clock.text())
         if number % 2:
-            await store.fail(leased.lease, broken(message=str(number)), Over(FailureClass.EXECUTION))
+            await store.fail(leased.lease, broken(message=str(number)), GiveUp(FailureClass.EXECUTION))
         else:
-            await store.requeue(leased.lease, broken(message=str(number)), Again(0.0, charged=True))
+            await store.requeue(leased.lease, broken(message=str(number)), Retry(0.0, charged=True))
     (page,) = await store.book_pages(FOX)
     told = [(error["message"], error["at"], error["attempt"]) for error in page["image_error"]]
     assert told == [(str(number), times[number], number + 1) for number in range(4)]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from comfyui_agent.domain.batches import BatchKind, BatchStatus
-from comfyui_agent.domain.bursts import Pick, Wish, Word, size_of
+from comfyui_agent.domain.bursts import ItemRequest, ItemStatus, Pick, size_of
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import JobId, Template
-from comfyui_agent.domain.retrying import Again, Over
+from comfyui_agent.domain.retry_policy import GiveUp, Retry
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.records import Leased
@@ -27,7 +27,7 @@ async def items(store: Store) -> list[JobId]:
     return await queue(store, 4, kind=BatchKind.BURST, reserved=True)
 
 
-async def begin(store: Store, *wishes: tuple[JobId, Wish], worker: str = "burst-1") -> int:
+async def begin(store: Store, *wishes: tuple[JobId, ItemRequest], worker: str = "burst-1") -> int:
     return await store.begin_burst(FOX, worker, wishes, LOWEST)
 
 
@@ -129,7 +129,7 @@ async def test_the_burst_waits_for_what_it_picked_and_for_nothing_else(
     assert not await store.is_batch_idle(FOX)
     (leased,) = await work(store)
     assert not await store.is_batch_idle(FOX)
-    await store.requeue(leased.lease, broken(), Again(15.0, charged=True))
+    await store.requeue(leased.lease, broken(), Retry(15.0, charged=True))
     assert await store.is_batch_idle(FOX)  # the next burst makes the retry
     assert [each.is_backing_off for each in await store.burst_items(FOX)] == [True, False, False, False]
     database.clock.advance(15)
@@ -144,7 +144,7 @@ async def test_what_a_burst_did_not_begin_is_put_off_at_its_end(store: Store, it
     await pick(store, *items[:3])
     done, waiting = await work(store, 2)
     await land(store, [done])
-    await store.requeue(waiting.lease, broken(), Again(15.0, charged=True))
+    await store.requeue(waiting.lease, broken(), Retry(15.0, charged=True))
     await store.end_burst(FOX)
     assert await holds_of(store) == [None, "burst", "burst", "burst"]
     assert await work(store) == []
@@ -162,8 +162,8 @@ async def test_prompts_at_a_server_are_left_for_the_next_burst_to_take_over(
         await store.end_burst(FOX)
     await begin(store, worker="burst-2")
     assert [(item.is_at_server, item.word) for item in await store.burst_items(FOX)] == [
-        (True, Word.PENDING),
-        *[(False, Word.PENDING)] * 3,
+        (True, ItemStatus.PENDING),
+        *[(False, ItemStatus.PENDING)] * 3,
     ]
     assert await holds_of(store) == [None, "burst", "burst", "burst"]
     taken = await take_over(store)
@@ -243,10 +243,15 @@ async def test_items_come_in_their_order_with_the_names_of_their_files(store: St
     await pick(store, *items[:2])
     done, failed = await work(store)
     await store.complete(done.lease, ["/out/1.png"], None)
-    await store.fail(failed.lease, broken(message="boom\nsecond line"), Over(FailureClass.EXECUTION))
+    await store.fail(failed.lease, broken(message="boom\nsecond line"), GiveUp(FailureClass.EXECUTION))
     found = await store.burst_items(FOX)
     assert [(item.job_id, item.key) for item in found] == [(each, f"_{at}") for at, each in enumerate(items)]
-    assert [item.word for item in found] == [Word.COMPLETED, Word.FAILED, Word.PENDING, Word.PENDING]
+    assert [item.word for item in found] == [
+        ItemStatus.COMPLETED,
+        ItemStatus.FAILED,
+        ItemStatus.PENDING,
+        ItemStatus.PENDING,
+    ]
     assert (found[0].outputs, found[0].error) == (("/out/1.png",), "")
     assert "boom" in found[1].error
     assert "\n" not in found[1].error
@@ -261,15 +266,15 @@ async def ended(store: Store, items: list[JobId]) -> None:
     await pick(store, *items[:2])
     done, failed = await work(store)
     await land(store, [done])
-    await store.fail(failed.lease, broken(), Over(FailureClass.EXECUTION))
+    await store.fail(failed.lease, broken(), GiveUp(FailureClass.EXECUTION))
     await store.end_burst(FOX)
 
 
 async def test_what_is_wished_for_again_is_rendered_with_the_cache_avoided(store: Store, items: list[JobId]) -> None:
     await ended(store, items)
-    await begin(store, (items[0], Wish.AGAIN), (items[1], Wish.AGAIN))
+    await begin(store, (items[0], ItemRequest.AGAIN), (items[1], ItemRequest.AGAIN))
     found = await store.burst_items(FOX)
-    assert [item.word for item in found[:2]] == [Word.PENDING, Word.PENDING]
+    assert [item.word for item in found[:2]] == [ItemStatus.PENDING, ItemStatus.PENDING]
     assert await holds_of(store) == ["burst"] * 4
     await pick(store, items[0], items[1])
     assert [each.last_failure for each in await work(store)] == ["output", "output"]
@@ -280,31 +285,33 @@ async def test_a_wish_after_the_end_is_one_new_generation(store: Store, items: l
     await pick(store, *items)
     await land(store, await work(store))
     await store.end_burst(FOX)
-    await begin(store, *[(each, Wish.AGAIN) for each in items[:3]])
+    await begin(store, *[(each, ItemRequest.AGAIN) for each in items[:3]])
     found = await batch_of(store)
     assert (found.status, found.generation, found.pending) == (BatchStatus.ACTIVE, 2, 3)
 
 
 async def test_what_the_user_calls_done_is_done(store: Store, items: list[JobId]) -> None:
     await ended(store, items)
-    await begin(store, (items[1], Wish.TRUST), (items[2], Wish.TRUST))
+    await begin(store, (items[1], ItemRequest.TRUST), (items[2], ItemRequest.TRUST))
     words = [item.word for item in await store.burst_items(FOX)]
-    assert words == [Word.COMPLETED, Word.COMPLETED, Word.COMPLETED, Word.PENDING]
+    assert words == [ItemStatus.COMPLETED, ItemStatus.COMPLETED, ItemStatus.COMPLETED, ItemStatus.PENDING]
     job = await job_of(store, items[1])
     assert (job.error_trace, job.failure_class, job.hold, job.outputs) == (None, None, None, ())
 
 
 async def test_what_the_user_gives_up_has_failed(store: Store, items: list[JobId]) -> None:
     await ended(store, items)
-    await begin(store, (items[0], Wish.SKIP), (items[2], Wish.SKIP), (items[3], Wish.KEEP))
+    await begin(store, (items[0], ItemRequest.SKIP), (items[2], ItemRequest.SKIP), (items[3], ItemRequest.KEEP))
     words = [item.word for item in await store.burst_items(FOX)]
-    assert words == [Word.FAILED, Word.FAILED, Word.FAILED, Word.PENDING]
+    assert words == [ItemStatus.FAILED, ItemStatus.FAILED, ItemStatus.FAILED, ItemStatus.PENDING]
     assert (await job_of(store, items[2])).failure_class == "cancelled"
     assert await store.retry_batch(FOX) == 1
 
 
-@pytest.mark.parametrize("wanted", [Wish.TRUST, Wish.SKIP])
-async def test_a_wish_ends_what_a_dead_burst_had_at_a_server(store: Store, items: list[JobId], wanted: Wish) -> None:
+@pytest.mark.parametrize("wanted", [ItemRequest.TRUST, ItemRequest.SKIP])
+async def test_a_wish_ends_what_a_dead_burst_had_at_a_server(
+    store: Store, items: list[JobId], wanted: ItemRequest
+) -> None:
     await begin(store)
     await pick(store, items[0])
     (stale,) = await work(store)
@@ -315,9 +322,9 @@ async def test_a_wish_ends_what_a_dead_burst_had_at_a_server(store: Store, items
     assert (await job_of(store, items[0])).outputs == ()
 
 
-@pytest.mark.parametrize("wanted", [Wish.TRUST, Wish.SKIP])
+@pytest.mark.parametrize("wanted", [ItemRequest.TRUST, ItemRequest.SKIP])
 async def test_wishes_that_leave_nothing_to_do_complete_the_burst_once(
-    store: Store, items: list[JobId], wanted: Wish
+    store: Store, items: list[JobId], wanted: ItemRequest
 ) -> None:
     await begin(store, *[(each, wanted) for each in items])
     assert (await batch_of(store)).status is BatchStatus.COMPLETE
@@ -327,7 +334,7 @@ async def test_wishes_that_leave_nothing_to_do_complete_the_burst_once(
 async def test_a_wish_for_what_waits_changes_nothing(store: Store, items: list[JobId]) -> None:
     await begin(store)
     before = await store.jobs(batch_id=FOX)
-    await begin(store, (items[0], Wish.AGAIN))
+    await begin(store, (items[0], ItemRequest.AGAIN))
     assert await store.jobs(batch_id=FOX) == before
 
 
@@ -338,7 +345,7 @@ async def test_all_wishes_are_granted_or_none(store: Store, items: list[JobId], 
         "BEGIN SELECT raise(ABORT, 'on purpose'); END"
     )
     with pytest.raises(Exception, match="on purpose"):
-        await begin(store, (items[0], Wish.TRUST), (items[1], Wish.SKIP))
+        await begin(store, (items[0], ItemRequest.TRUST), (items[1], ItemRequest.SKIP))
     assert await store.jobs(batch_id=FOX) == before
     assert "worker" not in (await batch_of(store)).metadata
 
@@ -347,12 +354,12 @@ async def test_all_wishes_are_granted_or_none(store: Store, items: list[JobId], 
 
 
 async def test_what_was_written_is_remembered_word_by_word(store: Store, items: list[JobId]) -> None:
-    words = dict(zip(items, (Word.COMPLETED, Word.FAILED, Word.PENDING), strict=False))
+    words = dict(zip(items, (ItemStatus.COMPLETED, ItemStatus.FAILED, ItemStatus.PENDING), strict=False))
     await store.note_written(FOX, words, ("", "first"))
     found = await store.burst_items(FOX)
-    assert [item.written for item in found] == [Word.COMPLETED, Word.FAILED, Word.PENDING, None]
-    await store.note_written(FOX, {items[0]: Word.PENDING}, ("first", "second"))
-    assert [item.written for item in await store.burst_items(FOX)][:2] == [Word.PENDING, Word.FAILED]
+    assert [item.written for item in found] == [ItemStatus.COMPLETED, ItemStatus.FAILED, ItemStatus.PENDING, None]
+    await store.note_written(FOX, {items[0]: ItemStatus.PENDING}, ("first", "second"))
+    assert [item.written for item in await store.burst_items(FOX)][:2] == [ItemStatus.PENDING, ItemStatus.FAILED]
     metadata = (await batch_of(store)).metadata
     assert (metadata["digest_before"], metadata["digest"]) == ("first", "second")
 

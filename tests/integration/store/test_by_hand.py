@@ -10,7 +10,7 @@ import pytest
 
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.domain.retrying import Again, Over
+from comfyui_agent.domain.retry_policy import GiveUp, Retry
 from comfyui_agent.store.store import Store
 from support.stores import (
     LEASE_SECONDS,
@@ -124,9 +124,9 @@ async def test_finished_jobs_are_listed_newest_first(store: Store, database: Dat
 
 async def test_failures_are_listed_with_their_last_error(store: Store, database: Database, typed: Typed) -> None:
     leased = await submit_and_lease(store)
-    await store.requeue(leased.lease, broken(message="first"), Again(0.0, charged=True))
+    await store.requeue(leased.lease, broken(message="first"), Retry(0.0, charged=True))
     again = await lease_one(store)
-    await store.fail(again.lease, broken(message="second"), Over(FailureClass.EXECUTION))
+    await store.fail(again.lease, broken(message="second"), GiveUp(FailureClass.EXECUTION))
     rows = await typed(
         "SELECT id, config_name, retries_attempted, run_count, error_trace\n"
         "FROM jobs\nWHERE status='failed'\nORDER BY end_time DESC;"
@@ -146,8 +146,8 @@ async def test_jobs_that_used_up_their_retries_are_listed_with_the_limit(store: 
     for name, limit, retries in (("global", None, 2), ("own", 1, 1), ("left", None, 1), ("cancelled", 9, 0)):
         await submit_one(store, name, retry_limit=limit)
         for _ in range(retries):
-            await store.requeue((await lease_one(store)).lease, broken(), Again(0.0, charged=True))
-        await store.fail((await lease_one(store)).lease, broken(), Over(FailureClass.EXECUTION))
+            await store.requeue((await lease_one(store)).lease, broken(), Retry(0.0, charged=True))
+        await store.fail((await lease_one(store)).lease, broken(), GiveUp(FailureClass.EXECUTION))
     rows = await typed(
         "SELECT id, config_name, retries_attempted, COALESCE(retry_limit, 2) AS limit_used\n"
         "FROM jobs\nWHERE status='failed' AND retries_attempted >= COALESCE(retry_limit, 2);"
@@ -207,7 +207,7 @@ async def test_a_row_with_the_documented_columns_alone_is_a_job_like_any_other(
     )
     leased = await lease_one(store)
     assert (leased.config_name, leased.template_hash, leased.inputs) == ("hand.yaml", None, None)
-    await store.requeue(leased.lease, broken(), Again(0.0, charged=True, strike=True), avoid_server=True)
+    await store.requeue(leased.lease, broken(), Retry(0.0, charged=True, strike=True), avoid_server=True)
     again = await lease_one(store, server="http://other:8188")
     database.clock.advance(LEASE_SECONDS + 1)
     taken = await take_over(store)
@@ -231,10 +231,10 @@ async def test_a_row_of_which_everything_else_is_null_is_a_job_like_any_other(st
     await store.unsend(leased.lease)
     leased = await lease_one(store)
     assert (await open_attempt(store)).fence == leased.lease.fence
-    await store.requeue(leased.lease, broken(), Again(0.0, charged=True, strike=True))
+    await store.requeue(leased.lease, broken(), Retry(0.0, charged=True, strike=True))
     again = await lease_one(store)
     assert (again.tally.retries_attempted, again.tally.strikes) == (1, 1)
-    await store.fail(again.lease, broken(), Over(FailureClass.POISON))
+    await store.fail(again.lease, broken(), GiveUp(FailureClass.POISON))
 
 
 @pytest.mark.parametrize("status", ["done", "failed"])
@@ -246,7 +246,7 @@ async def test_a_job_that_ended_and_is_set_to_pending_by_hand_runs_again(
         await store.claim_files(leased.lease, ["a.png"], LEASE_SECONDS)
         await store.complete(leased.lease, ["a.png"], None)
     else:
-        await store.fail(leased.lease, broken(), Over(FailureClass.EXECUTION))
+        await store.fail(leased.lease, broken(), GiveUp(FailureClass.EXECUTION))
     await typed("UPDATE jobs SET status='pending' WHERE config_name='knight.yaml';")
     again = await lease_one(store)
     assert again.prompt_id != leased.prompt_id

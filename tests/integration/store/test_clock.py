@@ -7,7 +7,7 @@ import re
 import pytest
 
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.domain.retrying import Again, Over
+from comfyui_agent.domain.retry_policy import GiveUp, Retry
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.store import Store
 from support.stores import (
@@ -63,7 +63,7 @@ async def test_a_renewed_lease_runs_from_the_time_of_the_database_after_a_step_b
 @pytest.mark.parametrize("step", [2 * HOUR, -2 * HOUR, -48 * HOUR])
 async def test_a_backoff_ends_in_the_time_of_the_database(store: Store, database: Database, step: float) -> None:
     leased = await submit_and_lease(store)
-    await store.requeue(leased.lease, broken(), Again(15.0, charged=True))
+    await store.requeue(leased.lease, broken(), Retry(15.0, charged=True))
     database.clock.advance(step)
     if step == -2 * HOUR:
         assert await store.seconds_until_next() == pytest.approx(2 * HOUR + 15, abs=0.1)
@@ -89,8 +89,8 @@ async def test_every_time_in_the_database_is_written_in_one_way(store: Store, da
     await store.note_running(done.lease, 0.25)
     database.clock.advance(1.234)
     await store.complete(done.lease, ["a.png"], None)
-    await store.requeue(backoff.lease, broken(), Again(15.5, charged=True))
-    await store.fail(failed.lease, broken(), Over(FailureClass.EXECUTION))
+    await store.requeue(backoff.lease, broken(), Retry(15.5, charged=True))
+    await store.fail(failed.lease, broken(), GiveUp(FailureClass.EXECUTION))
     await store.refuse(refused.lease, broken())
     await store.cancel([cancelled.lease.job_id])
     await store.withdraw(await open_attempt(store))

@@ -14,7 +14,7 @@ from typing import Any
 import apsw
 import pytest
 
-from comfyui_agent.store.opening import open_store
+from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.sqlite.driver import SqliteDriver
 from comfyui_agent.store.store import Store
 from support.stores import in_the_shell, lease_one, submit_one
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="killed with a signal
 SUBMITTER = """
 import asyncio, sys
 from comfyui_agent.domain.jobs import NewJob, Template
-from comfyui_agent.store.opening import open_store
+from comfyui_agent.store.connect import open_store
 
 path, life = sys.argv[1], sys.argv[2]
 

@@ -10,7 +10,7 @@ import pytest
 from comfyui_agent.domain.events import Event
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Job
-from comfyui_agent.domain.retrying import Again, Over, Tally
+from comfyui_agent.domain.retry_policy import GiveUp, Retry, Tally
 from comfyui_agent.store.errors import FileTaken
 from comfyui_agent.store.store import Store
 from support.stores import LEASE_SECONDS, SERVER, Database, broken, everything, lease_one, submit_and_lease, submit_one
@@ -56,7 +56,7 @@ async def test_a_duration_that_was_measured_is_kept_as_measured(store: Store, da
 
 async def test_a_success_after_failures_forgets_them_in_the_job_and_keeps_them_in_its_attempts(store: Store) -> None:
     leased = await submit_and_lease(store)
-    await store.requeue(leased.lease, broken(), Again(0.0, charged=True, strike=True), avoid_server=True)
+    await store.requeue(leased.lease, broken(), Retry(0.0, charged=True, strike=True), avoid_server=True)
     again = await lease_one(store, server="http://other:8188")
     await store.complete(again.lease, ["a.png"], 1.0)
     job = await the_job(store)
@@ -79,7 +79,7 @@ async def test_a_charged_retry_counts_and_waits(store: Store, database: Database
         node_type="KSampler",
         traceback=("line 1\n", "line 2\n"),
     )
-    await store.requeue(leased.lease, failure, Again(15.0, charged=True))
+    await store.requeue(leased.lease, failure, Retry(15.0, charged=True))
     job = await the_job(store)
     assert (job.status, job.retries_attempted, job.run_count, job.strikes) == ("pending", 1, 1, 0)
     assert (job.hold, job.failure_class, job.error_trace) == ("backoff", "oom", failure.trace())
@@ -103,7 +103,7 @@ async def test_a_charged_retry_counts_and_waits(store: Store, database: Database
 
 async def test_a_retry_that_is_not_the_jobs_fault_is_not_charged_and_may_be_a_strike(store: Store) -> None:
     leased = await submit_and_lease(store)
-    await store.requeue(leased.lease, broken(FailureClass.SERVER_LOST), Again(0.0, charged=False, strike=True))
+    await store.requeue(leased.lease, broken(FailureClass.SERVER_LOST), Retry(0.0, charged=False, strike=True))
     job = await the_job(store)
     assert (job.retries_attempted, job.strikes, job.hold, job.next_attempt_at) == (0, 1, None, None)
     again = await lease_one(store)
@@ -114,7 +114,7 @@ async def test_a_retry_that_is_not_the_jobs_fault_is_not_charged_and_may_be_a_st
 async def test_a_failed_job_says_why_and_when(store: Store, database: Database) -> None:
     leased = await submit_and_lease(store)
     database.clock.advance(4)
-    await store.fail(leased.lease, broken(FailureClass.INVALID), Over(FailureClass.INVALID, needs_regeneration=True))
+    await store.fail(leased.lease, broken(FailureClass.INVALID), GiveUp(FailureClass.INVALID, needs_regeneration=True))
     job = await the_job(store)
     assert (job.status, job.failure_class, job.error_trace) == ("failed", "invalid", "invalid: boom")
     assert (job.needs_regeneration, job.end_time, job.duration) == (
@@ -138,7 +138,7 @@ async def test_a_failed_job_says_why_and_when(store: Store, database: Database) 
 
 async def test_poison_is_named_in_the_job_and_a_person_is_told(store: Store) -> None:
     leased = await submit_and_lease(store)
-    await store.fail(leased.lease, broken(FailureClass.SERVER_LOST), Over(FailureClass.POISON))
+    await store.fail(leased.lease, broken(FailureClass.SERVER_LOST), GiveUp(FailureClass.POISON))
     job = await the_job(store)
     assert (job.failure_class, job.strikes) == ("poison", 1)
     assert (await store.attempts(job.id))[0].outcome == "server_lost"
@@ -174,9 +174,9 @@ async def test_endless_texts_of_a_server_are_cut(store: Store, database: Databas
     failure = broken(message="x" * 300_000, traceback=("y" * 300_000,), details=("z" * 300_000,))
     match how:
         case "requeue":
-            await store.requeue(leased.lease, failure, Again(0.0, charged=True))
+            await store.requeue(leased.lease, failure, Retry(0.0, charged=True))
         case "fail":
-            await store.fail(leased.lease, failure, Over(FailureClass.EXECUTION))
+            await store.fail(leased.lease, failure, GiveUp(FailureClass.EXECUTION))
         case _:
             await store.refuse(leased.lease, failure)
     stored = everything(database)
@@ -198,9 +198,9 @@ async def test_a_server_that_writes_half_a_character_cannot_keep_a_job_from_endi
     failure = broken(message=json.loads('"half \\ud83e and nothing \\u0000"'))
     match how:
         case "requeue":
-            await store.requeue(leased.lease, failure, Again(0.0, charged=True))
+            await store.requeue(leased.lease, failure, Retry(0.0, charged=True))
         case "fail":
-            await store.fail(leased.lease, failure, Over(FailureClass.EXECUTION))
+            await store.fail(leased.lease, failure, GiveUp(FailureClass.EXECUTION))
         case _:
             await store.refuse(leased.lease, failure)
     assert (await store.counts()).processing == 0
@@ -258,5 +258,5 @@ async def test_files_that_are_not_the_result_are_handed_back_at_the_end(store: S
 async def test_a_failed_job_hands_back_what_it_noted_and_never_delivered(store: Store, database: Database) -> None:
     leased = await submit_and_lease(store)
     await store.claim_files(leased.lease, ["a.png"], LEASE_SECONDS)
-    assert await store.fail(leased.lease, broken(), Over(FailureClass.OUTPUT)) == ["a.png"]
+    assert await store.fail(leased.lease, broken(), GiveUp(FailureClass.OUTPUT)) == ["a.png"]
     assert database.by_hand("SELECT path FROM files") == []

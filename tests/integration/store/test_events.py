@@ -8,8 +8,8 @@ import pytest
 
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.domain.retrying import Again, Over
-from comfyui_agent.store import recording
+from comfyui_agent.domain.retry_policy import GiveUp, Retry
+from comfyui_agent.store import event_log
 from comfyui_agent.store.store import Store
 from support.stores import SERVER, Database, broken, lease_one, submit_and_lease, submit_one
 
@@ -18,9 +18,9 @@ async def test_the_life_of_a_job_can_be_read_in_order(store: Store, database: Da
     await submit_one(store)
     database.clock.advance(2)
     first = await lease_one(store)
-    await store.requeue(first.lease, broken(), Again(0.0, charged=True))
+    await store.requeue(first.lease, broken(), Retry(0.0, charged=True))
     second = await lease_one(store)
-    await store.fail(second.lease, broken(), Over(FailureClass.EXECUTION))
+    await store.fail(second.lease, broken(), GiveUp(FailureClass.EXECUTION))
     await store.retry([first.lease.job_id])
     third = await lease_one(store)
     await store.complete(third.lease, ["a.png"], 1.0)
@@ -65,7 +65,7 @@ async def test_what_is_undone_leaves_no_event(store: Store, database: Database) 
 
 
 def _note_and_fall_over(session: object) -> None:
-    recording.note(session, Event(EventName.SERVER_UP))  # type: ignore[arg-type]
+    event_log.note(session, Event(EventName.SERVER_UP))  # type: ignore[arg-type]
     raise RuntimeError("on purpose")
 
 
@@ -89,9 +89,9 @@ async def test_events_of_a_deleted_job_can_still_be_read(store: Store, database:
 async def test_old_events_are_forgotten_some_at_a_time_and_many_others_push_out_no_audit_event(
     store: Store, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "KEPT", 10)
-    monkeypatch.setattr(recording, "KEPT_AUDIT", 7)
-    monkeypatch.setattr(recording, "PRUNED_AT_ONCE", 5)
+    monkeypatch.setattr(event_log, "KEPT", 10)
+    monkeypatch.setattr(event_log, "KEPT_AUDIT", 7)
+    monkeypatch.setattr(event_log, "PRUNED_AT_ONCE", 5)
     for _ in range(9):
         await store.note(Event(EventName.AUDIT_JOB_CANCEL, actor="ann"))
     for number in range(30):

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.domain.retrying import Again, Over
+from comfyui_agent.domain.retry_policy import GiveUp, Retry
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.records import Lease
 from comfyui_agent.store.store import Store
@@ -29,8 +29,8 @@ Loss = Callable[[Store, Database, Lease], Awaitable[object]]
 WRITES: dict[str, Write] = {
     "claim_files": lambda store, lease: store.claim_files(lease, ["a.png"], LEASE_SECONDS),
     "complete": lambda store, lease: store.complete(lease, ["a.png"], 1.0),
-    "requeue": lambda store, lease: store.requeue(lease, broken(), Again(15.0, charged=True, strike=True)),
-    "fail": lambda store, lease: store.fail(lease, broken(), Over(FailureClass.EXECUTION)),
+    "requeue": lambda store, lease: store.requeue(lease, broken(), Retry(15.0, charged=True, strike=True)),
+    "fail": lambda store, lease: store.fail(lease, broken(), GiveUp(FailureClass.EXECUTION)),
     "unsend": lambda store, lease: store.unsend(lease),
     "refuse": lambda store, lease: store.refuse(lease, broken(FailureClass.INVALID)),
 }
@@ -79,7 +79,7 @@ async def put_back_as_an_orphan(store: Store, database: Database, lease: Lease) 
 
 
 async def failed_and_leased_anew(store: Store, database: Database, lease: Lease) -> None:
-    await store.fail(lease, broken(), Over(FailureClass.EXECUTION))
+    await store.fail(lease, broken(), GiveUp(FailureClass.EXECUTION))
     await store.retry([lease.job_id])
     await lease_one(store)
 

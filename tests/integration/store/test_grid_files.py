@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from comfyui_agent.domain.filing import Filed, Verdict
+from comfyui_agent.domain.job_files import FileVerdict, ReadFile
 from comfyui_agent.domain.jobs import NewJob
+from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.errors import FileTaken
-from comfyui_agent.store.opening import open_store
-from comfyui_agent.store.sqlite.migrating import MIGRATIONS, OURS
+from comfyui_agent.store.sqlite.migrator import MIGRATIONS, OURS
 from comfyui_agent.store.store import Store
 from support.batched import FOX, queue
 from support.stores import LEASE_SECONDS, Database, everything, in_the_shell, lease, wish
@@ -77,9 +77,9 @@ async def test_a_path_that_is_a_grids_is_refused_when_the_job_comes(store: Store
     await queue(store)
     words = None if is_free else f"the grid of {FOX}"
     assert await store.holder_of_path(path) == words
-    filed = Filed(NewJob("a.yaml", "T2I", "wf", file_path=path, source="jobs/processing/image/a.yaml", digest="1"))
+    filed = ReadFile(NewJob("a.yaml", "T2I", "wf", file_path=path, source="jobs/processing/image/a.yaml", digest="1"))
     [ruling] = await store.file_jobs([filed])
-    assert ruling.verdict is Verdict.ACCEPTED
+    assert ruling.verdict is FileVerdict.ACCEPTED
     job = await store.find_by_name("a.yaml")
     assert job is not None
     assert (job.error_trace or "").startswith("" if is_free else "invalid: outputs.file_path")

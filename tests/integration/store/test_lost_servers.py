@@ -6,9 +6,9 @@ import pytest
 
 from comfyui_agent.domain.batches import BatchKind
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.domain.halts import LostServer, StuckPrompt
 from comfyui_agent.domain.jobs import Job
-from comfyui_agent.domain.retrying import Again
+from comfyui_agent.domain.retry_policy import Retry
+from comfyui_agent.domain.server_states import LostServer, StuckPrompt
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.records import Leased
 from comfyui_agent.store.store import Store
@@ -198,7 +198,7 @@ async def test_nothing_can_go_on_if_all_that_is_left_waits_for_stuck_servers(sto
     await submit_one(store, "waits.yaml")
     assert await store.is_blocked({SERVER})
     assert not await store.is_blocked({OTHER}), "it runs at a server that works"
-    await store.requeue(at_stuck.lease, broken(), Again(60.0, charged=True))
+    await store.requeue(at_stuck.lease, broken(), Retry(60.0, charged=True))
     assert not await store.is_blocked({SERVER}), "a job in backoff is waited for"
     database.clock.advance(61)
     assert await store.is_blocked({SERVER}), "it could run now, and nobody takes it"

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.prompts import mint_prompt_id
-from comfyui_agent.domain.retrying import Again, Over
+from comfyui_agent.domain.retry_policy import GiveUp, Retry
 from comfyui_agent.domain.states import JobEvent, JobStatus, NotAllowed, next_status
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.records import Lease, OpenAttempt, Window
@@ -243,14 +243,14 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.leases)
     @rule(pick=PICK)
     def fail(self, pick: int) -> None:
-        if job := self._write(pick, lambda lease: self.store.fail(lease, broken(), Over(FailureClass.EXECUTION))):
+        if job := self._write(pick, lambda lease: self.store.fail(lease, broken(), GiveUp(FailureClass.EXECUTION))):
             job.happens(JobEvent.FAIL)
             job.run_ends()
 
     @precondition(lambda self: self.leases)
     @rule(pick=PICK, wait=st.sampled_from([0.0, 15.0]), charged=st.booleans(), strike=st.booleans())
     def requeue(self, pick: int, wait: float, charged: bool, strike: bool) -> None:
-        again = Again(wait, charged=charged, strike=strike)
+        again = Retry(wait, charged=charged, strike=strike)
         if job := self._write(pick, lambda lease: self.store.requeue(lease, broken(), again)):
             job.happens(JobEvent.REQUEUE)
             job.run_ends()
@@ -286,8 +286,8 @@ class StoreMachine(RuleBasedStateMachine):
         lease = stale[pick % len(stale)]
         for write in (
             self.store.complete(lease, ["stale.png"], None),
-            self.store.fail(lease, broken(), Over(FailureClass.EXECUTION)),
-            self.store.requeue(lease, broken(), Again(0.0, charged=True)),
+            self.store.fail(lease, broken(), GiveUp(FailureClass.EXECUTION)),
+            self.store.requeue(lease, broken(), Retry(0.0, charged=True)),
             self.store.unsend(lease),
             self.store.claim_files(lease, ["stale.png"], LEASE_SECONDS),
         ):

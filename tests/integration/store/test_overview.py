@@ -7,7 +7,7 @@ import pytest
 from comfyui_agent.domain.batches import BatchStatus
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import NewJob
-from comfyui_agent.domain.retrying import Again, Over
+from comfyui_agent.domain.retry_policy import GiveUp, Retry
 from comfyui_agent.store import overview
 from comfyui_agent.store.store import Store
 from support.batched import FOX, land, queue
@@ -21,7 +21,7 @@ async def finish(store: Store, name: str, *, outputs: tuple[str, ...] = ("a.png"
 
 
 async def fail(store: Store, name: str) -> None:
-    await store.fail((await submit_and_lease(store, name)).lease, broken(), Over(FailureClass.EXECUTION))
+    await store.fail((await submit_and_lease(store, name)).lease, broken(), GiveUp(FailureClass.EXECUTION))
 
 
 async def test_an_empty_database_has_nothing_to_show(store: Store, database: Database) -> None:
@@ -93,7 +93,7 @@ async def test_what_was_cancelled_has_not_failed(store: Store) -> None:
 
 
 async def test_a_run_that_failed_and_is_tried_again_is_no_end(store: Store) -> None:
-    await store.requeue((await submit_and_lease(store)).lease, broken(), Again(0.0, charged=True))
+    await store.requeue((await submit_and_lease(store)).lease, broken(), Retry(0.0, charged=True))
     found = await store.overview()
     assert (found.failed_last_five, found.done_last_five) == (0, 0)
 
@@ -209,7 +209,7 @@ async def test_a_job_that_is_tried_again_has_not_waited_since_it_was_made(store:
     database.clock.advance(100)
     leased = await lease_one(store)
     database.clock.advance(20)
-    await store.requeue(leased.lease, broken(), Again(0.0, charged=True))
+    await store.requeue(leased.lease, broken(), Retry(0.0, charged=True))
     database.clock.advance(3)
     assert await age(store) == pytest.approx(23, abs=0.01)
 

@@ -11,26 +11,26 @@ import pytest
 
 from comfyui_agent.domain.batches import BatchKind
 from comfyui_agent.domain.prompts import mint_prompt_id
-from comfyui_agent.domain.retrying import Again
+from comfyui_agent.domain.retry_policy import Retry
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store import (
-    batching,
-    bursting,
-    leasing,
-    looking,
+    batches,
+    bursts,
+    job_commands,
+    job_pages,
+    job_queries,
+    leases,
+    outcomes,
     overview,
-    reading,
-    recovering,
-    settling,
-    steering,
+    recovery,
 )
-from comfyui_agent.store.cursors import Place, cursor_of
-from comfyui_agent.store.looking import JobFilter
-from comfyui_agent.store.opening import open_store
+from comfyui_agent.store.connect import open_store
+from comfyui_agent.store.cursors import CursorPlace, cursor_of
+from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Leased, Window
 from comfyui_agent.store.sqlite.brief import add_brief_views
-from comfyui_agent.store.sqlite.migrating import MIGRATIONS
+from comfyui_agent.store.sqlite.migrator import MIGRATIONS
 from comfyui_agent.store.sqlite.session import QUERIES
 from comfyui_agent.store.store import Store
 from support.batched import FOX, queue
@@ -140,10 +140,10 @@ def crowd(database: Database, hold: str, count: int, *, batch: str | None = None
     )
 
 
-def leases(session: Session, batch_id: str | None = None) -> list[Leased]:
+def lease_some(session: Session, batch_id: str | None = None) -> list[Leased]:
     ids = [mint_prompt_id() for _ in range(4)]
     window = Window(SERVER, 16, batch_id=batch_id)
-    found = leasing.lease_jobs(session, WORKER, window, ids, LEASE_SECONDS, 10**12)
+    found = leases.lease_jobs(session, WORKER, window, ids, LEASE_SECONDS, 10**12)
     assert len(found) == 4
     return found
 
@@ -153,14 +153,14 @@ async def test_what_waits_in_front_costs_a_lease_nothing(store: Store, database:
     await queue(store, 8)
     queued = await queue(store, 8, "reserved", reserved=True)
     asked: dict[str, Callable[[Session], object]] = {
-        "lease": leases,
-        "lease of a batch": lambda session: leases(session, "reserved"),
-        "idle": reading.is_idle,
-        "batch idle": lambda session: batching.is_idle(session, FOX),
-        "grids": lambda session: batching.claim_grid(session, WORKER, lambda _: True, None),
-        "filling": lambda session: batching.discard_unfinished(session, lambda _: True),
-        "recovery": recovering.open_attempts,
-        "cancel": lambda session: steering.cancel(session, queued),
+        "lease": lease_some,
+        "lease of a batch": lambda session: lease_some(session, "reserved"),
+        "idle": job_queries.is_idle,
+        "batch idle": lambda session: batches.is_idle(session, FOX),
+        "grids": lambda session: batches.claim_grid(session, WORKER, lambda _: True, None),
+        "filling": lambda session: batches.discard_unfinished(session, lambda _: True),
+        "recovery": recovery.open_attempts,
+        "cancel": lambda session: job_commands.cancel(session, queued),
     }
     before = {name: await steps_of(store, work) for name, work in asked.items()}
     crowd(database, hold, MANY // len(WAITING) if hold in ("backoff", "turn") else MANY)
@@ -174,15 +174,15 @@ async def test_one_member_of_a_large_batch_costs_no_more_than_one_of_a_small(sto
     (done,) = await lease(store)
     await store.complete(done.lease, ["a.png"], None)
     asked: dict[str, Callable[[Session], object]] = {
-        "lease": lambda session: leases(session, FOX),
-        "complete": lambda session: settling.complete(session, leased.lease, ["a.png"], None),
-        "requeue": lambda session: settling.requeue(session, leased.lease, broken(), Again(0.0, charged=True)),
-        "refuse": lambda session: settling.refuse(session, leased.lease, broken()),
-        "cancel": lambda session: steering.cancel(session, [leased.lease.job_id]),
-        "wish": lambda session: batching.wish_again(session, done.lease.job_id, None, avoid_cache=False),
-        "clock": lambda session: batching.tick(session, [FOX], 10.0, 60.0),
-        "idle": lambda session: batching.is_idle(session, FOX),
-        "turns": batching.free_turns,
+        "lease": lambda session: lease_some(session, FOX),
+        "complete": lambda session: outcomes.complete(session, leased.lease, ["a.png"], None),
+        "requeue": lambda session: outcomes.requeue(session, leased.lease, broken(), Retry(0.0, charged=True)),
+        "refuse": lambda session: outcomes.refuse(session, leased.lease, broken()),
+        "cancel": lambda session: job_commands.cancel(session, [leased.lease.job_id]),
+        "wish": lambda session: batches.resubmit(session, done.lease.job_id, None, avoid_cache=False),
+        "clock": lambda session: batches.tick(session, [FOX], 10.0, 60.0),
+        "idle": lambda session: batches.is_idle(session, FOX),
+        "turns": batches.free_turns,
     }
     before = {name: await steps_of(store, work) for name, work in asked.items()}
     for hold in ("paused", "burst"):
@@ -200,16 +200,16 @@ async def test_what_is_done_with_a_whole_batch_costs_as_much_as_it_is_large(
     """Four times the members: about four times the work, and not sixteen times."""
     work: dict[str, Callable[[Session], object]] = {
         "release_members": lambda session: session.run("release_members", id=FOX),
-        "pause": lambda session: batching.pause(session, FOX),
-        "resume": lambda session: (batching.pause(session, FOX), batching.resume(session, FOX)),
-        "cancel": lambda session: batching.cancel(session, FOX),
+        "pause": lambda session: batches.pause(session, FOX),
+        "resume": lambda session: (batches.pause(session, FOX), batches.resume(session, FOX)),
+        "cancel": lambda session: batches.cancel(session, FOX),
         "retry": lambda session: (
-            batching.cancel(session, FOX),
-            batching.retry(session, FOX, with_cancelled=True),
+            batches.cancel(session, FOX),
+            batches.retry(session, FOX, with_cancelled=True),
         ),
         "put_off": lambda session: session.run("put_off_items", id=FOX),
-        "items": lambda session: bursting.items(session, FOX),
-        "turns": batching.free_turns,
+        "items": lambda session: bursts.items(session, FOX),
+        "turns": batches.free_turns,
         "hold_for_turn": lambda session: session.run("hold_for_turn", batch_id=FOX),
     }
     await queue(store, 1, kind=BatchKind.BOOK, is_serial=True)
@@ -223,16 +223,16 @@ async def test_what_is_done_with_a_whole_batch_costs_as_much_as_it_is_large(
 
 def pages(session: Session) -> dict[str, int]:
     """How many jobs each kind of look finds, so that none of them finds nothing by mistake."""
-    first = looking.job_page(session, JobFilter(), None, 20)
+    first = job_pages.job_page(session, JobFilter(), None, 20)
     asked = {
         "first": first,
-        "second": looking.job_page(session, JobFilter(), first.cursor, 20),
-        "half way": looking.job_page(session, JobFilter(), cursor_of("pending", Place(1, MANY // 2)), 20),
-        "ended": looking.job_page(session, JobFilter(), cursor_of("done", Place(END, 3 * MANY // 2)), 20),
-        "failed": looking.job_page(session, JobFilter(status=JobStatus.FAILED), None, 20),
-        "members": looking.job_page(session, JobFilter(batch_id=FOX), cursor_of("members", Place(5, 0)), 20),
-        "name": looking.job_page(session, JobFilter(text="ting-777", status=JobStatus.PENDING), None, 20),
-        "nowhere": looking.job_page(session, JobFilter(text="ting-none"), None, 20),
+        "second": job_pages.job_page(session, JobFilter(), first.cursor, 20),
+        "half way": job_pages.job_page(session, JobFilter(), cursor_of("pending", CursorPlace(1, MANY // 2)), 20),
+        "ended": job_pages.job_page(session, JobFilter(), cursor_of("done", CursorPlace(END, 3 * MANY // 2)), 20),
+        "failed": job_pages.job_page(session, JobFilter(status=JobStatus.FAILED), None, 20),
+        "members": job_pages.job_page(session, JobFilter(batch_id=FOX), cursor_of("members", CursorPlace(5, 0)), 20),
+        "name": job_pages.job_page(session, JobFilter(text="ting-777", status=JobStatus.PENDING), None, 20),
+        "nowhere": job_pages.job_page(session, JobFilter(text="ting-none"), None, 20),
     }
     return {name: len(page.jobs) for name, page in asked.items()}
 
@@ -250,7 +250,7 @@ async def test_a_look_at_many_jobs_costs_no_more_than_one_at_few(store: Store, d
     few = {
         "pages": await steps_of(store, pages),
         "overview": await steps_of(store, overview.overview),
-        "batches": await steps_of(store, lambda session: looking.batch_page(session, None, None, 20)),
+        "batches": await steps_of(store, lambda session: job_pages.batch_page(session, None, None, 20)),
     }
     database.by_hand("UPDATE jobs SET config_name = 'few' || id")
     crowd(database, "waiting", 2 * MANY)
@@ -263,7 +263,7 @@ async def test_a_look_at_many_jobs_costs_no_more_than_one_at_few(store: Store, d
     many = {
         "pages": await steps_of(store, pages),
         "overview": await steps_of(store, overview.overview),
-        "batches": await steps_of(store, lambda session: looking.batch_page(session, None, None, 20)),
+        "batches": await steps_of(store, lambda session: job_pages.batch_page(session, None, None, 20)),
     }
     found = await store.driver.read(pages)
     assert {name: count for name, count in found.items() if count != 20} == {"members": 3, "name": 11, "nowhere": 0}

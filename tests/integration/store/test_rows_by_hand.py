@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from comfyui_agent.domain.retrying import Over
+from comfyui_agent.domain.retry_policy import GiveUp
 from comfyui_agent.store.store import Store
 from support.stores import Database, broken, lease, lease_one, open_attempt, submit_and_lease, submit_one
 
@@ -20,7 +20,7 @@ async def test_two_names_in_another_encoding_stay_two_names(store: Store, databa
 async def test_outputs_that_are_no_list_keep_no_job_from_ending(store: Store, database: Database) -> None:
     leased = await submit_and_lease(store)
     database.by_hand("UPDATE jobs SET outputs = 'see the other folder'")
-    await store.fail(leased.lease, broken(), Over(broken().kind))
+    await store.fail(leased.lease, broken(), GiveUp(broken().kind))
     (job,) = await store.jobs()
     assert (job.status, job.outputs) == ("failed", ())
 

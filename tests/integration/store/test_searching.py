@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.store import looking, walks
-from comfyui_agent.store.checking import examine
-from comfyui_agent.store.looking import JobFilter
+from comfyui_agent.store import job_orders, job_pages
+from comfyui_agent.store.integrity import examine
+from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.store import Store
 from support.batched import nobody
@@ -48,7 +48,7 @@ async def search(store: Store, text: str, limit: int = 50, **asked: Any) -> list
 def test_every_job_with_the_text_is_found_once_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_small: bool
 ) -> None:
-    monkeypatch.setattr(looking, "FEW", 100 if is_small else 0)
+    monkeypatch.setattr(job_pages, "FEW", 100 if is_small else 0)
     database, loop = SqliteDatabase(tmp_path), asyncio.new_event_loop()
     store = database.open()
 
@@ -62,7 +62,7 @@ def test_every_job_with_the_text_is_found_once_and_no_other(
         common=st.sampled_from([1, 1_000]),
     )
     def check(names: list[str], text: str, indexed: int, limit: int, status: JobStatus | None, common: int) -> None:
-        monkeypatch.setattr(walks, "COMMON", common)
+        monkeypatch.setattr(job_orders, "COMMON", common)
         loop.run_until_complete(store.driver.write(begin_anew))
         loop.run_until_complete(store.submit([wish(name) for name in names]))
         for _ in range(indexed):
@@ -221,14 +221,14 @@ async def test_many_that_have_the_text_are_found_in_the_order_of_their_state(
     store: Store, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A common text is looked for where the jobs of that state are, a rare one in the index."""
-    monkeypatch.setattr(looking, "FEW", 0)
-    monkeypatch.setattr(walks, "COMMON", 5)
+    monkeypatch.setattr(job_pages, "FEW", 0)
+    monkeypatch.setattr(job_orders, "COMMON", 5)
     await store.submit([wish(f"knight_{number}", priority=9 - number) for number in range(6)] + [wish("rook")])
     await index_all(store)
     knights = [f"knight_{number}" for number in range(6)]
     assert await search(store, "knight", 2, status=JobStatus.PENDING) == knights[::-1]
     assert await search(store, "knight_", 2) == knights[::-1]
-    monkeypatch.setattr(walks, "COMMON", 7)
+    monkeypatch.setattr(job_orders, "COMMON", 7)
     assert await search(store, "knight", 2, status=JobStatus.PENDING) == knights[::-1]
     assert await search(store, "rook", 2, status=JobStatus.PENDING) == ["rook"]
     assert await search(store, "rook", 2, status=JobStatus.DONE) == []

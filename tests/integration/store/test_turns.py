@@ -11,7 +11,7 @@ from comfyui_agent.domain.batches import BatchKind
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.prompts import mint_prompt_id
-from comfyui_agent.domain.retrying import Again, Over
+from comfyui_agent.domain.retry_policy import GiveUp, Retry
 from comfyui_agent.store.records import Leased, Window
 from comfyui_agent.store.store import Store
 from support.batched import FOX, batch_of, completions, holds_of, job_of, land, lease_of, queue, status_of
@@ -107,11 +107,11 @@ async def _complete(store: Store, leased: Leased) -> None:
 
 
 async def _fail(store: Store, leased: Leased) -> None:
-    await store.fail(leased.lease, broken(), Over(FailureClass.EXECUTION))
+    await store.fail(leased.lease, broken(), GiveUp(FailureClass.EXECUTION))
 
 
 async def _wait(store: Store, leased: Leased) -> None:
-    await store.requeue(leased.lease, broken(), Again(60.0, charged=True))
+    await store.requeue(leased.lease, broken(), Retry(60.0, charged=True))
 
 
 async def _refuse(store: Store, leased: Leased) -> None:
@@ -127,7 +127,7 @@ async def _take_back(store: Store, leased: Leased) -> None:
 async def _wish_again_and_put_off(store: Store, leased: Leased) -> None:
     """A wish lets go of the prompt that is at the server."""
     await store.cancel([leased.lease.job_id])
-    await store.wish_again([(leased.lease.job_id, None)])
+    await store.resubmit([(leased.lease.job_id, None)])
     await store.set_priority(leased.lease.job_id, 99)
 
 
@@ -158,14 +158,14 @@ async def test_a_run_that_was_never_sent_goes_first_again(store: Store, pages: l
 
 
 async def test_a_run_that_is_tried_again_at_once_goes_first_again(store: Store, pages: list[JobId]) -> None:
-    await store.requeue((await take_first(store)).lease, broken(), Again(0.0, charged=True))
+    await store.requeue((await take_first(store)).lease, broken(), Retry(0.0, charged=True))
     assert await next_page(store) == pages[0]
 
 
 async def test_a_page_in_backoff_does_not_hold_up_the_next_and_takes_its_turn_after_it(
     store: Store, database: Database, pages: list[JobId]
 ) -> None:
-    await store.requeue((await take_first(store)).lease, broken(), Again(15.0, charged=True))
+    await store.requeue((await take_first(store)).lease, broken(), Retry(15.0, charged=True))
     second = await take_first(store)
     assert second.lease.job_id == pages[1]
     database.clock.advance(20)
@@ -243,7 +243,7 @@ async def test_a_turn_that_nobody_has_is_free(store: Store, database: Database, 
 
 async def test_a_member_that_cannot_go_yet_does_not_hold_up_the_others(store: Store, pages: list[JobId]) -> None:
     first = await take_first(store)
-    await store.requeue(first.lease, broken(), Again(0.0, charged=False), avoid_server=True)
+    await store.requeue(first.lease, broken(), Retry(0.0, charged=False), avoid_server=True)
     assert await next_page(store) == pages[1]
 
 
@@ -276,7 +276,7 @@ async def test_a_book_that_is_cancelled_and_retried_waits_for_the_prompt_that_is
 
 async def test_a_suspect_waits_for_its_turn_too(store: Store, pages: list[JobId]) -> None:
     first = await take_first(store)
-    await store.requeue(first.lease, broken(), Again(0.0, charged=False, strike=True))
+    await store.requeue(first.lease, broken(), Retry(0.0, charged=False, strike=True))
     assert await next_page(store) == pages[0]
     assert (await job_of(store, pages[0])).strikes == 1
     assert await next_page(store, OTHER_SERVER) is None

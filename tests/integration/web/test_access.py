@@ -15,7 +15,7 @@ import pytest
 from fastapi import Request
 
 from comfyui_agent.domain.tokens import Role, hash_of, proxy_hash
-from comfyui_agent.web import serving
+from comfyui_agent.web import page_server
 from comfyui_agent.web.app import create_app
 from comfyui_agent.web.problems import Problem, shown
 from support.web import FORM, TLS, Answer, Served, bearer, check_problem, served, watching
@@ -229,7 +229,7 @@ async def test_a_refusal_shows_no_path_of_this_machine(house: Served) -> None:
 
 
 async def test_whoever_holds_up_the_start_of_tls_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(page_server, "HEAD_SECONDS", 0.2)
     async with served(tmp_path / "house", **TLS) as house:
         assert house.url.startswith("https://127.0.0.1:")
         reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(house.url).port)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from comfyui_agent.engine import sweeping
+from comfyui_agent.engine import sweep_planner
 from comfyui_agent.web import connections
 from comfyui_agent.web.api import batches, jobs
 from comfyui_agent.web.connections import MOST_AHEAD, Connection
@@ -68,7 +68,7 @@ async def test_planning_ends_when_its_caller_is_gone(
         finally:
             ended.set()
 
-    monkeypatch.setattr(sweeping, "define", define)
+    monkeypatch.setattr(sweep_planner, "define", define)
     batches_before = (await house.get("/api/v1/batches")).value
     with connected(house.url) as client:
         client.sendall(post("/api/v1/batches", {"workflow": "picture", "set": {"color": "1..9"}, "dry_run": dry_run}))

@@ -14,11 +14,11 @@ import pytest_asyncio
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.tokens import Role
-from comfyui_agent.store import recording
+from comfyui_agent.store import event_log
 from comfyui_agent.store.errors import DatabaseFull
 from comfyui_agent.web import audit_trail
 from comfyui_agent.web.app import create_app
-from comfyui_agent.web.guarding import UNSAFE
+from comfyui_agent.web.guard import UNSAFE
 from support.batches import document
 from support.web import Answer, Served, bearer, check_problem, routes_of, served, watching
 from support.workspaces import call_e3, run_e3
@@ -160,14 +160,14 @@ async def test_a_job_is_made_even_if_the_audit_trail_cannot_be_written(
     locked: tuple[Served, str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     house, user, _ = locked
-    note = recording.note
+    note = event_log.note
 
     def fails(session: Any, event: Event, **facts: Any) -> None:
         if event.is_audit:
             raise DatabaseFull("there is no room")
         note(session, event, **facts)
 
-    monkeypatch.setattr(recording, "note", fails)
+    monkeypatch.setattr(event_log, "note", fails)
     answer = await house.post("/api/v1/jobs", {**JOB, "name": "unwritten"}, headers=bearer(user))
     assert answer.status == 201
     assert "audit.job.submit by token 1 (ann) is missing in the audit trail" in caplog.text

@@ -17,12 +17,12 @@ from comfyui_agent.domain.batches import BatchKind, NewBatch
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.jobs import Job, NewJob
 from comfyui_agent.domain.tokens import Role
-from comfyui_agent.engine.live import LiveRun
+from comfyui_agent.engine.live_files import LiveRun
 from comfyui_agent.store.store import Store
 from comfyui_agent.web.addresses import view_of
 from comfyui_agent.web.context import Context
+from comfyui_agent.web.html import render_fragment, render_page
 from comfyui_agent.web.outputs import Outputs
-from comfyui_agent.web.rendering import render_fragment, render_page
 from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
 from support.batched import fall, land, lease_of
 from support.stores import SERVER, SqliteDatabase
@@ -272,7 +272,7 @@ async def test_a_done_page_stays_visible_while_it_is_made_anew(house: House) -> 
     jobs = await house.book(1)
     await house.render(done=1)
     assert "page-before" not in await house.part("/books/tales", "page-1")
-    await house.store.wish_again([(jobs[0].id, None)])
+    await house.store.resubmit([(jobs[0].id, None)])
     card = await house.part("/books/tales", "page-1")
     assert "page-before" in card
     assert "Pending" in card

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from comfyui_agent.store.errors import DatabaseAway
-from comfyui_agent.web.guarding import POLICY
+from comfyui_agent.web.guard import POLICY
 from comfyui_agent.web.outputs import MEDIA_TYPES, ResultFile
 from support.pictures import png
 from support.web import Answer, Served, check_problem, served, watching

@@ -21,10 +21,10 @@ from urllib.parse import quote, urlsplit
 import pytest
 import pytest_asyncio
 
-from comfyui_agent.web import failures, guarding
+from comfyui_agent.web import failures, guard
 from comfyui_agent.web.app import create_app
-from comfyui_agent.web.guarding import DEEPEST, LARGEST_BODY, LARGEST_FORM, UNSAFE
-from comfyui_agent.web.rendering import ASSETS
+from comfyui_agent.web.guard import DEEPEST, LARGEST_BODY, LARGEST_FORM, UNSAFE
+from comfyui_agent.web.html import ASSETS
 from support.batched import queue
 from support.web import PROBLEM, Answer, Keys, Served, bearer, check_problem, routes_of, served
 
@@ -215,7 +215,7 @@ def check_harmless(answer: Answer, house: Served) -> None:
 def nothing_breaks(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No test of this module makes E3 log that it failed. Wrong tokens may be shown without end."""
     monkeypatch.setattr(failures, "MOST", 10**9)
-    monkeypatch.setattr(guarding, "LINGER_SECONDS", 0.01)
+    monkeypatch.setattr(guard, "LINGER_SECONDS", 0.01)
     yield
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
@@ -363,7 +363,7 @@ async def test_a_body_that_does_not_say_its_size_is_read_up_to_the_limit(estate:
 async def test_whoever_sends_too_much_hears_so_and_is_not_cut_off(
     estate: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guarding, "LINGER_SECONDS", 5.0)
+    monkeypatch.setattr(guard, "LINGER_SECONDS", 5.0)
 
     def send() -> int:
         said = urllib.request.Request(f"{estate.url}/api/v1/jobs", b" " * (3 * LARGEST_BODY), JSON)
@@ -723,7 +723,7 @@ async def test_requests_that_are_no_http_do_not_stop_the_others(estate: Served) 
 async def test_a_body_that_is_never_sent_is_not_waited_for_without_end(
     estate: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("comfyui_agent.web.guarding.BODY_SECONDS", 0.05)
+    monkeypatch.setattr("comfyui_agent.web.guard.BODY_SECONDS", 0.05)
     answer = await estate.raw(
         head(UNSAFE_ROUTES[0], "/api/v1/jobs", Content_Type="application/json", Content_Length="9")
     )

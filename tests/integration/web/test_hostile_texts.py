@@ -16,9 +16,9 @@ import pytest_asyncio
 from comfyui_agent.domain.batches import BatchKind, NewBatch
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import NewJob, Template
-from comfyui_agent.domain.retrying import Over
+from comfyui_agent.domain.retry_policy import GiveUp
 from comfyui_agent.domain.tokens import Role
-from comfyui_agent.engine.live import LiveFile, LiveRun
+from comfyui_agent.engine.live_files import LiveFile, LiveRun
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.web.addresses import ADDRESSES
 from support.stores import broken, wish
@@ -133,7 +133,7 @@ async def _queue_everything(house: Served) -> None:
             await house.finish(leased)
         elif end == "failed":
             failure = broken(message=EVIL, node_id=EVIL, node_type=EVIL, traceback=EVIL)
-            await store.fail(leased.lease, failure, Over(FailureClass.EXECUTION))
+            await store.fail(leased.lease, failure, GiveUp(FailureClass.EXECUTION))
     settings = {"combination": {EVIL: EVIL}, "inputs": {EVIL: EVIL}, "page": 1}
     axes = [{"name": EVIL, "places": ["6.text"], "values": [EVIL, "b"]}]
     for batch_id, kind in (("sweep_1", BatchKind.SWEEP), ("book_1", BatchKind.BOOK)):
@@ -143,7 +143,7 @@ async def _queue_everything(house: Served) -> None:
         await store.open_batch(batch_id)
         done, failed = await house.lease(2, batch_id)
         await house.finish(done)
-        await store.fail(failed.lease, broken(message=EVIL), Over(FailureClass.EXECUTION))
+        await store.fail(failed.lease, broken(message=EVIL), GiveUp(FailureClass.EXECUTION))
     await store.pause_server(f"http://{MARK}'\"<b>:8188")
 
 

@@ -13,7 +13,7 @@ from comfyui_agent.domain.batches import BatchKind, NewBatch
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.errors import DatabaseAway
 from comfyui_agent.web.api.jobs import NewJobSaid
-from comfyui_agent.web.idempotency import Wish
+from comfyui_agent.web.idempotency import IdempotentRequest
 from support.stores import wish
 from support.web import Answer, Keys, Served, bearer, check_problem
 
@@ -65,7 +65,7 @@ async def begun_by_a_dead_one(house: Served, create: Create, key: str, made: str
     """A wish over which a process died, after it had noted what it was about to make."""
     body = create.body(name)
     said = NewJobSaid(**body).model_dump(mode="json", exclude_unset=True) if create.route == "jobs" else body
-    digest = Wish(key=key, route=create.route, body=said).digest
+    digest = IdempotentRequest(key=key, route=create.route, body=said).digest
     await house.store.begin_wish(key, f"everyone {create.route}", digest, DEAD, made, lambda _: True)
 
 
@@ -179,7 +179,7 @@ async def test_while_a_process_that_lives_is_at_it_the_request_is_a_conflict(hou
     try:
         said = create.body("x")
         body = NewJobSaid(**said).model_dump(mode="json", exclude_unset=True) if create.route == "jobs" else said
-        digest = Wish(key="alive", route=create.route, body=body).digest
+        digest = IdempotentRequest(key="alive", route=create.route, body=body).digest
         await house.store.begin_wish(
             "alive", f"everyone {create.route}", digest, other.worker, f"alive_{create.route}", other.is_dead
         )

@@ -10,12 +10,12 @@ import pytest
 
 from comfyui_agent.comfy.answers import SystemStats
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.domain.halts import LostServer, StuckPrompt
-from comfyui_agent.engine.live import LiveRun
+from comfyui_agent.domain.server_states import LostServer, StuckPrompt
+from comfyui_agent.engine.live_files import LiveRun
 from comfyui_agent.engine.server_reports import ServerReport
 from comfyui_agent.web.pages.job import _sentence
 from comfyui_agent.web.pages.servers import card_of
-from comfyui_agent.web.standing import stands
+from comfyui_agent.web.queue_summary import stands
 from support.stores import broken
 from support.web import SERVER, Served, served
 

@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from comfyui_agent import __version__
 from comfyui_agent.comfy.frames import Preview
-from comfyui_agent.engine.live import LiveFile, LiveRun, want_previews
+from comfyui_agent.engine.live_files import LiveFile, LiveRun, want_previews
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.errors import DatabaseAway
 from support.pictures import png

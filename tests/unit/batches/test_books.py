@@ -15,13 +15,13 @@ import yaml
 
 from comfyui_agent.batches.book_file import BookText
 from comfyui_agent.batches.books import BadPage, Book, page_again, read_book
-from comfyui_agent.config.complaints import Complaints
 from comfyui_agent.config.settings import Books, Settings
+from comfyui_agent.config.validation import Complaints
 from comfyui_agent.config.workflows import NoWorkflow, Workflow
 from comfyui_agent.domain.batches import BatchKind
 from comfyui_agent.domain.binding import Places
 from comfyui_agent.domain.jobs import NewJob, Template
-from comfyui_agent.domain.placing import place
+from comfyui_agent.domain.placement import place
 from comfyui_agent.domain.recipes import Recipe
 
 PAINTING: dict[str, Any] = {

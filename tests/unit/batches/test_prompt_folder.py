@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from comfyui_agent.batches.prompt_folder import LARGEST_PROMPT, BadPrompt, find_prompts, read_prompt, with_new
 from comfyui_agent.batches.state_file import Entry
-from comfyui_agent.domain.bursts import Word
+from comfyui_agent.domain.bursts import ItemStatus
 
 
 def write(folder: Path, *names: str) -> None:
@@ -41,8 +41,8 @@ def test_prompts_come_as_people_count(tmp_path: Path) -> None:
 def test_an_item_says_where_its_file_is_and_that_it_waits(tmp_path: Path) -> None:
     write(tmp_path, "EP01/part2/prompt_1.txt", "root.txt")
     assert dict(find_prompts(tmp_path)) == {
-        str(tmp_path / "root.txt"): Entry(Word.PENDING, "", "root.txt"),
-        str(tmp_path / "EP01" / "part2" / "prompt_1.txt"): Entry(Word.PENDING, "EP01/part2", "prompt_1.txt"),
+        str(tmp_path / "root.txt"): Entry(ItemStatus.PENDING, "", "root.txt"),
+        str(tmp_path / "EP01" / "part2" / "prompt_1.txt"): Entry(ItemStatus.PENDING, "EP01/part2", "prompt_1.txt"),
     }
 
 
@@ -90,7 +90,7 @@ def test_every_prompt_is_found_once(tmp_path_factory: pytest.TempPathFactory, pl
 
 def test_what_a_state_file_says_comes_first_and_is_left_as_it_is(tmp_path: Path) -> None:
     write(tmp_path, "a.txt", "b.txt", "c.txt")
-    said = {str(tmp_path / "b.txt"): Entry(Word.FAILED, "EP07", "other.txt", {"mine": 1})}
+    said = {str(tmp_path / "b.txt"): Entry(ItemStatus.FAILED, "EP07", "other.txt", {"mine": 1})}
     found = with_new(said, tmp_path)
     assert list(found) == [str(tmp_path / name) for name in ("b.txt", "a.txt", "c.txt")]
     assert found[str(tmp_path / "b.txt")] == said[str(tmp_path / "b.txt")]
@@ -101,7 +101,7 @@ def test_a_prompt_in_another_spelling_is_the_same(tmp_path: Path, spelling: str)
     folder, link = tmp_path / "prompts", tmp_path / "link"
     write(folder, "a.txt", "EP01/b.txt")
     link.symlink_to(folder)
-    said = {spelling.format(folder=folder, link=link): Entry(Word.COMPLETED, "", "a.txt")}
+    said = {spelling.format(folder=folder, link=link): Entry(ItemStatus.COMPLETED, "", "a.txt")}
     assert [entry.filename for entry in with_new(said, folder).values()] == ["a.txt", "b.txt"]
 
 

@@ -20,7 +20,7 @@ from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.binding import Places, Unbindable
 from comfyui_agent.domain.combinations import Mode
 from comfyui_agent.domain.jobs import Template
-from comfyui_agent.domain.placing import place
+from comfyui_agent.domain.placement import place
 from comfyui_agent.domain.recipes import Recipe
 from comfyui_agent.domain.sizes import bytes_of
 

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from comfyui_agent.comfy import cancelling
+from comfyui_agent.comfy import cancellation
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.comfy.lookup import Ended
@@ -189,6 +189,6 @@ async def test_what_cannot_be_stopped_is_told_and_what_waits_behind_it_is_gone(
         ours = await here.post_all(5)
         began = time.monotonic()
         assert await here.client.cancel_all([running, *ours], timeout=0.5) == {running}
-        assert 0.5 <= time.monotonic() - began < cancelling.INTERRUPT_EVERY
+        assert 0.5 <= time.monotonic() - began < cancellation.INTERRUPT_EVERY
         assert await here.queue() == ([running], [])
         assert len(here.proxy.when("/interrupt")) == interrupts

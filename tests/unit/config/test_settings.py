@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from comfyui_agent.config.complaints import Complaints
-from comfyui_agent.config.loading import load_workspace
+from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.config.settings import Settings
+from comfyui_agent.config.validation import Complaints
 
 
 def settings_from(folder: Path, environment: dict[str, str]) -> Settings:

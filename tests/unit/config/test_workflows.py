@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from comfyui_agent.config.complaints import Complaints
 from comfyui_agent.config.settings import Settings
+from comfyui_agent.config.validation import Complaints
 from comfyui_agent.config.workflows import (
     LARGEST_TEMPLATE,
     NoWorkflow,

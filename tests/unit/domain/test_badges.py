@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from comfyui_agent.domain.badges import BADGES, BATCH_MARKS, SERVER_MARKS, WITHOUT_ATTENTION
 from comfyui_agent.domain.batches import BatchStatus
-from comfyui_agent.domain.halts import Halt
+from comfyui_agent.domain.server_states import ServerState
 from comfyui_agent.domain.states import JobStatus
 
 
@@ -15,5 +15,5 @@ def test_every_state_of_a_job_has_its_badge() -> None:
 def test_every_state_of_a_batch_and_of_a_server_has_one_of_the_same_marks() -> None:
     marks = {badge.mark for badge in [*BADGES.values(), *WITHOUT_ATTENTION.values()]}
     assert BATCH_MARKS.keys() == set(BatchStatus)
-    assert SERVER_MARKS.keys() == {"up", "down", "stuck", *(halt.value for halt in Halt)}
+    assert SERVER_MARKS.keys() == {"up", "down", "stuck", *(halt.value for halt in ServerState)}
     assert {*BATCH_MARKS.values(), *SERVER_MARKS.values()} <= marks

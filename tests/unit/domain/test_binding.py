@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comfyui_agent.domain.binding import MOST_CANDIDATES, Places, Unbindable, bind, is_link
-from comfyui_agent.domain.placing import NoSuchPlace, place
+from comfyui_agent.domain.placement import NoSuchPlace, place
 from comfyui_agent.domain.recipes import Recipe
 
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comfyui_agent.domain.bursts import Item, Wish, Word, poll_of, size_of, sizes, wish_for, word_of
+from comfyui_agent.domain.bursts import Item, ItemRequest, ItemStatus, poll_of, size_of, sizes, wish_for, word_of
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.states import JobStatus
 
-WORDS = st.sampled_from(Word)
+WORDS = st.sampled_from(ItemStatus)
 MAYBE = st.none() | WORDS
 
 
@@ -48,55 +48,57 @@ def test_polling_gets_slower_with_every_step_and_never_slower_than_a_minute() ->
 )
 def test_a_state_file_has_three_words(status: str, word: str) -> None:
     assert word_of(JobStatus(status)) == word
-    assert Item(JobId(1), "a", JobStatus(status), None, is_at_server=False).word is Word(word)
-    assert str(Word(word)) == word
+    assert Item(JobId(1), "a", JobStatus(status), None, is_at_server=False).word is ItemStatus(word)
+    assert str(ItemStatus(word)) == word
 
 
 @given(said=MAYBE, written=MAYBE, known=MAYBE)
 def test_a_file_that_nobody_touched_is_nobodys_wish(
-    said: Word | None, written: Word | None, known: Word | None
+    said: ItemStatus | None, written: ItemStatus | None, known: ItemStatus | None
 ) -> None:
-    assert wish_for(said, written, known, is_untouched=True) is Wish.KEEP
+    assert wish_for(said, written, known, is_untouched=True) is ItemRequest.KEEP
 
 
 @given(said=WORDS, written=MAYBE)
-def test_where_file_and_memory_agree_nothing_is_to_do(said: Word, written: Word | None) -> None:
-    assert wish_for(said, written, said, is_untouched=False) is Wish.KEEP
+def test_where_file_and_memory_agree_nothing_is_to_do(said: ItemStatus, written: ItemStatus | None) -> None:
+    assert wish_for(said, written, said, is_untouched=False) is ItemRequest.KEEP
 
 
 @given(written=MAYBE, known=MAYBE, is_untouched=st.booleans())
 def test_an_item_that_the_file_does_not_name_is_as_the_memory_knows_it(
-    written: Word | None, known: Word | None, is_untouched: bool
+    written: ItemStatus | None, known: ItemStatus | None, is_untouched: bool
 ) -> None:
-    assert wish_for(None, written, known, is_untouched=is_untouched) is Wish.KEEP
+    assert wish_for(None, written, known, is_untouched=is_untouched) is ItemRequest.KEEP
 
 
 @given(word=WORDS, known=WORDS)
-def test_what_a_crash_left_behind_in_the_file_is_repaired_and_not_rendered_again(word: Word, known: Word) -> None:
+def test_what_a_crash_left_behind_in_the_file_is_repaired_and_not_rendered_again(
+    word: ItemStatus, known: ItemStatus
+) -> None:
     """It says what it was last told: nobody has changed it since."""
-    assert wish_for(word, word, known, is_untouched=False) is Wish.KEEP
+    assert wish_for(word, word, known, is_untouched=False) is ItemRequest.KEEP
 
 
-@pytest.mark.parametrize("known", [Word.COMPLETED, Word.FAILED])
-@pytest.mark.parametrize("written", [Word.COMPLETED, Word.FAILED, None])
-def test_what_a_hand_set_to_pending_is_rendered_again(known: Word, written: Word | None) -> None:
-    assert wish_for(Word.PENDING, written, known, is_untouched=False) is Wish.AGAIN
+@pytest.mark.parametrize("known", [ItemStatus.COMPLETED, ItemStatus.FAILED])
+@pytest.mark.parametrize("written", [ItemStatus.COMPLETED, ItemStatus.FAILED, None])
+def test_what_a_hand_set_to_pending_is_rendered_again(known: ItemStatus, written: ItemStatus | None) -> None:
+    assert wish_for(ItemStatus.PENDING, written, known, is_untouched=False) is ItemRequest.AGAIN
 
 
-@pytest.mark.parametrize("known", [Word.PENDING, Word.FAILED, None])
-@pytest.mark.parametrize("written", [Word.PENDING, Word.FAILED, None])
-def test_what_a_hand_set_to_completed_is_trusted(known: Word | None, written: Word | None) -> None:
-    assert wish_for(Word.COMPLETED, written, known, is_untouched=False) is Wish.TRUST
+@pytest.mark.parametrize("known", [ItemStatus.PENDING, ItemStatus.FAILED, None])
+@pytest.mark.parametrize("written", [ItemStatus.PENDING, ItemStatus.FAILED, None])
+def test_what_a_hand_set_to_completed_is_trusted(known: ItemStatus | None, written: ItemStatus | None) -> None:
+    assert wish_for(ItemStatus.COMPLETED, written, known, is_untouched=False) is ItemRequest.TRUST
 
 
-@pytest.mark.parametrize("known", [Word.PENDING, Word.COMPLETED, None])
-@pytest.mark.parametrize("written", [Word.PENDING, Word.COMPLETED, None])
-def test_what_a_hand_set_to_failed_is_skipped(known: Word | None, written: Word | None) -> None:
-    assert wish_for(Word.FAILED, written, known, is_untouched=False) is Wish.SKIP
+@pytest.mark.parametrize("known", [ItemStatus.PENDING, ItemStatus.COMPLETED, None])
+@pytest.mark.parametrize("written", [ItemStatus.PENDING, ItemStatus.COMPLETED, None])
+def test_what_a_hand_set_to_failed_is_skipped(known: ItemStatus | None, written: ItemStatus | None) -> None:
+    assert wish_for(ItemStatus.FAILED, written, known, is_untouched=False) is ItemRequest.SKIP
 
 
 @given(written=MAYBE)
-def test_a_file_from_another_tool_is_taken_at_its_word(written: Word | None) -> None:
+def test_a_file_from_another_tool_is_taken_at_its_word(written: ItemStatus | None) -> None:
     """The memory knows nothing of its items."""
-    wishes = [wish_for(said, written, None, is_untouched=False) for said in Word]
-    assert wishes == [Wish.KEEP, Wish.TRUST, Wish.SKIP]
+    wishes = [wish_for(said, written, None, is_untouched=False) for said in ItemStatus]
+    assert wishes == [ItemRequest.KEEP, ItemRequest.TRUST, ItemRequest.SKIP]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comfyui_agent.domain.combinations import Axis, Combinations, Mode
-from comfyui_agent.domain.grid_layout import GridLayout, Place, axis_label, layout_by_axes, sheet_place
+from comfyui_agent.domain.grid_layout import CellPlace, GridLayout, axis_label, layout_by_axes, sheet_place
 
 NAMES = ("model", "seed", "cfg", "steps")
 
@@ -32,7 +32,7 @@ def test_a_place_and_its_number_lead_to_each_other(lengths: list[int], data: st.
     y = data.draw(st.sampled_from(["", *(name for name in names if name != x)]))
     layout = GridLayout(combinations, x, y)
     every = product(range(layout.pages), range(len(layout.rows)), range(len(layout.columns)))
-    places = [Place(*each) for each in every]
+    places = [CellPlace(*each) for each in every]
     assert [layout.place(layout.index(place)) for place in places] == places
     assert sorted(layout.index(place) for place in places) == list(range(prod(lengths)))
     for index in range(prod(lengths)):
@@ -60,15 +60,15 @@ def test_what_is_no_combination_has_no_place() -> None:
 def test_a_page_of_the_usual_layout_is_one_stretch_of_numbers() -> None:
     layout = GridLayout(combined(2, 3, 4), "cfg", "seed")
     for page in range(layout.pages):
-        cells = [layout.index(Place(page, row, column)) for row in range(3) for column in range(4)]
+        cells = [layout.index(CellPlace(page, row, column)) for row in range(3) for column in range(4)]
         assert cells == list(range(12 * page, 12 * page + 12))
 
 
 def test_a_million_results_cost_no_more_than_the_page_that_is_looked_at() -> None:
     layout = GridLayout(combined(1000, 500, 2), "cfg", "model")
     assert layout.pages == 500
-    assert layout.place(999_999) == Place(499, 999, 1)
-    assert layout.index(Place(499, 999, 1)) == 999_999
+    assert layout.place(999_999) == CellPlace(499, 999, 1)
+    assert layout.index(CellPlace(499, 999, 1)) == 999_999
     assert layout.title(499) == "seed = 499"
 
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from comfyui_agent.comfy.results import ResultFile, Results
-from comfyui_agent.config.loading import load_workspace
-from comfyui_agent.engine import collecting
-from comfyui_agent.engine.collecting import Collecting
+from comfyui_agent.config.loader import load_workspace
+from comfyui_agent.engine import collector
+from comfyui_agent.engine.collector import Collector
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
@@ -26,12 +26,12 @@ class Disk:
         nobody = cast("Any", None)
         alert = cast("Any", lambda message, _: self.told.append(message))
         workspace = load_workspace(folder, {})
-        self.collecting = Collecting(nobody, workspace, nobody, "me", alert, patience=1.0)
-        monkeypatch.setattr(collecting, "PAUSE", 0.0)
-        monkeypatch.setattr(collecting, "stem_of", lambda *_: folder / "fox")
-        monkeypatch.setattr(Collecting, "_fetch", self._fetch)
-        monkeypatch.setattr(Collecting, "_publish", self._publish)
-        monkeypatch.setattr(Collecting, "_done", self._nothing)
+        self.collecting = Collector(nobody, workspace, nobody, "me", alert, patience=1.0)
+        monkeypatch.setattr(collector, "PAUSE", 0.0)
+        monkeypatch.setattr(collector, "stem_of", lambda *_: folder / "fox")
+        monkeypatch.setattr(Collector, "_fetch", self._fetch)
+        monkeypatch.setattr(Collector, "_publish", self._publish)
+        monkeypatch.setattr(Collector, "_done", self._nothing)
 
     async def _fetch(self, *_: Any) -> None:
         if self.troubles:

@@ -16,8 +16,8 @@ from comfyui_agent.comfy.uploads import Uploaded
 from comfyui_agent.config.settings import Settings
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.engine import fitting
-from comfyui_agent.engine.fitting import FOLDER, REMEMBERED_SECONDS, Fitting, Unfit, offered
+from comfyui_agent.engine import server_inputs
+from comfyui_agent.engine.server_inputs import FOLDER, REMEMBERED_SECONDS, ServerInputs, Unfit, offered
 
 MODELS = ["a.safetensors", "b.ckpt"]
 
@@ -56,7 +56,7 @@ def server_with(spec: Any, section: str = "required", **more: Any) -> FakeServer
 
 
 async def fitted(
-    own: Fitting, server: FakeServer, graph: dict[str, Any] | None = None, pictures: str | None = None
+    own: ServerInputs, server: FakeServer, graph: dict[str, Any] | None = None, pictures: str | None = None
 ) -> dict[str, Any]:
     before = copy.deepcopy(graph if graph is not None else graph_with())
     given = copy.deepcopy(before)
@@ -66,8 +66,8 @@ async def fitted(
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Fitting:
-    return Fitting(Workspace(tmp_path, Settings()))
+def own(tmp_path: Path) -> ServerInputs:
+    return ServerInputs(Workspace(tmp_path, Settings()))
 
 
 # What a definition offers
@@ -127,7 +127,7 @@ def test_an_empty_list_is_a_list_of_choices() -> None:
 
 
 @pytest.mark.parametrize("spec", [[MODELS], ["COMBO", {"options": MODELS}]])
-async def test_auto_is_the_first_model_that_the_server_offers(own: Fitting, spec: Any) -> None:
+async def test_auto_is_the_first_model_that_the_server_offers(own: ServerInputs, spec: Any) -> None:
     assert await fitted(own, server_with(spec)) == graph_with("a.safetensors")
 
 
@@ -146,7 +146,7 @@ async def test_auto_is_the_first_model_that_the_server_offers(own: Fitting, spec
         "a\\b.safetensors",
     ],
 )
-async def test_a_model_is_known_by_its_ending(own: Fitting, model: str) -> None:
+async def test_a_model_is_known_by_its_ending(own: ServerInputs, model: str) -> None:
     assert await fitted(own, server_with([["none", model]])) == graph_with(model)
 
 
@@ -161,22 +161,22 @@ async def test_a_model_is_known_by_its_ending(own: Fitting, model: str) -> None:
     ],
     ids=["a choice", "a choice as well", "no models", "a text", "unknown"],
 )
-async def test_auto_stays_where_it_is_a_choice_or_no_model_is_meant(own: Fitting, spec: Any) -> None:
+async def test_auto_stays_where_it_is_a_choice_or_no_model_is_meant(own: ServerInputs, spec: Any) -> None:
     assert await fitted(own, server_with(spec)) == graph_with("auto")
 
 
-async def test_a_prompt_that_says_auto_stays(own: Fitting) -> None:
+async def test_a_prompt_that_says_auto_stays(own: ServerInputs) -> None:
     graph = {"6": {"class_type": "CLIPTextEncode", "inputs": {"text": "auto", "clip": ["4", 1]}}}
     text = {"CLIPTextEncode": {"input": {"required": {"text": ["STRING", {"multiline": True}]}}}}
     assert await fitted(own, FakeServer(text), graph) == graph
 
 
-async def test_a_node_that_the_server_does_not_have_is_left_for_it_to_refuse(own: Fitting) -> None:
+async def test_a_node_that_the_server_does_not_have_is_left_for_it_to_refuse(own: ServerInputs) -> None:
     assert await fitted(own, FakeServer({})) == graph_with("auto")
 
 
 @pytest.mark.parametrize("spec", [[[]], ["COMBO", {"options": []}]])
-async def test_a_server_without_a_model_lacks_one(own: Fitting, spec: Any) -> None:
+async def test_a_server_without_a_model_lacks_one(own: ServerInputs, spec: Any) -> None:
     with pytest.raises(Unfit) as caught:
         await fitted(own, server_with(spec))
     assert caught.value.kind is FailureClass.MISSING
@@ -188,13 +188,13 @@ async def test_a_server_without_a_model_lacks_one(own: Fitting, spec: Any) -> No
 @pytest.mark.parametrize(
     "value", ["Auto", "AUTO", " auto", "automatic", "a.safetensors", 5, None, True, ["auto"], ["auto", 0]]
 )
-async def test_nothing_but_the_word_itself_is_auto(own: Fitting, value: Any) -> None:
+async def test_nothing_but_the_word_itself_is_auto(own: ServerInputs, value: Any) -> None:
     server = server_with([MODELS])
     assert await fitted(own, server, graph_with(value)) == graph_with(value)
     assert server.asked == []
 
 
-async def test_each_input_is_chosen_on_its_own_and_the_rest_stays(own: Fitting) -> None:
+async def test_each_input_is_chosen_on_its_own_and_the_rest_stays(own: ServerInputs) -> None:
     definitions = {
         "CheckpointLoaderSimple": definition([MODELS]),
         "DualCLIPLoader": {
@@ -213,22 +213,24 @@ async def test_each_input_is_chosen_on_its_own_and_the_rest_stays(own: Fitting) 
     }
 
 
-async def test_a_server_is_asked_once_for_many_jobs(own: Fitting) -> None:
+async def test_a_server_is_asked_once_for_many_jobs(own: ServerInputs) -> None:
     server = server_with([MODELS])
     for _ in range(100):
         await fitted(own, server)
     assert server.asked == ["CheckpointLoaderSimple"]
 
 
-async def test_each_server_has_models_of_its_own(own: Fitting) -> None:
+async def test_each_server_has_models_of_its_own(own: ServerInputs) -> None:
     await fitted(own, server_with([MODELS]))
     other = server_with([["other.safetensors"]], name="gpu2:8188")
     assert await fitted(own, other) == graph_with("other.safetensors")
 
 
-async def test_what_a_server_offers_is_asked_again_after_a_while(own: Fitting, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_a_server_offers_is_asked_again_after_a_while(
+    own: ServerInputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = [1000.0]
-    monkeypatch.setattr(fitting, "now", lambda: clock[0])
+    monkeypatch.setattr(server_inputs, "now", lambda: clock[0])
     server = server_with([MODELS])
     await fitted(own, server)
     server.definitions["CheckpointLoaderSimple"] = definition([["new.safetensors"]])
@@ -238,7 +240,7 @@ async def test_what_a_server_offers_is_asked_again_after_a_while(own: Fitting, m
     assert await fitted(own, server) == graph_with("new.safetensors")
 
 
-async def test_a_model_that_came_meanwhile_is_found_once_the_server_is_forgotten(own: Fitting) -> None:
+async def test_a_model_that_came_meanwhile_is_found_once_the_server_is_forgotten(own: ServerInputs) -> None:
     server = server_with([[]])
     with pytest.raises(Unfit):
         await fitted(own, server)
@@ -264,7 +266,7 @@ def kept(tmp_path: Path) -> str:
     return json.dumps({"10.image": "0123.png"})
 
 
-async def test_a_picture_is_brought_once_and_named_as_the_server_knows_it(own: Fitting, kept: str) -> None:
+async def test_a_picture_is_brought_once_and_named_as_the_server_knows_it(own: ServerInputs, kept: str) -> None:
     server = FakeServer({})
     for _ in range(10):
         graph = await fitted(own, server, LOADING, kept)
@@ -272,7 +274,7 @@ async def test_a_picture_is_brought_once_and_named_as_the_server_knows_it(own: F
     assert server.uploads == [("the bytes", f"{FOLDER}/0123.png")]
 
 
-async def test_each_server_gets_it_and_one_that_forgot_gets_it_again(own: Fitting, kept: str) -> None:
+async def test_each_server_gets_it_and_one_that_forgot_gets_it_again(own: ServerInputs, kept: str) -> None:
     one, two = FakeServer({}), FakeServer({}, name="gpu2:8188")
     await fitted(own, one, LOADING, kept)
     await fitted(own, two, LOADING, kept)
@@ -282,14 +284,16 @@ async def test_each_server_gets_it_and_one_that_forgot_gets_it_again(own: Fittin
     assert (len(one.uploads), len(two.uploads)) == (2, 1)
 
 
-async def test_a_picture_that_is_gone_is_said(own: Fitting, kept: str, tmp_path: Path) -> None:
+async def test_a_picture_that_is_gone_is_said(own: ServerInputs, kept: str, tmp_path: Path) -> None:
     (tmp_path / "database/inputs/0123.png").unlink()
     with pytest.raises(Unfit, match="is gone: submit the job again") as caught:
         await fitted(own, FakeServer({}), LOADING, kept)
     assert caught.value.kind is FailureClass.INVALID
 
 
-async def test_a_row_that_was_changed_by_hand_leads_to_no_other_file(own: Fitting, kept: str, tmp_path: Path) -> None:
+async def test_a_row_that_was_changed_by_hand_leads_to_no_other_file(
+    own: ServerInputs, kept: str, tmp_path: Path
+) -> None:
     (tmp_path / "secret.txt").write_text("secret")
     server = FakeServer({})
     for name in ("../../secret.txt", str(tmp_path / "secret.txt")):
@@ -299,5 +303,5 @@ async def test_a_row_that_was_changed_by_hand_leads_to_no_other_file(own: Fittin
 
 
 @pytest.mark.parametrize("text", [None, "", "{}", "[]", "5", "not json", '{"10.image": 5}', "[" * 100_000])
-async def test_pictures_that_are_no_pictures_leave_the_graph_as_it_is(own: Fitting, text: str | None) -> None:
+async def test_pictures_that_are_no_pictures_leave_the_graph_as_it_is(own: ServerInputs, text: str | None) -> None:
     assert await fitted(own, FakeServer({}), LOADING, text) == LOADING

@@ -40,7 +40,7 @@ class Memory:
     async def note(self, _event: object) -> None: ...
 
 
-class Keeping:
+class InputFiles:
     def __init__(self, memory: Memory) -> None:
         self.leases = Leases(memory, "w", SECONDS)  # type: ignore[arg-type]
         self.lost: list[tuple[float, str]] = []
@@ -55,7 +55,7 @@ class Keeping:
 
 async def test_a_lease_is_renewed_and_kept_far_beyond_its_time() -> None:
     memory = Memory()
-    keeping = Keeping(memory)
+    keeping = InputFiles(memory)
     task = asyncio.create_task(keeping.leases.keep())
     with pytest.raises(asyncio.TimeoutError):
         await asyncio.wait_for(keeping.gone.wait(), SECONDS * 2.5)
@@ -67,7 +67,7 @@ async def test_a_lease_is_renewed_and_kept_far_beyond_its_time() -> None:
 async def test_when_the_database_is_away_the_job_is_let_go_before_the_lease_ends() -> None:
     memory = Memory()
     memory.present.clear()
-    keeping = Keeping(memory)
+    keeping = InputFiles(memory)
     task = asyncio.create_task(keeping.leases.keep())
     await asyncio.wait_for(keeping.gone.wait(), SECONDS * 2)
     ((at, reason),) = keeping.lost
@@ -80,7 +80,7 @@ async def test_when_the_database_is_away_the_job_is_let_go_before_the_lease_ends
 async def test_failing_renewals_are_repeated_and_the_job_is_let_go_in_time() -> None:
     memory = Memory()
     memory.error = DatabaseFull("full")
-    keeping = Keeping(memory)
+    keeping = InputFiles(memory)
     task = asyncio.create_task(keeping.leases.keep())
     await asyncio.wait_for(keeping.gone.wait(), SECONDS * 2)
     assert keeping.lost[0][0] < keeping.asked_at + SECONDS
@@ -90,7 +90,7 @@ async def test_failing_renewals_are_repeated_and_the_job_is_let_go_in_time() -> 
 
 async def test_a_job_that_someone_else_has_is_lost_once() -> None:
     memory = Memory()
-    keeping = Keeping(memory)
+    keeping = InputFiles(memory)
     memory.held_now = frozenset({(JobId(1), 4)})
     await keeping.leases.check()
     await keeping.leases.check()
@@ -100,14 +100,14 @@ async def test_a_job_that_someone_else_has_is_lost_once() -> None:
 async def test_a_database_that_needs_a_person_ends_the_keeping() -> None:
     memory = Memory()
     memory.error = DatabaseCorrupt("corrupt")
-    keeping = Keeping(memory)
+    keeping = InputFiles(memory)
     with pytest.raises(DatabaseCorrupt):
         await asyncio.wait_for(keeping.leases.keep(), 5)
 
 
 async def test_a_dropped_lease_is_never_lost() -> None:
     memory = Memory()
-    keeping = Keeping(memory)
+    keeping = InputFiles(memory)
     keeping.leases.drop(LEASE)
     memory.held_now = frozenset()
     await keeping.leases.check()

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from comfyui_agent.engine.intake import looking
-from comfyui_agent.engine.intake.looking import (
+from comfyui_agent.engine.intake import folder_scan
+from comfyui_agent.engine.intake.folder_scan import (
     LARGEST,
     Refused,
     Signature,
@@ -150,7 +150,7 @@ def test_a_file_that_vanishes_while_it_is_looked_at_is_passed_over(
         (tmp_path / "a.yaml").unlink(missing_ok=True)
         return ""
 
-    monkeypatch.setattr(looking, "trouble_with", gone)
+    monkeypatch.setattr(folder_scan, "trouble_with", gone)
     assert set(names(tmp_path, look(tmp_path).files)) <= {"b.yaml"}
 
 

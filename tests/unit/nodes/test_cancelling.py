@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from comfyui_agent.nodes.core import cancelling, feeding, iteration_state
+from comfyui_agent.nodes.core import cancellation, feeder, iteration_state
 from comfyui_agent.nodes.core.batch_state import BatchState
-from comfyui_agent.nodes.core.cancelling import Cancellation
+from comfyui_agent.nodes.core.cancellation import Cancellation
 from support.comfyui_inside import ComfyUIInside, comfyui_inside
 from support.comfyui_nodes import Colour, Painted
 from support.node_pack import Graph
@@ -90,7 +90,7 @@ def deaf(begun: threading.Event, unblocked: threading.Event) -> type[Colour]:
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cancelling]:
-    monkeypatch.setattr(feeding, "TICK_SECONDS", 0.005)
+    monkeypatch.setattr(feeder, "TICK_SECONDS", 0.005)
     with comfyui_inside(tmp_path, held=True) as inside, contextlib.closing(Cancelling(inside)) as entered:
         monkeypatch.setattr(iteration_state, "_instance", entered.manager)
         yield entered
@@ -99,7 +99,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cancelling
 @pytest.fixture
 def _briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     """What does not stop is not waited for."""
-    monkeypatch.setattr(cancelling, "STOP_SECONDS", 0.4)
+    monkeypatch.setattr(cancellation, "STOP_SECONDS", 0.4)
 
 
 def test_there_is_nothing_to_say_of_a_batch_that_is_not_known(here: Cancelling) -> None:
@@ -204,9 +204,9 @@ def test_what_does_not_stop_is_reported_and_not_counted(here: Cancelling) -> Non
     assert here.paints.wait(10)
     said = here.cancelled(batch)
     assert said.interrupted == []
-    assert said.not_stopped == [{"prompt_id": batch.prompt_ids[0], "reason": cancelling.STILL_RUNS}]
+    assert said.not_stopped == [{"prompt_id": batch.prompt_ids[0], "reason": cancellation.STILL_RUNS}]
     assert sorted(said.deleted) == sorted(batch.prompt_ids[1:])
-    assert cancelling.STILL_RUNS in batch.reason
+    assert cancellation.STILL_RUNS in batch.reason
     here.inside.unblock()
     here.inside.wait_ended(batch.prompt_ids[0])
     assert batch.results == {}
@@ -219,7 +219,7 @@ def test_what_cannot_be_taken_out_of_the_queue_is_reported(here: Cancelling, mon
     stays = (0.0, stuck)
     monkeypatch.setattr(here.inside.queue, "delete_queue_item", lambda asks: not asks(stays) and delete(asks))
     said = here.cancelled(batch)
-    assert said.not_stopped == [{"prompt_id": stuck, "reason": cancelling.STILL_WAITS}]
+    assert said.not_stopped == [{"prompt_id": stuck, "reason": cancellation.STILL_WAITS}]
     assert sorted(said.deleted) == sorted({*batch.prompt_ids} - {stuck})
 
 
@@ -236,7 +236,7 @@ def test_an_interrupt_that_came_a_moment_too_early_is_said_again(
             interrupt()
 
     monkeypatch.setattr(nodes, "interrupt_processing", forgets_the_first)
-    monkeypatch.setattr(cancelling, "STOP_SECONDS", 2.0)
+    monkeypatch.setattr(cancellation, "STOP_SECONDS", 2.0)
     batch = here.fed(painting("1..2", "Blocks"))
     here.inside.start_one()
     said = here.cancelled(batch)
@@ -277,15 +277,15 @@ def test_a_first_that_never_comes_is_not_waited_for_for_ever(here: Cancelling) -
     batch = here.newest()
     said = here.cancelled(batch)
     assert (said.deleted, said.interrupted) == ([], [])
-    assert said.not_stopped == [{"prompt_id": batch.prompt_ids[0], "reason": cancelling.STILL_CHECKED}]
+    assert said.not_stopped == [{"prompt_id": batch.prompt_ids[0], "reason": cancellation.STILL_CHECKED}]
     assert here.inside.waiting() == []
 
 
 def test_a_first_that_runs_under_an_id_of_comfyuis_own_is_stopped_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feeding, "TICK_SECONDS", 0.005)
-    monkeypatch.setattr(cancelling, "STOP_SECONDS", 1.0)
+    monkeypatch.setattr(feeder, "TICK_SECONDS", 0.005)
+    monkeypatch.setattr(cancellation, "STOP_SECONDS", 1.0)
     version = comfyui_inside(tmp_path, version="five", validate="sync", held=True)
     with version as inside, contextlib.closing(Cancelling(inside)) as here:
         body = {"prompt": painting("1..3", "Colour")}
@@ -347,7 +347,7 @@ def missing_in(caplog: pytest.LogCaptureFixture, piece: str) -> list[str]:
 def test_without_deleting_the_running_one_is_interrupted_and_the_others_are_reported(
     here: Cancelling, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cancelling, "STOP_SECONDS", 1.0)
+    monkeypatch.setattr(cancellation, "STOP_SECONDS", 1.0)
     batch = here.fed(painting("1..3", "Blocks"))
     here.inside.start_one()
     with without(here, "queue", "delete_queue_item"):
@@ -383,4 +383,4 @@ def test_without_a_look_at_the_queue_what_may_run_is_reported(here: Cancelling) 
     with without(here, "queue", "get_current_queue_volatile"):
         said = here.cancelled(batch)
     assert sorted(said.deleted) == sorted(batch.prompt_ids[1:])
-    assert said.not_stopped == [{"prompt_id": batch.prompt_ids[0], "reason": cancelling.UNKNOWN}]
+    assert said.not_stopped == [{"prompt_id": batch.prompt_ids[0], "reason": cancellation.UNKNOWN}]

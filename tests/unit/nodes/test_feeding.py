@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from comfyui_agent.nodes.core import feeding, iteration_state
+from comfyui_agent.nodes.core import feeder, iteration_state
 from comfyui_agent.nodes.core.batch_state import BatchState
-from comfyui_agent.nodes.core.following import GONE, REMOVED
 from comfyui_agent.nodes.core.iteration_state import EXPIRY_SECONDS
+from comfyui_agent.nodes.core.member_endings import GONE, REMOVED
 from support.comfyui_inside import comfyui_inside
 from support.node_pack import Graph
 from support.packs import Pack, alone, painting, until
@@ -91,8 +91,8 @@ class Feeding(Pack):
 
 @pytest.fixture
 def pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Feeding]]:
-    monkeypatch.setattr(feeding, "TICK_SECONDS", 0.005)
-    monkeypatch.setattr(feeding, "REFUSED_SECONDS", 0.1)
+    monkeypatch.setattr(feeder, "TICK_SECONDS", 0.005)
+    monkeypatch.setattr(feeder, "REFUSED_SECONDS", 0.1)
     with contextlib.ExitStack() as stack:
 
         def enter(**version: Any) -> Feeding:
@@ -269,7 +269,7 @@ def test_a_first_that_is_refused_queues_nothing(
 
 
 def test_a_first_that_never_comes_ends_the_batch(pack: Callable[..., Feeding], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeding, "TAKEN_SECONDS", 0.05)
+    monkeypatch.setattr(feeder, "TAKEN_SECONDS", 0.05)
     here = pack()
     here.manager.handle_prompt({"prompt": painting()})
     (summary,) = here.manager.summaries()
@@ -395,7 +395,7 @@ def test_a_batch_that_saves_with_comfyuis_own_node_is_followed_by_its_history(pa
 def test_a_first_that_ended_before_anybody_looked_is_found(
     pack: Callable[..., Feeding], monkeypatch: pytest.MonkeyPatch, version: dict[str, Any], failing: int
 ) -> None:
-    monkeypatch.setattr(feeding, "TAKEN_SECONDS", 1.0)
+    monkeypatch.setattr(feeder, "TAKEN_SECONDS", 1.0)
     here = pack(**version)
     may_look = threading.Event()
     standing = here.manager.host.standing
@@ -413,8 +413,8 @@ def test_a_first_that_ended_before_anybody_looked_is_found(
 def test_no_more_wait_than_may_and_the_rest_follows(
     pack: Callable[..., Feeding], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feeding, "MOST_WAITING", 5)
-    monkeypatch.setattr(feeding, "LEAST_WAITING", 1)
+    monkeypatch.setattr(feeder, "MOST_WAITING", 5)
+    monkeypatch.setattr(feeder, "LEAST_WAITING", 1)
     here = pack(held=True)
     most: list[int] = []
     mine: set[str] = set()
@@ -439,7 +439,7 @@ def test_no_more_wait_than_may_and_the_rest_follows(
 
 
 def test_of_large_prompts_fewer_wait(pack: Callable[..., Feeding], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeding, "MOST_WAITING_LETTERS", 50_000)
+    monkeypatch.setattr(feeder, "MOST_WAITING_LETTERS", 50_000)
     here = pack(held=True)
     batch = here.batch(painting("1..30", note="x" * 4000))
     until(lambda: batch.queued >= 8, "some are queued")
@@ -454,7 +454,7 @@ def test_of_large_prompts_fewer_wait(pack: Callable[..., Feeding], monkeypatch: 
 def test_a_queue_that_is_cleared_takes_those_that_were_still_to_come_with_it(
     pack: Callable[..., Feeding], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feeding, "MOST_WAITING", 8)
+    monkeypatch.setattr(feeder, "MOST_WAITING", 8)
     here = pack(held=True)
     batch = here.batch(painting("1..30"))
     until(lambda: batch.queued == 8, "there is room for eight")
@@ -467,7 +467,7 @@ def test_a_queue_that_is_cleared_takes_those_that_were_still_to_come_with_it(
 def test_one_that_is_deleted_makes_room_for_another(
     pack: Callable[..., Feeding], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feeding, "MOST_WAITING", 8)
+    monkeypatch.setattr(feeder, "MOST_WAITING", 8)
     here = pack(held=True)
     batch = here.batch(painting("1..10"))
     until(lambda: batch.queued == 8, "there is room for eight")
@@ -584,7 +584,7 @@ def test_a_queue_that_stumbles_once_is_tried_again(
 def test_a_queue_that_takes_nothing_ends_the_batch_with_a_reason(
     pack: Callable[..., Feeding], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feeding, "MOST_TROUBLES", 3)
+    monkeypatch.setattr(feeder, "MOST_TROUBLES", 3)
     here = pack()
 
     def refuse(item: tuple[Any, ...]) -> None:
@@ -653,7 +653,7 @@ def test_without_a_history_a_first_that_takes_its_time_is_waited_for(
     with without(here, "get_history"):
         posted.start()
         until(
-            lambda: looks[0] >= 2 * feeding.MOST_TROUBLES or (here.manager.summaries()[:1] and here.feeder is None),
+            lambda: looks[0] >= 2 * feeder.MOST_TROUBLES or (here.manager.summaries()[:1] and here.feeder is None),
             "the thread looks for the first",
         )
         may_pass.set()
@@ -682,7 +682,7 @@ def test_without_a_queue_nothing_is_begun(pack: Callable[..., Feeding], caplog: 
 def test_several_that_are_deleted_at_once_stop_no_other(
     pack: Callable[..., Feeding], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feeding, "MOST_WAITING", 8)
+    monkeypatch.setattr(feeder, "MOST_WAITING", 8)
     here = pack(held=True)
     batch = here.batch(painting("1..20"))
     until(lambda: batch.queued == 8, "as many wait as may")

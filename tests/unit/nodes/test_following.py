@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from comfyui_agent.nodes.core.batch_state import BatchState
-from comfyui_agent.nodes.core.following import GONE, NO_PICTURE, REMOVED, look
 from comfyui_agent.nodes.core.iteration_state import IterationStateManager
+from comfyui_agent.nodes.core.member_endings import GONE, NO_PICTURE, REMOVED, look
 from comfyui_agent.nodes.host import ComfyUI, Ending, MissingPiece, Standing
 
 IMAGE = {"filename": "a.png", "subfolder": "", "type": "output"}

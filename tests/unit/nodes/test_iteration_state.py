@@ -21,9 +21,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from comfyui_agent.nodes.core import cancelling, iteration_state
+from comfyui_agent.nodes.core import cancellation, iteration_state
 from comfyui_agent.nodes.core.batch_state import BatchState, GridWish
-from comfyui_agent.nodes.core.feeding import Feeding
+from comfyui_agent.nodes.core.feeder import Feeding
 from comfyui_agent.nodes.core.iteration_state import EXPIRY_SECONDS, MOST_ENDED, IterationStateManager
 from comfyui_agent.nodes.host import ComfyUI, Ending, MissingPiece, Standing
 from support.node_pack import iterating, parameter
@@ -188,7 +188,7 @@ def test_failures_and_results_of_the_same_members_are_told_once_together(manager
 def test_a_batch_that_is_ended_in_between_tells_at_most_once(
     manager: Unfed, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cancelling, "STOP_SECONDS", 0.0)
+    monkeypatch.setattr(cancellation, "STOP_SECONDS", 0.0)
     batch = manager.batch(48)
     works: list[Callable[[], Any]] = [
         partial(manager.register_result, batch.batch_id, index, [IMAGE], {}) for index in range(48)
@@ -334,7 +334,7 @@ class Batches(RuleBasedStateMachine):
         super().__init__()
         self.patches = pytest.MonkeyPatch()
         self.patches.setattr(iteration_state, "MOST_ENDED", self.MOST)
-        self.patches.setattr(cancelling, "STOP_SECONDS", -1.0)
+        self.patches.setattr(cancellation, "STOP_SECONDS", -1.0)
         self.clock = Clock()
         self.manager = Unfed(self.clock)
         self.active: dict[str, Model] = {}

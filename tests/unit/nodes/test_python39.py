@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from comfyui_agent.nodes.packing import build
+from comfyui_agent.nodes.pack_builder import build
 
 VERSION = (3, 9)
 LATER: dict[str, str] = {
@@ -255,7 +255,7 @@ def test_every_module_of_the_pack_runs_on_python_3_9(path: str) -> None:
 
 
 def test_the_modules_that_matter_are_among_them() -> None:
-    assert {"__init__.py", "host.py", "core/feeding.py", "shared/domain/values.py"} <= set(MODULES)
+    assert {"__init__.py", "host.py", "core/feeder.py", "shared/domain/values.py"} <= set(MODULES)
     assert not {"installing.py", "packing.py"} & set(MODULES)
 
 

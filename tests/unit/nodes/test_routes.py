@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
-from comfyui_agent.nodes.core import cancelling, iteration_state
+from comfyui_agent.nodes.core import cancellation, iteration_state
 from comfyui_agent.nodes.core.iteration_state import IterationStateManager
 from support.comfyui_inside import ComfyUIInside
 from support.comfyui_nodes import Colour
@@ -228,7 +228,7 @@ def test_cancelling_what_is_complete_leaves_it_complete(inside: ComfyUIInside) -
 
 
 def test_what_does_not_stop_is_told(inside: ComfyUIInside, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cancelling, "STOP_SECONDS", 0.05)
+    monkeypatch.setattr(cancellation, "STOP_SECONDS", 0.05)
     has_begun, let_go = threading.Event(), threading.Event()
 
     class Deaf(Colour):
@@ -259,7 +259,7 @@ def test_comfyui_goes_on_while_a_batch_is_cancelled(inside: ComfyUIInside, monke
     def slow(batch: Any, host: Any) -> Any:
         has_begun.set()
         may_end.wait(PATIENCE_SECONDS)
-        return cancelling.cancel(batch, host)
+        return cancellation.cancel(batch, host)
 
     monkeypatch.setattr(iteration_state, "cancel", slow)
     batch_id = begun(inside, graph())

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comfyui_agent.store.cursors import FIRST_ID, LAST_ID, BadCursor, Key, Place, cursor_of, place_of
+from comfyui_agent.store.cursors import FIRST_ID, LAST_ID, BadCursor, CursorPlace, Key, cursor_of, place_of
 
 IDS = st.integers(FIRST_ID, LAST_ID)
 KEYS = st.one_of(st.none(), IDS, st.floats(allow_nan=False), st.text(), st.binary())
@@ -23,10 +23,10 @@ def written(document: object) -> str:
 
 @given(st.text(st.characters(codec="utf-8")), KEYS, IDS)
 def test_whatever_rows_are_ordered_by_comes_back_as_it_was(order: str, key: Key, row_id: int) -> None:
-    cursor = cursor_of(order, Place(key, row_id))
+    cursor = cursor_of(order, CursorPlace(key, row_id))
     assert re.fullmatch(r"[A-Za-z0-9_-]+", cursor)
     found, place = place_of(cursor)
-    assert (found, place) == (order, Place(key, row_id))
+    assert (found, place) == (order, CursorPlace(key, row_id))
     assert type(place.key) is type(key)
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from comfyui_agent.domain.idempotency import Beginning, Begun, Busy, Different, Repeated, TakenOver
 from comfyui_agent.domain.tokens import Role
-from comfyui_agent.domain.wishes import Beginning, Begun, Busy, Different, Repeated, TakenOver
 from comfyui_agent.store.errors import DatabaseAway
 from comfyui_agent.web.access import Caller
-from comfyui_agent.web.idempotency import REPLAYED, Wish, once
+from comfyui_agent.web.idempotency import REPLAYED, IdempotentRequest, once
 from comfyui_agent.web.problems import Problem
 
 ME, DEAD, OTHER = "me", "dead", "other"
@@ -76,13 +76,13 @@ class Workshop:
         return {"id": name} if name in self.things else None
 
     async def ask(self, key: str | None = "k", body: Any = None, name: str = "a") -> Any:
-        wish = Wish(key=key, route="things", body=body or {"a": 1})
+        wish = IdempotentRequest(key=key, route="things", body=body or {"a": 1})
         return await once(
             self.context, Caller(Role.ADMIN), wish, name, self.make, self.find, lambda answer: f"/things/{answer['id']}"
         )
 
     def left_by(self, worker: str, name: str = "left") -> None:
-        digest = Wish(key="k", route="things", body={"a": 1}).digest
+        digest = IdempotentRequest(key="k", route="things", body={"a": 1}).digest
         row = {"digest": digest, "creator": worker, "made": name, "answer": None}
         self.store.rows["k", "everyone things"] = row
 
@@ -192,7 +192,7 @@ async def test_while_it_is_made_here_nobody_takes_it_over(workshop: Workshop) ->
 
 def test_a_digest_tells_wishes_apart_and_not_the_order_of_their_keys() -> None:
     def digest(body: Any, route: str = "things") -> str:
-        return Wish(key="k", route=route, body=body).digest
+        return IdempotentRequest(key="k", route=route, body=body).digest
 
     assert digest({"a": 1, "b": [1, 2]}) == digest({"b": [1, 2], "a": 1})
     different = [{"a": 1}, {"a": "1"}, {"a": 1.0}, {"a": True}, {"a": [1]}, {"a": None}, {}, {"a": 1, "b": 1}]

@@ -17,13 +17,13 @@ from comfyui_agent import __version__
 from comfyui_agent.comfy.answers import Device, SystemStats
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.domain.halts import Halt
 from comfyui_agent.domain.jobs import NewJob
 from comfyui_agent.domain.prompts import mint_prompt_id
+from comfyui_agent.domain.server_states import ServerState
 from comfyui_agent.engine.server_reports import ServerReport
+from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.errors import DatabaseAway
 from comfyui_agent.store.gauges import Gauges
-from comfyui_agent.store.opening import open_store
 from comfyui_agent.store.records import Counts, Window
 from comfyui_agent.web import metrics as module
 from comfyui_agent.web.metrics import Metrics
@@ -73,7 +73,7 @@ class Fleet:
 
 
 def server(
-    url: str, *, free: int = GIGABYTE, running: int = 0, waiting: int = 0, halt: Halt | None = None
+    url: str, *, free: int = GIGABYTE, running: int = 0, waiting: int = 0, halt: ServerState | None = None
 ) -> ServerReport:
     device = Device("a card", "cuda", 2 * free, free)
     stats = SystemStats("0.7.0", "3.12", "2.8", "posix", 0, 0, (device,))
@@ -264,7 +264,7 @@ async def test_a_label_is_never_unwritable_or_endless() -> None:
 
 
 async def test_a_server_has_one_state_and_says_0_for_the_others() -> None:
-    fleet = Fleet([server(FIRST), gone(SECOND), server("http://gpu3:8188", halt=Halt.DRAINING)])
+    fleet = Fleet([server(FIRST), gone(SECOND), server("http://gpu3:8188", halt=ServerState.DRAINING)])
     read = await scrape(Metrics(Memory(), fleet))
     states = ("up", "down", "paused", "draining", "drained")
     assert [read.of("e3_server_state", server=FIRST, state=state) for state in states] == [1, 0, 0, 0, 0]

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from comfyui_agent.comfy.answers import SystemStats
 from comfyui_agent.config.settings import Settings
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.halts import Halt
+from comfyui_agent.domain.server_states import ServerState
 from comfyui_agent.domain.tokens import Role
 from comfyui_agent.engine.server_reports import ServerReport
 from comfyui_agent.store.errors import DatabaseAway
@@ -119,8 +119,8 @@ async def test_it_is_ready_with_a_database_and_a_server(world: World) -> None:
     assert answer.json() == {"status": "ready", "database": "ok", "servers": servers}
 
 
-@pytest.mark.parametrize("halt", list(Halt))
-async def test_a_server_that_people_took_out_of_work_is_there_all_the_same(world: World, halt: Halt) -> None:
+@pytest.mark.parametrize("halt", list(ServerState))
+async def test_a_server_that_people_took_out_of_work_is_there_all_the_same(world: World, halt: ServerState) -> None:
     world.fleet.servers = (ServerReport(UP.name, UP.url, STATS, 0, 0, halt=halt), DOWN)
     answer = await world.client.get("/readyz")
     assert (answer.status_code, answer.json()["servers"]["gpu1:8188"]) == (200, halt.value)

@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel
 
-from comfyui_agent.config.complaints import Complaint, Complaints
+from comfyui_agent.config.validation import Complaint, Complaints
 from comfyui_agent.store.errors import DatabaseAway, DatabaseFull, NotADatabase
 from comfyui_agent.web import problems
 from comfyui_agent.web.problems import (

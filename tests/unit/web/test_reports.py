@@ -11,7 +11,7 @@ import pytest
 
 from comfyui_agent.config.settings import Settings
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.web.findings import Finding, ReportKind, head_of, of_document, of_page
+from comfyui_agent.web.report_summary import Finding, ReportKind, head_of, of_document, of_page
 from comfyui_agent.web.reports import HEAD, NoReport, Report, find_reports, report_file
 
 LOAD = {

@@ -12,22 +12,20 @@ from typing import Any
 from pydantic import ValidationError
 
 from comfyui_agent.batches.sweeps import Keep
-from comfyui_agent.config.complaints import Complaint, Complaints, check, dotted, shown
+from comfyui_agent.config.validation import Complaint, Complaints, check, dotted, shown
 from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.config.yaml_text import NotYaml, Parsed, parse
 from comfyui_agent.domain.binding import Unbindable, bind
-from comfyui_agent.domain.filing import Filed
+from comfyui_agent.domain.job_files import ReadFile
 from comfyui_agent.domain.jobs import NewJob
 from comfyui_agent.domain.kinds import FOLDERS, ending_of
-from comfyui_agent.domain.placing import NoSuchPlace
+from comfyui_agent.domain.placement import NoSuchPlace
 from comfyui_agent.domain.sizes import bytes_of, too_large
-from comfyui_agent.domain.suggesting import suggest
+from comfyui_agent.domain.suggestions import suggest
 from comfyui_agent.domain.texts import is_whole, json_text
 from comfyui_agent.engine.intake.choices import Choices
-from comfyui_agent.engine.intake.job_file import JobFile
-from comfyui_agent.engine.intake.keeping import Keeping, name_of, patient
-from comfyui_agent.engine.intake.looking import (
+from comfyui_agent.engine.intake.folder_scan import (
     Refused,
     Signature,
     Unsettled,
@@ -37,6 +35,8 @@ from comfyui_agent.engine.intake.looking import (
     read_whole,
     trouble_with,
 )
+from comfyui_agent.engine.intake.input_files import InputFiles, name_of, patient
+from comfyui_agent.engine.intake.job_file import JobFile
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Admission:
     def __init__(self, workspace: Workspace, is_leaving: Callable[[], bool] = lambda: False) -> None:
         self._workspace = workspace
         self.workflows = Workflows(workspace)
-        self._keeping = Keeping(workspace, is_leaving)
+        self._keeping = InputFiles(workspace, is_leaving)
         self.choices = Choices(workspace.settings.comfyui.urls)
         self._folders: dict[str, Path] = {}
 
@@ -62,21 +62,21 @@ class Admission:
         self._folders.clear()
         self.workflows.refresh()
 
-    def read(self, path: Path, signature: Signature, *, is_retry: bool = False) -> Filed:
+    def read(self, path: Path, signature: Signature, *, is_retry: bool = False) -> ReadFile:
         """The job of a file, or what is wrong with it. Unsettled if it is being changed."""
         source = self._workspace.job_file(path)
         try:
             data = read_whole(str(path), signature)
         except Refused as refused:
             job = self._bad(path, source, None, digest_of_unread(signature))
-            return Filed(job, f"{source}: {refused}", is_retry=is_retry)
+            return ReadFile(job, f"{source}: {refused}", is_retry=is_retry)
         digest = digest_of(data)
         parsed: Parsed | None = None
         try:
             parsed = parse(data)
             job = self._job_in(path.name, source, digest, parsed)
             at = _at(source, parsed.line_of(("outputs", "file_path")))
-            return Filed(job, is_retry=is_retry, finished_as=self._finished(job), file_path_at=at)
+            return ReadFile(job, is_retry=is_retry, finished_as=self._finished(job), file_path_at=at)
         except NotYaml as error:
             complaints = Complaints([Complaint(_at(source, error.line), "", error.message)])
         except Complaints as error:
@@ -89,7 +89,7 @@ class Admission:
             complaints = Complaints([Complaint(source, "", words)])
         problem = "\n".join(str(each) for each in complaints.found[:MOST_PROBLEMS])
         job = self._bad(path, source, parsed, digest)
-        return Filed(job, problem, is_retry=is_retry, finished_as=self._finished(job))
+        return ReadFile(job, problem, is_retry=is_retry, finished_as=self._finished(job))
 
     def _finished(self, job: NewJob) -> str:
         folder = FOLDERS.get(job.job_type)

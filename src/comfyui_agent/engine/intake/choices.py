@@ -16,7 +16,7 @@ from comfyui_agent.domain.node_classes import takes_file
 from comfyui_agent.domain.value_types import BadValue, Kind, ValueType, first_fit, text_of, type_of
 from comfyui_agent.domain.values import Token
 from comfyui_agent.engine.clock import now
-from comfyui_agent.engine.intake.keeping import name_of
+from comfyui_agent.engine.intake.input_files import name_of
 
 PATIENCE = 1.0
 """So long a submission waits for servers; what they say later counts for the next one."""
@@ -33,7 +33,7 @@ Ask = Callable[[str, Collection[str]], Definitions | None]
 
 def ask(url: str, classes: Collection[str]) -> Definitions | None:
     """What a server says of node classes; None if it does not answer. Not for a thread that has a loop."""
-    from comfyui_agent.engine.asking import ask_server  # the client, for those who need it
+    from comfyui_agent.engine.definitions import ask_server  # the client, for those who need it
 
     return asyncio.run(ask_server(url, classes, QUICK))
 

@@ -17,13 +17,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from comfyui_agent.comfy.tasks import end_tasks, wait_until_set
-from comfyui_agent.config.complaints import Complaints
+from comfyui_agent.config.validation import Complaints
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.filing import Filed, Ruling, Verdict
+from comfyui_agent.domain.job_files import Disposition, FileVerdict, ReadFile
 from comfyui_agent.domain.prompts import natural_key
 from comfyui_agent.engine.clock import now
 from comfyui_agent.engine.intake.admission import Admission
-from comfyui_agent.engine.intake.looking import (
+from comfyui_agent.engine.intake.finished_files import FinishedFiles
+from comfyui_agent.engine.intake.folder_scan import (
     REJECTED,
     SETTLED_SECONDS,
     Sight,
@@ -34,9 +35,8 @@ from comfyui_agent.engine.intake.looking import (
     look,
     sign,
 )
-from comfyui_agent.engine.intake.putting_away import PuttingAway
-from comfyui_agent.engine.naming import keep_aside
-from comfyui_agent.engine.threads import INTAKE
+from comfyui_agent.engine.result_names import keep_aside
+from comfyui_agent.engine.thread_pools import INTAKE
 from comfyui_agent.store.errors import DatabaseUnusable, StoreError
 from comfyui_agent.store.store import Store
 
@@ -73,7 +73,7 @@ class Monitor:
         self._folder = workspace.processing
         self._leaving = threading.Event()
         self._admission = Admission(workspace, is_leaving=self._leaving.is_set)
-        self._away = PuttingAway(store, workspace)
+        self._away = FinishedFiles(store, workspace)
         self._known: dict[str, Signature] = {}
         self._waiting: dict[str, _Waiting] = {}
         self._missing: dict[str, float] = {}
@@ -292,10 +292,10 @@ class Monitor:
                     await asyncio.gather(reading, return_exceptions=True)
                 raise
 
-    def _start_reading(self, paths: list[str] | None) -> asyncio.Future[dict[str, Filed]] | None:
+    def _start_reading(self, paths: list[str] | None) -> asyncio.Future[dict[str, ReadFile]] | None:
         return None if paths is None else asyncio.ensure_future(INTAKE.run(self._read_all, paths))
 
-    async def _file(self, read: dict[str, Filed]) -> None:
+    async def _file(self, read: dict[str, ReadFile]) -> None:
         files = {}
         for path, filed in read.items():
             waiting = self._waiting.get(path)
@@ -310,7 +310,7 @@ class Monitor:
             if await self._follow(path, filed, ruling):
                 self._known[path] = self._waiting.pop(path).signature
 
-    def _read_all(self, paths: Sequence[str]) -> dict[str, Filed]:
+    def _read_all(self, paths: Sequence[str]) -> dict[str, ReadFile]:
         read = {}
         for path in paths:
             waiting = self._waiting.get(path)
@@ -328,36 +328,36 @@ class Monitor:
                 waiting.due = now() + TROUBLE_PAUSE
         return read
 
-    async def _follow(self, path: str, filed: Filed, ruling: Ruling) -> bool:
+    async def _follow(self, path: str, filed: ReadFile, ruling: Disposition) -> bool:
         """Do what was ruled; False if the file is to be looked at again."""
         name = filed.job.config_name
         match ruling.verdict:
-            case Verdict.ACCEPTED | Verdict.UPDATED | Verdict.RESUBMITTED:
+            case FileVerdict.ACCEPTED | FileVerdict.UPDATED | FileVerdict.RESUBMITTED:
                 self.taken_in += 1
                 log.info("%s: %s%s", name, ruling.verdict.value, f", {ruling.reason}" if ruling.reason else "")
-            case Verdict.LATER:
+            case FileVerdict.LATER:
                 self._waiting[path].due = now() + LATER_SECONDS
                 self._waiting[path].is_later = True
                 return False
-            case Verdict.TAKEN:
+            case FileVerdict.TAKEN:
                 if ruling.other_source is not None and is_gone(str(self._workspace.root / ruling.other_source)):
                     # It was renamed: the job of the old name is about to be cancelled.
                     self._waiting[path].due = now() + LATER_SECONDS
                     return False
                 [failed] = await self._store.file_jobs([replace(filed, insists=True)])
                 return await self._follow(path, filed, failed)
-            case Verdict.FINISHED:
+            case FileVerdict.FINISHED:
                 await self._store.note_repeat(name)
                 log.info("%s: it is done already, and its file came again with the same bytes: it is put away", name)
                 await self._away.put_away(None, filed.job.source or "", filed.job.digest, filed.job.job_type)
-            case Verdict.ELSEWHERE:
+            case FileVerdict.ELSEWHERE:
                 if ruling.other_source is not None and not (self._workspace.root / ruling.other_source).exists():
                     moved = await self._store.file_jobs([replace(filed, is_moved=True)])
                     return await self._follow(path, filed, moved[0])
                 await self._reject(path, ruling.reason)
-            case Verdict.REJECTED:
+            case FileVerdict.REJECTED:
                 await self._reject(path, ruling.reason)
-            case Verdict.UNCHANGED:
+            case FileVerdict.UNCHANGED:
                 pass
         return True
 

@@ -12,15 +12,15 @@ from comfyui_agent.domain.attempts import DONE, Attempt
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Job
-from comfyui_agent.domain.placing import place
+from comfyui_agent.domain.placement import place
 from comfyui_agent.domain.prompts import Graph, inputs_of, saving_nodes
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted
-from comfyui_agent.lab.chaos.arena import Arena, moment_of
 from comfyui_agent.lab.chaos.netem import lossy
+from comfyui_agent.lab.chaos.sandbox import Sandbox, moment_of
 from comfyui_agent.lab.chaos.verdicts import Findings, Skipped
 from comfyui_agent.lab.fault_proxy import Delay, Loss, Reset
-from comfyui_agent.lab.measuring.statistics import percentile
+from comfyui_agent.lab.measurement.statistics import percentile
 
 MALFORMED: Graph = {"1": {"class_type": "SaveImage", "inputs": {"filename_prefix": "e3_lab/malformed"}}}
 """A save node without a picture: every ComfyUI rejects it, and nothing of it runs."""
@@ -46,14 +46,14 @@ class Scenario:
     name: str
     trigger: str
     expected: str
-    run: Callable[[Arena, Findings], Awaitable[None]]
+    run: Callable[[Sandbox, Findings], Awaitable[None]]
     flags: tuple[str, ...] = ()
 
 
 # A prompt that the server rejects.
 
 
-async def prompt_validation(arena: Arena, findings: Findings) -> None:
+async def prompt_validation(arena: Sandbox, findings: Findings) -> None:
     """One page among others is malformed."""
     others = arena.ground.amount(3, 8)
     good = await arena.healthy(others)
@@ -90,7 +90,7 @@ async def prompt_validation(arena: Arena, findings: Findings) -> None:
 # Not enough memory.
 
 
-async def gpu_oom(arena: Arena, findings: Findings) -> None:
+async def gpu_oom(arena: Sandbox, findings: Findings) -> None:
     """One page among others needs more memory than there is: until memory is freed, or at all."""
     good = await arena.healthy(arena.ground.amount(3, 8))
     fits_later = arena.ground.is_simulated
@@ -124,7 +124,7 @@ async def gpu_oom(arena: Arena, findings: Findings) -> None:
 HEAVY = {"width": 1024, "height": 1024, "batch_size": 1}
 
 
-async def _memory_was_freed(arena: Arena, findings: Findings, attempts: Sequence[Attempt]) -> None:
+async def _memory_was_freed(arena: Sandbox, findings: Findings, attempts: Sequence[Attempt]) -> None:
     """Between the failure and the next try the server was told to let go, and the wait was longer than usual."""
     ends = [attempt for attempt in attempts if attempt.outcome == FailureClass.OOM.value and attempt.started_at]
     if not ends:
@@ -152,7 +152,7 @@ async def _memory_was_freed(arena: Arena, findings: Findings, attempts: Sequence
 # A network that loses things.
 
 
-async def network_blip(arena: Arena, findings: Findings) -> None:
+async def network_blip(arena: Sandbox, findings: Findings) -> None:
     """Answers are lost, the websocket breaks, and after a while all is well again."""
     count = arena.ground.amount(16, 50)
     await arena.queue_book(await arena.healthy(count))
@@ -179,7 +179,7 @@ async def network_blip(arena: Arena, findings: Findings) -> None:
     await _rendered_once(arena, findings)
 
 
-async def _lose_answers(arena: Arena, findings: Findings, count: int, seconds: float) -> None:
+async def _lose_answers(arena: Sandbox, findings: Findings, count: int, seconds: float) -> None:
     """By the proxy: for some seconds, and until posts were hit; slow pages are posted seldom."""
     proxy, patience = arena.proxy, arena.ground.patience
     findings.begin(time.time(), "one answer in ten is lost, the next two answers to posts, and the websocket")
@@ -200,7 +200,7 @@ async def _lose_answers(arena: Arena, findings: Findings, count: int, seconds: f
     findings.check("answers lost", "some", f"{proxy.faults_met}, {hit} of them to posts", proxy.faults_met > 0)
 
 
-async def _rendered_once(arena: Arena, findings: Findings) -> None:
+async def _rendered_once(arena: Sandbox, findings: Findings) -> None:
     """No page was sent twice because an answer was lost, and none is at the server under two ids."""
     ids, rendered = [], 0
     async with arena.client() as client:
@@ -218,7 +218,7 @@ async def _rendered_once(arena: Arena, findings: Findings) -> None:
 # A server that dies.
 
 
-async def comfyui_crash(arena: Arena, findings: Findings) -> None:
+async def comfyui_crash(arena: Sandbox, findings: Findings) -> None:
     """The server is killed while it renders, and started again."""
     if not arena.server.can_be_killed:
         raise Skipped("the server was not started here: give --start-command, so that it can be killed and restarted")
@@ -252,7 +252,7 @@ async def comfyui_crash(arena: Arena, findings: Findings) -> None:
     await _others_done(arena, findings, set())
 
 
-async def _catch_at_work(arena: Arena, count: int) -> None:
+async def _catch_at_work(arena: Sandbox, count: int) -> None:
     """Wait until the server executes a page; of pages that are over in no time it gets more."""
     for more in range(FEEDS):
         if await arena.until_at_work():
@@ -263,7 +263,7 @@ async def _catch_at_work(arena: Arena, count: int) -> None:
     raise Skipped(TOO_QUICK)
 
 
-async def _was_at_work(arena: Arena, moment: float) -> bool:
+async def _was_at_work(arena: Sandbox, moment: float) -> bool:
     """Whether a page was at the server at a moment. Pages of milliseconds may end just before it is killed."""
     runs = [attempt for job in await arena.jobs() for attempt in await arena.attempts(job)]
     return any(
@@ -277,7 +277,7 @@ async def _was_at_work(arena: Arena, moment: float) -> bool:
 # A server that has become slow.
 
 
-async def artificial_latency(arena: Arena, findings: Findings) -> None:
+async def artificial_latency(arena: Sandbox, findings: Findings) -> None:
     """The same pages twice, the second time with a pause in each."""
     count = arena.ground.amount(4, 10)
     seconds = 0.5 if arena.ground.is_quick else 1.0
@@ -329,7 +329,7 @@ def with_sleep(graph: Graph, seconds: float) -> dict[str, Any]:
     raise Skipped("the workflow saves nothing that could be held up: give one with a save node")
 
 
-async def _p95(arena: Arena, jobs: Sequence[Job]) -> float | None:
+async def _p95(arena: Sandbox, jobs: Sequence[Job]) -> float | None:
     """From the lease of a page to its result, at the 95th percentile."""
     seconds = []
     for job in jobs:
@@ -342,21 +342,21 @@ async def _p95(arena: Arena, jobs: Sequence[Job]) -> float | None:
 # What holds for all of them.
 
 
-async def _nothing_waits(arena: Arena, findings: Findings, ended: bool) -> None:
+async def _nothing_waits(arena: Sandbox, findings: Findings, ended: bool) -> None:
     counts = await arena.counts()
     open_ = counts["total"] - counts["done"] - counts["failed"]
     seen = f"{open_} of {counts['total']} did not" + ("" if arena.is_agent_alive else "; the agent is gone")
     findings.check("every page", "ends", "they do" if ended else seen, ended)
 
 
-async def _others_done(arena: Arena, findings: Findings, apart: set[int]) -> None:
+async def _others_done(arena: Sandbox, findings: Findings, apart: set[int]) -> None:
     others = [job for job in await arena.jobs() if job.id not in apart]
     done = sum(job.status is JobStatus.DONE for job in others)
     what = "the other pages" if apart else "the pages"
     findings.check(what, f"all {len(others)} done", f"{done} done", done == len(others))
 
 
-async def _oversized(arena: Arena, graph: Graph) -> Graph:
+async def _oversized(arena: Sandbox, graph: Graph) -> Graph:
     """A picture of a size that no memory holds: the server fails to get it, at once. A simulator wants a sampler."""
     async with arena.client() as client:
         stats = await client.system_stats()

@@ -12,12 +12,12 @@ from comfyui_agent import __version__
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.domain.texts import printable
-from comfyui_agent.lab.chaos.arena import Arena, open_arena
-from comfyui_agent.lab.chaos.ground import Ground
+from comfyui_agent.lab.chaos.sandbox import Sandbox, open_arena
 from comfyui_agent.lab.chaos.scenarios import SCENARIOS, Scenario
-from comfyui_agent.lab.chaos.verdicts import Findings, Skipped, Verdict, Word, judge
+from comfyui_agent.lab.chaos.target import Ground
+from comfyui_agent.lab.chaos.verdicts import Findings, ScenarioOutcome, ScenarioVerdict, Skipped, judge
 from comfyui_agent.lab.load.rows import RunClock
-from comfyui_agent.lab.measuring.machine import server_facts, this_machine
+from comfyui_agent.lab.measurement.machine import server_facts, this_machine
 from comfyui_agent.lab.payloads import PayloadError
 from comfyui_agent.store.errors import StoreError
 
@@ -29,7 +29,7 @@ class Suite:
     ground: Ground
     sla: Sla
     clock: RunClock
-    verdicts: list[Verdict]
+    verdicts: list[ScenarioVerdict]
     servers: list[dict[str, Any]]
     is_partial: bool = False
 
@@ -38,19 +38,23 @@ class Suite:
         times = [each.findings.recovery_sec for each in self.verdicts if each.findings.recovery_sec is not None]
         return max(times, default=None)
 
-    def count(self, word: Word) -> int:
+    def count(self, word: ScenarioOutcome) -> int:
         return sum(each.word is word for each in self.verdicts)
 
     def report(self) -> dict[str, Any]:
-        failed = self.count(Word.FAILED) or not self.count(Word.PASSED)
-        verdict = "partial" if self.is_partial and not failed else str(Word.FAILED if failed else Word.PASSED)
+        failed = self.count(ScenarioOutcome.FAILED) or not self.count(ScenarioOutcome.PASSED)
+        verdict = (
+            "partial"
+            if self.is_partial and not failed
+            else str(ScenarioOutcome.FAILED if failed else ScenarioOutcome.PASSED)
+        )
         return {
             "summary": {
                 "kind": "chaos",
                 "total": len(self.verdicts),
-                "passed": self.count(Word.PASSED),
-                "failed": self.count(Word.FAILED),
-                "skipped": self.count(Word.SKIPPED),
+                "passed": self.count(ScenarioOutcome.PASSED),
+                "failed": self.count(ScenarioOutcome.FAILED),
+                "skipped": self.count(ScenarioOutcome.SKIPPED),
                 "verdict": verdict,
                 "recovery_sec": self.recovery_sec,
                 "wall_clock_sec": round(self.clock.seconds, 3),
@@ -79,8 +83,8 @@ class Suite:
 
 
 async def run_scenario(
-    scenario: Scenario, ground: Ground, folder: Path, sla: Sla, look: Callable[[Arena], Any] | None = None
-) -> Verdict:
+    scenario: Scenario, ground: Ground, folder: Path, sla: Sla, look: Callable[[Sandbox], Any] | None = None
+) -> ScenarioVerdict:
     """Run one scenario in a folder of its own. Whatever happens, there is a verdict.
 
     `look` is awaited with the arena before it is taken down.
@@ -95,15 +99,15 @@ async def run_scenario(
                 await look(arena)
         word, reason = judge(findings, sla.recovery_seconds)
     except Skipped as error:
-        word, reason = Word.SKIPPED, str(error)
+        word, reason = ScenarioOutcome.SKIPPED, str(error)
     except (ComfyError, PayloadError, StoreError, RuntimeError, OSError, ValueError) as error:
         message = error.message if isinstance(error, ComfyError) else str(error)
-        word, reason = Word.FAILED, f"it could not be run: {printable(message)}"
+        word, reason = ScenarioOutcome.FAILED, f"it could not be run: {printable(message)}"
     seconds = time.monotonic() - began
-    return Verdict(scenario.name, scenario.expected, word, reason, seconds, findings, counts)
+    return ScenarioVerdict(scenario.name, scenario.expected, word, reason, seconds, findings, counts)
 
 
-async def facts_of(arena: Arena) -> dict[str, Any]:
+async def facts_of(arena: Sandbox) -> dict[str, Any]:
     async with arena.client() as client:
         return await server_facts(client)
 

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
-from comfyui_agent.lab.measuring.moments import utc_text
+from comfyui_agent.lab.measurement.moments import utc_text
 
 
-class Word(str, Enum):
+class ScenarioOutcome(str, Enum):
     """The verdict on a scenario."""
 
     PASSED = "passed"
@@ -77,12 +77,12 @@ class Findings:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ScenarioVerdict:
     """How one scenario ended."""
 
     scenario: str
     expected: str
-    word: Word
+    word: ScenarioOutcome
     reason: str
     seconds: float
     findings: Findings
@@ -103,15 +103,18 @@ class Verdict:
         }
 
 
-def judge(findings: Findings, most_recovery: float) -> tuple[Word, str]:
+def judge(findings: Findings, most_recovery: float) -> tuple[ScenarioOutcome, str]:
     """Passed if every check did, and it was back within the limit; else the first that did not."""
     failed = [check for check in findings.checks if not check.passed]
     if failed:
         more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
-        return Word.FAILED, f"{failed[0].what}: expected {failed[0].expected}, saw {failed[0].seen}{more}"
+        return ScenarioOutcome.FAILED, f"{failed[0].what}: expected {failed[0].expected}, saw {failed[0].seen}{more}"
     if not findings.checks:
-        return Word.FAILED, "nothing was checked"
+        return ScenarioOutcome.FAILED, "nothing was checked"
     if findings.recovery_sec is not None and findings.recovery_sec > most_recovery:
-        return Word.FAILED, f"it took {findings.recovery_sec:.1f} s to recover; the target is {most_recovery:g} s"
+        return (
+            ScenarioOutcome.FAILED,
+            f"it took {findings.recovery_sec:.1f} s to recover; the target is {most_recovery:g} s",
+        )
     back = f", back after {findings.recovery_sec:.1f} s" if findings.recovery_sec is not None else ""
-    return Word.PASSED, f"all {len(findings.checks)} checks passed{back}"
+    return ScenarioOutcome.PASSED, f"all {len(findings.checks)} checks passed{back}"

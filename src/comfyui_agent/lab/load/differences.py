@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from comfyui_agent.lab.load.comparison_side import Side
 from comfyui_agent.lab.load.confidence import CONFIDENT, SURE, Share, difference_of, reach_of
 from comfyui_agent.lab.load.resampling import FEWEST_VALUES, Estimate, Series, mean_of, percentile_of, rate_of
-from comfyui_agent.lab.load.sides import Side
 
 RESOLUTION_SEC = 0.001
 MOST_CACHED = 0.1

@@ -10,16 +10,16 @@ from comfyui_agent import __version__
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.load.knee import Step, find_knee
-from comfyui_agent.lab.load.measured import LoadRun
+from comfyui_agent.lab.load.measurement import LoadRun
 from comfyui_agent.lab.load.plan import Mode
 from comfyui_agent.lab.load.reports import Report, ReportKind
 from comfyui_agent.lab.load.rows import Row
 from comfyui_agent.lab.load.summary import LevelRun, figures, short_figures
-from comfyui_agent.lab.measuring.machine import this_machine
+from comfyui_agent.lab.measurement.machine import this_machine
 from comfyui_agent.lab.sla.load_targets import judge_levels, judge_load
-from comfyui_agent.lab.sla.verdicts import Target, Verdict
+from comfyui_agent.lab.sla.verdicts import Target, TargetVerdict
 
-WITHIN = {Verdict.MET: True, Verdict.MISSED: False, Verdict.NOT_MEASURED: None}
+WITHIN = {TargetVerdict.MET: True, TargetVerdict.MISSED: False, TargetVerdict.NOT_MEASURED: None}
 
 
 def build_report(run: LoadRun, sla: Sla) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def _judge(report: dict[str, Any], sla: Sla) -> None:
     findings = {finding.target: finding for finding in judge_load(read, sla)}
     levels = judge_levels(read, sla)
     for level in summary["levels"]:
-        level["within_sla"] = WITHIN[levels.get(level["level"], Verdict.NOT_MEASURED)]
+        level["within_sla"] = WITHIN[levels.get(level["level"], TargetVerdict.NOT_MEASURED)]
     summary["targets"] = {str(target): str(finding.verdict) for target, finding in findings.items()}
     books = findings.get(Target.CONCURRENCY)
     if books is not None and books.measured is not None:

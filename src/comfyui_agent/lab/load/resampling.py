@@ -17,7 +17,7 @@ from operator import mul, sub
 from statistics import fmean
 
 from comfyui_agent.domain.texts import counted
-from comfyui_agent.lab.measuring.statistics import percentile
+from comfyui_agent.lab.measurement.statistics import percentile
 
 SEED = 20_26
 REPLICATES = 300
@@ -111,8 +111,8 @@ def percentile_of(series: Series, share: float) -> Estimate:
     drawn = length * len(draws[0])
     value = percentile(values, share)
     under = _block_sums([each <= value for each in values], length)
-    doubt = _deviation([sum(map(under.__getitem__, draw)) / drawn for draw in draws])
-    thresholds = _thresholds(values, share, 5 * doubt)
+    probe_now = _deviation([sum(map(under.__getitem__, draw)) / drawn for draw in draws])
+    thresholds = _thresholds(values, share, 5 * probe_now)
     below: dict[int, list[float]] = {}
     wanted = 1 + share * (drawn - 1)
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
-from comfyui_agent.lab.measuring.moments import utc_text
+from comfyui_agent.lab.measurement.moments import utc_text
 
 
 class RowStatus(str, Enum):

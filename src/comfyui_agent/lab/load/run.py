@@ -14,16 +14,16 @@ from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.texts import counted
-from comfyui_agent.lab.load.driving import GIVE_UP_SECONDS, Driver, Watcher
+from comfyui_agent.lab.load.driver import GIVE_UP_SECONDS, Driver, Watcher
 from comfyui_agent.lab.load.levels import level_words
-from comfyui_agent.lab.load.measured import LoadRun
+from comfyui_agent.lab.load.measurement import LoadRun
 from comfyui_agent.lab.load.plan import LoadPlan, Mode
-from comfyui_agent.lab.load.rendering import REJECTED, Rendering, Target, rejection, take_all_back
+from comfyui_agent.lab.load.prompt_runner import REJECTED, Rendering, Target, rejection, take_all_back
 from comfyui_agent.lab.load.rows import RowStatus, RunClock
 from comfyui_agent.lab.load.summary import LevelRun
-from comfyui_agent.lab.measuring.gpu import GpuTrace
-from comfyui_agent.lab.measuring.machine import server_facts
-from comfyui_agent.lab.measuring.statistics import percentile
+from comfyui_agent.lab.measurement.gpu import GpuTrace
+from comfyui_agent.lab.measurement.machine import server_facts
+from comfyui_agent.lab.measurement.statistics import percentile
 from comfyui_agent.lab.payloads import new_run_prefix
 
 POLL_SECONDS = 2.0

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from comfyui_agent.domain.texts import counted
-from comfyui_agent.lab.sla.verdicts import Target, Verdict, standing, verdicts_in
+from comfyui_agent.lab.sla.verdicts import Target, TargetVerdict, standing, verdicts_in
 
 
 def summary_lines(summary: Mapping[str, Any]) -> list[str]:
@@ -40,7 +40,7 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
 def _knee(summary: Mapping[str, Any]) -> str:
     if summary["knee"]:
         return str(summary["knee"]["reason"])
-    if verdicts_in(summary).get(Target.ERRORS) is Verdict.MISSED:
+    if verdicts_in(summary).get(Target.ERRORS) is TargetVerdict.MISSED:
         return "none: no level was sound, even the lowest is above the error limit"
     rates = [level["images_per_minute"] for level in summary["levels"]]
     is_rising = rates[-1] == max(rates)

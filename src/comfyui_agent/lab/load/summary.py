@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from comfyui_agent.lab.load.rows import Row, RowStatus
-from comfyui_agent.lab.measuring.statistics import percentile
+from comfyui_agent.lab.measurement.statistics import percentile
 
 DURATIONS = (("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99))
 

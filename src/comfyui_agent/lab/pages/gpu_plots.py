@@ -8,10 +8,10 @@ from statistics import fmean
 from typing import Any
 
 from comfyui_agent.lab.pages import facts, time_axis
+from comfyui_agent.lab.pages.downsampling import Point
 from comfyui_agent.lab.pages.marks import LOOKS, Series
 from comfyui_agent.lab.pages.plots import Axis, Band, Note, Plot, Target
 from comfyui_agent.lab.pages.quantities import memory, share
-from comfyui_agent.lab.pages.thinning import Point
 
 MOST_STRETCHES = 150
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from comfyui_agent.lab.pages.downsampling import Point
 from comfyui_agent.lab.pages.markup import Html, label
-from comfyui_agent.lab.pages.thinning import Point
 
 LETTER = 7.4
 """About the width of a letter in pixels; system fonts differ, so there is room."""

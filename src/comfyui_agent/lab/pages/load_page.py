@@ -15,7 +15,7 @@ from comfyui_agent.lab.pages.quantities import date, plain, rate, said, seconds,
 from comfyui_agent.lab.pages.quantities import whole as figures
 from comfyui_agent.lab.pages.scenario import scenario_section
 from comfyui_agent.lab.pages.targets import TONES, Judged, judged
-from comfyui_agent.lab.sla.verdicts import Verdict, standing
+from comfyui_agent.lab.sla.verdicts import TargetVerdict, standing
 
 MOST_ERRORS = 40
 NUMBERS = re.compile(r"[0-9a-fA-F-]{8,}|\d+")
@@ -63,7 +63,7 @@ def _stands(summary: Mapping[str, Any], targets: Sequence[Judged]) -> Html:
     verdicts = {each.target: each.verdict for each in targets if each.verdict is not None}
     told = standing(verdicts)
     text += f": {told}." if told else "."
-    missed = Verdict.MISSED in verdicts.values()
+    missed = TargetVerdict.MISSED in verdicts.values()
     is_partial = summary.get("partial") is True
     prefix = "Stopped early: " if is_partial else ""
     return verdict("bad" if missed or is_partial or completed < total else "good", prefix + text)
@@ -169,7 +169,13 @@ def _levels(summary: Mapping[str, Any], sla: Mapping[str, Any]) -> Html:
 
 
 def _within(value: Any) -> str:
-    found = Verdict.NOT_MEASURED if not isinstance(value, bool) else Verdict.MET if value else Verdict.MISSED
+    found = (
+        TargetVerdict.NOT_MEASURED
+        if not isinstance(value, bool)
+        else TargetVerdict.MET
+        if value
+        else TargetVerdict.MISSED
+    )
     return verdict(TONES[found], str(found))
 
 

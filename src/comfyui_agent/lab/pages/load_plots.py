@@ -7,12 +7,12 @@ from typing import Any
 
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.pages import facts, time_axis
+from comfyui_agent.lab.pages.downsampling import MOST_DRAWN, Point
 from comfyui_agent.lab.pages.lanes import Bar, Bars, Fill, Part
 from comfyui_agent.lab.pages.marks import Look, Series
 from comfyui_agent.lab.pages.plots import Axis, Band, Note, Plot, Target
 from comfyui_agent.lab.pages.quantities import plain, rate, seconds, share, trimmed, wanted
 from comfyui_agent.lab.pages.targets import against
-from comfyui_agent.lab.pages.thinning import MOST_DRAWN, Point
 
 Rows = Sequence[Mapping[str, Any]]
 STATUSES = (("completed", Look.DOTS), ("failed", Look.TRIANGLES), ("timeout", Look.CROSSES))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 
+from comfyui_agent.lab.pages.downsampling import Point
 from comfyui_agent.lab.pages.labels import LETTER
 from comfyui_agent.lab.pages.markup import Html, joined, label, place, shape
-from comfyui_agent.lab.pages.thinning import Point
 
 
 class Look(Enum):

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from comfyui_agent.lab.pages import labels, scales
+from comfyui_agent.lab.pages.downsampling import MOST_DRAWN, Point, thinned
 from comfyui_agent.lab.pages.labels import LETTER, Box, Labels, Spot
 from comfyui_agent.lab.pages.marks import Look, Series, drawn, legend, outline, traced
 from comfyui_agent.lab.pages.markup import Html, element, joined, label, place, shape
 from comfyui_agent.lab.pages.scales import Scale
-from comfyui_agent.lab.pages.thinning import MOST_DRAWN, Point, thinned
 
 WIDE, NARROW = 760, 340
 HEIGHT = {WIDE: 216, NARROW: 200}

@@ -17,7 +17,7 @@ from comfyui_agent.lab.pages.page import Tile, verdict
 from comfyui_agent.lab.pages.quantities import DASH, rate, seconds, share, wanted, whole
 from comfyui_agent.lab.sla.load_targets import judge_load
 from comfyui_agent.lab.sla.recovery import judge_recovery
-from comfyui_agent.lab.sla.verdicts import Finding, Target, Verdict
+from comfyui_agent.lab.sla.verdicts import Finding, Target, TargetVerdict
 
 Wording = Callable[[float | None], str]
 FIGURES: Mapping[Target, tuple[str, Wording]] = {
@@ -28,7 +28,7 @@ FIGURES: Mapping[Target, tuple[str, Wording]] = {
     Target.RECOVERY: ("recovery_sec", seconds),
 }
 """Where the summary has what a target is about, and how it is said."""
-TONES = {Verdict.MET: "good", Verdict.MISSED: "bad", Verdict.NOT_MEASURED: "dim"}
+TONES = {TargetVerdict.MET: "good", TargetVerdict.MISSED: "bad", TargetVerdict.NOT_MEASURED: "dim"}
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Judged:
         return self.target.label
 
     @property
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> TargetVerdict | None:
         return self.finding.verdict if self.finding else None
 
     def tile(self) -> Tile:

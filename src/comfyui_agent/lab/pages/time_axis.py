@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from comfyui_agent.lab.pages.downsampling import Point
 from comfyui_agent.lab.pages.plots import Axis
-from comfyui_agent.lab.pages.thinning import Point
 
 
 @dataclass(frozen=True)

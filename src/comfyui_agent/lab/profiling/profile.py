@@ -13,11 +13,11 @@ from typing import Protocol
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.watch import Progress
-from comfyui_agent.lab.measuring.gpu import GpuSample, GpuTrace, rendering_device
-from comfyui_agent.lab.measuring.moments import utc_text
-from comfyui_agent.lab.measuring.nvml import MEGABYTE
+from comfyui_agent.lab.measurement.gpu import GpuSample, GpuTrace, rendering_device
+from comfyui_agent.lab.measurement.moments import utc_text
+from comfyui_agent.lab.measurement.nvml import MEGABYTE
 from comfyui_agent.lab.payloads import Payload, fitted, new_run_prefix
-from comfyui_agent.lab.profiling.running import RunFailed, Runner
+from comfyui_agent.lab.profiling.runner import RunFailed, Runner
 from comfyui_agent.lab.profiling.runs import Kind, Run
 
 LOOK_EVERY = 0.25

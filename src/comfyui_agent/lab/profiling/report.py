@@ -8,8 +8,8 @@ from typing import Any
 
 from comfyui_agent import __version__
 from comfyui_agent.domain.prompts import Graph, class_of
-from comfyui_agent.lab.measuring.moments import utc_text
-from comfyui_agent.lab.measuring.statistics import median
+from comfyui_agent.lab.measurement.moments import utc_text
+from comfyui_agent.lab.measurement.statistics import median
 from comfyui_agent.lab.profiling.capacity import fits_at_once
 from comfyui_agent.lab.profiling.profile import LOOK_EVERY, Profiling
 from comfyui_agent.lab.profiling.runs import Kind, Run, Split, counted, split, typical_steps

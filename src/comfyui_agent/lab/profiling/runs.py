@@ -10,7 +10,7 @@ from enum import Enum
 from comfyui_agent.comfy.watch import Moment
 from comfyui_agent.domain.node_classes import FILE_INPUTS, MODEL_ENDINGS
 from comfyui_agent.domain.prompts import Graph, class_of, inputs_of
-from comfyui_agent.lab.measuring.statistics import median
+from comfyui_agent.lab.measurement.statistics import median
 from comfyui_agent.lab.profiling.timeline import NodeTime
 
 SAMPLING_INPUTS = frozenset({"sampler_name", "sampler", "sigmas", "latent_image"})

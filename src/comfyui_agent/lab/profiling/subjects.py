@@ -9,8 +9,8 @@ from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Unbindable, bind
 from comfyui_agent.domain.node_classes import takes_file
-from comfyui_agent.domain.placing import place
-from comfyui_agent.engine.intake.keeping import Keeping, Unusable
+from comfyui_agent.domain.placement import place
+from comfyui_agent.engine.intake.input_files import InputFiles, Unusable
 from comfyui_agent.lab.payloads import Payload, PayloadError
 
 
@@ -21,7 +21,7 @@ def bound_to_defaults(workflow: Workflow, workspace: Workspace) -> Payload:
         values = bind(workflow.places, recipe, {})
     except Unbindable as error:
         raise PayloadError(f"{recipe.workflow_id}: {error}: give it one in workflows.yaml") from None
-    keeping = Keeping(workspace)
+    keeping = InputFiles(workspace)
     pictures: dict[str, Path] = {}
     for where, value in values.items():
         there = workflow.places.all[where]

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from comfyui_agent.domain.texts import printable
 from comfyui_agent.lab.sla.review import Review
-from comfyui_agent.lab.sla.verdicts import Finding, Verdict
+from comfyui_agent.lab.sla.verdicts import Finding, TargetVerdict
 
 SUITE = "e3 sla"
 NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -42,11 +42,11 @@ def _case(finding: Finding, *, strict: bool) -> ElementTree.Element:
         "testcase", {"classname": SUITE.replace(" ", "."), "name": str(finding.target), "time": "0"}
     )
     message = _clean(f"{finding.target.label}: wanted {finding.wanted_text}, measured {finding.measured_text}")
-    is_missed = finding.verdict is Verdict.MISSED or (strict and finding.verdict is Verdict.NOT_MEASURED)
+    is_missed = finding.verdict is TargetVerdict.MISSED or (strict and finding.verdict is TargetVerdict.NOT_MEASURED)
     if is_missed:
         failure = ElementTree.SubElement(case, "failure", {"message": message, "type": str(finding.verdict)})
         failure.text = _clean(finding.sentence)
-    elif finding.verdict is Verdict.NOT_MEASURED:
+    elif finding.verdict is TargetVerdict.NOT_MEASURED:
         ElementTree.SubElement(case, "skipped", {"message": _clean(finding.sentence)})
     else:
         ElementTree.SubElement(case, "system-out").text = f"{message}. {_clean(finding.sentence)}"

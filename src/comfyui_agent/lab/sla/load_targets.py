@@ -16,7 +16,7 @@ from comfyui_agent.lab.sla.sample import (
     jobs_for_errors,
     samples_of,
 )
-from comfyui_agent.lab.sla.verdicts import Finding, Target, Verdict, overall, quantity, wanted_of
+from comfyui_agent.lab.sla.verdicts import Finding, Target, TargetVerdict, overall, quantity, wanted_of
 
 SLACK = 1e-9
 NEAR_BEST = 0.95
@@ -39,7 +39,7 @@ def judge_load(report: Report, targets: Sla) -> list[Finding]:
     return [*found, _concurrency(levels, targets, is_serial=is_serial)] if report.mode == BOOKS else found
 
 
-def judge_levels(report: Report, targets: Sla) -> dict[float, Verdict]:
+def judge_levels(report: Report, targets: Sla) -> dict[float, TargetVerdict]:
     """Whether each level kept latency and errors; those without a job are left out."""
     levels = [_Level(sample, targets) for sample in samples_of(report)]
     return {level.sample.level: level.verdict for level in levels if level.sample.rows}
@@ -61,10 +61,10 @@ class _Level:
 
     @property
     def is_breached(self) -> bool:
-        return Verdict.MISSED in (self.latency().verdict, self.errors().verdict)
+        return TargetVerdict.MISSED in (self.latency().verdict, self.errors().verdict)
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> TargetVerdict:
         return overall((self.latency(), self.errors()))
 
     def throughput(self) -> Finding:
@@ -146,13 +146,13 @@ class _Level:
     def _met(self, target: Target, measured: float, told: str) -> Finding:
         if self.sample.is_partial:
             return self._not_measured(target, measured, f"{told}; {PARTIAL}")
-        return Finding(target, wanted_of(target, self.targets), measured, Verdict.MET, f"{told}.")
+        return Finding(target, wanted_of(target, self.targets), measured, TargetVerdict.MET, f"{told}.")
 
     def _missed(self, target: Target, measured: float, told: str) -> Finding:
-        return Finding(target, wanted_of(target, self.targets), measured, Verdict.MISSED, told)
+        return Finding(target, wanted_of(target, self.targets), measured, TargetVerdict.MISSED, told)
 
     def _not_measured(self, target: Target, measured: float | None, why: str) -> Finding:
-        return Finding(target, wanted_of(target, self.targets), measured, Verdict.NOT_MEASURED, why)
+        return Finding(target, wanted_of(target, self.targets), measured, TargetVerdict.NOT_MEASURED, why)
 
     def _too_few(self, target: Target, measured: float, why: str, needed: int) -> Finding:
         return replace(self._not_measured(target, measured, why), jobs_needed=needed)
@@ -166,31 +166,33 @@ def _concurrency(levels: list[_Level], targets: Sla, *, is_serial: bool) -> Find
     them do not count. Books whose pages come one after another can miss the target, but not meet it."""
     wanted = float(targets.concurrent_books)
 
-    def finding(measured: float | None, verdict: Verdict, sentence: str) -> Finding:
+    def finding(measured: float | None, verdict: TargetVerdict, sentence: str) -> Finding:
         return Finding(Target.CONCURRENCY, wanted, measured, verdict, sentence)
 
     tried = [level for level in levels if level.sample.level > 0]
     breached = [level for level in tried if level.is_breached]
     first = min(breached, key=lambda level: level.sample.level, default=None)
     below = [level for level in tried if first is None or level.sample.level < first.sample.level]
-    kept = [level.sample.level for level in below if level.verdict is Verdict.MET]
+    kept = [level.sample.level for level in below if level.verdict is TargetVerdict.MET]
     best = max(kept, default=0.0)
     most = level_words(best, "books at once")
     if best >= wanted and is_serial:
         flight = counted(int(best), "prompt")
         few = f"{most} stayed within the targets, but page by page: with {flight} in flight."
-        return finding(best, Verdict.NOT_MEASURED, f"{few} Press again without --serial-pages.")
+        return finding(best, TargetVerdict.NOT_MEASURED, f"{few} Press again without --serial-pages.")
     if best >= wanted:
-        return finding(best, Verdict.MET, f"{most} stayed within the latency and error targets.")
+        return finding(best, TargetVerdict.MET, f"{most} stayed within the latency and error targets.")
     if first is not None:
         missed = " and ".join(
-            each.target.label.lower() for each in (first.latency(), first.errors()) if each.verdict is Verdict.MISSED
+            each.target.label.lower()
+            for each in (first.latency(), first.errors())
+            if each.verdict is TargetVerdict.MISSED
         )
         words = f"At {level_words(first.sample.level, 'books at once')} the target for {missed} was missed"
         rest = f"{best:g} stayed within the targets" if kept else "nothing that was tried stayed within the targets"
-        return finding(best, Verdict.MISSED, f"{words}; {rest}.")
+        return finding(best, TargetVerdict.MISSED, f"{words}; {rest}.")
     if kept:
         why = f"{most} stayed within the targets, and more were not tried."
-        return finding(best, Verdict.NOT_MEASURED, why)
+        return finding(best, TargetVerdict.NOT_MEASURED, why)
     why = "Latency or errors could not be judged, so nobody knows whether the books kept their targets."
-    return finding(None, Verdict.NOT_MEASURED, why)
+    return finding(None, TargetVerdict.NOT_MEASURED, why)

@@ -8,7 +8,7 @@ from typing import Any
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.lab.load.reports import Report, ReportKind, as_number
 from comfyui_agent.lab.sla.load_targets import PARTIAL
-from comfyui_agent.lab.sla.verdicts import Finding, Target, Verdict, quantity
+from comfyui_agent.lab.sla.verdicts import Finding, Target, TargetVerdict, quantity
 
 NOTHING_BREAKS = frozenset({"prompt-validation", "artificial-latency"})
 """Scenarios after which there is nothing to recover from."""
@@ -28,23 +28,23 @@ def judge_recovery(report: Report, targets: Sla) -> Finding | None:
     wanted = targets.recovery_seconds
     slowest = max(known, key=lambda name: known[name], default="")
 
-    def finding(verdict: Verdict, sentence: str) -> Finding:
+    def finding(verdict: TargetVerdict, sentence: str) -> Finding:
         return Finding(Target.RECOVERY, wanted, known.get(slowest), verdict, sentence)
 
     if never:
         reason = " ".join(str(never[0].get("reason") or "no reason was noted").split()).rstrip(".")
-        return finding(Verdict.MISSED, f"{_name(never[0])} failed, and no recovery was seen: {reason}.")
+        return finding(TargetVerdict.MISSED, f"{_name(never[0])} failed, and no recovery was seen: {reason}.")
     if not known:
         names = ", ".join(times)
-        return finding(Verdict.NOT_MEASURED, f"No recovery was measured by {names}.")
+        return finding(TargetVerdict.NOT_MEASURED, f"No recovery was measured by {names}.")
     told = f"{slowest} took {quantity(known[slowest], Target.RECOVERY, wanted)} to recover"
     others = f", the longest of {len(known)} scenarios" if len(known) > 1 else ""
     if known[slowest] > wanted:
-        return finding(Verdict.MISSED, f"{told}{others}.")
+        return finding(TargetVerdict.MISSED, f"{told}{others}.")
     if report.is_partial:
-        return finding(Verdict.NOT_MEASURED, f"{told}{others}; {PARTIAL}")
+        return finding(TargetVerdict.NOT_MEASURED, f"{told}{others}; {PARTIAL}")
     skipped = [_name(each) for each in scenarios if each.get("verdict") == "skipped"]
-    return finding(Verdict.MET, f"{told}{others}{'; skipped: ' if skipped else ''}{', '.join(skipped)}.")
+    return finding(TargetVerdict.MET, f"{told}{others}{'; skipped: ' if skipped else ''}{', '.join(skipped)}.")
 
 
 def _scenarios(report: Report) -> list[Mapping[str, Any]]:

@@ -9,11 +9,11 @@ from typing import Any
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.lab.load.reports import Report, as_number
 from comfyui_agent.lab.pages.quantities import listed
-from comfyui_agent.lab.sla.gathering import Evidence
+from comfyui_agent.lab.sla.evidence import Evidence
 from comfyui_agent.lab.sla.load_targets import judge_load
 from comfyui_agent.lab.sla.recovery import judge_recovery
 from comfyui_agent.lab.sla.spike_target import judge_spikes
-from comfyui_agent.lab.sla.verdicts import Finding, Target, Verdict, overall, wanted_of, worst
+from comfyui_agent.lab.sla.verdicts import Finding, Target, TargetVerdict, overall, wanted_of, worst
 
 SIMULATED = "simulated"
 NO_LOAD = "None of the reports is a load test without faults: e3 loadtest makes one."
@@ -52,30 +52,30 @@ class Review:
     reports: tuple[Reviewed, ...]
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> TargetVerdict:
         return overall(self.findings)
 
     def fails(self, *, strict: bool) -> bool:
         """Whether this is a bad verdict; strictly, what was not measured is bad as well."""
-        return self.verdict is Verdict.MISSED or (strict and self.verdict is Verdict.NOT_MEASURED)
+        return self.verdict is TargetVerdict.MISSED or (strict and self.verdict is TargetVerdict.NOT_MEASURED)
 
     @property
     def sentence(self) -> str:
         """How it stands, in one sentence."""
-        names = {verdict: self._named(verdict) for verdict in Verdict}
-        if self.verdict is Verdict.MET:
+        names = {verdict: self._named(verdict) for verdict in TargetVerdict}
+        if self.verdict is TargetVerdict.MET:
             return f"All {len(self.findings)} targets are met."
-        not_measured = f"not measured: {names[Verdict.NOT_MEASURED]}" if names[Verdict.NOT_MEASURED] else ""
-        met = sum(finding.verdict is Verdict.MET for finding in self.findings)
+        not_measured = f"not measured: {names[TargetVerdict.NOT_MEASURED]}" if names[TargetVerdict.NOT_MEASURED] else ""
+        met = sum(finding.verdict is TargetVerdict.MET for finding in self.findings)
         counted = f"{met} of {len(self.findings)} targets are met"
-        if self.verdict is Verdict.NOT_MEASURED:
+        if self.verdict is TargetVerdict.NOT_MEASURED:
             return f"Nothing is missed, {counted}; {not_measured}."
-        return f"Missed: {names[Verdict.MISSED]}. {counted}{'; ' if not_measured else ''}{not_measured}."
+        return f"Missed: {names[TargetVerdict.MISSED]}. {counted}{'; ' if not_measured else ''}{not_measured}."
 
     @property
     def advice(self) -> str:
         """What these reports can judge, and what it takes to judge the rest; empty if nothing is left to judge."""
-        left = [finding for finding in self.findings if finding.verdict is Verdict.NOT_MEASURED]
+        left = [finding for finding in self.findings if finding.verdict is TargetVerdict.NOT_MEASURED]
         judged = [finding.target.label.lower() for finding in self.findings if finding not in left]
         few = [finding for finding in left if finding.jobs_needed is not None]
         needs = [f"{finding.jobs_needed} jobs for {finding.target.label.lower()}" for finding in few]
@@ -96,7 +96,7 @@ class Review:
             "reports": [reviewed.as_json() for reviewed in self.reports],
         }
 
-    def _named(self, verdict: Verdict) -> str:
+    def _named(self, verdict: TargetVerdict) -> str:
         return ", ".join(finding.target.label.lower() for finding in self.findings if finding.verdict is verdict)
 
 
@@ -116,7 +116,7 @@ def review(evidence: Sequence[Evidence], targets: Sla) -> Review:
 def _decisive(target: Target, found: Sequence[tuple[str, Finding]], targets: Sla) -> Finding:
     """The finding that counts; it says whose it is where it stands against others."""
     if not found:
-        return Finding(target, wanted_of(target, targets), None, Verdict.NOT_MEASURED, UNTRIED[target])
+        return Finding(target, wanted_of(target, targets), None, TargetVerdict.NOT_MEASURED, UNTRIED[target])
     finding = worst([each for _, each in found])
     name = next(name for name, each in found if each is finding)
     return replace(finding, sentence=f"{name}: {finding.sentence}") if len(found) > 1 else finding

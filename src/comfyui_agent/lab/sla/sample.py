@@ -9,7 +9,7 @@ from functools import cached_property
 from comfyui_agent.lab.load.levels import level_words
 from comfyui_agent.lab.load.reports import Level, Report
 from comfyui_agent.lab.load.rows import Row, RowStatus
-from comfyui_agent.lab.measuring.statistics import percentile
+from comfyui_agent.lab.measurement.statistics import percentile
 
 MOST_CACHED = 0.1
 """The share of answers from the cache above which a run measured the cache."""

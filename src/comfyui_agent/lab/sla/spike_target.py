@@ -13,7 +13,7 @@ from comfyui_agent.lab.load.reports import Report, ReportKind
 from comfyui_agent.lab.sla.load_targets import PARTIAL, SCENARIO
 from comfyui_agent.lab.sla.logs import Reading, ends_of, read_logs
 from comfyui_agent.lab.sla.spikes import FEWEST_ENDS, Spike, find_spikes
-from comfyui_agent.lab.sla.verdicts import Finding, Target, Verdict
+from comfyui_agent.lab.sla.verdicts import Finding, Target, TargetVerdict
 
 
 def judge_spikes(report: Report, logs: Sequence[Path], targets: Sla) -> tuple[Finding | None, list[str]]:
@@ -23,7 +23,7 @@ def judge_spikes(report: Report, logs: Sequence[Path], targets: Sla) -> tuple[Fi
     together, each prompt once.
     """
 
-    def finding(measured: float | None, verdict: Verdict, sentence: str) -> Finding:
+    def finding(measured: float | None, verdict: TargetVerdict, sentence: str) -> Finding:
         return Finding(Target.SPIKES, 0.0, measured, verdict, sentence)
 
     if report.kind is ReportKind.CHAOS or report.mode == SCENARIO:
@@ -35,14 +35,14 @@ def judge_spikes(report: Report, logs: Sequence[Path], targets: Sla) -> tuple[Fi
     seen = f"among {counted(len(ends), 'end')}, {len(reading.ends)} of them told by the metrics log"
     if spikes:
         told = f"{counted(len(spikes), 'spike')} {seen}: {_told(max(spikes, key=lambda spike: spike.failures))}."
-        return finding(float(len(spikes)), Verdict.MISSED, told), notes
+        return finding(float(len(spikes)), TargetVerdict.MISSED, told), notes
     if len(ends) < FEWEST_ENDS:
         known = counted(len(ends), "end with a time is", "ends with a time are")
         few = f"{known} too few to see a spike: {FEWEST_ENDS} are needed."
-        return replace(finding(None, Verdict.NOT_MEASURED, few), jobs_needed=FEWEST_ENDS), notes
+        return replace(finding(None, TargetVerdict.NOT_MEASURED, few), jobs_needed=FEWEST_ENDS), notes
     if report.is_partial:
-        return finding(0.0, Verdict.NOT_MEASURED, f"No spike {seen}; {PARTIAL}"), notes
-    return finding(0.0, Verdict.MET, f"No spike {seen}."), notes
+        return finding(0.0, TargetVerdict.NOT_MEASURED, f"No spike {seen}; {PARTIAL}"), notes
+    return finding(0.0, TargetVerdict.MET, f"No spike {seen}."), notes
 
 
 def _told(spike: Spike) -> str:

@@ -14,7 +14,7 @@ from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.pages.quantities import listed
 
 
-class Verdict(str, Enum):
+class TargetVerdict(str, Enum):
     """What can be said of a target. What was not measured is neither met nor missed."""
 
     MET = "met"
@@ -77,7 +77,7 @@ class Finding:
     target: Target
     wanted: float
     measured: float | None
-    verdict: Verdict
+    verdict: TargetVerdict
     sentence: str
     jobs_needed: int | None = None
     """How many jobs it takes to judge this, where there were too few."""
@@ -112,7 +112,7 @@ def worst(findings: Sequence[Finding]) -> Finding:
     """Of several findings on one target: a miss before all, then what was measured, and of that the poorest figure."""
 
     def badness(finding: Finding) -> tuple[int, float]:
-        order = (Verdict.NOT_MEASURED, Verdict.MET, Verdict.MISSED).index(finding.verdict)
+        order = (TargetVerdict.NOT_MEASURED, TargetVerdict.MET, TargetVerdict.MISSED).index(finding.verdict)
         if finding.measured is None:
             return order, -math.inf
         return order, -finding.measured if finding.target.is_floor else finding.measured
@@ -120,29 +120,31 @@ def worst(findings: Sequence[Finding]) -> Finding:
     return max(findings, key=badness)
 
 
-def overall(findings: Iterable[Finding]) -> Verdict:
+def overall(findings: Iterable[Finding]) -> TargetVerdict:
     """Met only if all of it is met: what nobody has measured is no promise kept."""
     verdicts = {finding.verdict for finding in findings}
-    for verdict in (Verdict.MISSED, Verdict.NOT_MEASURED):
+    for verdict in (TargetVerdict.MISSED, TargetVerdict.NOT_MEASURED):
         if verdict in verdicts:
             return verdict
-    return Verdict.MET if verdicts else Verdict.NOT_MEASURED
+    return TargetVerdict.MET if verdicts else TargetVerdict.NOT_MEASURED
 
 
-def verdicts_in(summary: Mapping[str, Any]) -> dict[Target, Verdict]:
+def verdicts_in(summary: Mapping[str, Any]) -> dict[Target, TargetVerdict]:
     """What the summary of a load test says of its targets; strange words are left out."""
-    found: dict[Target, Verdict] = {}
+    found: dict[Target, TargetVerdict] = {}
     written = summary.get("targets")
     for key, word in written.items() if isinstance(written, Mapping) else ():
         with contextlib.suppress(ValueError):
-            found[Target(key)] = Verdict(word)
+            found[Target(key)] = TargetVerdict(word)
     return found
 
 
-def standing(verdicts: Mapping[Target, Verdict]) -> str:
+def standing(verdicts: Mapping[Target, TargetVerdict]) -> str:
     """`1 target missed (Latency p95), 2 met`, for one line; empty if nothing was judged."""
-    named = {verdict: [target.label for target, each in verdicts.items() if each is verdict] for verdict in Verdict}
-    met, missed = named[Verdict.MET], named[Verdict.MISSED]
+    named = {
+        verdict: [target.label for target, each in verdicts.items() if each is verdict] for verdict in TargetVerdict
+    }
+    met, missed = named[TargetVerdict.MET], named[TargetVerdict.MISSED]
     if missed:
         return f"{counted(len(missed), 'target')} missed ({listed(missed)}), {len(met)} met"
     return f"{counted(len(met), 'target')} met ({listed(met)}), none missed" if met else ""

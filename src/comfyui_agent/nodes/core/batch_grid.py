@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from comfyui_agent.domain.combinations import Combinations, Mode
-from comfyui_agent.domain.grid_layout import GridLayout, Place, axis_label, layout_by_axes, sheet_place
-from comfyui_agent.domain.suggesting import suggest
+from comfyui_agent.domain.grid_layout import CellPlace, GridLayout, axis_label, layout_by_axes, sheet_place
+from comfyui_agent.domain.suggestions import suggest
 from comfyui_agent.domain.values import shortened
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class BatchGrid:
     warnings: tuple[str, ...]
     """What was wished for and cannot be, in one line each."""
     _layout: Layout = field(repr=False)
-    _places: Mapping[int, Place] = field(repr=False)
+    _places: Mapping[int, CellPlace] = field(repr=False)
 
     def __len__(self) -> int:
         """How many pictures there are, at least one."""
@@ -141,7 +141,7 @@ def _laid_out(grid: Grid) -> Layout | None:
         return None
 
 
-def _pages(order: GridOrder, places: Mapping[int, Place], layout: GridLayout | None) -> tuple[Page, ...]:
+def _pages(order: GridOrder, places: Mapping[int, CellPlace], layout: GridLayout | None) -> tuple[Page, ...]:
     from comfyui_agent.pictures.grid import Page
 
     cells: list[list[Cell]] = [[] for _ in range(layout.pages if layout else 1)]
@@ -157,7 +157,7 @@ def _pages(order: GridOrder, places: Mapping[int, Place], layout: GridLayout | N
     )
 
 
-def _cell(member: Member, place: Place, label: str) -> Cell:
+def _cell(member: Member, place: CellPlace, label: str) -> Cell:
     from comfyui_agent.pictures.grid import Cell
 
     file = member.file if member.state == "done" else None

@@ -13,10 +13,10 @@ from comfyui_agent.domain.batches import mint_batch_id
 from comfyui_agent.domain.prompts import mint_prompt_ids, natural_order
 from comfyui_agent.nodes.core.batch_grid import NoGrid
 from comfyui_agent.nodes.core.batch_state import BatchState, GridWish, Image
-from comfyui_agent.nodes.core.cancelling import Cancellation, cancel
-from comfyui_agent.nodes.core.copying import copy_of
-from comfyui_agent.nodes.core.feeding import Feeder, Feeding
-from comfyui_agent.nodes.core.following import look
+from comfyui_agent.nodes.core.cancellation import Cancellation, cancel
+from comfyui_agent.nodes.core.copies import copy_of
+from comfyui_agent.nodes.core.feeder import Feeder, Feeding
+from comfyui_agent.nodes.core.member_endings import look
 from comfyui_agent.nodes.core.prompt_rewriting import Plan, plan_of
 from comfyui_agent.nodes.host import LOG, ComfyUI, MissingPiece, one_line
 

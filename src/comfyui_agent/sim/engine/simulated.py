@@ -16,7 +16,7 @@ from comfyui_agent.sim.engine.memory import VideoMemory
 from comfyui_agent.sim.engine.pace import Whims
 from comfyui_agent.sim.engine.queue import PromptQueue
 from comfyui_agent.sim.engine.validation import Validator
-from comfyui_agent.sim.ports import Audience, Json, QueueItem, Verdict
+from comfyui_agent.sim.ports import Audience, Json, QueueItem, ValidationResult
 from comfyui_agent.sim.settings import Folders, SimSettings, model_folders
 
 RAM_BYTES = 64 * 1024**3
@@ -80,7 +80,7 @@ class SimulatedEngine:
         self._number += 1
         return number
 
-    def validate(self, prompt: Any, targets: Any) -> Verdict:
+    def validate(self, prompt: Any, targets: Any) -> ValidationResult:
         return self._validator.check(prompt, targets)
 
     def put(self, item: QueueItem) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 from comfyui_agent.sim.dialect import Dialect
 from comfyui_agent.sim.engine.definitions import Definitions, InputSpec, NodeDefinition
 from comfyui_agent.sim.engine.dynamic_inputs import inputs_for
-from comfyui_agent.sim.ports import Json, Verdict
+from comfyui_agent.sim.ports import Json, ValidationResult
 from comfyui_agent.sim.settings import Folders
 
 LONGEST_LIST_SHOWN = 20
@@ -38,7 +38,7 @@ class Validator:
     folders: Folders
     dialect: Dialect
 
-    def check(self, prompt: Any, targets: Any) -> Verdict:
+    def check(self, prompt: Any, targets: Any) -> ValidationResult:
         roots = []
         for node_id in prompt:
             if "class_type" not in prompt[node_id]:
@@ -55,7 +55,7 @@ class Validator:
             return _rejected("prompt_no_outputs", "Prompt has no outputs", "")
         return self._check_roots(prompt, roots)
 
-    def _check_roots(self, prompt: Json, roots: list[str]) -> Verdict:
+    def _check_roots(self, prompt: Json, roots: list[str]) -> ValidationResult:
         walk = _Walk(self, prompt)
         good: list[str] = []
         own_errors: list[Json] = []
@@ -78,17 +78,17 @@ class Validator:
                     )
                     entry["dependent_outputs"].append(root)
         if good:
-            return Verdict(None, good, node_errors)
+            return ValidationResult(None, good, node_errors)
         details = "\n".join(f"{error['message']}: {error['details']}" for error in own_errors)
         rejection = _rejected("prompt_outputs_failed_validation", "Prompt outputs failed validation", details)
-        return Verdict(rejection.error, [], node_errors)
+        return ValidationResult(rejection.error, [], node_errors)
 
-    def _rejected_node(self, node_id: str, prompt: Json, message: str) -> Verdict:
+    def _rejected_node(self, node_id: str, prompt: Json, message: str) -> ValidationResult:
         if self.dialect.missing_node_type_error:
             return _rejected("missing_node_type", message, f"Node ID '#{node_id}'", _named(node_id, prompt))
         return _rejected("invalid_prompt", message, f"Node ID '#{node_id}'")
 
-    def _unknown_class(self, node_id: str, prompt: Json, class_type: Any) -> Verdict:
+    def _unknown_class(self, node_id: str, prompt: Json, class_type: Any) -> ValidationResult:
         if self.dialect.missing_node_type_error:
             title = prompt[node_id].get("_meta", {}).get("title", class_type)
             message = f"Node '{title}' not found. The custom node may not be installed."
@@ -336,5 +336,5 @@ def _problem(kind: str, message: str, details: str, **extra_info: Any) -> Json:
     return {"type": kind, "message": message, "details": details, "extra_info": extra_info}
 
 
-def _rejected(kind: str, message: str, details: str, extra_info: Json | None = None) -> Verdict:
-    return Verdict(_problem(kind, message, details, **(extra_info or {})), [], {})
+def _rejected(kind: str, message: str, details: str, extra_info: Json | None = None) -> ValidationResult:
+    return ValidationResult(_problem(kind, message, details, **(extra_info or {})), [], {})

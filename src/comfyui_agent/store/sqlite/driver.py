@@ -16,9 +16,9 @@ import apsw
 from comfyui_agent.pools import Pool
 from comfyui_agent.store.errors import DatabaseUnusable, StoreClosed
 from comfyui_agent.store.port import Session
-from comfyui_agent.store.sqlite import migrating
+from comfyui_agent.store.sqlite import migrator
 from comfyui_agent.store.sqlite.brief import add_brief_views
-from comfyui_agent.store.sqlite.connecting import connect, in_our_words
+from comfyui_agent.store.sqlite.connection import connect, in_our_words
 from comfyui_agent.store.sqlite.session import SqliteSession
 from comfyui_agent.store.sqlite.writer import Writer
 
@@ -55,7 +55,7 @@ class SqliteDriver:
                 partial(connect, path, vet=vet(path), vfs=vfs, create=create), partial(in_our_words, path=path), give_up
             )
             try:
-                migrating.migrate(writer.database)
+                migrator.migrate(writer.database)
                 add_brief_views(writer.database)
                 if create:
                     _check_writable(writer.database)
@@ -132,7 +132,7 @@ def migrate_file(path: Path) -> tuple[int, int]:
     with _our_words(path):
         database = connect(path, wait=lambda seconds: seconds < READ_PATIENCE, vet=vet(path))
         try:
-            return migrating.migrate(database)
+            return migrator.migrate(database)
         finally:
             database.close()
 
@@ -151,7 +151,7 @@ def version_of_file(path: Path) -> int:
     except OSError as error:
         raise DatabaseUnusable(f"the database {path} cannot be read: {error.strerror}") from None
     if not head.startswith(b"SQLite format 3\0"):
-        return migrating.NEWEST  # opening it tells what is wrong
+        return migrator.NEWEST  # opening it tells what is wrong
     return int.from_bytes(head[60:64], "big")
 
 
@@ -160,13 +160,13 @@ def _version_in_use(path: Path) -> int:
         database = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
         try:
             database.set_busy_timeout(BUSY_MS)
-            return migrating.version_of(database)
+            return migrator.version_of(database)
         finally:
             database.close()
 
 
 def vet(path: Path) -> Callable[[apsw.Connection], None]:
-    return partial(migrating.refuse_strangers, path=path)
+    return partial(migrator.refuse_strangers, path=path)
 
 
 @contextlib.contextmanager

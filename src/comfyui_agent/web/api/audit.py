@@ -7,10 +7,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from comfyui_agent.domain.tokens import seconds_in
-from comfyui_agent.web.api.describing import problems
+from comfyui_agent.web.api.event_routes import LARGEST_ID
 from comfyui_agent.web.api.models import AuditPage, AuditRow
-from comfyui_agent.web.api.showing import PREFIX, Admin, Here, Limit
-from comfyui_agent.web.api.watching import LARGEST_ID
+from comfyui_agent.web.api.openapi_responses import problems
+from comfyui_agent.web.api.responses import PREFIX, Admin, Here, Limit
 
 SINCE = r"^([1-9][0-9]{0,2}[mhd]|[1-9][0-9]?w)$"
 router = APIRouter(prefix=f"{PREFIX}/audit", tags=["watching"])

@@ -18,10 +18,9 @@ from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted
-from comfyui_agent.engine.sweeping import Planner
-from comfyui_agent.engine.taking_back import take_back
-from comfyui_agent.store.looking import BadCursor, JobFilter
-from comfyui_agent.web.api.describing import AsInteger, file_answers, problems
+from comfyui_agent.engine.sweep_planner import Planner
+from comfyui_agent.engine.withdrawal import take_back
+from comfyui_agent.store.job_pages import BadCursor, JobFilter
 from comfyui_agent.web.api.models import (
     BatchMade,
     BatchPageShown,
@@ -31,7 +30,8 @@ from comfyui_agent.web.api.models import (
     ResultPage,
     SweepPlan,
 )
-from comfyui_agent.web.api.showing import (
+from comfyui_agent.web.api.openapi_responses import AsInteger, file_answers, problems
+from comfyui_agent.web.api.responses import (
     MOST_BYTES,
     PREFIX,
     BatchId,
@@ -50,7 +50,7 @@ from comfyui_agent.web.api.showing import (
     shown_result,
 )
 from comfyui_agent.web.context import Context
-from comfyui_agent.web.idempotency import Key, Wish, once
+from comfyui_agent.web.idempotency import IdempotentRequest, Key, once
 from comfyui_agent.web.problems import JsonAnswer, Problem
 from comfyui_agent.web.threads import FILES, RENDERING
 
@@ -133,7 +133,7 @@ async def create(context: Here, by: By, request: Request, said: NewSweepSaid, ke
         is_whole = batch is not None and batch.status is not BatchStatus.PENDING
         return shown_batch(batch) | {"warnings": []} if batch is not None and is_whole else None
 
-    wish = Wish(key=key, route="batches", body=said.model_dump(mode="json", exclude_unset=True))
+    wish = IdempotentRequest(key=key, route="batches", body=said.model_dump(mode="json", exclude_unset=True))
     batch_id = mint_batch_id(said.name or said.workflow, "sweep")
     return await once(context, by.caller, wish, batch_id, make, find, address_of_batch)
 

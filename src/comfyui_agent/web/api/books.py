@@ -16,9 +16,9 @@ from comfyui_agent.domain.rows import parsed
 from comfyui_agent.domain.texts import counted, listed
 from comfyui_agent.web.actor import Actor
 from comfyui_agent.web.api.batches import page_of_batches
-from comfyui_agent.web.api.describing import AsInteger, problems
 from comfyui_agent.web.api.models import BookPageShown, BookShown, Regenerated
-from comfyui_agent.web.api.showing import (
+from comfyui_agent.web.api.openapi_responses import AsInteger, problems
+from comfyui_agent.web.api.responses import (
     MOST_BYTES,
     PREFIX,
     By,
@@ -33,7 +33,7 @@ from comfyui_agent.web.api.showing import (
     shown_batch,
 )
 from comfyui_agent.web.context import Context
-from comfyui_agent.web.idempotency import Key, Wish, once
+from comfyui_agent.web.idempotency import IdempotentRequest, Key, once
 from comfyui_agent.web.problems import JsonAnswer
 from comfyui_agent.web.threads import RENDERING
 
@@ -94,7 +94,7 @@ async def create(context: Here, by: By, said: BookFile, key: Key = None) -> Resp
         pages = [each.get("overrides") if isinstance(each, dict) else None for each in said_before]
         return await _shown(context, book_id) if pages == [page.inputs for page in said.pages] else None
 
-    wish = Wish(key=key, route="books", body=said.model_dump(mode="json", exclude_unset=True))
+    wish = IdempotentRequest(key=key, route="books", body=said.model_dump(mode="json", exclude_unset=True))
     book_id = said.book_id or mint_batch_id(said.title or "book", "book")
     return await once(context, by.caller, wish, book_id, make, find, address_of_batch)
 

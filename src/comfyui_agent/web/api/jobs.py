@@ -15,12 +15,12 @@ from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.intake.job_file import JobFile
-from comfyui_agent.engine.intake.submitting import WORDS, remove
-from comfyui_agent.engine.live import read_preview
-from comfyui_agent.store.looking import BadCursor, JobFilter, JobPage
-from comfyui_agent.web.api.describing import AsInteger, file_answer, file_answers, problems
+from comfyui_agent.engine.intake.submission import WORDS, remove
+from comfyui_agent.engine.live_files import read_preview
+from comfyui_agent.store.job_pages import BadCursor, JobFilter, JobPage
 from comfyui_agent.web.api.models import Changed, JobPageShown, JobRemoved, JobRow, JobShown
-from comfyui_agent.web.api.showing import (
+from comfyui_agent.web.api.openapi_responses import AsInteger, file_answer, file_answers, problems
+from comfyui_agent.web.api.responses import (
     MOST_BYTES,
     PREFIX,
     By,
@@ -39,11 +39,11 @@ from comfyui_agent.web.api.showing import (
     whole_job,
 )
 from comfyui_agent.web.context import Context
-from comfyui_agent.web.idempotency import Key, Wish, once
-from comfyui_agent.web.naming import job_named
+from comfyui_agent.web.idempotency import IdempotentRequest, Key, once
+from comfyui_agent.web.job_lookup import job_named
 from comfyui_agent.web.outputs import NotShown, ResultFile, version_of
 from comfyui_agent.web.problems import JsonAnswer, Problem
-from comfyui_agent.web.sending import sending_of
+from comfyui_agent.web.sent_workflow import sending_of
 from comfyui_agent.web.threads import FILES, RENDERING
 
 MOST_NAMES = 10_000
@@ -175,7 +175,7 @@ async def submit(context: Here, by: By, said: NewJobSaid, key: Key = None) -> Re
         job = await context.store.find_by_name(name)
         return None if job is None or job.digest != context.doors.digest_of(body) else job.as_json()
 
-    wish = Wish(key=key, route="jobs", body=said.model_dump(mode="json", exclude_unset=True))
+    wish = IdempotentRequest(key=key, route="jobs", body=said.model_dump(mode="json", exclude_unset=True))
     return await once(context, by.caller, wish, name, make, find, address_of_job)
 
 

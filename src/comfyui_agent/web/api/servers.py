@@ -9,10 +9,10 @@ from fastapi import APIRouter, Path
 
 from comfyui_agent.comfy.server_names import NoServer, find_server, name_of
 from comfyui_agent.domain.events import EventName
-from comfyui_agent.domain.halts import Halt
-from comfyui_agent.web.api.describing import problems
+from comfyui_agent.domain.server_states import ServerState
 from comfyui_agent.web.api.models import ServerHalted, ServerShown
-from comfyui_agent.web.api.showing import PREFIX, ByAdmin, Here, User
+from comfyui_agent.web.api.openapi_responses import problems
+from comfyui_agent.web.api.responses import PREFIX, ByAdmin, Here, User
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.problems import Problem
 
@@ -68,5 +68,5 @@ async def _find(context: Context, name: str) -> str:
         raise Problem(404, str(error), f"See {PREFIX}/servers.") from None
 
 
-def _halted(url: str, halt: Halt | None) -> dict[str, Any]:
+def _halted(url: str, halt: ServerState | None) -> dict[str, Any]:
     return {"name": name_of(url), "url": url, "state": halt.value if halt else "working"}

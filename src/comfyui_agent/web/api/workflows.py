@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
 
-from comfyui_agent.config.describing import describe
-from comfyui_agent.web.api.describing import problems
+from comfyui_agent.config.workflow_places import describe
 from comfyui_agent.web.api.models import WorkflowList, WorkflowWhole
-from comfyui_agent.web.api.showing import PREFIX, Here, User
+from comfyui_agent.web.api.openapi_responses import problems
+from comfyui_agent.web.api.responses import PREFIX, Here, User
 
 router = APIRouter(prefix=f"{PREFIX}/workflows", tags=["workflows"])
 

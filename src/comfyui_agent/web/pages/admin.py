@@ -8,17 +8,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from comfyui_agent.batches.members import settings_of
-from comfyui_agent.batches.regenerating import page_of
+from comfyui_agent.batches.regeneration import page_of
 from comfyui_agent.domain.attempts import Attempt
 from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.texts import counted, whole
-from comfyui_agent.store.looking import BadCursor, JobFilter, JobPage
-from comfyui_agent.web.explaining import explain
+from comfyui_agent.store.job_pages import BadCursor, JobFilter, JobPage
+from comfyui_agent.web.explanations import explain
+from comfyui_agent.web.pages.batch_pace import stands
 from comfyui_agent.web.pages.book import actions, around, pages_here
 from comfyui_agent.web.pages.cells import batch_here, link, live_by_job, looks
-from comfyui_agent.web.pages.pacing import stands
 from comfyui_agent.web.pages.servers import servers_part
 from comfyui_agent.web.pages.windows import Choice
 from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View

@@ -10,11 +10,11 @@ from comfyui_agent.domain.badges import BADGES
 from comfyui_agent.domain.batches import Batch
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.engine.live import LiveRun
-from comfyui_agent.store.looking import BadCursor, JobFilter, JobPage
+from comfyui_agent.engine.live_files import LiveRun
+from comfyui_agent.store.job_pages import BadCursor, JobFilter, JobPage
+from comfyui_agent.web.pages.batch_pace import stands
 from comfyui_agent.web.pages.cells import batch_here, link, live_by_job, looks, maker, short_label, shown
-from comfyui_agent.web.pages.comparing import compare_part, compared_here
-from comfyui_agent.web.pages.pacing import stands
+from comfyui_agent.web.pages.comparison import compare_part, compared_here
 from comfyui_agent.web.pages.queue import ATTENTION
 from comfyui_agent.web.pages.windows import ON_A_SHEET, Choice, Window, window_of
 from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View

@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from comfyui_agent.batches.sentences import sentence
+from comfyui_agent.batches.batch_summary import sentence
 from comfyui_agent.domain.badges import BATCH_MARKS
 from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.texts import attention, counted
-from comfyui_agent.store.looking import BadCursor
+from comfyui_agent.store.job_pages import BadCursor
 from comfyui_agent.store.store import Store
+from comfyui_agent.web.pages.batch_pace import newest_results
 from comfyui_agent.web.pages.cells import link, live_by_job, looks
-from comfyui_agent.web.pages.pacing import newest_results
 from comfyui_agent.web.pages.windows import Choice
 from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from comfyui_agent.batches.regenerating import page_of
+from comfyui_agent.batches.regeneration import page_of
 from comfyui_agent.domain.attempts import Attempt
 from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.store.looking import JobFilter
-from comfyui_agent.web.explaining import explain
+from comfyui_agent.store.job_pages import JobFilter
+from comfyui_agent.web.explanations import explain
+from comfyui_agent.web.pages.batch_pace import stands
 from comfyui_agent.web.pages.cells import batch_here, link, live_by_job, looks, maker, number_asked
-from comfyui_agent.web.pages.pacing import stands
 from comfyui_agent.web.screens import Fragment, Screen, View
 
 ON_A_SCREEN = 60

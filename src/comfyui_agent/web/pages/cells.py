@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 from comfyui_agent.batches.members import label_of, settings_of
 from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.jobs import Job
-from comfyui_agent.engine.live import LiveRun
+from comfyui_agent.engine.live_files import LiveRun
 from comfyui_agent.web.screens import NoScreen, View
 
 LONGEST_VALUE = 600

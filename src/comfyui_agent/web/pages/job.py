@@ -16,15 +16,15 @@ from comfyui_agent.domain.prompts import Graph
 from comfyui_agent.domain.rows import parsed
 from comfyui_agent.domain.sizes import bytes_of
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.engine.live import LiveRun
-from comfyui_agent.store.looking import JobFilter
-from comfyui_agent.web.explaining import Explanation, explain
-from comfyui_agent.web.naming import job_named
+from comfyui_agent.engine.live_files import LiveRun
+from comfyui_agent.store.job_pages import JobFilter
+from comfyui_agent.web.explanations import Explanation, explain
+from comfyui_agent.web.html import parsed as moment_of
+from comfyui_agent.web.html import seconds
+from comfyui_agent.web.job_lookup import job_named
 from comfyui_agent.web.pages.cells import maker
-from comfyui_agent.web.rendering import parsed as moment_of
-from comfyui_agent.web.rendering import seconds
 from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
-from comfyui_agent.web.sending import sending_of
+from comfyui_agent.web.sent_workflow import sending_of
 from comfyui_agent.web.threads import FILES
 
 LARGEST_SHOWN = 200_000

@@ -6,11 +6,11 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from comfyui_agent.config.describing import names_of, open_places
+from comfyui_agent.config.workflow_places import names_of, open_places
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.binding import TOKEN, Place
 from comfyui_agent.domain.kinds import job_type_of
-from comfyui_agent.domain.placing import NoSuchPlace
+from comfyui_agent.domain.placement import NoSuchPlace
 from comfyui_agent.domain.seeds import draw_seeds
 from comfyui_agent.web.problems import Problem
 from comfyui_agent.web.screens import NoScreen, Screen, View

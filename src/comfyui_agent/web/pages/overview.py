@@ -7,16 +7,16 @@ from collections.abc import Hashable, Sequence
 from time import strptime
 from typing import Any
 
-from comfyui_agent.batches.sentences import sentence
+from comfyui_agent.batches.batch_summary import sentence
 from comfyui_agent.domain.badges import SERVER_MARKS
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.pace import rate_of
 from comfyui_agent.domain.texts import counted
-from comfyui_agent.engine.live import LiveRun
+from comfyui_agent.engine.live_files import LiveRun
 from comfyui_agent.engine.server_reports import ServerReport
 from comfyui_agent.store.overview import Overview
+from comfyui_agent.web.queue_summary import is_worked_off, stands
 from comfyui_agent.web.screens import Fragment, Screen, View
-from comfyui_agent.web.standing import is_worked_off, stands
 
 MOST_RUNNING = 8
 MOST_BATCHES = 6

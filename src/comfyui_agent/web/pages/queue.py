@@ -12,7 +12,7 @@ from comfyui_agent.domain.jobs import DEFAULT_PRIORITY, Job
 from comfyui_agent.domain.rows import parsed
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import attention
-from comfyui_agent.store.looking import BadCursor, JobFilter, JobPage
+from comfyui_agent.store.job_pages import BadCursor, JobFilter, JobPage
 from comfyui_agent.store.records import Counts
 from comfyui_agent.store.store import Store
 from comfyui_agent.web.pages.cells import live_by_job, looks

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from comfyui_agent.batches.grid_layout import BadLayout, combinations_of, layout_of
+from comfyui_agent.batches.batch_layout import BadLayout, combinations_of, layout_of
 from comfyui_agent.batches.sweeps import GridWish
 from comfyui_agent.domain.batches import Batch
-from comfyui_agent.domain.grid_layout import GridLayout, Place, axis_label
+from comfyui_agent.domain.grid_layout import CellPlace, GridLayout, axis_label
 from comfyui_agent.web.pages.cells import link, number_asked
 from comfyui_agent.web.screens import View
 
@@ -113,9 +113,9 @@ def _matrix(view: View, batch: Batch, layout: GridLayout, wish: GridWish, proble
     left = number_asked(view, "column", 0, len(columns) - 1) // across * across
     top = number_asked(view, "row", 0, len(rows) - 1) // down * down
     right, bottom = min(left + across, len(columns)), min(top + down, len(rows))
-    places = [Place(page, row, column) for row in range(top, bottom) for column in range(left, right)]
+    places = [CellPlace(page, row, column) for row in range(top, bottom) for column in range(left, right)]
     parts = [_part("rows", top, bottom, len(rows)), _part("columns", left, right, len(columns))]
-    front = layout.place(batch.ended) if layout.has(batch.ended) else Place(page, top, left)
+    front = layout.place(batch.ended) if layout.has(batch.ended) else CellPlace(page, top, left)
     is_here = front.page == page and top <= front.row < bottom and left <= front.column < right
     there = {"page": front.page + 1, "row": front.row, "column": front.column}
     return Window(

@@ -8,11 +8,11 @@ import pytest
 
 from comfyui_agent.comfy.errors import ServerLost
 from comfyui_agent.config.settings import Sla
-from comfyui_agent.lab.chaos.arena import Arena
-from comfyui_agent.lab.chaos.ground import Ground, read_command
+from comfyui_agent.lab.chaos.sandbox import Sandbox
 from comfyui_agent.lab.chaos.scenarios import Scenario
 from comfyui_agent.lab.chaos.suite import run_scenario
-from comfyui_agent.lab.chaos.verdicts import Findings, Skipped, Verdict, Word
+from comfyui_agent.lab.chaos.target import Ground, read_command
+from comfyui_agent.lab.chaos.verdicts import Findings, ScenarioOutcome, ScenarioVerdict, Skipped
 from comfyui_agent.lab.payloads import Payload, PayloadError
 from comfyui_agent.store.errors import DatabaseAway
 from support.agents import sized_picture
@@ -21,10 +21,10 @@ from support.servers import free_port
 PAGE = Payload.of("page", sized_picture())
 
 
-async def verdict_after(error: Exception | None, folder: Path) -> Verdict:
+async def verdict_after(error: Exception | None, folder: Path) -> ScenarioVerdict:
     """The scenario finds one thing, and then this happens."""
 
-    async def run(_: Arena, findings: Findings) -> None:
+    async def run(_: Sandbox, findings: Findings) -> None:
         findings.check("a thing", "fine", "fine", True)
         if error is not None:
             raise error
@@ -34,22 +34,22 @@ async def verdict_after(error: Exception | None, folder: Path) -> Verdict:
 
 
 async def test_a_scenario_that_ends_well_has_passed(tmp_path: Path) -> None:
-    assert (await verdict_after(None, tmp_path)).word is Word.PASSED
+    assert (await verdict_after(None, tmp_path)).word is ScenarioOutcome.PASSED
 
 
 @pytest.mark.parametrize(
     ("error", "word"),
     [
-        (Skipped("no tc"), Word.SKIPPED),
-        (ServerLost("it is gone"), Word.FAILED),
-        (PayloadError("no such node"), Word.FAILED),
-        (RuntimeError("it ended at start"), Word.FAILED),
-        (OSError(28, "No space left on device"), Word.FAILED),
-        pytest.param(DatabaseAway("locked"), Word.FAILED),
+        (Skipped("no tc"), ScenarioOutcome.SKIPPED),
+        (ServerLost("it is gone"), ScenarioOutcome.FAILED),
+        (PayloadError("no such node"), ScenarioOutcome.FAILED),
+        (RuntimeError("it ended at start"), ScenarioOutcome.FAILED),
+        (OSError(28, "No space left on device"), ScenarioOutcome.FAILED),
+        pytest.param(DatabaseAway("locked"), ScenarioOutcome.FAILED),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
 )
-async def test_an_error_is_a_verdict_with_its_reason(error: Exception, word: Word, tmp_path: Path) -> None:
+async def test_an_error_is_a_verdict_with_its_reason(error: Exception, word: ScenarioOutcome, tmp_path: Path) -> None:
     verdict = await verdict_after(error, tmp_path)
     assert verdict.word is word
     assert (str(error).partition("] ")[2] or str(error)) in verdict.reason

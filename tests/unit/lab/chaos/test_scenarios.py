@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from comfyui_agent.config.settings import Sla
-from comfyui_agent.lab.chaos.ground import Ground, Server
 from comfyui_agent.lab.chaos.scenarios import OVERSIZED, QUICK, SCENARIOS, _sizes, with_sleep
 from comfyui_agent.lab.chaos.suite import Suite, find_scenarios
-from comfyui_agent.lab.chaos.verdicts import Findings, Skipped, Verdict, Word
+from comfyui_agent.lab.chaos.target import Ground, Server
+from comfyui_agent.lab.chaos.verdicts import Findings, ScenarioOutcome, ScenarioVerdict, Skipped
 from comfyui_agent.lab.load.rows import RunClock
 from comfyui_agent.lab.payloads import Payload
 from support.agents import sized_picture
@@ -59,11 +59,11 @@ def test_a_server_that_does_not_speak_plain_http_is_skipped() -> None:
         Server(Ground(PAGE, "https://user:secret@example.org:443"), None, ())  # type: ignore[arg-type]
 
 
-def suite_of(*words: Word, recovery: tuple[float | None, ...] = ()) -> dict[str, Any]:
+def suite_of(*words: ScenarioOutcome, recovery: tuple[float | None, ...] = ()) -> dict[str, Any]:
     verdicts = []
     for number, word in enumerate(words):
         findings = Findings(recovery_sec=recovery[number] if number < len(recovery) else None)
-        verdicts.append(Verdict(NAMES[number], "", word, "", 1.0, findings))
+        verdicts.append(ScenarioVerdict(NAMES[number], "", word, "", 1.0, findings))
     report = Suite(Ground(PAGE), Sla(), RunClock(), verdicts, []).report()
     return dict(report["summary"])
 
@@ -71,20 +71,25 @@ def suite_of(*words: Word, recovery: tuple[float | None, ...] = ()) -> dict[str,
 @pytest.mark.parametrize(
     ("words", "verdict"),
     [
-        ([Word.PASSED, Word.PASSED], "passed"),
-        ([Word.PASSED, Word.SKIPPED], "passed"),
-        ([Word.PASSED, Word.FAILED], "failed"),
-        ([Word.SKIPPED, Word.SKIPPED], "failed"),
+        ([ScenarioOutcome.PASSED, ScenarioOutcome.PASSED], "passed"),
+        ([ScenarioOutcome.PASSED, ScenarioOutcome.SKIPPED], "passed"),
+        ([ScenarioOutcome.PASSED, ScenarioOutcome.FAILED], "failed"),
+        ([ScenarioOutcome.SKIPPED, ScenarioOutcome.SKIPPED], "failed"),
         ([], "failed"),
     ],
 )
-def test_one_failure_fails_the_run_and_so_does_having_seen_nothing(words: list[Word], verdict: str) -> None:
+def test_one_failure_fails_the_run_and_so_does_having_seen_nothing(words: list[ScenarioOutcome], verdict: str) -> None:
     summary = suite_of(*words)
     assert summary["verdict"] == verdict
     assert (summary["kind"], summary["total"]) == ("chaos", len(words))
-    assert [summary[str(word)] for word in Word] == [words.count(word) for word in Word]
+    assert [summary[str(word)] for word in ScenarioOutcome] == [words.count(word) for word in ScenarioOutcome]
 
 
 def test_the_worst_recovery_is_told_and_none_where_none_was_measured() -> None:
-    assert suite_of(Word.PASSED, Word.PASSED, Word.PASSED, recovery=(1.5, None, 0.5))["recovery_sec"] == 1.5
-    assert suite_of(Word.PASSED)["recovery_sec"] is None
+    assert (
+        suite_of(ScenarioOutcome.PASSED, ScenarioOutcome.PASSED, ScenarioOutcome.PASSED, recovery=(1.5, None, 0.5))[
+            "recovery_sec"
+        ]
+        == 1.5
+    )
+    assert suite_of(ScenarioOutcome.PASSED)["recovery_sec"] is None

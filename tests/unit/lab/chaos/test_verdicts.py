@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from comfyui_agent.lab.chaos.verdicts import Findings, Verdict, Word, judge
+from comfyui_agent.lab.chaos.verdicts import Findings, ScenarioOutcome, ScenarioVerdict, judge
 
 NOON = 1_800_000_000.0
 
@@ -19,21 +19,24 @@ def found(*passed: bool) -> Findings:
 
 
 def test_every_check_must_pass() -> None:
-    assert judge(found(True, True), 120) == (Word.PASSED, "all 2 checks passed")
-    assert judge(found(True, False), 120) == (Word.FAILED, "thing 1: expected fine, saw broken")
+    assert judge(found(True, True), 120) == (ScenarioOutcome.PASSED, "all 2 checks passed")
+    assert judge(found(True, False), 120) == (ScenarioOutcome.FAILED, "thing 1: expected fine, saw broken")
 
 
 def test_the_first_that_failed_is_named_and_the_others_are_counted() -> None:
     word, reason = judge(found(False, True, False, False), 120)
-    assert (word, reason) == (Word.FAILED, "thing 0: expected fine, saw broken, and 2 more")
+    assert (word, reason) == (ScenarioOutcome.FAILED, "thing 0: expected fine, saw broken, and 2 more")
 
 
 def test_nothing_checked_is_nothing_shown() -> None:
-    assert judge(Findings(), 120)[0] is Word.FAILED
+    assert judge(Findings(), 120)[0] is ScenarioOutcome.FAILED
 
 
-@pytest.mark.parametrize(("seconds", "word"), [(119.9, Word.PASSED), (120.0, Word.PASSED), (120.1, Word.FAILED)])
-def test_recovery_is_held_to_its_target(seconds: float, word: Word) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "word"),
+    [(119.9, ScenarioOutcome.PASSED), (120.0, ScenarioOutcome.PASSED), (120.1, ScenarioOutcome.FAILED)],
+)
+def test_recovery_is_held_to_its_target(seconds: float, word: ScenarioOutcome) -> None:
     findings = found(True)
     findings.begin(NOON, "it breaks")
     findings.recovered(NOON + seconds)
@@ -48,7 +51,7 @@ def test_stages_are_counted_from_the_fault_and_told_in_order() -> None:
     findings.stage("refill", NOON + 3.25, "it goes on")
     findings.stage("alert", NOON + 0.5, "someone is told")
     findings.stage("requeue", None, "it never was")
-    stages = Verdict("x", "y", Word.PASSED, "z", 4.0, findings).as_json()["stages"]
+    stages = ScenarioVerdict("x", "y", ScenarioOutcome.PASSED, "z", 4.0, findings).as_json()["stages"]
     assert [(each["stage"], each["seconds"]) for each in stages] == [("fault", 0.0), ("alert", 0.5), ("refill", 3.25)]
     assert stages[0]["ts"] == "2027-01-15T08:00:00.000Z"
 
@@ -63,7 +66,9 @@ def test_recovery_is_unknown_without_a_fault_or_an_end() -> None:
 
 
 def test_a_verdict_is_json_with_the_documented_keys() -> None:
-    verdict = Verdict("network-blip", "all is done", Word.SKIPPED, "no tc", 1.23456, found(True), {"total": 2})
+    verdict = ScenarioVerdict(
+        "network-blip", "all is done", ScenarioOutcome.SKIPPED, "no tc", 1.23456, found(True), {"total": 2}
+    )
     document = json.loads(json.dumps(verdict.as_json()))
     assert set(document) == {
         "scenario", "verdict", "reason", "expected", "seconds", "recovery_sec", "checks", "stages", "jobs",

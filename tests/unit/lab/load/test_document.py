@@ -13,7 +13,7 @@ import pytest
 
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.lab.load.document import build_report
-from comfyui_agent.lab.load.measured import LoadRun
+from comfyui_agent.lab.load.measurement import LoadRun
 from comfyui_agent.lab.load.plan import LoadPlan, Mode
 from comfyui_agent.lab.load.reports import Report, ReportKind
 from comfyui_agent.lab.load.rows import Row, RowStatus, RunClock
@@ -23,8 +23,8 @@ from comfyui_agent.lab.pages.load_page import load_page
 from comfyui_agent.lab.payloads import Payload
 from comfyui_agent.lab.sla.load_targets import judge_load
 from comfyui_agent.lab.sla.verdicts import standing, verdicts_in
-from comfyui_agent.web.findings import ReportKind as ListedKind
-from comfyui_agent.web.findings import of_document
+from comfyui_agent.web.report_summary import ReportKind as ListedKind
+from comfyui_agent.web.report_summary import of_document
 
 PAGE = Payload.of("page", {"1": {"class_type": "X", "inputs": {"seed": 1}}})
 

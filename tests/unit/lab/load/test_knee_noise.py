@@ -12,7 +12,7 @@ import pytest
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.lab.load.document import build_report
 from comfyui_agent.lab.load.knee import Step, find_knee
-from comfyui_agent.lab.load.measured import LoadRun
+from comfyui_agent.lab.load.measurement import LoadRun
 from comfyui_agent.lab.load.plan import LoadPlan, Mode
 from comfyui_agent.lab.load.rows import Row, RowStatus, RunClock
 from comfyui_agent.lab.load.summary import LevelRun, short_figures

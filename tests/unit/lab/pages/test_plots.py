@@ -8,10 +8,10 @@ import re
 import pytest
 
 from comfyui_agent.lab.pages import labels
+from comfyui_agent.lab.pages.downsampling import Point
 from comfyui_agent.lab.pages.labels import Box, Labels, Spot, covered
 from comfyui_agent.lab.pages.marks import LOOKS, Look, Series
 from comfyui_agent.lab.pages.plots import NARROW, WIDE, Axis, Band, Note, Plot, Target
-from comfyui_agent.lab.pages.thinning import Point
 from unit.lab.pages.made import Parsed, places
 
 

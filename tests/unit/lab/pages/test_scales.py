@@ -8,7 +8,7 @@ import random
 import pytest
 
 from comfyui_agent.lab.pages import scales
-from comfyui_agent.lab.pages.thinning import thinned
+from comfyui_agent.lab.pages.downsampling import thinned
 
 
 def test_a_scale_puts_its_ends_at_its_places() -> None:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from comfyui_agent.comfy.watch import Moment
-from comfyui_agent.lab.measuring.gpu import GpuSample
+from comfyui_agent.lab.measurement.gpu import GpuSample
 from comfyui_agent.lab.payloads import Payload
 from comfyui_agent.lab.profiling.profile import most_held
 from comfyui_agent.lab.profiling.report import raw_lines, report_of

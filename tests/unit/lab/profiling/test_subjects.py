@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from comfyui_agent.config.loading import load_workspace
+from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.config.workflows import Workflows
 from comfyui_agent.lab.payloads import Payload, PayloadError
 from comfyui_agent.lab.profiling.subjects import bound_to_defaults

@@ -10,10 +10,10 @@ import pytest
 
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.lab.load.reports import Report, ReportKind
-from comfyui_agent.lab.sla.gathering import Evidence
+from comfyui_agent.lab.sla.evidence import Evidence
 from comfyui_agent.lab.sla.junit import as_junit
 from comfyui_agent.lab.sla.review import Review, review
-from comfyui_agent.lab.sla.verdicts import Finding, Target, Verdict, quantity
+from comfyui_agent.lab.sla.verdicts import Finding, Target, TargetVerdict, quantity
 
 STARTED = "2026-11-15T23:00:00.000Z"
 TARGETS = Sla()
@@ -64,14 +64,14 @@ def broken(results: list[dict[str, Any]], count: int, status: str = "failed") ->
 def test_a_good_load_test_and_a_good_chaos_run_meet_everything() -> None:
     books = load([each | {"level": 5} for each in rows()], mode="books", levels=[{"level": 5, "unit": "books at once"}])
     whole = judged(books, chaos(scenario("comfyui-crash", 31.5)))
-    assert whole.verdict is Verdict.MET
+    assert whole.verdict is TargetVerdict.MET
     assert whole.sentence == "All 6 targets are met."
     assert [each.measured for each in whole.findings] == [pytest.approx(28.8, abs=0.1), 5, 10, 0, 31.5, 0]
 
 
 def test_a_load_test_alone_leaves_books_and_recovery_open() -> None:
     whole = judged(load(rows()))
-    assert whole.verdict is Verdict.NOT_MEASURED
+    assert whole.verdict is TargetVerdict.NOT_MEASURED
     assert not whole.fails(strict=False)
     assert whole.fails(strict=True)
     assert whole.sentence == "Nothing is missed, 4 of 6 targets are met; not measured: books at once, recovery."
@@ -79,7 +79,7 @@ def test_a_load_test_alone_leaves_books_and_recovery_open() -> None:
 
 def test_one_miss_is_a_miss_of_the_whole() -> None:
     whole = judged(load(rows(duration=50.0)), chaos(scenario("gpu-oom", 1.0)))
-    assert whole.verdict is Verdict.MISSED
+    assert whole.verdict is TargetVerdict.MISSED
     assert whole.fails(strict=False)
     assert whole.sentence.startswith("Missed: latency p95. ")
 
@@ -92,7 +92,7 @@ def test_throughput_is_images_by_the_wall_clock(every: float, verdict: str) -> N
 
 
 def test_prompts_with_several_images_count_all_of_them() -> None:
-    assert found(Target.THROUGHPUT, load(rows(every=6.0, images=4))).verdict is Verdict.MET
+    assert found(Target.THROUGHPUT, load(rows(every=6.0, images=4))).verdict is TargetVerdict.MET
 
 
 @pytest.mark.parametrize(("duration", "verdict"), [(45.0, "met"), (45.001, "missed")])
@@ -115,7 +115,7 @@ def test_a_prompt_that_timed_out_is_an_error_and_as_slow_as_it_was_waited_for() 
     report = load(slow, wall_clock_sec=208.0)
     assert words(report)["error_rate"] == "missed"
     latency = found(Target.LATENCY, report)
-    assert latency.verdict is Verdict.MISSED
+    assert latency.verdict is TargetVerdict.MISSED
     assert "6 of them given up" in latency.sentence
 
 
@@ -204,7 +204,7 @@ def test_a_run_without_any_job_measured_nothing() -> None:
 def test_an_open_loop_that_asked_for_less_did_not_measure_what_the_servers_can_do() -> None:
     gentle = rows(every=6.0, duration=2.0)
     finding = found(Target.THROUGHPUT, load(gentle, mode="open"))
-    assert finding.verdict is Verdict.NOT_MEASURED
+    assert finding.verdict is TargetVerdict.NOT_MEASURED
     assert "only 10 images/min were asked for" in finding.sentence
     assert words(load(gentle))["images_per_minute"] == "missed"
     assert words(load(rows(every=2.0), mode="open"))["images_per_minute"] == "met"
@@ -236,7 +236,7 @@ def test_a_ramp_is_judged_at_its_best_level_within_the_targets() -> None:
 
 def test_a_ramp_that_keeps_the_targets_nowhere_is_judged_at_its_gentlest_level() -> None:
     finding = found(Target.LATENCY, ramp((4, 1.0, 90.0), (1, 4.0, 50.0)))
-    assert (finding.verdict, finding.measured) == (Verdict.MISSED, 50.0)
+    assert (finding.verdict, finding.measured) == (TargetVerdict.MISSED, 50.0)
 
 
 def test_only_the_last_level_of_a_stopped_ramp_is_partial() -> None:
@@ -320,7 +320,7 @@ def test_prompts_at_once_are_no_books() -> None:
 
 def test_recovery_is_the_longest_of_all_scenarios() -> None:
     finding = found(Target.RECOVERY, chaos(scenario("network-blip", 3.0), scenario("comfyui-crash", 121.0)))
-    assert (finding.verdict, finding.measured) == (Verdict.MISSED, 121.0)
+    assert (finding.verdict, finding.measured) == (TargetVerdict.MISSED, 121.0)
     assert finding.sentence == "comfyui-crash took 121 s to recover, the longest of 2 scenarios."
 
 
@@ -353,10 +353,10 @@ def test_a_load_test_with_a_scenario_measures_recovery_and_nothing_else() -> Non
 def test_of_several_reports_the_worst_counts_and_is_named() -> None:
     good, bad = load(rows(), "small.json"), load(rows(duration=50.0, every=2.5), "large.json")
     finding = found(Target.LATENCY, good, bad)
-    assert (finding.verdict, finding.measured) == (Verdict.MISSED, 50.0)
+    assert (finding.verdict, finding.measured) == (TargetVerdict.MISSED, 50.0)
     assert finding.sentence.startswith("large.json: ")
     slower = found(Target.THROUGHPUT, good, bad)
-    assert slower.verdict is Verdict.MET
+    assert slower.verdict is TargetVerdict.MET
     assert slower.sentence.startswith("large.json: ")
 
 

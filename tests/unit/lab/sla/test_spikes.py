@@ -15,7 +15,7 @@ from comfyui_agent.lab.load.reports import Report, ReportKind
 from comfyui_agent.lab.sla.logs import ends_of, read_logs
 from comfyui_agent.lab.sla.spike_target import judge_spikes
 from comfyui_agent.lab.sla.spikes import End, find_spikes, is_spike
-from comfyui_agent.lab.sla.verdicts import Finding, Verdict
+from comfyui_agent.lab.sla.verdicts import Finding, TargetVerdict
 
 BUDGET = 0.02
 
@@ -107,7 +107,7 @@ def judged(report: Report, *logs: Path) -> tuple[Finding, list[str]]:
 def test_a_spike_in_the_log_is_a_miss_that_says_when_and_why(tmp_path: Path) -> None:
     heap = [line(3, second, failure_class="oom", prompt_id=f"other{second}") for second in range(10, 20)]
     finding, notes = judged(report(tmp_path), log(tmp_path, *heap))
-    assert (finding.verdict, finding.measured) == (Verdict.MISSED, 1)
+    assert (finding.verdict, finding.measured) == (TargetVerdict.MISSED, 1)
     assert "10 of 10 failed from 2026-11-15 23:03:10 to 2026-11-15 23:03:19 UTC, mostly oom" in finding.sentence
     assert notes == []
 
@@ -122,16 +122,16 @@ def test_retries_are_failures_too_and_pages_are_not_counted_twice(tmp_path: Path
 def test_before_and_after_the_run_is_not_of_the_run(tmp_path: Path) -> None:
     before = [line(minute, second) for minute in (6, 30) for second in range(10)]
     finding, notes = judged(report(tmp_path), log(tmp_path, *before))
-    assert finding.verdict is Verdict.MET
+    assert finding.verdict is TargetVerdict.MET
     assert "tells nothing of this run" in notes[0]
 
 
 def test_lines_of_another_load_test_are_left_out(tmp_path: Path) -> None:
     others = [line(3, second, load_test="other", prompt_id=f"x{second}") for second in range(10)]
     own = [line(0, second, "job.done", load_test="own", prompt_id=f"p{second}") for second in range(10)]
-    assert judged(report(tmp_path), log(tmp_path, *others, *own))[0].verdict is Verdict.MET
+    assert judged(report(tmp_path), log(tmp_path, *others, *own))[0].verdict is TargetVerdict.MET
     named = report(tmp_path, load_test="other")
-    assert judged(named, log(tmp_path, *others, *own))[0].verdict is Verdict.MISSED
+    assert judged(named, log(tmp_path, *others, *own))[0].verdict is TargetVerdict.MISSED
 
 
 def test_each_prompt_counts_once_whoever_tells_of_it(tmp_path: Path) -> None:
@@ -142,14 +142,14 @@ def test_each_prompt_counts_once_whoever_tells_of_it(tmp_path: Path) -> None:
 
 def test_without_a_log_the_rows_tell(tmp_path: Path) -> None:
     finding, notes = judged(report(tmp_path, "." * 40 + "x" * 10 + "." * 50))
-    assert finding.verdict is Verdict.MISSED
+    assert finding.verdict is TargetVerdict.MISSED
     assert "from 2026-11-15 23:00:41 to 2026-11-15 23:00:50 UTC, mostly failed" in finding.sentence
     assert notes == ["no metrics log was found: spikes were looked for in the report's own rows"]
 
 
 def test_a_log_that_cannot_be_read_is_noted_and_the_rows_tell(tmp_path: Path) -> None:
     finding, notes = judged(report(tmp_path), tmp_path / "gone.ndjson")
-    assert finding.verdict is Verdict.MET
+    assert finding.verdict is TargetVerdict.MET
     assert notes == [f"{tmp_path / 'gone.ndjson'} cannot be read: No such file or directory"]
 
 
@@ -169,22 +169,22 @@ def test_an_older_file_of_a_log_that_was_rotated_meanwhile_is_read(tmp_path: Pat
     older = log(tmp_path, *heap, name="metrics.ndjson.1")
     newer = log(tmp_path, line(4, 0, "job.done", prompt_id="b"))
     os.utime(older, (BEGAN + 200, BEGAN + 200))
-    assert judged(report(tmp_path), newer)[0].verdict is Verdict.MISSED
+    assert judged(report(tmp_path), newer)[0].verdict is TargetVerdict.MISSED
     os.utime(older, (BEGAN - 1, BEGAN - 1))
-    assert judged(report(tmp_path), newer)[0].verdict is Verdict.MET
+    assert judged(report(tmp_path), newer)[0].verdict is TargetVerdict.MET
 
 
 def test_too_few_ends_show_no_spike_and_no_absence_of_one(tmp_path: Path) -> None:
-    assert judged(report(tmp_path, "." * 9))[0].verdict is Verdict.NOT_MEASURED
-    assert judged(report(tmp_path, "." * 10))[0].verdict is Verdict.MET
-    assert judged(report(tmp_path, "xxx"))[0].verdict is Verdict.MISSED
+    assert judged(report(tmp_path, "." * 9))[0].verdict is TargetVerdict.NOT_MEASURED
+    assert judged(report(tmp_path, "." * 10))[0].verdict is TargetVerdict.MET
+    assert judged(report(tmp_path, "xxx"))[0].verdict is TargetVerdict.MISSED
 
 
 def test_a_report_without_any_time_has_not_measured_spikes(tmp_path: Path) -> None:
     whole = report(tmp_path)
     rows = [{"prompt_id": each["prompt_id"], "status": "failed", "duration_sec": 1.0} for each in whole.results]
     timeless = Report(whole.path, whole.kind, whole.summary, rows, whole.environment)
-    assert judged(timeless)[0].verdict is Verdict.NOT_MEASURED
+    assert judged(timeless)[0].verdict is TargetVerdict.NOT_MEASURED
 
 
 def test_where_faults_were_made_on_purpose_spikes_are_not_judged(tmp_path: Path) -> None:

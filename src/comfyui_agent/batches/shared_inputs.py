@@ -1,0 +1,61 @@
+"""Values that the members of a batch share: kept once, in the workflow that they render."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from comfyui_agent.config.workflows import Workflow
+from comfyui_agent.domain.jobs import Template
+from comfyui_agent.domain.placement import place
+from comfyui_agent.domain.sizes import bytes_of
+from comfyui_agent.domain.texts import json_text
+
+WORTH_IT = 64 * 1024
+"""Bytes; for less, members keep all their values themselves."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A workflow with the values that members share in it; a member keeps the others, and those where it differs."""
+
+    template: Template
+    values: Mapping[str, Any]
+
+    def own(self, bound: Mapping[str, Any]) -> dict[str, Any]:
+        """What a member keeps of its values by place."""
+        return {
+            where: value
+            for where, value in bound.items()
+            if where not in self.values or _comparable(value) != _comparable(self.values[where])
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """For the metadata of the batch: the values by the hash of the template that has them."""
+        return {self.template.hash: dict(self.values)} if self.values else {}
+
+
+def share(workflow: Workflow, values: Mapping[str, Any], members: int) -> Shared:
+    """Put values into the workflow, where a copy of it takes less room than a copy of the values in every member."""
+    if members < 2 or bytes_of(values) * members <= max(WORTH_IT, len(workflow.template.text)):
+        return Shared(workflow.template, {})
+    return Shared(Template.of(place(workflow.graph, values)), values)
+
+
+def common(bound: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """For each place that all of them have, the value that most of them have there, unless all differ."""
+    found: dict[str, Any] = {}
+    for where in bound[0]:
+        values = [each[where] for each in bound if where in each]
+        [(most, count)] = Counter(map(_comparable, values)).most_common(1)
+        if count > 1 and len(values) == len(bound):
+            found[where] = next(value for value in values if _comparable(value) == most)
+    return found
+
+
+def _comparable(value: Any) -> tuple[bool, str]:
+    """The same for the same values only, and without a copy of long texts; 1 and true are not the same."""
+    is_text = isinstance(value, str)
+    return is_text, value if is_text else json_text(value)

@@ -1,0 +1,162 @@
+"""What happens in the queue, for people: a board that lives on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from comfyui_agent.cli.output import one_line
+from comfyui_agent.comfy.watch import Progress, Stage
+from comfyui_agent.domain.events import Event, EventName
+from comfyui_agent.domain.pace import Pace, duration_of, rate_of
+from comfyui_agent.domain.texts import attention
+from comfyui_agent.store.errors import StoreError
+
+if TYPE_CHECKING:
+    from comfyui_agent.engine.agent import Agent
+    from comfyui_agent.engine.run import Run
+    from comfyui_agent.events.bus import Bus
+    from comfyui_agent.store.records import Counts
+    from comfyui_agent.store.store import Store
+
+WORDS = {
+    EventName.JOB_SUBMITTED: ("○", "Pending"),
+    EventName.JOB_STARTED: ("◐", "Rendering"),
+    EventName.JOB_DONE: ("●", "Done"),
+    EventName.JOB_FAILED: ("△", "Needs attention"),
+    EventName.JOB_RETRY: ("○", "Again"),
+    EventName.JOB_CANCELLED: ("◌", "Cancelled"),
+    EventName.JOB_FILE_REPEATED: ("●", "Done already"),
+    EventName.BATCH_CREATED: ("○", "Batch"),
+    EventName.BATCH_COMPLETED: ("●", "Batch complete"),
+    EventName.BATCH_CANCELLED: ("◌", "Batch cancelled"),
+    EventName.BATCH_EXPIRED: ("△", "Batch expired"),
+    EventName.SERVER_UP: ("●", "Server up"),
+    EventName.SERVER_DOWN: ("△", "Server down"),
+    EventName.SERVER_DRAINED: ("○", "Server drained"),
+}
+QUIET = frozenset({EventName.JOB_SUBMITTED, EventName.JOB_STARTED, EventName.BATCH_CREATED})
+TOLD_TWICE = frozenset({EventName.BOOK_PAGE_FAILED, EventName.BOOK_PAGE_RETRY})
+"""The same in the words of books: people are told once."""
+REFRESH = 0.5
+MOST_ROWS = 12
+BAR = 24
+MEDIUM, WIDE = 60, 80
+
+
+def tell(event: Event) -> str:
+    """One line: when, what, which job, where, why."""
+    mark, word = WORDS.get(event.name, ("△", "Attention"))  # type: ignore[call-overload]
+    parts = [event.timestamp[11:19], f"{mark} {word}", event.config_name or event.batch_id or ""]
+    if event.duration_sec is not None and event.name == EventName.JOB_DONE:
+        parts.append(f"{event.duration_sec:.1f} s")
+    parts.append((event.server or "").partition("://")[2])
+    if event.failure_class or event.message:
+        parts.append(": ".join(part for part in (event.failure_class, event.message) if part))
+    return one_line("  ".join(part for part in parts if part).replace("\n", "; "))
+
+
+class QueueBoard:
+    """One sentence on how it stands, and a row for everything at work. What ended scrolls by above."""
+
+    def __init__(self, bus: Bus, store: Store, agent: Agent | None = None) -> None:
+        self._bus = bus
+        self._store = store
+        self._agent = agent
+        self._console = Console(highlight=False)
+        self._before: Counts | None = None
+        self._counts: Counts | None = None
+        self._pace = Pace()
+
+    async def show(self) -> None:
+        with Live(self._view(), console=self._console, refresh_per_second=8, transient=True) as live:
+            unsubscribe = self._bus.subscribe(self._hear)
+            try:
+                while True:
+                    with contextlib.suppress(StoreError):
+                        self._counts = await self._store.counts()
+                        self._before = self._before or self._counts
+                    live.update(self._view())
+                    await asyncio.sleep(REFRESH)
+            finally:
+                unsubscribe()
+
+    def _hear(self, event: Event) -> None:
+        if event.name == EventName.JOB_DONE:
+            self._pace.count(time.monotonic())
+        if event.name not in QUIET | TOLD_TWICE and not event.is_audit:
+            self._console.print(Text(tell(event)), soft_wrap=True)
+
+    def _view(self) -> Group:
+        width = self._console.width
+        table = Table.grid(padding=(0, 2))
+        runs = self._agent.runs if self._agent else []
+        for run in runs[:MOST_ROWS]:
+            name = Text(one_line(run.leased.config_name), no_wrap=True, overflow="ellipsis")
+            cells = [Text("◐" if _is_running(run) else "○"), name, _state(run, width >= WIDE)]
+            table.add_row(*cells, *([_place(run)] if width >= MEDIUM else []))
+        return Group(Text(self._sentence()), table)
+
+    def _sentence(self) -> str:
+        """What was done before this start does not count: people want to know how this night goes."""
+        counts, before = self._counts, self._before
+        if counts is None or before is None:
+            return "Looking at the queue…"
+        done, failed = max(0, counts.done - before.done), max(0, counts.failed - before.failed)
+        left, needy = counts.pending + counts.processing, max(0, counts.attention - before.attention)
+        words = f", {attention(needy)}" if needy else ""
+        return f"{done} of {done + failed + left} done{words}{self._outlook(left)}{self._servers()}"
+
+    def _outlook(self, left: int) -> str:
+        per_second = self._pace.per_second(time.monotonic())
+        if not per_second or not left:
+            return ""
+        return f", {rate_of(per_second)}, about {duration_of(left / per_second)} left"
+
+    def _servers(self) -> str:
+        if self._agent is None:
+            return ""
+        servers = list(self._agent.fleet.servers.values())
+        if all(server.health == "unknown" for server in servers):
+            return ""
+        up = sum(server.health == "up" for server in servers)
+        if len(servers) > 1:
+            return f" on {up} of {len(servers)} servers"
+        return "" if up else ", waiting for the server"
+
+
+def _is_running(run: Run) -> bool:
+    return run.progress is not None and run.progress.stage is Stage.RUNNING
+
+
+def _state(run: Run, with_bar: bool) -> Text:
+    if run.server.health == "down":
+        return Text("waiting for the server to answer")
+    if run.is_collecting:
+        return Text("fetching the result")
+    if run.progress is None:
+        return Text("sending")
+    return _rendering(run.progress, with_bar) if _is_running(run) else Text("waiting at the server")
+
+
+def _place(run: Run) -> Text:
+    return Text(run.server.name.partition("://")[2], "dim")
+
+
+def _rendering(progress: Progress, with_bar: bool) -> Text:
+    node = one_line(progress.node_type)
+    if not progress.steps:
+        return Text(f"Rendering, {node}" if node else "Rendering")
+    step = f"step {progress.step} of {progress.steps}"
+    if not with_bar:
+        return Text(step, "cyan")
+    filled = round(BAR * min(1.0, progress.step / progress.steps))
+    bar = "━" * filled + "─" * (BAR - filled)
+    return Text(f"{bar} {node}, {step}", "cyan")

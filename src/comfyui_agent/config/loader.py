@@ -1,0 +1,163 @@
+"""Finding a workspace and its settings: the file, what `.env` says, and on top the environment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from comfyui_agent.config.documents import read_document, shown_path
+from comfyui_agent.config.settings import Settings
+from comfyui_agent.config.validation import Complaint, Complaints, check, dotted, shown
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.config.yaml_text import Parsed
+
+PREFIX = "E3_"
+CONFIG = "E3_CONFIG"
+NOT_SETTINGS = frozenset({CONFIG, "E3_COMFYUI_URL", "E3_COMFYUI_DIR", "E3_COMFYUI_PYTHON"})
+DOCUMENTED = {
+    "COMFY_MAX_RETRIES": ("books", "retry_limit"),
+    "COMFY_RETRY_BACKOFF_SEC": ("retry_backoff_seconds",),
+    "COMFY_ALLOW_PARALLEL_PAGES": ("books", "parallel_pages"),
+}
+USUAL = ("config/global_config.yaml", "comfyui_agent/config/global_config.yaml")
+
+
+@dataclass
+class _Sources:
+    """Values by path, and where each came from."""
+
+    tree: dict[str, Any] = field(default_factory=dict)
+    variables: dict[tuple[str, ...], str] = field(default_factory=dict)
+    file: str = ""
+    parsed: Parsed | None = None
+
+    def where(self, path: tuple[Any, ...]) -> str:
+        for length in range(len(path), 0, -1):
+            if path[:length] in self.variables:
+                return self.variables[path[:length]]
+        below = [variable for known, variable in self.variables.items() if path and known[: len(path)] == path]
+        if below:
+            return below[0]
+        line = self.parsed.line_of(path) if self.parsed else None
+        return f"{self.file}:{line}" if line else self.file
+
+    def put(self, variable: str, path: tuple[str, ...], value: str) -> None:
+        branch = self.tree
+        for section in path[:-1]:
+            inner = branch.get(section)
+            if not isinstance(inner, dict):
+                if section in branch and (section,) in self.variables:
+                    raise Complaints([Complaint(variable, "", f"{section} is given as a value, too")])
+                branch[section] = inner = {}
+            branch = inner
+        branch[path[-1]] = value
+        self.variables[path] = variable
+
+
+def load_workspace(folder: Path, environment: Mapping[str, str], config: str | None = None) -> Workspace:
+    """The workspace at a folder, or of the configuration that is named. Complaints if something in it is wrong."""
+    file = _find(folder, environment, config)
+    root = _root_of(file) if file else folder.absolute()
+    sources = _Sources()
+    if file:
+        sources.file, sources.parsed = shown_path(file), read_document(file, "lines such as retry_limit: 2")
+        sources.tree = without_empty(sources.parsed.value or {})
+    for variables in (_dotenv(root / ".env"), environment):
+        _overlay(sources, variables)
+    settings = check(Settings, sources.tree, sources.where)
+    workspace = Workspace(root, settings, config=file)
+    _check_paths(workspace, sources)
+    return workspace
+
+
+def without_empty(tree: dict[str, Any]) -> dict[str, Any]:
+    """A key with nothing behind it was not given: a section whose lines are all comments is no mistake."""
+    kept = {key: value for key, value in tree.items() if value is not None}
+    return {key: without_empty(value) if isinstance(value, dict) else value for key, value in kept.items()}
+
+
+def _overlay(sources: _Sources, variables: Mapping[str, str]) -> None:
+    for variable, path in DOCUMENTED.items():
+        if variables.get(variable, "").strip():
+            sources.put(variable, path, variables[variable])
+    for variable, value in variables.items():
+        if variable.startswith(PREFIX) and variable not in NOT_SETTINGS:
+            sources.put(variable, tuple(variable.removeprefix(PREFIX).lower().split("__")), value)
+
+
+def _find(folder: Path, environment: Mapping[str, str], config: str | None) -> Path | None:
+    named = config or environment.get(CONFIG)
+    if named:
+        origin = "--config" if config else CONFIG
+        try:
+            file = folder / Path(named).expanduser()
+            is_there = file.is_file()
+        except (OSError, RuntimeError, ValueError) as error:
+            raise Complaints([Complaint(origin, "", f"there is no file {shown(named)}: {error}")]) from None
+        if not is_there:
+            raise Complaints([Complaint(origin, "", f"there is no file {file}: name an existing one, or run e3 init")])
+        return file.absolute()
+    try:
+        found = next((folder.absolute() / usual for usual in USUAL if (folder / usual).exists()), None)
+    except OSError as error:
+        raise Complaints(
+            [Complaint(error.filename or str(folder), "", f"it cannot be read: {error.strerror}")]
+        ) from None
+    if found is not None and not found.is_file():
+        raise Complaints([Complaint(shown_path(found), "", "it is no file: put a configuration there, or remove it")])
+    return found
+
+
+def _root_of(file: Path) -> Path:
+    """The parent of `config` or `comfyui_agent/config`, else the folder of the file."""
+    folder = file.parent
+    if folder.name != "config":
+        return folder
+    return folder.parent.parent if folder.parent.name == "comfyui_agent" else folder.parent
+
+
+def _dotenv(file: Path) -> dict[str, str]:
+    """`NAME=value` a line; what else such files hold is none of our business."""
+    try:
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return {}
+    found = {}
+    for line in lines:
+        name, equals, value = line.strip().removeprefix("export ").partition("=")
+        if equals and not name.startswith("#"):
+            quoted = re.match(r"""\s*(['"])(.*?)\1\s*(#.*)?$""", value)
+            found[name.strip()] = quoted[2] if quoted else re.split(r"(?:^|\s)#", value)[0].strip()
+    return {name: value for name, value in found.items() if name.startswith(PREFIX) or name in DOCUMENTED}
+
+
+def _check_paths(workspace: Workspace, sources: _Sources) -> None:
+    """Paths that cannot be what they shall be are said now, not in the middle of the night."""
+    paths = workspace.settings.paths
+
+    def complain(path: tuple[str, ...], message: str) -> NoReturn:
+        raise Complaints([Complaint(sources.where(path), dotted(path), message)])
+
+    try:
+        workspace.inside(paths.jobs_finished)
+    except ValueError as error:
+        complain(("paths", "jobs_finished"), f"{error}: results stay in it, write a folder there")
+    for name in ("jobs_processing", "jobs_finished", "workflows"):
+        folder = workspace.root / getattr(paths, name)
+        try:
+            in_the_way = next((each for each in (folder, *folder.parents) if each.exists() and not each.is_dir()), None)
+        except (OSError, ValueError) as error:
+            complain(("paths", name), f"{shown(getattr(paths, name))} cannot be a folder: {error}")
+        if in_the_way:
+            complain(("paths", name), f"{in_the_way} is a file: write the name of a folder")
+    if "://" not in workspace.database:
+        key = ("database", "url") if workspace.settings.database.url else ("paths", "database")
+        try:
+            is_folder = Path(workspace.database).is_dir()
+        except (OSError, ValueError) as error:
+            complain(key, f"{shown(workspace.database)} cannot be a file: {error}")
+        if is_folder:
+            complain(key, f"{shown(workspace.database)} is a folder: write the name of a file")

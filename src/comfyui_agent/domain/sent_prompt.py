@@ -1,0 +1,138 @@
+"""What a server is sent for a job: the template, the job's values, and what is filled in for that server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from comfyui_agent.domain.attempts import Attempt
+from comfyui_agent.domain.jobs import Job, Template
+from comfyui_agent.domain.node_classes import MODEL_ENDINGS
+from comfyui_agent.domain.placement import NoSuchPlace, place, split_place
+from comfyui_agent.domain.prompts import Graph, class_of, inputs_of, natural_order
+from comfyui_agent.domain.rows import parsed
+from comfyui_agent.domain.states import JobStatus
+
+OF_GRAPH = "graph"
+"""The key in what was sent that is no place: the hash of the graph that it was filled into."""
+SEEDS = ("seed", "noise_seed")
+NEGATIVE = re.compile("negative", re.IGNORECASE)
+PROMPT = re.compile("prompt|^text$|positive", re.IGNORECASE)
+ENCODES_TEXT = re.compile("TextEncode")
+
+
+@dataclass(frozen=True)
+class Given:
+    """A value that goes into the workflow: what people call it, and where it goes."""
+
+    name: str
+    value: Any
+    place: str
+    node: str
+    """`text of node 6, CLIPTextEncode`."""
+
+
+@dataclass(frozen=True)
+class Sending:
+    """What is sent for a job. `attempt` is the run that sent it; None: it is what would be sent, as far as is known."""
+
+    graph: Graph
+    given: Sequence[Given]
+    models: Sequence[str]
+    attempt: Attempt | None
+
+
+def filled_in(plain: Graph, sent: Graph) -> dict[str, Any]:
+    """By place, what the graph that was sent says and the plain one does not; and which plain one that was."""
+    return {OF_GRAPH: _hash_of(plain)} | {
+        f"{node_id}.{name}": value
+        for node_id in sent
+        if sent[node_id] is not plain.get(node_id)
+        for name, value in inputs_of(sent, node_id).items()
+        if value != inputs_of(plain, node_id).get(name)
+    }
+
+
+def describe(
+    job: Job, inputs: Mapping[str, Any], attempts: Sequence[Attempt], graph: Graph, names: Mapping[str, str]
+) -> Sending:
+    """What was sent with the last run that is on record, or what would be.
+
+    `inputs` are the values that go into the template, by place; `names` is what people call places.
+    """
+    if job.status is JobStatus.FAILED and not job.template_hash and not attempts:
+        return Sending({}, (), (), None)  # it never became a prompt
+    plain = _placed(graph, inputs)
+    attempt = next((each for each in reversed(attempts) if each.sent), None)
+    sent = parsed(attempt.sent) if attempt else None
+    filled = dict(sent) if isinstance(sent, dict) else {}
+    if filled.pop(OF_GRAPH, None) not in (None, _hash_of(plain)):  # the job was changed since
+        attempt, filled = None, {}
+    whole = _placed(plain, filled)
+    return Sending(whole, _given(whole, inputs, names), _models(whole), attempt)
+
+
+def _hash_of(graph: Graph) -> str:
+    return Template.of(graph).hash[:16]
+
+
+def _placed(graph: Graph, values: Mapping[str, Any]) -> Graph:
+    try:
+        return place(graph, values)
+    except NoSuchPlace:  # the template is another one by now
+        return graph
+
+
+def _given(graph: Graph, inputs: Mapping[str, Any], names: Mapping[str, str]) -> list[Given]:
+    """The inputs, the prompt and the seed first; those two also where the template has them."""
+    found = [_one(graph, where, value, names) for where, value in inputs.items()]
+    for rank, places in enumerate((_texts(graph), _seeds(graph))):
+        if not any(_rank(each) == rank for each in found):
+            found += [_one(graph, where, value, names) for where, value in places.items() if where not in inputs]
+    known = {where: number for number, where in enumerate(names)}
+    return sorted(found, key=lambda each: (_rank(each), known.get(each.place, len(known))))
+
+
+def _one(graph: Graph, where: str, value: Any, names: Mapping[str, str]) -> Given:
+    try:
+        node_id, name = split_place(where)
+    except NoSuchPlace:
+        return Given(names.get(where, where), value, where, "")
+    kind = class_of(graph, node_id)
+    return Given(names.get(where, where), value, where, f"{name} of node {node_id}, {kind}" if kind else where)
+
+
+def _rank(given: Given) -> int:
+    name = given.place.rpartition(".")[2]
+    if name in SEEDS or given.name in SEEDS:
+        return 1
+    is_text = PROMPT.search(given.name) or PROMPT.search(name)
+    return 0 if is_text and not NEGATIVE.search(given.name) else 2
+
+
+def _texts(graph: Graph) -> dict[str, Any]:
+    return {
+        f"{node_id}.text": text
+        for node_id in natural_order(graph)
+        if ENCODES_TEXT.search(class_of(graph, node_id))
+        and isinstance(text := inputs_of(graph, node_id).get("text"), str)
+    }
+
+
+def _seeds(graph: Graph) -> dict[str, Any]:
+    return {
+        f"{node_id}.{name}": value
+        for node_id in natural_order(graph)
+        for name, value in inputs_of(graph, node_id).items()
+        if name in SEEDS and isinstance(value, int)
+    }
+
+
+def _models(graph: Graph) -> list[str]:
+    """Each model file that the graph names, once."""
+    values = [value for node_id in natural_order(graph) for value in inputs_of(graph, node_id).values()]
+    return list(
+        dict.fromkeys(each for each in values if isinstance(each, str) and each.lower().endswith(MODEL_ENDINGS))
+    )

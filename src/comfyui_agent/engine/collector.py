@@ -1,0 +1,268 @@
+"""Bringing a result home: download, check, claim, publish under a proved lease, and only then `done`."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from comfyui_agent.comfy.downloads import StagedFile
+from comfyui_agent.comfy.errors import OutputProblem, ServerLost
+from comfyui_agent.comfy.fleet import FleetServer, Health
+from comfyui_agent.comfy.outcomes import Succeeded
+from comfyui_agent.comfy.results import ResultFile, Results
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.engine.clock import now
+from comfyui_agent.engine.intake.finished_files import FinishedFiles
+from comfyui_agent.engine.leases import Leases
+from comfyui_agent.engine.result_names import keep_aside, stem_of, targets
+from comfyui_agent.engine.thread_pools import PUBLISHING
+from comfyui_agent.engine.write_retry import write_with_retry
+from comfyui_agent.store.errors import LeaseLost
+from comfyui_agent.store.records import Leased
+from comfyui_agent.store.store import Store
+
+log = logging.getLogger(__name__)
+
+MENDED_BY_WAITING = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EIO,
+        errno.EROFS,
+        errno.EACCES,
+        errno.EPERM,
+        errno.EFBIG,
+        errno.EMFILE,
+        errno.ENFILE,
+    }
+)
+PAUSE = 1.0
+PUBLISHING_SECONDS = 0.5
+MOST_FILES = 10_000
+
+
+class Unkeepable(Exception):
+    """A result that has no place here, however often it is rendered: what is in the way."""
+
+
+class LostMeanwhile(Exception):
+    """The server went away while its result was fetched, and came back without it."""
+
+
+class ServerAway(Exception):
+    """The server has not answered for longer than it is waited for."""
+
+
+class Collector:
+    """Fetches results into the workspace."""
+
+    def __init__(
+        self,
+        store: Store,
+        workspace: Workspace,
+        leases: Leases,
+        worker: str,
+        alert: Callable[[str, Leased], None],
+        *,
+        patience: float,
+    ) -> None:
+        self._store = store
+        self._workspace = workspace
+        self._leases = leases
+        self._worker = worker
+        self._alert = alert
+        self._patience = patience
+        self._made: set[Path] = set()
+        self._no_room: dict[Path, set[int]] = {}
+        self._away = FinishedFiles(store, workspace)
+
+    async def collect(
+        self, leased: Leased, server: FleetServer, outcome: Succeeded, *, check_server: Callable[[], None]
+    ) -> None:
+        """Bring the result home and record it. OutputProblem, FileTaken, LeaseLost, Unkeepable or LostMeanwhile.
+
+        `check_server` is called when the server does not answer, and raises what ends the waiting.
+        """
+        try:
+            stem = stem_of(leased, self._workspace)
+        except ValueError as error:
+            raise Unkeepable(str(error)) from None
+        results = wanted(outcome.results, leased.output_node)
+        if not results:
+            await self._done(leased, [], outcome)
+            return
+        if len(results) > MOST_FILES:
+            raise Unkeepable(f"{len(results)} results, and at most {MOST_FILES} are kept: name one node as output_node")
+        try:
+            outputs = await self._keep(leased, server, results, stem, check_server)
+        finally:
+            self._no_room.get(stem.parent, set()).discard(leased.lease.job_id)
+        await self._done(leased, outputs, outcome)
+
+    async def _keep(
+        self,
+        leased: Leased,
+        server: FleetServer,
+        results: Sequence[ResultFile],
+        stem: Path,
+        check_server: Callable[[], None],
+    ) -> list[str]:
+        """Fetch and name all files, however long it takes until they can be kept; their paths."""
+        while True:
+            staged: list[StagedFile] = []
+            try:
+                self._make(stem.parent)
+                await self._fetch(server, results, stem.parent, staged, check_server)
+                paths = targets(stem, [file.kind.extension for file in staged])
+                return await self._publish(leased, staged, paths)
+            except FileNotFoundError:  # whoever took the job over has cleaned up after us, or the folder was removed
+                _discard(staged)
+                self._made.discard(stem.parent)
+                await self._leases.check()
+            except OSError as error:
+                _discard(staged)
+                if error.errno not in MENDED_BY_WAITING:
+                    shown = self._workspace.shown(stem)
+                    raise Unkeepable(f"the result cannot be kept at {shown}: {error.strerror or error}") from None
+                self._tell_no_room(leased, stem.parent, error)
+                await asyncio.sleep(PAUSE)
+            except BaseException:
+                _discard(staged)
+                raise
+
+    def _tell_no_room(self, leased: Leased, folder: Path, error: OSError) -> None:
+        """Told once for all jobs that wait for the same folder, and again when it comes again."""
+        waiting = self._no_room.setdefault(folder, set())
+        if not waiting:
+            shown = self._workspace.shown(folder)
+            self._alert(f"results cannot be kept in {shown}: {error.strerror}. Trying again", leased)
+        waiting.add(leased.lease.job_id)
+
+    def _make(self, folder: Path) -> None:
+        if folder not in self._made:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._made.add(folder)
+
+    async def _fetch(
+        self,
+        server: FleetServer,
+        results: Sequence[ResultFile],
+        folder: Path,
+        staged: list[StagedFile],
+        check_server: Callable[[], None],
+    ) -> None:
+        """All files, one after another; through a server that goes away for a while."""
+        was_away = False
+        for result in results:
+            failing_since: float | None = None
+            while True:
+                try:
+                    staged.append(await server.client.download(result, folder, owner=self._worker))
+                    break
+                except ServerLost as error:
+                    was_away = True
+                    log.warning("fetching %s: %s", result.filename, error)
+                    check_server()
+                    failing_since = (failing_since or time.monotonic()) if server.health is Health.UP else None
+                    if failing_since is not None and server.answered_at - failing_since > self._patience:
+                        raise OutputProblem(f"{result.filename} cannot be fetched: {error.message}") from None
+                    await asyncio.sleep(PAUSE)
+                except OutputProblem:
+                    if was_away:
+                        raise LostMeanwhile from None
+                    raise
+
+    async def _publish(self, leased: Leased, staged: Sequence[StagedFile], paths: Sequence[Path]) -> list[str]:
+        """Name the files; their paths, as they are recorded."""
+        shown = [self._workspace.shown(path) for path in paths]
+        for path in paths:
+            try:
+                self._workspace.check_result(path)
+            except ValueError as error:
+                raise Unkeepable(str(error)) from None
+        if any(path.exists() for path in paths):
+            await self._make_room(leased, paths, await self._store.owned_files(shown))
+        asked_at = now()
+        await write_with_retry(self._store, lambda: self._store.claim_files(leased.lease, shown, self._leases.seconds))
+        until = self._leases.prove(leased.lease, asked_at)
+        publishing = asyncio.ensure_future(PUBLISHING.run(_publish_all, staged, paths, until))
+        try:
+            await asyncio.shield(publishing)
+        except asyncio.CancelledError:  # the thread goes on: whoever cleans up shall find all that it leaves
+            await asyncio.wait({publishing}, timeout=PUBLISHING_SECONDS)
+            raise
+        return shown
+
+    async def _make_room(self, leased: Leased, paths: Sequence[Path], owned: frozenset[str]) -> None:
+        """Files in the way that are no job's are kept under another name, or not touched if the job names them."""
+        for path in paths:
+            if path.is_dir():
+                raise Unkeepable(f"{self._workspace.shown(path)} is a folder: give the job another file_path")
+            if self._workspace.shown(path) not in owned and path.exists():
+                await expect_result(self._store, self._workspace, leased, path)
+                kept = await PUBLISHING.run(keep_aside, path)
+                log.warning("%s was there already and is no job's: it is now %s", path, kept.name)
+
+    async def _done(self, leased: Leased, outputs: list[str], outcome: Succeeded) -> None:
+        strays = await write_with_retry(
+            self._store, lambda: self._store.complete(leased.lease, outputs, outcome.seconds)
+        )
+        self._leases.drop(leased.lease)  # nobody takes away what is done
+        tidying = asyncio.ensure_future(self._tidy(leased, strays))
+        try:
+            await asyncio.shield(tidying)
+        except asyncio.CancelledError:
+            await asyncio.wait({tidying}, timeout=PUBLISHING_SECONDS)
+            raise
+
+    async def _tidy(self, leased: Leased, strays: Sequence[str]) -> None:
+        await self.remove(strays)
+        if leased.source is not None:
+            source, _ = await self._store.file_of(leased.lease.job_id)  # it may have been moved meanwhile
+            await self._away.put_away(leased.lease.job_id, source or leased.source, leased.digest, leased.job_type)
+
+    async def remove(self, paths: Sequence[str]) -> None:
+        """Remove files of ours that nothing refers to any more."""
+        if paths:
+            await self._store.with_unowned(paths, self._unlink)
+
+    def _unlink(self, path: str) -> None:
+        try:
+            self._workspace.entry(path).unlink(missing_ok=True)
+        except (OSError, ValueError) as error:
+            log.warning("%s could not be removed: %s", path, error)
+
+
+async def expect_result(store: Store, workspace: Workspace, leased: Leased, path: Path) -> None:
+    """Unkeepable if a job names a file that is there and never was a result: it may be somebody's picture.
+
+    Members of a batch that come from no file of their own have paths that E3 chose.
+    """
+    shown = workspace.shown(path)
+    is_chosen = leased.file_path is not None and (leased.batch_id is None or leased.source is not None)
+    if is_chosen and shown not in await store.recorded_files([shown]):
+        raise Unkeepable(f"{shown} is there already and is no result of E3: move it, or give the job another file_path")
+
+
+def wanted(results: Results, node_id: str | None) -> list[ResultFile]:
+    """The files that count, of one node where the job names one."""
+    if node_id is None:
+        return list(results.kept)
+    own = Results(tuple(file for file in results.files if file.node_id == node_id), ())
+    return list(own.kept)
+
+
+def _publish_all(staged: Sequence[StagedFile], paths: Sequence[Path], until: float) -> None:
+    for file, path in zip(staged, paths, strict=True):
+        if now() >= until:
+            raise LeaseLost("the lease could have run out before the file was named")
+        file.publish(path)
+
+
+def _discard(staged: Sequence[StagedFile]) -> None:
+    for file in staged:
+        file.discard()

@@ -1,0 +1,75 @@
+"""Following the events in the database: to the metrics log, once each, and to subscribers in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from comfyui_agent.engine.thread_pools import RECORDING
+from comfyui_agent.events.bus import Bus
+from comfyui_agent.events.log import MetricsLog
+from comfyui_agent.store.errors import StoreError
+from comfyui_agent.store.store import Store
+
+log = logging.getLogger(__name__)
+
+PAUSE = 0.2
+AT_ONCE = 500
+PRUNE_EVERY = 3_000
+
+
+class EventTail:
+    """Reads what was committed, by whichever process, in the order of commits."""
+
+    def __init__(self, store: Store, metrics: MetricsLog, bus: Bus) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._bus = bus
+        self._told = 0
+        self._rounds = 0
+        self._log_trouble = ""
+
+    async def begin(self) -> int:
+        """Subscribers hear what happens from here on; the number of the last event before."""
+        self._told = await self._store.newest_event()
+        return self._told
+
+    async def follow(self) -> None:
+        while True:
+            self._rounds += 1
+            try:
+                await self.catch_up()
+                if self._rounds % PRUNE_EVERY == 1:
+                    while await self._store.prune_events():
+                        log.debug("old events were forgotten")
+            except StoreError as error:
+                log.warning("events cannot be followed: %s", error)
+            except Exception:
+                log.exception("following the events failed")
+            await asyncio.sleep(PAUSE)
+
+    async def catch_up(self) -> None:
+        """Tell and write everything that is there by now."""
+        while events := await self._store.events_after(self._told, AT_ONCE):
+            for event in events:
+                self._bus.tell(event)
+            self._told = events[-1].id
+        await self._write_log()
+
+    async def _write_log(self) -> None:
+        try:
+            if not await RECORDING.run(self._metrics.try_open):
+                return
+            while self._metrics.last_id < self._told:
+                events = await self._store.events_after(self._metrics.last_id, AT_ONCE)
+                if not events:
+                    break
+                await RECORDING.run(self._metrics.write, events)
+            self._log_trouble = ""
+        except OSError as error:
+            if str(error) != self._log_trouble:
+                self._log_trouble = str(error)
+                log.error("the metrics log %s cannot be written: %s", self._metrics.path, error.strerror)
+
+    def close(self) -> None:
+        self._metrics.close()

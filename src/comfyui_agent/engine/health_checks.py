@@ -1,0 +1,182 @@
+"""Whether everything is there that a night of work needs: folders, workflows, servers, models, room on the disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from comfyui_agent.comfy.client import ComfyClient
+from comfyui_agent.comfy.errors import ComfyError
+from comfyui_agent.comfy.limits import Limits
+from comfyui_agent.config.validation import Complaints
+from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.binding import fitting
+from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.domain.node_classes import MODEL_ENDINGS
+from comfyui_agent.domain.placement import NoSuchPlace
+from comfyui_agent.domain.prompts import class_of
+from comfyui_agent.domain.server_states import STUCK_REMEDY, StuckPrompt
+from comfyui_agent.engine.intake.folder_scan import Sight, look
+from comfyui_agent.engine.server_inputs import AUTO, offered
+from comfyui_agent.store.integrity import Finding
+
+PATIENCE = Limits(connect_seconds=3.0, answer_seconds=15.0, retries=0)
+SCARCE, LITTLE = 200 * 1024**2, 2 * 1024**3
+MOST_LISTED = 5
+
+
+def look_at_folders(workspace: Workspace) -> list[Finding]:
+    folders = (
+        ("job files", workspace.processing),
+        ("result folders", workspace.root / workspace.settings.paths.jobs_finished),
+    )
+    return [_folder(name, folder) for name, folder in folders]
+
+
+def _folder(name: str, folder: Path) -> Finding:
+    if not folder.is_dir():
+        return Finding(name, False, f"there is no folder {folder}: e3 init makes it")
+    places = [folder, *(each for each in folder.iterdir() if each.is_dir())] if os.access(folder, os.R_OK) else [folder]
+    closed = [place for place in places if not os.access(place, os.R_OK | os.W_OK | os.X_OK)]
+    if closed:
+        return Finding(name, False, f"{closed[0]} cannot be used: give yourself the right to write there")
+    return Finding(name, True, str(folder))
+
+
+def look_at_disk(workspace: Workspace) -> Finding:
+    disk = shutil.disk_usage(workspace.root)
+    free, keep = disk.free, workspace.settings.paths.keep_free_gb
+    words = f"{free / 1024**3:.1f} GB free"
+    if free < min(keep * 1024**3, disk.total // 2):
+        return Finding("disk", False, f"{words}, and results leave {keep:g} GB (paths.keep_free_gb): make room")
+    if free < SCARCE:
+        return Finding("disk", False, f"{words}: E3 waits when there is no room; make some")
+    return Finding("disk", True, words + (", which is not much for a night" if free < LITTLE else ""))
+
+
+def look_at_job_files(workspace: Workspace, reasons: dict[str, str]) -> list[Finding]:
+    """Files that were rejected, and what lies there and cannot be used."""
+    sight = look(workspace.processing)
+    found = [_rejected(workspace, sight, reasons)]
+    found += [Finding("job file", False, f"{path!r}: {trouble}") for path, trouble in sight.oddities.items()]
+    return found
+
+
+def _rejected(workspace: Workspace, sight: Sight, reasons: dict[str, str]) -> Finding:
+    if not sight.rejected:
+        return Finding("rejected files", True, "none")
+    lines = []
+    for path in sorted(sight.rejected)[:MOST_LISTED]:
+        shown = workspace.job_file(Path(path))
+        lines.append(f"{shown}: {reasons.get(shown, 'why is not known any more')}")
+    more = len(sight.rejected) - len(lines)
+    return Finding("rejected files", False, "; ".join(lines) + (f"; and {more} more" if more else ""))
+
+
+def look_at_workflows(workspace: Workspace) -> tuple[list[Finding], list[Workflow]]:
+    """Every workflow that `workflows.yaml` names, and whether its inputs have places."""
+    workflows = Workflows(workspace)
+    try:
+        workflows.refresh()
+    except Complaints as error:
+        return [Finding("workflows", False, str(each)) for each in error.found], []
+    found, usable = [], []
+    for workflow_id in workflows.recipes:
+        try:
+            workflow = workflows.find(workflow_id)
+            for name in (*workflow.recipe.inputs, *workflow.recipe.required_inputs):
+                workflow.places.find(name, workflow.recipe)
+            _bind_defaults(workflow)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one, the others are looked at
+            found.append(Finding(f"workflow {workflow_id}", False, str(error)))
+        else:
+            found.append(Finding(f"workflow {workflow_id}", True, workflow.recipe.template_path))
+            usable.append(workflow)
+    if not found:
+        words = (
+            f"{workspace.recipes} names none: a job's workflow_id is looked up in {workspace.settings.paths.workflows}/"
+        )
+        found.append(Finding("workflows", True, words))
+    return found, usable
+
+
+def _bind_defaults(workflow: Workflow) -> dict[str, Any]:
+    """The defaults by place, as far as they are no placeholders; NoWorkflow if one of them has no place."""
+    recipe = workflow.recipe
+    found: dict[str, Any] = {}
+    for name, value in recipe.defaults.items():
+        try:
+            for where in workflow.places.find(name, recipe):
+                found[where] = fitting(workflow.places.all[where], value)
+        except (NoSuchPlace, ValueError) as error:
+            raise NoWorkflow(f"defaults.{name}: {error}") from None
+    return found
+
+
+async def look_at_servers(
+    urls: tuple[str, ...], workflows: list[Workflow], stuck: Sequence[StuckPrompt] = ()
+) -> AsyncIterator[Finding]:
+    for url in urls:
+        async with ComfyClient(url, limits=PATIENCE, listen=False) as comfy:
+            name = f"server {comfy.address}"
+            try:
+                stats = await comfy.system_stats()
+            except ComfyError as error:
+                yield Finding(name, False, f"{error.message} Start it, or set comfyui.api_base_url")
+                continue
+            yield await _moves(comfy, Finding(name, True, f"ComfyUI {stats.version}"), stuck)
+            for workflow in workflows:
+                yield await _runs_there(comfy, workflow, name)
+
+
+async def _moves(comfy: ComfyClient, finding: Finding, stuck: Sequence[StuckPrompt]) -> Finding:
+    """Whether no prompt is there that agents could neither wait for nor interrupt."""
+    noted = [each for each in stuck if each.server == str(comfy.address)]
+    if not noted:
+        return finding
+    try:
+        queue = await comfy.queue()
+    except ComfyError as error:
+        return Finding(finding.name, False, error.message)
+    here = {prompt.prompt_id for prompt in (*queue.running, *queue.pending)}
+    since = min((each.since for each in noted if each.prompt_id in here), default=None)
+    if since is None:
+        return finding
+    return Finding(finding.name, False, f"{finding.message}, stuck since {since[:19]} UTC: {STUCK_REMEDY}")
+
+
+async def _runs_there(comfy: ComfyClient, workflow: Workflow, server: str) -> Finding:
+    """Whether the server has the nodes and models of a workflow."""
+    name = f"{workflow.recipe.workflow_id} at {server}"
+    try:
+        lacks = await _lacks(comfy, workflow)
+    except ComfyError as error:
+        return Finding(name, False, error.message)
+    if lacks:
+        return Finding(name, False, f"{FailureClass.MISSING}: {'; '.join(lacks[:MOST_LISTED])}")
+    return Finding(name, True, "nodes and models are there")
+
+
+async def _lacks(comfy: ComfyClient, workflow: Workflow) -> list[str]:
+    lacks = []
+    definitions = {}
+    for class_type in dict.fromkeys(class_of(workflow.graph, node_id) for node_id in workflow.graph):
+        definitions[class_type] = await comfy.definitions.of(class_type)
+        if definitions[class_type] is None:
+            lacks.append(f"it has no node {class_type}")
+    values = {where: place.value for where, place in workflow.places.all.items()} | _bind_defaults(workflow)
+    for where, value in values.items():
+        place = workflow.places.all[where]
+        choices = offered(definitions.get(place.class_type), place.name)
+        if choices is None or not isinstance(value, str):
+            continue
+        if value == AUTO and AUTO not in choices:
+            if not choices:
+                lacks.append(f"it has no model for {where} ({place.class_type}): install one")
+        elif value.lower().endswith(MODEL_ENDINGS) and value not in choices:
+            lacks.append(f"it has no model {value} for {where}")
+    return lacks

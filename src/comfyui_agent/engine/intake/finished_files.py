@@ -1,0 +1,94 @@
+"""On `done` the job file goes to the folder of finished ones, unless it has become another wish meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import shutil
+from pathlib import Path
+
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.jobs import JobId
+from comfyui_agent.domain.kinds import folder_of
+from comfyui_agent.engine.intake.folder_scan import Refused, read_plain
+from comfyui_agent.engine.intake.folder_scan import digest_of as digest_of_bytes
+from comfyui_agent.engine.result_names import keep_aside
+from comfyui_agent.engine.thread_pools import PUBLISHING
+from comfyui_agent.store.errors import StoreError
+from comfyui_agent.store.store import Store
+
+log = logging.getLogger(__name__)
+
+
+class FinishedFiles:
+    """Moves job files. Doing it twice, or by two processes at once, does no harm."""
+
+    def __init__(self, store: Store, workspace: Workspace) -> None:
+        self._store = store
+        self._workspace = workspace
+        self._troubles: set[str] = set()
+
+    async def put_away(self, job_id: JobId | None, source: str, digest: str | None, job_type: str) -> None:
+        """Move the file of a job that is done. One that was changed while it ran stays, and is submitted again."""
+        path = self._workspace.root / source
+        try:
+            kind = folder_of(job_type)
+            target = self._workspace.finished(kind) / path.name
+            if await PUBLISHING.run(_move, path, digest, target):
+                if target.is_file():
+                    put_away = self._workspace.finished_job_file(kind, path.name)
+                    await self._store.follow_file(path.name, source, put_away)
+                return
+            log.warning("%s was changed while its job ran: it is submitted again", source)
+            if job_id is not None:
+                await self._store.note_change(job_id)
+        except (OSError, ValueError) as error:
+            words = f"{source} is done and could not be moved to the finished ones: {error}"
+            if words not in self._troubles:
+                self._troubles.add(words)
+                log.error("%s", words)
+        except StoreError as error:
+            log.error("%s: %s", source, error)
+
+
+def _move(path: Path, digest: str | None, target: Path) -> bool:
+    """Move a file if it still is what was rendered; False if it is something else now, and stays."""
+    if _digest_of(path) != digest:
+        return not path.exists()  # gone: moved by another process, or deleted
+    target.parent.mkdir(parents=True, exist_ok=True)
+    kept = keep_aside(target) if target.exists() and _digest_of(target) != digest else None
+    try:
+        _rename(path, target)
+    except FileNotFoundError:  # another process has moved it, and this one perhaps what that one had moved
+        if kept is not None and _digest_of(kept) == digest and not target.exists():
+            kept.rename(target)
+        return True
+    if kept is not None:
+        log.warning("%s was there already: it is now %s", target, kept.name)
+    if _digest_of(target) == digest:
+        return True
+    # It was replaced between the look and the move: back with it, unless there is a newer one by now.
+    with contextlib.suppress(FileExistsError):
+        os.link(target, path)
+    target.unlink()
+    return False
+
+
+def _rename(path: Path, target: Path) -> None:
+    try:
+        path.replace(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.copy2(path, target)
+        path.unlink()
+
+
+def _digest_of(path: Path) -> str | None:
+    """The digest of a plain file; None if it is gone, or something else."""
+    try:
+        return digest_of_bytes(read_plain(str(path)))
+    except (Refused, FileNotFoundError):
+        return None

@@ -1,0 +1,145 @@
+"""Making a prompt fit the server that runs it: its input pictures are brought there, `auto` becomes a model it has."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from comfyui_agent.comfy.errors import ComfyError
+from comfyui_agent.comfy.fleet import FleetServer
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.domain.node_classes import MODEL_ENDINGS
+from comfyui_agent.domain.placement import place
+from comfyui_agent.domain.prompts import Graph, class_of, inputs_of
+from comfyui_agent.domain.suggestions import nearest
+from comfyui_agent.engine.clock import now
+
+AUTO = "auto"
+REMEMBERED_SECONDS = 60.0
+MOST_REMEMBERED = 10_000
+FOLDER = "e3_inputs"
+
+
+class Unfit(Exception):
+    """A prompt that this server cannot run: what it lacks."""
+
+    def __init__(self, kind: FailureClass, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+
+
+class ServerInputs:
+    """Remembers what each server has been given and offers, so that a thousand jobs with one picture upload it once."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._uploaded: dict[tuple[str, str], str] = {}
+        self._uploading: dict[tuple[str, str], asyncio.Lock] = {}
+        self._offers: dict[tuple[str, str, str], tuple[float, list[str] | None]] = {}
+
+    async def fit(self, graph: Graph, pictures: str | None, server: FleetServer) -> Graph:
+        """The graph for this server. Unfit if it lacks something, ComfyError if it cannot be asked."""
+        names = uploads_of(pictures)
+        placed = {where: await self._brought(name, server) for where, name in names.items()}
+        graph = place(graph, placed) if placed else graph
+        chosen: dict[str, str] = {}
+        for node_id in graph:
+            for name, value in inputs_of(graph, node_id).items():
+                if value == AUTO:
+                    model = await self._first_model(server, class_of(graph, node_id), name, f"{node_id}.{name}")
+                    chosen |= {f"{node_id}.{name}": model} if model is not None else {}
+        return place(graph, chosen) if chosen else graph
+
+    def forget(self, server: str) -> None:
+        """The server may have lost what it was given: give it again."""
+        self._uploaded = {key: value for key, value in self._uploaded.items() if key[0] != server}
+        self._offers = {key: value for key, value in self._offers.items() if key[0] != server}
+
+    async def _brought(self, name: str, server: FleetServer) -> str:
+        key = server.name, name
+        async with self._uploading.setdefault(key, asyncio.Lock()):
+            return await self._bring(key, name, server)
+
+    async def _bring(self, key: tuple[str, str], name: str, server: FleetServer) -> str:
+        if key not in self._uploaded:
+            file = self._workspace.kept_inputs / Path(name).name
+            if not file.is_file():
+                raise Unfit(FailureClass.INVALID, f"its input file {file} is gone: submit the job again")
+            uploaded = await server.client.upload(file, file.name, subfolder=FOLDER)
+            if len(self._uploaded) >= MOST_REMEMBERED:
+                self._uploaded.clear()
+                self._uploading = {key: self._uploading[key]}
+            self._uploaded[key] = uploaded.reference
+        return self._uploaded[key]
+
+    async def remedy(self, server: FleetServer, class_type: str, name: str, value: str) -> str:
+        """What may have been meant by a value that a server does not offer; empty if nothing is near it."""
+        try:
+            choices = offered(await server.client.definitions.of(class_type), name)
+        except ComfyError:
+            return ""
+        near = nearest(value, choices or ())
+        return "" if near is None else f": did you mean {near}?"
+
+    async def _first_model(self, server: FleetServer, class_type: str, name: str, where: str) -> str | None:
+        """The first model that the server offers at an input; None if `auto` is a choice, or no model is meant."""
+        key = server.name, class_type, name
+        known = self._offers.get(key)
+        if known is None or now() - known[0] > REMEMBERED_SECONDS:
+            known = now(), offered(await server.client.definitions.of(class_type), name)
+            self._offers[key] = known
+        try:
+            return first_model(known[1])
+        except LookupError:
+            raise Unfit(
+                FailureClass.MISSING, f"{where} is auto, and {server.name} has no model for {class_type}.{name}"
+            ) from None
+
+
+def first_model(choices: list[str] | None) -> str | None:
+    """What `auto` means where these are offered; None if it is itself a choice, or no model is meant.
+
+    LookupError if a model is meant and there is none.
+    """
+    if choices is None or AUTO in choices:
+        return None
+    models = [choice for choice in choices if choice.lower().endswith(MODEL_ENDINGS)]
+    if choices and not models:
+        return None
+    if not models:
+        raise LookupError("no model is offered")
+    return models[0]
+
+
+def offered(definition: Mapping[str, Any] | None, name: str) -> list[str] | None:
+    """The choices of an input, by the definition of its node; None if it is no list of choices."""
+    inputs = definition.get("input") if definition else None
+    if not isinstance(inputs, Mapping):
+        return None
+    for section in ("required", "optional"):
+        described = inputs.get(section)
+        spec = described.get(name) if isinstance(described, Mapping) else None
+        if not isinstance(spec, list) or not spec:
+            continue
+        choices = spec[0]
+        if choices == "COMBO":
+            choices = spec[1].get("options") if len(spec) > 1 and isinstance(spec[1], Mapping) else None
+        if isinstance(choices, list):
+            return [choice for choice in choices if isinstance(choice, str)]
+    return None
+
+
+def uploads_of(text: str | None) -> dict[str, str]:
+    """The kept input files of a job, by the place where their names go."""
+    try:
+        found = json.loads(text) if text else {}
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {str(where): name for where, name in found.items() if isinstance(name, str)}

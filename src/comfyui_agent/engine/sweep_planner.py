@@ -1,0 +1,81 @@
+"""A sweep defined in a workspace: its servers are asked, seeds are drawn, pictures kept. Nothing is queued here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from comfyui_agent.batches.axes import Bounds, ReadLines, count_axes
+from comfyui_agent.batches.sweeps import Sweep, SweepWish, define
+from comfyui_agent.comfy.server_names import address_of
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.seeds import draw_seeds
+from comfyui_agent.engine.definitions import ask_definitions
+from comfyui_agent.engine.intake.input_files import keep_patiently
+from comfyui_agent.pools import Pool
+
+T = TypeVar("T")
+LookUp = Callable[[], None]
+"""What work in a thread calls now and then: it raises when the work shall end."""
+
+
+class Planner(Protocol):
+    """Has work done beside the event loop."""
+
+    async def run(self, work: Callable[[LookUp], T]) -> T: ...
+
+
+class PatientPlanner:
+    """For people at a terminal: it takes the time that it takes."""
+
+    async def run(self, work: Callable[[LookUp], T]) -> T:
+        return await Pool("e3-plan", 1).run(work, lambda: None)
+
+
+@dataclass(frozen=True)
+class Defined:
+    """A sweep that was checked, and the servers that were silent where no other could say what its nodes take."""
+
+    sweep: Sweep
+    silent: tuple[str, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What people should know before it runs."""
+        unheard = f"{', '.join(self.silent)} does not answer: values are checked against the workflow only"
+        return (unheard, *self.sweep.warnings) if self.silent else self.sweep.warnings
+
+
+async def define_sweep(
+    workspace: Workspace,
+    wish: SweepWish,
+    read_lines: ReadLines,
+    planner: Planner,
+    bounds: Bounds | None = None,
+) -> Defined:
+    """Check all that can be known before anything is queued. First its size: only then servers are asked.
+
+    `read_lines` gives the lines of the file that `@NAME` stands for; its OSError or ValueError says why it does not.
+    BadSweep says what is wrong with the wish. NotKept, here or while the jobs of the sweep are made, that a picture
+    could not be kept.
+    """
+    counted = await planner.run(
+        lambda _: count_axes(wish.sets, wish.workflow, wish.mode, read_lines, bounds, skip_bad=wish.skip_bad)
+    )
+    classes = {place.class_type for place in wish.workflow.places.all.values()}
+    definitions, silent = await ask_definitions(workspace.settings.comfyui.urls, classes)
+    finished, keep = workspace.settings.paths.jobs_finished, keep_patiently(workspace)
+    found = await planner.run(
+        lambda look_up: define(
+            wish,
+            counted,
+            finished,
+            definitions,
+            draw=draw_seeds,
+            keep=keep,
+            look_up=look_up,
+            limit_kb=workspace.settings.job_limit_kb,
+        )
+    )
+    return Defined(found, () if definitions else tuple(address_of(url) for url in silent))

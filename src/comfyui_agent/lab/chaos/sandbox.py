@@ -1,0 +1,261 @@
+"""A throw-away workspace with an agent in it, a fault proxy in front of its server, and someone who watches."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+
+import yaml
+from yarl import URL
+
+from comfyui_agent.batches.batch_writer import queue_batch
+from comfyui_agent.batches.book_file import BookText
+from comfyui_agent.batches.books import read_book
+from comfyui_agent.comfy.client import ComfyClient
+from comfyui_agent.comfy.errors import ComfyError
+from comfyui_agent.config.loader import load_workspace
+from comfyui_agent.config.scaffold import start_workspace
+from comfyui_agent.config.workflows import Workflows
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.attempts import DONE, Attempt
+from comfyui_agent.domain.events import Event, EventName
+from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.prompts import Graph
+from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.lab.chaos.target import Ground, Server
+from comfyui_agent.lab.fault_proxy import FaultProxy
+from comfyui_agent.lab.payloads import Payload, fitted, new_run_prefix
+from comfyui_agent.store.connect import open_store
+from comfyui_agent.store.store import Store
+
+LOOK_SECONDS = 0.05
+LEAVING_SECONDS = 5.0
+BACK_SECONDS = 10.0
+FEWEST_WAITING = 4
+MOST_BOOKS = 100
+SETTINGS = {"retry_backoff_seconds": [0.5, 1, 2], "poll_interval_ms": 200}
+ENDED = (JobStatus.DONE, JobStatus.FAILED)
+OURS = ("E3_", "COMFY_")
+
+
+class Sandbox:
+    """Where one scenario happens. Made by `open_arena`."""
+
+    def __init__(
+        self, ground: Ground, root: Path, server: Server, proxy: FaultProxy, store: Store, workspace: Workspace
+    ) -> None:
+        self.ground = ground
+        self.server = server
+        self.proxy = proxy
+        self._root = root
+        self._store = store
+        self._workspace = workspace
+        self._url = str(URL(server.url).with_host("127.0.0.1").with_port(proxy.port))
+        self._agent: subprocess.Popen[bytes] | None = None
+        self._books = 0
+        self._chance = random.Random()  # seeds that the server has not seen
+        self._prefix = new_run_prefix()
+        self._events: list[Event] = []
+
+    # Work for the agent.
+
+    async def payload(self) -> Payload:
+        """The workflow as the server can run it."""
+        async with self.client() as client:
+            return await fitted(self.ground.payload, client)
+
+    def client(self) -> ComfyClient:
+        """Straight to the server, past the proxy."""
+        return ComfyClient(self.server.url, listen=False)
+
+    async def healthy(self, count: int) -> list[Graph]:
+        """So many pages that the server renders, each another."""
+        payload = await self.payload()
+        start = 1000 * self._books
+        return [payload.varied(start + number, self._chance, self._prefix) for number in range(count)]
+
+    async def queue_book(self, pages: Sequence[Graph]) -> list[Job]:
+        """Queue a book with a page for each graph; its jobs in the order of pages."""
+        self._books += 1
+        name = f"book_{self._books}"
+        entries = []
+        for number, graph in enumerate(pages, start=1):
+            file = self._root / "workflows" / f"{name}_{number:03d}.json"
+            file.write_text(json.dumps(graph), encoding="utf-8")
+            entries.append({"workflow": file.stem})
+        book_file = self._root / f"{name}.yaml"
+        text = yaml.safe_dump({"book_id": name, "title": name, "workflow": entries[0]["workflow"], "pages": entries})
+        book_file.write_text(text, encoding="utf-8")
+        workflows = Workflows(self._workspace)
+        workflows.refresh()
+        book = read_book(BookText(book_file), self._workspace.settings, workflows.find, lambda *_: {})
+        await queue_batch(self._store, self._workspace.locks, book.batch, book.jobs)
+        return await self.jobs(name)
+
+    # The agent under test.
+
+    def start_agent(self) -> None:
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(OURS)}
+        environment["E3_COMFYUI__SERVERS"] = self._url  # it may hold a secret: not for a file
+        with (self._root / "agent.log").open("ab") as log:
+            self._agent = subprocess.Popen(  # noqa: S603 - our own command, or a test's
+                [*self.ground.agent, "-C", str(self._root)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+            )
+
+    @property
+    def is_agent_alive(self) -> bool:
+        return self._agent is not None and self._agent.poll() is None
+
+    async def stop_agent(self) -> None:
+        if self._agent is None or self._agent.poll() is not None:
+            return
+        self._agent.send_signal(signal.SIGTERM)
+        try:
+            await asyncio.to_thread(self._agent.wait, LEAVING_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._agent.kill()
+            await asyncio.to_thread(self._agent.wait, LEAVING_SECONDS)
+
+    # What can be seen of it.
+
+    async def jobs(self, book_id: str | None = None) -> list[Job]:
+        found = await self._store.jobs(batch_id=book_id, limit=100_000)
+        return sorted(found, key=lambda job: job.id)
+
+    async def attempts(self, job: Job) -> list[Attempt]:
+        return await self._store.attempts(job.id)
+
+    async def events(self) -> list[Event]:
+        """All so far, oldest first."""
+        while found := await self._store.events_after(self._events[-1].id if self._events else 0):
+            self._events += found
+        return self._events
+
+    async def first(self, after: float, *names: EventName) -> float | None:
+        """When one of these events happened first after a moment."""
+        moments = [moment_of(event.timestamp) for event in await self.events() if event.name in names]
+        return next((moment for moment in moments if moment >= after), None)
+
+    async def finished(self) -> list[tuple[float, Job]]:
+        """When each page was done."""
+        ends = {event.job_id: event.timestamp for event in await self.events() if event.name == EventName.JOB_DONE}
+        found = [(moment_of(ends[job.id]), job) for job in await self.jobs() if job.id in ends]
+        return sorted(found, key=lambda pair: pair[0])
+
+    async def refilled(self, after: float) -> float | None:
+        """When a page that was begun after a moment was first done."""
+        for moment, job in await self.finished():
+            for attempt in await self.attempts(job):
+                if attempt.outcome == DONE and attempt.started_at and moment_of(attempt.started_at) >= after:
+                    return moment
+        return None
+
+    async def keep_busy(self, pages: int, is_enough: Callable[[float], bool]) -> None:
+        """Until it is enough, told the seconds so far, see to it that the agent does not run out of pages."""
+        began = time.monotonic()
+        while not is_enough(time.monotonic() - began):
+            waiting = sum(job.status not in ENDED for job in await self.jobs())
+            if waiting < FEWEST_WAITING and self._books < MOST_BOOKS:
+                await self.queue_book(await self.healthy(pages))
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(LOOK_SECONDS)
+        return True
+
+    async def until_done(self, count: int) -> bool:
+        """Until so many pages are done; False if nothing moves for too long, or the agent is gone."""
+        return await self._until(lambda jobs: sum(job.status is JobStatus.DONE for job in jobs) >= count)
+
+    async def until_at_work(self) -> bool:
+        """Until the server executes a prompt; False if there is nothing left to execute, or nothing moves."""
+        async with self.client() as client:
+            deadline = time.monotonic() + self.ground.patience
+            while time.monotonic() < deadline and self.is_agent_alive:
+                if (await client.queue()).running:
+                    return True
+                if all(job.status in ENDED for job in await self.jobs()):
+                    return False
+        return False
+
+    async def until_all_ended(self) -> bool:
+        return await self._until(lambda jobs: all(job.status in ENDED for job in jobs))
+
+    async def _until(self, is_so: Callable[[list[Job]], bool]) -> bool:
+        """Patience is counted from the last page that ended: a page that is tried again and again is no progress."""
+        known, moved_at = -1, time.monotonic()
+        while True:
+            jobs = await self.jobs()
+            if is_so(jobs):
+                return True
+            ended = sum(job.status in ENDED for job in jobs)
+            if ended != known:
+                known, moved_at = ended, time.monotonic()
+            if time.monotonic() - moved_at > self.ground.patience or not self.is_agent_alive:
+                return False
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def take_back(self) -> None:
+        """Leave nothing at a server that others use: its workspace goes, so nobody would fetch it."""
+        ids = [attempt.prompt_id for job in await self.jobs() for attempt in await self.attempts(job)]
+        with contextlib.suppress(ComfyError):
+            async with self.client() as client:
+                await client.cancel_all([prompt_id for prompt_id in ids if prompt_id], timeout=BACK_SECONDS)
+
+    async def counts(self) -> dict[str, int]:
+        jobs = await self.jobs()
+        return {
+            "total": len(jobs),
+            "done": sum(job.status is JobStatus.DONE for job in jobs),
+            "failed": sum(job.status is JobStatus.FAILED for job in jobs),
+        }
+
+
+@asynccontextmanager
+async def open_arena(ground: Ground, root: Path, flags: Sequence[str]) -> AsyncIterator[Sandbox]:
+    """A workspace, a server and a proxy for one scenario; all of it ended at the end, the folder left as it is."""
+    server = Server(ground, root / "server", flags)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(server.stop)
+        await server.start()
+        host, port = server.address.url.host or "127.0.0.1", server.address.url.port or 80
+        proxy = await stack.enter_async_context(FaultProxy(host, port))
+        workspace = _make_workspace(root / "workspace")
+        store = await asyncio.to_thread(open_store, workspace.database, create=True)
+        stack.push_async_callback(store.close, timeout=0.5)
+        arena = Sandbox(ground, workspace.root, server, proxy, store, workspace)
+        if not ground.is_simulated:
+            stack.push_async_callback(arena.take_back)
+        stack.push_async_callback(arena.stop_agent)
+        yield arena
+
+
+def _make_workspace(root: Path) -> Workspace:
+    root.mkdir(parents=True, exist_ok=True)
+    for _ in start_workspace(root):
+        pass
+    (root / "config" / "global_config.yaml").write_text(yaml.safe_dump(SETTINGS), encoding="utf-8")
+    return load_workspace(root, {}, None)
+
+
+def moment_of(timestamp: str) -> float:
+    """A time of the database as seconds since the epoch."""
+    return datetime.strptime(timestamp, "%Y-%m-%d %H:%M:%S.%f").replace(tzinfo=timezone.utc).timestamp()

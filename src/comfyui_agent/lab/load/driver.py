@@ -1,0 +1,185 @@
+"""Pressing: so many prompts at once, so many a minute, or so many books, until a level is done."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Protocol
+
+from comfyui_agent.comfy.tasks import end_tasks
+from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.lab.load.plan import LoadPlan, Mode
+from comfyui_agent.lab.load.prompt_runner import REJECTED, Rendering, Target, rejection, take_all_back
+from comfyui_agent.lab.load.rows import Row
+from comfyui_agent.lab.load.summary import LevelRun
+
+GIVE_UP_SECONDS = 30.0
+
+
+class Watcher(Protocol):
+    """Whoever wants to know how it goes."""
+
+    def sent(self, target: Target) -> None: ...
+
+    def ended(self, row: Row) -> None: ...
+
+
+class Driver:
+    """Drives the levels of one plan. The rows of a level that was cancelled stay in `rows`."""
+
+    def __init__(self, plan: LoadPlan, targets: Sequence[Target], rendering: Rendering, watcher: Watcher) -> None:
+        self._plan = plan
+        self._targets = targets
+        self._rendering = rendering
+        self._watcher = watcher
+        self._arrivals = random.Random(plan.seed + 1)
+        self._index = 0
+        self._turn = 0
+        self._completed = 0
+        self.left: list[str] = []
+        """Prompts that could not be taken back."""
+        self.rows: list[Row] = []
+        self.levels: list[LevelRun] = []
+        self.lateness: list[float] = []
+        """By how much each arrival of an open loop was sent too late."""
+        self._began = self._answered_at = 0.0
+        self.gave_up = False
+        """Whether every server was lost for too long, so that what was left was not sent."""
+
+    @property
+    def unfinished(self) -> int:
+        """Prompts that were sent and did not end."""
+        return self._index - sum(len(level.rows) for level in self.levels) - len(self.rows)
+
+    async def drive(self, level: float) -> LevelRun:
+        """Run one level to its end."""
+        self.rows = []
+        self._began = self._answered_at = time.monotonic()
+        is_whole = False
+        try:
+            await self._pressing(level)
+            is_whole = not self.gave_up
+        finally:
+            self.left += await take_all_back(self._targets)
+            run = self._level_run(level, is_whole=is_whole)
+            self.levels.append(run)
+            self.rows = []
+        return run
+
+    def _level_run(self, level: float, *, is_whole: bool) -> LevelRun:
+        rows = sorted(self.rows, key=lambda row: row.index)
+        began = self._rendering.clock.seconds_of(self._began)
+        wall = max((row.ended_seconds for row in rows), default=began) - began
+        return LevelRun(level, tuple(rows), wall, is_whole)
+
+    async def _pressing(self, level: float) -> None:
+        if self._plan.mode is Mode.OPEN:
+            await self._arrive(level)
+        elif self._plan.mode is Mode.BOOKS:
+            await self._together(self._book(level) for _ in range(int(level)))
+        else:
+            jobs = self._plan.jobs_of(level)
+            left = Countdown(jobs, self._plan.duration)
+            workers = int(level) if jobs is None else min(int(level), jobs)
+            await self._together(self._work_off(left, level) for _ in range(workers))
+
+    async def _together(self, works: Iterable[Coroutine[Any, Any, None]]) -> None:
+        """Do all of it at once; if one fails, or this is cancelled, none of it goes on."""
+        tasks = [asyncio.create_task(work) for work in works]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            await end_tasks(tasks)
+
+    async def _work_off(self, left: Countdown, level: float) -> None:
+        while not self.gave_up and left.take():
+            await self._one(level)
+
+    async def _book(self, level: float) -> None:
+        """A book: its pages all at once, or one after another."""
+        pages = range(self._plan.pages)
+        if self._plan.parallel_pages:
+            await self._together(self._one(level) for _ in pages)
+            return
+        for _ in pages:
+            await self._one(level)
+
+    async def _arrive(self, per_minute: float) -> None:
+        """Arrivals that wait for nothing: neither for an answer nor for the one before."""
+        left = Countdown(self._plan.jobs_of(per_minute), self._plan.duration)
+        gap = 60.0 / per_minute
+        due = time.monotonic()
+        tasks: set[asyncio.Task[None]] = set()
+        failed: list[asyncio.Task[None]] = []
+
+        def reap(task: asyncio.Task[None]) -> None:
+            tasks.discard(task)
+            if not task.cancelled() and task.exception() is not None:
+                failed.append(task)
+
+        try:
+            while left.take(due) and not failed:
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                self.lateness.append(max(0.0, time.monotonic() - due))
+                task = asyncio.create_task(self._one(per_minute))
+                tasks.add(task)
+                task.add_done_callback(reap)
+                due += gap if self._plan.even_arrivals else self._arrivals.expovariate(1.0 / gap)
+            await asyncio.gather(*failed, *tasks)
+        finally:
+            await end_tasks([*tasks])
+
+    async def _one(self, level: float) -> None:
+        await self._until_one_is_ready()
+        if self.gave_up:
+            return
+        index, self._index = self._index, self._index + 1
+        target = self._next_target()
+        self._watcher.sent(target)
+        row = await self._rendering.render(target, index, level)
+        self._completed += row.is_completed
+        if row.failure_class != FailureClass.SERVER_LOST.value:
+            self._answered_at = time.monotonic()
+        if self._plan.warmup == 0 and not self._completed and row.failure_class in REJECTED:
+            raise rejection(row)
+        self.rows.append(row)
+        self._watcher.ended(row)
+
+    def _next_target(self) -> Target:
+        """The server with the least to do, of those that were not lost just now; of several, each in its turn."""
+        now = time.monotonic()
+        ready = [target for target in self._targets if target.rests_until <= now] or self._targets
+        least = min(len(target.open) for target in ready)
+        self._turn += 1
+        order = [ready[(self._turn + number) % len(ready)] for number in range(len(ready))]
+        return next(target for target in order if len(target.open) == least)
+
+    async def _until_one_is_ready(self) -> None:
+        """In a closed loop nobody sends to a server that is known to be gone; arrivals of an open loop do."""
+        soonest = min(target.rests_until for target in self._targets)
+        if self._plan.mode is Mode.OPEN or soonest <= time.monotonic():
+            return
+        if time.monotonic() - self._answered_at > GIVE_UP_SECONDS:
+            self.gave_up = True
+        else:
+            await asyncio.sleep(soonest - time.monotonic())
+
+
+class Countdown:
+    """Says whether there is one more to send: by their number, by the time, or by whichever is over first."""
+
+    def __init__(self, count: int | None, seconds: float | None, now: Callable[[], float] = time.monotonic) -> None:
+        self._left = count
+        self._now = now
+        self._until = None if seconds is None else now() + seconds
+
+    def take(self, due: float | None = None) -> bool:
+        """`due` is when it would be sent, if not now."""
+        if self._until is not None and max(self._now(), due or 0.0) >= self._until:
+            return False
+        if self._left is None:
+            return self._until is not None
+        self._left -= 1
+        return self._left >= 0

@@ -1,0 +1,128 @@
+"""Prompts of a load test at its servers: what is sent, and what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from comfyui_agent.comfy.client import ComfyClient
+from comfyui_agent.comfy.errors import ComfyError
+from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.domain.prompts import Graph, PromptId
+from comfyui_agent.domain.texts import printable
+from comfyui_agent.lab.load.rows import Row, RowStatus, RunClock
+from comfyui_agent.lab.measurement.measured_prompt import MeasuredPrompt, Prompting
+from comfyui_agent.lab.payloads import Payload, PayloadError, fitted
+
+ALL_BACK_SECONDS = 15.0
+LONGEST_ERROR = 500
+REST_SECONDS = 5.0
+REJECTED = (FailureClass.INVALID.value, FailureClass.MISSING.value)
+
+
+@dataclass
+class Target:
+    """A server under load, with the payloads as they fit it."""
+
+    client: ComfyClient
+    payloads: tuple[Payload, ...]
+    open: set[PromptId] = field(default_factory=set)
+    """Prompts that it has and that have not ended."""
+    unheard: int = 0
+    """Completed prompts whose end was not heard on the websocket, but found by asking."""
+    lost: list[float] = field(default_factory=list)
+    """When prompts were lost with it, in seconds of the run."""
+    rests_until: float = 0.0
+    """After a loss it gets nothing for a while: who answers at once, with an error, must not draw all the load."""
+
+    @classmethod
+    async def of(cls, client: ComfyClient, payloads: tuple[Payload, ...]) -> Target:
+        """PayloadError if the server lacks something; ComfyError if it cannot be asked."""
+        return cls(client, tuple([await fitted(payload, client) for payload in payloads]))
+
+    @property
+    def name(self) -> str:
+        return str(self.client.address)
+
+    def prompt(self, index: int, chance: random.Random, prefix: str, *, same: bool) -> tuple[Payload, Graph]:
+        """Which payload prompt number `index` is, and what is sent."""
+        payload = self.payloads[index % len(self.payloads)]
+        return payload, payload.same(index, prefix) if same else payload.varied(index, chance, prefix)
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """How prompts are sent and measured in one run."""
+
+    clock: RunClock
+    prefix: str
+    chance: random.Random
+    timeout: float
+    same_seeds: bool = False
+
+    async def render(self, target: Target, index: int, level: float = 0.0) -> Row:
+        """Send a prompt and follow it until its result can be fetched by its URL: a row, whatever happens.
+
+        Cancelled, the prompt stays among those that the target has open.
+        """
+        payload, graph = target.prompt(index, self.chance, self.prefix, same=self.same_seeds)
+        prompting = Prompting(target.client, payload, graph)
+        target.open.add(prompting.prompt_id)
+        measured = await prompting.measure(self.timeout)
+        target.open.discard(prompting.prompt_id)
+        row = replace(self._row(index, measured), server=target.name, workflow=payload.name, level=level)
+        target.unheard += row.is_completed and measured.is_unheard
+        if row.failure_class == FailureClass.SERVER_LOST.value:
+            target.lost.append(row.ended_seconds)
+            target.rests_until = time.monotonic() + REST_SECONDS
+        return row
+
+    def _row(self, index: int, measured: MeasuredPrompt) -> Row:
+        failure = measured.failure
+        seconds = self.clock.seconds_of(measured.sent_at)
+        return Row(
+            index,
+            measured.prompt_id,
+            _status(measured),
+            duration_sec=measured.duration_sec,
+            queue_sec=measured.queue_sec,
+            exec_sec=measured.exec_sec,
+            transfer_sec=measured.transfer_sec,
+            cached=measured.is_cached,
+            error=None if failure is None else printable(failure.message)[:LONGEST_ERROR],
+            failure_class=None if failure is None else failure.kind.value,
+            started_at=self.clock.at(seconds),
+            ended_at=self.clock.at(seconds + measured.duration_sec),
+            seconds=seconds,
+            images=measured.images,
+            bytes=measured.bytes,
+        )
+
+
+def rejection(row: Row) -> PayloadError:
+    return PayloadError(f"{row.server} does not take {row.workflow}, nothing was measured: {row.error}")
+
+
+async def take_all_back(targets: Iterable[Target]) -> list[str]:
+    """Leave nothing behind at the servers; the ids of prompts that could not be taken back."""
+    busy = [target for target in targets if target.open]
+    return [prompt_id for left in await asyncio.gather(*map(_empty, busy)) for prompt_id in left]
+
+
+async def _empty(target: Target) -> Iterable[str]:
+    wanted = set(target.open)
+    try:
+        left = await target.client.cancel_all(wanted, timeout=ALL_BACK_SECONDS)
+    except ComfyError:
+        return wanted
+    target.open.clear()
+    return left
+
+
+def _status(measured: MeasuredPrompt) -> RowStatus:
+    if measured.failure is None:
+        return RowStatus.COMPLETED
+    return RowStatus.TIMEOUT if measured.is_late else RowStatus.FAILED

@@ -1,0 +1,73 @@
+"""What a measurement was made on: this machine, and the servers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from comfyui_agent import __version__
+from comfyui_agent.comfy.client import ComfyClient
+from comfyui_agent.comfy.errors import ComfyError
+from comfyui_agent.lab.measurement.gpu import driver_version, first_card, is_local
+from comfyui_agent.lab.measurement.nvml import MEGABYTE
+
+CPU_FACTS = Path("/proc/cpuinfo")
+
+
+def this_machine() -> dict[str, Any]:
+    """platform, python, cpu, cores, memory_mb and e3, the version of E3; None where it cannot be told."""
+    return {
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "cpu": _processor(),
+        "cores": os.cpu_count(),
+        "memory_mb": _memory_mb(),
+        "e3": __version__,
+    }
+
+
+async def server_facts(client: ComfyClient) -> dict[str, Any]:
+    """server, comfyui_version, python, pytorch, system, devices, driver and nodes (how many classes it knows).
+
+    What cannot be asked is None, so that a report can be written after its server is gone. `driver` is known of
+    servers on this machine alone.
+    """
+    facts: dict[str, Any] = {"server": str(client.address)}
+    facts |= dict.fromkeys(("comfyui_version", "python", "pytorch", "system"))
+    facts |= {"devices": [], "driver": None, "nodes": None}
+    with contextlib.suppress(ComfyError):
+        stats = await client.system_stats()
+        facts |= {
+            "comfyui_version": stats.version,
+            "python": stats.python,
+            "pytorch": stats.pytorch,
+            "system": stats.system,
+            "devices": [
+                {"name": device.name, "kind": device.kind, "vram_total_mb": device.vram_total // MEGABYTE}
+                for device in stats.devices
+            ],
+        }
+        if is_local(client.address) and first_card(stats) is not None:
+            facts["driver"] = await asyncio.to_thread(driver_version)
+        facts["nodes"] = len(await client.object_info())
+    return facts
+
+
+def _processor() -> str | None:
+    with contextlib.suppress(OSError):
+        for line in CPU_FACTS.read_text(errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name" and value.strip():
+                return value.strip()
+    return platform.processor() or platform.machine() or None
+
+
+def _memory_mb() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // MEGABYTE
+    except (AttributeError, OSError, ValueError):  # Windows has no sysconf
+        return None

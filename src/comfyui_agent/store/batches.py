@@ -1,0 +1,288 @@
+"""Batches: filled, opened, ended, opened anew. That one completes with its last member is the database's own rule."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from comfyui_agent.domain.batches import Batch, BatchKind, BatchStatus, NewBatch
+from comfyui_agent.domain.events import Event, EventName
+from comfyui_agent.domain.failures import Failure, FailureClass
+from comfyui_agent.domain.jobs import Job, JobId, NewJob
+from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.texts import json_text
+from comfyui_agent.store.errors import BatchTaken
+from comfyui_agent.store.event_log import note
+from comfyui_agent.store.job_commands import keep_template, submit
+from comfyui_agent.store.job_queries import job_from
+from comfyui_agent.store.port import Row, Session, parsed_object, text, whole_number
+
+DISCARDED_AT_ONCE = 5_000
+DURATIONS_LOOKED_AT = 100
+
+
+def create(session: Session, batch: NewBatch, creator: str | None) -> None:
+    """A batch to be filled; none of its jobs runs before it is opened. BatchTaken if there is one of that id."""
+    created = session.run(
+        "create_batch",
+        id=batch.id,
+        name=batch.name,
+        kind=batch.kind.value,
+        metadata=json_text(batch.metadata),
+        creator=creator,
+        is_serial=int(batch.is_serial),
+        wants_grid=int(batch.wants_grid),
+        created_by=batch.created_by,
+    )
+    if not created:
+        raise BatchTaken(f"there is a batch {batch.id} already: give this one another name")
+
+
+def fill(session: Session, jobs: Sequence[NewJob]) -> list[JobId]:
+    """Put jobs in, all or none. BatchTaken if a name is taken: it would be someone else's job."""
+    filled = {job.batch_id for job in jobs}
+    rows = [session.one("batch_by_id", id=batch_id) for batch_id in filled]
+    is_whole = all(row is None or row["status"] != BatchStatus.PENDING.value for row in rows)
+    ids = submit(session, jobs, are_told=is_whole)
+    for job, job_id in zip(jobs, ids, strict=True):
+        if job_id is None:
+            raise BatchTaken(f"there is a job {job.config_name} already: give the batch another name")
+    return [job_id for job_id in ids if job_id is not None]
+
+
+def open_batch(session: Session, batch_id: str) -> None:
+    """It is whole: its jobs may run from now on."""
+    if session.run("open_batch", id=batch_id):
+        session.run("note_members_submitted", id=batch_id)
+        session.run("release_members", id=batch_id)
+        note(session, Event(EventName.BATCH_CREATED, batch_id=batch_id))
+        session.run("complete_empty", id=batch_id)
+
+
+def group(session: Session, batch: NewBatch, jobs: Sequence[JobId]) -> int:
+    """Make a batch of jobs that are there and in no other; how many. They may have ended already."""
+    create(session, batch, None)
+    joined = session.run("join_batch", id=batch.id, ids=json_text(list(jobs)))
+    open_batch(session, batch.id)
+    return joined
+
+
+def discard_unfinished(session: Session, is_dead: Callable[[str], bool]) -> int:
+    """Remove batches whose creator died before they were whole: nobody was told of them. Some jobs at a time."""
+    removed = 0
+    for row in session.rows("unfinished_batches"):
+        if row["creator"] is not None and is_dead(row["creator"]):
+            removed += session.run("discard_members", id=row["id"], most=DISCARDED_AT_ONCE - removed)
+            if removed >= DISCARDED_AT_ONCE:
+                return removed
+            removed += session.run("discard_batch", id=row["id"])
+    return removed
+
+
+def find(session: Session, batch_id: str) -> Batch | None:
+    row = session.one("batch_by_id", id=batch_id)
+    return None if row is None else batch_from(session, row)
+
+
+def newest(session: Session, kind: BatchKind | None, most: int) -> list[Batch]:
+    rows = session.rows("newest_batches", kind=kind.value if kind else None, most=most)
+    return [batch_from(session, row) for row in rows]
+
+
+def members(session: Session, batch_id: str, after: Job | None, most: int, *, is_whole: bool) -> list[Job]:
+    """A part of the members in their order, those behind one of them; the last part has those that have no place.
+
+    Unless they are wanted whole, what is large in them is left out.
+    """
+    keys = {"after": -1, "after_id": 0}
+    if after is not None:
+        if after.batch_index is None:
+            return []
+        keys = {"after": after.batch_index, "after_id": after.id}
+    placed, loose = (
+        ("members_after", "members_without_place")
+        if is_whole
+        else ("brief_members_after", "brief_members_without_place")
+    )
+    rows = session.rows(placed, id=batch_id, most=most, **keys)
+    rows = rows or session.rows(loose, id=batch_id, most=most)
+    return [job_from(row) for row in rows]
+
+
+def batch_from(session: Session, row: Row) -> Batch:
+    """A batch as it is read, with its members counted."""
+    counts = {each["status"]: each["jobs"] for each in session.rows("counts_of_batch", id=row["id"])}
+    attention = session.one("attention_of_batch", id=row["id"]) if counts.get(JobStatus.FAILED.value) else None
+    is_complete = row["status"] == BatchStatus.COMPLETE.value
+    return Batch(
+        id=row["id"],
+        name=text(row["name"]) or "",
+        kind=BatchKind(row["kind"]) if row["kind"] in set(BatchKind) else BatchKind.FILES,
+        status=BatchStatus(row["status"]),
+        generation=row["generation"],
+        created_at=row["created_at"],
+        completed_at=row["completed_at"],
+        grid=text(row["grid"]),
+        reason=text(row["reason"]),
+        is_paused=bool(row["is_paused"]),
+        grid_problem=text(row["grid_problem"]),
+        is_grid_due=bool(row["wants_grid"] and is_complete and row["grid_generation"] < row["generation"]),
+        metadata=parsed_object(row["metadata"]),
+        created_by=whole_number(row["created_by"]),
+        attention=attention["jobs"] if attention else 0,
+        **{status.value: counts.get(status.value, 0) for status in JobStatus},
+    )
+
+
+def book_pages(
+    session: Session, book_id: str, after: float, until: float, most_bytes: int | None
+) -> list[dict[str, Any]]:
+    """Pages of a book between two numbers. With `most_bytes`, each has its share of them for its failures and for its
+    metadata: of what is longer, the newest failure is left, and nothing."""
+    count = session.one("count_of_pages", id=book_id, after=after, until=until)
+    share = None if most_bytes is None or count is None else most_bytes // max(1, count["pages"]) // 2
+    found = []
+    for row in session.rows("pages_of_book", id=book_id, after=after, until=until, longest=share):
+        page = dict(row) | {"needs_regeneration": bool(row["needs_regeneration"])}
+        found.append(page | {key: json.loads(row[key]) for key in ("image_error", "job_metadata")})
+    return found
+
+
+def cancel(session: Session, batch_id: str) -> int | None:
+    """End a batch; how many members had not ended. None if it has ended already."""
+    failure = Failure(FailureClass.CANCELLED, f"with its batch {batch_id}, by request")
+    return _end(session, batch_id, BatchStatus.CANCELLED, "by request", failure)
+
+
+def _end(session: Session, batch_id: str, status: BatchStatus, reason: str, failure: Failure) -> int | None:
+    """The state of the batch goes first: its members then end without completing it."""
+    if not session.run("end_batch", id=batch_id, status=status.value, reason=reason):
+        return None
+    is_cancelled = status is BatchStatus.CANCELLED
+    facts = {"id": batch_id, "failure_class": failure.kind.value}
+    name = EventName.JOB_CANCELLED if is_cancelled else EventName.JOB_FAILED
+    session.run("note_members_ended", **facts, event=name.value, message=failure.message)
+    ended = session.run(
+        "end_members", **facts, error_trace=failure.trace(), needs_regeneration=0 if is_cancelled else 1
+    )
+    told = EventName.BATCH_CANCELLED if is_cancelled else EventName.BATCH_EXPIRED
+    note(session, Event(told, batch_id=batch_id, message=reason))
+    return ended
+
+
+def tick(session: Session, batch_ids: Sequence[str], longest_gap: float, expiry: float) -> list[str]:
+    """Members of these batches are being executed at live servers right now. Ends those where none has landed for too
+    long while that was so; which."""
+    expired = []
+    for batch_id in batch_ids:
+        row = session.one("tick_batch", id=batch_id, most=longest_gap)
+        if row is not None and row["quiet_seconds"] >= expiry:
+            reason = f"no result for {expiry:g} s although members were being rendered (batch_expiry_seconds)"
+            failure = Failure(FailureClass.TIMEOUT, f"its batch {batch_id} has expired: {reason}")
+            if _end(session, batch_id, BatchStatus.EXPIRED, reason, failure) is not None:
+                expired.append(batch_id)
+    return expired
+
+
+def retry(session: Session, batch_id: str, *, with_cancelled: bool) -> int:
+    """Give the failed members a fresh start, all in one generation; how many."""
+    return session.run("retry_members", id=batch_id, with_cancelled=int(with_cancelled))
+
+
+def dismiss(session: Session, batch_id: str) -> int:
+    return session.run("dismiss_members", id=batch_id)
+
+
+def pause(session: Session, batch_id: str) -> bool:
+    """What waits stays waiting; what is at a server runs on. False if there is nothing to pause."""
+    if not session.run("pause_batch", id=batch_id):
+        return False
+    session.run("pause_members", id=batch_id)
+    return True
+
+
+def resume(session: Session, batch_id: str) -> bool:
+    if not session.run("resume_batch", id=batch_id):
+        return False
+    session.run("resume_members", id=batch_id)
+    return True
+
+
+def resubmit(session: Session, job_id: JobId, changed: NewJob | None, *, avoid_cache: bool) -> bool:
+    """Want an ended job anew, as it was or with what it says now; False if it has not ended."""
+    if not session.run("wish_again", id=job_id, avoid_cache=int(avoid_cache)):
+        return False
+    if changed is not None:
+        change_job(session, job_id, changed)
+    session.run("withdraw_attempts", job_id=job_id)
+    return True
+
+
+def change_job(session: Session, job_id: JobId, changed: NewJob) -> None:
+    if changed.template is not None:
+        keep_template(session, changed.template)
+    session.run(
+        "change_job",
+        id=job_id,
+        template_hash=changed.template.hash if changed.template else None,
+        inputs=json_text(changed.inputs),
+        pictures=json_text(changed.pictures) if changed.pictures else None,
+        metadata=json_text(changed.metadata) if changed.metadata is not None else None,
+        workflow_id=changed.workflow_id,
+    )
+
+
+def free_turns(session: Session) -> int:
+    return session.run("free_turns")
+
+
+def is_idle(session: Session, batch_id: str) -> bool:
+    """Whether nothing of a batch runs, may run soon, or is still to be made of it."""
+    row = session.one("is_batch_idle", id=batch_id)
+    return bool(row and row["idle"])
+
+
+def past_durations(session: Session, workflow_id: str) -> list[float]:
+    """Seconds of recent renders of one workflow."""
+    rows = session.rows("past_durations", workflow_id=workflow_id, most=DURATIONS_LOOKED_AT)
+    return [float(row["duration"]) for row in rows]
+
+
+# Grids: whoever claims one makes it, and the claim of a dead agent can be taken.
+
+
+def claim_grid(
+    session: Session, worker: str, is_dead: Callable[[str], bool], only: str | None
+) -> tuple[str, int] | None:
+    """A batch whose grid is due, for this worker to make, with its generation; None if there is none."""
+    for row in session.rows("due_grids", id=only):
+        before = row["grid_worker"]
+        if before is not None and not is_dead(before):
+            continue
+        keys = {"id": row["id"], "generation": row["generation"]}
+        if session.run("claim_grid", **keys, worker=worker, before=before):
+            return row["id"], row["generation"]
+    return None
+
+
+def settle_grid(
+    session: Session, batch_id: str, worker: str, generation: int, grid: str | None, problem: str | None
+) -> bool:
+    """The grid of a generation is there, or cannot be made; False if it is no longer this worker's to say."""
+    facts = {"id": batch_id, "worker": worker, "generation": generation, "grid": grid, "problem": problem}
+    if not session.run("settle_grid", **facts):
+        return False
+    if problem is not None:
+        note(session, Event(EventName.ALERT_GRID, batch_id=batch_id, message=problem))
+    return True
+
+
+def release_grids(session: Session, worker: str) -> None:
+    session.run("release_grids", worker=worker)
+
+
+def note_grid(session: Session, batch: Batch, grid: str) -> None:
+    """A grid was made of a batch as it was read."""
+    generation = batch.generation if batch.status is BatchStatus.COMPLETE else None
+    session.run("note_grid", id=batch.id, grid=grid, generation=generation)

@@ -1,0 +1,123 @@
+"""Bursts: which items belong to the one that is under way, and what their state file was told."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from comfyui_agent.domain.bursts import Item, ItemRequest, ItemStatus, Pick
+from comfyui_agent.domain.events import Event, EventName
+from comfyui_agent.domain.failures import Failure, FailureClass
+from comfyui_agent.domain.jobs import JobId
+from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.texts import json_text, whole
+from comfyui_agent.store.batches import resubmit
+from comfyui_agent.store.event_log import note_ending
+from comfyui_agent.store.job_commands import keep_template
+from comfyui_agent.store.outcomes import LONGEST_TRACE
+from comfyui_agent.store.port import Row, Session, parsed_object, paths_in, text, whole_number
+
+
+def items(session: Session, batch_id: str) -> list[Item]:
+    """Every item in its order."""
+    return [
+        Item(
+            job_id=JobId(row["id"]),
+            key=(text(row["config_name"]) or "").removeprefix(batch_id),
+            status=JobStatus(row["status"]),
+            written=ItemStatus(row["written"]) if row["written"] in set(ItemStatus) else None,
+            is_at_server=bool(row["is_at_server"]),
+            is_backing_off=bool(row["is_backing_off"]),
+            needs_attention=bool(row["needs_attention"]),
+            outputs=paths_in(row["outputs"]),
+            error=(text(row["error_trace"]) or "").partition("\n")[0],
+            **_where(row),
+        )
+        for row in session.rows("burst_items", id=batch_id)
+    ]
+
+
+def _where(row: Row) -> dict[str, str]:
+    """Where its result belongs, as it was first said."""
+    said = parsed_object(row["metadata"])
+    return {key: said[key] for key in ("subfolder", "filename") if isinstance(said.get(key), str)}
+
+
+def begin(
+    session: Session, batch_id: str, worker: str, wishes: Sequence[tuple[JobId, ItemRequest]], lowest: int
+) -> int:
+    """Note the burst and its user's wishes; by how many steps it is smaller than the largest.
+
+    A burst that never said goodbye was killed: one step down.
+    """
+    row = session.one("batch_by_id", id=batch_id)
+    known = parsed_object(row["metadata"]) if row else {}
+    level = max(0, min(lowest, (whole_number(known.get("level")) or 0) + (1 if known.get("worker") else 0)))
+    _keep(session, batch_id, level=level, worker=worker)
+    for job_id, wish in wishes:
+        _grant(session, job_id, wish)
+    session.run("put_off_items", id=batch_id)
+    session.run("complete_empty", id=batch_id)
+    return level
+
+
+def _grant(session: Session, job_id: JobId, wish: ItemRequest) -> None:
+    if wish is ItemRequest.AGAIN:
+        resubmit(session, job_id, None, avoid_cache=True)
+    elif wish is ItemRequest.TRUST:
+        session.run("trust_item", id=job_id)
+    elif wish is ItemRequest.SKIP:
+        _fail(session, job_id, Failure(FailureClass.CANCELLED, "the state file says that it has failed"))
+
+
+def _fail(session: Session, job_id: JobId, failure: Failure) -> None:
+    trace = whole(failure.trace(), LONGEST_TRACE)
+    kind = failure.kind.value
+    note_ending(session, Event(EventName.JOB_FAILED, job_id=job_id, failure_class=kind, message=failure.message))
+    session.run("fail_item", id=job_id, failure_class=kind, error_trace=trace)
+
+
+def pick(session: Session, batch_id: str, picks: Sequence[Pick]) -> None:
+    """These are for this burst; what cannot be rendered has failed."""
+    for template in {each.template.hash: each.template for each in picks}.values():
+        keep_template(session, template)
+    for each in picks:
+        if each.is_at_server:
+            session.run("place_item", id=each.job_id, file_path=each.file_path)
+        elif each.problem:
+            _fail(session, each.job_id, Failure(FailureClass.INVALID, each.problem))
+        else:
+            facts = {"inputs": json_text(each.inputs), "template_hash": each.template.hash}
+            session.run("pick_item", id=each.job_id, file_path=each.file_path, **facts)
+    session.run("complete_empty", id=batch_id)
+
+
+def note_written(session: Session, batch_id: str, words: Mapping[JobId, ItemStatus], digests: tuple[str, str]) -> None:
+    by_word: dict[ItemStatus, list[int]] = defaultdict(list)
+    for job_id, word in words.items():
+        by_word[word].append(job_id)
+    for word, ids in by_word.items():
+        session.run("note_written", word=word.value, ids=json_text(ids))
+    _keep(session, batch_id, digest_before=digests[0], digest=digests[1], last=sorted(words))
+
+
+def confirm_written(session: Session, batch_id: str, digest: str) -> None:
+    _keep(session, batch_id, digest_before=digest, last=[])
+
+
+def forget(session: Session, jobs: Sequence[JobId]) -> None:
+    session.run("forget_items", ids=json_text(list(jobs)))
+
+
+def end(session: Session, batch_id: str, *, has_worked: bool) -> None:
+    """The burst ended by itself: one step up, if there was something to do."""
+    row = session.one("batch_by_id", id=batch_id)
+    level = whole_number(parsed_object(row["metadata"]).get("level")) or 0 if row else 0
+    _keep(session, batch_id, level=max(0, level - int(has_worked)), worker=None)
+    session.run("put_off_items", id=batch_id)
+
+
+def _keep(session: Session, batch_id: str, **facts: Any) -> None:
+    for key, value in facts.items():
+        session.run("keep_burst", id=batch_id, key=key, value=json_text(value))

@@ -1,0 +1,50 @@
+"""Opening the database that a URL or a path names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from comfyui_agent.store.errors import DatabaseUnusable
+from comfyui_agent.store.records import Compacted
+from comfyui_agent.store.sqlite.compaction import compact_file
+from comfyui_agent.store.sqlite.driver import SqliteDriver, find_or_make_room, migrate_file, version_of_file
+from comfyui_agent.store.sqlite.migrator import NEWEST
+from comfyui_agent.store.store import Store
+
+COMPACT_PATIENCE = 5.0
+
+
+def open_store(place: str | Path, *, create: bool = True, give_up: Callable[[], bool] = lambda: False) -> Store:
+    """A path or `sqlite:///path`; other databases are refused in one line.
+
+    While another program has the database locked, this waits until `give_up` says so.
+    """
+    return Store(SqliteDriver.open(_path(place), create=create, give_up=give_up))
+
+
+def migrate_store(place: str | Path) -> tuple[int, int]:
+    """Make a database or bring it up to date; its version before and after."""
+    return migrate_file(_path(place))
+
+
+def compact_store(place: str | Path) -> Compacted:
+    """Give back the space of a database that nobody works with."""
+    path = _path(place)
+    find_or_make_room(path, create=False)
+    return compact_file(path, lambda seconds: seconds < COMPACT_PATIENCE)
+
+
+def version_of(place: str | Path) -> tuple[int, int]:
+    """The version of a database and the newest that this E3 knows. Nothing is changed."""
+    return version_of_file(_path(place)), NEWEST
+
+
+def _path(place: str | Path) -> Path:
+    text = str(place)
+    if text.startswith("sqlite:///"):
+        return Path(text.removeprefix("sqlite:///"))
+    if "://" in text:
+        scheme = text.partition("://")[0]
+        raise DatabaseUnusable(f"databases of the kind {scheme}:// cannot be used yet: give the path of an SQLite file")
+    return Path(text)

@@ -1,0 +1,109 @@
+"""Whether the memory is sound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from comfyui_agent.domain.sizes import megabytes
+from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.texts import attention, counted
+from comfyui_agent.store.job_pages import JobFilter
+from comfyui_agent.store.port import Session, text
+from comfyui_agent.store.recovery import is_orphan
+from comfyui_agent.store.store import Store
+
+RESULTS_LOOKED_AT, RESULTS_AT_ONCE = 10_000, 1_000
+NAMED = 3
+LARGE_LOG = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    name: str
+    is_fine: bool
+    message: str
+
+
+async def examine(store: Store, is_dead: Callable[[str], bool], root: Path) -> list[Finding]:
+    """Look at everything. Nothing is changed."""
+    return [
+        await store.driver.read(_pages),
+        await store.driver.read(_counted),
+        await store.driver.read(lambda session: _leases(session, is_dead)),
+        await _results(store, root),
+        _log(store.driver.log_bytes),
+        await store.driver.read(_sizes),
+    ]
+
+
+def _pages(session: Session) -> Finding:
+    problems = [next(iter(row.values())) for row in session.rows("check_pages")]
+    is_fine = problems == ["ok"]
+    return Finding("pages", is_fine, "sound" if is_fine else f"{problems[0]}: restore a copy of the database")
+
+
+def _counted(session: Session) -> Finding:
+    wrong = session.rows("wrong_counts")
+    if not wrong:
+        return Finding("counts", True, "agree with the jobs")
+    words = ", ".join(f"{row['status']} says {row['said']}, there are {row['counted']}" for row in wrong)
+    return Finding("counts", False, f"{words}: e3 db recover counts again")
+
+
+async def look_at_jobs(store: Store) -> Finding:
+    """Whether a job needs attention."""
+    needy = (await store.counts()).attention
+    if not needy:
+        return Finding("jobs", True, "none needs attention")
+    names = ", ".join(job.config_name for job in await store.jobs(attention=True, limit=NAMED))
+    more = f" and {needy - NAMED:,} more" if needy > NAMED else ""
+    words = (
+        f"{attention(needy)}: {names}{more}. See e3 queue ls --attention; then e3 retry --failed or e3 dismiss --failed"
+    )
+    return Finding("jobs", False, words)
+
+
+def _leases(session: Session, is_dead: Callable[[str], bool]) -> Finding:
+    held = session.rows("processing_jobs")
+    orphans = [row for row in held if is_orphan(row, is_dead)]
+    if orphans:
+        words = counted(len(orphans), "job has", "jobs have")
+        message = f"{words} no living agent: a running agent takes over, or e3 db recover"
+        return Finding("leases", False, message)
+    return Finding("leases", True, f"{len(held)} held")
+
+
+async def _results(store: Store, root: Path) -> Finding:
+    gone: list[str] = []
+    looked_at, cursor = 0, None
+    while looked_at < RESULTS_LOOKED_AT:
+        page = await store.job_page(JobFilter(status=JobStatus.DONE), cursor, RESULTS_AT_ONCE)
+        looked_at, cursor = looked_at + len(page.jobs), page.cursor
+        gone += [job.config_name for job in page.jobs if not all((root / path).is_file() for path in job.outputs)]
+        if cursor is None:
+            break
+    if gone:
+        return Finding("results", False, f"{len(gone)} of {looked_at} done jobs miss files, such as {gone[0]}")
+    return Finding("results", True, f"the files of {counted(looked_at, 'done job')} are there")
+
+
+def _sizes(session: Session) -> Finding:
+    """What takes how much room. However much it is, nothing is wrong."""
+    size = session.one("size_of_database")
+    unused = session.one("unused_templates")
+    assert size is not None
+    assert unused is not None
+    given_back = megabytes(size["free"] + unused["bytes"])
+    words = f"{megabytes(size['bytes'])}, of which e3 db compact gives back about {given_back}"
+    largest = [f"{text(row['config_name'])} ({row['bytes'] / 1024:,.1f} KB)" for row in session.rows("largest_jobs")]
+    return Finding("sizes", True, f"{words}; the largest jobs are {', '.join(largest)}" if largest else words)
+
+
+def _log(size: int) -> Finding:
+    if size <= LARGE_LOG:
+        return Finding("write-ahead log", True, megabytes(size))
+    return Finding("write-ahead log", False, f"{megabytes(size)}: some program keeps reading an old state; close it")

@@ -1,0 +1,218 @@
+"""Taking job files in: new ones, changed ones, bad ones and those that are gone, each submission once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from comfyui_agent.domain.batches import is_grid_name
+from comfyui_agent.domain.events import Event, EventName
+from comfyui_agent.domain.failures import Failure, FailureClass
+from comfyui_agent.domain.job_files import Disposition, FileVerdict, KnownJob, ReadFile, is_of_another_folder, judge
+from comfyui_agent.domain.jobs import JobId
+from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.texts import json_text, whole
+from comfyui_agent.store.event_log import note, note_ending
+from comfyui_agent.store.grid_files import holder_of
+from comfyui_agent.store.job_commands import facts_of, keep_template
+from comfyui_agent.store.outcomes import LONGEST_TRACE
+from comfyui_agent.store.port import Row, Session, text
+
+SUBMITTED = (FileVerdict.ACCEPTED, FileVerdict.UPDATED, FileVerdict.RESUBMITTED)
+
+
+def file_jobs(session: Session, files: Sequence[ReadFile]) -> list[Disposition]:
+    """Take files in, all or none; what became of each, in their order. No name may be there twice."""
+    names = json_text([filed.job.config_name for filed in files])
+    known = {row["config_name"]: _known(row) for row in session.rows("known_jobs", names=names)}
+    owners = _owners(session, {filed.job.file_path for filed in files if filed.job.file_path})
+    claimed: dict[str, str] = {}
+    rulings: list[Disposition] = []
+    new: list[ReadFile] = []
+    for filed in files:
+        row = known.get(filed.job.config_name)
+        verdict = judge(row, filed)
+        if verdict in SUBMITTED and not filed.problem and filed.job.file_path is not None:
+            owner = _owner_besides(filed, owners, claimed)
+            if owner is not None and owner.source is not None and not filed.insists:
+                rulings.append(Disposition(FileVerdict.TAKEN, _words_of(filed, owner.holder), owner.source))
+                continue
+            if owner is not None:
+                filed = replace(filed, problem=_words_of(filed, owner.holder))
+                verdict = judge(row, filed)
+        if verdict is FileVerdict.ACCEPTED:
+            new.append(filed)
+        elif row is not None:
+            _change(session, row, verdict, filed)
+        rulings.append(Disposition(verdict, _reason(verdict, filed, row), row.source if row else None))
+    _insert(session, new)
+    return rulings
+
+
+def _known(row: Row) -> KnownJob:
+    return KnownJob(
+        JobId(row["id"]),
+        JobStatus(row["status"]),
+        text(row["source"]),
+        text(row["digest"]),
+        bool(row["resubmit"]),
+        row["failure_class"] == FailureClass.CANCELLED.value,
+    )
+
+
+def _reason(verdict: FileVerdict, filed: ReadFile, row: KnownJob | None) -> str:
+    if verdict is FileVerdict.REJECTED:
+        if row is not None and is_of_another_folder(row, filed):
+            return f"the name belongs to {row.source}, which is done already: give the file another name"
+        return filed.problem or "a job of this name is done already: give the file another name"
+    if verdict is FileVerdict.ELSEWHERE and row is not None:
+        return f"the name belongs to {row.source}: give the file another name"
+    return filed.problem
+
+
+@dataclass(frozen=True)
+class _Owner:
+    """The job or the grid that a path belongs to; the file of a job, while it waits."""
+
+    holder: str
+    name: str | None = None
+    source: str | None = None
+
+
+def _owners(session: Session, paths: Collection[str]) -> dict[str, list[_Owner]]:
+    """Those of the paths that belong to jobs or grids, or are kept for one."""
+    found: dict[str, list[_Owner]] = {}
+    for row in session.rows("owners_of_paths", paths=json_text(sorted(paths))) if paths else ():
+        source = text(row["source"]) if row["status"] == JobStatus.PENDING.value else None
+        found.setdefault(row["path"], []).append(_Owner(holder_of(row), text(row["config_name"]), source))
+    folders = {path: PurePosixPath(path).parent.name for path in paths if is_grid_name(PurePosixPath(path).name)}
+    rows = session.rows("batches_named", ids=json_text(sorted(set(folders.values())))) if folders else ()
+    batches = {row["id"] for row in rows}
+    for path, folder in folders.items():
+        if folder in batches:
+            found.setdefault(path, []).append(_Owner(f"the grid of {folder}"))
+    return found
+
+
+def _owner_besides(filed: ReadFile, owners: dict[str, list[_Owner]], claimed: dict[str, str]) -> _Owner | None:
+    """Another job, or a grid, that the path of a result belongs to; if there is none, it is this job's from now on."""
+    path, name = filed.job.file_path or "", filed.job.config_name
+    others = [owner for owner in owners.get(path, ()) if owner.name != name]
+    if claimed.get(path, name) != name:
+        others.append(_Owner(f"the job {claimed[path]}"))
+    if not others:
+        claimed[path] = name
+    return others[0] if others else None
+
+
+def _words_of(filed: ReadFile, holder: str) -> str:
+    where = f"{filed.file_path_at}: " if filed.file_path_at else ""
+    return f"{where}outputs.file_path: {filed.job.file_path} belongs to {holder}: give this one another"
+
+
+def holder_of_path(session: Session, path: str, besides: str) -> str | None:
+    """The job, or the grid, whose file goes to a path, or is there; not the job `besides`."""
+    others = [owner for owner in _owners(session, [path]).get(path, ()) if owner.name != besides]
+    return others[0].holder if others else None
+
+
+def _change(session: Session, row: KnownJob, verdict: FileVerdict, filed: ReadFile) -> None:
+    match verdict:
+        case FileVerdict.UPDATED | FileVerdict.RESUBMITTED:
+            _renew(session, row.id, filed)
+        case FileVerdict.LATER:
+            note_change(session, row.id)
+        case FileVerdict.UNCHANGED:
+            if row.resubmit or row.source != filed.job.source:
+                session.run("locate_job", id=row.id, source=filed.job.source, digest=filed.job.digest)
+        case _:
+            pass
+
+
+def note_change(session: Session, job_id: JobId) -> None:
+    """The file of a job was changed while it ran."""
+    if session.run("note_change", id=job_id):
+        words = "its file was changed while it ran: it is submitted again at the end"
+        note(session, Event(EventName.ALERT_FILE, job_id=job_id, message=words))
+
+
+def _renew(session: Session, job_id: JobId, filed: ReadFile) -> None:
+    """What the file says now is what the row says. A prompt of what it said before is nobody's any more."""
+    if filed.job.template is not None:
+        keep_template(session, filed.job.template)
+    _note(session, [(job_id, filed)])
+    session.run("renew_job", id=job_id, job=json_text(_facts(filed)))
+    session.run("withdraw_attempts", job_id=job_id)
+
+
+def _insert(session: Session, files: Sequence[ReadFile]) -> None:
+    for template in {filed.job.template.hash: filed.job.template for filed in files if filed.job.template}.values():
+        keep_template(session, template)
+    rows = session.rows("insert_jobs", jobs=json_text([_facts(filed) for filed in files]))
+    ids = {row["config_name"]: JobId(row["id"]) for row in rows}
+    _note(session, [(ids[filed.job.config_name], filed) for filed in files])
+
+
+def _facts(filed: ReadFile) -> list[Any]:
+    trace = whole(Failure(FailureClass.INVALID, filed.problem).trace(), LONGEST_TRACE) if filed.problem else None
+    return [*facts_of(filed.job), trace]
+
+
+def _note(session: Session, submitted: Sequence[tuple[JobId, ReadFile]]) -> None:
+    session.run("note_submitted", ids=json_text([job_id for job_id, filed in submitted if not filed.problem]))
+    for job_id, filed in submitted:
+        if filed.problem:
+            kind = FailureClass.INVALID.value
+            note(session, Event(EventName.JOB_FAILED, job_id=job_id, failure_class=kind, message=filed.problem))
+
+
+def cancel_deleted(session: Session, sources: Sequence[str]) -> list[str]:
+    """Jobs that wait and whose files are gone are cancelled; their names. The file may come back as a new wish."""
+    names = json_text([source.rpartition("/")[2] for source in sources])
+    session.run("forget_changes", names=names, sources=json_text(list(sources)))
+    kind, words = FailureClass.CANCELLED.value, "its file was deleted"
+    for row in session.rows("jobs_of_sources", sources=json_text(list(sources))):
+        note_ending(session, Event(EventName.JOB_CANCELLED, job_id=row["id"], failure_class=kind, message=words))
+    rows = session.rows("cancel_deleted", sources=json_text(list(sources)))
+    return [row["config_name"] for row in rows]
+
+
+def finished_files(session: Session, shortest: float, longest: float) -> list[tuple[str, str | None, str]]:
+    """Source, digest and type of jobs that were done so many seconds ago."""
+    rows = session.rows("finished_files", shortest=shortest, longest=longest)
+    return [(row["source"], text(row["digest"]), text(row["job_type"]) or "") for row in rows]
+
+
+def file_of(session: Session, job_id: JobId) -> tuple[str | None, str | None]:
+    """Where the file of a job is, and the digest of what the job stands for."""
+    row = session.one("file_of_job", id=job_id)
+    return (None, None) if row is None else (text(row["source"]), text(row["digest"]))
+
+
+def follow_file(session: Session, name: str, source: str, target: str) -> None:
+    session.run("follow_file", name=name, source=source, target=target)
+
+
+def pending_sources(session: Session) -> list[str]:
+    return [row["source"] for row in session.rows("pending_sources")]
+
+
+def reject(session: Session, path: str, reason: str, kept: str | None = None) -> None:
+    """Remember why a file was renamed, and as what one that was rejected there before is `kept`."""
+    if kept is not None:
+        session.run("keep_rejection", path=path, kept=kept)
+    session.run("reject_file", path=path, reason=reason)
+    note(session, Event(EventName.ALERT_FILE, message=f"{path}: {reason}"))
+
+
+def note_repeat(session: Session, name: str) -> None:
+    """The file of a job that is done has come again."""
+    row = session.one("job_by_name", name=name)
+    words = "its file came again with the same bytes: it is done already, so the file is put away"
+    note(session, Event(EventName.JOB_FILE_REPEATED, job_id=row["id"] if row else None, message=words))
+
+
+def rejections(session: Session) -> dict[str, str]:
+    return {row["path"]: row["reason"] for row in session.rows("rejections")}

@@ -1,0 +1,137 @@
+"""Who runs what: leases by priority and age, kept alive by heartbeats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from comfyui_agent.domain.attempts import AttemptId
+from comfyui_agent.domain.jobs import JobId
+from comfyui_agent.domain.prompts import PromptId
+from comfyui_agent.domain.retry_policy import Tally
+from comfyui_agent.store.errors import LeaseLost
+from comfyui_agent.store.port import Row, Session, number, text, whole_number
+from comfyui_agent.store.records import Lease, Leased, Window
+
+
+def lease_jobs(
+    session: Session,
+    worker: str,
+    window: Window,
+    prompt_ids: Sequence[PromptId],
+    seconds: float,
+    longest_backoff: float,
+) -> list[Leased]:
+    """Take the next jobs for a server, as many as its window has room for and prompt ids are given.
+
+    The run, its prompt id included, is noted in the same transaction: before anything is sent. A job under suspicion
+    is leased only to a server that has nothing else, and keeps others away until it ends. A server that is out of work
+    gets nothing, also from an agent that has not noticed yet. Members of a batch that go one by
+    one wait for their turn. A job whose server was lost is taken from it.
+    """
+    session.run("end_backoffs", longest=longest_backoff)
+    load = session.one("load_of_server", server=window.server, batch_id=window.batch_id)
+    assert load is not None
+    # Whoever works off one batch gets at least one prompt in: others fill the window quicker than it can look.
+    least = 1 if window.batch_id is not None and not load["own"] else 0
+    ids = prompt_ids[: max(least, window.size - load["open"])]
+    if not ids or load["suspects"] or load["is_halted"]:
+        return []
+    leased: list[Leased] = []
+    while len(leased) < len(ids):
+        for row in _next(session, window, len(ids) - len(leased)):
+            if row["strikes"] and (load["open"] or leased):
+                return leased
+            if row["is_serial"] and session.one("turn_is_taken", batch_id=row["batch_id"], server=window.server):
+                session.run("hold_for_turn", batch_id=row["batch_id"])
+                break  # look again, without the other members of that batch
+            if row["is_lost"]:
+                _leave_server(session, row["id"])
+            leased.append(_take(session, row["id"], worker, window.server, ids[len(leased)], seconds))
+            if row["strikes"]:
+                return leased
+        else:
+            break
+    return leased
+
+
+def _next(session: Session, window: Window, most: int) -> list[Row]:
+    """What may run next at a server, in the order in which it runs."""
+    facts = {"server": window.server, "is_only": window.is_only, "one_page": window.one_page, "most": most}
+    if window.batch_id is None:
+        return session.rows("next_jobs", **facts)
+    return session.rows("next_jobs_of_batch", batch_id=window.batch_id, **facts)
+
+
+def _leave_server(session: Session, job_id: int) -> None:
+    """Close the run at a server that was lost. Whatever was executed there may have brought it down: a strike."""
+    run = session.one("leave_server", id=job_id)
+    if run is not None and run["was_running"]:
+        session.run("strike_job", id=job_id)
+
+
+def _take(session: Session, job_id: int, worker: str, server: str, prompt_id: PromptId, seconds: float) -> Leased:
+    job = session.one("take_job", id=job_id, worker=worker, server=server, prompt_id=prompt_id, seconds=seconds)
+    assert job is not None
+    attempt = session.one(
+        "open_attempt", job_id=job_id, number=job["run_count"], server=server, prompt_id=prompt_id, worker=worker
+    )
+    assert attempt is not None
+    session.run("note_started", job_id=job_id)
+    return leased_from(job, attempt["id"])
+
+
+def leased_from(job: Row, attempt_id: int) -> Leased:
+    """A lease as it is read. People write rows by hand: what should be a text or a number is made one."""
+    return Leased(
+        lease=Lease(JobId(job["id"]), job["fence"], AttemptId(attempt_id)),
+        config_name=text(job["config_name"]) or "",
+        job_type=text(job["job_type"]) or "",
+        workflow_id=text(job["workflow_id"]) or "",
+        template_hash=text(job["template_hash"]),
+        inputs=text(job["inputs"]),
+        server=job["server"],
+        prompt_id=job["prompt_id"],
+        tally=Tally(
+            whole_number(job["retries_attempted"]) or 0,
+            whole_number(job["strikes"]) or 0,
+            whole_number(job["retry_limit"]),
+        ),
+        last_failure=text(job["failure_class"]),
+        file_path=text(job["file_path"]),
+        output_node=text(job["output_node"]),
+        timeout_seconds=number(job["timeout_seconds"]),
+        avoids=frozenset((text(job["avoids"]) or "").split()),
+        source=text(job["source"]),
+        digest=text(job["digest"]),
+        pictures=text(job["pictures"]),
+        batch_id=text(job["batch_id"]),
+    )
+
+
+def renew(session: Session, worker: str, seconds: float) -> frozenset[tuple[JobId, int]]:
+    """Prolong all leases of a worker; those that it still has, as job and fence."""
+    return _pairs(session.rows("renew_leases", worker=worker, seconds=seconds))
+
+
+def held(session: Session, worker: str) -> frozenset[tuple[JobId, int]]:
+    return _pairs(session.rows("held_leases", worker=worker))
+
+
+def _pairs(rows: list[Row]) -> frozenset[tuple[JobId, int]]:
+    return frozenset((JobId(row["id"]), row["fence"]) for row in rows)
+
+
+def prove(session: Session, lease: Lease, seconds: float) -> None:
+    """Prolong one lease; LeaseLost if it is no longer there."""
+    if not session.run("prove_lease", id=lease.job_id, fence=lease.fence, seconds=seconds):
+        raise LeaseLost(f"job {lease.job_id} is no longer this worker's")
+
+
+def note_running(session: Session, lease: Lease, seconds: float) -> None:
+    session.run(
+        "note_running", attempt_id=lease.attempt_id, fence=lease.fence, seconds=round(seconds, 3), sent=lease.sent
+    )
+
+
+def release(session: Session, worker: str) -> int:
+    return session.run("release_jobs", worker=worker)

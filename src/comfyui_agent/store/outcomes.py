@@ -1,0 +1,190 @@
+"""How a run ends: each ending is one transaction, and needs the lease."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+
+from comfyui_agent.domain.attempts import DONE
+from comfyui_agent.domain.events import Event, EventName
+from comfyui_agent.domain.failures import Failure, FailureClass
+from comfyui_agent.domain.jobs import JobId
+from comfyui_agent.domain.retry_policy import GiveUp, Retry
+from comfyui_agent.domain.texts import json_text, whole
+from comfyui_agent.store.errors import FileTaken, LeaseLost
+from comfyui_agent.store.event_log import note, note_ending
+from comfyui_agent.store.grid_files import holder_of
+from comfyui_agent.store.leases import prove
+from comfyui_agent.store.port import Row, Session, paths_in
+from comfyui_agent.store.records import Lease
+
+LONGEST_TRACE = 32_000
+LONGEST_TEXT = 8_000
+
+
+def claim_files(session: Session, lease: Lease, paths: Sequence[str], seconds: float) -> list[str]:
+    """Prove the lease and note that these files are the job's, before they are there; those that were its already.
+
+    FileTaken if one belongs to another job, or to a grid.
+    """
+    prove(session, lease, seconds)
+    ours = []
+    for path in paths:
+        owner = session.one("owner_of_file", path=path)
+        if owner is not None and owner["job_id"] != lease.job_id:
+            raise FileTaken(path, holder_of(owner))
+        if owner is not None:
+            ours.append(path)
+        else:
+            session.run("claim_file", path=path, job_id=lease.job_id)
+    return ours
+
+
+def owned_files(session: Session, paths: Sequence[str]) -> frozenset[str]:
+    listed = json_text(list(paths))
+    return frozenset(row["path"] for row in session.rows("owned_files", paths=listed))
+
+
+def recorded_files(session: Session, paths: Sequence[str]) -> frozenset[str]:
+    """Those of the paths that are, or once were, a result or a grid."""
+    return frozenset(row["path"] for row in session.rows("recorded_files", paths=json_text(list(paths))))
+
+
+def with_unowned(session: Session, paths: Sequence[str], do: Callable[[str], None]) -> None:
+    for path in paths:
+        if session.one("owner_of_file", path=path) is None:
+            do(path)
+
+
+def complete(session: Session, lease: Lease, outputs: Sequence[str], duration: float | None) -> list[str]:
+    """The result is there. What other files the job has are returned: nothing refers to them any more."""
+    listed = json_text(list(outputs))
+    note_ending(session, Event(EventName.JOB_DONE, job_id=lease.job_id), duration=duration, is_timed=True)
+    _changed(session.one("complete_job", **_keys(lease), outputs=listed, duration=duration), lease)
+    session.run("end_attempt", attempt_id=lease.attempt_id, outcome=DONE, error=None, sent=lease.sent)
+    return _disclaim(session, lease.job_id, set(outputs))
+
+
+def requeue(session: Session, lease: Lease, failure: Failure, again: Retry, *, avoid_server: bool = False) -> None:
+    """The run failed, and the job runs again."""
+    job = session.one(
+        "requeue_job",
+        **_keys(lease),
+        **_error(failure),
+        charged=int(again.charged),
+        strike=int(again.strike),
+        wait=again.after_seconds,
+        avoid=int(avoid_server),
+    )
+    job = _changed(job, lease)
+    _end_attempt(session, lease, failure)
+    event = Event(EventName.JOB_RETRY, job_id=lease.job_id, failure_class=failure.kind.value, message=failure.message)
+    note(session, event, **_where(job))
+
+
+def wait_for_server(
+    session: Session, lease: Lease, failure: Failure, away: float, executed: float, *, is_held: bool
+) -> None:
+    """The server has not answered for `away` seconds: the job waits for it or another, and the run stays open.
+
+    `executed` are the seconds for which the prompt had been executed, 0 if it was not being executed. A job that
+    `is_held` waits for this server alone.
+    """
+    job = session.one("wait_for_server", **_keys(lease), **_error(failure), away=round(away, 3), is_held=int(is_held))
+    job = _changed(job, lease)
+    session.run("note_executed", attempt_id=lease.attempt_id, seconds=round(executed, 3))
+    event = Event(EventName.JOB_RETRY, job_id=lease.job_id, failure_class=failure.kind.value, message=failure.message)
+    note(session, event, **_where(job))
+
+
+def fail(session: Session, lease: Lease, failure: Failure, over: GiveUp) -> list[str]:
+    """The run failed, and the job with it. Files that it has noted and not delivered are returned."""
+    is_poison = over.kind is FailureClass.POISON
+    event = Event(EventName.JOB_FAILED, job_id=lease.job_id, failure_class=over.kind.value, message=failure.message)
+    note_ending(session, event, is_timed=True)
+    job = session.one(
+        "fail_job",
+        **_keys(lease),
+        error_trace=_error(failure)["error_trace"],
+        failure_class=over.kind.value,
+        needs_regeneration=int(over.needs_regeneration),
+        strike=int(is_poison),
+    )
+    job = _changed(job, lease)
+    _end_attempt(session, lease, failure)
+    if is_poison:
+        note(session, Event(EventName.ALERT_POISON, job_id=lease.job_id, message=failure.message), **_where(job))
+    return undelivered(session, lease.job_id)
+
+
+def unsend(session: Session, lease: Lease) -> None:
+    """Nothing reached the server: the job waits again, and the run is not counted."""
+    if not session.run("unsend_job", **_keys(lease)):
+        raise LeaseLost(f"job {lease.job_id} is no longer this worker's")
+    session.run("forget_attempt", attempt_id=lease.attempt_id)
+
+
+def refuse(session: Session, lease: Lease, failure: Failure) -> None:
+    """The job cannot be made into a prompt: failed, and the run is not counted."""
+    unsend(session, lease)
+    event = Event(EventName.JOB_FAILED, job_id=lease.job_id, failure_class=failure.kind.value, message=failure.message)
+    note_ending(session, event)
+    _changed(session.one("refuse_job", **_keys(lease), **_error(failure)), lease)
+
+
+def undelivered(session: Session, job_id: JobId) -> list[str]:
+    """Files that the job has noted, and that are not its result: from now on they are nobody's."""
+    job = session.one("job_by_id", id=job_id)
+    if job is None and session.one("had_result", job_id=job_id):
+        return []  # which files were delivered is not known any more: none is touched
+    return _disclaim(session, job_id, set(paths_in(job["outputs"]) if job else ()))
+
+
+def _disclaim(session: Session, job_id: JobId, keep: set[str]) -> list[str]:
+    strays = [row["path"] for row in session.rows("files_of_job", job_id=job_id) if row["path"] not in keep]
+    for path in strays:
+        session.run("disclaim_file", path=path, job_id=job_id)
+    return strays
+
+
+def _end_attempt(session: Session, lease: Lease, failure: Failure) -> None:
+    facts = {key: _cut(value) for key, value in asdict(failure).items() if value and value is not True}
+    session.run(
+        "end_attempt",
+        attempt_id=lease.attempt_id,
+        outcome=failure.kind.value,
+        error=json_text(facts),
+        sent=lease.sent,
+    )
+
+
+def _cut(value: str | tuple[str, ...]) -> str | list[str]:
+    """A text of a failure, or the last lines of several, short enough to be kept."""
+    if isinstance(value, str):
+        return whole(value, LONGEST_TEXT)
+    kept: list[str] = []
+    room = LONGEST_TEXT
+    for line in reversed(value):
+        if room <= 0:
+            break
+        kept.append(whole(line, room))
+        room -= len(line)
+    return kept[::-1]
+
+
+def _keys(lease: Lease) -> dict[str, int]:
+    return {"id": lease.job_id, "fence": lease.fence}
+
+
+def _where(job: Row) -> dict[str, str]:
+    return {"prompt_id": job["prompt_id"], "server": job["server"]}
+
+
+def _error(failure: Failure) -> dict[str, str]:
+    return {"error_trace": whole(failure.trace(), LONGEST_TRACE), "failure_class": failure.kind.value}
+
+
+def _changed(row: Row | None, lease: Lease) -> Row:
+    if row is None:
+        raise LeaseLost(f"job {lease.job_id} is no longer this worker's")
+    return row

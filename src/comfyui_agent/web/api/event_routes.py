@@ -1,0 +1,75 @@
+"""/api/v1/events, /status and /me: what happens, how it stands, who you are."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query
+from fastapi.responses import StreamingResponse
+
+from comfyui_agent import __version__
+from comfyui_agent.domain.tokens import Role
+from comfyui_agent.web.access import while_admitted
+from comfyui_agent.web.api.models import Me, StatusShown
+from comfyui_agent.web.api.openapi_responses import problems
+from comfyui_agent.web.api.responses import PREFIX, Here, User
+from comfyui_agent.web.news import TooManyListeners
+from comfyui_agent.web.problems import short_of
+from comfyui_agent.web.queue_summary import stands
+
+router = APIRouter(prefix=PREFIX, tags=["watching"])
+LARGEST_ID = 2**53
+STREAM = {"description": "Server-sent events", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+
+
+@router.get("/events", response_class=StreamingResponse, responses={200: STREAM, **problems()})
+async def events(
+    context: Here,
+    who: User,
+    batch: Annotated[str | None, Query(max_length=300, description="Only events of this batch.")] = None,
+    after: Annotated[int | None, Query(ge=0, le=LARGEST_ID, description="Begin behind this event.")] = None,
+    last: Annotated[
+        str | None, Header(alias="Last-Event-ID", description="Begin behind this event, as browsers say it.")
+    ] = None,
+) -> StreamingResponse:
+    """Everything that happens, as it happens; the audit trail is for admins.
+
+    Whoever comes back with the id of the last event misses nothing.
+    """
+    said = int(last) if last is not None and last.isascii() and last.isdigit() and len(last) < 17 else after
+    try:
+        heard = context.news.listen(said, batch, who.scope, with_audit=who.role is Role.ADMIN)
+    except TooManyListeners as error:
+        raise short_of(str(error), "Close some, or try again in 10 s.", seconds=10) from None
+    told = while_admitted(context.gate, who, heard)
+    return StreamingResponse(told, media_type="text/event-stream")
+
+
+@router.get("/status", response_model=StatusShown, responses=problems())
+async def status(context: Here, _: User) -> Any:
+    """How it stands: what the overview of the page begins with."""
+    found = await context.store.overview()
+    agents = await context.fleet.agents()
+    reports = await context.fleet.reports()
+    return {
+        "sentence": stands(found, reports, agents),
+        "counts": {
+            "pending": found.counts.pending,
+            "processing": found.counts.processing,
+            "done": found.counts.done,
+            "failed": found.counts.failed,
+            "attention": found.counts.attention,
+        },
+        "done_last_hour": found.done_last_hour,
+        "failed_last_hour": found.failed_last_hour,
+        "images_per_minute": found.per_minute,
+        "queue_age_seconds": found.queue_age_seconds,
+        "agents": agents,
+        "version": __version__,
+    }
+
+
+@router.get("/me", response_model=Me, responses=problems())
+async def me(caller: User) -> Any:
+    """Who you are to E3."""
+    return {"role": caller.role.value, "token": caller.token.name if caller.token else None}

@@ -1,0 +1,105 @@
+"""Planning sweeps for callers: one at a time, beside everything else, for a bounded time, and only while they wait."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from fastapi import Request
+
+from comfyui_agent.engine.sweep_planner import LookUp
+from comfyui_agent.pools import Pool
+from comfyui_agent.web.access import EVERYONE
+from comfyui_agent.web.fair_turns import Turns
+from comfyui_agent.web.problems import Problem, short_of
+
+T = TypeVar("T")
+
+SECONDS = 10.0
+MOST_WAITING = 8
+MOST_EACH = 4
+
+
+class _Ended(Exception):
+    """Whoever asked is gone, or has been told that it took too long."""
+
+
+class Planning:
+    """Has a thread of its own. A few may wait for it; callers take turns, and one cannot take all the places."""
+
+    def __init__(self) -> None:
+        self._thread = Pool("e3-plan", 1)
+        self._turns = Turns(at_once=1)
+        self._waiting: Counter[str] = Counter()
+
+    def for_caller(self, scope: str, request: Request) -> CallersPlanner:
+        return CallersPlanner(self, scope, request)
+
+    async def run(self, work: Callable[[LookUp], T], scope: str, request: Request) -> T:
+        """Do it, unless too many wait already or it takes too long: Problem. It ends where its caller does."""
+        if self._waiting.total() >= MOST_WAITING:
+            raise short_of(f"too many sweeps are being planned: {MOST_WAITING} wait already", seconds=2)
+        if scope != EVERYONE and self._waiting[scope] >= MOST_EACH:
+            raise short_of(f"too many of your sweeps are being planned: {MOST_EACH} wait already", seconds=2)
+        ends, has_begun = threading.Event(), threading.Event()
+        until = time.monotonic() + SECONDS
+
+        def look_up() -> None:
+            if ends.is_set() or time.monotonic() > until:
+                raise _Ended
+
+        def begin() -> T:
+            has_begun.set()
+            look_up()
+            return work(look_up)
+
+        async def in_turn() -> T:
+            async with self._turns.turn(scope):
+                return await self._thread.run(begin)
+
+        self._waiting[scope] += 1
+        planning = asyncio.ensure_future(in_turn())
+        leaving = asyncio.ensure_future(_left(request))
+        try:
+            await asyncio.wait({planning, leaving}, timeout=SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if planning.done():
+                return planning.result()
+        except _Ended:
+            pass
+        finally:
+            ends.set()
+            planning.cancel()
+            leaving.cancel()
+            self._waiting[scope] -= 1
+        if leaving.done() and not leaving.cancelled():
+            raise Problem(400, "the request ended early", "Send it again.")
+        if not has_begun.is_set():
+            raise short_of(f"too many sweeps are being planned: this one had no turn for {SECONDS:.0f} s")
+        raise Problem(
+            409,
+            f"planning this sweep takes longer than {SECONDS:.0f} s",
+            "Give fewer values, or queue it with e3 sweep.",
+        )
+
+
+@dataclass(frozen=True)
+class CallersPlanner:
+    """Plans for one request."""
+
+    planning: Planning
+    scope: str
+    request: Request
+
+    async def run(self, work: Callable[[LookUp], T]) -> T:
+        return await self.planning.run(work, self.scope, self.request)
+
+
+async def _left(request: Request) -> None:
+    """Wait until whoever asked is gone. The body has been read, so that nothing else can come."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
