@@ -499,6 +499,29 @@ async def test_where_watching_fails_it_is_told_once_and_files_are_still_taken_wi
     assert "no more watches" in words
 
 
+async def test_watching_that_fails_again_after_it_had_worked_is_told_again(
+    room: Intake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rounds = 0
+
+    async def fails_works_fails(*_: object, **__: object) -> AsyncIterator[set[tuple[int, str]]]:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 3:
+            yield {(1, str(room.path("x.yaml")))}
+        raise OSError("no more watches")
+
+    monkeypatch.setattr("watchfiles.awatch", fails_works_fails)
+    monkeypatch.setattr(monitor_module, "TROUBLE_PAUSE", 0.01)
+    await room.watching()
+
+    async def is_over() -> bool:
+        return rounds > 4
+
+    await until(is_over, "watching that fails again")
+    assert len(complaints(caplog)) == 2
+
+
 async def test_a_database_that_is_locked_for_a_while_costs_nothing_but_time(
     room: Intake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -85,7 +85,9 @@ class Monitor:
         self._has_looked = False
         self._watch_works = True
         self._identity: tuple[int, int] | None = None
-        self._told: set[str] = set()
+        self._troubles: dict[str, str] = {}
+        """What was last reported about each subject that is in trouble now."""
+        self._oddities: Collection[str] = ()
         self.taken_in = 0
 
     @property
@@ -122,7 +124,7 @@ class Monitor:
             except DatabaseUnusable:
                 raise
             except StoreError as error:
-                self._tell(str(error))
+                self._report("database", str(error))
                 await asyncio.sleep(TROUBLE_PAUSE)
         for source in sources:
             path = str(self._workspace.root / source)
@@ -150,10 +152,11 @@ class Monitor:
                     ignore_permission_denied=True,
                 ):
                     self._watch_works = True
+                    self._clear("watch")
                     self._hear({path for _, path in changes})
             except Exception as error:  # noqa: BLE001 - whatever is wrong with watching, looking still works
                 self._watch_works = False
-                self._tell(f"{self._folder} cannot be watched, so it is looked at every second: {error}")
+                self._report("watch", f"{self._folder} cannot be watched, so it is looked at every second: {error}")
             if not self._rewatch.is_set():
                 await asyncio.sleep(TROUBLE_PAUSE)
 
@@ -191,13 +194,14 @@ class Monitor:
                 self._see(await INTAKE.run(_sign_all, sorted(touched)))
             await self._take_ready()
             await self._let_go_of_missing()
+            self._clear("database", "files")
         except DatabaseUnusable:
             raise
         except StoreError as error:
-            self._tell(str(error))
+            self._report("database", str(error))
             await asyncio.sleep(TROUBLE_PAUSE)
         except OSError as error:
-            self._tell(f"job files cannot be taken in: {error}")
+            self._report("files", f"job files cannot be taken in: {error}")
             await asyncio.sleep(TROUBLE_PAUSE)
 
     # What is there.
@@ -211,8 +215,10 @@ class Monitor:
         if sight.folders != self._folders:
             self._folders = sight.folders
             self._rewatch.set()
+        self._clear(*(path for path in self._oddities if path not in sight.oddities))
+        self._oddities = sight.oddities
         for path, trouble in sight.oddities.items():
-            self._tell(f"{self._workspace.job_file(Path(path))!r}: {trouble}")
+            self._report(path, f"{self._workspace.job_file(Path(path))!r}: {trouble}")
         self._see(sight.files)
         unseen = tuple(f"{path}{os.sep}" for path in sight.oddities)
         for path in self._known.keys() | self._waiting.keys():
@@ -246,8 +252,10 @@ class Monitor:
         gone = [path for path in due if is_gone(path)]
         identity = _identity_of(self._folder)
         if identity is None or (self._identity is not None and identity != self._identity):
-            self._tell(f"{self._folder} is gone or was replaced: the jobs whose files were there go on waiting")
+            words = f"{self._folder} is gone or was replaced: the jobs whose files were there go on waiting"
+            self._report("folder", words)
         else:
+            self._clear("folder")
             sources = [self._workspace.job_file(Path(path)) for path in gone]
             for name in await self._store.cancel_deleted(sources):
                 log.info("%s: its file was deleted, it is cancelled", name)
@@ -275,8 +283,9 @@ class Monitor:
         ready.sort(key=lambda path: natural_key(os.path.basename(path)))  # noqa: PTH119 - a text, thousands of times
         try:
             await INTAKE.run(self._admission.refresh)
+            self._clear("workflows")
         except Complaints as error:
-            self._tell(f"{error}. What it said before still counts")
+            self._report("workflows", f"{error}. What it said before still counts")
         portions = _portions(ready)
         reading = self._start_reading(next(portions, None))
         while reading is not None:
@@ -320,11 +329,12 @@ class Monitor:
                 break
             try:
                 read[path] = self._admission.read(Path(path), waiting.signature)
+                self._clear(path)
             except Unsettled:
                 self._touched.add(path)
                 waiting.due = now() + SETTLED_SECONDS
             except OSError as error:  # no room for a picture that is to be kept, or the like
-                self._tell(f"{self._workspace.job_file(Path(path))} cannot be taken in yet: {error}")
+                self._report(path, f"{self._workspace.job_file(Path(path))} cannot be taken in yet: {error}")
                 waiting.due = now() + TROUBLE_PAUSE
         return read
 
@@ -370,14 +380,20 @@ class Monitor:
             await self._store.reject(self._workspace.job_file(target), reason, kept_as)
             log.warning("%s is now %s: %s", self._workspace.job_file(Path(path)), target.name, reason)
             await INTAKE.run(_set_aside, Path(path), target)
+            self._clear(path)
         except OSError as error:
-            self._tell(f"{path} could not be renamed: {error.strerror}")
+            self._report(path, f"{path} could not be renamed: {error.strerror}")
 
-    def _tell(self, words: str) -> None:
-        """Say a thing once."""
-        if words not in self._told:
-            self._told.add(words)
+    def _report(self, subject: str, words: str) -> None:
+        """Log a trouble once, and again when it comes back after it was over."""
+        if self._troubles.get(subject) != words:
+            self._troubles[subject] = words
             log.error("%s", words)
+
+    def _clear(self, *subjects: str) -> None:
+        """These subjects are in no trouble any more."""
+        for subject in subjects:
+            self._troubles.pop(subject, None)
 
 
 def _make_room(path: Path, target: Path) -> Path | None:
