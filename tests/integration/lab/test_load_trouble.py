@@ -16,7 +16,7 @@ import pytest
 from comfyui_agent.lab.fault_proxy import FaultProxy, Refuse
 from comfyui_agent.lab.load import run
 from comfyui_agent.lab.load.plan import Mode
-from comfyui_agent.lab.measurement import prompting
+from comfyui_agent.lab.measurement import measured_prompt
 from comfyui_agent.sim.process import ServerProcess, simulator
 from comfyui_agent.sim.settings import SimSettings
 from comfyui_agent.sim.simulator import Simulator
@@ -159,7 +159,7 @@ async def test_a_warm_up_that_fails_is_warned_about() -> None:
 
 
 async def test_a_warm_up_and_prompts_that_time_out_are_warned_about(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prompting, "CANCEL_SECONDS", 0.2)
+    monkeypatch.setattr(measured_prompt, "CANCEL_SECONDS", 0.2)
     async with Simulator(SimSettings(hang_after=0)) as server:
         report = await press([server.url], jobs=2, timeout=0.3)
     assert "no result after 0.3 s" in warnings_of(report, COLD)[0]
@@ -168,7 +168,7 @@ async def test_a_warm_up_and_prompts_that_time_out_are_warned_about(monkeypatch:
 
 
 async def test_percentiles_beside_timeouts_are_said_to_be_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prompting, "CANCEL_SECONDS", 0.2)
+    monkeypatch.setattr(measured_prompt, "CANCEL_SECONDS", 0.2)
     async with Simulator(SimSettings(hang_after=3)) as server:
         report = await press([server.url], jobs=3, timeout=0.5)
     summary = report["summary"]

@@ -11,7 +11,7 @@ import pytest
 from comfyui_agent.lab.chaos.scenarios import with_sleep
 from comfyui_agent.lab.fault_proxy import Delay, FaultProxy
 from comfyui_agent.lab.load.plan import Mode
-from comfyui_agent.lab.measurement import prompting
+from comfyui_agent.lab.measurement import measured_prompt
 from comfyui_agent.lab.measurement.statistics import percentile
 from comfyui_agent.sim.process import ServerProcess, simulator
 from support.graphs import empty_image
@@ -168,7 +168,7 @@ async def test_errors_are_counted_exactly(tmp_path_factory: pytest.TempPathFacto
 async def test_a_prompt_that_never_ends_is_a_timeout_and_so_is_what_waits_behind_it(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prompting, "CANCEL_SECONDS", 0.3)
+    monkeypatch.setattr(measured_prompt, "CANCEL_SECONDS", 0.3)
     server = simulator(tmp_path_factory.mktemp("hanging"), "--hang-after", "3", "--render-seconds", "0.01").start()
     try:
         report = await press([server.url], levels=[1], jobs=4, timeout=0.5)
