@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from comfyui_agent.comfy.content import recognise
@@ -28,30 +30,28 @@ def test_a_server_does_not_choose_an_ending_that_programs_run(name: str) -> None
     assert recognise(b"import os", name).extension == "bin"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+def test_names_that_lead_out_are_told_with_and_without_a_mark() -> None:
+    names = [
         *("/abs/private.png", "../private.png", "a/../../private.png", "..", "~/x.png", "C:\\x.png", "C:x.png", "\\x"),
         *("a\\..\\..\\x.png", "//host/x.png", " ../x.png", "a/ .. /x", "x\0.png"),
-    ],
-)
-@pytest.mark.parametrize("mark", [" [input]", " [output]", " [temp]", "[input]", " [input] ", ""])
-def test_names_that_lead_out_are_told_with_and_without_a_mark(name: str, mark: str) -> None:
-    assert leaves_folder(name + mark)
-    assert is_marked(name + mark) == bool(mark)
-    assert loads_from_outside("image", name + mark, is_given=True)
-    assert loads_from_outside("image", name + mark, is_given=False) == bool(mark)
-    assert loads_from_outside("source", name + mark, is_given=True) == bool(mark)
+    ]
+    for name, mark in product(names, (" [input]", " [output]", " [temp]", "[input]", " [input] ", "")):
+        marked, case = name + mark, (name, mark)
+        assert leaves_folder(marked), case
+        assert is_marked(marked) == bool(mark), case
+        assert loads_from_outside("image", marked, is_given=True), case
+        assert loads_from_outside("image", marked, is_given=False) == bool(mark), case
+        assert loads_from_outside("source", marked, is_given=True) == bool(mark), case
 
 
 def test_the_letter_that_comfyui_drops_before_the_mark_hides_nothing() -> None:
     assert leaves_folder("a/../..x[input]")
 
 
-@pytest.mark.parametrize("name", ["x.png", "sub/x.png", "ok..png", "a...b/x.png", "ünï.png", "."])
-@pytest.mark.parametrize("mark", [" [input]", " [output]", " [temp]", ""])
-def test_names_in_the_folder_stay(name: str, mark: str) -> None:
-    assert not leaves_folder(name + mark)
+def test_names_in_the_folder_stay() -> None:
+    names = ("x.png", "sub/x.png", "ok..png", "a...b/x.png", "ünï.png", ".")
+    marked = [name + mark for name, mark in product(names, (" [input]", " [output]", " [temp]", ""))]
+    assert [name for name in marked if leaves_folder(name)] == []
 
 
 def test_names_are_found_however_deep_they_stand() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import NamedTuple
 
 import pytest
 
@@ -42,11 +43,19 @@ def test_a_name_that_is_not_known_is_a_new_job(problem: bool, is_retry: bool, is
     assert judge(None, filed(problem=problem, is_moved=is_moved, is_retry=is_retry)) is FileVerdict.ACCEPTED
 
 
-EVERYTHING = list(
-    product(
-        JobStatus, ("same", "changed"), (HERE, THERE, None), (False, True), (False, True), (False, True), (False, True)
-    )
-)
+class Case(NamedTuple):
+    status: JobStatus
+    bytes_are: str
+    source: str | None
+    resubmit: bool
+    problem: bool
+    is_moved: bool
+    is_retry: bool
+
+
+EVERYTHING = [
+    Case(*each) for each in product(JobStatus, ("same", "changed"), (HERE, THERE, None), *[(False, True)] * 4)
+]
 
 
 def test_the_table_is_whole() -> None:
@@ -54,37 +63,25 @@ def test_the_table_is_whole() -> None:
     assert set(RULES) == set(product(JobStatus, ("same", "changed")))
 
 
-def expected(
-    status: JobStatus, bytes_are: str, source: str | None, resubmit: bool, problem: bool, is_moved: bool, is_retry: bool
-) -> FileVerdict:
-    if source == THERE and not is_moved:
+def expected(case: Case) -> FileVerdict:
+    what = (case.status, case.bytes_are)
+    if case.source == THERE and not case.is_moved:
         return FileVerdict.ELSEWHERE
-    if status is DONE and source == THERE and not resubmit:
+    if case.status is DONE and case.source == THERE and not case.resubmit:
         return FileVerdict.REJECTED
-    if (status, bytes_are) == (FAILED, "same") and is_retry:
+    if what == (FAILED, "same") and case.is_retry:
         return FileVerdict.RESUBMITTED
-    if (status, bytes_are) == (DONE, "changed") and resubmit and not problem:
+    if what == (DONE, "changed") and case.resubmit and not case.problem:
         return FileVerdict.RESUBMITTED
-    return RULES[status, bytes_are]
+    return RULES[what]
 
 
-@pytest.mark.parametrize(
-    ("status", "bytes_are", "source", "resubmit", "problem", "is_moved", "is_retry"),
-    EVERYTHING,
-    ids=[
-        "-".join(
-            [str(status), bytes_are, {HERE: "here", THERE: "there", None: "nowhere"}[source]]
-            + [word for word, is_so in zip(("noted", "bad", "moved", "retry"), flags, strict=True) if is_so]
-        )
-        for status, bytes_are, source, *flags in EVERYTHING
-    ],
-)
-def test_every_combination_is_judged_by_the_rules(
-    status: JobStatus, bytes_are: str, source: str | None, resubmit: bool, problem: bool, is_moved: bool, is_retry: bool
-) -> None:
-    row = known(status, "new" if bytes_are == "same" else "old", source, resubmit=resubmit)
-    verdict = judge(row, filed(problem=problem, is_moved=is_moved, is_retry=is_retry))
-    assert verdict is expected(status, bytes_are, source, resubmit, problem, is_moved, is_retry)
+def test_every_combination_is_judged_by_the_rules() -> None:
+    for case in EVERYTHING:
+        digest = "new" if case.bytes_are == "same" else "old"
+        row = known(case.status, digest, case.source, resubmit=case.resubmit)
+        file = filed(problem=case.problem, is_moved=case.is_moved, is_retry=case.is_retry)
+        assert judge(row, file) is expected(case), case
 
 
 @pytest.mark.parametrize("status", JobStatus)
@@ -106,15 +103,11 @@ def test_a_row_without_a_file_counts_as_changed_by_one(status: JobStatus, verdic
     assert judge(known(status, None, None), filed()) is verdict
 
 
-@pytest.mark.parametrize("status", JobStatus)
-@pytest.mark.parametrize("digest", ["new", "old", None])
-@pytest.mark.parametrize("is_retry", [False, True])
-def test_the_same_name_in_another_folder_never_touches_the_job(
-    status: JobStatus, digest: str | None, is_retry: bool
-) -> None:
-    for resubmit in (False, True):
+def test_the_same_name_in_another_folder_never_touches_the_job() -> None:
+    for case in product(JobStatus, ("new", "old", None), (False, True), (False, True)):
+        status, digest, resubmit, is_retry = case
         row = known(status, digest, THERE, resubmit=resubmit)
-        assert judge(row, filed(is_retry=is_retry)) is FileVerdict.ELSEWHERE
+        assert judge(row, filed(is_retry=is_retry)) is FileVerdict.ELSEWHERE, case
 
 
 def test_a_verdict_is_written_as_its_word() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def value_of(text: str, type_: ValueType, is_plain: bool = False) -> Any:
 
 def error_of(text: str, type_: ValueType, where: str = "3.x") -> str:
     with pytest.raises(BadValue) as caught:
-        converted(token(text), type_, where)
+        pytest.fail(f"{text!r} becomes {converted(token(text), type_, where)!r}")
     return str(caught.value)
 
 
@@ -83,27 +84,23 @@ def test_every_kind_is_on_the_page(kind: Kind) -> None:
 # What a place takes
 
 
-@pytest.mark.parametrize(
-    ("name", "wanted"),
-    [
-        ("seed", ValueType(Kind.INT, (), 0, 2**64 - 1, "KSampler")),
-        ("steps", ValueType(Kind.INT, (), 1, 10000, "KSampler")),
-        ("cfg", ValueType(Kind.FLOAT, (), 0.0, 100.0, "KSampler")),
-        ("sampler_name", ValueType(Kind.COMBO, ("euler", "ddim", "heun"), node="KSampler")),
-        ("scheduler", ValueType(Kind.COMBO, ("normal", "karras"), node="KSampler")),
-        ("tiled", ValueType(Kind.BOOLEAN, node="KSampler")),
-        ("note", ValueType(Kind.STRING, node="KSampler")),
-        ("strength", ValueType(Kind.COMBO, (0.5, 1, True, "1", "auto"), node="KSampler")),
-    ],
-)
-@pytest.mark.parametrize("value", [None, 1, 1.5, "x", True, ["4", 0]])
-def test_a_definition_counts_whatever_the_template_has(name: str, wanted: ValueType, value: Any) -> None:
-    assert type_of(value, SAMPLER, name) == wanted
+def test_a_definition_counts_whatever_the_template_has() -> None:
+    wanted = {
+        "seed": ValueType(Kind.INT, (), 0, 2**64 - 1, "KSampler"),
+        "steps": ValueType(Kind.INT, (), 1, 10000, "KSampler"),
+        "cfg": ValueType(Kind.FLOAT, (), 0.0, 100.0, "KSampler"),
+        "sampler_name": ValueType(Kind.COMBO, ("euler", "ddim", "heun"), node="KSampler"),
+        "scheduler": ValueType(Kind.COMBO, ("normal", "karras"), node="KSampler"),
+        "tiled": ValueType(Kind.BOOLEAN, node="KSampler"),
+        "note": ValueType(Kind.STRING, node="KSampler"),
+        "strength": ValueType(Kind.COMBO, (0.5, 1, True, "1", "auto"), node="KSampler"),
+    }
+    for value in (None, 1, 1.5, "x", True, ["4", 0]):
+        assert {name: type_of(value, SAMPLER, name) for name in wanted} == wanted, value
 
 
-@pytest.mark.parametrize(
-    ("value", "kind"),
-    [
+def test_where_a_definition_says_nothing_the_template_counts() -> None:
+    templates = [
         (True, Kind.BOOLEAN),
         (7, Kind.NUMBER),
         (7.0, Kind.FLOAT),
@@ -117,11 +114,8 @@ def test_a_definition_counts_whatever_the_template_has(name: str, wanted: ValueT
         ([1, 2], Kind.ANY),
         ({}, Kind.ANY),
         (None, Kind.ANY),
-    ],
-)
-@pytest.mark.parametrize(
-    "definition",
-    [
+    ]
+    definitions = [
         None,
         {},
         [],
@@ -134,10 +128,9 @@ def test_a_definition_counts_whatever_the_template_has(name: str, wanted: ValueT
         *({"input": {"required": {"x": said}}} for said in (None, [], {}, "INT", 5, ["MODEL"], ["*"], ["INT,FLOAT"])),
         *({"input": {"required": {"x": [said]}}} for said in (None, 5, {}, "COMBO", [{"key": "a"}, None], {"INT": 1})),
         *({"input": {"required": {"x": ["COMBO", said]}}} for said in (None, [], {"options": "ab"}, {"remote": {}})),
-    ],
-)
-def test_where_a_definition_says_nothing_the_template_counts(definition: Any, value: Any, kind: Kind) -> None:
-    assert type_of(value, definition, "x") == ValueType(kind)
+    ]
+    for definition, (value, kind) in product(definitions, templates):
+        assert type_of(value, definition, "x") == ValueType(kind), (definition, value)
 
 
 @pytest.mark.parametrize("options", [{"image_upload": True}, {"upload": True}, {"video_upload": True, "x": 1}])
@@ -224,10 +217,10 @@ def test_what_is_no_whole_number_is_refused(text: str) -> None:
     assert "is not a whole number" in error_of(text, ValueType(Kind.INT))
 
 
-@pytest.mark.parametrize("text", ["x", "", "nan", "inf", "-inf", "1e", "e5", ".", "1_0", "٣", "1e99999"])
-@pytest.mark.parametrize("kind", [Kind.FLOAT, Kind.NUMBER])
-def test_what_is_no_number_is_refused(text: str, kind: Kind) -> None:
-    assert "is not a number" in error_of(text, ValueType(kind))
+def test_what_is_no_number_is_refused() -> None:
+    texts = ("x", "", "nan", "inf", "-inf", "1e", "e5", ".", "1_0", "٣", "1e99999")
+    for text, kind in product(texts, (Kind.FLOAT, Kind.NUMBER)):
+        assert "is not a number" in error_of(text, ValueType(kind)), (text, kind)
 
 
 @pytest.mark.parametrize("kind", [Kind.INT, Kind.FLOAT, Kind.NUMBER])
@@ -269,9 +262,8 @@ def test_words_for_true_and_false(is_plain: bool) -> None:
         assert "is neither true nor false" in error_of(word, ValueType(Kind.BOOLEAN))
 
 
-@pytest.mark.parametrize(
-    ("text", "choices", "wanted"),
-    [
+def test_a_choice_keeps_the_type_that_the_server_has() -> None:
+    cases = [
         ("euler", ("ddim", "euler"), "euler"),
         ("1", (0.5, 1, True, "1"), 1),
         ("1", ("1", 1), "1"),
@@ -283,13 +275,10 @@ def test_words_for_true_and_false(is_plain: bool) -> None:
         (" a", ("a", " a"), " a"),
         (" a", ("a",), "a"),
         ("", ("", "a"), ""),
-    ],
-)
-@pytest.mark.parametrize("is_plain", [False, True])
-def test_a_choice_keeps_the_type_that_the_server_has(
-    text: str, choices: tuple[Any, ...], wanted: Any, is_plain: bool
-) -> None:
-    assert is_same(value_of(text, ValueType(Kind.COMBO, choices), is_plain), wanted)
+    ]
+    for (text, choices, wanted), is_plain in product(cases, (False, True)):
+        found = value_of(text, ValueType(Kind.COMBO, choices), is_plain)
+        assert is_same(found, wanted), (text, choices, is_plain, found)
 
 
 @pytest.mark.parametrize(

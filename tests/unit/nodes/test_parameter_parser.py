@@ -39,7 +39,7 @@ def exactly(values: list[Any]) -> list[tuple[type, Any]]:
 
 def error_of(raw: Any, type_: str = "AUTO", folder: Path | None = None) -> str:
     with pytest.raises(ValueError) as caught:
-        parse(raw, type_, folder)
+        pytest.fail(f"{raw!r} as {type_} gives {parse(raw, type_, folder)}")
     said = str(caught.value)
     assert len(said) <= LONGEST_ERROR
     assert "\n" not in said
@@ -63,9 +63,8 @@ def in_time(call: Callable[[], Any]) -> Any:
     return found[0]
 
 
-@pytest.mark.parametrize(
-    ("raw", "type_", "values"),
-    [
+def test_every_form_gives_values_of_the_type() -> None:
+    cases: list[tuple[str, str, list[Any]]] = [
         ("1,2,3", "INT", [1, 2, 3]),
         ("7", "INT", [7]),
         ("1..10:2", "INT", [1, 3, 5, 7, 9]),
@@ -96,10 +95,9 @@ def in_time(call: Callable[[], Any]) -> Any:
         ('007,+7,1e5,"7"', "AUTO", ["007", "+7", "1e5", "7"]),
         ("5", "auto", [5]),
         ("5", " int ", [5]),
-    ],
-)
-def test_every_form_gives_values_of_the_type(raw: str, type_: str, values: list[Any]) -> None:
-    assert exactly(parse(raw, type_)) == exactly(values)
+    ]
+    for raw, type_, values in cases:
+        assert exactly(parse(raw, type_)) == exactly(values), (raw, type_)
 
 
 @pytest.mark.parametrize(("raw", "values"), [(7, [7]), (0.5, [0.5]), (True, [True]), (False, [False])])
@@ -145,9 +143,8 @@ def test_seeds_are_as_many_as_asked_for_and_all_different() -> None:
     assert parse("random:64", "INT") != seeds
 
 
-@pytest.mark.parametrize(
-    ("raw", "type_", "said"),
-    [
+def test_what_makes_no_sense_is_refused_in_one_line() -> None:
+    cases = [
         ("", "INT", "there are no values"),
         (" \n\t", "STRING", "there are no values"),
         ("1,,2", "INT", "value 2 is empty"),
@@ -171,10 +168,9 @@ def test_seeds_are_as_many_as_asked_for_and_all_different() -> None:
         ("@", "STRING", "names no file"),
         ("1", "COLOUR", "is no type: use AUTO, INT, FLOAT, STRING, BOOLEAN, COMBO"),
         ("1", "", "is no type"),
-    ],
-)
-def test_what_makes_no_sense_is_refused_in_one_line(raw: str, type_: str, said: str) -> None:
-    assert said in error_of(raw, type_)
+    ]
+    for raw, type_, said in cases:
+        assert said in error_of(raw, type_), (raw, type_)
 
 
 @pytest.mark.parametrize("type_", TYPES)

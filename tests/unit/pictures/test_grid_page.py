@@ -253,9 +253,8 @@ def test_whole_numbers_keep_all_their_digits(tmp_path: Path) -> None:
     assert page.cells[0]["flags"] == f"--set 3.seed={seed} --set 3.cfg=7.5"
 
 
-@pytest.mark.parametrize(
-    ("value", "typed"),
-    [
+def test_a_setting_is_typed_as_one_value() -> None:
+    cases = [
         (1, "1"),
         (7.5, "7.5"),
         (True, "true"),
@@ -278,12 +277,11 @@ def test_whole_numbers_keep_all_their_digits(tmp_path: Path) -> None:
         ("", '""'),
         ("猫, 犬", '"猫, 犬"'),
         (None, '"null"'),
-    ],
-)
-def test_a_setting_is_typed_as_one_value(value: Any, typed: str) -> None:
-    assert shlex.split(flags({"6.text": value})) == ["--set", f"6.text={typed}"]
-    (token,) = parse(typed, read_lines=pytest.fail, draw=pytest.fail)
-    assert token.text == (value if isinstance(value, str) else json.dumps(value))
+    ]
+    for value, typed in cases:
+        assert shlex.split(flags({"6.text": value})) == ["--set", f"6.text={typed}"], typed
+        tokens = parse(typed, read_lines=pytest.fail, draw=pytest.fail)
+        assert [token.text for token in tokens] == [value if isinstance(value, str) else json.dumps(value)], typed
 
 
 def test_settings_that_are_no_numbers_do_not_break_the_page() -> None:

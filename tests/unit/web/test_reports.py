@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -198,19 +199,19 @@ def test_a_profile_in_one_line() -> None:
     assert found(ReportKind.PROFILE, {}) == ("A workflow: nothing was measured", True)
 
 
-@pytest.mark.parametrize("kind", ReportKind)
-@pytest.mark.parametrize(
-    "document",
-    [
+def test_what_is_no_report_is_a_line_and_no_error() -> None:
+    documents = [
         *(7, [], None, {}, {"summary": []}, {"summary": {"total_jobs": "6", "completed": True, "total": None}}),
         {"summary": {"total_jobs": 1e999, "total": -1, "passed": [], "knee": 7, "scenario": 3}, "results": {"a": 1}},
         {"workflow": 7, "duration_sec": "2", "nodes": [None, 7], "environment": [1]},
-    ],
-)
-def test_what_is_no_report_is_a_line_and_no_error(kind: ReportKind, document: Any) -> None:
-    words, _ = found(kind, document)
-    assert words
-    assert "\n" not in words
+    ]
+    for case in product(ReportKind, documents):
+        try:
+            words, _ = found(*case)
+        except Exception as error:
+            raise AssertionError(case) from error
+        assert words, case
+        assert "\n" not in words, case
 
 
 def test_a_line_is_short_and_does_nothing_to_who_reads_it() -> None:
@@ -255,9 +256,8 @@ def test_a_report_is_found_by_the_path_that_the_list_says(lab: Lab) -> None:
     assert {report_file(lab.workspace, path) for path in listed} == set(written)
 
 
-@pytest.mark.parametrize(
-    "relative",
-    [
+def test_everything_else_is_refused(lab: Lab) -> None:
+    others = [
         *("", ".", "/", "..", "load_x.json", "infra", "infra/observability", "config/load_x.json"),
         *("infra/observability/../../config/load_x.json", "infra/observability/../observability/load_x.json"),
         *("./infra/observability/load_x.json", "infra//observability/load_x.json", "infra/observability/load_x.json/"),
@@ -276,9 +276,7 @@ def test_a_report_is_found_by_the_path_that_the_list_says(lab: Lab) -> None:
         *("infra/comfyui/profiling/loose.json", "infra/comfyui/profiling/../../observability/load_x.json"),
         *("infra/comfyui/profiling/2025-11-16/.hidden.json", "infra/comfyui/profiling/2025-11-16/book.samples.ndjson"),
         *("infra/observability/load_folder.json", "infra/observability/load_\udcff.json"),
-    ],
-)
-def test_everything_else_is_refused(lab: Lab, relative: str) -> None:
+    ]
     for path in ("load_x.json", "config/load_x.json", "infra/comfyui/profiling/loose.json"):
         lab.write(path, LOAD)
     for name in (".hidden.json", "book.samples.ndjson"):
@@ -286,9 +284,10 @@ def test_everything_else_is_refused(lab: Lab, relative: str) -> None:
     for name in ("load_x.json", "load_x.yaml", "x.json", ".load_x.json", "load_x", "comfyui_metrics.ndjson"):
         lab.write(f"infra/observability/{name}", LOAD)
     (lab.root / "infra/observability/load_folder.json").mkdir()
-    with pytest.raises(NoReport) as caught:
-        report_file(lab.workspace, relative)
-    assert "\n" not in str(caught.value)
+    for relative in others:
+        with pytest.raises(NoReport) as caught:
+            pytest.fail(f"{relative!r} is {report_file(lab.workspace, relative)}")
+        assert "\n" not in str(caught.value), relative
 
 
 def test_an_absolute_path_is_refused_even_where_a_report_is(lab: Lab) -> None:

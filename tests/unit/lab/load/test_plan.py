@@ -28,17 +28,16 @@ def test_levels_are_written_like_the_values_of_sweeps(text: str, levels: tuple[i
     assert read_levels(text, "--concurrency", whole=True) == levels
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_is_no_level_is_one_line_that_names_the_option() -> None:
+    texts = [
         *("", " ", "0", "-1", "1.5", "x", "nan", "inf", "1e9", "4,2", "2,2", "0..3", "1..1000", "@levels.txt"),
         *("random:3", "1..", "1,,2", "9" * 5000, "1;2", "1 2", "٣٣٣٣٣٣٣٣٣", "true"),
-    ],
-)
-def test_what_is_no_level_is_one_line_that_names_the_option(text: str) -> None:
-    with pytest.raises(BadPlan, match="--concurrency: ") as caught:
-        read_levels(text, "--concurrency", whole=True)
-    assert "\n" not in str(caught.value)
+    ]
+    for text in texts:
+        with pytest.raises(BadPlan) as caught:
+            pytest.fail(f"{text!r} is {read_levels(text, '--concurrency', whole=True)}")
+        assert "--concurrency: " in str(caught.value), text
+        assert "\n" not in str(caught.value), text
 
 
 @pytest.mark.parametrize(
