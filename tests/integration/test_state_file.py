@@ -31,11 +31,15 @@ NOWHERE = "http://127.0.0.1:9"
 ITEM = {"status": "pending", "subfolder": "EP01", "filename": "prompt_1.txt"}
 
 
-@pytest.fixture
-def folder(servers: Servers, tmp_path: Path) -> Iterator[BurstFolder]:
+def project_in(place: Path, servers: Servers) -> BurstFolder:
     """A folder in front of the simulator."""
     url = servers.url("sim")
-    made = BurstFolder(tmp_path / "project", url, servers.started["sim"].output_dir)
+    return BurstFolder(place / "project", url, servers.started["sim"].output_dir)
+
+
+@pytest.fixture
+def folder(servers: Servers, tmp_path: Path) -> Iterator[BurstFolder]:
+    made = project_in(tmp_path, servers)
     yield made
     made.stop()
 
@@ -227,47 +231,46 @@ def _items(**changes: Any) -> dict[str, Any]:
     return {"/p/prompt_1.txt": {key: value for key, value in item.items() if value is not None}}
 
 
-@pytest.mark.parametrize(
-    ("document", "words"),
-    [
-        pytest.param(_items(status="done"), ["'done'", "pending, completed or failed"], id="word"),
-        pytest.param(_items(status="Completed"), ["'Completed'"], id="case"),
-        pytest.param(_items(status=None), ["None"], id="no word"),
-        pytest.param(_items(status=["pending"]), ["pending"], id="list of words"),
-        pytest.param(_items(status={}), ["{}"], id="object for a word"),
-        pytest.param(_items(subfolder="../out"), ["'../out'", "leads out"], id="up"),
-        pytest.param(_items(subfolder="EP01/../../out"), ["leads out"], id="in and up"),
-        pytest.param(_items(subfolder=".."), ["leads out"], id="above"),
-        pytest.param(_items(subfolder="/tmp/out"), ["leads out"], id="absolute"),
-        pytest.param(_items(subfolder="..\\out"), ["leads out"], id="backslash"),
-        pytest.param(_items(subfolder="a\0b"), ["subfolder"], id="zero byte"),
-        pytest.param(_items(subfolder=7), ["subfolder"], id="number"),
-        pytest.param(_items(filename="../../out.txt"), ["filename"], id="name up"),
-        pytest.param(_items(filename="a/b.txt"), ["filename"], id="name with a slash"),
-        pytest.param(_items(filename=".."), ["filename"], id="name above"),
-        pytest.param(_items(filename=["a"]), ["filename"], id="list for a name"),
-        pytest.param({"/p/prompt_1.txt": "pending"}, ["prompt_1.txt", "status, subfolder and filename"], id="no item"),
-        pytest.param({"/p/prompt_1.txt": None}, ["prompt_1.txt"], id="nothing"),
-        pytest.param({"": {"status": "pending"}}, ["is no path"], id="no path"),
-        pytest.param({"/p/\ud800.txt": {"status": "pending"}}, ["is no path"], id="half a character"),
-        pytest.param({"/p/a\0.txt": {"status": "pending"}}, ["is no path"], id="zero byte"),
-        pytest.param({"/p/../": {"status": "pending"}}, ["filename"], id="a folder"),
-    ],
-)
-def test_a_file_that_says_what_cannot_be_is_left_as_it_is(folder: BurstFolder, document: Any, words: list[str]) -> None:
-    folder.write_many(1)
-    folder.state.write_text(json.dumps(document))
-    before = everything_in(folder.root.parent)
-    ended = folder.call("--json")
-    assert ended.code == 1
-    assert ended.out == ""
-    (line,) = ended.lines
-    assert line.startswith("e3: re_render_state.json")
-    assert all(word in line for word in words), line
-    after = everything_in(folder.root.parent)
-    new = {name for name in after if name not in before and not name.startswith("project/database")}
-    assert new <= {"project/.re_render_state.json.lock"}
-    assert {name: after[name] for name in before} == before
+IMPOSSIBLE: dict[str, tuple[Any, list[str]]] = {
+    "word": (_items(status="done"), ["'done'", "pending, completed or failed"]),
+    "case": (_items(status="Completed"), ["'Completed'"]),
+    "no word": (_items(status=None), ["None"]),
+    "list of words": (_items(status=["pending"]), ["pending"]),
+    "object for a word": (_items(status={}), ["{}"]),
+    "up": (_items(subfolder="../out"), ["'../out'", "leads out"]),
+    "in and up": (_items(subfolder="EP01/../../out"), ["leads out"]),
+    "above": (_items(subfolder=".."), ["leads out"]),
+    "absolute": (_items(subfolder="/tmp/out"), ["leads out"]),
+    "backslash": (_items(subfolder="..\\out"), ["leads out"]),
+    "zero byte": (_items(subfolder="a\0b"), ["subfolder"]),
+    "number": (_items(subfolder=7), ["subfolder"]),
+    "name up": (_items(filename="../../out.txt"), ["filename"]),
+    "name with a slash": (_items(filename="a/b.txt"), ["filename"]),
+    "name above": (_items(filename=".."), ["filename"]),
+    "list for a name": (_items(filename=["a"]), ["filename"]),
+    "no item": ({"/p/prompt_1.txt": "pending"}, ["prompt_1.txt", "status, subfolder and filename"]),
+    "nothing": ({"/p/prompt_1.txt": None}, ["prompt_1.txt"]),
+    "no path": ({"": {"status": "pending"}}, ["is no path"]),
+    "half a character": ({"/p/\ud800.txt": {"status": "pending"}}, ["is no path"]),
+    "path with a zero byte": ({"/p/a\0.txt": {"status": "pending"}}, ["is no path"]),
+    "a folder": ({"/p/../": {"status": "pending"}}, ["filename"]),
+}
+
+
+def test_a_file_that_says_what_cannot_be_is_left_as_it_is(servers: Servers, tmp_path: Path) -> None:
+    for case, (document, words) in IMPOSSIBLE.items():
+        folder = project_in(tmp_path / case, servers)
+        folder.write_many(1)
+        folder.state.write_text(json.dumps(document))
+        before = everything_in(folder.root.parent)
+        ended = folder.call("--json")
+        assert (ended.code, ended.out, len(ended.lines)) == (1, "", 1), f"{case}: {ended}"
+        assert ended.err.startswith("e3: re_render_state.json"), f"{case}: {ended}"
+        assert all(word in ended.err for word in words), f"{case}: {ended}"
+        after = everything_in(folder.root.parent)
+        new = {name for name in after if name not in before and not name.startswith("project/database")}
+        assert new <= {"project/.re_render_state.json.lock"}, case
+        assert {name: after[name] for name in before} == before, case
 
 
 def test_a_bad_file_beside_a_working_burst_is_one_line(folder: BurstFolder, monkeypatch: pytest.MonkeyPatch) -> None:

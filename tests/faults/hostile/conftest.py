@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -36,8 +37,8 @@ STATS = {
 }
 
 
-@pytest.fixture
-async def server() -> AsyncIterator[HostileServer]:
+@asynccontextmanager
+async def idle_server() -> AsyncIterator[HostileServer]:
     async with hostile_server() as server:
         server.replies |= {
             "GET /queue": says({"queue_running": [], "queue_pending": []}),
@@ -51,6 +52,27 @@ async def server() -> AsyncIterator[HostileServer]:
             "POST /upload": says({"name": "picture.png", "subfolder": "", "type": "input"}),
         }
         yield server
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[HostileServer]:
+    async with idle_server() as server:
+        yield server
+
+
+@pytest.fixture
+def fresh() -> Callable[..., AbstractAsyncContextManager[tuple[HostileServer, ComfyClient]]]:
+    """Makes a server and a client for one case of a table; a failure with them says which case it was."""
+
+    @asynccontextmanager
+    async def fresh(case: str, *, listen: bool = False) -> AsyncIterator[tuple[HostileServer, ComfyClient]]:
+        try:
+            async with idle_server() as server, ComfyClient(server.url, limits=SMALL, listen=listen) as comfy:
+                yield server, comfy
+        except (Exception, pytest.fail.Exception) as error:
+            raise AssertionError(f"{case}: {error}") from error
+
+    return fresh
 
 
 @pytest.fixture

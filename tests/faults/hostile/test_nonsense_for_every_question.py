@@ -7,6 +7,7 @@ import gzip
 import json
 import time
 from collections.abc import Awaitable, Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -132,10 +133,6 @@ SOME = {
 }
 
 
-def pairs(calls: dict[str, Any], replies: dict[str, Reply]) -> list[Any]:
-    return [pytest.param(*calls[c], replies[r], id=f"{c}-{r}") for c in calls for r in replies]
-
-
 async def _ends_clearly(server: HostileServer, work: Awaitable[Any]) -> ComfyError:
     started = time.monotonic()
     with pytest.raises(ComfyError) as caught:
@@ -164,38 +161,35 @@ async def test_nonsense_while_a_running_prompt_is_cancelled_ends_in_a_clear_erro
     await _ends_clearly(server, comfy.cancel(PROMPT_ID, timeout=0.2))
 
 
-@pytest.mark.parametrize(("route", "call", "reply"), pairs(CALLS, PARSED) + pairs(STEPS, SOME))
-async def test_nonsense_ends_in_a_clear_error(
-    server: HostileServer, comfy: ComfyClient, folder: Path, route: str, call: Call, reply: Reply
-) -> None:
-    server.replies[route] = reply
-    await _ends_clearly(server, call(comfy, folder))
-    assert not list(folder.iterdir())
+async def test_nonsense_ends_in_a_clear_error(fresh: Callable[..., Any], folder: Path) -> None:
+    for question, name in [*product(CALLS, PARSED), *product(STEPS, SOME)]:
+        route, call = (CALLS | STEPS)[question]
+        async with fresh(f"{question}, {name}") as (server, comfy):
+            server.replies[route] = PARSED[name]
+            await _ends_clearly(server, call(comfy, folder))
+            assert not list(folder.iterdir())
 
 
-@pytest.mark.parametrize("reply", [pytest.param(reply, id=name) for name, reply in PARSED.items()])
-async def test_a_prompt_whose_answer_is_nonsense_is_looked_up_and_never_sent_again(
-    server: HostileServer, comfy: ComfyClient, reply: Reply
-) -> None:
-    server.replies["POST /prompt"] = reply
-    await _ends_clearly(server, comfy.submit(picture(), mint_prompt_id()))
-    assert server.asked("POST /prompt") == 1
+async def test_a_prompt_whose_answer_is_nonsense_is_looked_up_and_never_sent_again(fresh: Callable[..., Any]) -> None:
+    for name, reply in PARSED.items():
+        async with fresh(name) as (server, comfy):
+            server.replies["POST /prompt"] = reply
+            await _ends_clearly(server, comfy.submit(picture(), mint_prompt_id()))
+            assert server.asked("POST /prompt") == 1
 
 
 @pytest.mark.parametrize("where", some(["GET /queue", "GET /history"], 3))
-@pytest.mark.parametrize("reply", [pytest.param(reply, id=name) for name, reply in PARSED.items()])
-async def test_a_watch_over_nonsense_ends_with_a_class_and_a_reason(
-    server: HostileServer, comfy: ComfyClient, where: str, reply: Reply
-) -> None:
-    server.replies[where] = reply
-    watch = comfy.take_over(mint_prompt_id(), picture())
-    outcome = await watch.outcome(SOON)
-    assert isinstance(outcome, Failed)
+async def test_a_watch_over_nonsense_ends_with_a_class_and_a_reason(fresh: Callable[..., Any], where: str) -> None:
     unreadable = {FailureClass.OUTPUT} if where == "GET /history" else set()
-    assert outcome.failure.kind in {FailureClass.SERVER_LOST} | unreadable
-    assert_one_line(outcome.failure.message)
-    assert_no_secret(repr(outcome) + outcome.failure.trace())
-    assert server.name in outcome.failure.message
+    for name, reply in PARSED.items():
+        async with fresh(name) as (server, comfy):
+            server.replies[where] = reply
+            outcome = await comfy.take_over(mint_prompt_id(), picture()).outcome(SOON)
+            assert isinstance(outcome, Failed)
+            assert outcome.failure.kind in {FailureClass.SERVER_LOST} | unreadable
+            assert_one_line(outcome.failure.message)
+            assert_no_secret(repr(outcome) + outcome.failure.trace())
+            assert server.name in outcome.failure.message
 
 
 @pytest.mark.parametrize("reply", [pytest.param(reply, id=name) for name, reply in SOME.items()])

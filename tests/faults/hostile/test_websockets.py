@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -113,36 +114,32 @@ def scripted(server: HostileServer, *sent: bytes, queue: Any = None, history: An
     return ended
 
 
-@pytest.mark.parametrize("garbage", [pytest.param(sent, id=name) for name, sent in GARBAGE.items()])
-async def test_garbage_changes_nothing_about_the_outcome(
-    server: HostileServer, listening: ComfyClient, garbage: bytes
-) -> None:
-    ended = scripted(server, garbage * 3)
-    watch = await listening.submit(GRAPH, PROMPT_ID)
-    ended.set()
-    assert isinstance(await watch.outcome(SOON), Succeeded)
-    assert server.asked("POST /prompt") == 1
+async def test_garbage_changes_nothing_about_the_outcome(fresh: Callable[..., Any]) -> None:
+    for name, garbage in GARBAGE.items():
+        async with fresh(name, listen=True) as (server, listening):
+            ended = scripted(server, garbage * 3)
+            watch = await listening.submit(GRAPH, PROMPT_ID)
+            ended.set()
+            assert isinstance(await watch.outcome(SOON), Succeeded)
+            assert server.asked("POST /prompt") == 1
 
 
-@pytest.mark.parametrize("garbage", [pytest.param(sent, id=name) for name, sent in GARBAGE.items()])
-async def test_a_socket_goes_on_or_is_replaced_after_garbage(
-    server: HostileServer, listening: ComfyClient, garbage: bytes
-) -> None:
+async def test_a_socket_goes_on_or_is_replaced_after_garbage(fresh: Callable[..., Any]) -> None:
     """A frame that comes after the garbage, on this socket or the next, is heard."""
-    ended = scripted(server)
-    sockets = 0
+    for name, garbage in GARBAGE.items():
+        async with fresh(name, listen=True) as (server, listening):
+            ended = scripted(server)
+            server.frames = partial(garbage_then_step_seven, [garbage])
+            watch = listening.take_over(PROMPT_ID, GRAPH)
+            await asyncio.wait_for(step_seven(watch), SOON)
+            ended.set()
+            assert isinstance(await watch.outcome(SOON), Succeeded)
 
-    async def send(writer: Writer) -> None:
-        nonlocal sockets
-        sockets += 1
-        sent = (garbage if sockets == 1 else b"") + about("executing", node="1") + about("progress", value=7, max=9)
-        await frames(sent)(writer)
 
-    server.frames = send
-    watch = listening.take_over(PROMPT_ID, GRAPH)
-    await asyncio.wait_for(step_seven(watch), SOON)
-    ended.set()
-    assert isinstance(await watch.outcome(SOON), Succeeded)
+async def garbage_then_step_seven(garbage: list[bytes], writer: Writer) -> None:
+    """Garbage on the first socket only; step seven on every one."""
+    first = garbage.pop() if garbage else b""
+    await frames(first + about("executing", node="1") + about("progress", value=7, max=9))(writer)
 
 
 async def step_seven(watch: Watch) -> None:

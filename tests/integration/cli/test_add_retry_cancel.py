@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -411,18 +412,14 @@ def test_cancel_of_a_job_that_is_done_is_exit_1(night: AgentWorkspace) -> None:
 # Unknown names, wrong words.
 
 
-@pytest.mark.parametrize(
-    "command",
-    [["show"], ["retry"], ["cancel"], ["queue", "set-priority"]],
-    ids=["show", "retry", "cancel", "set-priority"],
-)
-@pytest.mark.parametrize("name", ["nobody", "9999", "99999999999999999999", "", "zzzzz"])
-def test_an_unknown_name_is_one_line_and_exit_1(night: AgentWorkspace, command: list[str], name: str) -> None:
+def test_an_unknown_name_is_one_line_and_exit_1(night: AgentWorkspace) -> None:
     by_hand(night, "knight.yaml", "failed")
-    number = ["3"] if "set-priority" in command else []
-    answer = call_e3(*command, name, *number, cwd=night.root)
-    assert (answer.returncode, answer.stdout) == (1, "")
-    assert answer.stderr == f"e3: there is no job {name!r}: see e3 queue ls\n"
+    commands = (["show"], ["retry"], ["cancel"], ["queue", "set-priority"])
+    for command, name in product(commands, ("nobody", "9999", "99999999999999999999", "", "zzzzz")):
+        number = ["3"] if "set-priority" in command else []
+        answer = call_e3(*command, name, *number, cwd=night.root)
+        assert (answer.returncode, answer.stdout) == (1, ""), answer
+        assert answer.stderr == f"e3: there is no job {name!r}: see e3 queue ls\n", answer
 
 
 def test_one_unknown_name_among_several_and_nothing_is_done(night: AgentWorkspace) -> None:
@@ -431,38 +428,37 @@ def test_one_unknown_name_among_several_and_nothing_is_done(night: AgentWorkspac
     assert night.job("knight.yaml").status is JobStatus.PENDING
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["add"],
-        ["retry"],
-        ["retry", "--failed", "knight.yaml"],
-        ["cancel"],
-        ["queue", "set-priority"],
-        ["queue", "set-priority", "knight.yaml"],
-        ["queue", "set-priority", "knight.yaml", "soon"],
-        ["queue", "set-priority", "knight.yaml", "99999999999"],
-        ["queue", "ls", "--status", "asleep"],
-        ["queue", "ls", "--limit", "0"],
-        ["queue", "lst"],
-        ["show"],
-        ["show", "a", "b"],
-        ["init", "a", "b"],
-        ["doctor", "night"],
-        ["run", "--unitl-idle"],
-        ["rnu"],
-        ["workflow", "inspect"],
-        ["servers", "pause"],
-        ["db", "chekc"],
-    ],
-    ids=" ".join,
-)
-def test_a_wrong_word_is_one_line_and_exit_2(tmp_path: Path, command: list[str]) -> None:
-    answer = call_e3(*command, cwd=tmp_path)
-    assert (answer.returncode, answer.stdout) == (2, "")
-    (line,) = answer.stderr.splitlines()
-    assert line.startswith("e3: ")
-    assert list(tmp_path.iterdir()) == []
+WRONG_WORDS = [
+    ["add"],
+    ["retry"],
+    ["retry", "--failed", "knight.yaml"],
+    ["cancel"],
+    ["queue", "set-priority"],
+    ["queue", "set-priority", "knight.yaml"],
+    ["queue", "set-priority", "knight.yaml", "soon"],
+    ["queue", "set-priority", "knight.yaml", "99999999999"],
+    ["queue", "ls", "--status", "asleep"],
+    ["queue", "ls", "--limit", "0"],
+    ["queue", "lst"],
+    ["show"],
+    ["show", "a", "b"],
+    ["init", "a", "b"],
+    ["doctor", "night"],
+    ["run", "--unitl-idle"],
+    ["rnu"],
+    ["workflow", "inspect"],
+    ["servers", "pause"],
+    ["db", "chekc"],
+]
+
+
+def test_a_wrong_word_is_one_line_and_exit_2(tmp_path: Path) -> None:
+    for command in WRONG_WORDS:
+        answer = call_e3(*command, cwd=tmp_path)
+        assert (answer.returncode, answer.stdout) == (2, ""), answer
+        assert len(answer.stderr.splitlines()) == 1, answer
+        assert answer.stderr.startswith("e3: "), answer
+        assert list(tmp_path.iterdir()) == [], answer
 
 
 @pytest.mark.parametrize("group", ["queue", "db", "workflow"])

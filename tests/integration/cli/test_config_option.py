@@ -60,14 +60,12 @@ def test_the_commands_are_those_of_the_contract() -> None:
     }
 
 
-@pytest.mark.parametrize("path", WITH_WORKSPACE)
-def test_a_command_on_a_workspace_takes_c(path: str) -> None:
-    assert {"-C", "--workspace"} <= options_of(ALL[path])
+def test_a_command_on_a_workspace_takes_c() -> None:
+    assert [path for path in WITH_WORKSPACE if not {"-C", "--workspace"} <= options_of(ALL[path])] == []
 
 
-@pytest.mark.parametrize("path", WITH_WORKSPACE)
-def test_a_command_on_a_workspace_takes_config(path: str) -> None:
-    assert "--config" in options_of(ALL[path])
+def test_a_command_on_a_workspace_takes_config() -> None:
+    assert [path for path in WITH_WORKSPACE if "--config" not in options_of(ALL[path])] == []
 
 
 LISTINGS = [
@@ -77,25 +75,28 @@ LISTINGS = [
 ]
 
 
-@pytest.mark.parametrize("path", LISTINGS)
-def test_a_listing_or_report_takes_json(path: str) -> None:
-    assert "--json" in options_of(ALL[path])
+def test_a_listing_or_report_takes_json() -> None:
+    assert [path for path in LISTINGS if "--json" not in options_of(ALL[path])] == []
 
 
 # Each of them means the workspace that it is told.
 
 
-@pytest.fixture
-def two(tmp_path: Path) -> tuple[AgentWorkspace, AgentWorkspace]:
+def day_and_night(folder: Path) -> tuple[AgentWorkspace, AgentWorkspace]:
     """`day` with the job `day.yaml` and `night` with the job `night.yaml`, both failed."""
     found = []
     for name in ("day", "night"):
-        workspace = new_workspace(tmp_path / name)
+        workspace = new_workspace(folder / name)
         call_e3("add", str(drop(workspace, f"{name}.yaml", job_text(inputs={"wrong": 1}))), cwd=workspace.root)
         config = workspace.root / "config/global_config.yaml"
         config.write_text(config.read_text(encoding="utf-8") + f"metrics_log: {name}.ndjson\n", encoding="utf-8")
         found.append(workspace)
     return found[0], found[1]
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> tuple[AgentWorkspace, AgentWorkspace]:
+    return day_and_night(tmp_path)
 
 
 COMMANDS = [
@@ -115,34 +116,29 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("how", ["-C", "--workspace", "--config", "E3_CONFIG"])
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_every_command_means_the_workspace_that_it_is_told(
-    two: tuple[AgentWorkspace, AgentWorkspace], how: str, command: list[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    day, night = two
-    (night.root / "workflows/picture.json").rename(night.root / "workflows/only_at_night.json")
-    if command[0] == "add":
-        command = ["add", str(night.root / "jobs/processing/image/night.yaml")]
-    before = [(job.status, job.priority) for job in day.jobs()]
-    options = []
-    if how == "E3_CONFIG":
-        monkeypatch.setenv("E3_CONFIG", str(night.root / "config/global_config.yaml"))
-    elif how == "--config":
-        options = ["--config", str(night.root / "config/global_config.yaml")]
-    else:
-        options = [how, str(night.root)]
-    answer = call_e3(*command, *options, cwd=day.root)
-    said = answer.stdout + answer.stderr
-    known = str(night.root) if command[0] in ("db", "doctor") else "night.yaml"
-    match command:
-        case ["workflow", *_]:
-            assert "1.color" in said
-        case ["db", "check" | "recover"]:
-            assert answer.returncode == 0
-        case _:
-            assert known in said
-            assert str(day.root) not in said
-    assert [(job.status, job.priority) for job in day.jobs()] == before
+    for number, command in enumerate(COMMANDS):
+        day, night = day_and_night(tmp_path / str(number))
+        (night.root / "workflows/picture.json").rename(night.root / "workflows/only_at_night.json")
+        words = ["add", str(night.root / "jobs/processing/image/night.yaml")] if command[0] == "add" else command
+        before = [(job.status, job.priority) for job in day.jobs()]
+        told = night.root if how in ("-C", "--workspace") else night.root / "config/global_config.yaml"
+        with monkeypatch.context() as environment:
+            if how == "E3_CONFIG":
+                environment.setenv(how, str(told))
+            answer = call_e3(*words, *([] if how == "E3_CONFIG" else [how, str(told)]), cwd=day.root)
+        said = answer.stdout + answer.stderr
+        match command:
+            case ["workflow", *_]:
+                assert "1.color" in said, command
+            case ["db", "check" | "recover"]:
+                assert answer.returncode == 0, command
+            case _:
+                assert (str(night.root) if command[0] in ("db", "doctor") else "night.yaml") in said, command
+                assert str(day.root) not in said, command
+        assert [(job.status, job.priority) for job in day.jobs()] == before, command
 
 
 def test_config_wins_over_e3_config_and_both_over_the_usual_place(
@@ -268,16 +264,22 @@ def test_servers_are_those_of_the_workspace(two: tuple[AgentWorkspace, AgentWork
 # Help.
 
 
-# The help of `e3 servers` is that of the group; ls has the examples.
-@pytest.mark.parametrize("path", [path for path in ALL if path != SERVERS])
-def test_the_help_of_every_command_has_examples_that_begin_with_it(path: str) -> None:
-    answer = call_e3(*path.split()[1:], "--help")
-    assert (answer.returncode, answer.stderr) == (0, "")
-    examples = answer.stdout.partition("Examples")[2].partition("╭")[0]
-    assert any(line.strip().startswith((path, path.removesuffix(" ls"))) for line in examples.splitlines()), examples
+def test_the_help_of_every_command_has_examples_that_begin_with_it() -> None:
+    for path in ALL:
+        if path == SERVERS:  # its help is that of the group; ls has the examples
+            continue
+        answer = call_e3(*path.split()[1:], "--help")
+        assert (answer.returncode, answer.stderr) == (0, ""), path
+        examples = answer.stdout.partition("Examples")[2].partition("╭")[0]
+        begins = (path, path.removesuffix(" ls"))
+        assert any(line.strip().startswith(begins) for line in examples.splitlines()), f"{path}: {examples}"
 
 
-@pytest.mark.parametrize("path", list(ALL))
-def test_every_option_of_every_command_is_explained(path: str) -> None:
-    shown = [parameter for parameter in ALL[path].params if not getattr(parameter, "hidden", False)]
-    assert all(getattr(parameter, "help", None) for parameter in shown), path
+def test_every_option_of_every_command_is_explained() -> None:
+    unexplained = [
+        (path, parameter.name)
+        for path, command in ALL.items()
+        for parameter in command.params
+        if not getattr(parameter, "hidden", False) and not getattr(parameter, "help", None)
+    ]
+    assert unexplained == []

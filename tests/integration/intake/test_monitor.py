@@ -39,40 +39,39 @@ async def there_are(room: Intake, count: int) -> bool:
 # What counts as a job file.
 
 
+JOB_FILES = [
+    ("image", "plain.yaml"),
+    ("image", "short.yml"),
+    ("video", "LOUD.YAML"),
+    ("3d", "Mixed.YmL"),
+    ("image", "two.dots.yaml"),
+    ("image", "with space and 'quotes\".yaml"),
+    ("image", "Ünïcödé 日本語 🎨.yaml"),
+    ("image", "e\u0301.yaml"),
+    ("image/one/two/three/four", "deep.yaml"),
+    ("of my own", "elsewhere.yaml"),
+    ("", "at the top.yaml"),
+    ("image", "-rf.yaml"),
+    ("image", "%s %(name)s {0}.yaml"),
+    ("image", "x" * 250 + ".yaml"),
+    ("folder.yaml", "in a folder like a file.yaml"),
+]
+
+
 @WATCHED
-@pytest.mark.parametrize(
-    ("folder", "name"),
-    [
-        ("image", "plain.yaml"),
-        ("image", "short.yml"),
-        ("video", "LOUD.YAML"),
-        ("3d", "Mixed.YmL"),
-        ("image", "two.dots.yaml"),
-        ("image", "with space and 'quotes\".yaml"),
-        ("image", "Ünïcödé 日本語 🎨.yaml"),
-        ("image", "e\u0301.yaml"),
-        ("image/one/two/three/four", "deep.yaml"),
-        ("of my own", "elsewhere.yaml"),
-        ("", "at the top.yaml"),
-        ("image", "-rf.yaml"),
-        ("image", "%s %(name)s {0}.yaml"),
-        ("image", "x" * 250 + ".yaml"),
-        ("folder.yaml", "in a folder like a file.yaml"),
-    ],
-)
-async def test_a_file_that_ends_in_yaml_is_a_job_wherever_it_lies(
-    room: Intake, folder: str, name: str, is_running: bool
-) -> None:
-    if is_running:
-        (room.processing / folder).mkdir(parents=True, exist_ok=True)
-        await room.watching()
-    room.drop(name, folder=folder)
-    if not is_running:
-        room.start()
-    job = await room.taken(name)
-    assert (job.status, job.error_trace) == ("pending", None)
-    assert job.source == (Path("jobs/processing") / folder / name).as_posix()
-    assert await names(room) == [name]
+async def test_a_file_that_ends_in_yaml_is_a_job_wherever_it_lies(tmp_path: Path, is_running: bool) -> None:
+    for number, (folder, name) in enumerate(JOB_FILES):
+        async with intake(tmp_path / str(number)) as room:
+            if is_running:
+                (room.processing / folder).mkdir(parents=True, exist_ok=True)
+                await room.watching()
+            room.drop(name, folder=folder)
+            if not is_running:
+                room.start()
+            job = await room.taken(name)
+            assert (job.status, job.error_trace) == ("pending", None), name
+            assert job.source == (Path("jobs/processing") / folder / name).as_posix()
+            assert await names(room) == [name]
 
 
 IGNORED = [

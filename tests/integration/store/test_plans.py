@@ -59,12 +59,12 @@ def plan_of(connection: apsw.Connection, query: str) -> list[str]:
     return [detail for *_, detail in connection.execute(f"EXPLAIN QUERY PLAN {QUERIES[query]}", values)]
 
 
-@pytest.mark.parametrize("query", [query for query in QUERIES if query not in RARE])
-async def test_a_question_goes_through_an_index(connection: apsw.Connection, query: str) -> None:
-    plan = plan_of(connection, query)
-    assert [step for step in plan if WHOLE_TABLE.search(step)] == []
-    scans = [step for step in plan if step.startswith(("SCAN jobs", "SCAN attempts"))]
-    assert [step for step in scans if not step.endswith(SMALL_INDEXES)] == []
+async def test_a_question_goes_through_an_index(connection: apsw.Connection) -> None:
+    plans = {query: plan_of(connection, query) for query in QUERIES if query not in RARE}
+    steps = [(query, step) for query, plan in plans.items() for step in plan]
+    assert [(query, step) for query, step in steps if WHOLE_TABLE.search(step)] == []
+    scans = [(query, step) for query, step in steps if step.startswith(("SCAN jobs", "SCAN attempts"))]
+    assert [(query, step) for query, step in scans if not step.endswith(SMALL_INDEXES)] == []
 
 
 async def test_what_runs_next_is_read_in_order_and_not_sorted(connection: apsw.Connection) -> None:
