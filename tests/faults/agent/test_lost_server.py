@@ -46,7 +46,7 @@ def test_after_an_outage_what_the_server_has_rendered_meanwhile_is_brought_home_
         said = call_e3("queue", "ls", "-C", str(workspace.root)).stdout
         assert said.count("which has not answered since") == 2
         assert "2 pending, 2 wait for" in said
-        assert len(told(workspace, "job.retry", failure_class="server_lost")) == 2
+        until(lambda: len(told(workspace, "job.retry", failure_class="server_lost")) == 2, "an event for each")
         assert agent.poll() is None, "it waits for its server"
         if killed:
             workspace.kill(agent)
@@ -72,7 +72,7 @@ def test_each_of_two_deaths_within_a_minute_is_told_and_costs_the_jobs_nothing(
         until(lambda: running_at(server), "the prompt to run")
         server.kill()
         wait_until_all_wait(workspace, 1)
-        assert len(told(workspace, "alert.server")) == deaths
+        until(lambda deaths=deaths: len(told(workspace, "alert.server")) == deaths, "an alert for each death")
         server.start()
     assert wait_for_end(workspace, agent) == 0
     (found,) = check_promises(workspace, 1)
