@@ -21,7 +21,7 @@ from comfyui_agent.web.access import Gate, check_role
 from comfyui_agent.web.connections import SHORTAGE
 from comfyui_agent.web.fair_turns import TimeShare, Turns
 from comfyui_agent.web.limits import RequestLimits
-from comfyui_agent.web.problems import Problem, from_store, short_of, shown
+from comfyui_agent.web.problems import Problem, ended_early, from_store, short_of, shown
 from comfyui_agent.web.proxies import check_direct
 from comfyui_agent.web.threads import REQUESTS
 
@@ -136,7 +136,7 @@ class Guard:
             body = await coming.whole(LARGEST_BODY, keeps_coming=True)
             async with self._parsing.turn():
                 if await _is_gone(receive):
-                    raise _ended_early()
+                    raise ended_early()
                 await REQUESTS.run(check_json, headers, body)
             return body
 
@@ -206,7 +206,7 @@ class _Body:
             close = {"Connection": "close"}
             raise Problem(408, "the request was not sent in time", "Send it again.", headers=close) from None
         if message["type"] == "http.disconnect":
-            raise _ended_early()
+            raise ended_early()
         self._parts.append(message.get("body", b""))
         self._size += len(self._parts[-1])
         self._is_whole = not message.get("more_body")
@@ -217,10 +217,6 @@ async def _is_gone(receive: Receive) -> bool:
     asking = asyncio.ensure_future(receive())
     await asyncio.sleep(0)
     return asking.done() or not asking.cancel()
-
-
-def _ended_early() -> Problem:
-    return Problem(400, "the request ended early", "Send it again.")
 
 
 def _too_large(largest: int) -> Problem:

@@ -136,6 +136,11 @@ def from_store(error: StoreError) -> Problem:
     return Problem(503, str(error), remedy, headers={"Retry-After": "2"} if is_passing else None)
 
 
+def ended_early() -> Problem:
+    """The caller is gone before it was answered."""
+    return Problem(400, "the request ended early", "Send it again.")
+
+
 def short_of(detail: str, remedy: str = "", *, seconds: int = 5) -> Problem:
     """There is not enough of something now: the detail says of what, `Retry-After` when to try again."""
     return Problem(503, detail, remedy or f"Try again in {seconds} s.", headers={"Retry-After": str(seconds)})

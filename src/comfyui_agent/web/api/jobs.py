@@ -42,7 +42,7 @@ from comfyui_agent.web.context import Context
 from comfyui_agent.web.idempotency import IdempotentRequest, Key, once
 from comfyui_agent.web.job_lookup import job_named
 from comfyui_agent.web.outputs import NotShown, ResultFile, version_of
-from comfyui_agent.web.problems import JsonAnswer, Problem
+from comfyui_agent.web.problems import JsonAnswer, Problem, ended_early
 from comfyui_agent.web.sent_workflow import sending_of
 from comfyui_agent.web.threads import FILES, RENDERING
 
@@ -152,7 +152,7 @@ async def _list(context: Context, request: Request, wanted: JobFilter, cursor: s
 async def _check_there(request: Request) -> None:
     """Nothing is done for a caller who is gone."""
     if await request.is_disconnected():
-        raise Problem(400, "the request ended early", "Send it again.")
+        raise ended_early()
 
 
 def _page(page: JobPage) -> JsonAnswer:
