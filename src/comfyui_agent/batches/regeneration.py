@@ -14,6 +14,7 @@ from comfyui_agent.domain.jobs import Job, JobId, NewJob
 from comfyui_agent.domain.seeds import draw_seeds
 from comfyui_agent.domain.sizes import too_large
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 
 
@@ -114,13 +115,14 @@ async def regenerate(
     of them, or make it larger than a job may be; what `keep` raises is passed on. `find` and `keep` are called from
     another thread.
     """
-    jobs = [job async for job in store.members(book.id)]
+    jobs = [job async for job in ops.batch_members(store, book.id)]
     chosen = choose(jobs, pages, book.id, only_failed=only_failed)
     wanted: list[tuple[JobId, NewJob | None]] = [(job.id, None) for job in chosen]
     if changes or new_seed:
-        whole = [await store.find_by_id(job.id) or job for job in chosen]
+        found = [await store.run(ops.find_job_by_id, job.id) for job in chosen]
+        whole = [job for job in found if job is not None]
         wanted = [*await THREADS.run(changed_pages, whole, book, changes, new_seed, find, keep, limit_kb)]
-    done = set(await store.resubmit(wanted, avoid_cache=not changes and not new_seed))
+    done = set(await store.run(ops.resubmit_jobs, wanted, avoid_cache=not changes and not new_seed))
     if not done:
         raise _nothing_failed(jobs, book)
     return [page_of(job) for job in chosen if job.id in done]

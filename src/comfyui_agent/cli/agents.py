@@ -24,6 +24,7 @@ from comfyui_agent.cli.workspace import (
     workspace_at,
 )
 from comfyui_agent.domain.texts import attention, counted
+from comfyui_agent.store import operations as ops
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
@@ -166,7 +167,7 @@ async def _monitor(workspace: Workspace, until_idle: bool, as_json: bool) -> int
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)
                 tail.close()
-        return 1 if await store.failures_since(first_event) else 0
+        return 1 if await store.run(ops.failures_since, first_event) else 0
 
 
 async def _execute(workspace: Workspace, until_idle: bool, as_json: bool) -> int:
@@ -221,7 +222,7 @@ async def _summed_up(store: Store, as_json: bool, monitor: Monitor | None = None
     """Say at the end how it stands, also when a signal ends it."""
     from comfyui_agent.store.errors import StoreError
 
-    first_event = await store.newest_event()
+    first_event = await store.run(ops.newest_event)
     try:
         yield
     except asyncio.CancelledError:
@@ -232,9 +233,9 @@ async def _summed_up(store: Store, as_json: bool, monitor: Monitor | None = None
 
 
 async def _sum_up(store: Store, as_json: bool, first_event: int, monitor: Monitor | None) -> None:
-    counts, taken_in = await store.counts(), monitor.taken_in if monitor else None
+    counts, taken_in = await store.run(ops.count_jobs), monitor.taken_in if monitor else None
     if as_json:
-        failures = await store.failures_since(first_event)
+        failures = await store.run(ops.failures_since, first_event)
         facts = {"done": counts.done, "failed": counts.failed, "attention": counts.attention, "pending": counts.pending}
         facts |= {"processing": counts.processing, "failed_meanwhile": failures}
         print_json(facts if taken_in is None else facts | {"taken_in": taken_in})

@@ -24,6 +24,7 @@ from comfyui_agent.cli.workspace import opened, workspace_at
 from comfyui_agent.domain.badges import badge_of
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import attention
+from comfyui_agent.store import operations as ops
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
@@ -105,7 +106,7 @@ async def _work(workspace: Workspace, server: ServerProcess, folder: Path) -> in
         jobs = await _files(workspace, store, folder)
         sweep = await _sweep(workspace, store)
         book = await _book(workspace, store)
-        pages = [job async for job in store.members(book.id)]
+        pages = [job async for job in ops.batch_members(store, book.id)]
         _sum_up(jobs, folder)
         _sum_up_batches(sweep, book, pages, folder)
         if _is_watched():
@@ -161,7 +162,7 @@ async def _files(workspace: Workspace, store: Store, folder: Path) -> list[Job]:
         (workspace.processing / job.kind / f"{job.name}.yaml").write_text(job.text, encoding="utf-8")
     async with shown(agent.bus, store, agent):
         await serve(agent, monitor, until_idle=True)
-    return sorted(await store.jobs(limit=100), key=lambda row: row.config_name)
+    return sorted(await store.run(ops.list_jobs, limit=100), key=lambda row: row.config_name)
 
 
 async def _sweep(workspace: Workspace, store: Store) -> Batch:

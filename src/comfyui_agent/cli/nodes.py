@@ -12,7 +12,9 @@ from comfyui_agent.cli.workspace import AsJson
 
 MOST_LISTED = 12
 
-app = typer.Typer(help="E3's nodes inside ComfyUI.", no_args_is_help=True, rich_markup_mode="rich")
+app = typer.Typer(
+    add_completion=False, help="E3's nodes inside ComfyUI.", no_args_is_help=True, rich_markup_mode="rich"
+)
 
 
 @app.callback()

@@ -34,6 +34,7 @@ from comfyui_agent.engine.thread_pools import RECORDING
 from comfyui_agent.engine.write_retry import write_with_retry
 from comfyui_agent.events.bus import Bus
 from comfyui_agent.events.log import MetricsLog
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.errors import DatabaseUnusable, StoreError
 from comfyui_agent.store.records import Leased, OpenAttempt, Window
@@ -187,7 +188,7 @@ class Agent:
         finally:
             self.is_ready.set()
             await self._stop(loops, now() + seconds)
-        return await self._store.failures_since(self.first_event)
+        return await self._store.run(ops.failures_since, self.first_event)
 
     async def _stop(self, loops: list[asyncio.Task[None]], deadline: float) -> None:
         """Leave prompts at their servers, finish what is being brought home if that is quick, and say goodbye."""
@@ -204,8 +205,8 @@ class Agent:
 
     async def _say_goodbye(self) -> None:
         with contextlib.suppress(StoreError):
-            await self._store.release(self.worker)
-            await self._store.release_grids(self.worker)
+            await self._store.run(ops.release_jobs, self.worker)
+            await self._store.run(ops.release_grids, self.worker)
             await self._halting.look()  # the last run at a server that is drained may have ended just now
             await self._tail.catch_up()
 
@@ -253,8 +254,8 @@ class Agent:
             batch_id=self._only,
             one_page=not self._settings.books.parallel_pages,
         )
-        for leased in await self._store.lease(
-            self.worker, window, ids, self._leases.seconds, longest_backoff=self._policy.longest_backoff
+        for leased in await self._store.run(
+            ops.lease_jobs, self.worker, window, ids, self._leases.seconds, longest_backoff=self._policy.longest_backoff
         ):
             await self._start_run(leased, asked_at)
 
@@ -264,7 +265,7 @@ class Agent:
             return
         seconds = self._settings.poll_interval_ms / 1000
         with contextlib.suppress(StoreError):
-            due = await self._store.seconds_until_next()
+            due = await self._store.run(ops.seconds_until_next)
             seconds = min(seconds, due) if due is not None and due > 0 else seconds
         await wait_until_set(self._wake, seconds)
 
@@ -348,7 +349,7 @@ class Agent:
 
     async def _has_leftovers(self) -> bool:
         """Whether prompts that nobody wants any more are still to be taken back; not waited for for ever."""
-        if not any(each.attempt_worker == self.worker for each in await self._store.open_attempts()):
+        if not any(each.attempt_worker == self.worker for each in await self._store.run(ops.open_attempts)):
             self._leftovers_since = None
             return False
         self._leftovers_since = self._leftovers_since or now()
@@ -367,7 +368,9 @@ class Agent:
         return True
 
     async def _is_idle(self) -> bool:
-        return await (self._store.is_batch_idle(self._only) if self._only else self._store.is_idle())
+        return await (
+            self._store.run(ops.is_batch_idle, self._only) if self._only else self._store.run(ops.is_queue_idle)
+        )
 
     def _is_ours(self, attempt: OpenAttempt) -> bool:
         """Whether to care for a run whose agent is gone. What is reserved waits for whoever works off its batch."""
@@ -413,7 +416,7 @@ class Agent:
         self._note(Event(EventName.ALERT_DISK, job_id=leased.lease.job_id, message=message))
 
     def _note(self, event: Event) -> None:
-        self._spawn(write_with_retry(self._store, lambda: self._store.note(event)))
+        self._spawn(write_with_retry(self._store, lambda: self._store.run(ops.add_event, event)))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

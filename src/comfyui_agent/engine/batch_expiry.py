@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from comfyui_agent.comfy.fleet import Health
 from comfyui_agent.comfy.watch import Stage
 from comfyui_agent.engine.run import Run
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
 
@@ -48,10 +49,13 @@ class Expiry:
         going_on = sorted(each for each, prompts in self._executed.items() if prompts & before.get(each, set()))
         begun = sorted(self._executed.keys() - set(going_on))
         if begun:
-            await self._store.tick_batches(begun, 0.0, self._seconds)
+            await self._store.run(ops.tick_batches, begun, 0.0, self._seconds)
         if going_on:
-            for batch_id in await self._store.tick_batches(going_on, GAP * self._pause, self._seconds):
+            expired = await self._store.run(ops.tick_batches, going_on, GAP * self._pause, self._seconds)
+            for batch_id in expired:
                 log.warning("the batch %s has expired", batch_id)
+            if expired:
+                self._store.wake()
 
 
 def is_executed(run: Run) -> bool:

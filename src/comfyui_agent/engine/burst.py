@@ -39,6 +39,7 @@ from comfyui_agent.engine.agent import Agent
 from comfyui_agent.engine.clock import now
 from comfyui_agent.engine.thread_pools import INTAKE, PUBLISHING
 from comfyui_agent.events.bus import Bus
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import NamedLock
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
@@ -166,7 +167,7 @@ class Burst:
             await self._mirror(persists=False)
             summary = self.summary(trouble, step=-1 if self.picked else 0)
             ended(summary)
-            await self._store.end_burst(self._batch_id, has_worked=self.picked > 0)
+            await self._store.run(ops.end_burst, self._batch_id, has_worked=self.picked > 0)
             return summary
         finally:
             self._lock.release()
@@ -211,11 +212,11 @@ class Burst:
         if batch.is_paused:
             raise BurstIsPaused
         await self._take_in(entries)
-        await self._store.open_batch(self._batch_id)  # once; a burst may have been killed before it did
-        items = {item.key: item for item in await self._store.burst_items(self._batch_id)}
+        await self._store.run(ops.open_batch, self._batch_id)  # once; a burst may have been killed before it did
+        items = {item.key: item for item in await self._store.run(ops.burst_items, self._batch_id)}
         if state.digest:  # gone from the folder, and taken out of the file
             gone = [item for key, item in items.items() if key not in entries and not item.is_at_server]
-            await self._store.forget_items([item.job_id for item in gone])
+            await self._store.run(ops.forget_items, [item.job_id for item in gone])
             items = {key: item for key, item in items.items() if item not in gone}
         unsaid = {key: _entry_of(item, plan.prompts) for key, item in items.items() if key not in state.entries}
         self._entries = {**entries, **unsaid}
@@ -225,7 +226,7 @@ class Burst:
         )
         wishes = self._wishes(state, items, is_untouched, batch.metadata.get("last"))
         lowest = len(sizes(plan.size)) - 1
-        self._level = await self._store.begin_burst(self._batch_id, str(os.getpid()), wishes, lowest)
+        self._level = await self._store.run(ops.begin_burst, self._batch_id, str(os.getpid()), wishes, lowest)
         self._digest = state.digest
         await self._reload()
         await self._mirror(persists=False)
@@ -242,18 +243,18 @@ class Burst:
         return replace(self._workspace, settings=settings)
 
     async def _known_batch(self) -> Batch:
-        batch = await self._store.batch(self._batch_id)
+        batch = await self._store.run(ops.find_batch, self._batch_id)
         if batch is None:
             facts = {"state_file": os.path.abspath(self._plan.state), "prompts": os.path.abspath(self._plan.prompts)}
             name = slug(self._plan.prompts.name) or "burst"
-            await self._store.create_batch(NewBatch(self._batch_id, name, BatchKind.BURST, facts), None)
-            batch = await self._store.batch(self._batch_id)
+            await self._store.run(ops.create_batch, NewBatch(self._batch_id, name, BatchKind.BURST, facts), None)
+            batch = await self._store.run(ops.find_batch, self._batch_id)
         assert batch is not None
         return batch
 
     async def _take_in(self, entries: dict[str, Entry]) -> None:
         """Every item is a job from the start, so that counts are those of the whole folder."""
-        known = {item.key for item in await self._store.burst_items(self._batch_id)}
+        known = {item.key for item in await self._store.run(ops.burst_items, self._batch_id)}
         graph = self._plan.template.graph()
         fresh = [
             NewJob(
@@ -270,7 +271,7 @@ class Burst:
             for number, key in enumerate(key for key in entries if key not in known)
         ]
         for start in range(0, len(fresh), AT_ONCE):
-            await self._store.fill_batch(fresh[start : start + AT_ONCE])
+            await self._store.run(ops.fill_batch, fresh[start : start + AT_ONCE])
 
     def _wishes(
         self, state: State, items: dict[str, Item], is_untouched: bool, unsure: object
@@ -309,7 +310,7 @@ class Burst:
             for key, item in waiting
             if item.is_at_server
         ]
-        await self._store.pick_items(self._batch_id, [*there, *picks])
+        await self._store.run(ops.pick_items, self._batch_id, [*there, *picks])
 
     def _in_turn(self) -> list[tuple[str, Item]]:
         """The items that wait: those at a server first, those whose retry is not due yet last."""
@@ -386,7 +387,7 @@ class Burst:
     # The file.
 
     async def _reload(self) -> None:
-        self._items = {item.key: item for item in await self._store.burst_items(self._batch_id)}
+        self._items = {item.key: item for item in await self._store.run(ops.burst_items, self._batch_id)}
         for key, item in self._items.items():
             entry = self._entries.get(key)
             if entry is not None:
@@ -400,7 +401,7 @@ class Burst:
         if digest == before and self._plan.state.exists():
             return
         words = {item.job_id: item.word for item in self._items.values() if item.written is not item.word}
-        await self._store.note_written(self._batch_id, words, (before, digest))
+        await self._store.run(ops.note_written, self._batch_id, words, (before, digest))
         self._items = {
             key: replace(item, written=words.get(item.job_id, item.written)) for key, item in self._items.items()
         }
@@ -411,7 +412,7 @@ class Burst:
             self._writing = asyncio.ensure_future(PUBLISHING.run(write_state, self._plan.state, data))
             try:
                 await asyncio.shield(self._writing)
-                await self._store.confirm_written(self._batch_id, digest)
+                await self._store.run(ops.confirm_written, self._batch_id, digest)
                 return
             except OSError as error:
                 self._digest = before

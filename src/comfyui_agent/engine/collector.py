@@ -21,6 +21,7 @@ from comfyui_agent.engine.leases import Leases
 from comfyui_agent.engine.result_names import keep_aside, stem_of, targets
 from comfyui_agent.engine.thread_pools import PUBLISHING
 from comfyui_agent.engine.write_retry import write_with_retry
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.records import Leased
 from comfyui_agent.store.store import Store
@@ -185,9 +186,11 @@ class Collector:
             except ValueError as error:
                 raise Unkeepable(str(error)) from None
         if any(path.exists() for path in paths):
-            await self._make_room(leased, paths, await self._store.owned_files(shown))
+            await self._make_room(leased, paths, await self._store.run(ops.owned_files, shown))
         asked_at = now()
-        await write_with_retry(self._store, lambda: self._store.claim_files(leased.lease, shown, self._leases.seconds))
+        await write_with_retry(
+            self._store, lambda: self._store.run(ops.claim_files, leased.lease, shown, self._leases.seconds)
+        )
         until = self._leases.prove(leased.lease, asked_at)
         publishing = asyncio.ensure_future(PUBLISHING.run(_publish_all, staged, paths, until))
         try:
@@ -209,7 +212,7 @@ class Collector:
 
     async def _done(self, leased: Leased, outputs: list[str], outcome: Succeeded) -> None:
         strays = await write_with_retry(
-            self._store, lambda: self._store.complete(leased.lease, outputs, outcome.seconds)
+            self._store, lambda: self._store.run(ops.complete_job, leased.lease, outputs, outcome.seconds)
         )
         self._leases.drop(leased.lease)  # nobody takes away what is done
         tidying = asyncio.ensure_future(self._tidy(leased, strays))
@@ -222,13 +225,13 @@ class Collector:
     async def _tidy(self, leased: Leased, strays: Sequence[str]) -> None:
         await self.remove(strays)
         if leased.source is not None:
-            source, _ = await self._store.file_of(leased.lease.job_id)  # it may have been moved meanwhile
+            source, _ = await self._store.run(ops.file_of_job, leased.lease.job_id)  # it may have been moved meanwhile
             await self._away.put_away(leased.lease.job_id, source or leased.source, leased.digest, leased.job_type)
 
     async def remove(self, paths: Sequence[str]) -> None:
         """Remove files of ours that nothing refers to any more."""
         if paths:
-            await self._store.with_unowned(paths, self._unlink)
+            await self._store.run(ops.with_unowned, paths, self._unlink)
 
     def _unlink(self, path: str) -> None:
         try:
@@ -244,7 +247,7 @@ async def expect_result(store: Store, workspace: Workspace, leased: Leased, path
     """
     shown = workspace.shown(path)
     is_chosen = leased.file_path is not None and (leased.batch_id is None or leased.source is not None)
-    if is_chosen and shown not in await store.recorded_files([shown]):
+    if is_chosen and shown not in await store.run(ops.recorded_files, [shown]):
         raise Unkeepable(f"{shown} is there already and is no result of E3: move it, or give the job another file_path")
 
 

@@ -10,6 +10,7 @@ from comfyui_agent.batches.grids import NoGrid, make_grid
 from comfyui_agent.comfy.tasks import wait_until_set
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.engine.write_retry import write_with_retry
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.errors import DatabaseUnusable, StoreError
 from comfyui_agent.store.store import Store
@@ -48,13 +49,13 @@ class GridBuilder:
 
     async def _make_next(self) -> bool:
         """Make one; False if none is due."""
-        claimed = await self._store.claim_grid(self._lock.worker, self._lock.is_dead, self._only)
+        claimed = await self._store.run(ops.claim_grid, self._lock.worker, self._lock.is_dead, self._only)
         if claimed is None:
             return False
         batch_id, generation = claimed
         grid, problem = None, None
         try:
-            batch = await self._store.batch(batch_id)
+            batch = await self._store.run(ops.find_batch, batch_id)
             if batch is not None:
                 made = await make_grid(self._store, self._workspace, batch)
                 grid = self._workspace.shown(made.pictures[0])
@@ -62,7 +63,7 @@ class GridBuilder:
             problem = str(error)
         except (asyncio.CancelledError, StoreError):
             with contextlib.suppress(StoreError):
-                await self._store.release_grids(self._lock.worker)
+                await self._store.run(ops.release_grids, self._lock.worker)
             raise
         except Exception as error:
             log.exception("the grid of %s cannot be made", batch_id)
@@ -71,6 +72,8 @@ class GridBuilder:
             log.error("the grid of %s cannot be made: %s", batch_id, problem)
         await write_with_retry(
             self._store,
-            lambda: self._store.settle_grid(batch_id, self._lock.worker, generation, grid=grid, problem=problem),
+            lambda: self._store.run(
+                ops.settle_grid, batch_id, self._lock.worker, generation, grid=grid, problem=problem
+            ),
         )
         return True

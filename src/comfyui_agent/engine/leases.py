@@ -9,6 +9,7 @@ from collections.abc import Callable
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.engine.clock import now
 from comfyui_agent.engine.write_retry import alert
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import DatabaseUnusable, StoreError
 from comfyui_agent.store.records import Lease
 from comfyui_agent.store.store import Store
@@ -76,7 +77,7 @@ class Leases:
     async def _renew(self) -> None:
         asked_at = now()
         before = set(self._held)
-        held = await self._store.renew(self._worker, self.seconds)
+        held = await self._store.run(ops.renew_leases, self._worker, self.seconds)
         for key in self._still_held(before, held):
             self._proved_until[key] = self._until(asked_at)
         took = now() - asked_at
@@ -87,7 +88,7 @@ class Leases:
         """Something changed in the database: see whether everything is still ours."""
         before = set(self._held)
         if before:
-            self._still_held(before, await self._store.held(self._worker))
+            self._still_held(before, await self._store.run(ops.held_leases, self._worker))
 
     def _still_held(self, before: set[tuple[JobId, int]], held: frozenset[tuple[JobId, int]]) -> set[tuple[JobId, int]]:
         """Let go of those that the database no longer has as ours; the others."""

@@ -20,6 +20,7 @@ from comfyui_agent.domain.prompts import SAVES_UNDER, Graph, avoiding_cache, inp
 from comfyui_agent.engine.collector import Unkeepable, expect_result
 from comfyui_agent.engine.result_names import stem_of
 from comfyui_agent.engine.server_inputs import uploads_of
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.records import Leased
 from comfyui_agent.store.store import Store
 
@@ -84,7 +85,7 @@ class PromptBuilder:
         if key is None:
             return self._by_id(leased)
         if key not in self._kept:
-            template = await self._store.template(key)
+            template = await self._store.run(ops.find_template, key)
             if template is None:
                 raise NotBuildable(f"its workflow {key[:12]} is not in the database any more: submit the job again")
             self._kept[key] = template.graph()

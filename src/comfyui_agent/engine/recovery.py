@@ -21,6 +21,7 @@ from comfyui_agent.engine.leases import Leases
 from comfyui_agent.engine.live_files import remove_stale
 from comfyui_agent.engine.result_names import stem_of
 from comfyui_agent.engine.thread_pools import PUBLISHING
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.records import Leased, OpenAttempt
 from comfyui_agent.store.store import Store
@@ -107,7 +108,7 @@ class Recovery:
             return await self._look()
 
     async def _look(self) -> int:
-        attempts = [each for each in await self._store.open_attempts() if self._is_ours(each)]
+        attempts = [each for each in await self._store.run(ops.open_attempts) if self._is_ours(each)]
         unattended = [each for each in attempts if not self._leases.holds(each.job_id, each.fence)]
         self._lost_at = {each.server for each in unattended if each.is_lost}
         ids = {each.attempt_id for each in unattended}
@@ -120,9 +121,9 @@ class Recovery:
                     await self._start_withdrawing(attempt)
             elif attempt.attempt_id not in self._withdrawing and self._may_be_taken(attempt):
                 taken += await self._adopt(attempt)
-        await self._store.put_back_unattended(self._lock.is_dead)
-        await self._store.free_turns()
-        while await self._store.discard_unfinished(self._lock.is_dead):
+        await self._store.run(ops.put_back_unattended, self._lock.is_dead)
+        await self._store.run(ops.free_turns)
+        while await self._store.run(ops.discard_unfinished, self._lock.is_dead):
             log.info("what a door had begun to put in before it died was removed")
         for worker in self._lock.sweep():
             await PUBLISHING.run(self._remove_staged, worker)
@@ -161,7 +162,7 @@ class Recovery:
 
     async def _adopt(self, attempt: OpenAttempt) -> int:
         asked_at = now()
-        leased = await self._store.adopt(attempt, self._lock.worker, self._leases.seconds)
+        leased = await self._store.run(ops.adopt_attempt, attempt, self._lock.worker, self._leases.seconds)
         self._seen.pop(attempt.attempt_id, None)
         if leased is None:
             return 0
@@ -204,7 +205,8 @@ class Recovery:
             self._withdrawing.discard(attempt.attempt_id)
 
     async def _close(self, attempt: OpenAttempt, words: str) -> None:
-        await self._collecting.remove(await self._store.withdraw(attempt, words) or [])
+        strays = await self._store.run(ops.withdraw_attempt, attempt, words)
+        await self._collecting.remove(strays or [])
 
     def see_queue(self, server: FleetServer, view: QueueView) -> None:
         """A look at a server's queue: prompts of ours that no open run owns came too late, and go."""
@@ -228,7 +230,7 @@ class Recovery:
 
     async def _delete_unowned(self, server: FleetServer, prompt_ids: set[str]) -> None:
         try:
-            for prompt_id in prompt_ids - await self._store.owned_prompts():
+            for prompt_id in prompt_ids - await self._store.run(ops.owned_prompts):
                 if prompt_id not in self._stopping and prompt_id not in server.stuck:
                     log.warning("%s: prompt %s is of a run that was given up, and is deleted", server.name, prompt_id)
                 await self._stop_unowned(server, prompt_id)
@@ -250,7 +252,7 @@ class Recovery:
         if prompt_id in server.stuck or now() - since > patience:
             reason = "it does not stop" if result is Cancellation.STILL_RUNNING else "it does not end"
             self._fleet.set_aside(server, prompt_id, reason)
-            await self._store.note_stuck(server.name, prompt_id, reason)
+            await self._store.run(ops.note_stuck, server.name, prompt_id, reason)
 
     def _spawn(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)

@@ -33,6 +33,7 @@ from comfyui_agent.engine.collector import Collector, LostMeanwhile, ServerAway,
 from comfyui_agent.engine.prompt_builder import BuiltPrompt, NotBuildable, PromptBuilder
 from comfyui_agent.engine.server_inputs import ServerInputs, Unfit
 from comfyui_agent.engine.write_retry import write_with_retry
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import FileTaken, LeaseLost, StoreError
 from comfyui_agent.store.records import Leased
 from comfyui_agent.store.store import Store
@@ -156,7 +157,7 @@ class Run:
         except NotBuildable as error:
             if not self.leased.is_taken_over:  # a prompt that is at its server needs no template any more
                 failure = Failure(FailureClass.INVALID, str(error))
-                await write_with_retry(self._store, lambda: self._store.refuse(self.leased.lease, failure))
+                await write_with_retry(self._store, lambda: self._store.run(ops.refuse_job, self.leased.lease, failure))
             return None
 
     async def _send(self, prepared: BuiltPrompt | None) -> Watch | None:
@@ -167,7 +168,7 @@ class Run:
         if self.leased.is_taken_over:
             return client.take_over(prompt_id, prepared.graph, prepared.expected)
         if self.server.halt is not None:  # taken out of work since the lease
-            await write_with_retry(self._store, lambda: self._store.unsend(self.leased.lease))
+            await write_with_retry(self._store, lambda: self._store.run(ops.return_unsent, self.leased.lease))
             return None
         try:
             return await self._fit_and_submit(prepared)
@@ -178,7 +179,7 @@ class Run:
         except (PromptRejected, NotAccepted, UploadRefused):
             raise
         except ComfyError as error:
-            await write_with_retry(self._store, lambda: self._store.unsend(self.leased.lease))
+            await write_with_retry(self._store, lambda: self._store.run(ops.return_unsent, self.leased.lease))
             if not isinstance(error, Unreachable):
                 self.server.misbehaved()
             self.server.at_work.discard(prompt_id)  # it never got there
@@ -266,7 +267,7 @@ class Run:
         seconds = self._seconds_running(watch)
         if seconds >= self._noted_seconds + (RUNNING_IS_NOTED_EVERY if self._noted_seconds else RUNNING_IS_NOTED_AFTER):
             self._noted_seconds = seconds
-            await write_with_retry(self._store, lambda: self._store.note_running(self.leased.lease, seconds))
+            await write_with_retry(self._store, lambda: self._store.run(ops.note_running, self.leased.lease, seconds))
 
     def _seconds_running(self, watch: Watch) -> float:
         """Seconds of execution; those before a take-over included, where they were noted."""
@@ -325,7 +326,7 @@ class Run:
         if result.runs_on and failure.kind is FailureClass.TIMEOUT:
             await write_with_retry(
                 self._store,
-                lambda: self._store.note_stuck(self.server.name, self.leased.prompt_id, failure.message),
+                lambda: self._store.run(ops.note_stuck, self.server.name, self.leased.prompt_id, failure.message),
             )
         if result is Cancellation.ENDED_BEFORE:
             with contextlib.suppress(TimeoutError):
@@ -380,7 +381,7 @@ class Run:
         is_held = executed > 0 and self.leased.tally.strikes + 1 >= self._rules.policy.poison_limit
         await write_with_retry(
             self._store,
-            lambda: self._store.wait_for_server(self.leased.lease, failure, away, executed, is_held=is_held),
+            lambda: self._store.run(ops.wait_for_server, self.leased.lease, failure, away, executed, is_held=is_held),
         )
 
     async def _settle(self, failure: Failure) -> None:
@@ -436,7 +437,7 @@ class Run:
     async def _go_elsewhere(self, failure: Failure) -> None:
         again = Retry(0.0, charged=False)
         await write_with_retry(
-            self._store, lambda: self._store.requeue(self.leased.lease, failure, again, avoid_server=True)
+            self._store, lambda: self._store.run(ops.requeue_job, self.leased.lease, failure, again, avoid_server=True)
         )
 
     async def _end(self, failure: Failure, decision: Retry | GiveUp) -> None:
@@ -445,10 +446,12 @@ class Run:
             avoid = self._is_too_small(failure)
             await write_with_retry(
                 self._store,
-                lambda: self._store.requeue(self.leased.lease, failure, decision, avoid_server=avoid),
+                lambda: self._store.run(ops.requeue_job, self.leased.lease, failure, decision, avoid_server=avoid),
             )
         else:
-            strays = await write_with_retry(self._store, lambda: self._store.fail(self.leased.lease, failure, decision))
+            strays = await write_with_retry(
+                self._store, lambda: self._store.run(ops.fail_job, self.leased.lease, failure, decision)
+            )
             await self._collecting.remove(strays)
 
     async def _free_memory(self) -> None:
@@ -471,4 +474,4 @@ class Run:
 
     async def _alert(self, name: EventName, message: str) -> None:
         event = Event(name, job_id=self.leased.lease.job_id, server=self.server.name, message=message)
-        await write_with_retry(self._store, lambda: self._store.note(event))
+        await write_with_retry(self._store, lambda: self._store.run(ops.add_event, event))

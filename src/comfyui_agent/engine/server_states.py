@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from comfyui_agent.comfy.fleet import Fleet
 from comfyui_agent.domain.server_states import ServerState
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -23,7 +24,7 @@ class ServerStateWatcher:
 
     async def look(self) -> None:
         """Tell the fleet what has changed, and end drains that are over, whichever agent had the last run there."""
-        halted = await self._store.halted_servers()
+        halted = await self._store.run(ops.halted_servers)
         if self._fleet.halt({each.server: each.halt for each in halted}):
             self._wake()
         if self._fleet.is_halted and not self._said_halted:
@@ -31,4 +32,4 @@ class ServerStateWatcher:
         self._said_halted = self._fleet.is_halted
         for each in halted:
             if each.halt is ServerState.DRAINING and not each.has_runs:
-                await self._store.finish_drain(each.server)
+                await self._store.run(ops.finish_drain, each.server)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from comfyui_agent.comfy.fleet import Fleet, Health
 from comfyui_agent.domain.server_states import STUCK_REMEDY, StuckPrompt
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 
 
@@ -17,14 +18,14 @@ class StuckServers:
 
     async def look(self) -> None:
         """Tell the fleet what others have found, and forget prompts that a server no longer has."""
-        noted = {each.prompt_id: each for each in await self._store.stuck_prompts()}
+        noted = {each.prompt_id: each for each in await self._store.run(ops.stuck_prompts)}
         self._known = {prompt_id: each for prompt_id, each in self._known.items() if prompt_id in noted}
         for prompt_id, each in noted.items():
             server = self._fleet.servers.get(each.server)
             if server is None:
                 continue
             if prompt_id in self._known and prompt_id not in server.stuck:
-                await self._store.forget_stuck(prompt_id)
+                await self._store.run(ops.forget_stuck, prompt_id)
                 continue
             self._known[prompt_id] = each
             if prompt_id not in server.stuck:
@@ -38,7 +39,7 @@ class StuckServers:
         is_stuck = usable.keys() == {each.server for each in found} and all(
             server.health is Health.ASIDE for server in usable.values()
         )
-        if usable and is_stuck and await self._store.is_blocked(usable, batch_id):
+        if usable and is_stuck and await self._store.run(ops.is_blocked, usable, batch_id):
             return tuple(found)
         return ()
 

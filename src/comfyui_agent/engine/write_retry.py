@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.engine.clock import now
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import DatabaseAway, DatabaseFull, StoreError
 from comfyui_agent.store.store import Store
 
@@ -41,4 +42,4 @@ async def write_with_retry(store: Store, write: Callable[[], Awaitable[T]]) -> T
 async def alert(store: Store, message: str) -> None:
     """Tell people that the database was not there for a while, now that it is."""
     with contextlib.suppress(StoreError):
-        await store.note(Event(EventName.ALERT_DATABASE, message=message))
+        await store.run(ops.add_event, Event(EventName.ALERT_DATABASE, message=message))

@@ -14,6 +14,7 @@ import uvicorn
 
 from comfyui_agent.comfy.tasks import end_tasks, wait_while
 from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
@@ -133,7 +134,7 @@ async def _keep_indexing(context: Context) -> None:
     while True:
         indexed = 0
         try:
-            indexed = await context.store.index_names()
+            indexed = await ops.index_names(context.store)
         except StoreError as error:
             log.info("names could not be indexed: %s", error)
         await asyncio.sleep(0.02 if indexed else INDEX_PAUSE)

@@ -30,6 +30,7 @@ from comfyui_agent.engine.prompt_builder import BuiltPrompt
 from comfyui_agent.engine.recovery import Recovery
 from comfyui_agent.engine.run import Rules, Run
 from comfyui_agent.engine.stuck_servers import StuckServers, words_of
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.records import Leased
 from comfyui_agent.store.store import Store
 from support.stores import LEASE_SECONDS, SERVER, WORKER, SqliteDatabase, lease_one, submit_one
@@ -161,11 +162,13 @@ class House:
         await asyncio.gather(*self.recovery._tasks)
 
     async def job(self) -> Job:
-        (job,) = await self.store.jobs()
+        (job,) = await self.store.run(ops.list_jobs)
         return job
 
     async def alerts(self) -> list[str]:
-        return [event.message or "" for event in await self.store.events_after(0) if event.name == "alert.server"]
+        return [
+            event.message or "" for event in await self.store.run(ops.events_after, 0) if event.name == "alert.server"
+        ]
 
 
 @pytest.fixture
@@ -222,7 +225,7 @@ async def test_only_what_was_executed_is_suspect_and_nothing_is_struck_while_it_
 ) -> None:
     run = house.run(await house.lease())
     job = await lose(house, run, see)
-    (attempt,) = await house.store.attempts(job.id)
+    (attempt,) = await house.store.run(ops.list_attempts, job.id)
     assert (attempt.running_seconds or 0) > 0 or not is_suspect
     assert (job.strikes, job.hold) == (0, None)
     elsewhere = await lease_one(house.store, server=OTHER)
@@ -246,7 +249,7 @@ async def test_a_result_that_cannot_be_fetched_from_a_server_that_is_away_waits_
     watch.settle(Succeeded(run.leased.prompt_id, Results((), ())))
     await living
     job = await house.job()
-    (attempt,) = await house.store.attempts(job.id)
+    (attempt,) = await house.store.run(ops.list_attempts, job.id)
     assert job.waits_for_server
     assert attempt.running_seconds == 0
 
@@ -269,10 +272,10 @@ async def test_what_a_server_was_lost_with_is_taken_over_when_it_answers_and_not
 
 async def test_a_job_that_was_cancelled_while_it_waited_is_let_go_of_at_once(house: House) -> None:
     job = await lose(house, house.run(await house.lease()))
-    await house.store.cancel([job.id])
+    await house.store.run(ops.cancel_jobs, [job.id])
     await house.recovery.look()
     await asyncio.gather(*house.recovery._tasks)
-    assert await house.store.open_attempts() == []
+    assert await house.store.run(ops.open_attempts) == []
     assert house.client.cancelled == [], "nobody can be asked"
 
 
@@ -307,7 +310,7 @@ async def test_a_prompt_that_cannot_be_interrupted_is_told_once_and_its_server_g
 ) -> None:
     run = await stall(house)
     assert (house.server.health, house.server.takes_work) == (Health.ASIDE, False)
-    assert [each.prompt_id for each in await house.store.stuck_prompts()] == [run.leased.prompt_id]
+    assert [each.prompt_id for each in await house.store.run(ops.stuck_prompts)] == [run.leased.prompt_id]
     told = await house.alerts()
     assert [message.partition(":")[0] for message in told] == ["set aside", "stuck"]
     caplog.set_level(logging.INFO)
@@ -346,32 +349,32 @@ async def test_a_prompt_that_nobody_wants_and_that_does_not_stop_makes_its_serve
         await house.see("unwanted")
         clock[0] += 1.0
     assert len(house.client.cancelled) == 1, "it was told, and is told again only after a while"
-    assert await house.store.stuck_prompts() == []
+    assert await house.store.run(ops.stuck_prompts) == []
     clock[0] += 1000.0
     await house.see("unwanted")
     await house.see("unwanted")
-    assert len(await house.store.stuck_prompts()) == 1
+    assert len(await house.store.run(ops.stuck_prompts)) == 1
     assert house.server.health is Health.ASIDE
     assert len([record for record in caplog.records if "unwanted" in record.getMessage()]) == 1
 
 
 async def test_what_one_agent_found_stuck_others_leave_alone_until_it_is_gone(house: House) -> None:
     stuck = StuckServers(house.store, house.fleet)
-    await house.store.note_stuck(SERVER, "p1", "no sign of life")
+    await house.store.run(ops.note_stuck, SERVER, "p1", "no sign of life")
     await stuck.look()
     assert not house.server.takes_work
     await stuck.look()
-    assert len(await house.store.stuck_prompts()) == 1
+    assert len(await house.store.run(ops.stuck_prompts)) == 1
     house.server.stuck.clear()  # a look at its queue has not found the prompt
     await stuck.look()
-    assert await house.store.stuck_prompts() == []
+    assert await house.store.run(ops.stuck_prompts) == []
     assert house.server.takes_work
 
 
 async def test_nothing_can_go_on_when_every_server_that_is_to_work_is_stuck(house: House) -> None:
     stuck = StuckServers(house.store, house.fleet)
     await submit_one(house.store)
-    await house.store.note_stuck(SERVER, "p1", "no sign of life")
+    await house.store.run(ops.note_stuck, SERVER, "p1", "no sign of life")
     await stuck.look()
     assert await stuck.blocking(None) == (), "it has not been looked at since"
     house.server.health = Health.ASIDE

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from comfyui_agent.domain.retry_policy import Retry
 from comfyui_agent.engine.intake import monitor as monitor_module
 from comfyui_agent.engine.intake.submission import retry
+from comfyui_agent.store import operations as ops
 from support.intake import Intake, Running, complaints, intake, portrait, until
-from support.stores import broken
+from support.stores import broken, intercept
 
 DELETED = "cancelled: its file jobs/processing/image/knight.yaml was deleted"
 
@@ -38,7 +40,7 @@ async def test_deleted_while_nobody_watched_it_is_cancelled_by_the_next_monitor(
     await room.look_once()
     room.path("b.yaml").unlink()
     await room.look_once()
-    states = {job.config_name: (job.status, job.failure_class) for job in await room.store.jobs()}
+    states = {job.config_name: (job.status, job.failure_class) for job in await room.store.run(ops.list_jobs)}
     assert states == {"a.yaml": ("pending", None), "b.yaml": ("failed", "cancelled"), "c.yaml": ("pending", None)}
 
 
@@ -85,7 +87,7 @@ async def test_deleted_in_backoff_it_is_cancelled(room: Intake) -> None:
     room.drop()
     await room.taken()
     leased = await room.run_job()
-    await room.store.requeue(leased.lease, broken(), Retry(60.0, charged=True))
+    await room.store.run(ops.requeue_job, leased.lease, broken(), Retry(60.0, charged=True))
     room.path().unlink()
     job = await room.taken(status="failed")
     assert (job.failure_class, job.next_attempt_at) == ("cancelled", None)
@@ -136,7 +138,7 @@ async def test_a_whole_folder_that_is_deleted_is_all_of_its_files(room: Intake) 
 
 
 async def counts_are(room: Intake, pending: int, failed: int) -> bool:
-    counts = await room.store.counts()
+    counts = await room.store.run(ops.count_jobs)
     return (counts.pending, counts.failed) == (pending, failed)
 
 
@@ -244,15 +246,15 @@ async def test_a_deletion_that_cannot_be_written_down_is_tried_again(
     await room.watching()
     room.drop()
     await room.taken()
-    real, tries = room.store.cancel_deleted, []
+    tries = []
 
-    async def cancel_deleted(sources: list[str]) -> list[str]:
+    async def cancel_deleted(real: Any, sources: list[str]) -> list[str]:
         tries.append(sources)
         if len(tries) < 3:
             raise StoreError("the disk is full")
         return await real(sources)
 
-    monkeypatch.setattr(room.store, "cancel_deleted", cancel_deleted)
+    intercept(monkeypatch, room.store, ops.cancel_deleted, cancel_deleted)
     room.path().unlink()
     assert (await room.taken(status="failed")).failure_class == "cancelled"
     assert len(tries) == 3

@@ -12,12 +12,13 @@ from comfyui_agent.engine.clock import now
 from comfyui_agent.engine.leases import Leases
 from comfyui_agent.store.errors import DatabaseCorrupt, DatabaseFull
 from comfyui_agent.store.records import Lease
+from support.stores import ScriptedStore
 
 LEASE = Lease(JobId(1), 3, AttemptId(9))
 SECONDS = 0.6
 
 
-class Memory:
+class Memory(ScriptedStore):
     """A store that holds what it is told to hold, and can go away."""
 
     def __init__(self) -> None:
@@ -27,17 +28,17 @@ class Memory:
         self.renewals = 0
         self.error: Exception | None = None
 
-    async def renew(self, _worker: str, _seconds: float) -> frozenset[tuple[JobId, int]]:
+    async def renew_leases(self, _worker: str, _seconds: float) -> frozenset[tuple[JobId, int]]:
         await self.present.wait()
         self.renewals += 1
         if self.error:
             raise self.error
         return self.held_now
 
-    async def held(self, _worker: str) -> frozenset[tuple[JobId, int]]:
+    async def held_leases(self, _worker: str) -> frozenset[tuple[JobId, int]]:
         return self.held_now
 
-    async def note(self, _event: object) -> None: ...
+    async def add_event(self, _event: object) -> None: ...
 
 
 class InputFiles:

@@ -16,6 +16,7 @@ from comfyui_agent.engine.intake.folder_scan import Refused, read_plain
 from comfyui_agent.engine.intake.folder_scan import digest_of as digest_of_bytes
 from comfyui_agent.engine.result_names import keep_aside
 from comfyui_agent.engine.thread_pools import PUBLISHING
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
 
@@ -39,11 +40,11 @@ class FinishedFiles:
             if await PUBLISHING.run(_move, path, digest, target):
                 if target.is_file():
                     put_away = self._workspace.finished_job_file(kind, path.name)
-                    await self._store.follow_file(path.name, source, put_away)
+                    await self._store.run(ops.note_file_moved, path.name, source, put_away)
                 return
             log.warning("%s was changed while its job ran: it is submitted again", source)
             if job_id is not None:
-                await self._store.note_change(job_id)
+                await self._store.run(ops.note_file_changed, job_id)
         except (OSError, ValueError) as error:
             words = f"{source} is done and could not be moved to the finished ones: {error}"
             if words not in self._troubles:

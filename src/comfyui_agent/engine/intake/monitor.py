@@ -37,6 +37,7 @@ from comfyui_agent.engine.intake.folder_scan import (
 )
 from comfyui_agent.engine.result_names import keep_aside
 from comfyui_agent.engine.thread_pools import INTAKE
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import DatabaseUnusable, StoreError
 from comfyui_agent.store.store import Store
 
@@ -119,7 +120,7 @@ class Monitor:
         """Jobs that wait and whose files were deleted while nobody watched are found out by the first look."""
         while True:
             try:
-                sources = await self._store.pending_sources()
+                sources = await self._store.run(ops.pending_sources)
                 break
             except DatabaseUnusable:
                 raise
@@ -257,7 +258,7 @@ class Monitor:
         else:
             self._clear("folder")
             sources = [self._workspace.job_file(Path(path)) for path in gone]
-            for name in await self._store.cancel_deleted(sources):
+            for name in await self._store.run(ops.cancel_deleted, sources):
                 log.info("%s: its file was deleted, it is cancelled", name)
         for path in due:
             self._missing.pop(path, None)
@@ -267,7 +268,7 @@ class Monitor:
 
     async def put_away_finished(self, seconds: tuple[float, float] = (0.0, 120.0)) -> None:
         """Files whose jobs were done so many seconds ago and which nobody has moved: whoever should have was killed."""
-        for source, digest, job_type in await self._store.finished_files(seconds):
+        for source, digest, job_type in await self._store.run(ops.finished_files, seconds):
             if str(self._workspace.root / source) in self._known:
                 await self._away.put_away(None, source, digest, job_type)
 
@@ -314,7 +315,7 @@ class Monitor:
                 waiting.due = waiting.since + BAD_SECONDS
             else:
                 files[path] = filed
-        rulings = await self._store.file_jobs(list(files.values())) if files else []
+        rulings = await self._store.run(ops.file_jobs, list(files.values())) if files else []
         for (path, filed), ruling in zip(files.items(), rulings, strict=True):
             if await self._follow(path, filed, ruling):
                 self._known[path] = self._waiting.pop(path).signature
@@ -354,15 +355,15 @@ class Monitor:
                     # It was renamed: the job of the old name is about to be cancelled.
                     self._waiting[path].due = now() + LATER_SECONDS
                     return False
-                [failed] = await self._store.file_jobs([replace(filed, insists=True)])
+                [failed] = await self._store.run(ops.file_jobs, [replace(filed, insists=True)])
                 return await self._follow(path, filed, failed)
             case FileVerdict.FINISHED:
-                await self._store.note_repeat(name)
+                await self._store.run(ops.note_file_repeated, name)
                 log.info("%s: it is done already, and its file came again with the same bytes: it is put away", name)
                 await self._away.put_away(None, filed.job.source or "", filed.job.digest, filed.job.job_type)
             case FileVerdict.ELSEWHERE:
                 if ruling.other_source is not None and not (self._workspace.root / ruling.other_source).exists():
-                    moved = await self._store.file_jobs([replace(filed, is_moved=True)])
+                    moved = await self._store.run(ops.file_jobs, [replace(filed, is_moved=True)])
                     return await self._follow(path, filed, moved[0])
                 await self._reject(path, ruling.reason)
             case FileVerdict.REJECTED:
@@ -377,7 +378,7 @@ class Monitor:
         try:
             kept = await INTAKE.run(_make_room, Path(path), target)
             kept_as = None if kept is None else self._workspace.job_file(kept)
-            await self._store.reject(self._workspace.job_file(target), reason, kept_as)
+            await self._store.run(ops.reject_file, self._workspace.job_file(target), reason, kept_as)
             log.warning("%s is now %s: %s", self._workspace.job_file(Path(path)), target.name, reason)
             await INTAKE.run(_set_aside, Path(path), target)
             self._clear(path)
