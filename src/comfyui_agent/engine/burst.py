@@ -25,7 +25,7 @@ from comfyui_agent.batches.state_file import (
     state_bytes,
     write_state,
 )
-from comfyui_agent.comfy.fleet import Health
+from comfyui_agent.clock import now
 from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.documents import shown_path
 from comfyui_agent.config.workspace import Workspace
@@ -36,9 +36,10 @@ from comfyui_agent.domain.jobs import JobId, NewJob, Template
 from comfyui_agent.domain.kinds import job_type_of
 from comfyui_agent.domain.sizes import too_large
 from comfyui_agent.engine.agent import Agent
-from comfyui_agent.engine.clock import now
+from comfyui_agent.engine.composition import make_agent
 from comfyui_agent.engine.thread_pools import INTAKE, PUBLISHING
 from comfyui_agent.events.bus import Bus
+from comfyui_agent.fleet.server import Health
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import NamedLock
 from comfyui_agent.store.errors import StoreError
@@ -234,7 +235,7 @@ class Burst:
         await self._pick()
         await self._reload()
         await self._mirror(persists=False)
-        self.agent = Agent(self._store, self._agents_workspace(), self._bus, only=self._batch_id, is_quiet=True)
+        self.agent = make_agent(self._store, self._agents_workspace(), self._bus, only=self._batch_id, is_quiet=True)
         return self.agent
 
     def _agents_workspace(self) -> Workspace:

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from comfyui_agent.comfy.content import HEAD, recognise
-from comfyui_agent.comfy.fleet import Health
 from comfyui_agent.comfy.frames import LARGEST_PREVIEW, Preview
 from comfyui_agent.comfy.watch import Progress, Stage
 from comfyui_agent.engine.run import Run
+from comfyui_agent.engine.thread_pools import RECORDING
+from comfyui_agent.fleet.server import Health
 from comfyui_agent.store.agent_lock import living
 
 SUFFIX = ".live.json"
@@ -89,6 +90,9 @@ class LiveFile:
         self._previews = _Previews(folder, worker)
         self._writing = threading.Lock()
         self._is_over = False
+
+    async def show(self, runs: Sequence[Run]) -> None:
+        await RECORDING.run(self.write, [(live_run(run), preview_of(run)) for run in runs])
 
     def write(self, runs: Sequence[tuple[LiveRun, Preview | None]]) -> None:
         """Tell what is at work, with the newest preview of each."""

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from comfyui_agent.comfy.fleet import Fleet, Health
 
 from comfyui_agent.comfy.answers import QueueView
 from comfyui_agent.comfy.cancellation import Cancellation
-from comfyui_agent.comfy.fleet import Fleet, Health
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.comfy.outcomes import Succeeded
 from comfyui_agent.comfy.results import Results

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from comfyui_agent.comfy.answers import QueueView
 from comfyui_agent.comfy.fleet import FleetServer
+
+from comfyui_agent.comfy.answers import QueueView
 from comfyui_agent.comfy.limits import Limits
 
 

@@ -11,13 +11,13 @@ from typing import Any, cast
 
 import pytest
 
-from comfyui_agent.comfy.fleet import FleetServer
 from comfyui_agent.comfy.uploads import Uploaded
 from comfyui_agent.config.settings import Settings
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.engine import server_inputs
 from comfyui_agent.engine.server_inputs import FOLDER, REMEMBERED_SECONDS, ServerInputs, Unfit, offered
+from comfyui_agent.fleet.server import FleetServer
 
 MODELS = ["a.safetensors", "b.ckpt"]
 

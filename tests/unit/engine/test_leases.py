@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from comfyui_agent.clock import now
 from comfyui_agent.domain.attempts import AttemptId
 from comfyui_agent.domain.jobs import JobId
-from comfyui_agent.engine.clock import now
 from comfyui_agent.engine.leases import Leases
 from comfyui_agent.store.errors import DatabaseCorrupt, DatabaseFull
 from comfyui_agent.store.records import Lease

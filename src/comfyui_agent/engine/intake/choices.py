@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from comfyui_agent.batches.sweeps import AUTO, Keep
+from comfyui_agent.clock import now
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.binding import Place, Unbindable
 from comfyui_agent.domain.node_classes import takes_file
 from comfyui_agent.domain.value_types import BadValue, Kind, ValueType, first_fit, text_of, type_of
 from comfyui_agent.domain.values import Token
-from comfyui_agent.engine.clock import now
 from comfyui_agent.engine.intake.input_files import name_of
 
 PATIENCE = 1.0

@@ -18,7 +18,7 @@ from comfyui_agent.engine.result_names import keep_aside
 from comfyui_agent.engine.thread_pools import PUBLISHING
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
-from comfyui_agent.store.store import Store
+from comfyui_agent.store.operation import OperationRunner
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 class FinishedFiles:
     """Moves job files. Doing it twice, or by two processes at once, does no harm."""
 
-    def __init__(self, store: Store, workspace: Workspace) -> None:
+    def __init__(self, store: OperationRunner, workspace: Workspace) -> None:
         self._store = store
         self._workspace = workspace
         self._troubles: set[str] = set()

@@ -16,12 +16,12 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from comfyui_agent.comfy.tasks import end_tasks, wait_until_set
+from comfyui_agent.clock import SYSTEM_CLOCK, now
+from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.validation import Complaints
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.job_files import Disposition, FileVerdict, ReadFile
 from comfyui_agent.domain.prompts import natural_key
-from comfyui_agent.engine.clock import now
 from comfyui_agent.engine.intake.admission import Admission
 from comfyui_agent.engine.intake.finished_files import FinishedFiles
 from comfyui_agent.engine.intake.folder_scan import (
@@ -180,7 +180,7 @@ class Monitor:
             + [since + GONE_SECONDS for since in self._missing.values()]
         )
         seconds = max(TICK if self._waiting else 0.0, until - now())
-        await wait_until_set(self._wake, seconds)
+        await SYSTEM_CLOCK.wait_for(self._wake, seconds)
         self._wake.clear()
 
     async def _round(self) -> None:
