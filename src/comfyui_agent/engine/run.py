@@ -141,8 +141,7 @@ class Run:
             return client.take_over(prompt_id, built.graph, built.expected) if built else client.take_over(prompt_id)
         if built is None:
             return None
-        self.leased, watch = await self._parts.sender.send(self.leased, self.server, built, self._is_given_up)
-        return watch
+        return await self._parts.sender.send(self, built)
 
     async def _wait(self, watch: Watch) -> Outcome:
         """The end of the prompt, or of our patience with it. ServerAway if the server is given up."""
@@ -195,7 +194,7 @@ class Run:
             out_of_work=server.out_of_work,
         )
 
-    def _is_given_up(self) -> bool:
+    def is_given_up(self) -> bool:
         """Whether an answer of the server is not worth waiting for."""
         facts = self._server_facts()
         return is_away(facts, self._limits) or is_to_be_left(facts)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
@@ -58,6 +57,19 @@ class Inputs(Protocol):
     async def remedy(self, server: FleetServer, class_type: str, name: str, value: str) -> str: ...
 
 
+class SendingRun(Protocol):
+    """What sending needs of a run."""
+
+    leased: Leased
+    """Knows what was filled in for the server once that is known, whatever becomes of the post."""
+
+    @property
+    def server(self) -> FleetServer: ...
+
+    def is_given_up(self) -> bool:
+        """Whether an answer of the server is not worth waiting for."""
+
+
 class Sender:
     """Sends prompts. A post is never repeated: one whose answer was lost is taken over by its id."""
 
@@ -80,40 +92,27 @@ class Sender:
                 await self._recorder.write(ops.refuse_job, leased.lease, Failure(FailureClass.INVALID, str(error)))
             return None
 
-    async def send(
-        self, leased: Leased, server: FleetServer, built: BuiltPrompt, is_given_up: Callable[[], bool]
-    ) -> tuple[Leased, Watch | None]:
-        """Post the prompt and watch it. No watch: nothing reached the server, and the job waits again.
-
-        `is_given_up` is asked while the server does not answer. The lease that comes back knows what was sent.
-        """
+    async def send(self, run: SendingRun, built: BuiltPrompt) -> Watch | None:
+        """Post the prompt and watch it. None: nothing reached the server, and the job waits again."""
+        server, prompt_id = run.server, run.leased.prompt_id
         if server.out_of_work is not None:  # since the lease
-            await self._recorder.write(ops.return_unsent, leased.lease)
-            return leased, None
+            await self._recorder.write(ops.return_unsent, run.leased.lease)
+            return None
         try:
-            leased, fitted = await self._fit(leased, server, built)
-            try:
-                return leased, await self._post(leased, server, fitted, is_given_up)
-            except PromptRejected:
-                self._inputs.forget(server.name)
-                if leased.pictures is None:
-                    raise
-            # The server may have lost the job's input files: they are given again.
-            leased, fitted = await self._fit(leased, server, built)
-            return leased, await self._post(leased, server, fitted, is_given_up)
+            return await self._fit_and_post(run, built)
         except AcceptanceUnknown as error:
-            log.warning("%s: %s", leased.config_name, error.message)
+            log.warning("%s: %s", run.leased.config_name, error.message)
             self._fleet.probe_now(server)
-            return leased, server.client.take_over(leased.prompt_id, built.graph, built.expected)
+            return server.client.take_over(prompt_id, built.graph, built.expected)
         except (PromptRejected, NotAccepted, UploadRefused):
             raise
         except ComfyError as error:
-            await self._recorder.write(ops.return_unsent, leased.lease)
+            await self._recorder.write(ops.return_unsent, run.leased.lease)
             if not isinstance(error, Unreachable):
                 server.misbehaved()
-            server.at_work.discard(leased.prompt_id)  # it never got there
+            server.at_work.discard(prompt_id)  # it never got there
             self._fleet.mark_down(server, error.message)
-            return leased, None
+            return None
 
     async def explain(self, error: ComfyError, leased: Leased, server: FleetServer) -> Failure:
         """The failure of a prompt that was refused, with the nearest choice where one was meant."""
@@ -125,22 +124,30 @@ class Sender:
             failure = replace(failure, message=failure.message + remedy)
         return failure
 
-    async def _fit(self, leased: Leased, server: FleetServer, built: BuiltPrompt) -> tuple[Leased, BuiltPrompt]:
-        graph = await self._inputs.fit(built.graph, leased.pictures, server)
+    async def _fit_and_post(self, run: SendingRun, built: BuiltPrompt) -> Watch:
+        """Send the prompt with its inputs. A server that has lost the job's input files is given them again."""
+        try:
+            return await self._post(run, await self._fit(run, built))
+        except PromptRejected:
+            self._inputs.forget(run.server.name)
+            if run.leased.pictures is None:
+                raise
+        return await self._post(run, await self._fit(run, built))
+
+    async def _fit(self, run: SendingRun, built: BuiltPrompt) -> BuiltPrompt:
+        graph = await self._inputs.fit(built.graph, run.leased.pictures, run.server)
         sent = json_text(filled_in(built.plain, graph))
         if len(sent) <= LARGEST_SENT:
-            leased = replace(leased, lease=replace(leased.lease, sent=sent))
-        return leased, replace(built, graph=graph)
+            run.leased = replace(run.leased, lease=replace(run.leased.lease, sent=sent))
+        return replace(built, graph=graph)
 
-    async def _post(
-        self, leased: Leased, server: FleetServer, built: BuiltPrompt, is_given_up: Callable[[], bool]
-    ) -> Watch:
+    async def _post(self, run: SendingRun, built: BuiltPrompt) -> Watch:
         """A server that takes the post and does not answer is waited for until it is given up."""
-        posting = asyncio.create_task(self._post_in_turn(leased, server, built))
+        posting = asyncio.create_task(self._post_in_turn(run.leased, run.server, built))
         try:
             while not await self._clock.first_of({posting}, TICK):
-                if is_given_up():
-                    raise AcceptanceUnknown(f"{server.name} did not answer the prompt: {server.reason}")
+                if run.is_given_up():
+                    raise AcceptanceUnknown(f"{run.server.name} did not answer the prompt: {run.server.reason}")
             return posting.result()
         finally:
             posting.cancel()

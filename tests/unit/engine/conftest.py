@@ -7,17 +7,13 @@ from typing import Any
 import pytest
 
 from comfyui_agent.pools import Pool
-from support.engine import Room
-
-
-async def _run_here(_: Pool, work: Callable[..., Any], /, *arguments: Any, **options: Any) -> Any:
-    return work(*arguments, **options)
+from support.engine import Room, run_here
 
 
 @pytest.fixture
 async def make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., Room]]:
     """Rooms whose agents use no threads: everything happens when the test moves the clock."""
-    monkeypatch.setattr(Pool, "run", _run_here)
+    monkeypatch.setattr(Pool, "run", run_here)
     rooms: list[Room] = []
 
     def make(*servers: str, **settings: Any) -> Room:
