@@ -136,7 +136,7 @@ async def remove(store: Store, workspace: Workspace, jobs: Sequence[Job]) -> lis
         path = workspace.root / job.source if job.id in removed and job.source is not None else None
         if path is not None and path.is_relative_to(workspace.processing):
             with contextlib.suppress(FileNotFoundError):
-                await asyncio.to_thread(path.replace, path.with_name(f"{path.name}{REMOVED}"))
+                await INTAKE.run(path.replace, path.with_name(f"{path.name}{REMOVED}"))
     return [
         Answer(job.config_name, job, "" if job.id in removed else f"it {WORDS[job.status]}: cancel it first")
         for job in jobs
