@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 from comfyui_agent.clock import SYSTEM_CLOCK, Clock
 from comfyui_agent.comfy.limits import Limits
@@ -38,7 +40,9 @@ from comfyui_agent.engine.unowned_prompts import StopPatience, UnownedPrompts
 from comfyui_agent.events.bus import Bus
 from comfyui_agent.events.log import MetricsLog
 from comfyui_agent.fleet.fleet import Connect, Fleet, connect_over_http
+from comfyui_agent.fleet.server import FleetServer
 from comfyui_agent.store.agent_lock import AgentLock
+from comfyui_agent.store.records import Leased
 from comfyui_agent.store.store import Store
 
 NEVER = 10 * 365 * 24 * 3600.0
@@ -60,71 +64,35 @@ def make_agent(
     With `only`, it takes nothing but the jobs of that batch, reserved ones included. One that `is_quiet` asks its
     servers nothing more often than every `poll_interval_ms`. Tests give it a clock, chances and connections.
     """
-    settings = workspace.settings
-    lock = AgentLock(workspace.locks, is_part=only is not None)
-    bus, signals, recorder = bus or Bus(), Signals(), Recorder(store, clock)
-    client_prefix = f"e3-{store.identity}-"
-    poll_seconds = settings.poll_interval_ms / 1000
-    limits = Limits(
-        lost_after_seconds=NEVER,
-        poll_seconds=poll_seconds,
-        is_quiet=is_quiet,
-        keep_free_bytes=round(settings.paths.keep_free_gb * 1024**3),
-    )
-    connect = connect or connect_over_http(client_prefix + lock.worker, limits, clock)
-    fleet = Fleet(settings.comfyui.urls, connect, limits, clock)
-    policy = RetryPolicy(settings.retry_limit, settings.retry_backoff_seconds, settings.poison_limit)
-    patience = PatienceLimits(
-        settings.comfyui.timeout_seconds, settings.comfyui.stall_seconds, settings.comfyui.failover_seconds
-    )
+    base = _Base(store, workspace, clock, AgentLock(workspace.locks, is_part=only is not None), only)
+    bus, signals = bus or Bus(), Signals()
+    fleet = base.make_fleet(connect, is_quiet=is_quiet)
     inputs = ServerInputs(workspace, clock)
-    leases = Leases(store, recorder, clock, lock.worker, settings.lease_seconds)
-    collector = Collector(store, workspace, leases, recorder, clock, worker=lock.worker)
-    run_parts = RunParts(
-        fleet=fleet,
-        sender=Sender(
-            recorder,
-            fleet,
-            PromptBuilder(store, workspace, store.identity),
-            inputs,
-            clock,
-            previews=settings.ui.previews,
-        ),
-        collector=collector,
-        settlement=Settlement(recorder, fleet, policy, clock, chance, collector.remove),
-        limits=patience,
-        clock=clock,
-        wake=signals.wake,
+    leases = Leases(store, base.recorder, clock, base.worker, workspace.settings.lease_seconds)
+    collector = Collector(store, workspace, leases, base.recorder, clock, worker=base.worker)
+    runs = Runs(fleet, leases, signals, clock, base.make_runs(fleet, inputs, collector, signals, chance))
+    leftovers = LeftoverFiles(workspace, base.lock, collector.remove)
+    recovery = Recovery(store, fleet, leases, runs, base.lock, leftovers, clock, RecoveryScope(only))
+    unowned = UnownedPrompts(
+        store, fleet, clock, base.client_prefix, StopPatience(base.patience.stall, base.patience.timeout)
     )
-    runs = Runs(fleet, leases, signals, clock, lambda leased, server: Run(leased, server, run_parts))
-    leftovers = LeftoverFiles(workspace, lock, collector.remove)
-    recovery = Recovery(store, fleet, leases, runs, lock, leftovers, clock, RecoveryScope(only))
-    unowned = UnownedPrompts(store, fleet, clock, client_prefix, StopPatience(patience.stall, patience.timeout))
-    alerts = ServerAlerts(recorder, recovery, signals, clock, inputs.forget)
+    alerts = ServerAlerts(base.recorder, recovery, signals, clock, inputs.forget)
     fleet.on_health(alerts.see_health)
     fleet.on_queue(unowned.see_queue)
-    terms = LeaseTerms(
-        worker=lock.worker,
-        seconds=settings.lease_seconds,
-        longest_backoff=policy.longest_backoff,
-        poll_seconds=poll_seconds,
-        one_page=not settings.books.parallel_pages,
-        only=only,
-    )
     stuck = StuckServers(store, fleet)
-    grids = GridBuilder(store, workspace, lock, clock, only=only)
-    bus.subscribe(lambda event: _see_event(event, grids))
+    grids = GridBuilder(store, workspace, base.lock, clock, only=only)
+    bus.subscribe(partial(_see_event, grids))
     return Agent(
         AgentParts(
             store=store,
-            lock=lock,
+            lock=base.lock,
             clock=clock,
             bus=bus,
             signals=signals,
             fleet=fleet,
             leases=leases,
             runs=runs,
-            dispatcher=Dispatcher(store, fleet, runs, signals, clock, terms, mint_prompt_id),
+            dispatcher=Dispatcher(store, fleet, runs, signals, clock, base.lease_terms, mint_prompt_id),
             recovery=recovery,
             unowned=unowned,
             alerts=alerts,
@@ -132,13 +100,86 @@ def make_agent(
             stuck=stuck,
             tail=EventTail(store, MetricsLog(workspace.metrics_log, store.identity), bus, clock),
             grids=grids,
-            expiry=Expiry(store, settings.batch_expiry_seconds, runs.all, clock),
-            live=LiveFile(workspace.locks, lock.worker),
-            idleness=Idleness(store, stuck, clock, worker=lock.worker, only=only, patience=patience.failover),
+            expiry=Expiry(store, workspace.settings.batch_expiry_seconds, runs.all, clock),
+            live=LiveFile(workspace.locks, base.worker),
+            idleness=Idleness(store, stuck, clock, worker=base.worker, only=only, patience=base.patience.failover),
         )
     )
 
 
-def _see_event(event: Event, grids: GridBuilder) -> None:
+@dataclass(frozen=True)
+class _Base:
+    """What most parts are made of, and the limits that follow from the settings."""
+
+    store: Store
+    workspace: Workspace
+    clock: Clock
+    lock: AgentLock
+    only: str | None
+
+    @property
+    def worker(self) -> str:
+        return self.lock.worker
+
+    @property
+    def recorder(self) -> Recorder:
+        return Recorder(self.store, self.clock)
+
+    @property
+    def client_prefix(self) -> str:
+        """Every agent of this database has a client id that starts with it."""
+        return f"e3-{self.store.identity}-"
+
+    @property
+    def policy(self) -> RetryPolicy:
+        settings = self.workspace.settings
+        return RetryPolicy(settings.retry_limit, settings.retry_backoff_seconds, settings.poison_limit)
+
+    @property
+    def patience(self) -> PatienceLimits:
+        comfyui = self.workspace.settings.comfyui
+        return PatienceLimits(comfyui.timeout_seconds, comfyui.stall_seconds, comfyui.failover_seconds)
+
+    @property
+    def lease_terms(self) -> LeaseTerms:
+        settings = self.workspace.settings
+        return LeaseTerms(
+            worker=self.worker,
+            seconds=settings.lease_seconds,
+            longest_backoff=self.policy.longest_backoff,
+            poll_seconds=settings.poll_interval_ms / 1000,
+            one_page=not settings.books.parallel_pages,
+            only=self.only,
+        )
+
+    def make_fleet(self, connect: Connect | None, *, is_quiet: bool) -> Fleet:
+        settings = self.workspace.settings
+        limits = Limits(
+            lost_after_seconds=NEVER,
+            poll_seconds=settings.poll_interval_ms / 1000,
+            is_quiet=is_quiet,
+            keep_free_bytes=round(settings.paths.keep_free_gb * 1024**3),
+        )
+        connect = connect or connect_over_http(self.client_prefix + self.worker, limits, self.clock)
+        return Fleet(settings.comfyui.urls, connect, limits, self.clock)
+
+    def make_runs(
+        self, fleet: Fleet, inputs: ServerInputs, collector: Collector, signals: Signals, chance: Callable[[], float]
+    ) -> Callable[[Leased, FleetServer], Run]:
+        builder = PromptBuilder(self.store, self.workspace, self.store.identity)
+        previews = self.workspace.settings.ui.previews
+        parts = RunParts(
+            fleet=fleet,
+            sender=Sender(self.recorder, fleet, builder, inputs, self.clock, previews=previews),
+            collector=collector,
+            settlement=Settlement(self.recorder, fleet, self.policy, self.clock, chance, collector.remove),
+            limits=self.patience,
+            clock=self.clock,
+            wake=signals.wake,
+        )
+        return partial(Run, parts=parts)
+
+
+def _see_event(grids: GridBuilder, event: Event) -> None:
     if event.name == EventName.BATCH_COMPLETED:
         grids.wake()
