@@ -157,32 +157,15 @@ class Admission:
                 file_path = self._result(said.outputs.file_path, is_from_afar=source is None)
             except ValueError as error:
                 complain(("outputs", "file_path"), str(error))
-        values: dict[str, Any] = {}
-        pictures: dict[str, str] = {}
         workflow = None
         try:
             workflow = self.workflows.find(said.workflow_id) if said.workflow_id else None
         except NoWorkflow as error:
             complain(("workflow_id",), str(error))
+        values: dict[str, Any] = {}
+        pictures: dict[str, str] = {}
         if workflow is not None:
-            node = said.outputs.node
-            if node is not None and node not in workflow.graph:
-                complain(
-                    ("outputs", "node"), f"the workflow has no node {shown(node)}; {suggest(node[:60], workflow.graph)}"
-                )
-            try:
-                values = bind(workflow.places, workflow.recipe, said.inputs)
-            except Unbindable as error:
-                values = error.bound
-                for input_name, message in error.problems.items():
-                    complain(("inputs", input_name), message)
-            for place, message in self.choices.problems(workflow, values).items():
-                complain(("inputs", _input_at(place, workflow, said.inputs)), message)
-            try:
-                pictures = keep(workflow, values)
-            except Unbindable as error:
-                for input_name, message in error.problems.items():
-                    complain(("inputs", input_name), message)
+            values, pictures = self._bind(workflow, said, keep, complain)
         problem = too_large(values or said.inputs, said.metadata, self._workspace.settings.job_limit_kb)
         if problem:
             is_metadata = said.metadata is not None and bytes_of(said.metadata) > bytes_of(said.inputs)
@@ -205,6 +188,29 @@ class Admission:
             digest=digest,
             pictures=pictures,
         )
+
+    def _bind(
+        self, workflow: Workflow, said: JobFile, keep: Keep, complain: Callable[[tuple[str, ...], str], None]
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        """The values of the inputs by place, and the input pictures that were kept for them."""
+        node = said.outputs.node
+        if node is not None and node not in workflow.graph:
+            hint = suggest(node[:60], workflow.graph)
+            complain(("outputs", "node"), f"the workflow has no node {shown(node)}; {hint}")
+        try:
+            values = bind(workflow.places, workflow.recipe, said.inputs)
+        except Unbindable as error:
+            values = error.bound
+            for input_name, message in error.problems.items():
+                complain(("inputs", input_name), message)
+        for place, message in self.choices.problems(workflow, values).items():
+            complain(("inputs", _input_at(place, workflow, said.inputs)), message)
+        try:
+            return values, keep(workflow, values)
+        except Unbindable as error:
+            for input_name, message in error.problems.items():
+                complain(("inputs", input_name), message)
+            return values, {}
 
     def _result(self, text: str, *, is_from_afar: bool) -> str:
         """Where the result goes, as it is recorded; ValueError if that cannot be.
