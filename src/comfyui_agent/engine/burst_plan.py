@@ -1,4 +1,4 @@
-"""What one burst is told, and how it ended."""
+"""The plan of one burst, and its summary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from comfyui_agent.domain.jobs import Template
 
 @dataclass(frozen=True)
 class BurstPlan:
-    """What one burst is told."""
+    """What one burst renders, and how."""
 
     prompts: Path
     template: Template

@@ -1,4 +1,4 @@
-"""Bringing a result home: download, check, claim, publish under a proved lease, and only then `done`."""
+"""Collecting results: download, verify, claim the paths, publish under a proved lease, and only then `done`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MOST_FILES = 10_000
 
 
 class Unkeepable(Exception):
-    """A result that has no place here, however often it is rendered: what is in the way."""
+    """A result cannot be kept, however often it is rendered; the message says what is in the way."""
 
 
 class LostMeanwhile(Exception):
@@ -85,7 +85,7 @@ class Collector:
     async def collect(
         self, leased: Leased, server: FleetServer, outcome: Succeeded, *, check_server: Callable[[], None]
     ) -> None:
-        """Bring the result home and record it. OutputProblem, FileTaken, LeaseLost, Unkeepable or LostMeanwhile.
+        """Collect the result and record it. OutputProblem, FileTaken, LeaseLost, Unkeepable or LostMeanwhile.
 
         `check_server` is called when the server does not answer, and raises what ends the waiting.
         """

@@ -20,7 +20,7 @@ PRUNE_EVERY = 3_000
 
 
 class EventTail:
-    """Reads what was committed, by whichever process, in the order of commits."""
+    """Reads the events of all processes in the order of their commits."""
 
     def __init__(self, store: OperationRunner, metrics: MetricsLog, bus: Bus, clock: Clock) -> None:
         self._store = store

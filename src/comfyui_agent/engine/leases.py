@@ -93,7 +93,7 @@ class Leases:
             self._still_held(before, await self._store.run(ops.held_leases, self._worker))
 
     def _still_held(self, before: set[tuple[JobId, int]], held: frozenset[tuple[JobId, int]]) -> set[tuple[JobId, int]]:
-        """Let go of those that the database no longer has as ours; the others."""
+        """Lose the leases that the database does not hold for us. Returns the others."""
         for key in before & set(self._held) - held:
             self._lose(key, "someone else has it now, or it was cancelled")
         return before & set(self._held)

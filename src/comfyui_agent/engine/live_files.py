@@ -95,7 +95,7 @@ class LiveFile:
         await RECORDING.run(self.write, [(live_run(run), preview_of(run)) for run in runs])
 
     def write(self, runs: Sequence[tuple[LiveRun, Preview | None]]) -> None:
-        """Tell what is at work, with the newest preview of each."""
+        """Write which runs are at work, with the newest preview of each."""
         with self._writing:
             if not self._is_over:
                 versions = self._previews.show(runs)
@@ -203,7 +203,7 @@ def remove_stale(folder: Path, worker: str) -> None:
 
 
 def _read(facts: Mapping[str, Any]) -> LiveRun:
-    """A run as an agent of this or another version told it: what it does not say has its default."""
+    """A run as an agent of this or another version wrote it; keys that are missing have their defaults."""
     return LiveRun(**{key: facts[key] for key in LiveRun.__dataclass_fields__ if key in facts})
 
 

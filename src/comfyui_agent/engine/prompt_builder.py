@@ -29,7 +29,7 @@ TEMPLATES_KEPT = 64
 
 
 class NotBuildable(Exception):
-    """A job that cannot be made into a prompt: what is wrong, and what to do."""
+    """A job cannot be made into a prompt; the message says what is wrong and what to do."""
 
 
 @dataclass(frozen=True)

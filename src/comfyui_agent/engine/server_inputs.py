@@ -25,7 +25,7 @@ FOLDER = "e3_inputs"
 
 
 class Unfit(Exception):
-    """A prompt that this server cannot run: what it lacks."""
+    """This server cannot run the prompt; the message says what it lacks."""
 
     def __init__(self, kind: FailureClass, message: str) -> None:
         super().__init__(message)

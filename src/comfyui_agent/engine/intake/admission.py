@@ -48,7 +48,7 @@ LONGEST_NAME = 230
 
 
 class Admission:
-    """Reads job files. Workflows and templates are looked at once a round, with `refresh`."""
+    """Reads job files. `refresh` reads workflows and templates again, once a round."""
 
     def __init__(self, workspace: Workspace, is_leaving: Callable[[], bool] = lambda: False) -> None:
         self._workspace = workspace
@@ -251,7 +251,7 @@ def _input_at(place: str, workflow: Workflow, inputs: Mapping[str, Any]) -> str:
 
 
 def _said(tree: Mapping[str, Any], where: Callable[[tuple[Any, ...]], str]) -> tuple[JobFile, list[Complaint]]:
-    """What a job file says, and what is wrong with its keys: of the others, mistakes can still be found."""
+    """What a job file says and what is wrong with its keys. The other keys can still be checked."""
     given = {key: value for key, value in tree.items() if value is not None}
     try:
         return check(JobFile, given, where), []

@@ -50,7 +50,7 @@ class Choices:
         self._silent_until: dict[str, float] = {}
 
     def problems(self, workflow: Workflow, values: Mapping[str, Any]) -> dict[str, str]:
-        """By place, what is wrong with a value that no known server offers there.
+        """What is wrong with each value that no known server offers at its place.
 
         Not looked at: `auto`, names of files, links, and inputs of which not every server gives a list of choices.
         """
@@ -81,7 +81,7 @@ class Choices:
         return found
 
     def _learn(self, classes: Collection[str]) -> None:
-        """Ask for what is not known or old, all servers at once, and wait a moment for them."""
+        """Ask all servers at once for definitions that are unknown or old, and wait a moment for the answers."""
         moment = now()
         asking = []
         with self._lock:

@@ -1,4 +1,4 @@
-"""On `done` the job file goes to the folder of finished ones, unless it has become another wish meanwhile."""
+"""Moving the job file of a done job to the finished ones, unless it was changed meanwhile."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class FinishedFiles:
 
 
 def _move(path: Path, digest: str | None, target: Path) -> bool:
-    """Move a file if it still is what was rendered; False if it is something else now, and stays."""
+    """Move a file if it still is what was rendered. False if it was changed, and stays."""
     if _digest_of(path) != digest:
         return not path.exists()  # gone: moved by another process, or deleted
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -204,7 +204,7 @@ class Monitor:
         self._identity = identity or self._identity
 
     async def put_away_finished(self, seconds: tuple[float, float] = (0.0, 120.0)) -> None:
-        """Files whose jobs were done so many seconds ago and which nobody has moved: whoever should have was killed."""
+        """Move the files of jobs that were done so many seconds ago: the agent that should have was killed."""
         for source, digest, job_type in await self._store.run(ops.finished_files, seconds):
             if str(self._workspace.root / source) in self._files.known:
                 await self._away.put_away(None, source, digest, job_type)

@@ -36,7 +36,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of one wish: the job, or why there is none."""
+    """What became of one request: the job, or why there is none."""
 
     name: str
     job: Job | None
@@ -155,7 +155,7 @@ async def _refile(admission: Admission, workspace: Workspace, job: Job) -> ReadF
 
 
 async def _read(admission: Admission, path: Path) -> ReadFile:
-    """The job of a file, waiting a moment for whoever is writing it or its pictures; Unsettled if that goes on."""
+    """The job of a file. Waits a moment while the file or its pictures are being written; Unsettled if that goes on."""
     deadline = now() + PATIENCE
     while True:
         signature = sign(str(path))
