@@ -13,7 +13,8 @@ import pytest
 from PIL import Image
 
 from comfyui_agent.domain.combinations import Axis, Combinations, Mode
-from comfyui_agent.nodes.core.batch_grid import GridOrder, Member, draw_grid
+from comfyui_agent.nodes.core.batch_grid import Member, lay_out_grid
+from comfyui_agent.nodes.core.batch_state import GridOptions
 from support.node_pack import Graph, Inside, comfyui_with_nodes, iterating, parameter
 from support.servers import REAL_DIR
 
@@ -85,7 +86,7 @@ def _check_member(comfyui: Inside, batch: dict[str, Any], index: int) -> None:
         assert colours == {colour_at(picture, (picture.width // 2, picture.height // 2))}
 
 
-def _check_cells(comfyui: Inside, batch: dict[str, Any], wish: dict[str, Any]) -> None:
+def _check_cells(comfyui: Inside, batch: dict[str, Any], inputs: dict[str, Any]) -> None:
     """The grid has the colour of each member at the place of its values."""
     axes = [
         Axis(name, (), tuple(dict.fromkeys(member["values"][name] for member in batch["members"])))
@@ -93,16 +94,9 @@ def _check_cells(comfyui: Inside, batch: dict[str, Any], wish: dict[str, Any]) -
     ]
     results = (batch["results"][str(index)]["images"][0] for index in range(batch["total"]))
     members = {index: Member(comfyui.file(image), "done") for index, image in enumerate(results)}
-    order = GridOrder(
-        Combinations(axes, Mode.MATRIX),
-        members,
-        title=wish["title"] or batch["batch_id"],
-        subtitle=f"{batch['total']} of {batch['total']} done",
-        columns=wish["columns"],
-        rows=wish["rows"],
-        cell_pixels=wish["cell_pixels"],
-    )
-    boxes = draw_grid(order).boxes(0)
+    title, subtitle = inputs["title"] or batch["batch_id"], f"{batch['total']} of {batch['total']} done"
+    options = GridOptions(inputs["columns"], inputs["rows"], inputs["cell_pixels"])
+    boxes = lay_out_grid(Combinations(axes, Mode.MATRIX), members, options, title, subtitle).boxes(0)
     assert len(boxes) == batch["total"]
     with Image.open(comfyui.file(batch["grid"])) as grid:
         for index, (left, top, right, bottom) in boxes.items():

@@ -125,7 +125,7 @@ def test_the_matrix_is_nine_by_ten() -> None:
 @each
 def test_grids_name_parameters_that_there_are(name: str) -> None:
     plan, _ = planned(name)
-    for wish in plan.wishes.values():
+    for wish in plan.grid_options.values():
         assert {wish.columns, wish.rows} - {""} <= set(plan.targets)
 
 

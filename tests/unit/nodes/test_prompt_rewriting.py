@@ -1,9 +1,8 @@
-"""What an iterator in a prompt asks for, what is said of what is wrong with it, and the prompt of each member."""
+"""A prompt with an iterator becomes a plan, with warnings for what is wrong, and the plan writes each member."""
 
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from comfyui_agent.domain.prompts import leading_to
-from comfyui_agent.nodes.core.batch_state import GridWish
+from comfyui_agent.nodes.core.batch_state import GridOptions
 from comfyui_agent.nodes.core.parameter_parser import MOST_MEMBERS
 from comfyui_agent.nodes.core.prompt_rewriting import BATCH, INDEX, TOTAL, VALUES, Plan, Target, plan_of
 
@@ -60,12 +59,12 @@ def declares(class_type: str, input_name: str) -> bool:
 
 
 def asked(document: Any, folder: Path | None = None) -> tuple[Plan | None, list[str]]:
-    """What becomes of a request, and what is said about it. Planning changes nothing."""
+    """The plan of a request, and the warnings. Planning changes nothing."""
     before = copy.deepcopy(document)
-    said: list[str] = []
-    plan = plan_of(document, declares, lambda: folder, said.append)
+    warnings: list[str] = []
+    plan = plan_of(document, declares, lambda: folder, warnings.append)
     assert document == before
-    return plan, said
+    return plan, warnings
 
 
 def plan_for(prompt: Prompt, **more: Any) -> Plan:
@@ -80,7 +79,7 @@ def axes(plan: Plan) -> dict[str, list[Any]]:
 
 
 def refusal(prompt: Prompt, **more: Any) -> str:
-    """Why nothing becomes of it: the one thing that is said, besides that the prompt runs as it is."""
+    """The first warning of a prompt that makes no batch."""
     plan, said = asked({"prompt": prompt, **more})
     assert plan is None
     assert "the prompt runs once, as it is" in said[-1]
@@ -119,13 +118,6 @@ def test_parameters_go_by_the_numbers_of_their_inputs() -> None:
     assert list(axes(plan_for(prompt))) == ["steps", "cfg", "seed"]
 
 
-def test_only_inputs_called_param_and_a_number_are_parameters() -> None:
-    prompt = graph(parameter("3.seed"))
-    for name in ("param_", "param_x", "xparam_2", "param_2x", "param_-1", "Param_2"):
-        prompt["20"]["inputs"][name] = ["101", 0]
-    assert list(axes(plan_for(prompt))) == ["seed"]
-
-
 @pytest.mark.parametrize(
     ("place", "values", "parsed"),
     [
@@ -137,18 +129,10 @@ def test_only_inputs_called_param_and_a_number_are_parameters() -> None:
         ("3.denoise", "0.5,red", [0.5, "red"]),
     ],
 )
-def test_auto_takes_the_type_of_the_input_that_is_driven(place: str, values: str, parsed: list[Any]) -> None:
-    (found,) = axes(plan_for(graph(parameter(place, values)))).values()
+@pytest.mark.parametrize("type_", ["AUTO", "", None])
+def test_auto_takes_the_type_of_the_input(place: str, values: str, parsed: list[Any], type_: Any) -> None:
+    (found,) = axes(plan_for(graph(parameter(place, values, type_=type_)))).values()
     assert [(type(value), value) for value in found] == [(type(value), value) for value in parsed]
-
-
-def test_a_type_that_is_said_counts() -> None:
-    assert axes(plan_for(graph(parameter("3.seed", "1,2", type_="STRING")))) == {"seed": ["1", "2"]}
-
-
-@pytest.mark.parametrize("type_", ["", None])
-def test_no_type_is_auto(type_: Any) -> None:
-    assert axes(plan_for(graph(parameter("3.seed", "1,2", type_=type_)))) == {"seed": [1, 2]}
 
 
 def test_a_node_may_be_called_as_people_see_it() -> None:
@@ -215,7 +199,7 @@ def test_names_are_what_people_call_them_and_unique() -> None:
     ]
 
 
-def test_the_first_iterator_makes_the_batch_and_the_others_are_said_to_be_left_out() -> None:
+def test_the_first_iterator_makes_the_batch_and_others_are_left_out() -> None:
     prompt = graph(parameter("3.seed"))
     prompt["100"] = copy.deepcopy(prompt["20"])
     prompt["3000"] = {"class_type": "WIIterator", "inputs": {"enabled": False}}
@@ -225,52 +209,31 @@ def test_the_first_iterator_makes_the_batch_and_the_others_are_said_to_be_left_o
     assert said == ["iterator 100 is left out: one iterator makes the batch of a prompt, and 20 comes first"]
 
 
-@pytest.mark.parametrize("enabled", [True, "true", "True"])
-def test_an_iterator_is_on(enabled: Any) -> None:
-    assert len(plan_for(graph(parameter("3.seed"), enabled=enabled)).combinations) == 2
-
-
-def test_an_iterator_that_does_not_say_is_on() -> None:
-    prompt = graph(parameter("3.seed"))
-    del prompt["20"]["inputs"]["enabled"]
-    assert len(plan_for(prompt).combinations) == 2
-
-
-@pytest.mark.parametrize("enabled", [False, "false", "False", "", 0, None, ["50", 0], {"a": 1}])
-def test_an_iterator_that_is_off_asks_for_nothing(enabled: Any) -> None:
-    assert asked({"prompt": graph(parameter("3.seed"), enabled=enabled)}) == (None, [])
-
-
-@pytest.mark.parametrize("name", [None, "", "  ", 5, ["50", 0]])
-def test_a_batch_without_a_name_is_called_batch(name: Any) -> None:
-    assert plan_for(graph(parameter("3.seed"), batch_name=name)).name == "batch"
-
-
-def test_a_long_name_is_cut() -> None:
-    assert plan_for(graph(parameter("3.seed"), batch_name="n" * 10_000)).name == "n" * 80
+@pytest.mark.parametrize(
+    ("enabled", "is_on"),
+    [(True, True), ("true", True), (False, False), ("False", False), ("", False), (None, False), (["50", 0], False)],
+)
+def test_an_iterator_is_on_or_off(enabled: Any, is_on: bool) -> None:
+    plan, warnings = asked({"prompt": graph(parameter("3.seed"), enabled=enabled)})
+    assert (plan is not None, warnings) == (is_on, [])
 
 
 @pytest.mark.parametrize(
     "document",
-    [
-        None,
-        5,
-        "prompt",
-        [],
-        {},
-        {"prompt": None},
-        {"prompt": []},
-        {"prompt": {}},
-        {"prompt": {"1": None}},
-        {"prompt": {"1": {"class_type": "SaveImage", "inputs": {}}}},
-        {"prompt": {"1": {"class_type": ["WIIterator"], "inputs": {}}}},
-    ],
+    [None, 5, [], {}, {"prompt": []}, {"prompt": {"1": None}}, {"prompt": {"1": {"class_type": ["WIIterator"]}}}],
 )
-def test_what_has_no_iterator_asks_for_nothing(document: Any) -> None:
+def test_a_request_without_an_iterator_has_no_plan(document: Any) -> None:
     assert asked(document) == (None, [])
 
 
-# What is wrong is said, and left out.
+@pytest.mark.parametrize(
+    ("given", "name"), [(None, "batch"), ("  ", "batch"), (["50", 0], "batch"), ("n" * 999, "n" * 80)]
+)
+def test_a_batch_has_a_name(given: Any, name: str) -> None:
+    assert plan_for(graph(parameter("3.seed"), batch_name=given)).name == name
+
+
+# Warnings.
 
 
 @pytest.mark.parametrize(
@@ -295,33 +258,24 @@ def test_what_has_no_iterator_asks_for_nothing(document: Any) -> None:
         ({"class_type": "WIParameter", "inputs": []}, "does not say what it drives"),
     ],
 )
-def test_a_bad_parameter_is_said_and_left_out_and_the_rest_runs(tmp_path: Path, bad: Prompt, said: str) -> None:
-    plan, complaints = asked({"prompt": graph(bad, parameter("3.cfg", "7,8"))}, tmp_path)
+def test_a_bad_parameter_is_left_out_with_a_warning(tmp_path: Path, bad: Prompt, said: str) -> None:
+    plan, warnings = asked({"prompt": graph(bad, parameter("3.cfg", "7,8"))}, tmp_path)
     assert plan is not None
     assert axes(plan) == {"cfg": [7, 8]}
-    (complaint,) = complaints
-    assert complaint.startswith("param_1 of iterator 20 is left out: ")
-    assert said in complaint
-    assert "\n" not in complaint
+    (warning,) = warnings
+    assert warning.startswith("param_1 of iterator 20 is left out: ")
+    assert said in warning
+    assert "\n" not in warning
 
 
 @pytest.mark.parametrize("link", [None, 5, "101", [], ["999", 0], [None, 0], [["101"], 0], {"a": 1}])
-def test_a_slot_that_is_connected_to_nothing_is_said(link: Any) -> None:
+def test_a_slot_without_a_parameter_is_left_out_with_a_warning(link: Any) -> None:
     prompt = graph(parameter("3.seed"), parameter("3.cfg"))
     prompt["20"]["inputs"]["param_1"] = link
     plan, said = asked({"prompt": prompt})
     assert plan is not None
     assert list(axes(plan)) == ["cfg"]
     assert said == ["param_1 of iterator 20 is left out: it is not connected to an E3 Parameter: connect one"]
-
-
-@pytest.mark.parametrize("node", [None, [], "node", {"class_type": "KSampler"}, {"inputs": [1]}])
-def test_a_node_that_is_none_is_not_driven(node: Any) -> None:
-    prompt = graph(parameter("50.seed"), parameter("3.cfg"))
-    prompt["50"] = node
-    plan, said = asked({"prompt": prompt})
-    assert plan is not None
-    assert (list(axes(plan)), len(said)) == (["cfg"], 1)
 
 
 def test_a_node_inside_of_a_subgraph_is_found_by_its_last_number() -> None:
@@ -338,19 +292,21 @@ def test_two_parameters_for_one_input_are_one_too_many() -> None:
     assert said == ["param_2 of iterator 20 is left out: a drives 3.seed already: take one of them away"]
 
 
-def test_nothing_that_can_be_used_is_said_and_the_prompt_runs_as_it_is() -> None:
-    assert refusal(graph(parameter("33.seed"))).startswith("param_1 of iterator 20 is left out")
-    assert refusal(graph()).startswith("iterator 20 has no parameter that can be used")
-
-
-def test_unequal_lengths_in_step_are_said() -> None:
-    said = refusal(graph(parameter("3.seed", "1,2,3"), parameter("3.cfg", "7,8"), mode="linear"))
-    assert "seed has 3 values and cfg 2" in said
-
-
-@pytest.mark.parametrize("mode", ["diagonal", 5, None, ["50", 0], {}])
-def test_a_mode_that_there_is_not_is_said(mode: Any) -> None:
-    assert "iterator 20 makes no batch" in refusal(graph(parameter("3.seed"), mode=mode))
+@pytest.mark.parametrize(
+    ("prompt", "warning"),
+    [
+        (graph(), "iterator 20 has no parameter that can be used"),
+        (graph(parameter("33.seed")), "param_1 of iterator 20 is left out"),
+        (graph(parameter("3.seed"), mode="diagonal"), "iterator 20 makes no batch"),
+        (graph(parameter("3.seed"), mode=["50", 0]), "iterator 20 makes no batch"),
+        (
+            graph(parameter("3.seed", "1,2,3"), parameter("3.cfg", "7,8"), mode="linear"),
+            "iterator 20 makes no batch, the prompt runs once, as it is: seed has 3 values and cfg 2",
+        ),
+    ],
+)
+def test_without_combinations_the_prompt_runs_once(prompt: Prompt, warning: str) -> None:
+    assert refusal(prompt).startswith(warning)
 
 
 def test_the_most_members_are_taken_and_more_are_not() -> None:
@@ -365,15 +321,15 @@ def test_the_most_members_are_taken_and_more_are_not() -> None:
 # Grids.
 
 
-def test_a_grid_says_what_it_wishes() -> None:
+def test_a_grid_has_its_options() -> None:
     prompt = graph(parameter("3.seed"))
     prompt["40"]["inputs"].update(columns="seed", rows="cfg", cell_pixels=96, title="T", filename_prefix="E3/g")
     prompt["5"] = copy.deepcopy(prompt["40"])
     prompt["5"]["inputs"] = {"images": ["3", 0], "iterator": ["20", 0], "columns": ["50", 0], "cell_pixels": "large"}
     prompt["6"] = {"class_type": "WIGridCompositor", "inputs": {"images": ["3", 0], "iterator": ["21", 0]}}
     prompt["7"] = {"class_type": "WIGridCompositor", "inputs": {"images": ["3", 0]}}
-    assert plan_for(prompt).wishes == {"5": GridWish(), "40": GridWish("seed", "cfg", 96, "T", "E3/g")}
-    assert list(plan_for(prompt).wishes) == ["5", "40"]
+    assert plan_for(prompt).grid_options == {"5": GridOptions(), "40": GridOptions("seed", "cfg", 96, "T", "E3/g")}
+    assert list(plan_for(prompt).grid_options) == ["5", "40"]
 
 
 def after(plan: Plan, prompt: Prompt, grid: str = "40") -> list[Any]:
@@ -397,15 +353,6 @@ def test_a_grid_that_stands_behind_what_saves_waits_already() -> None:
     prompt["35"] = {"class_type": "ImageScale", "inputs": {"image": ["30", 0]}}
     prompt["40"]["inputs"]["images"] = ["35", 0]
     assert after(plan_for(prompt), prompt) == []
-
-
-def test_only_grids_that_are_to_run_are_waited_for() -> None:
-    prompt = graph(parameter("3.seed"))
-    prompt["41"] = copy.deepcopy(prompt["40"])
-    assert list(plan_for(prompt, partial_execution_targets=["30", "41"]).wishes) == ["41"]
-    assert list(plan_for(prompt, partial_execution_targets=[]).wishes) == []
-    assert list(plan_for(prompt, partial_execution_targets=None).wishes) == ["40", "41"]
-    assert list(plan_for(prompt, partial_execution_targets=[["41"], 40, None, "41"]).wishes) == ["41"]
 
 
 def test_a_grid_drags_nothing_in_that_is_not_to_run() -> None:
@@ -465,35 +412,6 @@ def test_a_member_has_its_values_its_marks_and_its_workflow() -> None:
     iterator["widgets_values"] = [False, "matrix"]
     assert document == expected
     assert list(document["prompt"]["20"]["inputs"])[-4:] == ["e3_batch", "e3_index", "e3_total", "e3_values"]
-
-
-def test_an_input_that_was_linked_or_not_there_takes_the_value() -> None:
-    prompt = graph(parameter("3.model", "1,2"), parameter("3.denoise", "0.5,1.0"))
-    document = request_of(prompt)
-    plan_for(prompt).write(document, 0, BATCH_ID)
-    assert (document["prompt"]["3"]["inputs"]["model"], document["prompt"]["3"]["inputs"]["denoise"]) == (1, 0.5)
-
-
-def test_a_member_that_is_queued_again_is_marked_anew() -> None:
-    prompt = graph(parameter("3.seed"))
-    document = request_of(prompt)
-    plan_for(prompt).write(document, 1, BATCH_ID)
-    again = plan_for(document["prompt"])
-    again.write(document, 0, "batch_ffffffff")
-    inputs = document["prompt"]["20"]["inputs"]
-    assert (inputs[BATCH], inputs[INDEX], inputs[VALUES]) == ("batch_ffffffff", 0, {"seed": 1})
-
-
-def test_each_member_is_whole_without_the_others() -> None:
-    prompt = graph(parameter("3.seed", "1..4"))
-    plan = plan_for(prompt)
-    text = json.dumps(request_of(prompt))
-    members = [json.loads(text) for _ in range(4)]
-    for index, member in enumerate(members):
-        plan.write(member, index, BATCH_ID)
-    assert [member["prompt"]["3"]["inputs"]["seed"] for member in members] == [1, 2, 3, 4]
-    members[0]["prompt"]["20"]["inputs"][VALUES]["seed"] = "changed"
-    assert plan.combinations.values_at(0) == {"seed": 1}
 
 
 VALUE = st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-1, 1) | st.text(max_size=5)
@@ -566,7 +484,7 @@ HOSTILE_PROMPT = st.dictionaries(
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(HOSTILE_PROMPT, st.lists(st.sampled_from(["3", "20", "30", "40", "101", "102"]), max_size=3))
-def test_whatever_the_prompt_is_it_is_planned_or_refused(prompt: Any, replaced: list[str]) -> None:
+def test_any_prompt_is_planned_or_refused(prompt: Any, replaced: list[str]) -> None:
     """Half hostile: some of the nodes are those of a prompt that makes sense."""
     whole = {**graph(parameter("3.seed"), parameter("3.cfg")), **prompt}
     whole.update({node_id: graph(parameter("3.seed"), parameter("3.cfg"))[node_id] for node_id in replaced})
@@ -581,35 +499,27 @@ def test_whatever_the_prompt_is_it_is_planned_or_refused(prompt: Any, replaced: 
 # Whose pictures a grid shows, and who has to report.
 
 
-def saving(images: Any) -> Prompt:
-    return {"class_type": "WISaveImage", "inputs": {"images": images, "filename_prefix": "E3/x", "iterator": ["20", 0]}}
-
-
-def test_a_grid_shows_what_the_node_before_it_saves() -> None:
-    prompt = graph(parameter("3.seed"))
-    prompt["40"]["inputs"]["images"] = ["30", 0]
-    plan = plan_for(prompt)
-    assert (plan.sources, plan.reporters) == ({"40": "30"}, {"30"})
-
-
-def test_a_grid_shows_what_is_saved_of_the_pictures_that_it_is_connected_to() -> None:
-    prompt = graph(parameter("3.seed"))
-    prompt["9"] = {"class_type": "ImageInvert", "inputs": {"image": ["3", 0]}}
-    prompt["31"] = saving(["9", 0])
-    prompt["40"]["inputs"]["images"] = ["9", 0]
-    plan = plan_for(prompt)
-    assert (plan.sources, plan.reporters) == ({"40": "31"}, {"30", "31"})
-
-
-def test_a_grid_of_pictures_that_nobody_saves_keeps_its_own() -> None:
+@pytest.mark.parametrize(
+    ("grid_of", "saver_of", "source"),
+    [
+        (["30", 0], None, "30"),
+        (["3", 0], None, "30"),
+        (["9", 0], ["9", 0], "31"),
+        (["9", 0], None, "40"),
+    ],
+    ids=["behind a saver", "beside a saver", "beside another saver", "pictures that no node saves"],
+)
+def test_a_grid_shows_what_is_saved_of_its_pictures(grid_of: Any, saver_of: Any, source: str) -> None:
     prompt = graph(parameter("3.seed"))
     prompt["9"] = {"class_type": "ImageInvert", "inputs": {"image": ["3", 0]}}
-    prompt["40"]["inputs"]["images"] = ["9", 0]
+    prompt["40"]["inputs"]["images"] = grid_of
+    if saver_of:
+        prompt["31"] = {"class_type": "WISaveImage", "inputs": {"images": saver_of, "iterator": ["20", 0]}}
     plan = plan_for(prompt)
-    assert (plan.sources, plan.reporters) == ({"40": "40"}, {"30", "40"})
+    assert (plan.sources, plan.reporters) == ({"40": source}, {"30", source})
 
 
-def test_where_nobody_reports_the_last_nodes_are_marked_so_that_no_cache_answers_for_them() -> None:
+def test_without_reporters_the_last_nodes_are_marked_against_the_cache() -> None:
     prompt = graph(parameter("3.seed"))
     del prompt["40"]
     prompt["30"] = {"class_type": "SaveImage", "inputs": {"images": ["3", 0], "filename_prefix": "x"}}
