@@ -32,8 +32,6 @@ class SimSettings:
     output_dir: Path | None = None
     seed: int | None = None
     imitate: str = IMITATED
-    max_upload_mb: float = 100.0
-    max_history: int = 10_000
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from comfyui_agent.sim.engine.simulated import SimulatedEngine
 from comfyui_agent.sim.settings import Folders, SimSettings
-from comfyui_agent.sim.wire.application import application, features
+from comfyui_agent.sim.wire.application import FEATURES, application
 from comfyui_agent.sim.wire.sockets import Sockets
 
 
@@ -49,14 +49,12 @@ class Simulator:
             output = Path(self._temporary.name)
         folders = Folders.below(output)
         self.output_dir = folders.output
-        max_bytes = round(self.settings.max_upload_mb * 1024 * 1024)
-        self._sockets = Sockets(features(max_bytes))
+        self._sockets = Sockets(FEATURES)
         self._engine = SimulatedEngine(self.settings, folders, self._sockets)
         self._engine.start()
         logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
-        self._runner = web.AppRunner(
-            application(self._engine, self._sockets, max_bytes), access_log=None, shutdown_timeout=0.5
-        )
+        app = application(self._engine, self._sockets)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
         await self._runner.setup()
         await web.TCPSite(self._runner, self.host, self.port).start()
         self.port = self._runner.addresses[0][1]

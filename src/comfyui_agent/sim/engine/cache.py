@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
-from comfyui_agent.sim.ports import Json
+from comfyui_agent.sim.prompt_queue import Json
 
 
 @dataclass(frozen=True)

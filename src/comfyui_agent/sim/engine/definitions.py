@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from comfyui_agent.sim.ports import Json
+from comfyui_agent.sim.prompt_queue import Json
 from comfyui_agent.sim.settings import Folders
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tiff")
@@ -29,7 +29,7 @@ class InputSpec:
 
     @property
     def choices(self) -> list[Any] | None:
-        """The values a combo admits; None for anything else."""
+        """The values of a combo; None for other types."""
         if isinstance(self.type, list):
             return self.type
         if self.type == "COMBO":
@@ -64,7 +64,7 @@ class NodeDefinition:
 
     @property
     def is_sampler(self) -> bool:
-        """Where render time is spent: a node that makes a latent in steps."""
+        """Whether render time is spent here: the node makes a latent in steps."""
         return "LATENT" in self.output and ("steps" in self.inputs or "sigmas" in self.inputs)
 
 
@@ -79,7 +79,7 @@ def specs_of(sections: Json) -> dict[str, InputSpec]:
 
 
 class Definitions:
-    """All node classes of a server. Lists of files are looked up anew each time, as new files may have come."""
+    """All node classes of a server. Lists of files are read anew each time."""
 
     def __init__(self, models: dict[str, list[str]], folders: Folders, object_info: Path | None = None) -> None:
         self._models = models
@@ -92,6 +92,12 @@ class Definitions:
 
     def names(self) -> list[str]:
         return [*self._foreign, *(name for name in self._own if name not in self._foreign)]
+
+    def __getitem__(self, name: str) -> NodeDefinition:
+        """The definition of a class that is known."""
+        definition = self.get(name)
+        assert definition is not None
+        return definition
 
     def get(self, name: str) -> NodeDefinition | None:
         known = self._fixed.get(name)

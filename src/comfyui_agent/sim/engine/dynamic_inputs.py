@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from comfyui_agent.sim.engine.definitions import InputSpec, NodeDefinition, specs_of
-from comfyui_agent.sim.ports import Json
+from comfyui_agent.sim.prompt_queue import Json
 
 GROWING = "COMFY_AUTOGROW_V3"
 CHOOSING = "COMFY_DYNAMICCOMBO_V3"

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from comfyui_agent.sim.ports import Json
+from comfyui_agent.sim.prompt_queue import Json
 
 
 def is_link(value: Any) -> bool:

@@ -7,7 +7,8 @@ from typing import Any
 
 from PIL import Image
 
-from comfyui_agent.sim.ports import Audience, Json, Preview
+from comfyui_agent.sim.ports import Audience, Preview
+from comfyui_agent.sim.prompt_queue import Json
 
 PREVIEWS_WANTED = ("auto", "latent2rgb", "taesd")
 

@@ -14,7 +14,7 @@ from comfyui_agent.sim.engine.behaviours import saving
 from comfyui_agent.sim.engine.behaviours.sampling import picture_of
 from comfyui_agent.sim.engine.node_run import Behaviour, NodeRun, Result
 from comfyui_agent.sim.engine.values import Audio, Conditioning, Images, Latent, Masks, Model, Opaque, Settings, Video
-from comfyui_agent.sim.ports import Json
+from comfyui_agent.sim.prompt_queue import Json
 
 PREFIX = "filename_prefix"
 EDGE = 512

@@ -12,7 +12,7 @@ from PIL import Image, ImageChops, ImageFilter, ImageOps, ImageSequence
 from comfyui_agent.pictures.painting import Recipe, paint
 from comfyui_agent.sim.engine.node_run import Behaviour, NodeRun, Result
 from comfyui_agent.sim.engine.values import Images, Masks
-from comfyui_agent.sim.ports import Json
+from comfyui_agent.sim.prompt_queue import Json
 from comfyui_agent.sim.settings import Folders
 
 EDGE = 512

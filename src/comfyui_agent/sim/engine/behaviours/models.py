@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from comfyui_agent.sim.engine.node_run import Behaviour, NodeRun, Result
 from comfyui_agent.sim.engine.values import Conditioning, Model
-from comfyui_agent.sim.ports import Json
+from comfyui_agent.sim.prompt_queue import Json
 
 
 def checkpoint(run: NodeRun, inputs: Json) -> Result:

@@ -10,7 +10,7 @@ from PIL import Image, ImageOps
 from comfyui_agent.pictures.painting import Recipe, paint
 from comfyui_agent.sim.engine.node_run import Behaviour, NodeRun, Result
 from comfyui_agent.sim.engine.values import Conditioning, Images, Latent, Model, Settings
-from comfyui_agent.sim.ports import Json
+from comfyui_agent.sim.prompt_queue import Json
 
 LATENT_SCALE = 8
 PREVIEW_EDGE = 512

@@ -17,7 +17,7 @@ from comfyui_agent.sim.engine.media.webm import write_webm
 from comfyui_agent.sim.engine.node_run import Behaviour, NodeRun, Result
 from comfyui_agent.sim.engine.saving import SavePlace, save_place
 from comfyui_agent.sim.engine.values import Audio, Images, Latent, Masks, Video
-from comfyui_agent.sim.ports import Json
+from comfyui_agent.sim.prompt_queue import Json
 
 
 def save_image(run: NodeRun, inputs: Json) -> Result:
