@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from comfyui_agent.domain.prompts import natural_key
 from comfyui_agent.sim.dialect import IMITATED
 from comfyui_agent.sim.durations import AT_ONCE, Duration
 
@@ -68,42 +67,3 @@ class Folders:
             if name.endswith(f"[{kind}]"):
                 return name[: -len(kind) - 3], self.of_type(kind)
         return name, None
-
-
-def model_folders(models: tuple[str, ...]) -> dict[str, list[str]]:
-    """Sort `NAME` and `FOLDER/NAME` into ComfyUI's model folders; a bare name is a checkpoint."""
-    folders: dict[str, list[str]] = {name: [] for name in MODEL_FOLDERS}
-    for model in models:
-        if not model.strip() or model.endswith("/"):
-            raise ValueError(f"{model!r} names no model: give NAME or FOLDER/NAME such as loras/ink.safetensors")
-        head, slash, tail = model.partition("/")
-        if slash and head in folders:
-            folders[head].append(tail)
-        else:
-            folders["checkpoints"].append(model)
-    return {name: sorted(set(files), key=natural_key) for name, files in folders.items()}
-
-
-MODEL_FOLDERS = (
-    "checkpoints",
-    "configs",
-    "loras",
-    "vae",
-    "text_encoders",
-    "diffusion_models",
-    "clip_vision",
-    "style_models",
-    "embeddings",
-    "diffusers",
-    "vae_approx",
-    "controlnet",
-    "gligen",
-    "upscale_models",
-    "latent_upscale_models",
-    "custom_nodes",
-    "hypernetworks",
-    "photomaker",
-    "classifiers",
-    "model_patches",
-    "audio_encoders",
-)

@@ -9,14 +9,14 @@ import threading
 from typing import Any
 
 from comfyui_agent.sim.dialect import Dialect
-from comfyui_agent.sim.engine.definitions import Definitions
+from comfyui_agent.sim.engine.definitions import Definitions, model_folders
 from comfyui_agent.sim.engine.executor import Executor
 from comfyui_agent.sim.engine.memory import VideoMemory
 from comfyui_agent.sim.engine.pace import RenderRules
 from comfyui_agent.sim.engine.validation import Validator
 from comfyui_agent.sim.ports import Audience, ValidationResult
 from comfyui_agent.sim.prompt_queue import Json, PromptQueue
-from comfyui_agent.sim.settings import Folders, SimSettings, model_folders
+from comfyui_agent.sim.settings import Folders, SimSettings
 
 RAM_BYTES = 64 * 1024**3
 

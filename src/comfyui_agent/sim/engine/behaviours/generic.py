@@ -1,4 +1,4 @@
-"""Small values, sleeping, and a stand-in for node classes that are known by their definition only."""
+"""Simple values, sleeping, and the behaviour of classes that are known by their definition only."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def sleep(run: NodeRun, inputs: Json) -> Result:
 
 
 def anything(run: NodeRun, inputs: Json) -> Result:
-    """Do what the definition promises: save what came in, or make values of the declared types from it."""
+    """Do what the definition says: save the inputs, or make values of the declared types from them."""
     if run.definition.is_output:
         return _save(run, inputs)
     if "steps" in inputs and "LATENT" in run.definition.output:
@@ -70,7 +70,7 @@ def _save(run: NodeRun, inputs: Json) -> Result:
 
 
 def _value(kind: str, inputs: Json, origin: str) -> Any:
-    """A value of a declared type: passed through where one came in, otherwise made up from all that came in."""
+    """A value of a declared type: an input of that type, or one made from all inputs."""
     wanted = {"IMAGE": Images, "MASK": Masks, "LATENT": Latent, "CONDITIONING": Conditioning, "VIDEO": Video}
     wanted |= {"AUDIO": Audio, "MODEL": Model, "CLIP": Model, "VAE": Model, "STRING": str, "INT": int, "FLOAT": float}
     if kind in wanted:

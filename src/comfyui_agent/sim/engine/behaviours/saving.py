@@ -1,4 +1,4 @@
-"""Output nodes: real files in the server's folders, listed under the keys that ComfyUI uses."""
+"""Output nodes: real files, listed under ComfyUI's keys."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _png_metadata(run: NodeRun) -> PngInfo:
 
 
 def _distinct(frames: Sequence[Image.Image]) -> list[Image.Image]:
-    """Pillow writes a plain file for a single frame and leaves out repeated ones; copies keep the count honest."""
+    """Pillow leaves out frames that are the same object as the one before. Copies keep the count."""
     return [frame.copy() for frame in frames]
 
 
