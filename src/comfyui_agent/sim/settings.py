@@ -43,7 +43,7 @@ class Folders:
 
     @classmethod
     def below(cls, output: Path) -> Folders:
-        """The folders of a simulator whose pictures go to `output`; the rest hides inside it and survives restarts."""
+        """The folders of a simulator whose pictures go to `output`. The others are hidden in it."""
         output = output.resolve()
         hidden = output / ".e3sim"
         return cls(output, hidden / "input", hidden / "temp")
@@ -52,7 +52,7 @@ class Folders:
         return {"output": self.output, "input": self.input, "temp": self.temp}.get(name)
 
     def locate(self, name: str) -> Path | None:
-        """The file that a prompt loads by a name such as `cat.png` or `cat.png [output]`; None outside that folder."""
+        """The file for a name such as `cat.png` or `cat.png [output]`; None if it is outside that folder."""
         bare, folder = self.annotated(name)
         folder = folder or self.input
         try:
@@ -62,7 +62,7 @@ class Folders:
         return found if found.is_relative_to(folder.resolve()) else None
 
     def annotated(self, name: str) -> tuple[str, Path | None]:
-        """Split `name [input]` into the name and the folder it asks for, as every server file name may be written."""
+        """Split `name [input]` into the name and the folder that it names."""
         for kind in ("output", "input", "temp"):
             if name.endswith(f"[{kind}]"):
                 return name[: -len(kind) - 3], self.of_type(kind)

@@ -15,7 +15,7 @@ CHOOSING = "COMFY_DYNAMICCOMBO_V3"
 
 
 def inputs_for(definition: NodeDefinition, given: Any) -> dict[str, InputSpec]:
-    """The inputs of a node, those that depend on what a prompt gives it written out; by themselves they may lack."""
+    """The inputs of a node, with those that depend on the prompt written out."""
     if not isinstance(given, dict) or not definition.has_dynamic_inputs:
         return definition.inputs
     written_out: dict[str, InputSpec] = {}

@@ -1,4 +1,4 @@
-"""How far the nodes of the running prompt are, told to the client that sent it."""
+"""Progress events of the running prompt, for the client that sent it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PREVIEWS_WANTED = ("auto", "latent2rgb", "taesd")
 
 
 class Progress:
-    """The progress of one prompt. Without a client id it goes to everyone, as in the real server."""
+    """The progress of one prompt. Without a client id the events go to everyone, as in the real server."""
 
     def __init__(self, audience: Audience, prompt_id: str, client_id: str | None, preview_method: Any) -> None:
         self._audience = audience

@@ -22,7 +22,7 @@ RAM_BYTES = 64 * 1024**3
 
 
 class SimulatedEngine:
-    """An engine without a GPU. `start` wipes the temporary folder and begins to work the queue off in a thread."""
+    """An engine without a GPU. `start` empties the temporary folder and runs the queue in a thread."""
 
     def __init__(self, settings: SimSettings, folders: Folders, audience: Audience) -> None:
         dice = random.Random(settings.seed)
@@ -107,7 +107,7 @@ class SimulatedEngine:
         }
 
     def _device(self, index: int) -> Json:
-        """The first device renders; newer versions list idle ones too."""
+        """The first device renders. Newer versions list idle ones too."""
         total = self._memory.total
         free = self._memory.free if index == 0 else total
         return {

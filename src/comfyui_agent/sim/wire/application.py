@@ -84,7 +84,7 @@ class _Routes:
         return web.Response(text=PAGE, content_type="text/html")
 
     async def no_such_file(self, _: web.Request) -> web.Response:
-        """Whatever is no route may be a file of the editor: GET finds none, other methods are not allowed."""
+        """A path without a route may be a file of the editor: GET finds none, other methods are not allowed."""
         return web.Response(status=404)
 
     async def websocket(self, request: web.Request) -> web.StreamResponse:
@@ -122,7 +122,7 @@ class _Routes:
         return web.json_response({"prompt_id": prompt_id, "number": number, "node_errors": verdict.node_errors})
 
     def _prompt_id(self, body: Json) -> str | None:
-        """The id that a prompt gets; None when the client's own is refused."""
+        """The id of a prompt; None if the client's own is refused."""
         given = body.get("prompt_id", uuid.uuid4())
         if not self._engine.dialect.prompt_id_must_be_uuid:
             return str(given)
@@ -206,7 +206,7 @@ class _Routes:
 
 
 def _field(body: Any, name: str, default: Any = None) -> Any:
-    """A field of a JSON body. A list or a text, which is taken for an object here as there, lacks it."""
+    """A field of a JSON body. A list or a text counts as an object without the field, as in the real server."""
     if name in body:
         return body[name]
     return default

@@ -14,7 +14,7 @@ SOLIDS = (".obj", ".fbx", ".gltf", ".glb")
 
 
 class BadQuery(Exception):
-    """A query parameter that the route refuses; its text is the answer."""
+    """A query parameter is wrong. The text is the answer."""
 
 
 class JobRoutes:

@@ -19,6 +19,13 @@ from comfyui_agent.sim.prompt_queue import Json
 PREFIX = "filename_prefix"
 EDGE = 512
 SAMPLER_SETTINGS = ("NOISE", "GUIDER", "SAMPLER", "SIGMAS")
+SAVERS: tuple[tuple[type, str, Behaviour], ...] = (
+    (Video, "video", saving.save_video),
+    (Images, "images", saving.save_image),
+    (Masks, "mask", saving.preview_mask),
+    (Audio, "audio", saving.save_audio),
+    (Latent, "samples", saving.save_latent),
+)
 SAME_AS_INPUT = ("*", "COMFY_MATCHTYPE_V3")
 
 
@@ -55,17 +62,10 @@ def _save(run: NodeRun, inputs: Json) -> Result:
     if run.definition.name in UNLISTED:
         return Result(tuple(Opaque(str(kind), run.node_id) for kind in run.definition.output))
     prefix = str(inputs.get(PREFIX, run.definition.name))
-    kinds: list[tuple[type, Callable[[Any], Result]]] = [
-        (Video, lambda video: saving.save_video(run, {"video": video, PREFIX: prefix})),
-        (Images, lambda images: saving.save_image(run, {"images": images, PREFIX: prefix})),
-        (Masks, lambda masks: saving.preview_mask(run, {"mask": masks})),
-        (Audio, lambda audio: saving.save_audio(run, {"audio": audio, PREFIX: prefix})),
-        (Latent, lambda latent: saving.save_latent(run, {"samples": latent, PREFIX: prefix})),
-    ]
-    for kind, save in kinds:
+    for kind, name, save in SAVERS:
         for value in inputs.values():
             if isinstance(value, kind):
-                return save(value)
+                return save(run, {name: value, PREFIX: prefix})
     return Result(tuple(Opaque(str(kind), run.node_id) for kind in run.definition.output))
 
 
