@@ -126,12 +126,12 @@ def slow(values: str = "0..19", seconds: float = 0.3, **more: Any) -> Graph:
 def test_a_batch_is_cancelled_midway(comfyui: Inside) -> None:
     batch_id = comfyui.batch_of(comfyui.queue(slow()))["batch_id"]
     comfyui.until(batch_id, lambda batch: batch["completed_count"] >= 3)
-    said = comfyui.post(f"/wi/cancel_batch/{batch_id}").json()
+    done = comfyui.post(f"/wi/cancel_batch/{batch_id}").json()
     batch = comfyui.get(f"/wi/batch/{batch_id}")
-    assert (said["state"], batch["state"], said["not_stopped"]) == ("cancelled", "cancelled", [])
-    assert len(said["interrupted"]) == 1
-    assert len(said["deleted"]) + 1 + batch["completed_count"] == 20
-    assert set(said["deleted"] + said["interrupted"]) < set(batch["prompt_ids"])
+    assert (done["state"], batch["state"], done["not_stopped"]) == ("cancelled", "cancelled", [])
+    assert len(done["interrupted"]) == 1
+    assert len(done["deleted"]) + 1 + batch["completed_count"] == 20
+    assert set(done["deleted"] + done["interrupted"]) < set(batch["prompt_ids"])
     queue = comfyui.get("/queue")
     assert queue["queue_running"] == queue["queue_pending"] == []
     done = len(comfyui.history())
@@ -147,10 +147,10 @@ def test_what_does_not_stop_is_reported(comfyui: Inside) -> None:
     first = comfyui.queue(prompt)
     batch_id = comfyui.batch_of(first)["batch_id"]
     comfyui.until(batch_id, lambda batch: batch["running"] == 0)
-    said = comfyui.post(f"/wi/cancel_batch/{batch_id}").json()
-    assert [each["prompt_id"] for each in said["not_stopped"]] == [first]
-    assert "still runs" in said["not_stopped"][0]["reason"]
-    assert len(said["deleted"]) == 2
+    done = comfyui.post(f"/wi/cancel_batch/{batch_id}").json()
+    assert [each["prompt_id"] for each in done["not_stopped"]] == [first]
+    assert "still runs" in done["not_stopped"][0]["reason"]
+    assert len(done["deleted"]) == 2
 
 
 def test_a_prompt_of_someone_else_is_not_interrupted(comfyui: Inside) -> None:
@@ -159,8 +159,8 @@ def test_a_prompt_of_someone_else_is_not_interrupted(comfyui: Inside) -> None:
     other = comfyui.queue(theirs)
     batch_id = comfyui.batch_of(comfyui.queue(slow()))["batch_id"]
     comfyui.until(batch_id, lambda _: len(comfyui.get("/queue")["queue_pending"]) == 20)
-    said = comfyui.post(f"/wi/cancel_batch/{batch_id}").json()
-    assert (said["interrupted"], said["not_stopped"], len(said["deleted"])) == ([], [], 20)
+    done = comfyui.post(f"/wi/cancel_batch/{batch_id}").json()
+    assert (done["interrupted"], done["not_stopped"], len(done["deleted"])) == ([], [], 20)
     deadline = time.monotonic() + 20
     while other not in comfyui.history() and time.monotonic() < deadline:
         time.sleep(0.05)

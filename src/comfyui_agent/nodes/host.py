@@ -70,37 +70,38 @@ class ComfyUI:
         self._piece("execution", "validate_prompt")
         self._piece("nodes", "interrupt_processing")
 
+    @property
+    def _queue(self) -> Any:
+        return self._piece("server", "PromptServer.instance.prompt_queue")
+
     def next_number(self) -> float:
         """The queue number of the next prompt."""
         return float(self._piece("server", "PromptServer.instance.number"))
 
     def queue(self) -> QueueSnapshot:
         """What runs and what waits."""
-        queue = self._piece("server", "PromptServer.instance.prompt_queue")
-        read = getattr(queue, "get_current_queue_volatile", None) or queue.get_current_queue  # older versions copy
-        running, queued = read()
+        read = getattr(self._queue, "get_current_queue_volatile", None)
+        running, queued = read() if read else self._queue.get_current_queue()
         for item in [*running, *queued][:1]:
             self._fields = self._fields or len(item)
         return QueueSnapshot({item[1]: item[2] for item in running}, {item[1]: item[2] for item in queued})
 
     def ending(self, prompt_id: str) -> Ending | None:
         """How a prompt ended; None if its history is not there."""
-        get_history = self._piece("server", "PromptServer.instance.prompt_queue.get_history")
         try:
-            found = get_history(prompt_id=prompt_id, map_function=_ending_of)
+            found = self._queue.get_history(prompt_id=prompt_id, map_function=_ending_of)
             return next(iter(found.values()), None)
         except TypeError:  # older versions copy instead
-            found = get_history(prompt_id=prompt_id)
+            found = self._queue.get_history(prompt_id=prompt_id)
             return next((_ending_of(entry) for entry in found.values()), None)
 
     def find_ended(self, matches: Callable[[Any], bool], prompt_id: str) -> str | None:
         """The id of an ended prompt whose graph matches: the one with this id, or one of the newest."""
-        get_history = self._piece("server", "PromptServer.instance.prompt_queue.get_history")
-        for found in (get_history(prompt_id=prompt_id), get_history(max_items=RECENT_ENTRIES)):
-            for entry in found.values():
-                if matches(entry["prompt"][2]):
-                    return str(entry["prompt"][1])
-        return None
+        entries = [
+            *self._queue.get_history(prompt_id=prompt_id).values(),
+            *self._queue.get_history(max_items=RECENT_ENTRIES).values(),
+        ]
+        return next((str(entry["prompt"][1]) for entry in entries if matches(entry["prompt"][2])), None)
 
     def validate(self, prompt_id: str, prompt: dict[str, Any], targets: Any) -> PromptCheck:
         """Run ComfyUI's own validation. It converts values in the prompt to the types of their inputs."""
@@ -132,29 +133,28 @@ class ComfyUI:
         if "client_id" in document:
             extra_data["client_id"] = document["client_id"]
         extra_data["create_time"] = int(time.time() * 1000)
-        queue = self._piece("server", "PromptServer.instance.prompt_queue")
         item = (number, prompt_id, document["prompt"], extra_data, list(outputs))
-        if not self._keeps_secrets_apart(queue):
-            queue.put(item)
+        if not self._keeps_secrets_apart():
+            self._queue.put(item)
             return
         names = getattr(self._module("execution"), "SENSITIVE_EXTRA_DATA_KEYS", ())
-        queue.put((*item, {name: extra_data.pop(name) for name in names if name in extra_data}))
+        self._queue.put((*item, {name: extra_data.pop(name) for name in names if name in extra_data}))
 
-    def _keeps_secrets_apart(self, queue: Any) -> bool:
+    def _keeps_secrets_apart(self) -> bool:
         """Whether queue items have a sixth field, as since 0.3.68. `process_item` came with it."""
-        return self._fields > 5 if self._fields else "process_item" in inspect.signature(queue.task_done).parameters
+        if self._fields:
+            return self._fields > 5
+        return "process_item" in inspect.signature(self._queue.task_done).parameters
 
     def delete(self, prompt_id: str) -> bool:
         """Take a prompt out of the queue; False if it was not there any more."""
-        delete = self._piece("server", "PromptServer.instance.prompt_queue.delete_queue_item")
-        return bool(delete(lambda item: item[1] == prompt_id))
+        return bool(self._queue.delete_queue_item(lambda item: item[1] == prompt_id))
 
     def interrupt(self, prompt_ids: Collection[str]) -> list[str]:
         """Interrupt the running prompt if it is one of these. Returns the interrupted ids."""
         interrupt = self._piece("nodes", "interrupt_processing")
-        queue = self._piece("server", "PromptServer.instance.prompt_queue")
         # While it is held no prompt can end and no other begin. ComfyUI drops a late interrupt when one begins.
-        with getattr(queue, "mutex", None) or nullcontext():
+        with getattr(self._queue, "mutex", None) or nullcontext():
             running = [prompt_id for prompt_id in self.queue().running if prompt_id in prompt_ids]
             if running:
                 interrupt()

@@ -208,7 +208,7 @@ def test_a_first_that_is_refused_queues_nothing(
     assert "max" in batch.reason
     until(lambda: here.feeder is None, "the thread ends")
     assert here.items == []
-    assert any(batch.reason in said for said in warnings_in(caplog))
+    assert any(batch.reason in message for message in warnings_in(caplog))
 
 
 def test_a_first_that_never_comes_ends_the_batch(pack: Callable[..., Feeding], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -411,9 +411,9 @@ def test_pages_get_the_progress(pack: Callable[..., Feeding]) -> None:
     batch = here.fed(painting("1..3"))
     for count in (1, 2, 3):
         here.inside.run_one()
-        until(lambda: count in [each["completed_count"] for each in here.inside.sent("e3.batch")], "it is told")  # noqa: B023
+        until(lambda: count in [each["completed_count"] for each in here.inside.sent("e3.batch")], "it is sent")  # noqa: B023
     here.ended(batch)
-    until(lambda: here.inside.sent("e3.batch")[-1]["state"] == "complete", "the end is told")
+    until(lambda: here.inside.sent("e3.batch")[-1]["state"] == "complete", "the end is sent")
 
 
 def test_an_error_of_the_queue_is_tried_again(pack: Callable[..., Feeding], caplog: pytest.LogCaptureFixture) -> None:

@@ -113,8 +113,8 @@ def test_90_members_of_50_kb_are_queued_in_half_a_second_and_the_loop_beats_on(
         forget(manager)
         if is_quick(figures[-1]):
             break
-    told = ", ".join(f"{1000 * whole:.0f} ms (loop kept {1000 * hold:.0f} ms)" for whole, hold in figures)
-    show(capsys, f"90 members of {PROMPT_BYTES // 1000} KB queued in {told}")
+    shown = ", ".join(f"{1000 * whole:.0f} ms (loop kept {1000 * hold:.0f} ms)" for whole, hold in figures)
+    show(capsys, f"90 members of {PROMPT_BYTES // 1000} KB queued in {shown}")
     assert is_quick(figures[-1])
 
 
@@ -140,6 +140,6 @@ def test_comfyui_waits_for_the_first_combination_only(
         forget(manager)
         if figures[-1] <= LONGEST_HOLD_SECONDS:
             break
-    told = ", ".join(f"{1000 * each:.1f} ms" for each in figures)
-    show(capsys, f"handle_prompt with {total:,} members took {told}")
+    shown = ", ".join(f"{1000 * each:.1f} ms" for each in figures)
+    show(capsys, f"handle_prompt with {total:,} members took {shown}")
     assert figures[-1] <= LONGEST_HOLD_SECONDS

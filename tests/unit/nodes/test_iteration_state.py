@@ -311,15 +311,15 @@ class Batches(RuleBasedStateMachine):
     @rule(pick=PICK, index=INDEX)
     def register(self, pick: int, index: int) -> None:
         batch_id, model = self.any_of(pick)
-        said = self.manager.register_result(batch_id, index, [IMAGE], {})
-        assert said == self.counts(batch_id, model, index, model.done)
+        answer = self.manager.register_result(batch_id, index, [IMAGE], {})
+        assert answer == self.counts(batch_id, model, index, model.done)
 
     @precondition(lambda self: self.active or self.ended or self.gone)
     @rule(pick=PICK, index=INDEX)
     def fail(self, pick: int, index: int) -> None:
         batch_id, model = self.any_of(pick)
-        said = self.manager.register_failure(batch_id, index, "no")
-        assert said == self.counts(batch_id, model, index, model.failed)
+        answer = self.manager.register_failure(batch_id, index, "no")
+        assert answer == self.counts(batch_id, model, index, model.failed)
 
     def counts(self, batch_id: str, model: Model, index: int, kind: set[int]) -> bool:
         """Note it in the model; whether it is the last that was missing."""
@@ -337,8 +337,8 @@ class Batches(RuleBasedStateMachine):
         """All that is missing comes, in one go."""
         batch_id, model = list(self.active.items())[pick % len(self.active)]
         for index in range(model.total):
-            said = self.manager.register_result(batch_id, index, [IMAGE], {})
-            assert said == self.counts(batch_id, model, index, model.done)
+            answer = self.manager.register_result(batch_id, index, [IMAGE], {})
+            assert answer == self.counts(batch_id, model, index, model.done)
         assert model.fired == 1
         self.manager.end_if_over(batch_id)
         self.over(batch_id, "complete")
@@ -355,13 +355,13 @@ class Batches(RuleBasedStateMachine):
     @rule(pick=PICK)
     def cancel(self, pick: int) -> None:
         batch_id, model = self.any_of(pick)
-        said = self.manager.cancel_batch(batch_id)
-        assert (said is None) == (batch_id in self.gone)
+        answer = self.manager.cancel_batch(batch_id)
+        assert (answer is None) == (batch_id in self.gone)
         if batch_id in self.active:
             model.is_cancelled = model.missing > 0
             self.over(batch_id, "cancelled" if model.missing else "complete")
-        if said is not None:
-            assert said.state == model.state
+        if answer is not None:
+            assert answer.state == model.state
 
     @precondition(lambda self: self.active or self.ended or self.gone)
     @rule(pick=PICK)
@@ -390,12 +390,12 @@ class Batches(RuleBasedStateMachine):
     @rule(pick=PICK)
     def describe(self, pick: int) -> None:
         batch_id, model = self.any_of(pick)
-        said = self.manager.describe(batch_id)
-        assert (said is None) == (batch_id in self.gone)
-        if said is not None:
-            assert said["prompt_ids"] == model.ids
-            assert set(said["results"]) == {str(index) for index in model.done}
-            assert [member["state"] for member in said["members"]] == [
+        answer = self.manager.describe(batch_id)
+        assert (answer is None) == (batch_id in self.gone)
+        if answer is not None:
+            assert answer["prompt_ids"] == model.ids
+            assert set(answer["results"]) == {str(index) for index in model.done}
+            assert [member["state"] for member in answer["members"]] == [
                 "done" if index in model.done else "failed" if index in model.failed else self.otherwise(model)
                 for index in range(model.total)
             ]
@@ -421,10 +421,10 @@ class Batches(RuleBasedStateMachine):
 
     @invariant()
     def summaries_are_the_model(self) -> None:
-        said = {each["batch_id"]: each for each in self.manager.summaries()}
-        assert set(said) == {*self.active, *self.ended}
+        answer = {each["batch_id"]: each for each in self.manager.summaries()}
+        assert set(answer) == {*self.active, *self.ended}
         for batch_id, model in {**self.active, **self.ended}.items():
-            summary = said[batch_id]
+            summary = answer[batch_id]
             assert summary["completed_count"] == len(model.done)
             assert summary["failed"] == len(model.failed)
             assert summary["cancelled"] == model.is_cancelled

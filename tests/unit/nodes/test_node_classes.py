@@ -329,6 +329,6 @@ def test_a_member_that_failed_has_its_place_and_the_grid_comes_without_it(inside
     assert (batch["state"], batch["completed_count"], batch["failed"]) == ("complete", 2, 1)
     assert f"the colour is {COLOURS[-1]}" in batch["members"][2]["reason"]
     assert batch["grid"] is not None
-    until(lambda: any(said["node"] == "40" and said["output"]["images"] for said in inside.sent("executed")))
-    said = [each for each in inside.sent("executed") if each["node"] == "40" and each["output"]["images"]]
-    assert [each["output"]["images"] for each in said] == [[batch["grid"]]]
+    until(lambda: any(each["node"] == "40" and each["output"]["images"] for each in inside.sent("executed")))
+    events = [each for each in inside.sent("executed") if each["node"] == "40" and each["output"]["images"]]
+    assert [each["output"]["images"] for each in events] == [[batch["grid"]]]

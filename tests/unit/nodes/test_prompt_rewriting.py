@@ -68,8 +68,8 @@ def asked(document: Any, folder: Path | None = None) -> tuple[Plan | None, list[
 
 
 def plan_for(prompt: Prompt, **more: Any) -> Plan:
-    plan, said = asked({"prompt": prompt, **more})
-    assert said == []
+    plan, warnings = asked({"prompt": prompt, **more})
+    assert warnings == []
     assert plan is not None
     return plan
 
@@ -80,10 +80,10 @@ def axes(plan: Plan) -> dict[str, list[Any]]:
 
 def refusal(prompt: Prompt, **more: Any) -> str:
     """The first warning of a prompt that makes no batch."""
-    plan, said = asked({"prompt": prompt, **more})
+    plan, warnings = asked({"prompt": prompt, **more})
     assert plan is None
-    assert "the prompt runs once, as it is" in said[-1]
-    return said[0]
+    assert "the prompt runs once, as it is" in warnings[-1]
+    return warnings[0]
 
 
 # What is asked for.
@@ -175,9 +175,9 @@ def test_values_that_are_known_only_when_the_prompt_runs_are_refused(node: Any) 
 
 def test_values_may_be_in_a_file_of_the_input_folder(tmp_path: Path) -> None:
     (tmp_path / "seeds.txt").write_text("4\n5\n", encoding="utf-8")
-    plan, said = asked({"prompt": graph(parameter("3.seed", "@seeds.txt"))}, tmp_path)
+    plan, warnings = asked({"prompt": graph(parameter("3.seed", "@seeds.txt"))}, tmp_path)
     assert plan is not None
-    assert (axes(plan), said) == ({"seed": [4, 5]}, [])
+    assert (axes(plan), warnings) == ({"seed": [4, 5]}, [])
 
 
 def test_names_are_what_people_call_them_and_unique() -> None:
@@ -203,10 +203,10 @@ def test_the_first_iterator_makes_the_batch_and_others_are_left_out() -> None:
     prompt = graph(parameter("3.seed"))
     prompt["100"] = copy.deepcopy(prompt["20"])
     prompt["3000"] = {"class_type": "WIIterator", "inputs": {"enabled": False}}
-    plan, said = asked({"prompt": prompt})
+    plan, warnings = asked({"prompt": prompt})
     assert plan is not None
     assert plan.iterator == "20"
-    assert said == ["iterator 100 is left out: one iterator makes the batch of a prompt, and 20 comes first"]
+    assert warnings == ["iterator 100 is left out: one iterator makes the batch of a prompt, and 20 comes first"]
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_a_batch_has_a_name(given: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bad", "said"),
+    ("bad", "message"),
     [
         (parameter("33.seed"), "there is no node '33' that runs; did you mean 3?"),
         (parameter("3.sed"), "KSampler (node 3) has no input 'sed'; did you mean seed?"),
@@ -258,13 +258,13 @@ def test_a_batch_has_a_name(given: Any, name: str) -> None:
         ({"class_type": "WIParameter", "inputs": []}, "does not say what it drives"),
     ],
 )
-def test_a_bad_parameter_is_left_out_with_a_warning(tmp_path: Path, bad: Prompt, said: str) -> None:
+def test_a_bad_parameter_is_left_out_with_a_warning(tmp_path: Path, bad: Prompt, message: str) -> None:
     plan, warnings = asked({"prompt": graph(bad, parameter("3.cfg", "7,8"))}, tmp_path)
     assert plan is not None
     assert axes(plan) == {"cfg": [7, 8]}
     (warning,) = warnings
     assert warning.startswith("param_1 of iterator 20 is left out: ")
-    assert said in warning
+    assert message in warning
     assert "\n" not in warning
 
 
@@ -272,24 +272,24 @@ def test_a_bad_parameter_is_left_out_with_a_warning(tmp_path: Path, bad: Prompt,
 def test_a_slot_without_a_parameter_is_left_out_with_a_warning(link: Any) -> None:
     prompt = graph(parameter("3.seed"), parameter("3.cfg"))
     prompt["20"]["inputs"]["param_1"] = link
-    plan, said = asked({"prompt": prompt})
+    plan, warnings = asked({"prompt": prompt})
     assert plan is not None
     assert list(axes(plan)) == ["cfg"]
-    assert said == ["param_1 of iterator 20 is left out: it is not connected to an E3 Parameter: connect one"]
+    assert warnings == ["param_1 of iterator 20 is left out: it is not connected to an E3 Parameter: connect one"]
 
 
 def test_a_node_inside_of_a_subgraph_is_found_by_its_last_number() -> None:
     prompt = graph(parameter("6.text"), parameter("3.cfg"))
     prompt["98:6"] = {"class_type": "CLIPTextEncode", "inputs": {"text": "a cat"}}
-    _, (said,) = asked({"prompt": prompt})
-    assert said.endswith("there is no node '6' that runs; did you mean 98:6?")
+    _, (warning,) = asked({"prompt": prompt})
+    assert warning.endswith("there is no node '6' that runs; did you mean 98:6?")
 
 
 def test_two_parameters_for_one_input_are_one_too_many() -> None:
-    plan, said = asked({"prompt": graph(parameter("3.seed", "1,2", "a"), parameter("3.seed", "3,4", "b"))})
+    plan, warnings = asked({"prompt": graph(parameter("3.seed", "1,2", "a"), parameter("3.seed", "3,4", "b"))})
     assert plan is not None
     assert axes(plan) == {"a": [1, 2]}
-    assert said == ["param_2 of iterator 20 is left out: a drives 3.seed already: take one of them away"]
+    assert warnings == ["param_2 of iterator 20 is left out: a drives 3.seed already: take one of them away"]
 
 
 @pytest.mark.parametrize(

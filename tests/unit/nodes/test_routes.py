@@ -181,12 +181,12 @@ def test_cancelling_deletes_what_waits_and_interrupts_what_runs(inside: ComfyUII
     other = begun(inside, graph(name="dogs"))
     mine = asked(inside, f"/wi/batch/{own}")["prompt_ids"]
     assert inside.start_one() == mine[0]
-    said = asked(inside, f"/wi/cancel_batch/{own}", "POST")
-    assert has_shape(said, CANCELLATION)
-    assert (said["batch_id"], said["state"], said["not_stopped"]) == (own, "cancelled", [])
-    assert sorted(said["deleted"]) == sorted(mine[1:])
-    assert said["interrupted"] == [mine[0]]
-    assert said["message"]
+    done = asked(inside, f"/wi/cancel_batch/{own}", "POST")
+    assert has_shape(done, CANCELLATION)
+    assert (done["batch_id"], done["state"], done["not_stopped"]) == (own, "cancelled", [])
+    assert sorted(done["deleted"]) == sorted(mine[1:])
+    assert done["interrupted"] == [mine[0]]
+    assert done["message"]
     assert inside.waiting() == asked(inside, f"/wi/batch/{other}")["prompt_ids"]
     batch = asked(inside, f"/wi/batch/{own}")
     assert (batch["state"], batch["cancelled"], batch["running"]) == ("cancelled", True, None)
@@ -203,10 +203,10 @@ def test_what_does_not_stop_is_reported(inside: ComfyUIInside, monkeypatch: pyte
     running = inside.start_one()
     assert has_begun.wait(PATIENCE_SECONDS)
     try:
-        said = asked(inside, f"/wi/cancel_batch/{batch_id}", "POST")
-        assert [each["prompt_id"] for each in said["not_stopped"]] == [running]
-        assert "still runs" in said["not_stopped"][0]["reason"]
-        assert (said["interrupted"], len(said["deleted"])) == ([], 2)
+        done = asked(inside, f"/wi/cancel_batch/{batch_id}", "POST")
+        assert [each["prompt_id"] for each in done["not_stopped"]] == [running]
+        assert "still runs" in done["not_stopped"][0]["reason"]
+        assert (done["interrupted"], len(done["deleted"])) == ([], 2)
     finally:
         let_go.set()
     inside.wait_ended(running)
@@ -242,14 +242,14 @@ def test_comfyui_goes_on_while_a_batch_is_cancelled(inside: ComfyUIInside, monke
 
     monkeypatch.setattr(iteration_state, "cancel", slow)
     batch_id = begun(inside, graph())
-    said: list[Any] = []
-    thread = threading.Thread(target=lambda: said.append(asked(inside, f"/wi/cancel_batch/{batch_id}", "POST")))
+    done: list[Any] = []
+    thread = threading.Thread(target=lambda: done.append(asked(inside, f"/wi/cancel_batch/{batch_id}", "POST")))
     thread.start()
     try:
         assert has_begun.wait(PATIENCE_SECONDS)
         assert asked(inside, f"/wi/batch/{batch_id}")["state"] == "active"
-        assert said == []
+        assert done == []
     finally:
         may_end.set()
         thread.join()
-    assert said[0]["state"] == "cancelled"
+    assert done[0]["state"] == "cancelled"
