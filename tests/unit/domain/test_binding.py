@@ -458,7 +458,7 @@ RECIPES = st.builds(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(GRAPHS, RECIPES, st.dictionaries(NAMES, VALUES, max_size=3))
 def test_binding_leaves_the_graph_alone_and_every_bound_place_is_there(
     graph: dict[str, Any], using: Recipe, values: dict[str, Any]
@@ -484,7 +484,7 @@ def test_binding_leaves_the_graph_alone_and_every_bound_place_is_there(
             assert placed[node_id]["inputs"][name] == found.get(where, value)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(GRAPHS, NAMES)
 def test_a_name_is_found_or_said_not_to_be(graph: dict[str, Any], name: str) -> None:
     places = Places(graph)

@@ -13,12 +13,12 @@ Values = Any
 
 def cartesian(parameters: Sequence[Values]) -> list[tuple[Any, ...]]:
     """Each value with each value of the others, the last parameter fastest. ValueError if that cannot be."""
-    return combinations.cartesian([_values_of(each) for each in parameters])
+    return combinations.combine_lists([_values_of(each) for each in parameters], combinations.Mode.MATRIX)
 
 
 def linear_zip(parameters: Sequence[Values]) -> list[tuple[Any, ...]]:
     """First with first, second with second; one value alone stays. ValueError if lengths differ."""
-    return combinations.linear_zip([_values_of(each) for each in parameters])
+    return combinations.combine_lists([_values_of(each) for each in parameters], combinations.Mode.LINEAR)
 
 
 def _values_of(parameter: Values) -> Sequence[Any]:
