@@ -55,7 +55,7 @@ class BookText(Document):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "lines such as title: and pages:", "title:, workflow: and pages:")
-        pages = self.tree.get("pages")
-        if isinstance(pages, list):  # a page with nothing below it takes all from the book
-            self.tree["pages"] = [{} if page is None else page for page in pages]
-        self.said = check(BookFile, self.tree, self.where)
+        given = self.given
+        if isinstance(given.get("pages"), list):  # an empty page takes everything from the book
+            given["pages"] = [{} if page is None else page for page in given["pages"]]
+        self.said = check(BookFile, given, self.where)

@@ -41,4 +41,4 @@ class SweepText(Document):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "lines such as workflow: and set:", "workflow: and set:")
-        self.said = check(SweepFile, self.tree, self.where)
+        self.said = check(SweepFile, self.given, self.where)
