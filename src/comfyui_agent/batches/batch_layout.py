@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from comfyui_agent.batches.sweeps import GridWish
+from comfyui_agent.batches.sweeps import GridAxes
 from comfyui_agent.domain.batches import Batch
 from comfyui_agent.domain.combinations import Axis, BadAxes, Combinations, Mode
 from comfyui_agent.domain.grid_layout import GridLayout, layout_by_axes
@@ -14,19 +14,19 @@ class BadLayout(ValueError):
     """Axes that cannot be laid out as people wish: why, and which there are."""
 
 
-def layout_of(batch: Batch, wish: GridWish) -> GridLayout | None:
+def layout_of(batch: Batch, wish: GridAxes) -> GridLayout | None:
     """By axes where there are two to lay out, or people named some; else None: a contact sheet.
 
     BadLayout if people name axes that cannot be laid out so.
     """
     combinations = combinations_of(batch)
     if combinations is None:
-        if wish != GridWish():
+        if wish != GridAxes():
             raise BadLayout(f"the batch {batch.id} has no axes: leave out --x, --y and --pages")
         return None
     said = batch.metadata.get("grid")
     known = [axis.name for axis in combinations.axes]
-    chosen = dict(said) if isinstance(said, Mapping) and wish == GridWish() else {}
+    chosen = dict(said) if isinstance(said, Mapping) and wish == GridAxes() else {}
     chosen |= {key: value for key, value in vars(wish).items() if value}
     for key, name in chosen.items():
         if name not in known:

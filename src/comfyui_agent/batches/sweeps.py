@@ -34,7 +34,7 @@ Keep = Callable[[Workflow, Mapping[str, Any]], dict[str, str]]
 
 
 @dataclass(frozen=True)
-class GridWish:
+class GridAxes:
     """Which axis goes where in the grid; empty where people did not say."""
 
     x: str = ""
@@ -43,7 +43,7 @@ class GridWish:
 
 
 @dataclass(frozen=True)
-class SweepWish:
+class SweepRequest:
     """What people ask for. `sets` maps `3.seed,11.seed` to its values, as a text or as a list."""
 
     workflow: Workflow
@@ -53,7 +53,7 @@ class SweepWish:
     name: str = ""
     job_type: str = ""
     priority: int = DEFAULT_PRIORITY
-    grid: GridWish = field(default_factory=GridWish)
+    grid: GridAxes = field(default_factory=GridAxes)
     skip_bad: bool = False
     batch_id: str = ""
     """The id that the batch shall have; else one is minted."""
@@ -149,7 +149,7 @@ class _Binding:
 
 
 def define(
-    wish: SweepWish,
+    wish: SweepRequest,
     counted: CountedAxes,
     finished: str,
     definitions: Definitions,
@@ -240,7 +240,7 @@ class _Reading:
 
     def __init__(
         self,
-        wish: SweepWish,
+        wish: SweepRequest,
         definitions: Definitions,
         draw: Callable[[int], Sequence[int]],
         keep: Keep,
@@ -346,7 +346,7 @@ def _places_of(places: Places, name: str, binding: _Binding) -> list[str]:
         return []
 
 
-def _lenient(wish: SweepWish, axes: Sequence[Axis]) -> Recipe:
+def _lenient(wish: SweepRequest, axes: Sequence[Axis]) -> Recipe:
     """The recipe of a sweep: what the template has already, or an axis gives, need not be said."""
     recipe, places = wish.workflow.recipe, wish.workflow.places
     covered = {place for axis in axes for place in axis.places}
@@ -366,7 +366,7 @@ def _is_said(value: Any) -> bool:
     return value is not None and value != "" and "${" not in str(value)
 
 
-def _check_grid(grid: GridWish, combinations: Combinations) -> None:
+def _check_grid(grid: GridAxes, combinations: Combinations) -> None:
     known = [axis.name for axis in combinations.axes]
     for key, name in vars(grid).items():
         if name and name not in known:

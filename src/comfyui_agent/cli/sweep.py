@@ -30,7 +30,7 @@ from comfyui_agent.domain.texts import counted
 if TYPE_CHECKING:
     from comfyui_agent.batches.axes import BadSweep
     from comfyui_agent.batches.sweep_file import SweepText
-    from comfyui_agent.batches.sweeps import Sweep, SweepWish
+    from comfyui_agent.batches.sweeps import Sweep, SweepRequest
     from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.store.store import Store
 
@@ -105,7 +105,7 @@ def sweep(
 class _Asked:
     """What people want, and where they said it."""
 
-    wish: SweepWish
+    wish: SweepRequest
     base: Path
     text: SweepText | None = None
     flags: frozenset[str] = frozenset()
@@ -124,7 +124,7 @@ class _Asked:
 def _wish(workspace: Workspace, here: Path, what: str, flags: dict[str, Any]) -> _Asked:
     """What the file says, and on top what the command line says."""
     from comfyui_agent.batches.sweep_file import SweepText
-    from comfyui_agent.batches.sweeps import GridWish, SweepWish
+    from comfyui_agent.batches.sweeps import GridAxes, SweepRequest
     from comfyui_agent.cli.workflows import workflows_of
     from comfyui_agent.config.validation import Complaints
     from comfyui_agent.config.workflows import NoWorkflow
@@ -150,10 +150,10 @@ def _wish(workspace: Workspace, here: Path, what: str, flags: dict[str, Any]) ->
     if not sets:
         fail("there is nothing to vary: write --set 'NODE.input=VALUES', such as --set '3.seed=1..4'", code=2)
     own_grid = vars(said.grid) if said else {}
-    grid = GridWish(**{key: value or own_grid.get(key, "") for key, value in flags["grid"].items()})
+    grid = GridAxes(**{key: value or own_grid.get(key, "") for key, value in flags["grid"].items()})
     default = workspace.settings.default_priority
     own = said.priority if said else None
-    wish = SweepWish(
+    wish = SweepRequest(
         workflow=workflow,
         sets=sets,
         inputs={**(said.inputs if said else {}), **pairs("--input", flags["inputs"], "NAME=VALUE")},

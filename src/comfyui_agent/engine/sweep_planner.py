@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from comfyui_agent.batches.axes import Bounds, ReadLines, count_axes
-from comfyui_agent.batches.sweeps import Sweep, SweepWish, define
+from comfyui_agent.batches.sweeps import Sweep, SweepRequest, define
 from comfyui_agent.comfy.server_names import address_of
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.seeds import draw_seeds
@@ -49,7 +49,7 @@ class Defined:
 
 async def define_sweep(
     workspace: Workspace,
-    wish: SweepWish,
+    wish: SweepRequest,
     read_lines: ReadLines,
     planner: Planner,
     bounds: Bounds | None = None,

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from comfyui_agent.batches.axes import BadSweep, count_axes
-from comfyui_agent.batches.sweeps import MOST_CELLS, GridWish, Sweep, SweepWish, define
+from comfyui_agent.batches.sweeps import MOST_CELLS, GridAxes, Sweep, SweepRequest, define
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.binding import Places, Unbindable
 from comfyui_agent.domain.combinations import Mode
@@ -73,7 +73,7 @@ def defined(
     keep: Callable[[Workflow, Mapping[str, Any]], dict[str, str]] = lambda *_: {},
     **wish: Any,
 ) -> Sweep:
-    asked = SweepWish(workflow or workflow_of(), sets, **wish)
+    asked = SweepRequest(workflow or workflow_of(), sets, **wish)
     counted = count_axes(sets, asked.workflow, asked.mode, read_lines, skip_bad=asked.skip_bad)
     return define(asked, counted, FINISHED, definitions or {}, draw=counting, keep=keep)
 
@@ -406,8 +406,8 @@ def test_results_go_to_the_folder_of_their_kind(kind: str, folder: str) -> None:
         ({"3.seed": [[1]]}, {}, "[1] is no value: write texts, numbers, true or false"),
         ({"3.seed": {"a": 1}}, {}, "{'a': 1} is no value"),
         ({" , ": "1"}, {}, "' , ' names no input"),
-        ({"3.seed": "1"}, {"grid": GridWish(x="cfg")}, "grid.x: 'cfg' is no axis of this sweep; there are 3.seed"),
-        ({"3.seed": "1"}, {"grid": GridWish(x="3.seed", y="3.seed")}, "x, y and pages need different axes"),
+        ({"3.seed": "1"}, {"grid": GridAxes(x="cfg")}, "grid.x: 'cfg' is no axis of this sweep; there are 3.seed"),
+        ({"3.seed": "1"}, {"grid": GridAxes(x="3.seed", y="3.seed")}, "x, y and pages need different axes"),
         ({"3.seed": "1"}, {"job_type": "film"}, "job_type 'FILM' does not exist"),
         ({"3.seed": "1"}, {"inputs": {"nope": 1}}, "nope: 'nope' has no place in the workflow"),
         ({}, {}, "there is nothing to combine"),
@@ -550,7 +550,7 @@ def test_what_its_members_take_in_the_database_is_known_before(
     ],
 )
 def test_the_largest_member_counts(sets: dict[str, Any], mode: str, is_fine: bool) -> None:
-    wish = SweepWish(workflow_of(), sets, mode=Mode(mode))
+    wish = SweepRequest(workflow_of(), sets, mode=Mode(mode))
     counted = count_axes(sets, wish.workflow, wish.mode, lines_of)
     how: dict[str, Any] = {"draw": counting, "limit_kb": 64}
     if is_fine:

@@ -520,6 +520,8 @@ PORTABLE = (
     "domain.value_types",
     "domain.values",
     "pictures.grid",
+    "pictures.grid_drawing",
+    "pictures.grid_sources",
     "pictures.labels",
 )
 

@@ -15,7 +15,9 @@ from comfyui_agent.domain.combinations import Axis, Combinations, Mode
 from comfyui_agent.nodes.core import batch_grid
 from comfyui_agent.nodes.core.batch_grid import MOST_PAGES, BatchGrid, GridOrder, Member, NoGrid, draw_grid
 from comfyui_agent.pictures import grid as grids
-from comfyui_agent.pictures.grid import ATTENTION, EMPTY, Box
+from comfyui_agent.pictures import grid_drawing
+from comfyui_agent.pictures.grid import Box
+from comfyui_agent.pictures.grid_drawing import ATTENTION, EMPTY
 
 Colour = tuple[int, int, int]
 SIZE = (64, 48)
@@ -271,14 +273,14 @@ def test_what_is_too_large_for_pictures_is_said(tmp_path: Path, monkeypatch: pyt
 
 def test_pictures_are_drawn_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[int] = []
-    draw = grids.draw
+    draw = grid_drawing.draw
 
-    def watched(layout: grids.Layout, number: int, *, with_thumbnails: bool = True) -> grids.Drawn:
+    def watched(layout: grids.Layout, number: int, *, with_thumbnails: bool = True) -> grid_drawing.Drawn:
         drawn.append(number)
         assert not with_thumbnails
         return draw(layout, number, with_thumbnails=with_thumbnails)
 
-    monkeypatch.setattr(grids, "draw", watched)
+    monkeypatch.setattr(grid_drawing, "draw", watched)
     combinations = combined(model=range(3), seed=range(2), cfg=range(2))
     made = draw_grid(GridOrder(combinations, all_painted(tmp_path, combinations)))
     pictures = iter(made)

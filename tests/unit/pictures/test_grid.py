@@ -13,23 +13,11 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageChops, ImageStat
 
-from comfyui_agent.pictures import grid as grids
-from comfyui_agent.pictures.grid import (
-    ATTENTION,
-    EMPTY,
-    LONGEST_SIDE,
-    MOST_PIXELS,
-    QUIET,
-    Cell,
-    Grid,
-    Layout,
-    Page,
-    draw,
-    lay_out,
-    look_at,
-    size_within,
-    told,
-)
+from comfyui_agent.pictures import grid_drawing, grid_sources
+from comfyui_agent.pictures.grid import LONGEST_SIDE, MOST_PIXELS, Cell, Grid, Layout, Page, lay_out, size_within
+from comfyui_agent.pictures.grid_drawing import ATTENTION, EMPTY, QUIET, WORDS, draw, text_in
+from comfyui_agent.pictures.grid_sources import look_at
+from comfyui_agent.pictures.labels import Label
 
 Size = tuple[int, int]
 
@@ -198,7 +186,7 @@ def test_more_cells_than_a_picture_can_hold_are_refused_with_a_way_out() -> None
     ids=lambda value: value.state if isinstance(value, Cell) else None,
 )
 def test_a_cell_without_a_picture_says_why(cell: Cell, mark: str, word: str, detail: str) -> None:
-    said = told(cell, look_at(cell.file))
+    said = text_in(cell, look_at(cell.file))
     assert (said.mark, said.word, said.detail) == (mark, word, detail)
 
 
@@ -221,11 +209,11 @@ def test_only_what_needs_attention_has_its_colour_and_reasons_never_do(
     monkeypatch: pytest.MonkeyPatch, state: str, colour: tuple[int, int, int]
 ) -> None:
     drawn: dict[str, object] = {}
-    monkeypatch.setattr(grids.Label, "draw", lambda label, *where, **_: drawn.update({" ".join(label.lines): where[3]}))
+    monkeypatch.setattr(Label, "draw", lambda label, *where, **_: drawn.update({" ".join(label.lines): where[3]}))
     layout = lay_out(Grid((Page(("",), ("",), (Cell(0, 0, state=state, reason="no memory"),)),)))
     draw(layout, 0)
     drawn.pop("")  # headings
-    assert drawn == {grids.WORDS[state]: colour, "no memory": QUIET}
+    assert drawn == {WORDS[state]: colour, "no memory": QUIET}
 
 
 @pytest.mark.parametrize(
@@ -234,7 +222,7 @@ def test_only_what_needs_attention_has_its_colour_and_reasons_never_do(
 def test_films_sounds_and_models_are_named(tmp_path: Path, name: str, kind: str) -> None:
     file = tmp_path / name
     file.write_bytes(b"something else")
-    said = told(Cell(0, 0, file, state="done"), look_at(file))
+    said = text_in(Cell(0, 0, file, state="done"), look_at(file))
     assert (said.word, said.detail) == (kind, name)
 
 
@@ -276,7 +264,7 @@ def test_a_broken_file_says_so_in_its_cell_and_the_others_are_shown(
     fine = noise((100, 100))
     layout = lay_out(grid_of([[bad, saved(tmp_path, "fine.png", fine)]]))
     drawn = draw(layout, 0)
-    said = layout.sources[0, 0, 0].trouble or drawn.troubles[0, 0, 0]
+    said = layout.sources[0, 0, 0].problem or drawn.problems[0, 0, 0]
     assert said.startswith("bad.png ")
     assert trouble in said
     assert max(crop(drawn.picture, layout, 0, 0).getcolors(100_000) or [])[1] == EMPTY
@@ -289,26 +277,26 @@ def test_a_file_that_is_cut_short_is_damaged(tmp_path: Path, format: str) -> Non
     bad.write_bytes(cut_short(tmp_path, format))
     layout = lay_out(grid_of([[bad]]))
     drawn = draw(layout, 0)
-    assert "is damaged" in layout.sources[0, 0, 0].trouble + drawn.troubles.get((0, 0, 0), "")
+    assert "is damaged" in layout.sources[0, 0, 0].problem + drawn.problems.get((0, 0, 0), "")
     assert drawn.thumbnails == {}
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.png")
     (tmp_path / "folder.png").mkdir()
-    assert look_at(tmp_path / "pipe.png").trouble == "pipe.png is not there"
-    assert look_at(tmp_path / "folder.png").trouble == "folder.png is not there"
-    assert look_at(tmp_path / "no\0name.png").trouble
-    assert look_at(tmp_path / "half\ud83d.png").trouble
+    assert look_at(tmp_path / "pipe.png").problem == "pipe.png is not there"
+    assert look_at(tmp_path / "folder.png").problem == "folder.png is not there"
+    assert look_at(tmp_path / "no\0name.png").problem
+    assert look_at(tmp_path / "half\ud83d.png").problem
 
 
 def test_a_file_that_breaks_after_it_was_looked_at_leaves_a_word(tmp_path: Path) -> None:
     file = saved(tmp_path, "a.png", noise((100, 100)))
     layout = lay_out(grid_of([[file]]))
     file.write_bytes(b"")
-    assert draw(layout, 0).troubles == {(0, 0, 0): "a.png is empty"}
+    assert draw(layout, 0).problems == {(0, 0, 0): "a.png is empty"}
     file.unlink()
-    assert draw(layout, 0).troubles == {(0, 0, 0): "a.png is not there"}
+    assert draw(layout, 0).problems == {(0, 0, 0): "a.png is not there"}
 
 
 MODES = {
@@ -354,10 +342,10 @@ def test_a_note_to_turn_the_picture_is_ignored(tmp_path: Path) -> None:
 def test_a_large_jpeg_is_never_decoded_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = noise((2000, 1600))
     file = saved(tmp_path, "large.jpg", source)
-    monkeypatch.setattr(grids, "MOST_SOURCE_PIXELS", 1000 * 800)
+    monkeypatch.setattr(grid_sources, "MOST_SOURCE_PIXELS", 1000 * 800)
     layout = lay_out(grid_of([[file]], cell_pixels=400))
     drawn = draw(layout, 0)
-    assert drawn.troubles == {}
+    assert drawn.problems == {}
     assert difference(crop(drawn.picture, layout), source.resize((400, 320), Image.Resampling.LANCZOS)) < 4
 
 
@@ -382,13 +370,13 @@ def test_without_thumbnails_the_picture_is_the_same(tmp_path: Path) -> None:
     layout = lay_out(grid_of([[saved(tmp_path, "a.png", noise((640, 480)))]], cell_pixels=100))
     with_them, without = draw(layout, 0), draw(layout, 0, with_thumbnails=False)
     assert with_them.thumbnails
-    assert without.thumbnails == without.troubles == {}
+    assert without.thumbnails == without.problems == {}
     assert without.picture.tobytes() == with_them.picture.tobytes()
 
 
 def test_one_source_is_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     living: list[weakref.ref[Image.Image]] = []
-    decode = grids.decode
+    decode = grid_drawing.decode
 
     def watched(file: Path, at_least: Size) -> Image.Image:
         assert [each for each in living if each() is not None] == []
@@ -396,11 +384,11 @@ def test_one_source_is_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.M
         living.append(weakref.ref(image))
         return image
 
-    monkeypatch.setattr(grids, "decode", watched)
+    monkeypatch.setattr(grid_drawing, "decode", watched)
     files = [saved(tmp_path, f"{number}.png", noise((200, 200), number)) for number in range(3)]
     layout = lay_out(grid_of([list(files)], cell_pixels=100))
     for with_thumbnails in (True, False):
-        assert draw(layout, 0, with_thumbnails=with_thumbnails).troubles == {}
+        assert draw(layout, 0, with_thumbnails=with_thumbnails).problems == {}
     assert len(living) == 6
 
 

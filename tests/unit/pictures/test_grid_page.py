@@ -18,7 +18,8 @@ from PIL import Image
 
 from comfyui_agent.domain.values import parse
 from comfyui_agent.pictures import grid_page
-from comfyui_agent.pictures.grid import Cell, Grid, Page, draw, lay_out
+from comfyui_agent.pictures.grid import Cell, Grid, Page, lay_out
+from comfyui_agent.pictures.grid_drawing import draw
 from comfyui_agent.pictures.grid_page import flags, relative, write_page
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"' onload='alert(3) & <!-- ]]> {{cells}}"
@@ -72,7 +73,7 @@ def page_of(*cells: Cell, pages: int = 1, **options: Any) -> str:
         file,
         layout,
         {place: small for each in drawn for place, small in each.thumbnails.items()},
-        {place: trouble for each in drawn for place, trouble in each.troubles.items()},
+        {place: problem for each in drawn for place, problem in each.problems.items()},
     )
     return file.getvalue().decode("utf-8")
 

@@ -93,7 +93,7 @@ class Lacking:
         self._lacks = lacks
 
     def getmask(self, letter: str) -> Image.Image:
-        return Image.new("L", (1, 1), 0 if letter in self._lacks or letter == labels.NOBODYS_LETTER else 9)
+        return Image.new("L", (1, 1), 0 if letter in self._lacks or letter == labels.MISSING_LETTER else 9)
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ class BatchGrid:
 
     def picture(self, page: int) -> Image.Image:
         """The picture of a page, from 0. A file that is gone or broken by now leaves a word in its cell."""
-        from comfyui_agent.pictures.grid import draw
+        from comfyui_agent.pictures.grid_drawing import draw
 
         return draw(self._layout, page, with_thumbnails=False).picture
 
