@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from comfyui_agent.batches.axes import BadSweep
-from comfyui_agent.batches.sweeps import SweepRequest
+from comfyui_agent.batches.sweep_request import SweepRequest
 from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.config.workflows import Workflows
 from comfyui_agent.config.workspace import Workspace

@@ -14,7 +14,8 @@ from pathlib import Path
 from comfyui_agent.batches.batch_layout import BadLayout, layout_of
 from comfyui_agent.batches.batch_writer import THREADS
 from comfyui_agent.batches.members import label_of, settings_of
-from comfyui_agent.batches.sweeps import MOST_CELLS, GridAxes
+from comfyui_agent.batches.sweep_request import GridAxes
+from comfyui_agent.batches.sweeps import MOST_CELLS
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import Batch, slug
 from comfyui_agent.domain.grid_layout import CellPlace, GridLayout, sheet_place

@@ -357,7 +357,7 @@ async def _grid(
     as_json: bool,
 ) -> None:
     from comfyui_agent.batches.grids import GridOptions, NoGrid, make_grid
-    from comfyui_agent.batches.sweeps import GridAxes
+    from comfyui_agent.batches.sweep_request import GridAxes
 
     x, y, pages, cell, picture_format, output = options
     async with opened(workspace) as store:

@@ -168,7 +168,8 @@ async def _sweep(workspace: Workspace, store: Store) -> Batch:
     """Three seeds with three guidances, and their grid."""
     from comfyui_agent.batches.axes import count_axes
     from comfyui_agent.batches.batch_writer import queue_batch
-    from comfyui_agent.batches.sweeps import SweepRequest, define
+    from comfyui_agent.batches.sweep_request import SweepRequest
+    from comfyui_agent.batches.sweeps import define
     from comfyui_agent.cli.demo_jobs import SWEEP
     from comfyui_agent.cli.workflows import lines_below, workflows_of
     from comfyui_agent.domain.seeds import draw_seeds

@@ -30,7 +30,8 @@ from comfyui_agent.domain.texts import counted
 if TYPE_CHECKING:
     from comfyui_agent.batches.axes import BadSweep
     from comfyui_agent.batches.sweep_file import SweepText
-    from comfyui_agent.batches.sweeps import Sweep, SweepRequest
+    from comfyui_agent.batches.sweep_request import SweepRequest
+    from comfyui_agent.batches.sweeps import Sweep
     from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.store.store import Store
 
@@ -124,7 +125,7 @@ class _Asked:
 def _wish(workspace: Workspace, here: Path, what: str, flags: dict[str, Any]) -> _Asked:
     """What the file says, and on top what the command line says."""
     from comfyui_agent.batches.sweep_file import SweepText
-    from comfyui_agent.batches.sweeps import GridAxes, SweepRequest
+    from comfyui_agent.batches.sweep_request import GridAxes, SweepRequest
     from comfyui_agent.cli.workflows import workflows_of
     from comfyui_agent.config.validation import Complaints
     from comfyui_agent.config.workflows import NoWorkflow
@@ -265,7 +266,7 @@ async def _past_durations(workspace: Workspace, workflow_id: str) -> list[float]
 
 
 async def _show_plan(workspace: Workspace, found: Sweep, as_json: bool) -> None:
-    durations = await _past_durations(workspace, found.workflow.recipe.workflow_id)
+    durations = await _past_durations(workspace, found.request.workflow.recipe.workflow_id)
     servers = len(workspace.settings.comfyui.urls)
     median = durations[len(durations) // 2] if durations else None
     estimate = None if median is None else median * len(found) / servers

@@ -98,6 +98,13 @@ class Places:
             return [address]
         return [self._matching(name, recipe)]
 
+    def reached(self, name: str, recipe: Recipe) -> list[str]:
+        """All places that a name sets, also by its placeholder. Empty if there are none."""
+        try:
+            return self.find(name, recipe) or self.placeholders.get(name, [])
+        except NoSuchPlace:
+            return []
+
     def filled(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The values of all places with placeholders, filled in."""
         return {place: _filled(self.all[place].value, values) for place in self._to_fill}

@@ -15,7 +15,7 @@ from comfyui_agent.batches.book_file import BookFile
 from comfyui_agent.batches.books import BadPage, Book, read_book
 from comfyui_agent.batches.regeneration import NoSuchPage, NotRegenerated, PageUnderWay, regenerate
 from comfyui_agent.batches.sweep_file import SweepFile
-from comfyui_agent.batches.sweeps import GridAxes, SweepRequest
+from comfyui_agent.batches.sweep_request import GridAxes, SweepRequest
 from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.validation import Complaints, dotted
 from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows

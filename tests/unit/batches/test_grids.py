@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from comfyui_agent.batches import grids
 from comfyui_agent.batches.grids import GridOptions, Made, NoGrid, make_grid
-from comfyui_agent.batches.sweeps import MOST_CELLS, GridAxes
+from comfyui_agent.batches.sweep_request import GridAxes
+from comfyui_agent.batches.sweeps import MOST_CELLS
 from comfyui_agent.config.settings import Settings
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import Batch, BatchKind, BatchStatus

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from comfyui_agent.batches.axes import BadSweep, count_axes
-from comfyui_agent.batches.sweeps import MOST_CELLS, GridAxes, Sweep, SweepRequest, define
+from comfyui_agent.batches.sweep_request import GridAxes, SweepRequest
+from comfyui_agent.batches.sweeps import MOST_CELLS, Sweep, define
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.binding import Places, Unbindable
 from comfyui_agent.domain.combinations import Mode
@@ -516,7 +517,7 @@ def test_a_text_that_an_axis_is_a_part_of_is_not_shared() -> None:
 def test_where_little_is_shared_each_member_keeps_all() -> None:
     sweep = defined({"3.seed": "1..50"}, inputs={"6.text": "a fox"})
     assert {job.inputs["6.text"] for job in sweep.jobs()} == {"a fox"}
-    assert {job.template for job in sweep.jobs()} == {sweep.workflow.template}
+    assert {job.template for job in sweep.jobs()} == {sweep.request.workflow.template}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool
 from comfyui_agent.batches.grids import GridOptions, NoGrid, make_grid
 from comfyui_agent.batches.members import settings_of
 from comfyui_agent.batches.sweep_file import SweepFile
-from comfyui_agent.batches.sweeps import GridAxes
+from comfyui_agent.batches.sweep_request import GridAxes
 from comfyui_agent.domain.batches import Batch, BatchKind, BatchStatus, mint_batch_id
 from comfyui_agent.domain.combinations import Combinations
 from comfyui_agent.domain.events import EventName

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from comfyui_agent.batches.batch_layout import BadLayout, combinations_of, layout_of
-from comfyui_agent.batches.sweeps import GridAxes
+from comfyui_agent.batches.sweep_request import GridAxes
 from comfyui_agent.domain.batches import Batch
 from comfyui_agent.domain.grid_layout import CellPlace, GridLayout, axis_label
 from comfyui_agent.web.pages.cells import link, number_asked
