@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from comfyui_agent.comfy.rejections import MOST_PROBLEMS, read_node_errors, read_rejection
 from comfyui_agent.domain.failures import FailureClass
+from support.any_json import ANY_JSON
 
 SERVER = "http://host:8188"
 NODE_ERRORS = [
@@ -25,14 +25,6 @@ NODE_ERRORS = [
     "exception_during_inner_validation",
     "dependency_cycle",
 ]
-JSON = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.integers() | st.text(),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["error", "node_errors", "errors", "type", "message", "1"]), inner)
-    ),
-    max_leaves=15,
-)
 
 
 def node_error(kind: str, received: Any = 5, details: str = "steps") -> dict[str, Any]:
@@ -136,7 +128,7 @@ def test_countless_and_endless_problems_are_cut() -> None:
     assert all(len(problem.line()) < 1_000 for problem in problems)
 
 
-@given(JSON)
+@given(ANY_JSON)
 def test_any_answer_reads_as_a_rejection_in_one_line(document: Any) -> None:
     rejection = read_rejection(SERVER, document)
     for line in (rejection.message, *rejection.details):
