@@ -127,5 +127,5 @@ def mint_batch_id(name: str, fallback: str, random_bytes: Callable[[int], bytes]
 
 def member_name(number: str, values: Mapping[str, Any], varying: Sequence[str]) -> str:
     """The file name of a member: its number and its values of the `varying` inputs. It is safe in paths."""
-    words = [f"{slug(name.rpartition('.')[2], 20)}-{slug(str(values[name]), 24)}" for name in varying]
-    return "_".join([number, *words])[:LONGEST_MEMBER_NAME].rstrip("._-")
+    parts = [f"{slug(name.rpartition('.')[2], 20)}-{slug(str(values[name]), 24)}" for name in varying]
+    return "_".join([number, *parts])[:LONGEST_MEMBER_NAME].rstrip("._-")

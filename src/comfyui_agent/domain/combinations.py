@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from comfyui_agent.domain.texts import listed
+
 MOST = 1_000_000
 COUNTABLE = 10**15
 MOST_LISTED = 8
@@ -73,7 +75,8 @@ def count(lengths: Sequence[tuple[str, int]], mode: Mode, most: int = MOST) -> i
     total = math.prod(numbers) if mode is Mode.MATRIX else max(numbers)
     if total > most:
         shown = f"{total:,}" if total < COUNTABLE else "far too many"
-        raise BadAxes(f"{_counted(lengths)} make {shown} combinations; {most:,} is the most: give fewer values")
+        axes = listed([f"{name} ({length:,})" for name, length in lengths], MOST_LISTED)
+        raise BadAxes(f"{axes} make {shown} combinations; {most:,} is the most: give fewer values")
     return total
 
 
@@ -114,9 +117,3 @@ def _check_in_step(axes: Sequence[Axis]) -> None:
                 f"{first.name} has {len(first.values):,} values and {axis.name} {len(axis.values):,}: in linear mode "
                 f"give both as many, or one of them a single value; or use mode matrix"
             )
-
-
-def _counted(lengths: Sequence[tuple[str, int]]) -> str:
-    words = [f"{name} ({length:,})" for name, length in lengths[:MOST_LISTED]]
-    more = f" and {len(lengths) - MOST_LISTED} more" if len(lengths) > MOST_LISTED else ""
-    return ", ".join(words) + more

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from comfyui_agent.domain.prompts import Graph, inputs_of
+from comfyui_agent.domain.texts import listed
 
 
 class NoSuchPlace(Exception):
@@ -27,11 +28,6 @@ def place(graph: Graph, values: Mapping[str, Any]) -> dict[str, Any]:
         node_id, name = split_place(where)
         node = placed.get(node_id)
         if not isinstance(node, Mapping):
-            raise NoSuchPlace(f"{where!r}: the workflow has no node {node_id!r}; it has {_some(graph)}")
+            raise NoSuchPlace(f"{where!r}: the workflow has no node {node_id!r}; it has {listed(list(graph), 8)}")
         placed[node_id] = {**node, "inputs": {**inputs_of(placed, node_id), name: value}}
     return placed
-
-
-def _some(graph: Graph) -> str:
-    names = list(graph)
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -126,15 +126,13 @@ async def test_the_last_two_axes_are_columns_and_rows_and_the_others_pages() -> 
         assert settings == {"seed": (1, 2)[page], "cfg": (5, 6.5, 8)[row], "text": "abcd"[column]}
 
 
-@pytest.mark.parametrize(
-    ("x", "y", "pages"), [("seed", "cfg", "text"), ("cfg", "text", "seed"), ("text", "seed", "cfg")]
-)
-async def test_people_say_which_axis_goes_where(x: str, y: str, pages: str) -> None:
-    spec = await spec_of(batch_of(THREE), x=x, y=y, pages=pages)
-    found = cells_of(spec)
-    assert len(found) == 24
-    for (page, row, column), settings in found.items():
-        assert settings == {x: THREE[x][column], y: THREE[y][row], pages: THREE[pages][page]}
+async def test_people_say_which_axis_goes_where() -> None:
+    for x, y, pages in [("seed", "cfg", "text"), ("cfg", "text", "seed"), ("text", "seed", "cfg")]:
+        spec = await spec_of(batch_of(THREE), x=x, y=y, pages=pages)
+        found = cells_of(spec)
+        assert len(found) == 24, (x, y, pages)
+        for (page, row, column), settings in found.items():
+            assert settings == {x: THREE[x][column], y: THREE[y][row], pages: THREE[pages][page]}
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())
@@ -169,11 +167,11 @@ async def test_what_was_said_with_the_sweep_counts_until_something_else_is_said(
     assert (await spec_of(batch, x="cfg"))["pages"][0]["columns"] == ["cfg = 5", "cfg = 6.5", "cfg = 8"]
 
 
-@pytest.mark.parametrize("axes", [{"seed": (1, 2, 3, 4, 5)}, {"seed": (1,), "cfg": (1, 2, 3, 4, 5)}])
-async def test_one_axis_alone_is_a_contact_sheet(axes: dict[str, tuple[Any, ...]]) -> None:
-    spec = await spec_of(batch_of(axes))
-    assert spec["is_sheet"]
-    assert list(cells_of(spec)) == [(0, 0, 0), (0, 0, 1), (0, 0, 2), (0, 1, 0), (0, 1, 1)]
+async def test_one_axis_alone_is_a_contact_sheet() -> None:
+    for axes in [{"seed": (1, 2, 3, 4, 5)}, {"seed": (1,), "cfg": (1, 2, 3, 4, 5)}]:
+        spec = await spec_of(batch_of(axes))
+        assert spec["is_sheet"], axes
+        assert list(cells_of(spec)) == [(0, 0, 0), (0, 0, 1), (0, 0, 2), (0, 1, 0), (0, 1, 1)], axes
 
 
 async def test_axes_in_step_are_a_contact_sheet_in_their_order() -> None:
@@ -223,9 +221,8 @@ async def test_a_cell_names_its_file_and_the_way_to_it_from_the_page() -> None:
     assert cell["href"] == f"../night/{FOLDER}/0.png"
 
 
-@pytest.mark.parametrize(
-    ("facts", "state", "reason"),
-    [
+async def test_a_cell_without_a_result_says_why() -> None:
+    for facts, state, reason in [
         ({"status": JobStatus.FAILED, "error_trace": "oom: too large\nat node 3"}, "failed", "oom: too large"),
         (
             {"status": JobStatus.FAILED, "failure_class": "cancelled", "error_trace": "by request"},
@@ -235,23 +232,25 @@ async def test_a_cell_names_its_file_and_the_way_to_it_from_the_page() -> None:
         ({"status": JobStatus.FAILED, "error_trace": None}, "failed", ""),
         ({"status": JobStatus.PENDING, "error_trace": "earlier"}, "pending", ""),
         ({"status": JobStatus.PROCESSING}, "processing", ""),
-    ],
-)
-async def test_a_cell_without_a_result_says_why(facts: dict[str, Any], state: str, reason: str) -> None:
-    (cell,) = (await spec_of(batch_of(None), [job_of(0, **facts)]))["pages"][0]["cells"]
-    assert (cell["file"], cell["href"], cell["state"], cell["reason"]) == (None, "", state, reason)
+    ]:
+        (cell,) = (await spec_of(batch_of(None), [job_of(0, **facts)]))["pages"][0]["cells"]
+        assert (cell["file"], cell["href"], cell["state"], cell["reason"]) == (None, "", state, reason), (
+            facts,
+            state,
+            reason,
+        )
 
 
-@pytest.mark.parametrize("path", ["../../etc/passwd", "/etc/passwd"])
-async def test_a_result_outside_the_workspace_is_not_shown(path: str) -> None:
-    (cell,) = (await spec_of(batch_of(None), [job_of(0, outputs=(path,))]))["pages"][0]["cells"]
-    assert (cell["file"], cell["href"]) == (None, "")
+async def test_a_result_outside_the_workspace_is_not_shown() -> None:
+    for path in ["../../etc/passwd", "/etc/passwd"]:
+        (cell,) = (await spec_of(batch_of(None), [job_of(0, outputs=(path,))]))["pages"][0]["cells"]
+        assert (cell["file"], cell["href"]) == (None, ""), path
 
 
-@pytest.mark.parametrize("metadata", [None, "", "7", "{", '{"combination": 7}', '{"combination": [1]}'])
-async def test_what_someone_wrote_by_hand_does_not_spoil_a_cell(metadata: str | None) -> None:
-    (cell,) = (await spec_of(batch_of(None), [job_of(0, metadata=metadata)]))["pages"][0]["cells"]
-    assert (cell["settings"], cell["label"]) == ({}, "knights_0")
+async def test_what_someone_wrote_by_hand_does_not_spoil_a_cell() -> None:
+    for metadata in [None, "", "7", "{", '{"combination": 7}', '{"combination": [1]}']:
+        (cell,) = (await spec_of(batch_of(None), [job_of(0, metadata=metadata)]))["pages"][0]["cells"]
+        assert (cell["settings"], cell["label"]) == ({}, "knights_0"), metadata
 
 
 async def test_it_says_how_the_batch_stands() -> None:
@@ -262,11 +261,14 @@ async def test_it_says_how_the_batch_stands() -> None:
 # Files.
 
 
-@pytest.mark.parametrize(("kind", "ending"), [("png", "png"), ("jpeg", "jpg")])
-async def test_picture_and_page_lie_beside_the_results(kind: str, ending: str) -> None:
-    spec = await spec_of(batch_of({"seed": (1, 2)}), format=kind, cell_pixels=64)
-    assert (spec["picture"], spec["page"]) == (f"/night/{FOLDER}/grid.{ending}", f"/night/{FOLDER}/grid.html")
-    assert (spec["format"], spec["cell_pixels"]) == (kind, 64)
+async def test_picture_and_page_lie_beside_the_results() -> None:
+    for kind, ending in [("png", "png"), ("jpeg", "jpg")]:
+        spec = await spec_of(batch_of({"seed": (1, 2)}), format=kind, cell_pixels=64)
+        assert (spec["picture"], spec["page"]) == (f"/night/{FOLDER}/grid.{ending}", f"/night/{FOLDER}/grid.html"), (
+            kind,
+            ending,
+        )
+        assert (spec["format"], spec["cell_pixels"]) == (kind, 64), (kind, ending)
 
 
 async def test_people_say_where_it_goes() -> None:
@@ -274,41 +276,41 @@ async def test_people_say_where_it_goes() -> None:
     assert (spec["picture"], spec["page"]) == ("/elsewhere/out.png", "/elsewhere/out.html")
 
 
-@pytest.mark.parametrize(
-    ("facts", "folder"),
-    [
+async def test_a_batch_without_a_folder_has_one_of_its_own() -> None:
+    for facts, folder in [
         ({"job_type": "T2I"}, "image/knights_1a2b3c4d"),
         ({"job_type": "T2V", "outputs": ("a.mp4",)}, "video/knights_1a2b3c4d"),
         ({"job_type": "?"}, "image/knights_1a2b3c4d"),
-    ],
-)
-async def test_a_batch_without_a_folder_has_one_of_its_own(facts: dict[str, Any], folder: str) -> None:
-    spec = await spec_of(batch_of(None, metadata={"folder": None}), [job_of(0, **facts)])
-    assert spec["picture"] == f"/night/jobs/finished/{folder}/grid.png"
+    ]:
+        spec = await spec_of(batch_of(None, metadata={"folder": None}), [job_of(0, **facts)])
+        assert spec["picture"] == f"/night/jobs/finished/{folder}/grid.png", (facts, folder)
 
 
-@pytest.mark.parametrize("batch_id", ["../../config", "/etc/x", "..", ".hidden", "a\\b", ""])
-async def test_a_batch_whose_id_a_hand_wrote_has_its_folder_among_the_results(batch_id: str) -> None:
-    spec = await spec_of(batch_of(None, id=batch_id, metadata={"folder": None}), [job_of(0)])
-    assert Path(spec["picture"]).parent.parent == Path("/night/jobs/finished/image")
+async def test_a_batch_whose_id_a_hand_wrote_has_its_folder_among_the_results() -> None:
+    for batch_id in ["../../config", "/etc/x", "..", ".hidden", "a\\b", ""]:
+        spec = await spec_of(batch_of(None, id=batch_id, metadata={"folder": None}), [job_of(0)])
+        assert Path(spec["picture"]).parent.parent == Path("/night/jobs/finished/image"), batch_id
 
 
-@pytest.mark.parametrize("name", ["grid.png", "grid_2.png", "grid.html"])
-async def test_a_grid_whose_place_is_taken_lies_in_a_folder_below(name: str) -> None:
-    spec = await spec_of(batch_of(THREE), taken=[f"{FOLDER}/{name}"])
-    assert (spec["picture"], spec["page"]) == (f"/night/{FOLDER}/grid/grid.png", f"/night/{FOLDER}/grid/grid.html")
-    assert spec["pages"][0]["cells"][0]["href"] == "../0.png"
-    words = await refused(batch_of(THREE), taken=["out.html"], output=Path("/night/out.png"))
-    assert words == "out.html belongs to the job a: name another --output"
+async def test_a_grid_whose_place_is_taken_lies_in_a_folder_below() -> None:
+    for name in ["grid.png", "grid_2.png", "grid.html"]:
+        spec = await spec_of(batch_of(THREE), taken=[f"{FOLDER}/{name}"])
+        assert (spec["picture"], spec["page"]) == (
+            f"/night/{FOLDER}/grid/grid.png",
+            f"/night/{FOLDER}/grid/grid.html",
+        ), name
+        assert spec["pages"][0]["cells"][0]["href"] == "../0.png", name
+        words = await refused(batch_of(THREE), taken=["out.html"], output=Path("/night/out.png"))
+        assert words == "out.html belongs to the job a: name another --output", name
 
 
 # What cannot be.
 
 
-@pytest.mark.parametrize("key", ["x", "y", "pages"])
-async def test_an_axis_that_is_not_there_is_refused_with_those_that_are(key: str) -> None:
-    words = await refused(batch_of(THREE), **{key: "steps"})
-    assert words == f"--{key} 'steps' is no axis of knights_1a2b3c4d; there are seed, cfg, text"
+async def test_an_axis_that_is_not_there_is_refused_with_those_that_are() -> None:
+    for key in ["x", "y", "pages"]:
+        words = await refused(batch_of(THREE), **{key: "steps"})
+        assert words == f"--{key} 'steps' is no axis of knights_1a2b3c4d; there are seed, cfg, text", key
 
 
 async def test_one_axis_in_two_places_is_refused() -> None:
@@ -326,6 +328,6 @@ async def test_nothing_and_too_much_are_refused() -> None:
     assert words == "10,001 results are too many for a grid: at most 10,000"
 
 
-@pytest.mark.parametrize("folder", ["../outside", "/etc", "config", "workflows"])
-async def test_a_folder_outside_the_workspace_is_refused(folder: str) -> None:
-    assert folder in await refused(batch_of(None, metadata={"folder": folder}), [job_of(0)])
+async def test_a_folder_outside_the_workspace_is_refused() -> None:
+    for folder in ["../outside", "/etc", "config", "workflows"]:
+        assert folder in await refused(batch_of(None, metadata={"folder": folder}), [job_of(0)]), folder

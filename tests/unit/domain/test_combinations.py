@@ -82,15 +82,15 @@ def test_axes_that_are_not_in_step_are_named_with_their_lengths(
 # One combination
 
 
-@pytest.mark.parametrize("mode", list(Mode))
-def test_counting_is_that_of_a_list(mode: Mode) -> None:
-    found = Combinations([axis("a", 1, 2, 3), axis("b", "x")], mode)
-    assert found[-1] == found[2] == (2, 0)
-    for index in (3, -4):
-        with pytest.raises(IndexError):
-            found[index]
-        with pytest.raises(IndexError):
-            found.values_at(index)
+def test_counting_is_that_of_a_list() -> None:
+    for mode in list(Mode):
+        found = Combinations([axis("a", 1, 2, 3), axis("b", "x")], mode)
+        assert found[-1] == found[2] == (2, 0), mode
+        for index in (3, -4):
+            with pytest.raises(IndexError):
+                found[index]
+            with pytest.raises(IndexError):
+                found.values_at(index)
 
 
 def test_a_mode_may_be_its_word() -> None:
@@ -128,28 +128,26 @@ def test_more_than_a_million_are_too_many() -> None:
 # What makes no sense
 
 
-@pytest.mark.parametrize(
-    ("axes", "mode"),
-    [
+def test_every_error_is_on_the_page() -> None:
+    for axes, mode in [
         ([], Mode.MATRIX),
         ([axis("3.seed")], Mode.MATRIX),
         ([axis("3.seed", 1), axis("3.seed", 2, places=())], Mode.MATRIX),
         ([axis("seed", 1, places=("3.seed",)), axis("3.seed", 2)], Mode.MATRIX),
         ([axis("3.seed", 1, 2, 3), axis("3.cfg", 1, 2, 3, 4)], Mode.LINEAR),
         ([axis("3.seed", *range(2000)), axis("3.cfg", *range(1000))], Mode.MATRIX),
-    ],
-    ids=["none", "no values", "one name", "one place", "not in step", "too many"],
-)
-def test_every_error_is_on_the_page(axes: list[Axis], mode: Mode) -> None:
-    assert f"| {error_of(axes, mode)} |" in PAGE.read_text(encoding="utf-8")
+    ]:
+        assert f"| {error_of(axes, mode)} |" in PAGE.read_text(encoding="utf-8"), (axes, mode)
 
 
-@pytest.mark.parametrize("mode", list(Mode))
-def test_everything_is_checked_in_each_mode(mode: Mode) -> None:
-    assert "nothing to combine" in error_of([], mode)
-    assert "b has no values" in error_of([axis("a", 1), axis("b")], mode)
-    assert "a is given twice" in error_of([axis("a", 1), axis("a", 1)], mode)
-    assert "both go to 3.x" in error_of([axis("a", 1, places=("1.x", "3.x")), axis("b", 1, places=("3.x",))], mode)
+def test_everything_is_checked_in_each_mode() -> None:
+    for mode in list(Mode):
+        assert "nothing to combine" in error_of([], mode), mode
+        assert "b has no values" in error_of([axis("a", 1), axis("b")], mode), mode
+        assert "a is given twice" in error_of([axis("a", 1), axis("a", 1)], mode), mode
+        assert "both go to 3.x" in error_of(
+            [axis("a", 1, places=("1.x", "3.x")), axis("b", 1, places=("3.x",))], mode
+        ), mode
 
 
 def test_lists_are_checked_alike() -> None:

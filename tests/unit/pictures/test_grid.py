@@ -102,9 +102,8 @@ def test_a_cell_size_that_is_asked_for_is_the_longest_side(tmp_path: Path) -> No
     assert difference(shown, source.resize((200, 150), Image.Resampling.LANCZOS)) < 2
 
 
-@pytest.mark.parametrize(
-    ("size", "cell", "shown"),
-    [
+def test_only_tiny_pictures_are_enlarged() -> None:
+    for size, cell, shown in [
         ((100, 80), (100, 80), (100, 80)),
         ((100, 80), (300, 300), (100, 80)),
         ((64, 10), (300, 300), (64, 10)),
@@ -113,10 +112,8 @@ def test_a_cell_size_that_is_asked_for_is_the_longest_side(tmp_path: Path) -> No
         ((8, 8), (70, 70), (64, 64)),
         ((400, 200), (100, 100), (100, 50)),
         ((10_000, 1), (100, 100), (100, 1)),
-    ],
-)
-def test_only_tiny_pictures_are_enlarged(size: Size, cell: Size, shown: Size) -> None:
-    assert size_within(size, cell) == shown
+    ]:
+        assert size_within(size, cell) == shown, (size, cell, shown)
 
 
 def test_headings_stand_beside_and_above_the_cells_and_never_on_them(tmp_path: Path) -> None:
@@ -173,21 +170,17 @@ def test_more_cells_than_a_picture_can_hold_are_refused_with_a_way_out() -> None
         lay_out(Grid((page,)))
 
 
-@pytest.mark.parametrize(
-    ("cell", "mark", "word", "detail"),
-    [
+def test_a_cell_without_a_picture_says_why() -> None:
+    for cell, mark, word, detail in [
         (Cell(0, 0, state="failed", reason="oom: no memory"), "△", "Needs attention", "oom: no memory"),
         (Cell(0, 0, state="pending"), "○", "Pending", ""),
         (Cell(0, 0, state="processing"), "◐", "Rendering", ""),
         (Cell(0, 0, state="cancelled"), "", "Cancelled", ""),
         (Cell(0, 0, state="done"), "●", "Done", "no file"),
         (Cell(0, 0, Path("/nowhere/a.png"), state="done"), "△", "Cannot be shown", "a.png is not there"),
-    ],
-    ids=lambda value: value.state if isinstance(value, Cell) else None,
-)
-def test_a_cell_without_a_picture_says_why(cell: Cell, mark: str, word: str, detail: str) -> None:
-    said = text_in(cell, look_at(cell.file))
-    assert (said.mark, said.word, said.detail) == (mark, word, detail)
+    ]:
+        said = text_in(cell, look_at(cell.file))
+        assert (said.mark, said.word, said.detail) == (mark, word, detail), (cell, mark, word, detail)
 
 
 @pytest.mark.parametrize("state", ["failed", "pending", "processing", "cancelled"])

@@ -78,21 +78,16 @@ def test_jpegs_of_other_colours_are_shown(tmp_path: Path, mode: str) -> None:
     assert looks_like(made, corners().convert(mode))
 
 
-@pytest.mark.parametrize(
-    ("picture", "width", "thumbnail"),
-    [
+def test_nothing_is_enlarged_and_a_long_strip_becomes_narrow() -> None:
+    for picture, width, thumbnail in [
         ((1024, 1024), 320, (320, 320)),
         ((832, 1216), 320, (320, 468)),
         ((100, 50), 320, (100, 50)),
         ((100, 4000), 320, (16, 640)),
         ((40_000, 10), 160, (160, 1)),
         ((1, 60_000), 160, (1, 320)),
-    ],
-)
-def test_nothing_is_enlarged_and_a_long_strip_becomes_narrow(
-    picture: tuple[int, int], width: int, thumbnail: tuple[int, int]
-) -> None:
-    assert size_of(picture, width) == thumbnail
+    ]:
+        assert size_of(picture, width) == thumbnail, (picture, width, thumbnail)
 
 
 def test_a_strip_is_made_as_it_was_measured(tmp_path: Path) -> None:
