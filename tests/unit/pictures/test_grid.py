@@ -61,16 +61,16 @@ def in_the_middle(image: Image.Image, size: Size) -> Image.Image:
     return canvas
 
 
-@pytest.mark.parametrize("is_sheet", [False, True], ids=["grid", "sheet"])
-def test_every_cell_shows_its_own_file(tmp_path: Path, is_sheet: bool) -> None:
-    pictures = [[noise((120, 90), 10 * row + column) for column in range(3)] for row in range(2)]
-    files = [[saved(tmp_path, f"{id(each)}.png", each) for each in row] for row in pictures]
-    layout = lay_out(grid_of(files, is_sheet=is_sheet))
-    picture = draw(layout, 0).picture
-    assert layout.cell == (120, 90)
-    for row in range(2):
-        for column in range(3):
-            assert crop(picture, layout, row, column).tobytes() == pictures[row][column].tobytes()
+def test_every_cell_shows_its_own_file(tmp_path: Path) -> None:
+    for is_sheet in [False, True]:
+        pictures = [[noise((120, 90), 10 * row + column) for column in range(3)] for row in range(2)]
+        files = [[saved(tmp_path, f"{id(each)}.png", each) for each in row] for row in pictures]
+        layout = lay_out(grid_of(files, is_sheet=is_sheet))
+        picture = draw(layout, 0).picture
+        assert layout.cell == (120, 90), is_sheet
+        for row in range(2):
+            for column in range(3):
+                assert crop(picture, layout, row, column).tobytes() == pictures[row][column].tobytes()
 
 
 def test_each_page_shows_its_own_cells(tmp_path: Path) -> None:
@@ -144,17 +144,17 @@ def test_labels_of_a_sheet_stand_below_their_cells(tmp_path: Path) -> None:
     assert layout.pages[0].rows == layout.pages[0].columns == ()
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(40, 25), (1, 400), (400, 1)])
-def test_a_large_grid_has_smaller_cells_and_stays_within_its_bounds(tmp_path: Path, rows: int, columns: int) -> None:
-    file = saved(tmp_path, "large.png", Image.new("RGB", (1024, 1024)))
-    layout = lay_out(grid_of([[file] * columns] * rows))
-    width, height = layout.pages[0].size
-    assert width * height <= MOST_PIXELS
-    assert max(width, height) <= LONGEST_SIDE
-    assert width * height > MOST_PIXELS * 0.8 or max(width, height) > LONGEST_SIDE * 0.8
-    right, lower = layout.box(0, rows - 1, columns - 1)[2:]
-    assert right <= width
-    assert lower <= height
+def test_a_large_grid_has_smaller_cells_and_stays_within_its_bounds(tmp_path: Path) -> None:
+    for rows, columns in [(40, 25), (1, 400), (400, 1)]:
+        file = saved(tmp_path, "large.png", Image.new("RGB", (1024, 1024)))
+        layout = lay_out(grid_of([[file] * columns] * rows))
+        width, height = layout.pages[0].size
+        assert width * height <= MOST_PIXELS, (rows, columns)
+        assert max(width, height) <= LONGEST_SIDE, (rows, columns)
+        assert width * height > MOST_PIXELS * 0.8 or max(width, height) > LONGEST_SIDE * 0.8, (rows, columns)
+        right, lower = layout.box(0, rows - 1, columns - 1)[2:]
+        assert right <= width, (rows, columns)
+        assert lower <= height, (rows, columns)
 
 
 def test_text_follows_the_size_of_the_cells(tmp_path: Path) -> None:
@@ -209,14 +209,12 @@ def test_only_what_needs_attention_has_its_colour_and_reasons_never_do(
     assert drawn == {WORDS[state]: colour, "no memory": QUIET}
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [("a.mp4", "Video"), ("a.WEBM", "Video"), ("a.flac", "Audio"), ("a.glb", "3D model")]
-)
-def test_films_sounds_and_models_are_named(tmp_path: Path, name: str, kind: str) -> None:
-    file = tmp_path / name
-    file.write_bytes(b"something else")
-    said = text_in(Cell(0, 0, file, state="done"), look_at(file))
-    assert (said.word, said.detail) == (kind, name)
+def test_films_sounds_and_models_are_named(tmp_path: Path) -> None:
+    for name, kind in [("a.mp4", "Video"), ("a.WEBM", "Video"), ("a.flac", "Audio"), ("a.glb", "3D model")]:
+        file = tmp_path / name
+        file.write_bytes(b"something else")
+        said = text_in(Cell(0, 0, file, state="done"), look_at(file))
+        assert (said.word, said.detail) == (kind, name), (name, kind)
 
 
 def png_of(width: int, height: int) -> bytes:
@@ -248,30 +246,28 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize(("content", "trouble"), BROKEN.values(), ids=BROKEN)
-def test_a_broken_file_says_so_in_its_cell_and_the_others_are_shown(
-    tmp_path: Path, content: bytes, trouble: str
-) -> None:
-    bad = tmp_path / "bad.png"
-    bad.write_bytes(content)
-    fine = noise((100, 100))
-    layout = lay_out(grid_of([[bad, saved(tmp_path, "fine.png", fine)]]))
-    drawn = draw(layout, 0)
-    said = layout.sources[0, 0, 0].problem or drawn.problems[0, 0, 0]
-    assert said.startswith("bad.png ")
-    assert trouble in said
-    assert max(crop(drawn.picture, layout, 0, 0).getcolors(100_000) or [])[1] == EMPTY
-    assert crop(drawn.picture, layout, 0, 1).tobytes() == fine.tobytes()
+def test_a_broken_file_says_so_in_its_cell_and_the_others_are_shown(tmp_path: Path) -> None:
+    for content, trouble in BROKEN.values():
+        bad = tmp_path / "bad.png"
+        bad.write_bytes(content)
+        fine = noise((100, 100))
+        layout = lay_out(grid_of([[bad, saved(tmp_path, "fine.png", fine)]]))
+        drawn = draw(layout, 0)
+        said = layout.sources[0, 0, 0].problem or drawn.problems[0, 0, 0]
+        assert said.startswith("bad.png "), (content, trouble)
+        assert trouble in said, (content, trouble)
+        assert max(crop(drawn.picture, layout, 0, 0).getcolors(100_000) or [])[1] == EMPTY, (content, trouble)
+        assert crop(drawn.picture, layout, 0, 1).tobytes() == fine.tobytes(), (content, trouble)
 
 
-@pytest.mark.parametrize("format", ["PNG", "JPEG", "WEBP", "GIF"])
-def test_a_file_that_is_cut_short_is_damaged(tmp_path: Path, format: str) -> None:
-    bad = tmp_path / f"cut.{format.lower()}"
-    bad.write_bytes(cut_short(tmp_path, format))
-    layout = lay_out(grid_of([[bad]]))
-    drawn = draw(layout, 0)
-    assert "is damaged" in layout.sources[0, 0, 0].problem + drawn.problems.get((0, 0, 0), "")
-    assert drawn.thumbnails == {}
+def test_a_file_that_is_cut_short_is_damaged(tmp_path: Path) -> None:
+    for format in ["PNG", "JPEG", "WEBP", "GIF"]:
+        bad = tmp_path / f"cut.{format.lower()}"
+        bad.write_bytes(cut_short(tmp_path, format))
+        layout = lay_out(grid_of([[bad]]))
+        drawn = draw(layout, 0)
+        assert "is damaged" in layout.sources[0, 0, 0].problem + drawn.problems.get((0, 0, 0), ""), format
+        assert drawn.thumbnails == {}, format
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
