@@ -35,14 +35,6 @@ class PageUnderWay(NotRegenerated):
     """The page waits or renders already."""
 
 
-class NotFailed(NotRegenerated):
-    """The page did not fail, and only failed ones may be named."""
-
-
-class NothingFailed(NotRegenerated):
-    """No page was named, and none failed."""
-
-
 def page_of(job: Job) -> int:
     """The number of a page, counted from 1."""
     return (job.batch_index or 0) + 1
@@ -51,7 +43,7 @@ def page_of(job: Job) -> int:
 def choose(jobs: Sequence[Job], pages: Sequence[int] | None, book_id: str, *, only_failed: bool = False) -> list[Job]:
     """The named pages, each once. With None, the pages that need attention.
 
-    Raises NoSuchPage, PageUnderWay or, with `only_failed`, NotFailed for the first wrong page.
+    NotRegenerated for the first page that cannot be chosen, or that did not fail with `only_failed`.
     """
     if pages is None:
         return [job for job in jobs if job.needs_attention]
@@ -67,7 +59,7 @@ def _chosen(known: Mapping[int, Job], page: int, book_id: str, only_failed: bool
         state = "waits already" if job.status is JobStatus.PENDING else "is rendering"
         raise PageUnderWay(f"page {page} of {book_id} {state}", f"cancel it first with e3 cancel {job.config_name}")
     if only_failed and job.status is not JobStatus.FAILED:
-        raise NotFailed(f"page {page} of {book_id} has not failed", "name one that needs attention")
+        raise NotRegenerated(f"page {page} of {book_id} has not failed", "name one that needs attention")
     return job
 
 
@@ -106,8 +98,8 @@ async def regenerate(
 ) -> list[int]:
     """Submit pages of a book again, all of them or none. Returns the numbers of those that this call submitted.
 
-    Raises the errors of `choose` and `keep`, NothingFailed if there is no page, and BadPage if new inputs do not fit
-    or are too large. `find` and `keep` are called from another thread.
+    NotRegenerated if a page cannot be chosen or there is none, BadPage if new inputs do not fit or are too large.
+    Errors of `keep` are passed on. `find` and `keep` are called from another thread.
     """
     jobs = [job async for job in store.members(book.id)]
     chosen = choose(jobs, pages, book.id, only_failed=only_failed)
@@ -121,11 +113,13 @@ async def regenerate(
     return [page_of(job) for job in chosen if job.id in done]
 
 
-def _nothing_failed(jobs: Sequence[Job], book: Batch) -> NothingFailed:
+def _nothing_failed(jobs: Sequence[Job], book: Batch) -> NotRegenerated:
     under_way = sum(job.status in (JobStatus.PENDING, JobStatus.PROCESSING) for job in jobs)
     if under_way:
         left = f"{under_way} {'is' if under_way == 1 else 'are'} still to come"
-        return NothingFailed(f"no page of {book.id} has failed, and {left}", "wait until they have ended")
+        return NotRegenerated(f"no page of {book.id} has failed, and {left}", "wait until they have ended")
     if any(job.status is JobStatus.FAILED for job in jobs):
-        return NothingFailed(f"no page of {book.id} has failed; some were cancelled", "name one with --page N")
-    return NothingFailed(f"no page of {book.id} needs attention", "name a page with --page N to render it all the same")
+        return NotRegenerated(f"no page of {book.id} has failed; some were cancelled", "name one with --page N")
+    return NotRegenerated(
+        f"no page of {book.id} needs attention", "name a page with --page N to render it all the same"
+    )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from comfyui_agent.comfy.downloads import sync_folder
 from comfyui_agent.config.documents import shown_path
 from comfyui_agent.domain.bursts import ItemStatus
 from comfyui_agent.domain.texts import is_whole
@@ -125,7 +126,7 @@ def write_state(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         os.chmod(temporary, _mode_of(path))  # noqa: PTH101
         os.replace(temporary, path)  # noqa: PTH105 - the other half of mkstemp
-        _sync(path.parent)
+        sync_folder(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)  # noqa: PTH108
@@ -144,13 +145,3 @@ def remove_leftovers(path: Path) -> None:
     for stale in path.parent.glob(f".{path.name}.*.e3part"):
         with contextlib.suppress(OSError):
             stale.unlink()
-
-
-def _sync(folder: Path) -> None:
-    if os.name == "nt":  # pragma: no cover - folders cannot be synced there
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

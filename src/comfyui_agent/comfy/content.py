@@ -102,7 +102,7 @@ def check_whole(path: Path, kind: FileKind, server_name: str) -> None:
     if kind.extension in PICTURES:
         _check_picture(path, PICTURES[kind.extension], name)
     with path.open("rb") as file:
-        if not (_length_fits(file, kind.extension, size) and _has_end(file, kind.extension, size)):
+        if not _is_complete(file, kind.extension, size):
             raise OutputProblem(f"{name} is cut short: it has {size:,} bytes and says that it is longer")
 
 
@@ -122,31 +122,28 @@ def _check_picture(path: Path, reader: str, name: str) -> None:
         raise OutputProblem(f"{name} cannot be read as a picture{reason}") from None
 
 
-def _length_fits(file: BinaryIO, extension: str, size: int) -> bool:
-    """Whether a container has the length that it declares. True for kinds that declare none."""
-    if extension in ("mp4", "mov", "m4a"):
-        return _boxes_fit(file, size)
+def _is_complete(file: BinaryIO, extension: str, size: int) -> bool:
+    """Whether a file has its declared length or its end mark. True for kinds that have neither."""
     head = file.read(HEAD)
     try:
-        if extension in ("wav", "avi", "webp"):
-            return bool(struct.unpack_from("<I", head, 4)[0] + 8 <= size)
-        if extension == "glb":
-            return bool(struct.unpack_from("<I", head, 8)[0] <= size)
-        if extension in ("latent", "safetensors"):
-            return _tensors_fit(file, int(struct.unpack_from("<Q", head)[0]), size)
+        match extension:
+            case "mp4" | "mov" | "m4a":
+                return _boxes_fit(file, size)
+            case "wav" | "avi" | "webp":
+                return bool(struct.unpack_from("<I", head, 4)[0] + 8 <= size)
+            case "glb":
+                return bool(struct.unpack_from("<I", head, 8)[0] <= size)
+            case "latent" | "safetensors":
+                return _tensors_fit(file, int(struct.unpack_from("<Q", head)[0]), size)
+            case "png":
+                return _chunks_end(file)
+            case "jpg":
+                file.seek(max(0, size - TAIL))
+                return b"\xff\xd9" in file.read(TAIL)
+            case _:
+                return True
     except struct.error:
         return False
-    return True
-
-
-def _has_end(file: BinaryIO, extension: str, size: int) -> bool:
-    """Whether a picture has its end mark. Decoders do not insist on it."""
-    if extension == "png":
-        return _chunks_end(file)
-    if extension == "jpg":
-        file.seek(max(0, size - TAIL))
-        return b"\xff\xd9" in file.read(TAIL)
-    return True
 
 
 def _chunks_end(file: BinaryIO) -> bool:

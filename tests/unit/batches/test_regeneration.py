@@ -12,7 +12,6 @@ import pytest
 from comfyui_agent.batches.books import BadPage
 from comfyui_agent.batches.regeneration import (
     NoSuchPage,
-    NotFailed,
     NotRegenerated,
     PageUnderWay,
     choose,
@@ -132,7 +131,7 @@ def test_a_page_that_is_under_way_is_refused(number: int, state: str, only_faile
 
 def test_where_only_failed_pages_may_be_named_one_that_is_done_is_refused() -> None:
     assert [page_of(job) for job in choose(SHELF, [1], "winter")] == [1]
-    with pytest.raises(NotFailed, match=r"^page 1 of winter has not failed: "):
+    with pytest.raises(NotRegenerated, match=r"^page 1 of winter has not failed: "):
         choose(SHELF, [2, 1], "winter", only_failed=True)
 
 
