@@ -13,6 +13,8 @@ from pathlib import Path
 from PIL import Image
 
 from bare import trivial
+from comfyui_agent.pictures.compose import Spec
+from comfyui_agent.pictures.grid import Cell, Grid, Page
 from comfyui_agent.pictures.painting import Recipe, paint
 from report import Line, at_most
 from sizes import size
@@ -84,14 +86,12 @@ def measure_grid() -> list[Line]:
             else:
                 file.write_bytes((folder / f"{number % PAINTED:04d}.png").read_bytes())
             row, column = divmod(number, COLUMNS)
-            label = {"seed": row, "cfg": column}
-            cell = {"row": row, "column": column, "file": str(file), "href": file.name, "state": "done"}
-            cells.append(cell | {"label": str(label), "settings": label, "reason": ""})
-        rows, columns = [f"seed = {n}" for n in range(ROWS)], [f"cfg = {n}" for n in range(COLUMNS)]
-        page = {"title": "", "rows": rows, "columns": columns, "cells": cells, "corner": "seed \\ cfg"}
-        spec = {"title": "bench", "subtitle": "", "pages": [page], "sheet": False, "cell_pixels": None, "format": "png"}
-        spec |= {"picture": str(folder / "grid.png"), "page": str(folder / "grid.html")}
-        (folder / "spec.json").write_text(json.dumps(spec))
+            settings = {"seed": row, "cfg": column}
+            cells.append(Cell(row, column, file, file.name, str(settings), settings, "done"))
+        rows, columns = (f"seed = {n}" for n in range(ROWS)), (f"cfg = {n}" for n in range(COLUMNS))
+        page = Page(tuple(rows), tuple(columns), tuple(cells), corner="seed \\ cfg")
+        spec = Spec(Grid((page,), title="bench"), "png", folder / "grid.png", folder / "grid.html")
+        (folder / "spec.json").write_text(spec.as_json())
         cost = cost_of("comfyui_agent.pictures.compose", "spec.json", folder=folder)
         Image.MAX_IMAGE_PIXELS = None
         with Image.open(folder / "grid.png") as picture:

@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator, Iterator
 
 import aiohttp
+import hypothesis
 import pytest
 
 from support.children import pytest_configure, pytest_runtest_call, pytest_runtest_teardown  # noqa: F401
@@ -14,6 +15,9 @@ from support.servers import REAL_DIR, ServerProcess, real_comfyui, simulator
 from support.wire import Wire
 
 pytest_plugins = ["comfyui_agent.sim.pytest_plugin"]
+
+hypothesis.settings.register_profile("e3", deadline=None)  # a busy machine is no error
+hypothesis.settings.load_profile("e3")
 
 os.environ.setdefault("E3_UI__ENABLED", "false")
 os.environ.setdefault("E3_UI__PREVIEWS", "false")

@@ -8,7 +8,8 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ import pytest
 from PIL import Image, ImageChops
 
 from comfyui_agent.pictures import compose as composing
-from comfyui_agent.pictures.compose import BadSpec, compose, lay_out, read_spec
+from comfyui_agent.pictures.compose import Spec, compose
+from comfyui_agent.pictures.grid import Cell, Grid, Page, lay_out
 
 MEGABYTE = 1024 * 1024
 
@@ -29,90 +31,81 @@ def source(folder: Path, number: int, size: tuple[int, int] = (96, 72)) -> Path:
     return path
 
 
-def cell(row: int, column: int, file: Path | None, **about: Any) -> dict[str, Any]:
-    found = {"file": str(file), "href": file.name, "state": "done"} if file else {"file": None, "state": "failed"}
+def cell(row: int, column: int, file: Path | None, **about: Any) -> Cell:
+    found = {"file": file, "href": file.name, "state": "done"} if file else {"state": "failed"}
     described = {"label": f"seed = {row}, sampler = {column}", "settings": {"seed": row, "sampler": f"s{column}"}}
-    return {"row": row, "column": column, **found, **described, "reason": "oom: no memory at node 3", **about}
+    return Cell(row, column, **{**found, **described, "reason": "oom: no memory at node 3", **about})
 
 
-def spec(folder: Path, count: int = 1, rows: int = 2, columns: int = 2, **options: Any) -> dict[str, Any]:
-    """A grid over pictures of its own; the last cell of each page failed."""
-    listed = []
+def page_of(cells: Sequence[Cell], rows: int, columns: int, title: str = "") -> Page:
+    headings = (tuple(f"seed {row}" for row in range(rows)), tuple(f"s{each}" for each in range(columns)))
+    return Page(*headings, tuple(cells), title, "seed \\ sampler")
+
+
+def spec(folder: Path, count: int = 1, rows: int = 2, columns: int = 2, **options: Any) -> Spec:
+    """A grid over pictures of its own. The last cell of each page failed."""
+    pages = []
     for page in range(count):
         files = [source(folder, page * 1000 + number) for number in range(rows * columns - 1)]
         cells = [cell(place // columns, place % columns, file) for place, file in enumerate([*files, None])]
-        headings = {"rows": [f"seed {row}" for row in range(rows)], "columns": [f"s{each}" for each in range(columns)]}
-        listed.append({"title": f"cfg = {page}", **headings, "cells": cells, "corner": "seed \\ sampler"})
-    made = {"picture": str(folder / "grid.png"), "page": str(folder / "grid.html"), "format": "png"}
-    heading = {"title": "knights_1a2b3c4d", "subtitle": "3 of 4 done, 1 needs attention"}
-    return {**heading, "pages": listed, "sheet": False, "cell_pixels": None, **made, **options}
+        pages.append(page_of(cells, rows, columns, f"cfg = {page}"))
+    grid = Grid(tuple(pages), "knights_1a2b3c4d", "3 of 4 done, 1 needs attention")
+    return Spec(replace(grid, **options), "png", folder / "grid.png", folder / "grid.html")
 
 
-def run(folder: Path, document: Any, *wrapper: str) -> subprocess.CompletedProcess[str]:
-    file = folder / "spec.json"
-    file.write_text(document if isinstance(document, str) else json.dumps(document), encoding="utf-8")
-    command = [sys.executable, "-W", "error", "-m", "comfyui_agent.pictures.compose", str(file)]
-    return subprocess.run([*wrapper, *command], capture_output=True, text=True, check=False)
+def run(wanted: Spec) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", "-m", "comfyui_agent.pictures.compose", "-"]
+    return subprocess.run(command, input=wanted.as_json(), capture_output=True, text=True, check=False)
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name.startswith((".", "grid"))}
 
 
-@pytest.mark.parametrize("sheet", [False, True], ids=["grid", "sheet"])
-def test_the_process_prints_what_it_made_and_every_cell_shows_its_file(tmp_path: Path, sheet: bool) -> None:
-    document = spec(tmp_path, rows=2, columns=3, sheet=sheet)
-    ran = run(tmp_path, document)
+@pytest.mark.parametrize("is_sheet", [False, True], ids=["grid", "sheet"])
+def test_the_process_prints_what_it_made_and_every_cell_shows_its_file(tmp_path: Path, is_sheet: bool) -> None:
+    wanted = spec(tmp_path, rows=2, columns=3, is_sheet=is_sheet)
+    ran = run(wanted)
     assert (ran.returncode, ran.stderr) == (0, "")
     made = json.loads(ran.stdout)
     assert ran.stdout.count("\n") == 1
-    assert made["pictures"] == [document["picture"]]
-    assert made["page"] == document["page"]
-    layout = lay_out(document)
+    assert made["pictures"] == [str(wanted.picture)]
+    assert made["page"] == str(wanted.page)
+    layout = lay_out(wanted.grid)
     with Image.open(made["pictures"][0]) as picture:
         assert (made["width"], made["height"]) == picture.size == layout.pages[0].size
-        for each in document["pages"][0]["cells"][:-1]:
-            shown = picture.crop(layout.box(0, each["row"], each["column"]))
-            with Image.open(each["file"]) as own:
+        for each in wanted.grid.pages[0].cells[:-1]:
+            shown = picture.crop(layout.box(0, each.row, each.column))
+            with Image.open(each.file or "") as own:
                 assert ImageChops.difference(shown, own).getbbox() is None
     assert (tmp_path / "grid.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-def test_a_sheet_needs_no_headings(tmp_path: Path) -> None:
-    document = spec(tmp_path, sheet=True)
-    del document["pages"][0]["rows"], document["pages"][0]["columns"]
-    assert lay_out(document).box(0, 1, 1) == lay_out(spec(tmp_path, sheet=True)).box(0, 1, 1)
-
-
 def test_a_jpeg_is_made_where_that_is_asked_for(tmp_path: Path) -> None:
-    document = spec(tmp_path, format="jpeg", picture=str(tmp_path / "grid.jpg"))
-    compose(read_spec(document))
+    compose(replace(spec(tmp_path), format="jpeg", picture=tmp_path / "grid.jpg"))
     with Image.open(tmp_path / "grid.jpg") as picture:
         assert picture.format == "JPEG"
 
 
 def test_each_page_is_a_picture_and_no_other_file_is_touched(tmp_path: Path) -> None:
-    made = compose(read_spec(spec(tmp_path, count=3)))
+    made = compose(spec(tmp_path, count=3))
     names = ["grid.png", "grid_2.png", "grid_3.png"]
     assert [Path(path).name for path in made["pictures"]] == names
     assert len({(tmp_path / name).read_bytes() for name in names}) == 3
     (tmp_path / "grid_2.png").write_text("a result by now")
-    compose(read_spec(spec(tmp_path, count=1)))
+    compose(spec(tmp_path, count=1))
     assert sorted(path.name for path in tmp_path.glob("*grid*")) == ["grid.html", *names]
     assert (tmp_path / "grid_2.png").read_text() == "a result by now"
 
 
 def test_a_file_that_the_grid_shows_is_neither_overwritten_nor_removed(tmp_path: Path) -> None:
-    document = spec(tmp_path)
-    shown = tmp_path / "grid_2.png"
-    Path(document["pages"][0]["cells"][0]["file"]).rename(shown)
-    document["pages"][0]["cells"][0]["file"] = str(shown)
-    compose(read_spec(document))
+    shown = source(tmp_path, 1).rename(tmp_path / "grid_2.png")
+    page = page_of([cell(0, 0, shown)], 1, 1)
+    compose(spec(tmp_path, pages=(page,)))
     assert shown.exists()
-    with pytest.raises(BadSpec, match="is one of the files to show"):
-        read_spec({**document, "picture": str(shown)})
-    with pytest.raises(BadSpec, match="is one of the files to show"):
-        read_spec({**document, "pages": document["pages"] * 2})
+    for wanted in (replace(spec(tmp_path, pages=(page,)), picture=shown), spec(tmp_path, pages=(page, page))):
+        with pytest.raises(ValueError, match="is one of the files to show"):
+            compose(wanted)
 
 
 def no_room(*_: Any) -> None:
@@ -123,7 +116,7 @@ def no_room(*_: Any) -> None:
 def test_a_failed_run_leaves_everything_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fails: str
 ) -> None:
-    compose(read_spec(spec(tmp_path, count=3)))
+    compose(spec(tmp_path, count=3))
     before = files_in(tmp_path)
     assert len(before) == 4
     calls = iter([True, False])
@@ -134,7 +127,7 @@ def test_a_failed_run_leaves_everything_as_it_was(
         return original(*arguments) if fails != "write_page" and next(calls) else no_room()
 
     monkeypatch.setattr(place, name, failing)
-    (tmp_path / "spec.json").write_text(json.dumps(spec(tmp_path, count=2, title="another")))
+    (tmp_path / "spec.json").write_text(spec(tmp_path, count=2, title="another").as_json())
     assert composing.main([str(tmp_path / "spec.json")]) == 1
     assert capsys.readouterr().err == "[Errno 28] No space left on device\n"
     assert files_in(tmp_path) == before
@@ -151,7 +144,7 @@ def test_nothing_has_its_final_name_before_everything_is_on_disk(
         original(handle)
 
     monkeypatch.setattr(composing.os, "fsync", looking)
-    compose(read_spec(spec(tmp_path, count=2)))
+    compose(spec(tmp_path, count=2))
     assert seen == [set(), set(), set()]
     assert set(files_in(tmp_path)) == {"grid.png", "grid_2.png", "grid.html"}
 
@@ -166,83 +159,49 @@ def test_what_a_killed_run_left_is_removed_once_it_is_old_or_its_process_gone(tm
         path.write_text("half a picture")
     for path in (old, strange):
         os.utime(path, times=(time.time() - 7200,) * 2)
-    compose(read_spec(spec(tmp_path)))
+    compose(spec(tmp_path))
     assert {name for name in files_in(tmp_path) if name.startswith(".")} == {new.name, strange.name}
 
 
 def test_what_is_made_may_be_read_by_others(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.write_text("")
-    compose(read_spec(spec(tmp_path)))
+    compose(spec(tmp_path))
     assert {(tmp_path / name).stat().st_mode for name in ("grid.png", "grid.html")} == {plain.stat().st_mode}
 
 
-def changed(**change: Any) -> Callable[[dict[str, Any]], Any]:
-    return lambda document: {**document, **change}
-
-
-def with_cell(**change: Any) -> Callable[[dict[str, Any]], Any]:
-    def change_it(document: dict[str, Any]) -> Any:
-        document["pages"][0]["cells"][0].update(change)
-        return document
-
-    return change_it
-
-
-BAD = {
-    "no JSON": (lambda _: "{", "Expecting property name"),
-    "no object": (lambda _: [1], "the specification is not an object"),
-    "no pages": (changed(pages=[]), "the specification has no pages"),
-    "pages of nothing": (changed(pages=[None]), "pages[0] is not an object"),
-    "no rows": (changed(pages=[{"rows": [], "columns": ["a"], "cells": []}]), "pages[0] has 0 rows and 1 columns"),
-    "rows of numbers": (changed(pages=[{"rows": [1], "columns": ["a"]}]), "pages[0].rows is not a list of texts"),
-    "no picture": (changed(picture=None), "picture is missing"),
-    "format": (changed(format="tiff"), "format 'tiff' does not exist: use png or jpeg"),
-    "cell size": (changed(cell_pixels=5), "cell_pixels is 5: use a number from 16 to 16384"),
-    "cell size of words": (changed(cell_pixels="5"), "cell_pixels is not a whole number"),
-    "true is no number": (with_cell(row=True), "pages[0].cells[0].row is not a whole number"),
-    "row": (with_cell(row=2), "pages[0].cells[0]: row 2, column 0 is taken or not there"),
-    "negative row": (with_cell(row=-1), "pages[0].cells[0]: row -1, column 0 is not there"),
-    "far row": (with_cell(row=10**12), "is not there"),
-    "taken": (with_cell(row=0, column=1), "pages[0].cells[1]: row 0, column 1 is taken or not there"),
-    "state": (with_cell(state="lost"), "pages[0].cells[0].state is 'lost': use one of done, failed"),
-    "settings": (with_cell(settings=[]), "pages[0].cells[0].settings is not an object"),
-    "folder": (changed(picture="/nowhere/at/all/grid.png"), "No such file or directory"),
-}
-
-
-@pytest.mark.parametrize(("change", "message"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize(
+    ("text", "message"), [("{", "Expecting property name"), ("[1]", "list indices"), ("{}", "'grid'")]
+)
 def test_a_bad_specification_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Callable[[Any], Any], message: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
 ) -> None:
-    document = change(spec(tmp_path))
-    (tmp_path / "spec.json").write_text(document if isinstance(document, str) else json.dumps(document))
+    (tmp_path / "spec.json").write_text(text)
     assert composing.main([str(tmp_path / "spec.json")]) == 1
-    said = capsys.readouterr()
-    assert message in said.err
-    assert (said.out, said.err.count("\n"), len(said.err) < 600) == ("", 1, True)
-    assert files_in(tmp_path) == {}
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
 
 
 def test_the_process_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
-    ran = run(tmp_path, spec(tmp_path, title="a", picture="/nowhere/\x1b[2J\n猫/grid.png"))
+    ran = run(replace(spec(tmp_path), picture=Path("/nowhere/\x1b[2J\n猫/grid.png")))
     assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
+    assert "No such file or directory" in ran.stderr
     assert ran.stderr.isascii()
     assert "\x1b" not in ran.stderr
 
 
-def test_hostile_words_and_files_make_a_grid_all_the_same(tmp_path: Path) -> None:
+def test_hostile_texts_and_files_make_a_grid_all_the_same(tmp_path: Path) -> None:
     evil = "</script>\n\x1b\ud83d 猫" + "x" * 100_000
-    document = spec(tmp_path, title=evil, subtitle=evil)
     (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\nnothing")
-    document["pages"][0] |= {"rows": [evil, evil], "columns": [evil, evil], "title": evil, "corner": evil}
-    document["pages"][0]["cells"] = [
+    cells = (
         cell(0, 0, tmp_path / "broken.png", label=evil, href=evil),
         cell(0, 1, None, label=evil, reason=evil, settings={evil: [evil, float("nan")]}),
         cell(1, 0, Path("/dev/zero"), label=evil),
         cell(1, 1, Path(f"/nowhere/{'long' * 5000}.png")),
-    ]
-    ran = run(tmp_path, document)
+    )
+    page = Page((evil, evil), (evil, evil), cells, evil, evil)
+    ran = run(spec(tmp_path, title=evil, subtitle=evil, pages=(page,)))
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
@@ -257,26 +216,25 @@ sys.exit(code)
 """
 
 
-def memory_of(folder: Path, document: dict[str, Any]) -> int:
+def memory_of(folder: Path, wanted: Spec) -> int:
     """The bytes of memory that a run took at most."""
-    (folder / "spec.json").write_text(json.dumps(document))
+    (folder / "spec.json").write_text(wanted.as_json())
     command = [*SMALL_PARENT, sys.executable, "-c", MEASURED, str(folder / "spec.json")]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     return int(ran.stderr)
 
 
-def many(folder: Path, rows: int, columns: int, size: int) -> dict[str, Any]:
+def many(folder: Path, rows: int, columns: int, size: int, **options: Any) -> Spec:
     file = source(folder, 9_999, (size, size))
     cells = [cell(row, column, file) for row in range(rows) for column in range(columns)]
-    page = {"rows": [f"seed {row}" for row in range(rows)], "columns": [f"s{each}" for each in range(columns)]}
-    return spec(folder, pages=[{**page, "cells": cells}])
+    return spec(folder, pages=(page_of(cells, rows, columns),), **options)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is counted in other units elsewhere")
 def test_one_source_is_in_memory_at_a_time(tmp_path: Path) -> None:
     all_at_once = 30 * 1024 * 1024 * 4
-    assert memory_of(tmp_path, {**many(tmp_path, 5, 6, 1024), "cell_pixels": 64}) < all_at_once
+    assert memory_of(tmp_path, many(tmp_path, 5, 6, 1024, cell_pixels=64)) < all_at_once
 
 
 @pytest.mark.slow

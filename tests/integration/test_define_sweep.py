@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from comfyui_agent.batches.axes import BadSweep
-from comfyui_agent.batches.sweeps import SweepWish
+from comfyui_agent.batches.sweep_request import SweepRequest
 from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.config.workflows import Workflows
 from comfyui_agent.config.workspace import Workspace
@@ -25,7 +25,7 @@ def refused(name: str) -> Sequence[str]:
 async def defined(workspace: Workspace, read_lines: Any = refused, **sets: Any) -> Defined:
     workflows = Workflows(workspace)
     workflows.refresh()
-    wish = SweepWish(workflows.find("picture"), sets)
+    wish = SweepRequest(workflows.find("picture"), sets)
     return await define_sweep(workspace, wish, read_lines, PatientPlanner())
 
 

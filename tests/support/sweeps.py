@@ -21,7 +21,8 @@ from comfyui_agent.config.scaffold import start_workspace
 from comfyui_agent.domain.batches import Batch, BatchStatus
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.pictures.compose import lay_out
+from comfyui_agent.pictures.compose import Spec
+from comfyui_agent.pictures.grid import lay_out
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from support.agents import AgentWorkspace, colour_of, server_queue, sized_picture
@@ -270,7 +271,7 @@ def check_cells(workspace: AgentWorkspace, batch_id: str, axes: Axes) -> None:
     """Every cell of the grid shows its own result: rows are the first axis, columns the second."""
     (rows, columns), batch = axes.values(), batch_of(workspace, batch_id)
     jobs = {_combination(job): job for job in members(workspace, batch_id)}
-    layout = lay_out(_spec(workspace, batch))
+    layout = lay_out(_spec(workspace, batch).grid)
     assert batch.grid is not None
     with Image.open(workspace.root / batch.grid) as grid:
         assert (grid.mode, grid.size) == ("RGB", layout.pages[0].size)
@@ -297,7 +298,7 @@ def _centred(file: Path, size: tuple[int, int]) -> Image.Image:
     return canvas
 
 
-def _spec(workspace: AgentWorkspace, batch: Batch) -> dict[str, Any]:
+def _spec(workspace: AgentWorkspace, batch: Batch) -> Spec:
     """What the composer was told: where the cells are depends on all the labels."""
     place = load_workspace(workspace.root, {}, None)
     jobs = members(workspace, batch.id)

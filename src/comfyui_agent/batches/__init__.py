@@ -1,1 +1,1 @@
-"""Groups of jobs: sweeps, books and prompt folders become jobs here, and batches are read back."""
+"""Batches: sweeps, books and prompt folders become jobs here, and batches are read back."""

@@ -1,8 +1,8 @@
-"""The axes of a sweep, counted and bounded before any of their values is made."""
+"""The axes of a sweep, counted before their values are made."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,14 +10,13 @@ from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.combinations import MOST, BadAxes, Mode, check_apart, count
 from comfyui_agent.domain.placement import NoSuchPlace
 from comfyui_agent.domain.value_types import text_of
-from comfyui_agent.domain.values import BadValues, Token, Values, read, shortened
+from comfyui_agent.domain.values import BadValues, ReadLines, Token, Values, read, shortened
 
 LONGEST_NAME = 1_000
-ReadLines = Callable[[str], Sequence[str]]
 
 
 class BadSweep(Exception):
-    """A sweep that cannot be: what is wrong, and what to write instead. `key` is where a file says it, if one does."""
+    """A sweep that cannot be made: what is wrong, and what to write instead. `key` is the key in a sweep file."""
 
     def __init__(self, message: str, key: tuple[str, ...] = ()) -> None:
         flag = {"set": "--set {}: ", "grid": "grid.{}: "}.get(key[0], "") if len(key) > 1 else ""
@@ -32,7 +31,7 @@ class TooLarge(BadSweep):
 
 @dataclass(frozen=True)
 class Bounds:
-    """The most that a sweep may have. `values` counts every value once for every name that it goes to."""
+    """The limits of a sweep. `values` counts each value once for every name of its axis."""
 
     axes: int = 20
     combinations: int = MOST
@@ -41,7 +40,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class CountedAxis:
-    """An axis: the names that it stands for with their places, and values that are not made yet."""
+    """An axis: its names with their places, and values that are not made yet."""
 
     key: tuple[str, ...]
     places: Mapping[str, Sequence[str]]
@@ -57,13 +56,13 @@ class CountedAxis:
 
     @property
     def addressed(self) -> tuple[str, ...]:
-        """Several placeholders may share a text, so their places do not count."""
+        """All places of the axis. Placeholders count by name, because several may share a text."""
         return tuple(where for each, found in self.places.items() for where in found or [f"${{{each}}}"])
 
 
 @dataclass(frozen=True)
 class CountedAxes:
-    """All axes of a sweep that is not too large, and a warning for each that was left out."""
+    """The axes of a sweep within the limits, and a warning for each that was left out."""
 
     axes: Sequence[CountedAxis]
     warnings: Sequence[str]
@@ -78,19 +77,18 @@ def count_axes(
     *,
     skip_bad: bool = False,
 ) -> CountedAxes:
-    """Count what a sweep asks for. BadSweep if it is wrong, TooLarge if it has too many values or combinations.
+    """Count the values of a sweep without making them. BadSweep if it is wrong, TooLarge if it is too large.
 
-    `read_lines` gives the lines of the file that `@NAME` stands for; its OSError or ValueError says why it does not.
-    However many values there would be, this takes no longer than reading what was said.
+    With `skip_bad`, a wrong axis is left out with a warning.
     """
     bounds = bounds or Bounds()
     if len(sets) > bounds.axes:
         raise BadSweep(f"the sweep has {len(sets):,} axes, and {bounds.axes} is the most: leave some out")
     axes: list[CountedAxis] = []
     warnings: list[str] = []
-    for name, said in sets.items():
+    for name, values in sets.items():
         try:
-            axes.append(_counted(name, said, workflow, read_lines, bounds))
+            axes.append(_counted(name, values, workflow, read_lines, bounds))
         except BadSweep as error:
             if not skip_bad:
                 raise
@@ -111,7 +109,7 @@ def count_axes(
     return CountedAxes(axes, warnings)
 
 
-def _counted(name: str, said: Any, workflow: Workflow, read_lines: ReadLines, bounds: Bounds) -> CountedAxis:
+def _counted(name: str, values: Any, workflow: Workflow, read_lines: ReadLines, bounds: Bounds) -> CountedAxis:
     if len(name) > LONGEST_NAME:
         raise BadSweep(f"{shortened(name)} has more than {LONGEST_NAME:,} letters: name fewer inputs", ("set",))
     key = ("set", name)
@@ -123,16 +121,16 @@ def _counted(name: str, said: Any, workflow: Workflow, read_lines: ReadLines, bo
         raise BadSweep(f"{twice} stands there twice: write it once", key)
     try:
         places = {each: workflow.places.find(each, workflow.recipe) for each in names}
-        return CountedAxis(key, places, _values(said, read_lines, bounds.combinations))
+        return CountedAxis(key, places, _values(values, read_lines, bounds.combinations))
     except (NoSuchPlace, BadValues) as error:
         raise BadSweep(str(error), key) from None
 
 
-def _values(said: Any, read_lines: ReadLines, most: int) -> Values:
-    """A text in the language of values, or a list of plain ones from a file."""
-    if isinstance(said, str):
-        return read(said, read_lines=read_lines, most=most)
-    listed = said if isinstance(said, list) else [said]
+def _values(given: Any, read_lines: ReadLines, most: int) -> Values:
+    """The values of a text in the grammar of values, or of a list from a file."""
+    if isinstance(given, str):
+        return read(given, read_lines=read_lines, most=most)
+    listed = given if isinstance(given, list) else [given]
     if not listed:
         raise BadValues("there are no values: write at least one")
     if len(listed) > most:

@@ -1,33 +1,34 @@
-"""How the results of a batch are laid out in its grid, drawn or on a screen: as people wish, or said with the sweep."""
+"""The layout of a batch in its grid: by the chosen axes, or by those of the sweep."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from comfyui_agent.batches.sweeps import GridWish
+from comfyui_agent.batches.sweep_request import GridAxes
 from comfyui_agent.domain.batches import Batch
 from comfyui_agent.domain.combinations import Axis, BadAxes, Combinations, Mode
 from comfyui_agent.domain.grid_layout import GridLayout, layout_by_axes
 
 
 class BadLayout(ValueError):
-    """Axes that cannot be laid out as people wish: why, and which there are."""
+    """Axes that cannot be laid out as chosen. The message names those that exist."""
 
 
-def layout_of(batch: Batch, wish: GridWish) -> GridLayout | None:
-    """By axes where there are two to lay out, or people named some; else None: a contact sheet.
+def layout_of(batch: Batch, axes: GridAxes) -> GridLayout | None:
+    """A layout by axes if there are two to lay out or some were chosen. None means a contact sheet.
 
-    BadLayout if people name axes that cannot be laid out so.
+    BadLayout if the chosen axes cannot be laid out.
     """
     combinations = combinations_of(batch)
+    chosen = axes.chosen()
     if combinations is None:
-        if wish != GridWish():
+        if chosen:
             raise BadLayout(f"the batch {batch.id} has no axes: leave out --x, --y and --pages")
         return None
-    said = batch.metadata.get("grid")
+    of_sweep = batch.metadata.get("grid")
+    if not chosen and isinstance(of_sweep, Mapping):
+        chosen = dict(of_sweep)
     known = [axis.name for axis in combinations.axes]
-    chosen = dict(said) if isinstance(said, Mapping) and wish == GridWish() else {}
-    chosen |= {key: value for key, value in vars(wish).items() if value}
     for key, name in chosen.items():
         if name not in known:
             raise BadLayout(f"--{key} {name!r} is no axis of {batch.id}; there are {', '.join(known)}")
@@ -37,7 +38,7 @@ def layout_of(batch: Batch, wish: GridWish) -> GridLayout | None:
 
 
 def combinations_of(batch: Batch) -> Combinations | None:
-    """The axes of a sweep, as they were written down; None for another batch."""
+    """The recorded axes of a sweep. None for another batch."""
     axes = batch.metadata.get("axes")
     if not isinstance(axes, list):
         return None

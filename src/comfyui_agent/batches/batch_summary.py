@@ -1,4 +1,4 @@
-"""How a batch stands, in words."""
+"""The progress of a batch as a sentence."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from comfyui_agent.domain.texts import attention
 
 
 def sentence(batch: Batch, per_second: float | None = None) -> str:
-    """How it stands, in one line."""
-    needy = f", {attention(batch.attention)}" if batch.attention else ""
-    words = f"{batch.done} of {batch.total} done{needy}"
+    text = f"{batch.done} of {batch.total} done"
+    if batch.attention:
+        text += f", {attention(batch.attention)}"
     left = batch.pending + batch.processing
     if per_second and left:
-        words += f", {rate_of(per_second)}, about {duration_of(left / per_second)} left"
+        text += f", {rate_of(per_second)}, about {duration_of(left / per_second)} left"
     if batch.is_paused:
-        words += ", paused"
+        text += ", paused"
     if batch.status.has_ended:
-        words += f", {batch.status}" + (f": {batch.reason}" if batch.reason else "")
-        words += ", making the grid" if batch.is_grid_due else ""
-    return words
+        text += f", {batch.status}" + (f": {batch.reason}" if batch.reason else "")
+        text += ", making the grid" if batch.is_grid_due else ""
+    return text

@@ -1,4 +1,4 @@
-"""Putting a batch into the queue: part by part, and visible only as a whole."""
+"""Queueing a batch in parts. It becomes visible as a whole."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from comfyui_agent.store.store import Store
 
 AT_ONCE = 500
 THREADS = Pool("e3-batches", 2)
-"""Making jobs of batches, and looking at their results."""
+"""Threads for making the jobs of batches and reading their results."""
 
 
 async def queue_batch(
@@ -25,9 +25,9 @@ async def queue_batch(
     jobs: Iterable[NewJob],
     tell: Callable[[int], None] = lambda _: None,
 ) -> int:
-    """Queue all of it, without ever holding all of it; how many jobs. `tell` hears how many are in.
+    """Queue a batch without holding all its jobs in memory. Returns their number; `tell` gets it after each part.
 
-    A lock in the folder of locks is held meanwhile: if this process dies, it is as if nothing had been queued.
+    If this process dies meanwhile, its lock becomes free and the unfinished batch is discarded.
     """
     lock = AgentLock(locks, is_part=True)
     try:
@@ -54,6 +54,6 @@ async def _fill(
 
 
 async def _discard(store: Store, is_dead: Callable[[str], bool]) -> None:
-    """Remove what was begun and will never be whole."""
+    """Remove unfinished batches of dead processes."""
     while await store.run(ops.discard_unfinished, is_dead):
         pass

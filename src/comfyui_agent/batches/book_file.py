@@ -1,4 +1,4 @@
-"""`book.yaml`: a book as people write it down."""
+"""`book.yaml`: the file of a book."""
 
 from __future__ import annotations
 
@@ -20,15 +20,13 @@ class _Part(BaseModel):
 
 
 class PageSaid(_Part):
-    """One page: what is different about it."""
+    """What is different about one page."""
 
     inputs: dict[str, Any] = Field(default={}, description="a mapping of names to values, such as prompt: a knight")
     workflow: str = Field(default="", description="a workflow of this workspace, or the path of a template")
 
 
 class BookFile(_Part):
-    """One book."""
-
     book_id: Annotated[str, Field(min_length=1, max_length=100, pattern=BOOK_ID)] | None = Field(
         default=None, description="letters, digits, dots, dashes and underscores, such as winter_tales"
     )
@@ -42,7 +40,7 @@ class BookFile(_Part):
 
 
 class SaidBook(Protocol):
-    """A book that was said somehow, and where each part of it stands."""
+    """A book from a file or a request, and where each part of it stands."""
 
     @property
     def said(self) -> BookFile: ...
@@ -51,11 +49,11 @@ class SaidBook(Protocol):
 
 
 class BookText(Document):
-    """What a file says, and where in it. Complaints if it is wrong."""
+    """The content of a book file. Complaints if it is wrong."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "lines such as title: and pages:", "title:, workflow: and pages:")
-        pages = self.tree.get("pages")
-        if isinstance(pages, list):  # a page with nothing below it takes all from the book
-            self.tree["pages"] = [{} if page is None else page for page in pages]
-        self.said = check(BookFile, self.tree, self.where)
+        given = self.given
+        if isinstance(given.get("pages"), list):  # an empty page takes everything from the book
+            given["pages"] = [{} if page is None else page for page in given["pages"]]
+        self.said = check(BookFile, given, self.where)

@@ -1,4 +1,4 @@
-"""Books: a batch whose members are pages. Made from a file, and single pages made anew."""
+"""Books: batches whose members are pages. A book is made from a file, and single pages can be changed."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from comfyui_agent.batches.book_file import SaidBook
+from comfyui_agent.batches.book_file import BookFile, SaidBook
 from comfyui_agent.batches.members import settings_of
 from comfyui_agent.batches.shared_inputs import Shared, common, share
-from comfyui_agent.batches.sweeps import Keep
+from comfyui_agent.batches.sweep_request import Keep
 from comfyui_agent.config.settings import Settings
 from comfyui_agent.config.validation import Complaint, Complaints, dotted
 from comfyui_agent.config.workflows import NoWorkflow, Workflow
@@ -27,12 +27,12 @@ SEEDS = ("seed", "noise_seed")
 
 
 class BadPage(Exception):
-    """A page that cannot be made anew: what is wrong, and what to do."""
+    """A page that cannot be changed. The message says what is wrong and what to do."""
 
 
 @dataclass(frozen=True)
 class Book:
-    """A book that was checked, and its pages as jobs."""
+    """A checked book, and its pages as jobs."""
 
     batch: NewBatch
     jobs: tuple[NewJob, ...]
@@ -44,7 +44,7 @@ class Book:
 
 
 def read_book(text: SaidBook, settings: Settings, find: Callable[[str], Workflow], keep: Keep) -> Book:
-    """The book of a file. Complaints name every page that cannot be made; nothing is queued here."""
+    """Make a book of its file. Complaints name every wrong page. Nothing is queued here."""
     said = text.said
     title = said.title or said.book_id or "book"
     book_id = said.book_id or mint_batch_id(title, "book")
@@ -52,43 +52,22 @@ def read_book(text: SaidBook, settings: Settings, find: Callable[[str], Workflow
     jobs: list[NewJob] = []
     workflows: dict[str, Workflow] = {}
     for index, page in enumerate(said.pages):
-        at = ("pages", index)
-        name = page.workflow or said.workflow
-        if not name:
-            found.append(Complaint(text.where(at), "workflow", "is missing: write one for the book, or for each page"))
-            break
         try:
-            workflow = find(name)
-        except NoWorkflow as error:
-            key: tuple[Any, ...] = (*at, "workflow") if page.workflow else ("workflow",)
-            words = f"page {index + 1}: workflow" if page.workflow else "workflow"
-            found.append(Complaint(text.where(key), words, str(error)))
-            if not page.workflow:
-                break
-            continue
+            workflow = _workflow_of(text, index, find)
+        except Complaints as error:
+            found += error.found
+            if page.workflow:
+                continue
+            break  # the others have the same problem
         try:
-            job = _page(
-                book_id,
-                index,
-                workflow,
-                {**said.inputs, **page.inputs},
-                settings,
-                keep,
-                overrides=page.inputs,
-                priority=settings.default_priority if said.priority is None else said.priority,
-            )
-            problem = too_large(job.inputs, job.metadata, settings.job_limit_kb)
-            if problem:
-                found.append(Complaint(text.where((*at, "inputs")), f"page {index + 1}: inputs", problem))
-            workflows[workflow.template.hash] = workflow
-            jobs.append(job)
+            job = _page(book_id, index, said, workflow, settings, keep)
         except Unbindable as error:
-            for each, message in error.problems.items():
-                if each in said.inputs and each not in page.inputs:
-                    found.append(Complaint(text.where(("inputs", each)), dotted(("inputs", each)), message))
-                else:
-                    where = text.where((*at, "inputs", each))
-                    found.append(Complaint(where, f"page {index + 1}: {dotted(('inputs', each))}", message))
+            found += [_complaint(text, index, name, message) for name, message in error.problems.items()]
+            continue
+        if problem := too_large(job.inputs, job.metadata, settings.job_limit_kb):
+            found.append(Complaint(text.where(("pages", index, "inputs")), f"page {index + 1}: inputs", problem))
+        workflows[workflow.template.hash] = workflow
+        jobs.append(job)
     if found:
         raise Complaints(list(dict.fromkeys(found)))
     shared = {hash_: _shared(workflow, jobs) for hash_, workflow in workflows.items()}
@@ -103,8 +82,30 @@ def read_book(text: SaidBook, settings: Settings, find: Callable[[str], Workflow
     return Book(batch, tuple(_without(job, shared) for job in jobs))
 
 
+def _workflow_of(text: SaidBook, index: int, find: Callable[[str], Workflow]) -> Workflow:
+    page = text.said.pages[index]
+    at = ("pages", index)
+    name = page.workflow or text.said.workflow
+    if not name:
+        raise Complaints.about(text.where(at), "is missing: write one for the book, or for each page", "workflow")
+    try:
+        return find(name)
+    except NoWorkflow as error:
+        if page.workflow:
+            raise Complaints.about(text.where((*at, "workflow")), str(error), f"page {index + 1}: workflow") from None
+        raise Complaints.about(text.where(("workflow",)), str(error), "workflow") from None
+
+
+def _complaint(text: SaidBook, index: int, name: str, message: str) -> Complaint:
+    """A complaint about an input of a page, or of the book if the page does not give it."""
+    key = dotted(("inputs", name))
+    if name in text.said.inputs and name not in text.said.pages[index].inputs:
+        return Complaint(text.where(("inputs", name)), key, message)
+    return Complaint(text.where(("pages", index, "inputs", name)), f"page {index + 1}: {key}", message)
+
+
 def _shared(workflow: Workflow, jobs: Sequence[NewJob]) -> Shared:
-    """What the pages of one workflow have in common."""
+    """The values that the pages of one workflow share."""
     bound = [job.inputs for job in jobs if job.template == workflow.template]
     return share(workflow, common(bound), len(bound))
 
@@ -115,23 +116,14 @@ def _without(job: NewJob, shared: Mapping[str, Shared]) -> NewJob:
 
 
 def name_of(workflow: Workflow) -> str:
-    """How to find a workflow again: its id, or the path of a template that was named by it."""
+    """The name to find a workflow again: its id, or the path of its template."""
     path = workflow.recipe.template_path
     return path if Path(path).is_absolute() else workflow.recipe.workflow_id
 
 
-def _page(
-    book_id: str,
-    index: int,
-    workflow: Workflow,
-    inputs: Mapping[str, Any],
-    settings: Settings,
-    keep: Keep,
-    *,
-    overrides: Mapping[str, Any],
-    priority: int,
-) -> NewJob:
-    values = bind(workflow.places, workflow.recipe, inputs)
+def _page(book_id: str, index: int, said: BookFile, workflow: Workflow, settings: Settings, keep: Keep) -> NewJob:
+    own = said.pages[index].inputs
+    values = bind(workflow.places, workflow.recipe, {**said.inputs, **own})
     job_type = job_type_of(workflow.graph)
     name = f"page_{index + 1:03d}"
     return NewJob(
@@ -140,14 +132,10 @@ def _page(
         workflow_id=workflow.recipe.workflow_id,
         template=workflow.template,
         inputs=values,
-        priority=priority,
+        priority=settings.default_priority if said.priority is None else said.priority,
         retry_limit=settings.books.retry_limit,
         file_path=f"{settings.paths.jobs_finished.rstrip('/')}/{folder_of(job_type)}/{book_id}/{name}.png",
-        metadata={
-            "page": index + 1,
-            "workflow": name_of(workflow),
-            "overrides": dict(overrides),
-        },
+        metadata={"page": index + 1, "workflow": name_of(workflow), "overrides": dict(own)},
         batch_id=book_id,
         batch_index=index,
         pictures=keep(workflow, values),
@@ -162,17 +150,17 @@ def page_again(
     find: Callable[[str], Workflow],
     keep: Keep,
 ) -> NewJob:
-    """A page with new inputs; with `draw_seed`, every seed of it is another. BadPage if that cannot be."""
+    """A page with new inputs and, with `draw_seed`, a new seed. BadPage if that cannot be made."""
     kept = parsed_object(job.metadata)
-    said = kept.get("workflow")
+    name = kept.get("workflow")
     try:
-        workflow = find(said if isinstance(said, str) and said else job.workflow_id)
+        workflow = find(name if isinstance(name, str) and name else job.workflow_id)
         if draw_seed is not None:
             changes = {**_new_seeds(workflow, draw_seed(), changes), **changes}
             if not changes:
                 raise BadPage(f"{job.config_name}: its workflow has no seed to change: give new inputs with --set")
         inputs = _changed(workflow, settings_of(job, book), changes)
-        values = bind(workflow.places, _without_needless(workflow, inputs), inputs)
+        values = bind(workflow.places, _lenient(workflow, inputs), inputs)
         typed = {name: values[next(iter(_places(workflow, name)))] for name in changes if _places(workflow, name)}
         overrides = _changed(workflow, kept.get("overrides"), {**changes, **typed})
         pictures = keep(workflow, values)
@@ -192,26 +180,26 @@ def page_again(
 
 
 def _new_seeds(workflow: Workflow, seed: int, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The same new seed wherever the workflow has one, but where a change says something else."""
-    said = {place for name in changes for place in _places(workflow, name)}
+    """The same new seed at every seed of the workflow that `changes` does not set."""
+    given = {place for name in changes for place in _places(workflow, name)}
     return {
         place.place: seed
         for place in workflow.places.all.values()
-        if place.name in SEEDS and not place.is_link and place.place not in said
+        if place.name in SEEDS and not place.is_link and place.place not in given
     }
 
 
 def _changed(workflow: Workflow, inputs: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Inputs with some of them changed. A name whose places are changed only in part stands for the others."""
-    changed = {place: value for name, value in changes.items() for place in _places(workflow, name)}
+    """Inputs with changes. A name of which only some places change is replaced by its other places."""
+    known = inputs if isinstance(inputs, dict) else {}
+    changed = {place for name in changes for place in _places(workflow, name)}
     kept: dict[str, Any] = {}
-    for name, value in inputs.items() if isinstance(inputs, dict) else ():
+    for name, value in known.items():
         places = _places(workflow, name)
-        if not changed.keys() & set(places):
+        if changed.isdisjoint(places):
             kept[name] = value
         else:
             kept |= {place: value for place in places if place not in changed}
-    known = list(inputs) if isinstance(inputs, dict) else []
     for name, value in changes.items():
         places = _places(workflow, name)
         kept[next((other for other in known if places and _places(workflow, other) == places), name)] = value
@@ -219,7 +207,7 @@ def _changed(workflow: Workflow, inputs: Any, changes: Mapping[str, Any]) -> dic
 
 
 def _named(workflow: Workflow, inputs: dict[str, Any]) -> dict[str, Any]:
-    """Places that have one name, and one value, under that name."""
+    """Replace places by their recipe name where all places of a name have the same value."""
     for name, places in workflow.recipe.inputs.items():
         values = [inputs[place] for place in places if place in inputs]
         is_one = len(values) == len(places) and all(each == values[0] for each in values)
@@ -228,8 +216,8 @@ def _named(workflow: Workflow, inputs: dict[str, Any]) -> dict[str, Any]:
     return inputs
 
 
-def _without_needless(workflow: Workflow, inputs: Mapping[str, Any]) -> Recipe:
-    """The recipe, where what is required need not be said by its name if all its places are."""
+def _lenient(workflow: Workflow, inputs: Mapping[str, Any]) -> Recipe:
+    """The recipe without the required inputs whose places are all given."""
     given = {place for name in inputs for place in _places(workflow, name)}
     recipe = workflow.recipe
     needed = [name for name in recipe.required_inputs if name in inputs or not given >= set(_places(workflow, name))]
@@ -239,5 +227,5 @@ def _without_needless(workflow: Workflow, inputs: Mapping[str, Any]) -> Recipe:
 def _places(workflow: Workflow, name: str) -> list[str]:
     try:
         return workflow.places.find(name, workflow.recipe)
-    except NoSuchPlace:  # said when it is bound
+    except NoSuchPlace:  # binding reports it
         return []

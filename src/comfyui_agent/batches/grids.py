@@ -1,4 +1,4 @@
-"""The grid of a batch: what is in each cell, and the child process that draws it."""
+"""The grid of a batch: the content of its cells, and the child process that draws it."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from comfyui_agent.batches.batch_layout import BadLayout, layout_of
 from comfyui_agent.batches.batch_writer import THREADS
 from comfyui_agent.batches.members import label_of, settings_of
-from comfyui_agent.batches.sweeps import MOST_CELLS, GridWish
+from comfyui_agent.batches.sweep_request import GridAxes
+from comfyui_agent.batches.sweeps import MOST_CELLS
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import Batch, slug
-from comfyui_agent.domain.grid_layout import GridLayout, picture_paths, sheet_place
+from comfyui_agent.domain.grid_layout import CellPlace, GridLayout, sheet_place
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.kinds import FOLDERS
 from comfyui_agent.domain.processes import module_command
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import attention
+from comfyui_agent.pictures.compose import Spec
+from comfyui_agent.pictures.grid import Cell, Grid, Page
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 
@@ -32,14 +34,12 @@ COMPOSER = "comfyui_agent.pictures.compose"
 
 
 class NoGrid(Exception):
-    """A grid that cannot be made: why, and what to do."""
+    """A grid that cannot be made. The message says why and what to do."""
 
 
 @dataclass(frozen=True)
 class GridOptions:
-    """How people want it."""
-
-    wish: GridWish = field(default_factory=GridWish)
+    axes: GridAxes = field(default_factory=GridAxes)
     cell_pixels: int | None = None
     format: str = "png"
     output: Path | None = None
@@ -54,7 +54,7 @@ class Made:
 
 
 async def make_grid(store: Store, workspace: Workspace, batch: Batch, options: GridOptions | None = None) -> Made:
-    """Draw the grid of a batch in a process of its own. NoGrid if that cannot be."""
+    """Draw the grid of a batch in a child process. NoGrid if it cannot be made."""
     options = options or GridOptions()
     jobs = [job async for job in ops.batch_members(store, batch.id)]
     if not jobs:
@@ -63,7 +63,7 @@ async def make_grid(store: Store, workspace: Workspace, batch: Batch, options: G
         raise NoGrid(f"{len(jobs):,} results are too many for a grid: at most {MOST_CELLS:,}")
     for picture in _places(workspace, batch, jobs, options):
         spec = await THREADS.run(_spec, workspace, batch, jobs, options, picture)
-        paths = [*picture_paths(picture, len(spec["pages"])), Path(spec["page"])]
+        paths = [*spec.pictures, spec.page]
         shown = [workspace.shown(path) for path in paths]
         existing = [name for name, path in zip(shown, paths, strict=True) if os.path.lexists(path)]
         output = workspace.shown(picture) if options.output else ""
@@ -81,7 +81,7 @@ async def make_grid(store: Store, workspace: Workspace, batch: Batch, options: G
 
 
 def _make_folder(folder: Path) -> None:
-    """The folder of the results: there is none yet if all of them failed."""
+    """Make the folder of the results. There is none yet if all jobs failed."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -94,7 +94,7 @@ def _unlink(path: Path) -> None:
 
 
 def _places(workspace: Workspace, batch: Batch, jobs: Sequence[Job], options: GridOptions) -> Iterator[Path]:
-    """Where the first picture may go: where people say; else beside the results or, if others are there, below."""
+    """Paths for the first picture: the chosen one, else beside the results, else in a folder below them."""
     if options.output is not None:
         yield options.output
         return
@@ -110,84 +110,66 @@ def _places(workspace: Workspace, batch: Batch, jobs: Sequence[Job], options: Gr
 
 
 def _folder(workspace: Workspace, batch: Batch, jobs: Sequence[Job]) -> Path:
-    """The folder of a batch: of its own, so that no other result lies there."""
-    said = batch.metadata.get("folder")
-    if isinstance(said, str):
-        return workspace.inside(said)
+    """The own folder of a batch."""
+    recorded = batch.metadata.get("folder")
+    if isinstance(recorded, str):
+        return workspace.inside(recorded)
     kind = FOLDERS.get(str(jobs[0].job_type).upper(), "image")
     is_name = batch.id and batch.id.isprintable() and not batch.id.startswith(".") and not {"/", "\\"} & set(batch.id)
     return workspace.finished(kind) / (batch.id if is_name else slug(batch.id) or "batch")
 
 
-def _spec(
-    workspace: Workspace, batch: Batch, jobs: Sequence[Job], options: GridOptions, picture: Path
-) -> dict[str, Any]:
-    """What the child is told."""
-    layout = _layout(batch, options.wish)
-    pages: dict[int, dict[str, Any]] = {}
+def _spec(workspace: Workspace, batch: Batch, jobs: Sequence[Job], options: GridOptions, picture: Path) -> Spec:
+    """The specification of a grid for the child process."""
+    layout = _layout(batch, options.axes)
+    cells: dict[int, list[Cell]] = {}
     for number, job in enumerate(jobs):
-        cell = _cell(workspace, batch, job, picture.parent)
         if layout is None:
-            page = pages.setdefault(0, {"title": "", "rows": [], "columns": [], "cells": [], "corner": ""})
-            _, row, column = sheet_place(number, len(jobs))
-            page["cells"].append(cell | {"row": row, "column": column})
-            continue
-        if not layout.has(job.batch_index or 0):
-            continue  # someone has put it in by hand
-        at, row, column = layout.place(job.batch_index or 0)
-        if at not in pages:
-            pages[at] = _page(layout, at)
-        pages[at]["cells"].append(cell | {"row": row, "column": column})
-    needy = f", {attention(batch.attention)}" if batch.attention else ""
-    return {
-        "title": batch.name if batch.name and batch.name in batch.id else f"{batch.name} ({batch.id})",
-        "subtitle": f"{batch.done} of {batch.total} done{needy}",
-        "pages": [pages[at] for at in sorted(pages)],
-        "sheet": layout is None,
-        "cell_pixels": options.cell_pixels,
-        "format": options.format,
-        "picture": str(picture),
-        "page": str(picture.with_suffix(".html")),
-    }
+            place = sheet_place(number, len(jobs))
+        elif layout.has(job.batch_index or 0):
+            place = layout.place(job.batch_index or 0)
+        else:
+            continue  # someone added the job by hand
+        cells.setdefault(place.page, []).append(_cell(workspace, batch, job, place, picture.parent))
+    problems = f", {attention(batch.attention)}" if batch.attention else ""
+    grid = Grid(
+        tuple(_page(layout, page, tuple(cells[page])) for page in sorted(cells)),
+        title=batch.name if batch.name and batch.name in batch.id else f"{batch.name} ({batch.id})",
+        subtitle=f"{batch.done} of {batch.total} done{problems}",
+        is_sheet=layout is None,
+        cell_pixels=options.cell_pixels,
+    )
+    return Spec(grid, options.format, picture, picture.with_suffix(".html"))
 
 
-def _layout(batch: Batch, wish: GridWish) -> GridLayout | None:
+def _layout(batch: Batch, axes: GridAxes) -> GridLayout | None:
     try:
-        return layout_of(batch, wish)
+        return layout_of(batch, axes)
     except BadLayout as error:
         raise NoGrid(str(error)) from None
 
 
-def _page(layout: GridLayout, at: int) -> dict[str, Any]:
-    return {
-        "title": layout.title(at),
-        "rows": layout.rows,
-        "columns": layout.columns,
-        "corner": layout.corner,
-        "cells": [],
-    }
+def _page(layout: GridLayout | None, page: int, cells: tuple[Cell, ...]) -> Page:
+    if layout is None:
+        rows, columns = (1 + max(place) for place in zip(*((cell.row, cell.column) for cell in cells), strict=True))
+        return Page(("",) * rows, ("",) * columns, cells)
+    return Page(tuple(layout.rows), tuple(layout.columns), cells, layout.title(page), layout.corner)
 
 
-def _cell(workspace: Workspace, batch: Batch, job: Job, folder: Path) -> dict[str, Any]:
-    file, href = None, ""
-    if job.outputs:
-        try:
-            path = workspace.inside(job.outputs[0])
-            file, href = str(path), Path(os.path.relpath(path, folder)).as_posix()
-        except ValueError:
-            pass
-    return {
-        "file": file if job.status is JobStatus.DONE else None,
-        "href": href if job.status is JobStatus.DONE else "",
-        "label": label_of(job, batch),
-        "settings": settings_of(job, batch),
-        "state": job.state,
-        "reason": (job.error_trace or "").partition("\n")[0][:LONGEST_REASON] if job.status is JobStatus.FAILED else "",
-    }
+def _cell(workspace: Workspace, batch: Batch, job: Job, place: CellPlace, folder: Path) -> Cell:
+    file, href, reason = None, "", ""
+    if job.outputs and job.status is JobStatus.DONE:
+        with contextlib.suppress(ValueError):  # outside the workspace
+            file = workspace.inside(job.outputs[0])
+            href = Path(os.path.relpath(file, folder)).as_posix()
+    if job.status is JobStatus.FAILED:
+        reason = (job.error_trace or "").partition("\n")[0][:LONGEST_REASON]
+    label, settings = label_of(job, batch), settings_of(job, batch)
+    return Cell(place.row, place.column, file, href, label, settings, job.state, reason)
 
 
-async def _compose(spec: dict[str, Any]) -> Made:
-    """Run the child; it is ended with us."""
+async def _compose(spec: Spec) -> Made:
+    """Run the child process. It is killed if this is cancelled."""
     process = await asyncio.create_subprocess_exec(
         *module_command(COMPOSER, "-"),
         stdin=asyncio.subprocess.PIPE,
@@ -195,13 +177,13 @@ async def _compose(spec: dict[str, Any]) -> Made:
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        out, err = await process.communicate(json.dumps(spec).encode("utf-8"))
+        out, err = await process.communicate(spec.as_json().encode("utf-8"))
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     if process.returncode != 0:
-        words = err.decode("utf-8", "replace").strip().splitlines()
-        raise NoGrid(words[-1] if words else f"the process that draws it ended with {process.returncode}")
+        lines = err.decode("utf-8", "replace").strip().splitlines()
+        raise NoGrid(lines[-1] if lines else f"the process that draws it ended with {process.returncode}")
     answer = json.loads(out.decode("utf-8").strip().splitlines()[-1])
     return Made(tuple(Path(each) for each in answer["pictures"]), Path(answer["page"]))

@@ -1,4 +1,4 @@
-"""What a member of a batch is made with, and what tells one from another."""
+"""The inputs, settings and label of a member of a batch."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from comfyui_agent.store.port import parsed_object
 
 
 def effective_inputs(job: Job, batch: Batch | None) -> dict[str, Any]:
-    """The values by place that go into a job's prompt: its own, and those that its batch keeps for all members."""
+    """The values by place in a job's prompt: its own, and those that its batch stores for all members."""
     shared = batch.metadata.get("shared") if batch else None
     values = shared.get(job.template_hash) if isinstance(shared, dict) else None
     return {**(values if isinstance(values, dict) else {}), **parsed_object(job.inputs)}
 
 
 def settings_of(job: Job, batch: Batch) -> dict[str, Any]:
-    """What makes it the one that it is: its combination, or the inputs that people gave for it and for its book."""
+    """Its combination in a sweep, or the inputs given for it and its book."""
     metadata = parsed_object(job.metadata)
     for key in ("combination", "inputs"):
         if isinstance(metadata.get(key), dict):
@@ -27,5 +27,5 @@ def settings_of(job: Job, batch: Batch) -> dict[str, Any]:
 
 
 def label_of(job: Job, batch: Batch) -> str:
-    """Its settings in one line; its name where it has none."""
+    """Its settings in one line, or its name if it has none."""
     return ", ".join(f"{name} = {value}" for name, value in settings_of(job, batch).items()) or job.config_name

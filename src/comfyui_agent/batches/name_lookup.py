@@ -1,4 +1,4 @@
-"""Which job or batch is meant."""
+"""Finding jobs and batches by the names that people give."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ENDINGS = (".yaml", ".yml")
 
 
 class NotFound(Exception):
-    """Nothing is meant, or several: what is wrong with the name, and what to do on a command line."""
+    """No job or batch has the name, or several have it. `remedy` is for the command line."""
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(f"{message}: {remedy}")
@@ -28,19 +28,19 @@ class NotFound(Exception):
 
 
 class NoJob(NotFound):
-    """A name that no job has."""
+    """No job has the name."""
 
 
 class NoBatch(NotFound):
-    """A name that no batch has, or several."""
+    """No batch has the name, or several have it."""
 
 
 class SeveralBatches(NoBatch):
-    """A name that more than one batch has."""
+    """Several batches have the name."""
 
 
 async def find_job(store: Store, name: str) -> Job:
-    """A job by its name, its id, or its name without `.yaml`. NoJob names the nearest one there is."""
+    """A job by its name, its id, or its name without `.yaml`. NoJob suggests a similar name."""
     for each in (name, *(f"{name}{ending}" for ending in ENDINGS)):
         found = await store.run(ops.find_job, each)
         if found is not None:
@@ -55,14 +55,14 @@ async def find_job(store: Store, name: str) -> Job:
 
 
 def _near(name: str, known: Iterable[str]) -> str:
-    """`did you mean fox.yaml?`, also where the ending was left out."""
+    """`did you mean fox.yaml?`, also if the ending was left out."""
     meant = {each.removesuffix(ending): each for each in known for ending in ("", *ENDINGS) if each.endswith(ending)}
     found = nearest(name, meant)
     return f"did you mean {meant[found]}?" if found is not None else ""
 
 
 async def find_batch(store: Store, name: str, kind: BatchKind | None = None) -> Batch:
-    """A batch by its id, or by its name if only one has it. NoBatch if there is none, SeveralBatches if too many."""
+    """A batch by its id, or by its name if only one has it. NoBatch if there is none, SeveralBatches if more."""
     found, known = await store.run(ops.find_batch, name), []
     if found is None:
         known = await store.run(ops.newest_batches, kind=kind, limit=MOST_LOOKED_AT)

@@ -1,4 +1,4 @@
-"""A folder of prompts: text files, in subfolders or not."""
+"""A folder of prompts: text files, also in subfolders."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ LARGEST_PROMPT = 1024 * 1024
 
 
 class BadPrompt(Exception):
-    """A prompt file that cannot be used: why, and what to do."""
+    """A prompt file that cannot be used. The message says why and what to do."""
 
 
 def find_prompts(folder: Path) -> Iterator[tuple[str, Entry]]:
-    """Every prompt file below a folder, as people count: absolute path, and what is to be said of it at first."""
+    """All prompt files below a folder in natural order: absolute path, and first entry of the state file."""
     root = Path(os.path.abspath(folder))
     found = []
     for above, folders, files in os.walk(root, followlinks=False):
@@ -33,7 +33,7 @@ def find_prompts(folder: Path) -> Iterator[tuple[str, Entry]]:
 
 
 def with_new(entries: Mapping[str, Entry], folder: Path) -> dict[str, Entry]:
-    """What a state file says, and what of the folder it does not say yet; a path in another spelling is the same."""
+    """The entries of a state file, and new ones for the other prompts of the folder."""
     real = {os.path.realpath(key) for key in entries}
     fresh = {
         key: entry
@@ -44,7 +44,7 @@ def with_new(entries: Mapping[str, Entry], folder: Path) -> dict[str, Entry]:
 
 
 def nameless(folder: Path) -> list[str]:
-    """Prompt files whose names are no text, and cannot be written down."""
+    """Prompt files whose names cannot be encoded, so that no state file can hold them."""
     return [key for key, _ in find_prompts(folder) if not is_whole(key)]
 
 

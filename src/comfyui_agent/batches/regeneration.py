@@ -1,4 +1,4 @@
-"""Pages of a book rendered again: those that failed, or those that are named, with new inputs or a new seed."""
+"""Rendering pages of a book again, with new inputs or a new seed if wanted."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from typing import Any
 
 from comfyui_agent.batches.batch_writer import THREADS
 from comfyui_agent.batches.books import BadPage, page_again
-from comfyui_agent.batches.sweeps import Keep
+from comfyui_agent.batches.sweep_request import Keep
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.batches import Batch
 from comfyui_agent.domain.jobs import Job, JobId, NewJob
 from comfyui_agent.domain.seeds import draw_seeds
 from comfyui_agent.domain.sizes import too_large
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.texts import counted
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 
 
 class NotRegenerated(Exception):
-    """Pages that are not rendered again as things are: what is wrong, and what to do on a command line."""
+    """Pages that cannot be rendered again now. `remedy` is for the command line."""
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(f"{message}: {remedy}")
@@ -28,47 +29,38 @@ class NotRegenerated(Exception):
 
 
 class NoSuchPage(NotRegenerated):
-    """A page that the book does not have."""
+    """The book has no such page."""
 
 
 class PageUnderWay(NotRegenerated):
-    """A page that waits or renders already."""
-
-
-class NotFailed(NotRegenerated):
-    """A page that is fine, where only failed ones may be named."""
-
-
-class NothingFailed(NotRegenerated):
-    """A book of which no page has failed, where no page is named."""
+    """The page waits or renders already."""
 
 
 def page_of(job: Job) -> int:
-    """The number of a page, from 1."""
+    """The number of a page, counted from 1."""
     return (job.batch_index or 0) + 1
 
 
 def choose(jobs: Sequence[Job], pages: Sequence[int] | None, book_id: str, *, only_failed: bool = False) -> list[Job]:
-    """The pages that are named, each once; or, with None, those that need attention.
+    """The named pages, each once. With None, the pages that need attention.
 
-    NoSuchPage, PageUnderWay, and with `only_failed` NotFailed, for the first that cannot be had.
+    NotRegenerated for the first page that cannot be chosen, or that did not fail with `only_failed`.
     """
     if pages is None:
         return [job for job in jobs if job.needs_attention]
-    known = {page_of(job): job for job in reversed(jobs)}  # of two that a hand has made one page, the first
+    known = {page_of(job): job for job in reversed(jobs)}  # the first counts if someone gave two the same number
     return [_chosen(known, page, book_id, only_failed) for page in dict.fromkeys(pages)]
 
 
 def _chosen(known: Mapping[int, Job], page: int, book_id: str, only_failed: bool) -> Job:
     job = known.get(page)
     if job is None:
-        count = f"{len(known)} page{'s' if len(known) != 1 else ''}"
-        raise NoSuchPage(f"{book_id} has no page {page}", f"it has {count}")
+        raise NoSuchPage(f"{book_id} has no page {page}", f"it has {counted(len(known), 'page')}")
     if job.status in (JobStatus.PENDING, JobStatus.PROCESSING):
         state = "waits already" if job.status is JobStatus.PENDING else "is rendering"
         raise PageUnderWay(f"page {page} of {book_id} {state}", f"cancel it first with e3 cancel {job.config_name}")
     if only_failed and job.status is not JobStatus.FAILED:
-        raise NotFailed(f"page {page} of {book_id} has not failed", "name one that needs attention")
+        raise NotRegenerated(f"page {page} of {book_id} has not failed", "name one that needs attention")
     return job
 
 
@@ -81,8 +73,8 @@ def changed_pages(
     keep: Keep,
     limit_kb: int,
 ) -> list[tuple[JobId, NewJob]]:
-    """Each page as it is changed. BadPage if one cannot be."""
-    draw = _draw_seed if new_seed else None
+    """The changed pages. BadPage if one cannot be changed."""
+    draw = (lambda: draw_seeds(1)[0]) if new_seed else None
     found = []
     for job in chosen:
         changed = page_again(job, book, changes, draw, find, keep)
@@ -91,10 +83,6 @@ def changed_pages(
             raise BadPage(f"{job.config_name}: {problem}")
         found.append((job.id, changed))
     return found
-
-
-def _draw_seed() -> int:
-    return draw_seeds(1)[0]
 
 
 async def regenerate(
@@ -109,11 +97,10 @@ async def regenerate(
     limit_kb: int,
     only_failed: bool = False,
 ) -> list[int]:
-    """Submit pages of a book again, all of them or none; their numbers, less those that someone else was quicker with.
+    """Submit pages of a book again, all of them or none. Returns the numbers of those that this call submitted.
 
-    Which pages: as `choose` says, with its errors; NothingFailed if that is none. BadPage if new inputs do not fit one
-    of them, or make it larger than a job may be; what `keep` raises is passed on. `find` and `keep` are called from
-    another thread.
+    NotRegenerated if a page cannot be chosen or there is none, BadPage if new inputs do not fit or are too large.
+    Errors of `keep` are passed on. `find` and `keep` are called from another thread.
     """
     jobs = [job async for job in ops.batch_members(store, book.id)]
     chosen = choose(jobs, pages, book.id, only_failed=only_failed)
@@ -128,11 +115,13 @@ async def regenerate(
     return [page_of(job) for job in chosen if job.id in done]
 
 
-def _nothing_failed(jobs: Sequence[Job], book: Batch) -> NothingFailed:
+def _nothing_failed(jobs: Sequence[Job], book: Batch) -> NotRegenerated:
     under_way = sum(job.status in (JobStatus.PENDING, JobStatus.PROCESSING) for job in jobs)
     if under_way:
-        words = f"{under_way} {'is' if under_way == 1 else 'are'} still to come"
-        return NothingFailed(f"no page of {book.id} has failed, and {words}", "wait until they have ended")
+        left = f"{under_way} {'is' if under_way == 1 else 'are'} still to come"
+        return NotRegenerated(f"no page of {book.id} has failed, and {left}", "wait until they have ended")
     if any(job.status is JobStatus.FAILED for job in jobs):
-        return NothingFailed(f"no page of {book.id} has failed; some were cancelled", "name one with --page N")
-    return NothingFailed(f"no page of {book.id} needs attention", "name a page with --page N to render it all the same")
+        return NotRegenerated(f"no page of {book.id} has failed; some were cancelled", "name one with --page N")
+    return NotRegenerated(
+        f"no page of {book.id} needs attention", "name a page with --page N to render it all the same"
+    )

@@ -1,4 +1,4 @@
-"""Values that the members of a batch share: kept once, in the workflow that they render."""
+"""Values that the members of a batch share, stored once in a copy of their workflow."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from comfyui_agent.domain.sizes import bytes_of
 from comfyui_agent.domain.texts import json_text
 
 WORTH_IT = 64 * 1024
-"""Bytes; for less, members keep all their values themselves."""
+"""Bytes. For less, every member stores all its values."""
 
 
 @dataclass(frozen=True)
 class Shared:
-    """A workflow with the values that members share in it; a member keeps the others, and those where it differs."""
+    """A template with the shared values in it. A member stores only the values that differ."""
 
     template: Template
     values: Mapping[str, Any]
 
     def own(self, bound: Mapping[str, Any]) -> dict[str, Any]:
-        """What a member keeps of its values by place."""
+        """The values by place that a member stores itself."""
         return {
             where: value
             for where, value in bound.items()
@@ -33,19 +33,19 @@ class Shared:
         }
 
     def as_json(self) -> dict[str, Any]:
-        """For the metadata of the batch: the values by the hash of the template that has them."""
+        """The shared values by template hash, for the metadata of the batch."""
         return {self.template.hash: dict(self.values)} if self.values else {}
 
 
 def share(workflow: Workflow, values: Mapping[str, Any], members: int) -> Shared:
-    """Put values into the workflow, where a copy of it takes less room than a copy of the values in every member."""
+    """Put values into the workflow if that takes less room than a copy in every member."""
     if members < 2 or bytes_of(values) * members <= max(WORTH_IT, len(workflow.template.text)):
         return Shared(workflow.template, {})
     return Shared(Template.of(place(workflow.graph, values)), values)
 
 
 def common(bound: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """For each place that all of them have, the value that most of them have there, unless all differ."""
+    """For each place that all members have, the most frequent value, unless all differ."""
     found: dict[str, Any] = {}
     for where in bound[0]:
         values = [each[where] for each in bound if where in each]
@@ -56,6 +56,6 @@ def common(bound: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _comparable(value: Any) -> tuple[bool, str]:
-    """The same for the same values only, and without a copy of long texts; 1 and true are not the same."""
+    """A key that is equal for equal values only, where 1 and true differ. Long texts are not copied."""
     is_text = isinstance(value, str)
     return is_text, value if is_text else json_text(value)

@@ -1,4 +1,4 @@
-"""The state file of a burst: a word about every prompt, always whole, replaced and never written into."""
+"""The state file of a burst: the status of every prompt. It is always replaced as a whole."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from comfyui_agent.comfy.downloads import sync_folder
 from comfyui_agent.config.documents import shown_path
 from comfyui_agent.domain.bursts import ItemStatus
 from comfyui_agent.domain.texts import is_whole
@@ -23,19 +24,19 @@ OURS = ("result", "error")
 
 
 class BadState(Exception):
-    """A state file that says something that cannot be: what, and what to write instead. It is left as it is."""
+    """A state file with a wrong entry: what is wrong, and what to write instead. The file stays as it is."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One item of the file. `more` are further keys of whoever wrote it; they are kept."""
+    """One item of the file. `more` are keys of other programs, which are kept."""
 
     word: ItemStatus
     subfolder: str
     filename: str
     more: Mapping[str, Any] = field(default_factory=dict)
     is_told: bool = False
-    """Whether E3 has written how it ended; its status may have been changed since."""
+    """Whether E3 wrote how it ended. Its status may have been changed since."""
 
     def as_json(self) -> dict[str, Any]:
         return {"status": self.word.value, "subfolder": self.subfolder, "filename": self.filename, **self.more}
@@ -43,7 +44,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class State:
-    """What a file says, and the digest of its bytes; `kept_aside` if it could not be read and was moved away."""
+    """The entries of a file and the digest of its bytes. An unreadable file was moved to `kept_aside`."""
 
     entries: Mapping[str, Entry]
     digest: str
@@ -51,7 +52,7 @@ class State:
 
 
 def read_state(path: Path, *, keeps_aside: bool = True) -> State:
-    """The file as it is; nothing in it if there is none. One that is no JSON, or cut in half, is kept aside."""
+    """Read the file. No file means no entries. A file that is not JSON is moved aside."""
     try:
         if path.stat().st_size > LARGEST:
             raise BadState(f"{shown_path(path)} is too large for a state file")
@@ -115,7 +116,7 @@ def state_bytes(entries: Mapping[str, Entry]) -> bytes:
 
 
 def write_state(path: Path, data: bytes) -> None:
-    """Replace the file. It is on disk when this returns; whoever reads meanwhile sees the old one or the new one."""
+    """Replace the file. It is on disk when this returns. Readers see the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".e3part", dir=path.parent)
     try:
@@ -125,7 +126,7 @@ def write_state(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         os.chmod(temporary, _mode_of(path))  # noqa: PTH101
         os.replace(temporary, path)  # noqa: PTH105 - the other half of mkstemp
-        _sync(path.parent)
+        sync_folder(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)  # noqa: PTH108
@@ -140,17 +141,7 @@ def _mode_of(path: Path) -> int:
 
 
 def remove_leftovers(path: Path) -> None:
-    """What a writer that was killed has left beside the file. Only for whoever holds the lock of the burst."""
+    """Remove what killed writers left beside the file. The caller must hold the lock of the burst."""
     for stale in path.parent.glob(f".{path.name}.*.e3part"):
         with contextlib.suppress(OSError):
             stale.unlink()
-
-
-def _sync(folder: Path) -> None:
-    if os.name == "nt":  # pragma: no cover - folders cannot be synced there
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

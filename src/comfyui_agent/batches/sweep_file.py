@@ -1,4 +1,4 @@
-"""`sweep.yaml`: a sweep as people write it down."""
+"""`sweep.yaml`: the file of a sweep."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ class GridSaid(_Part):
 
 
 class SweepFile(_Part):
-    """One sweep."""
-
     name: str = Field(default="", max_length=200, description="a name in quotes, such as knights")
     workflow: str = Field(min_length=1, description="a workflow of this workspace, or the path of a template")
     mode: Mode = Field(default=Mode.MATRIX, description="matrix or linear")
@@ -37,8 +35,8 @@ class SweepFile(_Part):
 
 
 class SweepText(Document):
-    """What a file says, and where in it. Complaints if it is wrong."""
+    """The content of a sweep file. Complaints if it is wrong."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "lines such as workflow: and set:", "workflow: and set:")
-        self.said = check(SweepFile, self.tree, self.where)
+        self.said = check(SweepFile, self.given, self.where)

@@ -358,12 +358,12 @@ async def _grid(
     as_json: bool,
 ) -> None:
     from comfyui_agent.batches.grids import GridOptions, NoGrid, make_grid
-    from comfyui_agent.batches.sweeps import GridWish
+    from comfyui_agent.batches.sweep_request import GridAxes
 
     x, y, pages, cell, picture_format, output = options
     async with opened(workspace) as store:
         found = await find_batch(store, batch_id)
-        wish = GridOptions(GridWish(x, y, pages), cell, picture_format, output.absolute() if output else None)
+        wish = GridOptions(GridAxes(x, y, pages), cell, picture_format, output.absolute() if output else None)
         try:
             made = await make_grid(store, workspace, found, wish)
         except NoGrid as error:

@@ -169,13 +169,14 @@ async def _sweep(workspace: Workspace, store: Store) -> Batch:
     """Three seeds with three guidances, and their grid."""
     from comfyui_agent.batches.axes import count_axes
     from comfyui_agent.batches.batch_writer import queue_batch
-    from comfyui_agent.batches.sweeps import SweepWish, define
+    from comfyui_agent.batches.sweep_request import SweepRequest
+    from comfyui_agent.batches.sweeps import define
     from comfyui_agent.cli.demo_jobs import SWEEP
     from comfyui_agent.cli.workflows import lines_below, workflows_of
     from comfyui_agent.domain.seeds import draw_seeds
 
     workflow = workflows_of(workspace).find(SWEEP.workflow)
-    wish = SweepWish(workflow, SWEEP.sets, SWEEP.inputs, name=SWEEP.name)
+    wish = SweepRequest(workflow, SWEEP.sets, SWEEP.inputs, name=SWEEP.name)
     counted = count_axes(wish.sets, workflow, wish.mode, lines_below(workspace.root))
     found = define(wish, counted, workspace.settings.paths.jobs_finished, {}, draw=draw_seeds)
     flags = " ".join(f"--set '{name}={values}'" for name, values in SWEEP.sets.items())

@@ -31,7 +31,8 @@ from comfyui_agent.store import operations as ops
 if TYPE_CHECKING:
     from comfyui_agent.batches.axes import BadSweep
     from comfyui_agent.batches.sweep_file import SweepText
-    from comfyui_agent.batches.sweeps import Sweep, SweepWish
+    from comfyui_agent.batches.sweep_request import SweepRequest
+    from comfyui_agent.batches.sweeps import Sweep
     from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.store.store import Store
 
@@ -106,7 +107,7 @@ def sweep(
 class _Asked:
     """What people want, and where they said it."""
 
-    wish: SweepWish
+    wish: SweepRequest
     base: Path
     text: SweepText | None = None
     flags: frozenset[str] = frozenset()
@@ -125,7 +126,7 @@ class _Asked:
 def _wish(workspace: Workspace, here: Path, what: str, flags: dict[str, Any]) -> _Asked:
     """What the file says, and on top what the command line says."""
     from comfyui_agent.batches.sweep_file import SweepText
-    from comfyui_agent.batches.sweeps import GridWish, SweepWish
+    from comfyui_agent.batches.sweep_request import GridAxes, SweepRequest
     from comfyui_agent.cli.workflows import workflows_of
     from comfyui_agent.config.validation import Complaints
     from comfyui_agent.config.workflows import NoWorkflow
@@ -151,10 +152,10 @@ def _wish(workspace: Workspace, here: Path, what: str, flags: dict[str, Any]) ->
     if not sets:
         fail("there is nothing to vary: write --set 'NODE.input=VALUES', such as --set '3.seed=1..4'", code=2)
     own_grid = vars(said.grid) if said else {}
-    grid = GridWish(**{key: value or own_grid.get(key, "") for key, value in flags["grid"].items()})
+    grid = GridAxes(**{key: value or own_grid.get(key, "") for key, value in flags["grid"].items()})
     default = workspace.settings.default_priority
     own = said.priority if said else None
-    wish = SweepWish(
+    wish = SweepRequest(
         workflow=workflow,
         sets=sets,
         inputs={**(said.inputs if said else {}), **pairs("--input", flags["inputs"], "NAME=VALUE")},
@@ -268,7 +269,7 @@ async def _past_durations(workspace: Workspace, workflow_id: str) -> list[float]
 
 
 async def _show_plan(workspace: Workspace, found: Sweep, as_json: bool) -> None:
-    durations = await _past_durations(workspace, found.workflow.recipe.workflow_id)
+    durations = await _past_durations(workspace, found.request.workflow.recipe.workflow_id)
     servers = len(workspace.settings.comfyui.urls)
     median = durations[len(durations) // 2] if durations else None
     estimate = None if median is None else median * len(found) / servers

@@ -11,7 +11,7 @@ import typer
 from comfyui_agent.cli.output import fail, one_line
 
 if TYPE_CHECKING:
-    from comfyui_agent.batches.sweeps import Keep
+    from comfyui_agent.batches.sweep_request import Keep
     from comfyui_agent.config.validation import Complaints
     from comfyui_agent.config.workflows import Workflow, Workflows
     from comfyui_agent.config.workspace import Workspace

@@ -1,4 +1,4 @@
-"""Where a server is. Its secrets are used and never shown."""
+"""The address of a server. Its secrets are used and never shown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHORTEST_SECRET = 4
 
 @dataclass(frozen=True)
 class ServerAddress:
-    """A base URL, split into what may be printed and what may not."""
+    """A base URL, split into a printable part and secrets."""
 
     url: URL
     authorization: str = field(default="", repr=False)
@@ -22,13 +22,13 @@ class ServerAddress:
 
     @classmethod
     def parse(cls, text: str) -> ServerAddress:
-        """Read `http://host:8188`, with a path, a `user:password@` or a `?token=…` where a proxy wants one."""
+        """Read `http://host:8188`, with an optional path, `user:password@` or `?token=…` for a proxy."""
         try:
             url = URL(text.strip())
-            port = url.port
+            is_usable = url.scheme in ("http", "https") and url.host and url.port is not None and not url.fragment
         except ValueError:
-            raise ValueError("a server's address must look like http://127.0.0.1:8188") from None
-        if url.scheme not in ("http", "https") or not url.host or port is None or url.fragment:
+            is_usable = False
+        if not is_usable:
             raise ValueError("a server's address must look like http://127.0.0.1:8188")
         login = f"{url.user or ''}:{url.password or ''}".encode()
         authorization = f"Basic {base64.b64encode(login).decode()}" if len(login) > 1 else ""
@@ -44,7 +44,7 @@ class ServerAddress:
         return {"Authorization": self.authorization} if self.authorization else {}
 
     def without_secrets(self, text: str) -> str:
-        """A text that came from outside, such as an error page that repeats the address it was asked for."""
+        """A text from outside, such as an error page, with our secrets replaced."""
         encoded = self.authorization.removeprefix("Basic ")
         login = base64.b64decode(encoded).decode().split(":", 1)
         secrets = {encoded, login[-1], *(value for _, value in self.query if len(value) >= SHORTEST_SECRET)} - {""}
@@ -53,7 +53,7 @@ class ServerAddress:
         return text
 
     def at(self, path: str, params: Mapping[str, str] | None = None) -> URL:
-        """The URL of a route (percent-encoded where it holds names), below the base path and with the base query."""
+        """The URL of a percent-encoded route, below the base path and with the base query."""
         return self.url.joinpath(path.lstrip("/"), encoded=True).with_query([*self.query, *(params or {}).items()])
 
     def socket(self, client_id: str) -> URL:

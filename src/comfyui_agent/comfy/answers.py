@@ -1,4 +1,4 @@
-"""What a server says about its prompts and itself, as types. Unknown keys are ignored; missing ones are errors."""
+"""Answers of a server as types. Unknown keys are ignored, missing ones are errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from comfyui_agent.domain.prompts import Graph
 
 @dataclass(frozen=True)
 class QueuedPrompt:
-    """A prompt that a server has not finished."""
+    """A prompt in a server's queue."""
 
     number: float
     prompt_id: str
@@ -23,7 +23,7 @@ class QueuedPrompt:
 
 @dataclass(frozen=True)
 class QueueView:
-    """One look at a queue: what runs, and what waits in the order in which it will run."""
+    """A server's queue: running prompts, and waiting ones in the order in which they will run."""
 
     running: tuple[QueuedPrompt, ...]
     pending: tuple[QueuedPrompt, ...]
@@ -65,7 +65,7 @@ class Message:
 
 @dataclass(frozen=True)
 class HistoryEntry:
-    """What a server remembers of a prompt that has ended."""
+    """A server's record of an ended prompt."""
 
     prompt_id: str
     graph: Graph
@@ -77,7 +77,7 @@ class HistoryEntry:
 
     @classmethod
     def read(cls, prompt_id: str, document: Any) -> HistoryEntry | None:
-        """The entry of a prompt in the answer to `/history/{id}`; None if the server has none."""
+        """The entry of a prompt in the answer to `/history/{id}`. None if there is none."""
         history = shapes.mapping(document, "the history")
         if prompt_id not in history:
             return None
@@ -126,7 +126,7 @@ class SystemStats:
 
     @property
     def free_memory(self) -> int:
-        """Free video memory of all devices, or main memory where there is no device."""
+        """Free video memory of all devices, or free main memory if there is no device."""
         return sum(device.vram_free for device in self.devices) if self.devices else self.ram_free
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What a file really is, told by its bytes, and whether it is whole."""
+"""The kind of a file by its bytes, and whether it is complete."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ LARGEST_TENSOR_HEADER = 32 * 1024 * 1024
 PICTURES = {"png": "PNG", "jpg": "JPEG", "gif": "GIF", "webp": "WEBP"}
 HEAD = 512
 
-Image.MAX_IMAGE_PIXELS = None  # judged below, by a bound of our own: larger pictures are checked without decoding
+Image.MAX_IMAGE_PIXELS = None  # checked below against our own bound
 
 
 @dataclass(frozen=True)
 class FileKind:
-    """The extension that fits the bytes, and what a person would call it."""
+    """The extension and media type that fit the bytes of a file."""
 
     extension: str
     media: str
@@ -59,30 +59,21 @@ RIFF_KINDS = {
 TOLD_BY_BYTES = {"jpeg", "webm", "mkv", "ogg", "opus", "webp", "wav", "avi"} | {
     kind.extension for _, _, kind in SIGNATURES if kind.extension != "mp3"
 }
-BY_NAME = {
-    "latent": "latent",
-    "safetensors": "latent",
-    "obj": "3d",
-    "gltf": "3d",
-    "fbx": "3d",
-    "stl": "3d",
-    "ply": "3d",
-    "usdz": "3d",
-    "txt": "text",
-    "json": "text",
-    "csv": "text",
-    "srt": "text",
-    "svg": "image",
-    "exr": "image",
-    "bmp": "image",
-    "mp3": "audio",
-    "m4a": "audio",
-    "aac": "audio",
+MEDIA_BY_EXTENSION = {
+    extension: media
+    for media, extensions in {
+        "latent": "latent safetensors",
+        "3d": "obj gltf fbx stl ply usdz",
+        "text": "txt json csv srt",
+        "image": "svg exr bmp",
+        "audio": "mp3 m4a aac",
+    }.items()
+    for extension in extensions.split()
 }
 
 
 def recognise(head: bytes, server_name: str) -> FileKind:
-    """Tell a file by its first bytes; by the name that the server gave only where the bytes do not tell."""
+    """The kind of a file by its first bytes, or by the server's name for it if the bytes do not tell."""
     for offset, signature, kind in SIGNATURES:
         if head[offset : offset + len(signature)] == signature:
             return kind
@@ -93,13 +84,13 @@ def recognise(head: bytes, server_name: str) -> FileKind:
     if head.startswith(b"OggS"):
         return FileKind("opus" if b"OpusHead" in head else "ogg", "audio")
     extension = server_name.rpartition(".")[2].lower() if "." in server_name else ""
-    if extension not in ENDINGS:  # a server does not choose what its results may be taken for
+    if extension not in ENDINGS:  # a server must not choose any ending it likes
         extension = "bin"
-    return FileKind(extension, BY_NAME.get(extension, "other"))
+    return FileKind(extension, MEDIA_BY_EXTENSION.get(extension, "other"))
 
 
 def check_whole(path: Path, kind: FileKind, server_name: str) -> None:
-    """Raise OutputProblem if a file is empty, cut short or unreadable, as far as its kind lets that be known."""
+    """Raise OutputProblem if a file is empty, cut short or unreadable, as far as its kind allows to know."""
     size, name = path.stat().st_size, shapes.shown(server_name)
     if size == 0:
         raise OutputProblem(f"{name} is empty")
@@ -111,12 +102,12 @@ def check_whole(path: Path, kind: FileKind, server_name: str) -> None:
     if kind.extension in PICTURES:
         _check_picture(path, PICTURES[kind.extension], name)
     with path.open("rb") as file:
-        if not (_length_fits(file, kind.extension, size) and _has_end(file, kind.extension, size)):
+        if not _is_complete(file, kind.extension, size):
             raise OutputProblem(f"{name} is cut short: it has {size:,} bytes and says that it is longer")
 
 
 def _check_picture(path: Path, reader: str, name: str) -> None:
-    """Decode it with the one reader that fits its first bytes: others run programs on what they are given."""
+    """Decode a picture with the one reader that fits its first bytes. Some others would start programs."""
     try:
         with Image.open(path, formats=(reader,)) as picture:
             pixels = max(1, picture.width * picture.height)
@@ -131,31 +122,28 @@ def _check_picture(path: Path, reader: str, name: str) -> None:
         raise OutputProblem(f"{name} cannot be read as a picture{reason}") from None
 
 
-def _length_fits(file: BinaryIO, extension: str, size: int) -> bool:
-    """Whether a container is as long as it says; True for kinds that do not say."""
-    if extension in ("mp4", "mov", "m4a"):
-        return _boxes_fit(file, size)
+def _is_complete(file: BinaryIO, extension: str, size: int) -> bool:
+    """Whether a file has its declared length or its end mark. True for kinds that have neither."""
     head = file.read(HEAD)
     try:
-        if extension in ("wav", "avi", "webp"):
-            return bool(struct.unpack_from("<I", head, 4)[0] + 8 <= size)
-        if extension == "glb":
-            return bool(struct.unpack_from("<I", head, 8)[0] <= size)
-        if extension in ("latent", "safetensors"):
-            return _tensors_fit(file, int(struct.unpack_from("<Q", head)[0]), size)
+        match extension:
+            case "mp4" | "mov" | "m4a":
+                return _boxes_fit(file, size)
+            case "wav" | "avi" | "webp":
+                return bool(struct.unpack_from("<I", head, 4)[0] + 8 <= size)
+            case "glb":
+                return bool(struct.unpack_from("<I", head, 8)[0] <= size)
+            case "latent" | "safetensors":
+                return _tensors_fit(file, int(struct.unpack_from("<Q", head)[0]), size)
+            case "png":
+                return _chunks_end(file)
+            case "jpg":
+                file.seek(max(0, size - TAIL))
+                return b"\xff\xd9" in file.read(TAIL)
+            case _:
+                return True
     except struct.error:
         return False
-    return True
-
-
-def _has_end(file: BinaryIO, extension: str, size: int) -> bool:
-    """Whether the mark that closes a picture is there: decoders forgive its absence."""
-    if extension == "png":
-        return _chunks_end(file)
-    if extension == "jpg":
-        file.seek(max(0, size - TAIL))
-        return b"\xff\xd9" in file.read(TAIL)
-    return True
 
 
 def _chunks_end(file: BinaryIO) -> bool:

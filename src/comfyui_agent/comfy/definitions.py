@@ -1,4 +1,4 @@
-"""Node definitions of one server, asked for class by class and remembered."""
+"""Node definitions of one server, asked for class by class."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_ASKED_SINGLY = 30
 
 
 class NodeDefinitions:
-    """`/object_info`, as much of it as is needed."""
+    """The needed parts of `/object_info`. It remembers which classes are output nodes."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -27,13 +27,13 @@ class NodeDefinitions:
         )
 
     async def of(self, class_type: str) -> Mapping[str, Any] | None:
-        """The definition of one class; None if the server has no such node."""
+        """The definition of one class. None if the server does not have it."""
         path = f"object_info/{quote(class_type, safe='', errors='replace')}"
         most = self._transport.limits.definitions_bytes
         return (await self._transport.get_json(path, _read_definitions, most=most)).get(class_type)
 
     async def output_nodes(self, graph: Graph) -> frozenset[str]:
-        """The nodes of a graph that the server would execute for their own sake."""
+        """The output nodes of a graph."""
         names = {node_id: class_of(graph, node_id) for node_id in graph}
         await self._learn(set(names.values()) - self._is_output.keys() - {""})
         return frozenset(node_id for node_id, name in names.items() if self._is_output.get(name))

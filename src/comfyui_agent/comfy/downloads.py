@@ -1,13 +1,11 @@
-"""Bringing results home: streamed to a temporary file, checked, on disk for good, and only then under their name."""
+"""Downloading results: streamed to a temporary file, checked, synced to disk, and only then renamed."""
 
 from __future__ import annotations
 
 import errno
 import os
-import re
 import shutil
 import time
-import unicodedata
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,33 +18,22 @@ from comfyui_agent.comfy.errors import AnswerTooLarge, OutputProblem, ServerLost
 from comfyui_agent.comfy.results import ResultFile
 from comfyui_agent.comfy.transport import CHUNK, Transport
 
-LONGEST_NAME = 120
-LONGEST_EXTENSION = 16
-RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 MARK = ".e3part"
 WRITTEN_AT_ONCE = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class StagedFile:
-    """A result that is whole and on disk, under a temporary name in the folder where it will be published."""
+    """A complete result on disk, under a temporary name in its final folder."""
 
     result: ResultFile
     path: Path
     kind: FileKind
     size: int
 
-    def publish(self, target: Path, *, overwrite: bool = True) -> Path:
-        """Give the file its final name, atomically and for good. The target lies in the folder of the staged file.
-
-        It waits for the disk: call it in a thread where that matters.
-
-        With `overwrite=False` an existing file is kept, and FileExistsError is raised.
-        """
-        if overwrite:
-            self.path.replace(target)
-        else:
-            _rename_without_replacing(self.path, target)
+    def publish(self, target: Path) -> Path:
+        """Give the file its final name in the same folder, atomically. This waits for the disk."""
+        self.path.replace(target)
         sync_folder(target.parent)
         return target
 
@@ -57,16 +44,15 @@ class StagedFile:
 async def stage(transport: Transport, result: ResultFile, folder: Path, owner: str = "") -> StagedFile:
     """Download one result into a folder. OutputProblem if it is gone, empty, cut short or unreadable.
 
-    `owner` becomes part of the temporary name, so that what a killed process leaves can be told and removed.
-
-    A connection that breaks or falls silent is tried again, from the start.
+    A broken or silent connection is tried again from the start. `owner` becomes part of the temporary name, so that
+    `remove_leftovers` finds the files of a killed process.
     """
     return await transport.again(lambda: _stage_once(transport, result, folder, owner), on=(ServerLost,))
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """How a result came over: when it was asked for, when its answer began and ended (monotonic), and its size."""
+    """The monotonic times of a download, and its size."""
 
     asked_at: float
     answered_at: float
@@ -75,7 +61,7 @@ class Transfer:
 
 
 async def read_through(transport: Transport, result: ResultFile) -> Transfer:
-    """Read one result and keep nothing of it. OutputProblem if it is gone, empty or cut short."""
+    """Read one result and drop its bytes. OutputProblem if it is gone, empty or cut short."""
     name = shapes.shown(result.filename)
     asked_at = time.monotonic()
     size = 0
@@ -109,7 +95,7 @@ async def _stage_once(transport: Transport, result: ResultFile, folder: Path, ow
 
 
 async def _receive(transport: Transport, result: ResultFile, path: Path) -> tuple[bytes, int, bytes]:
-    """The first bytes, the size, and what is not in the file yet: all of a small one, the rest of a large one."""
+    """Returns the first bytes, the size, and the bytes that are not in the file yet."""
     limit = transport.limits.file_bytes
     name = shapes.shown(result.filename)
     head, size, waiting = b"", 0, bytearray()
@@ -136,24 +122,21 @@ async def _receive(transport: Transport, result: ResultFile, path: Path) -> tupl
 
 
 def expect_room(folder: Path, size: int, keep: int) -> None:
-    """OSError, as from a full disk, if so many bytes more would leave less than `keep` free."""
+    """OSError, as from a full disk, if `size` more bytes would leave less than `keep` free."""
     if keep:
         disk = shutil.disk_usage(folder)
         if disk.free - size < min(keep, disk.total // 2):
             raise OSError(errno.ENOSPC, "No space left but what paths.keep_free_gb keeps free")
 
 
-def _append(path: Path, data: bytes, keep: int = 0) -> None:
+def _append(path: Path, data: bytes, keep: int) -> None:
     expect_room(path.parent, len(data), keep)
     with path.open("ab") as file:
         file.write(data)
 
 
-def _finish(path: Path, data: bytes, size: int, kind: FileKind, server_name: str, keep: int = 0) -> None:
-    """Write the rest, put it on disk for good, and see that it is whole.
-
-    FileNotFoundError if someone has removed what was there of it.
-    """
+def _finish(path: Path, data: bytes, size: int, kind: FileKind, server_name: str, keep: int) -> None:
+    """Write the rest, sync the file to disk, and check it. FileNotFoundError if someone removed the file."""
     expect_room(path.parent, len(data), keep)
     with path.open("ab") as file:
         file.write(data)
@@ -174,37 +157,13 @@ def _expect_file(response: aiohttp.ClientResponse, name: str, server: str) -> No
 
 
 def remove_leftovers(folder: Path, owner: str) -> None:
-    """Remove what a process that is gone had staged and not published."""
+    """Remove the staged files of a dead process."""
     for path in folder.glob(f".{owner}-*{MARK}"):
         path.unlink(missing_ok=True)
 
 
-def safe_name(server_name: str) -> str:
-    """A file name of our own, made from a server's: no folders, no dots in front, nothing a file system trips over."""
-    name = unicodedata.normalize("NFC", server_name).replace("\\", "/").rpartition("/")[2]
-    name = "".join("_" if c in '<>:"|?*' or not c.isprintable() else c for c in name).strip().lstrip(".")
-    stem, dot, extension = name.rpartition(".")
-    if not dot:
-        stem, extension = name, ""
-    stem = stem.encode("utf-8", "replace")[:LONGEST_NAME].decode("utf-8", "ignore").rstrip(". ")
-    extension = extension[:LONGEST_EXTENSION].rstrip()
-    name = f"{stem}.{extension}" if extension else stem
-    return f"_{name}" if not stem or RESERVED.fullmatch(name) else name
-
-
-def _rename_without_replacing(path: Path, target: Path) -> None:
-    try:
-        os.link(path, target)
-        path.unlink()
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without hard links: reserve the name, then take it
-        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-        path.replace(target)
-
-
 def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to disk."""
+    """Sync the names in a folder to disk."""
     if os.name == "nt":
         return
     handle = os.open(folder, os.O_RDONLY)

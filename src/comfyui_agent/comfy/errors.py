@@ -1,29 +1,30 @@
 """What can go wrong with one server.
 
     ComfyError
-    ├── ServerLost            the server could not be asked: nothing is known about the prompt
-    │   ├── Unreachable       no connection could be made; nothing was sent
-    │   ├── ConnectionCut     the connection broke while a question or its answer was under way
-    │   └── AnswerTimeout     it took longer than the limit
-    ├── ProtocolError         it answered something that no ComfyUI answers
+    ├── ServerLost            the server could not be asked, so nothing is known about the prompt
+    │   ├── Unreachable       no connection could be made, and nothing was sent
+    │   ├── ConnectionCut     the connection broke during a request or its answer
+    │   └── AnswerTimeout     the answer took longer than the limit
+    ├── ProtocolError         the answer is not one of ComfyUI
     │   ├── AnswerTooLarge
     │   ├── RedirectRefused
-    │   └── NotComfyUI        the address belongs to something else, or it wants a login
+    │   └── NotComfyUI        another program answers, or it requires a login
     │       └── NoSuchRoute   it has nothing at that path (404)
-    ├── PromptRejected        it read the prompt and will not run it
-    ├── NotAccepted           it does not know the prompt: the post was lost on the way
-    ├── AcceptanceUnknown     the post was sent, and nobody can tell yet whether it arrived
-    ├── Unreadable            the prompt has ended, and its history makes no sense
-    ├── UploadRefused         it will not take a file
-    ├── ClientClosed          nobody watches the prompt any more; it may still run
+    ├── PromptRejected        the server read the prompt and will not run it
+    ├── NotAccepted           the server does not know the prompt, because the post was lost
+    ├── AcceptanceUnknown     the post was sent, and nobody knows yet whether it arrived
+    ├── Unreadable            the prompt ended, and its history makes no sense
+    ├── UploadRefused         the server does not take a file
+    ├── ClientClosed          the client was closed; the prompt may still run
     └── OutputProblem         a result is missing, empty, cut short or unreadable
 
-Messages name the server without its secrets. `kind` is the failure class that an error stands for.
+Messages name the server without its secrets. `kind` is the failure class of an error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from comfyui_agent.domain.failures import Failure, FailureClass
@@ -32,7 +33,7 @@ E = TypeVar("E", bound="ComfyError")
 
 
 class ComfyError(Exception):
-    """Something went wrong with a server."""
+    """A request to a server failed."""
 
     kind = FailureClass.SERVER_LOST
 
@@ -59,11 +60,11 @@ class ServerLost(ComfyError):
 
 
 class Unreachable(ServerLost):
-    """No connection could be made; nothing was sent."""
+    """No connection could be made, and nothing was sent."""
 
 
 class ConnectionCut(ServerLost):
-    """The connection broke while a question or its answer was under way."""
+    """The connection broke during a request or its answer."""
 
 
 class AnswerTimeout(ServerLost):
@@ -71,19 +72,19 @@ class AnswerTimeout(ServerLost):
 
 
 class ProtocolError(ComfyError):
-    """The server answered something that no ComfyUI answers."""
+    """The answer is not one of ComfyUI."""
 
 
 class AnswerTooLarge(ProtocolError):
-    """An answer was larger than the limit; the rest of it was not read."""
+    """An answer was larger than the limit. The rest was not read."""
 
 
 class RedirectRefused(ProtocolError):
-    """The server pointed elsewhere; prompts and secrets are not carried along."""
+    """The server redirected. Prompts and secrets are not sent elsewhere."""
 
 
 class NotComfyUI(ProtocolError):
-    """The address belongs to something else, or it wants a login."""
+    """Another program answers, or it requires a login."""
 
 
 class NoSuchRoute(NotComfyUI):
@@ -91,11 +92,11 @@ class NoSuchRoute(NotComfyUI):
 
 
 class NotAccepted(ComfyError):
-    """The server does not know the prompt: the post was lost on the way."""
+    """The server does not know the prompt, because the post was lost."""
 
 
 class AcceptanceUnknown(ComfyError):
-    """The post was sent, and nobody can tell yet whether it arrived: look the id up, do not post it again."""
+    """The post was sent, and nobody knows yet whether it arrived. Look the id up, do not post it again."""
 
 
 class PromptRejected(ComfyError):
@@ -119,37 +120,33 @@ class PromptRejected(ComfyError):
         self.kind = kind
         self.by_choice = by_choice
         self.choice = choice
-        """The first value that is not offered: the class of its node, its input and the value."""
+        """The first value that is not offered: node class, input name and value."""
         self.error_type = error_type
         self.node_id = node_id
         self.node_type = node_type
 
     def failure(self, server: str = "", prompt_id: str = "") -> Failure:
-        return Failure(
-            self.kind,
-            self.message,
-            server=server,
-            prompt_id=prompt_id,
+        return replace(
+            super().failure(server, prompt_id),
             node_id=self.node_id,
             node_type=self.node_type,
             exception_type=self.error_type,
-            details=self.details,
             by_choice=self.by_choice,
         )
 
 
 class ClientClosed(ComfyError):
-    """The client was closed while a prompt was watched: how it ends is not known here."""
+    """The client was closed while a prompt was watched. The prompt may still run."""
 
 
 class Unreadable(ComfyError):
-    """The prompt has ended, and the server's account of it makes no sense."""
+    """The prompt ended, and its history makes no sense."""
 
     kind = FailureClass.OUTPUT
 
 
 class UploadRefused(ComfyError):
-    """The server will not take a file: too large, or badly named."""
+    """The server does not take a file, because of its size or name."""
 
     kind = FailureClass.INVALID
 

@@ -1,4 +1,4 @@
-"""Frames of the websocket, as types. What is not understood is None: the websocket is never needed to be right."""
+"""Frames of the websocket as types. Frames that are not understood are None, because nothing depends on them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ MIMETYPES = {1: "image/jpeg", 2: "image/png"}
 LARGEST_METADATA = 1024 * 1024
 LARGEST_PREVIEW = 8 * 1024 * 1024
 NODE_STATES = '{"type": "progress_state"'
-"""How every other frame of a run begins: the states of all nodes, which tell nothing that others do not."""
+"""The start of every other frame of a run: the states of all nodes, which are not needed."""
 LONGEST_TEXT = 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Event:
-    """A text frame about a prompt, or about the server when `prompt_id` is empty."""
+    """A text frame about a prompt, or about the server if `prompt_id` is empty."""
 
     kind: str
     prompt_id: str
@@ -31,7 +31,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Preview:
-    """A picture of unfinished work; older servers do not say of which node."""
+    """A preview picture. Older servers do not name its node."""
 
     image: bytes
     mimetype: str

@@ -1,4 +1,4 @@
-"""How long, how large and how often: every call to a server is bounded."""
+"""The limits of requests to a server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MB = 1024 * 1024
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds, bytes and counts. The defaults suit a server in the same room or the same data centre."""
+    """Seconds, bytes and counts. The defaults suit a server in the same network."""
 
     connect_seconds: float = 5.0
     answer_seconds: float = 30.0
@@ -17,9 +17,9 @@ class Limits:
     download_seconds: float = 3600.0
     poll_seconds: float = 1.0
     deaf_poll_seconds: float = 1.0
-    """The same while no websocket is open; the shorter of the two counts then."""
+    """`poll_seconds` while no websocket is open. The shorter of the two counts then."""
     is_quiet: bool = False
-    """For hosts that count requests: nothing is asked more often than `poll_seconds`, and a poll counts as a probe."""
+    """For hosts that count requests: ask nothing more often than `poll_seconds`. A poll counts as a probe."""
     look_again_seconds: float = 2.0
     lost_after_seconds: float = 60.0
     socket_ping_seconds: float = 15.0
@@ -34,6 +34,6 @@ class Limits:
     socket_frame_bytes: int = 32 * MB
     file_bytes: int = 8 * 1024 * MB
     keep_free_bytes: int = 0
-    """What downloads leave free on their disk, but never more than half of it."""
+    """Space that downloads leave free on their disk, at most half of it."""
     connections: int = 32
     downloads_at_once: int = 8

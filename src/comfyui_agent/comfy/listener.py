@@ -1,4 +1,4 @@
-"""The websocket of one client: kept open, always read, believed only as a hint."""
+"""The websocket of one client. It is kept open, and its frames are only hints."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ Socket: TypeAlias = "aiohttp.ClientWebSocketResponse[bool]"
 
 
 class Listener:
-    """Reads one websocket and hands every frame to `hear`, which must not block.
+    """Reads one websocket and passes every frame to `hear`, which must not block.
 
-    Two sockets of one client id are a trap: when the server notices the end of the older one, it stops sending to the
-    newer one too, which then stays open and silent. So a socket is closed politely before its successor is opened; and
-    where that was impossible, the owner finds the silence out by evidence and calls `refresh`.
+    A server that notices the end of a socket stops sending to a newer one of the same client id, too, which then stays
+    open and silent. So a socket is closed properly before the next is opened. If that failed, the owner notices the
+    silence and calls `refresh`.
     """
 
     def __init__(
@@ -60,13 +60,13 @@ class Listener:
         return self.is_open
 
     async def refresh(self, reason: str) -> None:
-        """Close the socket so that a new one is opened: it is open but says nothing."""
+        """Replace a socket that is open but silent."""
         socket = self._socket
         if socket is not None and not socket.closed:
             log.info("%s: opening a new websocket, %s", self._transport.address, reason)
             self._open.clear()
             await _close(socket)
-            if self._socket is socket:  # a reader that was busy when its socket was closed may wait for ever
+            if self._socket is socket:  # a reader that was busy at the close may wait for ever
                 await self.stop()
                 self.start()
 
@@ -83,7 +83,7 @@ class Listener:
                 await self._listen_once()
             except (aiohttp.ClientError, asyncio.TimeoutError, OSError, ValueError) as error:
                 log.debug("%s: websocket lost (%s)", self._transport.address, type(error).__name__)
-            except Exception:  # whatever a frame brought about, listening goes on
+            except Exception:  # no frame may end the listening
                 log.exception("listening to %s failed", self._transport.address)
             finally:
                 self._open.clear()
@@ -123,6 +123,6 @@ class Listener:
 
 
 async def _close(socket: Socket) -> None:
-    """Close politely, yet in time: aiohttp waits anew after each frame of a server that goes on sending."""
+    """Close with a time limit, because aiohttp waits again after each frame that still comes."""
     with contextlib.suppress(asyncio.TimeoutError):
         await asyncio.wait_for(socket.close(), 2 * CLOSE_SECONDS)

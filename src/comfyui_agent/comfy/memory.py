@@ -1,4 +1,4 @@
-"""Making a server free its memory, and seeing that it did."""
+"""Making a server free its memory."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ async def look_at_stats(transport: Transport) -> SystemStats:
 async def free(transport: Transport, *, wanted: int | None, timeout: float) -> Freed:
     """Unload models and drop the cache. A busy server does it after its current prompt.
 
-    Memory came free once `wanted` bytes are free; without that, once it rose and rises no more, or once hardly
-    anything is held.
+    Memory came free when `wanted` bytes are free or, without `wanted`, when free memory rose and stopped rising or
+    nearly all is free.
     """
     before = (await look_at_stats(transport)).free_memory
     await transport.change("free", {"unload_models": True, "free_memory": True})

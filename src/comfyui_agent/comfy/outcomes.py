@@ -1,4 +1,4 @@
-"""How a prompt ended, read from all that is known about it. A status of `success` alone is not a success."""
+"""The outcome of a prompt. A status of `success` alone is not a success."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LONGEST_TRACEBACK = 16_000
 
 @dataclass(frozen=True)
 class Succeeded:
-    """The prompt ran to its end and every expected output is there."""
+    """The prompt ran to its end and has every expected output."""
 
     prompt_id: str
     results: Results
@@ -52,14 +52,12 @@ class Succeeded:
 
 @dataclass(frozen=True)
 class Failed:
-    """The prompt gave no usable result; `partial` is what it left behind before it failed."""
+    """The prompt gave no usable result. `partial` is what it left before it failed."""
 
     prompt_id: str
     failure: Failure
     partial: Results = field(default_factory=Results)
     cached_nodes: frozenset[str] = frozenset()
-    started_at: float | None = None
-    ended_at: float | None = None
 
 
 Outcome = Succeeded | Failed
@@ -67,7 +65,7 @@ Outcome = Succeeded | Failed
 
 @dataclass(frozen=True)
 class PromptFacts:
-    """What is known about a prompt besides its history entry."""
+    """Facts about a prompt that its history does not have."""
 
     server: str
     node_errors: tuple[NodeProblem, ...] = ()
@@ -78,7 +76,7 @@ class PromptFacts:
 
 
 def read_outcome(entry: HistoryEntry, known: PromptFacts) -> Outcome:
-    """Judge a finished prompt. Unknown messages are ignored; the last known ending decides."""
+    """The outcome of an ended prompt. The last known ending decides, unknown messages are ignored."""
     results = Results.read(entry.outputs)
     ending = next((message for message in reversed(entry.messages) if message.event in ENDINGS), None)
     failure = (
@@ -87,12 +85,11 @@ def read_outcome(entry: HistoryEntry, known: PromptFacts) -> Outcome:
         or _missing_outputs(entry, known)
         or _nothing_at_all(entry, results, known)
     )
-    started = next((m.timestamp for m in entry.messages if m.event == "execution_start"), None)
-    ended = ending.timestamp if ending else None
     cached = cached_nodes(entry)
     if failure is not None:
-        return Failed(entry.prompt_id, failure, results, cached, started, ended)
-    return Succeeded(entry.prompt_id, results, cached, started, ended)
+        return Failed(entry.prompt_id, failure, results, cached)
+    started = next((m.timestamp for m in entry.messages if m.event == "execution_start"), None)
+    return Succeeded(entry.prompt_id, results, cached, started, ending.timestamp if ending else None)
 
 
 def cached_nodes(entry: HistoryEntry) -> frozenset[str]:
@@ -103,7 +100,7 @@ def cached_nodes(entry: HistoryEntry) -> frozenset[str]:
 
 
 def read_error(data: Mapping[str, Any], server: str, prompt_id: str) -> Failure:
-    """An `execution_error` of the history."""
+    """The failure of an `execution_error`."""
     exception_type = shapes.shown(data.get("exception_type"))
     message = shapes.optional_text(data.get("exception_message")).strip()[:LONGEST_MESSAGE]
     lines = data.get("traceback")
@@ -145,7 +142,7 @@ def _interruption(entry: HistoryEntry, ending: Message, known: PromptFacts) -> F
 
 
 def _dropped_outputs(entry: HistoryEntry, known: PromptFacts) -> Failure | None:
-    """The server ran what it could and left out outputs that it found invalid."""
+    """The failure of a prompt of which the server left out invalid outputs."""
     if known.node_errors:
         first = known.node_errors[0]
         lacking = all(problem.lacks_model for problem in known.node_errors)
@@ -178,7 +175,7 @@ def _missing_outputs(entry: HistoryEntry, known: PromptFacts) -> Failure | None:
 
 
 def _must_have_results(entry: HistoryEntry) -> frozenset[str]:
-    """Executed nodes of classes that list what they save; others may rightly list nothing."""
+    """The executed nodes of classes that always list what they save."""
     return frozenset(node_id for node_id in entry.outputs_to_execute if class_of(entry.graph, node_id) in LISTED)
 
 
@@ -200,8 +197,8 @@ def _nodes(graph: Graph, node_ids: Iterable[str]) -> str:
 
 
 def _is_out_of_memory(exception_type: str, message: str) -> bool:
-    words = message.lower()
-    return exception_type.endswith("MemoryError") or any(spelling in words for spelling in OUT_OF_MEMORY)
+    text = message.lower()
+    return exception_type.endswith("MemoryError") or any(spelling in text for spelling in OUT_OF_MEMORY)
 
 
 def _capped(traceback: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Reading why a server will not run a prompt, or a part of it."""
+"""Why a server does not run a prompt, or a part of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_PROBLEMS = 100
 
 @dataclass(frozen=True)
 class NodeProblem:
-    """One thing that a server finds wrong with one node."""
+    """A problem that a server found in one node."""
 
     node_id: str
     node_type: str
@@ -42,7 +42,7 @@ class NodeProblem:
 
 
 def read_node_errors(document: Any) -> tuple[NodeProblem, ...]:
-    """The `node_errors` of an answer; what is not understood still counts as a problem of its node."""
+    """The `node_errors` of an answer. An entry that is not understood is still a problem of its node."""
     problems = []
     nodes = document if isinstance(document, dict) else {}
     for node_id, entry in islice(nodes.items(), MOST_PROBLEMS):
@@ -72,7 +72,7 @@ def _problem(node_id: str, node_type: str, error: Mapping[str, Any]) -> NodeProb
 
 
 def read_rejection(server: str, document: Any) -> PromptRejected:
-    """The error that a 400 stands for: `missing` if another server may have what this one lacks, else `invalid`."""
+    """The error of a 400: `missing` if another server may have what this one lacks, else `invalid`."""
     answer = document if isinstance(document, dict) else {}
     error = answer.get("error")
     if isinstance(error, str):

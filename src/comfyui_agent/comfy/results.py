@@ -1,4 +1,4 @@
-"""What a prompt left behind, wherever a node lists it: files of any kind, and texts."""
+"""The results of a prompt: files of any kind and texts, as its nodes list them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TEXTS = ("text", "string")
 
 @dataclass(frozen=True)
 class ResultFile:
-    """A file at the server. The names are the server's word: fit for asking it, not for naming files here."""
+    """A file at the server. Its names are good for asking the server, not for naming local files."""
 
     node_id: str
     listed_as: str
@@ -35,14 +35,14 @@ class ResultText:
 
 @dataclass(frozen=True)
 class Results:
-    """Files and texts, by node id as people count, then in the order in which a node lists them."""
+    """Files and texts, by node id in natural order, then as the node lists them."""
 
     files: tuple[ResultFile, ...] = ()
     texts: tuple[ResultText, ...] = ()
 
     @classmethod
     def read(cls, outputs: Mapping[str, Any]) -> Results:
-        """Take what can be understood and ignore the rest: nodes list whatever they like."""
+        """Take what is understood and ignore the rest, because nodes may list anything."""
         files: dict[tuple[str, str, str], ResultFile] = {}
         texts = []
         for node_id in natural_order(key for key in outputs if isinstance(key, str)):
@@ -61,7 +61,7 @@ class Results:
 
     @property
     def kept(self) -> tuple[ResultFile, ...]:
-        """The files that count: those of type `output`, or the temporary ones if there are no others."""
+        """The files of type `output`, or the temporary ones if there are no others."""
         lasting = tuple(file for file in self.files if file.folder_type == "output")
         return lasting or self.files
 

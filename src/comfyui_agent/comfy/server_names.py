@@ -1,4 +1,4 @@
-"""Which server is meant: by its address, by its name as it is shown, or by a part of that."""
+"""Finding a server by its address, its name, or a part of its name."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from comfyui_agent.comfy.address import ServerAddress
 
 
 class NoServer(Exception):
-    """No server is meant, or several: which there are."""
+    """No server has the name, or several have it. The message lists them."""
 
 
 class Unnamed(NoServer):
-    """Nothing was said that could be the name of a server."""
+    """The name is empty."""
 
 
 def address_of(url: str) -> str:
-    """A server's address as it is shown and recorded: without secrets. ValueError if it is none."""
+    """A server's address without secrets, as it is shown and recorded. ValueError if it is none."""
     return str(ServerAddress.parse(url))
 
 
 def name_of(address: str) -> str:
-    """An address as people say it."""
+    """An address without its scheme."""
     return address.partition("://")[2]
 
 
 def find_server(name: str, known: Collection[str]) -> str:
-    """The address of the one server that is meant, of those that are `known`; else NoServer."""
+    """The address of the one known server with this name. NoServer if there is none or several."""
     wanted = _without_secrets(name)
     if not wanted.rpartition("://")[2]:
         raise Unnamed("give the name of a server, as e3 servers shows it")
@@ -44,6 +44,6 @@ def _has(address: str, wanted: str) -> bool:
 
 
 def _without_secrets(name: str) -> str:
-    """What was typed, as addresses are shown: without a login, a token, a slash at the end."""
+    """A typed name without login, token and trailing slash."""
     scheme, separator, rest = name.strip().lower().rpartition("://")
     return scheme + separator + rest.partition("?")[0].rpartition("@")[2].rstrip("/")

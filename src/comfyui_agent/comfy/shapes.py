@@ -1,4 +1,4 @@
-"""Reading JSON that may be anything: each function returns the asked-for type or says where it was not found."""
+"""Reading untrusted JSON: each function returns the wanted type or raises ProtocolError."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ def whole(value: Any, where: str) -> int:
 
 
 def optional_text(value: Any) -> str:
-    """A text that any file and any database takes, or nothing where there is none: for what is not relied upon."""
+    """A text that any file and database takes, or an empty one if there is none."""
     return value.replace("\0", "�").encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 
 def shown(value: Any, longest: int = 200) -> str:
-    """A text for a message to a person: one line, not too long; nothing where there is none."""
+    """A text for messages: one line, not too long. Empty if there is none."""
     text = value[: longest * 4] if isinstance(value, str) else ""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
 def can_be_sent(text: str) -> bool:
-    """Whether a text has an encoding: JSON can spell half a character."""
+    """Whether a text can be encoded. JSON may hold lone surrogates."""
     return not any("\ud800" <= c <= "\udfff" for c in text)
 
 

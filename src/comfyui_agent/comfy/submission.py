@@ -1,4 +1,4 @@
-"""Sending a prompt once, whatever happens to the answer."""
+"""Sending a prompt exactly once."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from comfyui_agent.comfy.rejections import NodeProblem, read_node_errors, read_r
 from comfyui_agent.comfy.transport import Answer, Transport
 
 
-class Choked(ProtocolError):
-    """The server broke over the prompt (500). It may have queued it all the same."""
+class ServerFailed(ProtocolError):
+    """The server failed on the prompt (500). It may have queued it nevertheless."""
 
 
 async def send(transport: Transport, prompt_id: str, body: Mapping[str, Any]) -> tuple[NodeProblem, ...] | None:
-    """Post a prompt. Returns the node errors of the answer, or None if it was accepted but the answer was lost.
+    """Post a prompt. Returns the node errors of the answer, or None if the prompt was accepted but the answer lost.
 
-    The post is never repeated. When its answer is lost or makes no sense, the id is looked up: a prompt that the
-    server knows was accepted, one that it does not know after two looks was not.
+    The post is never repeated. If its answer is lost or makes no sense, the id is looked up twice: the prompt was
+    accepted if the server knows it.
     """
     try:
         answer = await transport.post("prompt", body)
@@ -65,7 +65,7 @@ async def _accepted(
 
 
 async def _take_back(transport: Transport, given: str, client_id: str) -> None:
-    """Delete a prompt that runs under an id we did not choose, if it is really ours: a proxy may mix answers up."""
+    """Delete a prompt with an id that we did not choose, if it is ours. A proxy may mix up answers."""
     with contextlib.suppress(ComfyError):
         view = await look_at_queue(transport)
         if any(prompt.prompt_id == given and prompt.client_id == client_id for prompt in view.pending):
@@ -90,18 +90,18 @@ async def _refused(transport: Transport, answer: Answer) -> None:
     if answer.status in (401, 403, 404, 405):
         raise NotComfyUI(f"{server} refused the prompt ({answer.status}): is that a ComfyUI, and does it want a login?")
     message = f"{server} answered the prompt with {answer.status}: {transport.excerpt(answer)!r}"
-    raise Choked(message) if answer.status == 500 else ProtocolError(message)
+    raise ServerFailed(message) if answer.status == 500 else ProtocolError(message)
 
 
 async def _find_out(transport: Transport, prompt_id: str, cause: ComfyError) -> None:
-    """Nothing is known from the answer: return if the server has the prompt, else raise."""
+    """Return if the server has the prompt, else raise."""
     try:
         sighting = await look_up_twice(transport, prompt_id)
     except ComfyError as error:
         raise AcceptanceUnknown(
             f"{cause.message}; and it cannot be asked whether the prompt arrived: {error.message}"
         ) from None
-    if isinstance(sighting, Unknown) and isinstance(cause, Choked):
+    if isinstance(sighting, Unknown) and isinstance(cause, ServerFailed):
         raise PromptRejected(f"{cause.message}; something in the prompt is not as a prompt should be") from None
     if isinstance(sighting, Unknown):
         raise NotAccepted(f"{cause.message}; the server does not know the prompt") from None

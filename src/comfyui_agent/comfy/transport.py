@@ -1,4 +1,4 @@
-"""HTTP to one server: bounded in time, size and retries, never redirected, errors translated."""
+"""HTTP requests to one server, with limits, without redirects, and with our own errors."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ EXCERPTED = 8 * 1024
 BROKEN = (Unreachable, ConnectionCut)
 DISK_THREADS = 2
 PARSING = Pool("e3-parse", 2)
-"""Large answers."""
+"""Threads for parsing large answers."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a server said to one question."""
+    """The answer to one request."""
 
     status: int
     body: bytes
@@ -51,7 +51,7 @@ class Answer:
 
 
 class Transport:
-    """A session with one server. Reading questions are asked again after a lost connection; `post` never is."""
+    """A session with one server. Reading requests are repeated after a lost connection, `post` never is."""
 
     def __init__(self, address: ServerAddress, limits: Limits) -> None:
         self.address = address
@@ -71,7 +71,7 @@ class Transport:
 
     @property
     def socket_session(self) -> aiohttp.ClientSession:
-        """For the websocket alone, whose handshake would follow a redirect if it were not stopped."""
+        """For the websocket, whose handshake must not follow redirects."""
         if self._socket_session is None:
             self._socket_session = self._new_session([_no_redirects()])
         return self._socket_session
@@ -89,7 +89,7 @@ class Transport:
         )
 
     async def close(self) -> None:
-        """End everything that is under way: whoever waits for an answer gets an error."""
+        """End all requests. Their callers get ClientClosed."""
         self._is_closed = True
         for response in list(self._open):
             response.close()
@@ -99,18 +99,18 @@ class Transport:
         self._session = self._socket_session = None
 
     async def get_json(self, path: str, read: Callable[[Any], T], *, most: int) -> T:
-        """Ask a reading question; 200 and JSON that `read` understands, or an error."""
+        """GET a path and read its JSON with `read`. Raises if the answer is not 200 or not understood."""
         answer = await self.ask_again("GET", path, most=most)
         self._expect_ok(answer, path)
         return await self.parse(answer, path, read)
 
     async def change(self, path: str, body: Any) -> None:
-        """Ask for a change that may be asked for twice without harm."""
+        """POST an idempotent change."""
         answer = await self.ask_again("POST", path, most=self.limits.small_answer_bytes, body=body)
         self._expect_ok(answer, path)
 
     async def post(self, path: str, body: Any) -> Answer:
-        """Send something once, and once only. After ConnectionCut or AnswerTimeout it may have arrived or not."""
+        """POST exactly once. After ConnectionCut or AnswerTimeout it may have arrived or not."""
         return await self.ask("POST", path, most=self.limits.history_bytes, body=body)
 
     async def ask(
@@ -124,7 +124,7 @@ class Transport:
         form: Callable[[], aiohttp.FormData] | None = None,
         seconds: float | None = None,
     ) -> Answer:
-        """Ask once. `seconds` replaces the usual limit, for questions that take long to say."""
+        """Send one request. `seconds` replaces the usual limit, for large uploads."""
         data = form() if form is not None else (None if body is None else json.dumps(body).encode())
         headers = {"Content-Type": "application/json"} if body is not None else None
         timeout = aiohttp.ClientTimeout(
@@ -135,11 +135,11 @@ class Transport:
             return Answer(response.status, content, response.content_type)
 
     async def ask_again(self, method: str, path: str, **question: Any) -> Answer:
-        """Ask something that may arrive twice, until a connection holds."""
+        """Send an idempotent request, again if the connection breaks."""
         return await self.again(lambda: self.ask(method, path, **question))
 
     async def again(self, call: Callable[[], Awaitable[T]], on: tuple[type[ServerLost], ...] = BROKEN) -> T:
-        """Try a call as often as the limits allow while it ends in one of these errors."""
+        """Retry a call within the limits while it raises one of these errors."""
         for attempt in range(self.limits.retries):
             try:
                 return await call()
@@ -149,7 +149,7 @@ class Transport:
 
     @asynccontextmanager
     async def download(self, path: str, params: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Open an answer to be read in chunks: a wide limit on the whole, a narrow one on each silence."""
+        """Open an answer to be read in chunks, with a long limit in all and a short one for each pause."""
         timeout = aiohttp.ClientTimeout(
             total=self.limits.download_seconds,
             sock_connect=self.limits.connect_seconds,
@@ -159,11 +159,11 @@ class Transport:
             yield response
 
     async def on_disk(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Do file work beside the event loop, in few threads: more of them only get into each other's way."""
+        """Do file work in one of few threads."""
         return await self._disk.run(work, *arguments)
 
     async def parse(self, answer: Answer, path: str, read: Callable[[Any], T]) -> T:
-        """JSON as ComfyUI writes it, `NaN` included, and what `read` makes of it."""
+        """Parse JSON as ComfyUI writes it, `NaN` included, and read it with `read`."""
         try:
             if len(answer.body) > PARSED_APART:
                 return await PARSING.run(_parsed, answer.body, read)
@@ -176,7 +176,7 @@ class Transport:
             raise ProtocolError(f"{self.address} answered {path} as no ComfyUI does: {error.message}") from None
 
     def excerpt(self, answer: Answer) -> str:
-        """The start of a body, for a message to a person. Error pages like to repeat what they were asked."""
+        """The start of a body for messages, without our secrets."""
         return shapes.shown(self.address.without_secrets(answer.body[:EXCERPTED].decode("utf-8", "replace")))
 
     @asynccontextmanager
@@ -204,7 +204,7 @@ class Transport:
             raise self._translated(error, path) from None
 
     def _translated(self, error: Exception, path: str) -> ServerLost | ProtocolError:
-        """Driver errors in our words; their own texts may hold the address with its secrets."""
+        """Our error for one of aiohttp, whose own text may hold secrets of the address."""
         if isinstance(error, aiohttp.ClientSSLError):
             return Unreachable(f"{self.address} does not speak https, or not with a certificate that is trusted here")
         if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
@@ -218,7 +218,7 @@ class Transport:
 
     async def _read(self, response: aiohttp.ClientResponse, path: str, most: int) -> bytes:
         if response.method == "HEAD":
-            return b""  # what it declares is the size of the file that it did not send
+            return b""  # it declares a size, and sends nothing
         declared = response.content_length or 0
         content = bytearray()
         if declared <= most:
@@ -253,7 +253,7 @@ def _os_reason(error: Exception) -> str:
 
 
 def _no_redirects() -> aiohttp.TraceConfig:
-    """Websocket handshakes would follow a redirect; this ends them."""
+    """Refuses redirects of websocket handshakes."""
 
     async def refuse(_session: aiohttp.ClientSession, _context: SimpleNamespace, _params: Any) -> None:
         raise aiohttp.ClientPayloadError("redirect refused")

@@ -1,4 +1,4 @@
-"""Bringing input pictures to a server. The name that comes back is the one to use."""
+"""Uploading input files to a server. The name in its answer is the one to use."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class Uploaded:
 
     @property
     def reference(self) -> str:
-        """What a LoadImage node takes."""
+        """The value for a LoadImage node."""
         return f"{self.subfolder}/{self.name}" if self.subfolder else self.name
 
 
 async def upload(
     transport: Transport, source: Path | str | bytes, name: str, subfolder: str, overwrite: bool
 ) -> Uploaded:
-    """Send a file. Sending the same bytes twice gives the same name, so a broken connection is simply tried again."""
+    """Upload a file. The same bytes get the same name, so that a broken connection can be retried."""
     size = len(source) if isinstance(source, bytes) else Path(source).stat().st_size
-    name = "".join(c if c.isprintable() else "_" for c in name)  # a file name may hold what a header must not
+    name = "".join(c if c.isprintable() else "_" for c in name)  # file names may hold what headers must not
 
     seconds = transport.limits.answer_seconds + size / transport.limits.upload_bytes_per_second
 

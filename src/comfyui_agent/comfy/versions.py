@@ -1,4 +1,4 @@
-"""Which ComfyUI a server is, and what follows from that."""
+"""ComfyUI versions, and what they can do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ OLDEST_WITH_TARGETED_INTERRUPT = (0, 3, 57)
 
 @dataclass(frozen=True, order=True)
 class Version:
-    """A version number; one that cannot be read counts as older than any."""
+    """A version number. An unreadable one counts as the oldest."""
 
     number: tuple[int, ...]
 

@@ -1,4 +1,4 @@
-"""YAML files of a workspace, read as a whole: one that cannot be read is a complaint that says where and why."""
+"""YAML files of a workspace, with the line of every key."""
 
 from __future__ import annotations
 
@@ -6,47 +6,56 @@ import os
 from pathlib import Path
 from typing import Any
 
-from comfyui_agent.config.validation import Complaint, Complaints
-from comfyui_agent.config.yaml_text import NotYaml, Parsed, parse
+from comfyui_agent.config.validation import Complaints
+from comfyui_agent.config.yaml_text import NotYaml, parse
 
 LARGEST = 4 * 1024 * 1024
 
 
 def shown_path(path: Path) -> str:
-    """A path as people typed it, if it lies below the current folder."""
+    """A path for messages: relative if it lies below the current folder."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative
 
 
 class Document:
-    """A YAML file that must say something: what it says, keys without a value left out, and where in it.
+    """A YAML file with a mapping, or an empty one. Complaints if it cannot be read or holds something else.
 
-    Complaints if it cannot be read or is empty; `first` are the keys to begin with.
+    `wanted` is what to write into it. With `first`, the keys to begin with, it must not be empty.
     """
 
-    def __init__(self, path: Path, wanted: str, first: str) -> None:
+    def __init__(self, path: Path, wanted: str, first: str = "") -> None:
         self.name = shown_path(path)
-        self._parsed = read_document(path, wanted)
-        if self._parsed.value is None:
-            raise Complaints([Complaint(self.name, "", f"it is empty: write {first}")])
-        self.tree = {key: value for key, value in self._parsed.value.items() if value is not None}
+        try:
+            if path.stat().st_size > LARGEST:
+                raise Complaints.about(self.name, "it is too large")
+            self._parsed = parse(path.read_bytes())
+        except OSError as error:
+            raise Complaints.about(self.name, f"it cannot be read: {error.strerror}") from None
+        except NotYaml as error:
+            raise Complaints.about(_at(self.name, error.line), error.message) from None
+        value = self._parsed.value
+        if value is None and first:
+            raise Complaints.about(self.name, f"it is empty: write {first}")
+        if not isinstance(value, (dict, type(None))):
+            raise Complaints.about(self.name, f"it is not a mapping: write {wanted}")
+        self.tree: dict[str, Any] = value or {}
 
-    def where(self, key: tuple[Any, ...]) -> str:
-        line = self._parsed.line_of(key)
-        return f"{self.name}:{line}" if line else self.name
+    @property
+    def given(self) -> dict[str, Any]:
+        """The keys that have a value."""
+        return {key: value for key, value in self.tree.items() if value is not None}
+
+    def where(self, path: tuple[Any, ...]) -> str:
+        """File and line of a key, for messages."""
+        return _at(self.name, self._parsed.line_of(path))
 
 
-def read_document(path: Path, wanted: str) -> Parsed:
-    """A mapping, or nothing at all; Complaints for anything else, saying what is `wanted`."""
-    name = shown_path(path)
-    try:
-        if path.stat().st_size > LARGEST:
-            raise Complaints([Complaint(name, "", "it is too large")])
-        parsed = parse(path.read_bytes())
-    except OSError as error:
-        raise Complaints([Complaint(name, "", f"it cannot be read: {error.strerror}")]) from None
-    except NotYaml as error:
-        raise Complaints([Complaint(f"{name}:{error.line}" if error.line else name, "", error.message)]) from None
-    if not isinstance(parsed.value, (dict, type(None))):
-        raise Complaints([Complaint(name, "", f"it is not a mapping: write {wanted}")])
-    return parsed
+def without_empty(tree: dict[str, Any]) -> dict[str, Any]:
+    """A mapping without the keys that have no value, as in a section whose lines are all comments."""
+    kept = {key: value for key, value in tree.items() if value is not None}
+    return {key: without_empty(value) if isinstance(value, dict) else value for key, value in kept.items()}
+
+
+def _at(name: str, line: int | None) -> str:
+    return f"{name}:{line}" if line else name

@@ -1,18 +1,16 @@
-"""Finding a workspace and its settings: the file, what `.env` says, and on top the environment."""
+"""Finding a workspace and its settings: the file, then `.env`, then the environment."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from comfyui_agent.config.documents import read_document, shown_path
+from comfyui_agent.config.documents import Document, shown_path, without_empty
 from comfyui_agent.config.settings import Settings
-from comfyui_agent.config.validation import Complaint, Complaints, check, dotted, shown
+from comfyui_agent.config.validation import Complaints, check, dotted, shown
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.config.yaml_text import Parsed
 
 PREFIX = "E3_"
 CONFIG = "E3_CONFIG"
@@ -25,58 +23,47 @@ DOCUMENTED = {
 USUAL = ("config/global_config.yaml", "comfyui_agent/config/global_config.yaml")
 
 
-@dataclass
 class _Sources:
-    """Values by path, and where each came from."""
+    """Values of settings, and where each came from."""
 
-    tree: dict[str, Any] = field(default_factory=dict)
-    variables: dict[tuple[str, ...], str] = field(default_factory=dict)
-    file: str = ""
-    parsed: Parsed | None = None
+    def __init__(self, document: Document | None) -> None:
+        self._document = document
+        self._variables: dict[tuple[str, ...], str] = {}
+        self.tree = without_empty(document.tree) if document else {}
 
     def where(self, path: tuple[Any, ...]) -> str:
         for length in range(len(path), 0, -1):
-            if path[:length] in self.variables:
-                return self.variables[path[:length]]
-        below = [variable for known, variable in self.variables.items() if path and known[: len(path)] == path]
+            if path[:length] in self._variables:
+                return self._variables[path[:length]]
+        below = [variable for known, variable in self._variables.items() if path and known[: len(path)] == path]
         if below:
             return below[0]
-        line = self.parsed.line_of(path) if self.parsed else None
-        return f"{self.file}:{line}" if line else self.file
+        return self._document.where(path) if self._document else ""
 
     def put(self, variable: str, path: tuple[str, ...], value: str) -> None:
         branch = self.tree
         for section in path[:-1]:
             inner = branch.get(section)
             if not isinstance(inner, dict):
-                if section in branch and (section,) in self.variables:
-                    raise Complaints([Complaint(variable, "", f"{section} is given as a value, too")])
+                if section in branch and (section,) in self._variables:
+                    raise Complaints.about(variable, f"{section} is given as a value, too")
                 branch[section] = inner = {}
             branch = inner
         branch[path[-1]] = value
-        self.variables[path] = variable
+        self._variables[path] = variable
 
 
 def load_workspace(folder: Path, environment: Mapping[str, str], config: str | None = None) -> Workspace:
-    """The workspace at a folder, or of the configuration that is named. Complaints if something in it is wrong."""
+    """The workspace at a folder, or of the named configuration. Complaints if a setting is wrong."""
     file = _find(folder, environment, config)
     root = _root_of(file) if file else folder.absolute()
-    sources = _Sources()
-    if file:
-        sources.file, sources.parsed = shown_path(file), read_document(file, "lines such as retry_limit: 2")
-        sources.tree = without_empty(sources.parsed.value or {})
+    sources = _Sources(Document(file, "lines such as retry_limit: 2") if file else None)
     for variables in (_dotenv(root / ".env"), environment):
         _overlay(sources, variables)
     settings = check(Settings, sources.tree, sources.where)
     workspace = Workspace(root, settings, config=file)
     _check_paths(workspace, sources)
     return workspace
-
-
-def without_empty(tree: dict[str, Any]) -> dict[str, Any]:
-    """A key with nothing behind it was not given: a section whose lines are all comments is no mistake."""
-    kept = {key: value for key, value in tree.items() if value is not None}
-    return {key: without_empty(value) if isinstance(value, dict) else value for key, value in kept.items()}
 
 
 def _overlay(sources: _Sources, variables: Mapping[str, str]) -> None:
@@ -96,18 +83,16 @@ def _find(folder: Path, environment: Mapping[str, str], config: str | None) -> P
             file = folder / Path(named).expanduser()
             is_there = file.is_file()
         except (OSError, RuntimeError, ValueError) as error:
-            raise Complaints([Complaint(origin, "", f"there is no file {shown(named)}: {error}")]) from None
+            raise Complaints.about(origin, f"there is no file {shown(named)}: {error}") from None
         if not is_there:
-            raise Complaints([Complaint(origin, "", f"there is no file {file}: name an existing one, or run e3 init")])
+            raise Complaints.about(origin, f"there is no file {file}: name an existing one, or run e3 init")
         return file.absolute()
     try:
         found = next((folder.absolute() / usual for usual in USUAL if (folder / usual).exists()), None)
     except OSError as error:
-        raise Complaints(
-            [Complaint(error.filename or str(folder), "", f"it cannot be read: {error.strerror}")]
-        ) from None
+        raise Complaints.about(error.filename or str(folder), f"it cannot be read: {error.strerror}") from None
     if found is not None and not found.is_file():
-        raise Complaints([Complaint(shown_path(found), "", "it is no file: put a configuration there, or remove it")])
+        raise Complaints.about(shown_path(found), "it is no file: put a configuration there, or remove it")
     return found
 
 
@@ -120,7 +105,7 @@ def _root_of(file: Path) -> Path:
 
 
 def _dotenv(file: Path) -> dict[str, str]:
-    """`NAME=value` a line; what else such files hold is none of our business."""
+    """The `NAME=value` lines that are settings. Other lines are ignored."""
     try:
         lines = file.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -135,11 +120,11 @@ def _dotenv(file: Path) -> dict[str, str]:
 
 
 def _check_paths(workspace: Workspace, sources: _Sources) -> None:
-    """Paths that cannot be what they shall be are said now, not in the middle of the night."""
+    """Complain at once about paths that cannot be a folder or a file."""
     paths = workspace.settings.paths
 
     def complain(path: tuple[str, ...], message: str) -> NoReturn:
-        raise Complaints([Complaint(sources.where(path), dotted(path), message)])
+        raise Complaints.about(sources.where(path), message, dotted(path))
 
     try:
         workspace.inside(paths.jobs_finished)

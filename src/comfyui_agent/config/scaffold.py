@@ -1,4 +1,4 @@
-"""Making a workspace: folders, a configuration to edit, workflows and jobs to try. Nothing is overwritten."""
+"""Making a workspace: folders, a configuration, sample workflows and jobs. Nothing is overwritten."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ADDRESS = "http://127.0.0.1:8188"
 
 
 def start_workspace(root: Path, server: str = "") -> Iterator[tuple[str, bool]]:
-    """Make what is missing; each file with whether it was made. OSError if it cannot be."""
+    """Make what is missing. Yields each file and whether it was made. OSError if one cannot be."""
     for base in ("jobs/processing", "jobs/finished"):
         for kind in dict.fromkeys(FOLDERS.values()):
             (root / base / kind).mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Every setting, with its default and with what may be written."""
+"""All settings, with their defaults and what may be written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from comfyui_agent.config.yaml_text import NotYaml, parse
 
 
 def _listed(value: Any) -> Any:
-    """A list out of `15, 45, 90` or `[15, 45, 90]`, as an environment variable says it."""
+    """A list from `15, 45, 90` or `[15, 45, 90]`, as in environment variables."""
     if not isinstance(value, str):
         return value
     if value.strip().startswith("["):
@@ -28,7 +28,7 @@ def _a_list(value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """True is no number, whatever Python says."""
+    """Reject booleans and infinite numbers."""
     if isinstance(value, bool) or (isinstance(value, float) and not math.isfinite(value)):
         raise ValueError(f"{value} is not a number here")
     return value
@@ -54,10 +54,21 @@ Texts = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 Networks = Annotated[Texts, AfterValidator(_networks)]
 Place = Annotated[str, Field(min_length=1, pattern=r"^[^\x00-\x1f]+$")]
 
-Count = Annotated[Whole, Field(ge=0, le=10_000_000)]
 
-COUNT = "a whole number, 0 for no limit, such as {}"
-SECONDS = "a number of seconds above 0, such as {}"
+def _between(what: str, default: float, least: float, most: float) -> Any:
+    return Field(default=default, ge=least, le=most, description=f"{what} from {least} to {most}, such as {default:g}")
+
+
+def _seconds(default: float) -> Any:
+    return Field(default=default, description=f"a number of seconds above 0, such as {default:g}")
+
+
+def _count(default: int) -> Any:
+    return Field(default=default, ge=0, le=10_000_000, description=f"a whole number, 0 for no limit, such as {default}")
+
+
+def _switch() -> Any:
+    return Field(default=True, description="true or false")
 
 
 class _Section(BaseModel):
@@ -78,11 +89,11 @@ class Paths(_Section):
     )
     workflows: Place = Field(default="workflows", description="the folder of workflow templates, such as workflows")
     inputs: Texts = Field(default=(), description='a list of folders, such as ["/mnt/pictures"]')
-    """Folders besides the workspace from which jobs may take input pictures."""
+    """Other folders from which jobs may take input pictures."""
     keep_free_gb: Annotated[Number, Field(ge=0, le=1_000_000)] = Field(
         default=1.0, description="a number of gigabytes from 0 on, such as 1"
     )
-    """What results leave free on their disk: those that would take more wait, as on a full disk."""
+    """Space that results leave free on their disk. Results that need it wait."""
 
 
 class Comfy(_Section):
@@ -92,9 +103,9 @@ class Comfy(_Section):
     servers: Texts = Field(
         default=(), description='a list of addresses, such as ["http://gpu1:8188", "http://gpu2:8188"]'
     )
-    timeout_seconds: Seconds = Field(default=300.0, description=SECONDS.format(300))
-    stall_seconds: Seconds = Field(default=120.0, description=SECONDS.format(120))
-    failover_seconds: Seconds = Field(default=60.0, description=SECONDS.format(60))
+    timeout_seconds: Seconds = _seconds(300.0)
+    stall_seconds: Seconds = _seconds(120.0)
+    failover_seconds: Seconds = _seconds(60.0)
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -106,86 +117,68 @@ class Database(_Section):
 
 
 class Books(_Section):
-    """Pages of books; used when books are there."""
+    """Pages of books."""
 
-    retry_limit: Annotated[Whole, Field(ge=0, le=1000)] = Field(
-        default=3, description="a whole number from 0 to 1000, such as 3"
-    )
-    parallel_pages: bool = Field(default=True, description="true or false")
+    retry_limit: Whole = _between("a whole number", 3, 0, 1000)
+    parallel_pages: bool = _switch()
 
 
 class Ui(_Section):
-    """The web page of `e3 serve` and `e3 run`; `previews` asks servers for pictures of unfinished work."""
+    """The web page of `e3 serve` and `e3 run`. `previews` asks servers for pictures of unfinished work."""
 
     host: str = Field(default="127.0.0.1", description="an address of this machine, such as 127.0.0.1")
-    port: Annotated[Whole, Field(ge=1, le=65535)] = Field(
-        default=8190, description="a port from 1 to 65535, such as 8190"
-    )
-    previews: bool = Field(default=True, description="true or false")
-    enabled: bool = Field(default=True, description="true or false")
+    port: Whole = _between("a port", 8190, 1, 65535)
+    previews: bool = _switch()
+    enabled: bool = _switch()
     """Whether `e3 run` serves the page."""
     tls_cert: str = Field(default="", description="a file with the certificate and its chain (PEM), such as tls/e3.pem")
     tls_key: str = Field(default="", description="the file with its key (PEM), such as tls/e3.key")
     trusted_proxies: Networks = Field(
         default=(), description='a list of addresses or networks, such as ["127.0.0.1", "10.0.0.0/24"]'
     )
-    """Who may say for whom a request is: the addresses of the proxies in front of the page."""
+    """The addresses of the proxies that may name the user of a request."""
     proxy_user_header: Annotated[str, Field(pattern=r"^([A-Za-z0-9-]{1,60})?$")] = Field(
         default="", description="the name of a header, such as X-Remote-User"
     )
-    """The header in which a trusted proxy says who has logged in there."""
+    """The header in which a trusted proxy names the user."""
     proxy_user_role: Literal["read", "user", "admin"] = Field(default="user", description="read, user or admin")
-    """The role of somebody who comes by a proxy for the first time."""
+    """The role of a user whom a proxy names for the first time."""
     proxy_hosts: Texts = Field(default=(), description='a list of names, such as ["e3.example.org"]')
-    """The names under which people reach the page by a proxy on this machine."""
+    """The host names of the page behind a proxy on this machine."""
     user_priority_floor: Priority = Field(
         default=10, description="a whole number, the lowest that users may ask for, such as 10"
     )
-    """Lower runs earlier: users get no further to the front."""
-    changes_per_minute: Count = Field(default=3_000, description=COUNT.format(3000))
-    reads_per_minute: Count = Field(default=30_000, description=COUNT.format(30000))
-    """Requests of one token; without tokens, of one address, ten times as many."""
-    open_jobs_per_user: Count = Field(default=100_000, description=COUNT.format(100000))
-    """Jobs of a user's token that wait or render."""
+    """Lower runs earlier. Users cannot ask for less than this."""
+    changes_per_minute: Whole = _count(3_000)
+    reads_per_minute: Whole = _count(30_000)
+    """Requests of one token. Without tokens, one address may make ten times as many."""
+    open_jobs_per_user: Whole = _count(100_000)
+    """Waiting and rendering jobs of one user token."""
 
 
 class Sla(_Section):
-    """What a service promises; `e3 sla check` judges by it."""
+    """The targets of `e3 sla check`."""
 
     images_per_minute: Annotated[Number, Field(ge=0)] = Field(default=20.0, description="a number, such as 20")
     concurrent_books: Annotated[Whole, Field(ge=0)] = Field(default=5, description="a whole number, such as 5")
-    p95_seconds: Seconds = Field(default=45.0, description=SECONDS.format(45))
-    error_rate: Annotated[Number, Field(ge=0, le=1)] = Field(
-        default=0.02, description="a share from 0 to 1, such as 0.02"
-    )
-    recovery_seconds: Seconds = Field(default=120.0, description=SECONDS.format(120))
+    p95_seconds: Seconds = _seconds(45.0)
+    error_rate: Number = _between("a share", 0.02, 0, 1)
+    recovery_seconds: Seconds = _seconds(120.0)
 
 
 class Settings(_Section):
-    """How E3 works."""
+    """All settings of a workspace."""
 
     default_priority: Priority = Field(default=50, description="a whole number; lower runs earlier, such as 50")
-    retry_limit: Annotated[Whole, Field(ge=0, le=1000)] = Field(
-        default=2, description="a whole number from 0 to 1000, such as 2"
-    )
-    poll_interval_ms: Annotated[Whole, Field(ge=10, le=60_000)] = Field(
-        default=1000, description="milliseconds from 10 to 60000, such as 1000"
-    )
-    rescan_seconds: Annotated[Number, Field(ge=0.2, le=3600)] = Field(
-        default=5.0, description="seconds from 0.2 to 3600, such as 5"
-    )
+    retry_limit: Whole = _between("a whole number", 2, 0, 1000)
+    poll_interval_ms: Whole = _between("milliseconds", 1000, 10, 60_000)
+    rescan_seconds: Number = _between("seconds", 5.0, 0.2, 3600)
     retry_backoff_seconds: Backoff = Field(default=(15.0, 45.0, 90.0), description="seconds, such as [15, 45, 90]")
-    poison_limit: Annotated[Whole, Field(ge=1, le=1000)] = Field(
-        default=3, description="a whole number from 1 to 1000, such as 3"
-    )
-    lease_seconds: Annotated[Number, Field(ge=2, le=3600)] = Field(
-        default=30.0, description="seconds from 2 to 3600, such as 30"
-    )
-    batch_expiry_seconds: Seconds = Field(default=3600.0, description=SECONDS.format(3600))
-    job_limit_kb: Annotated[Whole, Field(ge=1, le=65_536)] = Field(
-        default=64, description="a whole number of kilobytes from 1 to 65536, such as 64"
-    )
-    """How much JSON the inputs and metadata of one job may take."""
+    poison_limit: Whole = _between("a whole number", 3, 1, 1000)
+    lease_seconds: Number = _between("seconds", 30.0, 2, 3600)
+    batch_expiry_seconds: Seconds = _seconds(3600.0)
+    job_limit_kb: Whole = _between("a whole number of kilobytes", 64, 1, 65_536)
+    """The most JSON that inputs and metadata of one job may take."""
     metrics_log: Place = Field(
         default="infra/observability/comfyui_metrics.ndjson",
         description="a file, such as infra/observability/metrics.ndjson",
@@ -199,5 +192,5 @@ class Settings(_Section):
 
     @property
     def user_priority_floor(self) -> int:
-        """The lowest priority that users may ask for: the default is theirs in any case."""
+        """The lowest priority that users may ask for. The default priority is always allowed."""
         return min(self.ui.user_priority_floor, self.default_priority)

@@ -1,6 +1,6 @@
-"""What is wrong with a file or a setting, in one line each: where, which key, what it says, what would be right.
+"""Complaints: what is wrong with a file or a setting, one line each, with the place and the remedy.
 
-The description of a field in its model is what would be right; it is all that a complaint needs.
+The remedy is the description of the field in its pydantic model.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ MOST = 50
 
 @dataclass(frozen=True)
 class Complaint:
-    """One thing that is wrong."""
-
     where: str
     key: str
     message: str
@@ -35,16 +33,20 @@ class Complaint:
 
 
 class Complaints(Exception):
-    """All that is wrong with one file. The text is one line: the first, and how many there are besides."""
+    """All complaints about one file. The text is one line: the first, and the number of others."""
 
     def __init__(self, found: Sequence[Complaint]) -> None:
         self.found = tuple(found)
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         super().__init__(f"{self.found[0]}{more}")
 
+    @classmethod
+    def about(cls, where: str, message: str, key: str = "") -> Complaints:
+        return cls([Complaint(where, key, message)])
+
 
 def check(model: type[M], tree: Any, where: Callable[[Path], str]) -> M:
-    """Make a model of a tree; Complaints that say of each key `where` it stands."""
+    """Make a model of a tree. Complaints name the place of each wrong key, as `where` tells it."""
     try:
         return model.model_validate(tree)
     except ValidationError as error:
@@ -54,7 +56,8 @@ def check(model: type[M], tree: Any, where: Callable[[Path], str]) -> M:
         path = _path_in(tree, detail["loc"])
         found.setdefault(path, Complaint(where(path), dotted(path), _message(model, path, detail)))
     inner = {path[:length] for path in found for length in range(len(path))}
-    raise Complaints([complaint for path, complaint in found.items() if path not in inner])  # what it follows from
+    # A complaint about a section only repeats those about its keys.
+    raise Complaints([complaint for path, complaint in found.items() if path not in inner])
 
 
 def dotted(path: Path) -> str:
@@ -62,14 +65,14 @@ def dotted(path: Path) -> str:
 
 
 def _key(part: Any) -> str:
-    """A key as it is repeated: as it is written, unless that would break the line or show a password."""
+    """A key for messages, quoted if it would break the line, hidden if it may hold a password."""
     text = str(part)
     is_plain = text.isprintable() and len(text) <= LONGEST_VALUE and "://" not in text and "@" not in text
     return text if is_plain else shown(text)
 
 
 def shown(value: Any) -> str:
-    """A value as it is repeated in a complaint: short, and not if it may hold a password."""
+    """A value for messages: short, and hidden if it may hold a password."""
     text = repr(value)
     if "://" in text or "@" in text:
         return "this value"
@@ -77,7 +80,7 @@ def shown(value: Any) -> str:
 
 
 def _path_in(tree: Any, loc: Path) -> Path:
-    """The part of a location that stands in the tree: what pydantic adds for its own unions is left out."""
+    """The part of a location that is in the tree, without the parts that pydantic adds for unions."""
     path: list[Any] = []
     here = tree
     for number, part in enumerate(loc):
@@ -95,8 +98,10 @@ def _path_in(tree: Any, loc: Path) -> Path:
 def _message(model: type[BaseModel], path: Path, detail: ErrorDetails) -> str:
     kind = detail["type"]
     if kind == "extra_forbidden":
-        return f"there is no such key; {suggest(str(path[-1])[:LONGEST_VALUE], _keys(model, path[:-1]))}"
-    right = _right(model, path)
+        _, models = _follow(model, path[:-1])
+        known = [name for each in models for name in each.model_fields]
+        return f"there is no such key; {suggest(str(path[-1])[:LONGEST_VALUE], known)}"
+    right, _ = _follow(model, path)
     if kind == "missing":
         return f"is missing: write {right}" if right else "is missing"
     own = str(detail.get("ctx", {}).get("error", "")) if kind == "value_error" else ""
@@ -105,26 +110,15 @@ def _message(model: type[BaseModel], path: Path, detail: ErrorDetails) -> str:
     return f"{shown(detail['input'])} cannot be used: write {right}" if right else detail["msg"]
 
 
-def _right(model: type[BaseModel], path: Path) -> str:
-    """The description of the innermost field on the way that has one."""
-    found, here = "", [model]
+def _follow(model: type[BaseModel], path: Path) -> tuple[str, list[type[BaseModel]]]:
+    """The description of the innermost described field on a path, and the models at its end."""
+    description, models = "", [model]
     for part in path:
-        inner: list[type[BaseModel]] = []
-        for each in here:
-            info = each.model_fields.get(str(part))
-            if info is not None:
-                found = info.description or found
-                inner += _models(info.annotation)
-        here = inner or here
-    return found
-
-
-def _keys(model: type[BaseModel], path: Path) -> list[str]:
-    here = [model]
-    for part in path:
-        fields = [each.model_fields[str(part)] for each in here if str(part) in each.model_fields]
-        here = [inner for info in fields for inner in _models(info.annotation)] or here
-    return [name for each in here for name in each.model_fields]
+        fields = [each.model_fields[str(part)] for each in models if str(part) in each.model_fields]
+        for info in fields:
+            description = info.description or description
+        models = [inner for info in fields for inner in _models(info.annotation)] or models
+    return description, models
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:

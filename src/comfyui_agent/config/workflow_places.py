@@ -1,4 +1,4 @@
-"""A workflow as scripts read it: every place that a value can go to, and the names that lead there."""
+"""The places of a workflow and their names, for scripts and pages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from comfyui_agent.domain.placement import NoSuchPlace
 
 
 def describe(workflow: Workflow) -> dict[str, Any]:
-    """What a workflow takes."""
+    """The inputs of a workflow as JSON."""
     described = []
     for place in open_places(workflow):
         facts = asdict(place)
@@ -29,12 +29,12 @@ def describe(workflow: Workflow) -> dict[str, Any]:
 
 
 def open_places(workflow: Workflow) -> list[Place]:
-    """The places that hold a value, and no connection to a node."""
+    """The places that are not connected to a node."""
     return [place for place in workflow.places.all.values() if not place.is_link]
 
 
 def names_of(workflow: Workflow, place: Place) -> list[str]:
-    """The names under which a job can give a value for this place, the recipe's own first."""
+    """The names by which a job can set this place. Those of the recipe come first."""
     own = [name for name, places in workflow.recipe.inputs.items() if place.place in places]
     own += [name for name, places in workflow.places.placeholders.items() if place.place in places]
     required = any(name in workflow.recipe.required_inputs for name in own)

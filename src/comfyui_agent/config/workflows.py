@@ -1,4 +1,4 @@
-"""The workflows of a workspace: `workflows.yaml` and the templates it names, read anew when they change."""
+"""The workflows of a workspace: `workflows.yaml` and its templates, read again when they change."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from comfyui_agent.config.documents import read_document, shown_path
-from comfyui_agent.config.validation import Complaint, Complaints, check, dotted
+from comfyui_agent.config.documents import Document
+from comfyui_agent.config.validation import Complaints, check, dotted
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Places
 from comfyui_agent.domain.jobs import Template
@@ -30,7 +30,7 @@ Stamp = tuple[int, int, int]
 
 
 class NoWorkflow(Exception):
-    """A workflow that cannot be used: what is wrong, and what to do."""
+    """A workflow that cannot be used. The message says what is wrong and what to do."""
 
 
 def _several(value: Any) -> Any:
@@ -53,7 +53,7 @@ class _Entry(BaseModel):
 
 @dataclass(frozen=True)
 class Workflow:
-    """A recipe with its template, ready to be bound."""
+    """A recipe with its template."""
 
     recipe: Recipe
     template: Template
@@ -76,9 +76,9 @@ class Workflows:
         return self._recipes
 
     def refresh(self) -> None:
-        """Read `workflows.yaml` if it has changed, and look at templates anew when they are asked for.
+        """Read `workflows.yaml` if it changed, and check templates again when they are asked for.
 
-        Complaints if it is wrong; what was known before still counts.
+        If it is wrong, raises Complaints and keeps the recipes known before.
         """
         self._found.clear()
         stamp = stamp_of(self._workspace.recipes)
@@ -88,19 +88,19 @@ class Workflows:
         self._stamp = stamp
 
     def find(self, workflow_id: str) -> Workflow:
-        """A workflow; NoWorkflow if it is not known or its template cannot be used."""
+        """A workflow by its id. NoWorkflow if it is unknown or its template cannot be used."""
         if workflow_id not in self._found:
             self._found[workflow_id] = self._look_up(workflow_id)
         return self._found[workflow_id]
 
     def known(self) -> list[str]:
-        """Every id that can be asked for: those of `workflows.yaml`, then the templates in the folder of workflows."""
+        """All ids: those of `workflows.yaml`, then the templates in the folder of workflows."""
         folder = self._workspace.workflow("any").parent
         templates = sorted(path.stem for path in folder.glob("*.json")) if folder.is_dir() else []
         return list(dict.fromkeys([*self._recipes, *templates]))
 
     def named(self, name: str, base: Path) -> Workflow:
-        """A workflow by its id, or a template by its path, which is relative to `base`. NoWorkflow as above."""
+        """A workflow by its id, or a template by its path relative to `base`. NoWorkflow as in `find`."""
         path = Path(os.path.abspath(base / Path(name).expanduser()))
         if name not in self._recipes and (name.lower().endswith(".json") or path.is_file()):
             if not path.is_file():
@@ -113,9 +113,8 @@ class Workflows:
         if recipe is None:
             path = self._workspace.workflow(workflow_id)
             if not WORKFLOW_ID.fullmatch(workflow_id) or len(workflow_id) > LONGEST_ID or stamp_of(path) is None:
-                known = [*self._recipes, *(each.stem for each in path.parent.glob("*.json"))]
                 name = workflow_id[:LONGEST_ID]
-                raise NoWorkflow(f"{name!r} is not in {self._workspace.recipes.name}; {suggest(name, known)}")
+                raise NoWorkflow(f"{name!r} is not in {self._workspace.recipes.name}; {suggest(name, self.known())}")
             recipe = Recipe(workflow_id, str(path))
         return self._load(recipe)
 
@@ -137,7 +136,7 @@ class Workflows:
 
 
 def stamp_of(path: Path) -> Stamp | None:
-    """What changes when a file does; None if it is not there."""
+    """A value that changes with the file. None if there is no file."""
     try:
         found = path.stat()
     except (OSError, ValueError):
@@ -146,24 +145,23 @@ def stamp_of(path: Path) -> Stamp | None:
 
 
 def read_recipes(path: Path) -> dict[str, Recipe]:
-    """Every entry of a `workflows.yaml`; Complaints if something in it is wrong."""
-    name, parsed = shown_path(path), read_document(path, "workflow ids with their entries below them")
+    """The entries of a `workflows.yaml`. Complaints if one is wrong."""
+    document = Document(path, "workflow ids with their entries below them")
     found = {}
-    for workflow_id, tree in (parsed.value or {}).items():
+    for workflow_id, tree in document.tree.items():
 
         def where(inner: tuple[Any, ...], outer: str = workflow_id) -> str:
-            line = parsed.line_of((outer, *inner))
-            return f"{name}:{line}: {dotted((outer,))}" if line else f"{name}: {dotted((outer,))}"
+            return f"{document.where((outer, *inner))}: {dotted((outer,))}"
 
         if not isinstance(tree, dict):
-            raise Complaints([Complaint(where(()), "", "its entry is missing: write template_path: below it")])
+            raise Complaints.about(where(()), "its entry is missing: write template_path: below it")
         entry = check(_Entry, {key: value for key, value in tree.items() if value is not None}, where)
         found[workflow_id] = Recipe(workflow_id, **entry.model_dump())
     return found
 
 
 def read_template(path: Path) -> Graph:
-    """A graph in API format, bare or wrapped as the body of a post; NoWorkflow if the file holds none."""
+    """The graph of a template in API format, bare or as the body of a post. NoWorkflow if the file has none."""
     try:
         if path.stat().st_size > LARGEST_TEMPLATE:
             raise NoWorkflow(f"{path} is too large for a workflow")
@@ -187,8 +185,9 @@ def read_template(path: Path) -> Graph:
         raise NoWorkflow(f"{path} is not a workflow in API format: export one with Workflow → Export (API)")
     if is_editor_format(document):
         raise NoWorkflow(f"{path} is a workflow as the editor saves it: export it with Workflow → Export (API)")
-    nodes = [node_id for node_id, node in document.items() if isinstance(node, dict) and "class_type" in node]
-    if len(nodes) < len(document):
-        other = next(node_id for node_id in document if node_id not in nodes)
-        raise NoWorkflow(f"{path}: {other[:60]!r} is not a node: export the workflow with Workflow → Export (API)")
+    for node_id, node in document.items():
+        if not isinstance(node, dict) or "class_type" not in node:
+            raise NoWorkflow(
+                f"{path}: {node_id[:60]!r} is not a node: export the workflow with Workflow → Export (API)"
+            )
     return document

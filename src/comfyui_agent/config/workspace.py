@@ -1,4 +1,4 @@
-"""The folder that all relative paths are relative to."""
+"""The workspace: the folder that relative paths are relative to."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Workspace:
-    """Where things are."""
+    """Where files are."""
 
     root: Path
     settings: Settings
     config: Path | None = None
     """The file that the settings were read from."""
     named: tuple[Path, ...] = ()
-    """Folders for results that the command line names; they may lie anywhere."""
+    """Folders for results named on the command line. They may lie outside the workspace."""
     _finished: dict[str, Path] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def database(self) -> str:
-        """What to open: the URL if there is one, else the file."""
+        """The database URL if there is one, else the path of the SQLite file."""
         url = self.settings.database.url
         if "://" in url and not url.startswith(SQLITE):
             return url
@@ -55,21 +55,21 @@ class Workspace:
 
     @property
     def processing(self) -> Path:
-        """The folder where job files are dropped. It may lie anywhere: it is the word of whoever set E3 up."""
+        """The folder for job files. It may lie outside the workspace."""
         return self.root / self.settings.paths.jobs_processing
 
     @property
     def kept_inputs(self) -> Path:
-        """Input pictures of jobs, by the digest of their bytes, beside the database."""
+        """The folder of input pictures, named by the digest of their bytes, beside the database."""
         return Path(self.database).resolve().parent / "inputs"
 
     @property
     def thumbnails(self) -> Path:
-        """Small pictures of results, beside the database."""
+        """The folder of thumbnails, beside the database."""
         return self.kept_inputs.with_name("thumbnails")
 
     def readable(self, path: str) -> Path:
-        """An input file that a job names; ValueError unless it lies in the workspace or one of `paths.inputs`."""
+        """An input file of a job. ValueError unless it lies in the workspace or one of `paths.inputs`."""
         try:
             found = (self._real_root / Path(path).expanduser()).resolve()
         except (OSError, RuntimeError) as error:
@@ -88,17 +88,17 @@ class Workspace:
         return tuple(folder.resolve() for folder in self.named)
 
     def finished(self, kind: str) -> Path:
-        """The folder for results of a kind. It is looked at once: links in it are not followed anew for every file."""
+        """The folder for results of a kind. Its links are followed once."""
         if kind not in self._finished:
             self._finished[kind] = self.inside(f"{self.settings.paths.jobs_finished}/{kind}")
         return self._finished[kind]
 
     def inside(self, path: str) -> Path:
-        """A path in the workspace; ValueError if it leads out, by whatever way."""
+        """A path in the workspace, with links followed. ValueError if it leads out."""
         root = self._real_root
         try:
             found = (root / path).resolve()
-        except (OSError, RuntimeError) as error:  # links that go round in circles
+        except (OSError, RuntimeError) as error:  # a loop of links
             raise ValueError(f"{path!r} cannot be followed: {error}") from None
         if found == root or not any(found.is_relative_to(each) for each in (root, *self._real_named)):
             raise ValueError(f"{path!r} leads out of the workspace {root}")
@@ -106,7 +106,7 @@ class Workspace:
 
     @cached_property
     def own_folders(self) -> frozenset[Path]:
-        """The folders that E3 works with: no results go there, unless the folder of results is in one of them."""
+        """The folders of E3 itself. No results go there, unless the folder of results is in one of them."""
         beside = Path(self.database).parent
         folders = [self.recipes.parent, self.processing, self.root / self.settings.paths.workflows, beside]
         folders += [self.locks, self.kept_inputs, self.thumbnails]
@@ -114,7 +114,7 @@ class Workspace:
 
     @cached_property
     def own_files(self) -> frozenset[Path]:
-        """The files that E3 works with, wherever they lie."""
+        """The files of E3 itself."""
         database = Path(self.database).resolve()
         files = [database.with_name(database.name + end) for end in ("", "-wal", "-shm", "-journal")]
         files += [self.recipes, self.metrics_log, self.root / ".env", *([self.config] if self.config else [])]
@@ -122,16 +122,16 @@ class Workspace:
 
     @cached_property
     def _closed(self) -> tuple[frozenset[Key], frozenset[Key], frozenset[Key]]:
-        """Own folders, own files, and the folders in which results may lie, all to be compared as file systems do."""
+        """Keys of own folders, own files, and folders in which results may lie."""
         is_open = [self._real_root, self._real_root / self.settings.paths.jobs_finished]
         folders = {_key(folder) for folder in self.own_folders}
         files = {_key(file) for file in self.own_files}
         return frozenset(folders), frozenset(files), frozenset(_key(folder.resolve()) for folder in is_open)
 
     def check_result(self, path: Path) -> None:
-        """ValueError if no result may lie at a path in the workspace, which was followed already.
+        """ValueError if no result may lie at a resolved path. The innermost known folder decides.
 
-        The innermost folder that is known decides, as file systems compare names that ignore case.
+        Names are compared without case, as some file systems do.
         """
         if any(path.is_relative_to(folder) for folder in self._real_named):
             return
@@ -146,40 +146,40 @@ class Workspace:
             raise ValueError(f"{self.shown(path)!r} is hidden: write a path without a dot in front of a name")
 
     def folder(self, path: str) -> Path:
-        """A folder in the workspace, or the workspace itself; ValueError if it leads out."""
+        """A folder in the workspace, or the workspace itself. ValueError if it leads out."""
         whole = self._real_root / path
         return self._real_root if whole == self._real_root else self.inside(path)
 
     def entry(self, path: str) -> Path:
-        """A name in the workspace; a link there is the link itself, not where it leads."""
+        """A name in the workspace. A link is not followed."""
         whole = self._real_root / path
         folder = self.inside(str(whole.parent)) if whole.parent != self._real_root else self._real_root
         return folder / whole.name
 
     def shown(self, path: Path) -> str:
-        """A path as it is recorded: with forward slashes, and relative if it is in the workspace."""
+        """A path as it is recorded: with forward slashes, relative if it is in the workspace."""
         return (path.relative_to(self._real_root) if path.is_relative_to(self._real_root) else path).as_posix()
 
     def finished_job_file(self, kind: str, name: str) -> str:
-        """Where the file of a job that is done is put, as it is recorded."""
+        """Where the file of a finished job goes, as it is recorded."""
         return self.job_file(self.root / self.settings.paths.jobs_finished / kind / name)
 
-    def without_root(self, words: str) -> str:
-        """The same words with paths as seen from the workspace: where on its disk that lies is nobody's business."""
+    def without_root(self, text: str) -> str:
+        """A text with paths relative to the workspace, to hide where it lies on the disk."""
         for place in self._own_places:
-            words = place.sub(lambda found: "" if found[1] else ".", words)
-        return words
+            text = place.sub(lambda found: "" if found[1] else ".", text)
+        return text
 
     @cached_property
     def _own_places(self) -> list[re.Pattern[str]]:
-        """The workspace and the folder of the database, as they may stand in a sentence."""
+        """Patterns of the workspace and the database folder in a sentence."""
         folder = Path(self.database).parent
         places = [self.root.absolute(), self._real_root, folder.absolute(), folder.resolve()]
         found = dict.fromkeys(str(place) for place in places if place != Path(place.anchor))
         return [re.compile(rf"(?<![\w./\\-]){re.escape(place)}(?:([/\\])|(?![\w.-]))") for place in found]
 
     def job_file(self, path: Path) -> str:
-        """A job file as it is recorded: relative to the workspace if it lies there."""
+        """A job file as it is recorded: relative if it is in the workspace. Links are not followed."""
         text = path.as_posix()
         for root in (self.root, self._real_root):
             above = root.as_posix().rstrip("/") + "/"
@@ -189,5 +189,5 @@ class Workspace:
 
 
 def _key(path: Path) -> Key:
-    """The parts of a path, the same for names that some file system takes for one: other case, other accents."""
+    """The parts of a path, equal for names that some file system takes for the same one."""
     return tuple(unicodedata.normalize("NFC", part).casefold().rstrip(". ") or part for part in path.parts)

@@ -1,6 +1,6 @@
-"""YAML with the line of every key, read from a stream of events: nothing in a file can make this recurse or explode.
+"""YAML with the line of every key, safe for files from strangers: bounded in depth and size, without recursion.
 
-Of YAML 1.1's surprises only the harmless ones are left: `yes`, `12:30` and `2025-08-09` are texts, `1e5` is a number.
+Unlike in YAML 1.1, `yes`, `12:30` and `2025-08-09` are texts and `1e5` is a number.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LONGEST_NUMBER = 400
 STANDARD = "tag:yaml.org,2002:"
 MERGE = "<<"
 LETTERS_PER_VALUE = 100
-"""A long text counts as several values: aliases can repeat it."""
+"""A long text counts as several values, because aliases can repeat it."""
 NOT_JOINED = "invalid Unicode character escape code"
 KEY_AND_TEXT = re.compile(r"\s*(?:- )?([\w.-]{1,40}):\s+([^'\"\[{&*!|>%@`#\s].*\S)\s*")
 SECRET = re.compile("://|@|password|secret|token|key", re.IGNORECASE)
@@ -32,7 +32,7 @@ HALVES = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]
 
 
 class NotYaml(Exception):
-    """A text that cannot be read: what is wrong, and in which line."""
+    """A text that is not YAML: what is wrong, and in which line."""
 
     def __init__(self, message: str, line: int | None = None) -> None:
         super().__init__(message)
@@ -42,15 +42,15 @@ class NotYaml(Exception):
 
 @dataclass
 class Parsed:
-    """The value of a document, and where its keys stand."""
+    """The value of a document, and the lines of its keys."""
 
     value: Any
     _lines: dict[tuple[int, Any], int] = field(default_factory=dict, repr=False)
     _held: list[Any] = field(default_factory=list, repr=False)
-    """What lines are known of and the value does not hold: the numbers of things that are gone are given anew."""
+    """Keeps merged mappings alive, because lines are known by `id()`."""
 
     def line_of(self, path: tuple[Any, ...]) -> int | None:
-        """The line of a key, or of the innermost part of the path that is there."""
+        """The line of a key, or of the innermost key of the path that exists."""
         line, here = None, self.value
         for key in path:
             line = self._lines.get((id(here), key), line)
@@ -77,7 +77,7 @@ class _Open:
 
 
 def parse(data: bytes) -> Parsed:
-    """Read one document. NotYaml for anything else."""
+    """Read one document. NotYaml if it is none."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -90,9 +90,9 @@ def parse(data: bytes) -> Parsed:
         if joined != text:  # JSON writes an emoji as two halves
             return parse(joined.encode("utf-8", "replace"))
         mark = error.problem_mark or error.context_mark
-        words = " ".join(part for part in (error.context, error.problem) if part)
+        reason = " ".join(filter(None, (error.context, error.problem)))
         remedy = _remedy(error.problem or "", text, mark.line) if mark else ""
-        raise NotYaml(f"it is not YAML: {words}{remedy}", mark.line + 1 if mark else None) from None
+        raise NotYaml(f"it is not YAML: {reason}{remedy}", mark.line + 1 if mark else None) from None
     except yaml.reader.ReaderError as error:
         before = text.encode("utf-8", "replace")[: int(error.position)]
         raise NotYaml(f"it is not YAML: {error.reason}", before.count(b"\n") + 1) from None
@@ -101,18 +101,18 @@ def parse(data: bytes) -> Parsed:
 
 
 def _remedy(problem: str, text: str, line: int) -> str:
-    """What to write instead, for the mistakes that everybody makes."""
+    """What to write instead, for common mistakes."""
     lines = text.splitlines()
-    said = lines[line] if line < len(lines) else ""
+    source = lines[line] if line < len(lines) else ""
     if "mapping values are not allowed" in problem:
-        found = KEY_AND_TEXT.fullmatch(said)
-        is_whole = found and ": " in f"{found[2]} "  # else the text began in a line before
-        if found and is_whole and len(said) <= LONGEST_EXAMPLE and not SECRET.search(said):
+        found = KEY_AND_TEXT.fullmatch(source)
+        is_whole = found and ": " in f"{found[2]} "  # else the text began in an earlier line
+        if found and is_whole and len(source) <= LONGEST_EXAMPLE and not SECRET.search(source):
             return f": a text with a colon needs quotes, write {found[1]}: {json.dumps(found[2], ensure_ascii=False)}"
         return ": a text with a colon needs quotes"
     if "expected ',' or" in problem:
         return ": between brackets, a text with a colon or a comma needs quotes"
-    if "\t" in said[: len(said) - len(said.lstrip())]:
+    if "\t" in source[: len(source) - len(source.lstrip())]:
         return ": indent with blanks, not with tabs"
     return ""
 
@@ -158,7 +158,7 @@ class _Reader:
         return Parsed(result, self._lines, self._held)
 
     def _take_key(self, event: yaml.ScalarEvent, line: int) -> bool:
-        """Keys are texts, as they are written: `6:` and `"6":` are the same."""
+        """Take a scalar as a key if one is due. Keys are texts: `6:` and `"6":` are the same."""
         inner = self._stack[-1] if self._stack else None
         if inner is None or inner.has_key or isinstance(inner.value, list):
             return False
@@ -194,7 +194,7 @@ class _Reader:
             self._anchors[anchor] = value, size
 
     def _put(self, value: Any, size: int, line: int) -> None:
-        """Into the list or mapping that is open. What an alias stands for counts as often as it is used."""
+        """Put a value into the open list or mapping. An alias counts as often as it is used."""
         inner = self._stack[-1]
         inner.size += size
         if inner.size > MOST_VALUES:
@@ -241,9 +241,7 @@ def _scalar(event: yaml.ScalarEvent, line: int) -> Any:
 def _plain(text: str, line: int) -> Any:
     if text in WORDS:
         return WORDS[text]
-    if text[0] not in "+-.0123456789":
-        return text
-    if len(text) > LONGEST_NUMBER:
+    if text[0] not in "+-.0123456789" or len(text) > LONGEST_NUMBER:
         return text
     if WHOLE.fullmatch(text):
         return int(text.replace("_", ""))

@@ -10,12 +10,12 @@ from comfyui_agent.domain.rows import parsed
 AttemptId = NewType("AttemptId", int)
 
 DONE = "done"
-"""The outcome of an attempt that gave the result; every other outcome is a failure class."""
+"""The outcome of an attempt that gave the result. Every other outcome is a failure class."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One run. It is open, and its prompt may be taken over, until it has an outcome."""
+    """One run. While it has no outcome it is open, and another agent may adopt its prompt."""
 
     id: AttemptId
     number: int
@@ -28,8 +28,8 @@ class Attempt:
     outcome: str | None
     error: str | None
     sent: str | None = None
-    """What was filled in for the server, by place."""
+    """The values filled in for the server, by place, as JSON."""
 
     def as_json(self) -> dict[str, Any]:
-        """The row as scripts read it, what is JSON as objects."""
+        """The row for scripts, with JSON columns as objects."""
         return asdict(self) | {"error": parsed(self.error), "sent": parsed(self.sent)}

@@ -1,4 +1,4 @@
-"""The words and marks of states, the same wherever people look."""
+"""The labels and marks of states, the same in every interface."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BADGES = {
     JobStatus.FAILED: Badge("△", "Needs attention"),
 }
 WITHOUT_ATTENTION = {"cancelled": Badge("◌", "Cancelled"), "dismissed": Badge("◌", "Dismissed")}
-"""What a failed job shows in place of its badge when nobody has to look at it."""
+"""The badges of failed jobs that need no attention, by `Job.state`."""
 BATCH_MARKS = {
     BatchStatus.PENDING: "○",
     BatchStatus.ACTIVE: "◐",

@@ -1,47 +1,42 @@
-"""A batch: jobs that are one thing, with a name, a progress and an end. Runs on Python 3.9."""
+"""A batch: jobs treated as one thing, with a name, progress and an end. Runs on Python 3.9."""
 
 from __future__ import annotations
 
 import re
 import secrets
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
+
+from comfyui_agent.domain.text_enum import TextEnum
 
 LONGEST_NAME = 60
 LONGEST_MEMBER_NAME = 80
 
 
-class BatchKind(str, Enum):
-    """What the jobs came from."""
+class BatchKind(TextEnum):
+    """Where the jobs came from."""
 
     SWEEP = "sweep"
     BURST = "burst"
     BOOK = "book"
     FILES = "files"
 
-    def __str__(self) -> str:
-        return self.value
 
-
-class BatchStatus(str, Enum):
-    """The states that users see. A retry of members leads from each end back to ACTIVE, as a new generation."""
+class BatchStatus(TextEnum):
+    """The states that users see. A retry of members of an ended batch leads back to ACTIVE, as a new generation."""
 
     PENDING = "pending"
-    """Its jobs are being put in; none of them runs."""
+    """Jobs are being added. None of them runs."""
     ACTIVE = "active"
-    """It is whole, and nothing has landed in this generation."""
+    """All jobs are there. None has ended in this generation."""
     COLLECTING = "collecting"
-    """Results have landed, and others are to come."""
+    """Some members have ended, others have not."""
     COMPLETE = "complete"
     """Every member has ended."""
     CANCELLED = "cancelled"
     EXPIRED = "expired"
-
-    def __str__(self) -> str:
-        return self.value
 
     @property
     def has_ended(self) -> bool:
@@ -50,7 +45,7 @@ class BatchStatus(str, Enum):
 
 @dataclass(frozen=True)
 class NewBatch:
-    """A batch that is about to be filled. `metadata` is what reads it back: axes of a sweep, the title of a book."""
+    """A batch to be filled. `metadata` describes it: the axes of a sweep, the title of a book."""
 
     id: str
     name: str
@@ -59,12 +54,12 @@ class NewBatch:
     is_serial: bool = False
     wants_grid: bool = False
     created_by: int | None = None
-    """The token that makes it, and with it its jobs."""
+    """The id of the token that made it and its jobs."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch as it stands; the counts are those of its jobs at that moment."""
+    """A batch as read from the database, with the counts of its jobs at that moment."""
 
     id: str
     name: str
@@ -85,7 +80,7 @@ class Batch:
     done: int = 0
     failed: int = 0
     attention: int = 0
-    """Of those that failed: neither cancelled nor dismissed."""
+    """Failed jobs that were neither cancelled nor dismissed."""
 
     @property
     def total(self) -> int:
@@ -115,25 +110,22 @@ class Batch:
 
 
 def slug(text: str, longest: int = LONGEST_NAME) -> str:
-    """A text as a part of file names: letters, digits, dots, dashes and underscores; empty if nothing is left."""
+    """A text as a part of a file name: letters, digits, dots, dashes and underscores. It may be empty."""
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode("ascii")
     return re.sub(r"[^A-Za-z0-9._-]+", "_", plain)[:longest].strip("._-")
 
 
 def is_grid_name(name: str) -> bool:
-    """Whether a file in the folder of a batch has a name that is kept for its grid: grid.png, grid_2.jpg, …"""
+    """Whether a file name in a batch folder is reserved for the grid: grid.png, grid_2.jpg, …"""
     return re.fullmatch(r"grid(_[0-9]+)?(\.[a-z0-9]+)?", name, re.IGNORECASE | re.ASCII) is not None
 
 
-def mint_batch_id(name: str, fallback: str) -> str:
-    """`{name}_{8 hex}`: no other batch has it."""
-    return f"{slug(name) or fallback}_{secrets.token_hex(4)}"
+def mint_batch_id(name: str, fallback: str, random_bytes: Callable[[int], bytes] = secrets.token_bytes) -> str:
+    """A new id: `{name}_{8 hex}`."""
+    return f"{slug(name) or fallback}_{random_bytes(4).hex()}"
 
 
 def member_name(number: str, values: Mapping[str, Any], varying: Sequence[str]) -> str:
-    """A name for the file of a member: its number, and what is different about it. It is safe in paths.
-
-    `varying` are the names whose values tell the members apart; of `3.seed`, `seed` is shown.
-    """
-    words = [f"{slug(name.rpartition('.')[2], 20)}-{slug(str(values[name]), 24)}" for name in varying]
-    return "_".join([number, *words])[:LONGEST_MEMBER_NAME].rstrip("._-")
+    """The file name of a member: its number and its values of the `varying` inputs. It is safe in paths."""
+    parts = [f"{slug(name.rpartition('.')[2], 20)}-{slug(str(values[name]), 24)}" for name in varying]
+    return "_".join([number, *parts])[:LONGEST_MEMBER_NAME].rstrip("._-")

@@ -1,14 +1,16 @@
-"""From the names that people give to inputs to places in a workflow, and to values that fit there.
+"""Binding: from the names that people give to inputs to places in a workflow, with values that fit there.
 
-A name is looked for in this order: the recipe's map, `${name}` placeholders in the template, an address (`6.text`,
+A name is looked up in this order: the recipe's map, `${name}` placeholders in the template, an address (`6.text`,
 `6_text`), and an unambiguous match with the name of an input or the title of a node.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,26 +18,27 @@ from comfyui_agent.domain.placement import NoSuchPlace, split_place
 from comfyui_agent.domain.prompts import Graph, class_of, inputs_of, natural_order
 from comfyui_agent.domain.recipes import Recipe
 from comfyui_agent.domain.suggestions import suggest
+from comfyui_agent.domain.texts import listed
+from comfyui_agent.domain.value_types import FALSE, TRUE, text_of
 
 TOKEN = re.compile(r"\$\$\{|\$\{([A-Za-z_][\w.:-]*)\}")
 """A placeholder, or `$${`, which stands for `${` itself."""
 MOST_CANDIDATES = 12
-TRUE, FALSE = frozenset({"true", "yes", "on"}), frozenset({"false", "no", "off"})
 
 
 class Unbindable(Exception):
-    """Inputs that have no place, or no value that fits there: by name, what is wrong with each."""
+    """Inputs without a place, or with a value that does not fit. `problems` says what is wrong, by name."""
 
     def __init__(self, problems: Mapping[str, str], bound: Mapping[str, Any] | None = None) -> None:
         super().__init__("; ".join(f"{name}: {message}" for name, message in problems.items()))
         self.problems = dict(problems)
         self.bound = dict(bound or {})
-        """Values by place, of those inputs that are right."""
+        """The values of the other inputs, by place."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Somewhere that a value can go."""
+    """An input of a node. `value` is what the template has there."""
 
     place: str
     node_id: str
@@ -58,7 +61,7 @@ def is_link(value: Any) -> bool:
 
 
 class Places:
-    """All places of one workflow, and how to find them."""
+    """All places of one workflow."""
 
     def __init__(self, graph: Graph) -> None:
         self.all: dict[str, Place] = {}
@@ -86,7 +89,7 @@ class Places:
                 self._by_title[_plain(place.title)].append(place.place)
 
     def find(self, name: str, recipe: Recipe | None = None) -> list[str]:
-        """The places that a name stands for; NoSuchPlace with what there is instead."""
+        """The places that a name stands for, none for a placeholder. NoSuchPlace suggests other names."""
         if recipe is not None and name in recipe.inputs:
             return [self.addressed(place) for place in recipe.inputs[name]]
         if name in self.placeholders:
@@ -95,22 +98,29 @@ class Places:
             return [address]
         return [self._matching(name, recipe)]
 
+    def reached(self, name: str, recipe: Recipe) -> list[str]:
+        """All places that a name sets, also by its placeholder. Empty if there are none."""
+        try:
+            return self.find(name, recipe) or self.placeholders.get(name, [])
+        except NoSuchPlace:
+            return []
+
     def filled(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Every place that has placeholders, with them filled."""
+        """The values of all places with placeholders, filled in."""
         return {place: _filled(self.all[place].value, values) for place in self._to_fill}
 
     def addressed(self, text: str) -> str:
-        """A place that is spelled out, as it is known here. NoSuchPlace with what there is instead."""
+        """Check a place such as `6.text`. NoSuchPlace suggests other nodes or inputs."""
         node_id, name = split_place(text)
         if text in self.all:
             return text
-        own = [place.name for place in self.all.values() if place.node_id == node_id]
         if node_id not in self._nodes:
             raise NoSuchPlace(f"{text!r}: the workflow has no node {node_id!r}; {suggest(node_id, self._nodes)}")
+        own = [place.name for place in self.all.values() if place.node_id == node_id]
         raise NoSuchPlace(f"{text!r}: node {node_id} has no input {name!r}; {suggest(name, own)}")
 
     def _address(self, name: str) -> str | None:
-        """`6.text` or `6_text`, where node 6 is there; None if this is no address."""
+        """The place of `6.text` or `6_text` if there is a node 6, else None."""
         node_id, dot, _ = name.partition(".")
         if dot and node_id in self._nodes:
             return self.addressed(name)
@@ -118,28 +128,23 @@ class Places:
         return min(found, key=lambda place: len(place.node_id)).place if found else None
 
     def _matching(self, name: str, recipe: Recipe | None) -> str:
-        words = _plain(name)
-        found: list[str]
-        found = list(dict.fromkeys([*self._by_name.get(words, ()), *self._by_title.get(words, ())])) if words else []
+        plain = _plain(name)
+        matches = [*self._by_name.get(plain, ()), *self._by_title.get(plain, ())] if plain else []
+        found: list[str] = list(dict.fromkeys(matches))
         if len(found) == 1:
             return found[0]
         if found:
-            raise NoSuchPlace(
-                f"{_short(name)} fits several places: {self._listed(found)}. Name one, such as {found[0]}"
-            )
+            shown = [f"{place} ({self.all[place].title or self.all[place].class_type})" for place in found]
+            candidates = listed(shown, MOST_CANDIDATES)
+            raise NoSuchPlace(f"{_short(name)} fits several places: {candidates}. Name one, such as {found[0]}")
         known = {place.name for place in self.all.values() if not place.is_link}
         known |= {*self.placeholders, *self._by_title}
         known |= {*recipe.inputs, *recipe.required_inputs} if recipe else set()
         raise NoSuchPlace(f"{_short(name)} has no place in the workflow; {suggest(name[:60], known)}")
 
-    def _listed(self, places: list[str]) -> str:
-        words = [f"{place} ({self.all[place].title or self.all[place].class_type})" for place in places]
-        more = f" and {len(words) - MOST_CANDIDATES} more" if len(words) > MOST_CANDIDATES else ""
-        return ", ".join(words[:MOST_CANDIDATES]) + more
-
 
 def bind(places: Places, recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by place: those given, defaults for the others. Unbindable names everything that is wrong."""
+    """Values by place: the given ones, and defaults for the others. Unbindable names everything that is wrong."""
     problems: dict[str, str] = {}
     values = {**recipe.defaults, **given}
     for name in recipe.required_inputs:
@@ -171,44 +176,40 @@ def bind(places: Places, recipe: Recipe, given: Mapping[str, Any]) -> dict[str, 
 
 
 def fitting(place: Place, value: Any) -> Any:
-    """A value as the template has it there: numbers stay numbers, texts stay texts. ValueError if it does not fit."""
+    """The value in the type that the template has at a place. ValueError if it does not fit."""
     now = place.value
     if value is None and now is not None:
         raise ValueError("nothing does not fit: write a value, or leave the line out")
     if is_link(now) or is_link(value) or now is None or (isinstance(now, str) and TOKEN.search(now)):
         return value
-    wish = f"{place.place} ({place.class_type}) takes"
+    takes = f"{place.place} ({place.class_type}) takes"
     if isinstance(now, bool):
         word = str(value).lower()
         if isinstance(value, bool) or word in TRUE | FALSE:
             return value if isinstance(value, bool) else word in TRUE
-        raise ValueError(f"{_short(value)} does not fit: {wish} true or false")
+        raise ValueError(f"{_short(value)} does not fit: {takes} true or false")
     if isinstance(now, (int, float)):
-        return _number(value, isinstance(now, int), wish)
+        return _number(value, isinstance(now, int), takes)
     if isinstance(now, str):
         if isinstance(value, str):
             return value
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)
-        raise ValueError(f"{_short(value)} does not fit: {wish} a text; put it in quotes")
+        raise ValueError(f"{_short(value)} does not fit: {takes} a text; put it in quotes")
     return value
 
 
-def _number(value: Any, wants_whole: bool, wish: str) -> int | float:
+def _number(value: Any, wants_whole: bool, takes: str) -> int | float:
     number = value
     if isinstance(value, str):
         try:
             number = int(value)
         except ValueError:
-            try:
+            with suppress(ValueError):
                 number = float(value)
-            except ValueError:
-                number = None
-    kind = "a whole number" if wants_whole else "a number"
-    if isinstance(number, bool) or not isinstance(number, (int, float)) or number != number:
-        raise ValueError(f"{_short(value)} does not fit: {wish} {kind}")
-    if isinstance(number, float) and number in (float("inf"), float("-inf")):
-        raise ValueError(f"{_short(value)} does not fit: {wish} {kind}")
+    is_finite = isinstance(number, int) or (isinstance(number, float) and math.isfinite(number))
+    if not is_finite or isinstance(number, bool):
+        raise ValueError(f"{_short(value)} does not fit: {takes} {'a whole number' if wants_whole else 'a number'}")
     return int(number) if isinstance(number, float) and wants_whole and number.is_integer() else number
 
 
@@ -229,7 +230,7 @@ def _title_of(graph: Graph, node_id: str) -> str:
 
 
 def _tokens_in(value: Any) -> list[str]:
-    """Names of placeholders, and an empty text for each escaped one."""
+    """The names of placeholders, and an empty text for each escaped one."""
     if isinstance(value, str):
         return TOKEN.findall(value)
     if isinstance(value, list):
@@ -240,18 +241,14 @@ def _tokens_in(value: Any) -> list[str]:
 
 
 def _filled(value: Any, values: Mapping[str, Any]) -> Any:
-    """A value of the template with its placeholders filled; one that is all of a text takes the value as it is."""
+    """A value of the template with its placeholders filled in. A text that is one placeholder keeps the type."""
     if isinstance(value, str):
         whole = TOKEN.fullmatch(value)
         if whole and whole[1]:
             return values.get(whole[1])
-        return TOKEN.sub(lambda match: _as_text(values.get(match[1])) if match[1] else "${", value)
+        return TOKEN.sub(lambda match: text_of(values.get(match[1])) if match[1] else "${", value)
     if isinstance(value, list):
         return [_filled(part, values) for part in value]
     if isinstance(value, dict):
         return {key: _filled(part, values) for key, part in value.items()}
     return value
-
-
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)

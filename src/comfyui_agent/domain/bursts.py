@@ -1,45 +1,44 @@
-"""The rules of bursts: how large the next one is, and whose word counts about an item."""
+"""The rules of bursts: the size of the next one, and when the state file overrules the database."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
+
+from typing_extensions import assert_never
 
 from comfyui_agent.domain.jobs import JobId, Template
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.text_enum import TextEnum
 
 SHRINKS_BY = 3
 
 
-class ItemStatus(str, Enum):
-    """The three words of a state file."""
+class ItemStatus(TextEnum):
+    """The three states of a state file."""
 
     PENDING = "pending"
     COMPLETED = "completed"
     FAILED = "failed"
 
-    def __str__(self) -> str:
-        return self.value
 
-
-class ItemRequest(str, Enum):
-    """What becomes of an item when a burst begins."""
+class ItemRequest(TextEnum):
+    """What happens to an item when a burst begins."""
 
     KEEP = "keep"
-    """What the memory knows holds; the file follows it."""
+    """The database is right. The file follows it."""
     AGAIN = "again"
     """Render it again."""
     TRUST = "trust"
-    """It is done, says its user."""
+    """The user marked it as completed: take it as done."""
     SKIP = "skip"
-    """It shall not be rendered, says its user."""
+    """The user marked it as failed: do not render it."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """A prompt file and its job, as the memory has them. `written` is what the state file was last told about it."""
+    """A prompt file and its job as in the database. `written` is the last status written to the state file."""
 
     job_id: JobId
     key: str
@@ -57,13 +56,20 @@ class Item:
 
     @property
     def word(self) -> ItemStatus:
-        return word_of(self.status)
+        match self.status:
+            case JobStatus.DONE:
+                return ItemStatus.COMPLETED
+            case JobStatus.FAILED:
+                return ItemStatus.FAILED
+            case JobStatus.PENDING | JobStatus.PROCESSING:
+                return ItemStatus.PENDING
+            case _:
+                assert_never(self.status)
 
 
 @dataclass(frozen=True)
 class Pick:
-    """An item that this burst renders, or that cannot be rendered for a reason. One that is at a server is not sent
-    again; only its place may be another."""
+    """An item for this burst. With a `problem` it cannot be rendered; `is_at_server` means it was sent already."""
 
     job_id: JobId
     template: Template
@@ -73,31 +79,31 @@ class Pick:
     is_at_server: bool = False
 
 
-def word_of(status: JobStatus) -> ItemStatus:
-    if status is JobStatus.DONE:
-        return ItemStatus.COMPLETED
-    return ItemStatus.FAILED if status is JobStatus.FAILED else ItemStatus.PENDING
-
-
-def wish_for(
-    said: ItemStatus | None, written: ItemStatus | None, known: ItemStatus | None, *, is_untouched: bool
+def request_for(
+    in_file: ItemStatus | None, written: ItemStatus | None, known: ItemStatus | None, *, is_untouched: bool
 ) -> ItemRequest:
-    """What to do with an item.
+    """What the state file asks for an item.
 
-    `said` is what the file says, `written` what it was last told, `known` what the memory knows; None where there is
-    nothing. Nobody but E3 has changed a file that `is_untouched`: what it says may be old, and is nobody's wish.
+    `in_file` is its status in the file, `written` the last status that E3 wrote there, `known` the status in the
+    database. An `is_untouched` file was changed by nobody but E3, so it asks for nothing.
     """
-    if said is None or is_untouched or said is known:
+    if in_file is None or is_untouched or in_file is known:
         return ItemRequest.KEEP
-    if known is not None and said is written:
-        return ItemRequest.KEEP  # a crash came before the file was told
-    if said is ItemStatus.PENDING:
-        return ItemRequest.AGAIN if known is not None else ItemRequest.KEEP
-    return ItemRequest.TRUST if said is ItemStatus.COMPLETED else ItemRequest.SKIP
+    if known is not None and in_file is written:
+        return ItemRequest.KEEP  # a crash came before the file was updated
+    match in_file:
+        case ItemStatus.PENDING:
+            return ItemRequest.AGAIN if known is not None else ItemRequest.KEEP
+        case ItemStatus.COMPLETED:
+            return ItemRequest.TRUST
+        case ItemStatus.FAILED:
+            return ItemRequest.SKIP
+        case _:
+            assert_never(in_file)
 
 
 def sizes(ceiling: int) -> list[int]:
-    """15, 5, 1: each a third of the one before."""
+    """All sizes from the ceiling down: 15, 5, 1."""
     found = [max(1, ceiling)]
     while found[-1] > 1:
         found.append(max(1, found[-1] // SHRINKS_BY))
@@ -111,6 +117,6 @@ def size_of(ceiling: int, level: int) -> int:
 
 
 def poll_of(seconds: float, level: int) -> float:
-    """Twice as slow with every step down."""
+    """Seconds between polls: doubled with every step down."""
     factor: int = 2 ** max(0, min(level, 10))
     return min(60.0, seconds * factor)

@@ -1,4 +1,4 @@
-"""Which values go together: the product of all axes, or all axes in step. Runs on Python 3.9."""
+"""Combinations of axis values: the product of all axes, or all axes in step. Runs on Python 3.9."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from comfyui_agent.domain.texts import listed
+
 MOST = 1_000_000
 COUNTABLE = 10**15
 MOST_LISTED = 8
@@ -15,18 +17,18 @@ MOST_LISTED = 8
 
 class Mode(str, Enum):
     MATRIX = "matrix"
-    """Each value with each: the last axis goes fastest."""
+    """Each value with each. The last axis goes fastest."""
     LINEAR = "linear"
-    """First with first, second with second; an axis of one value stays."""
+    """First with first, second with second. An axis of one value stays."""
 
 
 class BadAxes(ValueError):
-    """Axes that make no combinations: which, why, and what to do, in one line."""
+    """Axes that make no combinations. The message is one line: which, why, and what to do."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Values that one after the other go to the same places."""
+    """One input of a sweep: its values, and the places where each of them goes."""
 
     name: str
     places: tuple[str, ...]
@@ -34,7 +36,7 @@ class Axis:
 
 
 class Combinations:
-    """All combinations of some axes, by number. None is kept: a million take no memory. BadAxes if there are none."""
+    """All combinations of some axes by number, computed on demand. BadAxes if there are none."""
 
     def __init__(self, axes: Sequence[Axis], mode: Mode) -> None:
         self.axes = tuple(axes)
@@ -51,7 +53,7 @@ class Combinations:
         return map(self.__getitem__, range(self._length))
 
     def __getitem__(self, index: int) -> tuple[int, ...]:
-        """For each axis, which of its values is in this combination. Counts from the end if negative."""
+        """For each axis, the index of its value in this combination. A negative number counts from the end."""
         position = range(self._length)[index]
         if self.mode is Mode.LINEAR:
             return tuple(position if len(axis.values) > 1 else 0 for axis in self.axes)
@@ -62,23 +64,19 @@ class Combinations:
         return tuple(reversed(digits))
 
     def values_at(self, index: int) -> dict[str, Any]:
-        """Name of the axis → its value."""
+        """The value of each axis, by the name of the axis."""
         chosen = self[index]
         return {axis.name: axis.values[chosen[number]] for number, axis in enumerate(self.axes)}
 
-    def bound_at(self, index: int) -> dict[str, Any]:
-        """Place → the value that goes there."""
-        values = self.values_at(index)
-        return {place: values[axis.name] for axis in self.axes for place in axis.places}
-
 
 def count(lengths: Sequence[tuple[str, int]], mode: Mode, most: int = MOST) -> int:
-    """How many combinations axes of these names and lengths make. BadAxes if there are more than `most`."""
+    """The number of combinations of axes with these names and lengths. BadAxes if there are more than `most`."""
     numbers = [length for _, length in lengths]
     total = math.prod(numbers) if mode is Mode.MATRIX else max(numbers)
     if total > most:
         shown = f"{total:,}" if total < COUNTABLE else "far too many"
-        raise BadAxes(f"{_counted(lengths)} make {shown} combinations; {most:,} is the most: give fewer values")
+        axes = listed([f"{name} ({length:,})" for name, length in lengths], MOST_LISTED)
+        raise BadAxes(f"{axes} make {shown} combinations; {most:,} is the most: give fewer values")
     return total
 
 
@@ -95,17 +93,8 @@ def check_apart(axes: Iterable[tuple[str, Sequence[str]]]) -> None:
                 raise BadAxes(f"{owners[place]} and {name} both go to {place}: leave one of them out")
 
 
-def cartesian(lists: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
-    """Each value of each list with each of the others, the last list fastest. BadAxes if that cannot be."""
-    return _of_lists(lists, Mode.MATRIX)
-
-
-def linear_zip(lists: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
-    """All lists in step; a list of one value stays. BadAxes if that cannot be."""
-    return _of_lists(lists, Mode.LINEAR)
-
-
-def _of_lists(lists: Sequence[Sequence[Any]], mode: Mode) -> list[tuple[Any, ...]]:
+def combine_lists(lists: Sequence[Sequence[Any]], mode: Mode) -> list[tuple[Any, ...]]:
+    """All combinations of the values of some lists. BadAxes if there are none."""
     axes = [Axis(f"list {number}", (), tuple(values)) for number, values in enumerate(lists, start=1)]
     combinations = Combinations(axes, mode)
     return [tuple(combinations.values_at(index).values()) for index in range(len(combinations))]
@@ -121,20 +110,10 @@ def _check_each(axes: Sequence[Axis]) -> None:
 
 
 def _check_in_step(axes: Sequence[Axis]) -> None:
-    first: Axis | None = None
-    for axis in axes:
-        if len(axis.values) == 1:
-            continue
-        if first is None:
-            first = axis
-        elif len(axis.values) != len(first.values):
+    first, *others = [axis for axis in axes if len(axis.values) > 1] or axes
+    for axis in others:
+        if len(axis.values) != len(first.values):
             raise BadAxes(
                 f"{first.name} has {len(first.values):,} values and {axis.name} {len(axis.values):,}: in linear mode "
                 f"give both as many, or one of them a single value; or use mode matrix"
             )
-
-
-def _counted(lengths: Sequence[tuple[str, int]]) -> str:
-    words = [f"{name} ({length:,})" for name, length in lengths[:MOST_LISTED]]
-    more = f" and {len(lengths) - MOST_LISTED} more" if len(lengths) > MOST_LISTED else ""
-    return ", ".join(words) + more

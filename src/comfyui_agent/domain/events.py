@@ -1,17 +1,15 @@
-"""What happens, in the words of the metrics log."""
+"""Events, as they stand in the metrics log."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
+from comfyui_agent.domain.text_enum import TextEnum
 
-class EventName(str, Enum):
-    """The names that scripts and dashboards rely on. Alerts are for a person to see.
 
-    Audit events say who asked for a change, and from where.
-    """
+class EventName(TextEnum):
+    """The names that scripts and dashboards rely on."""
 
     JOB_SUBMITTED = "job.submitted"
     JOB_STARTED = "job.started"
@@ -63,20 +61,13 @@ class EventName(str, Enum):
     AUDIT_LOGOUT = "audit.logout"
     AUDIT_DATABASE_RECOVER = "audit.db.recover"
 
-    def __str__(self) -> str:
-        return self.value
-
 
 AUDIT = "audit."
-APPLYING = (
-    *("job_id", "config_name", "batch_id", "book_id", "page", "prompt_id", "server", "failure_class"),
-    *("duration_sec", "wait_sec", "message", "actor", "address"),
-)
 
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened. `id` counts up in the order of commits; 0 before it is recorded."""
+    """One thing that happened. `id` counts up in the order of commits. It is 0 before the event is recorded."""
 
     name: str
     timestamp: str = ""
@@ -93,19 +84,18 @@ class Event:
     wait_sec: float | None = None
     message: str | None = None
     actor: str | None = None
-    """Who asked for it, where someone did: `token 3 (studio)`, `this machine`, `cli (alice)`."""
+    """Who asked for it: `token 3 (studio)`, `this machine`, `cli (alice)`."""
     address: str | None = None
     workflow_id: str | None = None
-    """For whoever counts by workflow; the log does without."""
+    """For metrics. It is not in the log."""
 
     @property
     def is_audit(self) -> bool:
-        """Whether it belongs to the audit trail, which only admins see."""
+        """Whether only admins may see it."""
         return self.name.startswith(AUDIT)
 
     def as_json(self) -> dict[str, Any]:
-        """One line of the log: what does not apply is left out."""
-        facts: dict[str, Any] = {"timestamp": self.timestamp, "event": self.name, "id": self.id}
-        for key in APPLYING:
-            facts[key] = getattr(self, key)
-        return {key: value for key, value in facts.items() if value is not None}
+        """One line of the log, without the facts that are None."""
+        facts = {key: value for key, value in vars(self).items() if value is not None and key != "workflow_id"}
+        name = facts.pop("name")
+        return {"timestamp": facts.pop("timestamp"), "event": name, **facts}

@@ -1,13 +1,14 @@
-"""Why a run did not give a result. The class of a failure decides what happens next."""
+"""Why a run gave no result. The class of a failure decides what happens next."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import Enum
+
+from comfyui_agent.domain.text_enum import TextEnum
 
 
-class FailureClass(str, Enum):
+class FailureClass(TextEnum):
     """The classes that users see in the database, in events and in reports."""
 
     INVALID = "invalid"
@@ -21,13 +22,10 @@ class FailureClass(str, Enum):
     CANCELLED = "cancelled"
     POISON = "poison"
 
-    def __str__(self) -> str:
-        return self.value
-
 
 @dataclass(frozen=True)
 class Failure:
-    """One failure, with all that a person needs to understand it. Texts never hold a secret."""
+    """One failure, with all that a person needs to understand it. Its texts hold no secrets."""
 
     kind: FailureClass
     message: str
@@ -39,7 +37,7 @@ class Failure:
     traceback: tuple[str, ...] = ()
     details: tuple[str, ...] = ()
     by_choice: bool = False
-    """The server does not offer a choice that was made: the same prompt is rejected there every time."""
+    """The prompt has a choice that the server does not offer, so the server will reject it again."""
 
     def cleaned(self, clean: Callable[[str], str]) -> Failure:
         """The same failure with each text that a server wrote passed through `clean`."""
@@ -54,12 +52,14 @@ class Failure:
         )
 
     def trace(self) -> str:
-        """A text for `error_trace`: what happened, where, and the server's own traceback below it."""
-        place = f"node {self.node_id} ({self.node_type})" if self.node_id else ""
-        head = f"{self.kind}: {self.message}" + (f" at {place}" if place else "")
+        """The text of `error_trace`: what happened, where, and the server's traceback."""
+        head = f"{self.kind}: {self.message}"
+        if self.node_id:
+            head += f" at node {self.node_id} ({self.node_type})"
         where = [f"server {self.server}" if self.server else "", f"prompt {self.prompt_id}" if self.prompt_id else ""]
         lines = [head, *(f"  {detail}" for detail in self.details)]
-        lines += [", ".join(part for part in where if part)] if any(where) else []
+        if any(where):
+            lines.append(", ".join(filter(None, where)))
         if self.traceback:
             lines += ["Traceback (most recent call last):", "".join(self.traceback).rstrip()]
             lines.append(f"{self.exception_type}: {self.message}" if self.exception_type else self.message)

@@ -1,7 +1,4 @@
-"""Where combinations stand in a grid: pages, rows and columns by their axes, or one after the other on a sheet.
-
-Runs on Python 3.9.
-"""
+"""Where combinations stand in a grid: by axes, or in order on a contact sheet. Runs on Python 3.9."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from comfyui_agent.domain.combinations import Axis, Combinations, Mode
+from comfyui_agent.domain.value_types import text_of
 
 
 def picture_paths(first: Path, pages: int) -> list[Path]:
@@ -19,7 +17,7 @@ def picture_paths(first: Path, pages: int) -> list[Path]:
 
 
 class CellPlace(NamedTuple):
-    """Where a result stands, from 0."""
+    """Where a result stands, counted from 0."""
 
     page: int
     row: int
@@ -27,10 +25,10 @@ class CellPlace(NamedTuple):
 
 
 class GridLayout:
-    """Places by numbers and back, whatever the size: none is kept. An axis of one value makes no pages."""
+    """Pages, rows and columns by axes: from the number of a combination to its place and back."""
 
     def __init__(self, combinations: Combinations, x: str, y: str) -> None:
-        """The columns are the values of `x`, the rows those of `y`, where there is one."""
+        """The columns are the values of the axis `x`, the rows those of `y`. An empty `y` makes one row."""
         axes = combinations.axes
         self.x, self.y = x, y
         self._axes = axes
@@ -41,7 +39,7 @@ class GridLayout:
 
     @property
     def others(self) -> tuple[Axis, ...]:
-        """The axes that make the pages, the last one fastest."""
+        """The axes with several values that make the pages. The last one goes fastest."""
         return tuple(self._axes[number] for number in self._others)
 
     @property
@@ -50,12 +48,10 @@ class GridLayout:
 
     @property
     def rows(self) -> list[str]:
-        """What stands beside each row."""
         return self._labels(self.y) if self.y else [""]
 
     @property
     def columns(self) -> list[str]:
-        """What stands above each column."""
         return self._labels(self.x)
 
     @property
@@ -63,7 +59,7 @@ class GridLayout:
         return f"{self.y} \\ {self.x}" if self.y else self.x
 
     def title(self, page: int) -> str:
-        """What all results of a page have in common."""
+        """The values that all results of a page share."""
         chosen = self.chosen(page)
         return ", ".join(axis_label(axis, chosen[number]) for number, axis in enumerate(self.others))
 
@@ -71,7 +67,6 @@ class GridLayout:
         return 0 <= index < self._length
 
     def place(self, index: int) -> CellPlace:
-        """Where the result of a combination stands."""
         page = 0
         for number in self._others:
             page = page * len(self._axes[number].values) + self._digit(index, number)
@@ -79,14 +74,14 @@ class GridLayout:
         return CellPlace(page, row, self._digit(index, self._by_name[self.x]))
 
     def index(self, place: CellPlace) -> int:
-        """Which combination stands at a place."""
+        """The number of the combination at a place."""
         found = place.column * self._strides[self._by_name[self.x]]
         found += place.row * self._strides[self._by_name[self.y]] if self.y else 0
         chosen = self.chosen(place.page)
         return found + sum(chosen[at] * self._strides[number] for at, number in enumerate(self._others))
 
     def chosen(self, page: int) -> tuple[int, ...]:
-        """For each of the other axes, which of its values a page has."""
+        """For each of the other axes, the index of its value on a page."""
         digits = []
         for axis in reversed(self.others):
             page, digit = divmod(page, len(axis.values))
@@ -94,7 +89,7 @@ class GridLayout:
         return tuple(reversed(digits))
 
     def page(self, chosen: Sequence[int]) -> int:
-        """The page that has these values of the other axes."""
+        """The page with these values of the other axes."""
         page = 0
         for number, axis in enumerate(self.others):
             page = page * len(axis.values) + chosen[number]
@@ -109,16 +104,15 @@ class GridLayout:
 
 
 def axis_label(axis: Axis, index: int) -> str:
-    """`cfg = 6.5`, a truth as people write it."""
-    value = axis.values[index]
-    return f"{axis.name} = {str(value).lower() if isinstance(value, bool) else value}"
+    """`cfg = 6.5`"""
+    return f"{axis.name} = {text_of(axis.values[index])}"
 
 
 def layout_by_axes(combinations: Combinations, x: str = "", y: str = "", pages: str = "") -> GridLayout | None:
-    """By axes where there are two to lay out, or people named some; else None: a contact sheet.
+    """A layout by axes if there are two to lay out or some were named. None means a contact sheet.
 
-    The names are those of axes, and different; an empty one leaves the choice: the last axis that has several values
-    goes across, the one before it down.
+    The names are different axes. An empty name is chosen: the last axis with several values goes across, the one
+    before it down.
     """
     if combinations.mode is Mode.LINEAR:
         return None
@@ -131,6 +125,6 @@ def layout_by_axes(combinations: Combinations, x: str = "", y: str = "", pages: 
 
 
 def sheet_place(number: int, count: int) -> CellPlace:
-    """Where one of so many results stands on a contact sheet: in their order, about as many across as down."""
+    """The place of a result on a contact sheet of `count` results, about as wide as high."""
     row, column = divmod(number, ceil(sqrt(count)))
     return CellPlace(0, row, column)

@@ -1,4 +1,4 @@
-"""A wish that may be sent twice: what became of it the first time."""
+"""Requests with an idempotency key: what is known about a key when a request arrives."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TypeAlias
 
 @dataclass(frozen=True)
 class Begun:
-    """Nobody asked for this before: go on, then finish or drop the wish."""
+    """The key is new. Carry the request out, then finish or drop it."""
 
 
 @dataclass(frozen=True)
 class Repeated:
-    """It was done before; this was the answer."""
+    """The request was carried out before. This was the answer."""
 
     status: int
     answer: str
@@ -21,20 +21,19 @@ class Repeated:
 
 @dataclass(frozen=True)
 class Busy:
-    """Somebody who is alive is at it."""
+    """A live process is carrying it out."""
 
 
 @dataclass(frozen=True)
 class Different:
-    """The key was used for another wish."""
+    """The key was used for another request."""
 
 
 @dataclass(frozen=True)
 class TakenOver:
-    """Somebody died over it. It is the caller's now; `made` is what was to be made, and may be there already."""
+    """The process that carried it out died. The caller goes on; `made` may exist already."""
 
     made: str
 
 
 Beginning: TypeAlias = Begun | Repeated | Busy | Different | TakenOver
-"""What is found at the beginning of a wish."""

@@ -1,36 +1,38 @@
-"""Job files and the rows that stand for them: what becomes of a file whose name is known already."""
+"""Job files and their rows: what happens to a file whose name is already known."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import PurePosixPath
+
+from typing_extensions import assert_never
 
 from comfyui_agent.domain.jobs import JobId, NewJob
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.text_enum import TextEnum
 
 
 @dataclass(frozen=True)
 class ReadFile:
-    """A job file as it was read. One with a problem becomes a failed row that says so."""
+    """A job file as it was read. With a `problem` it becomes a failed row."""
 
     job: NewJob
     problem: str = ""
     is_moved: bool = False
-    """The file that the row knows is gone: this one is the same, elsewhere."""
+    """The file recorded in the row is gone, and this is the same file elsewhere."""
     is_retry: bool = False
-    """Submit it again even if nothing has changed."""
+    """Submit it again even if nothing changed."""
     insists: bool = False
-    """Write it down even if its result would go where another job's goes: as failed, for that reason."""
+    """If another job has its output path, record it as failed for that reason."""
     finished_as: str = ""
-    """Where the file is put when its job is done."""
+    """Where the file goes when its job is done."""
     file_path_at: str = ""
-    """File and line of `outputs.file_path`, for complaints about it."""
+    """File and line of `outputs.file_path`, for error messages."""
 
 
 @dataclass(frozen=True)
 class KnownJob:
-    """What a row says about its file."""
+    """What the row of a job says about its file."""
 
     id: JobId
     status: JobStatus
@@ -40,32 +42,32 @@ class KnownJob:
     is_cancelled: bool = False
 
 
-class FileVerdict(str, Enum):
-    """What becomes of a job file."""
+class FileVerdict(TextEnum):
+    """What happens to a job file."""
 
     ACCEPTED = "accepted"
     """A new job."""
     UNCHANGED = "unchanged"
     """Nothing happens."""
     UPDATED = "updated"
-    """It waited, and now waits with what the file says."""
+    """The job waited, and now has the values of the file."""
     LATER = "later"
-    """It runs: the file is submitted again when it has ended."""
+    """The job runs. The file is submitted again when it has ended."""
     RESUBMITTED = "resubmitted"
-    """It had ended, and is submitted anew."""
+    """The job had ended, and is submitted again."""
     FINISHED = "finished"
-    """It is done, and the file has yet to be put away."""
+    """The job is done, and the file has to be moved to the finished ones."""
     ELSEWHERE = "elsewhere"
     """The name belongs to a file in another folder."""
     TAKEN = "taken"
-    """Its result would go where that of a job from another file goes; nothing was written down."""
+    """A job of another file has the same output path. Nothing was recorded."""
     REJECTED = "rejected"
-    """It is done, and the file says something else."""
+    """The job is done, and the file is different."""
 
 
 @dataclass(frozen=True)
 class Disposition:
-    """A verdict on one file, and why it was not taken as it is."""
+    """The verdict on one file, and the reason if it was not accepted."""
 
     verdict: FileVerdict
     reason: str = ""
@@ -73,7 +75,7 @@ class Disposition:
 
 
 def is_of_another_folder(known: KnownJob, filed: ReadFile) -> bool:
-    """Whether the row stands for a file of another kind's folder. A finished file is in the folder of its kind."""
+    """Whether the row's file lies in the folder of another kind of jobs."""
     return known.source is not None and _folder(known.source) != _folder(filed.job.source or "")
 
 
@@ -82,7 +84,7 @@ def _folder(source: str) -> str:
 
 
 def judge(known: KnownJob | None, filed: ReadFile) -> FileVerdict:
-    """What becomes of a file, given the row of its name."""
+    """What happens to a file, given the row with its name."""
     if known is None:
         return FileVerdict.ACCEPTED
     if known.source not in (None, filed.job.source, filed.finished_as) and not filed.is_moved:
@@ -95,11 +97,13 @@ def judge(known: KnownJob | None, filed: ReadFile) -> FileVerdict:
             return FileVerdict.UNCHANGED if is_same else FileVerdict.LATER
         case JobStatus.FAILED:
             if known.is_cancelled and known.resubmit and not filed.is_retry:
-                return FileVerdict.UNCHANGED  # cancelled after it was changed: that was the last word
+                return FileVerdict.UNCHANGED  # it was cancelled after the change
             return FileVerdict.UNCHANGED if is_same and not filed.is_retry else FileVerdict.RESUBMITTED
         case JobStatus.DONE:
             if is_of_another_folder(known, filed) and not known.resubmit:
-                return FileVerdict.REJECTED  # its file is gone because it was put away: this one was dropped elsewhere
+                return FileVerdict.REJECTED  # the known file was moved when done, so this is another one
             if is_same:
                 return FileVerdict.FINISHED
             return FileVerdict.RESUBMITTED if known.resubmit and not filed.problem else FileVerdict.REJECTED
+        case _:
+            assert_never(known.status)

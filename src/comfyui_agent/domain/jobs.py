@@ -1,4 +1,4 @@
-"""A job: one wish for one result, from its submission to its end."""
+"""A job: one request for one result, from its submission to its end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEFAULT_PRIORITY = 50
 
 @dataclass(frozen=True)
 class Template:
-    """A workflow in API format, known by the hash of its text: many jobs share one."""
+    """A workflow in API format, stored once by the hash of its text and shared by many jobs."""
 
     hash: str
     text: str
@@ -38,7 +38,7 @@ class Template:
 
 @dataclass(frozen=True)
 class NewJob:
-    """What a door hands in. `inputs` are values by place (`6.text`), put into the template when the job runs."""
+    """A job to be submitted. `inputs` are values by place (`6.text`), put into the template when the job runs."""
 
     config_name: str
     job_type: str
@@ -56,16 +56,16 @@ class NewJob:
     source: str | None = None
     digest: str | None = None
     pictures: Mapping[str, str] = field(default_factory=dict)
-    """Input files that are kept for the job, by the place where their name goes."""
+    """Stored input files, by the place where their name goes."""
     reserved: bool = False
-    """Only for whoever works off its batch by name; other agents leave it alone."""
+    """Only an agent that runs this batch by name may lease it."""
     created_by: int | None = None
-    """The token that makes it; None: nobody's, or whoever made its batch."""
+    """The id of the token that made it. None: the token of its batch, if any."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job as it stands in the database; times are UTC text."""
+    """A job as read from the database. Times are UTC text."""
 
     id: JobId
     config_name: str
@@ -111,16 +111,16 @@ class Job:
     created_by: int | None
     lost_at: str | None
     is_shortened: bool = False
-    """Whether something large was left out of inputs, metadata or another text, as lists do."""
+    """Whether large texts were cut, as in lists of jobs."""
 
     @property
     def waits_for_server(self) -> bool:
-        """Whether the server that has its prompt stopped answering: it waits for that one or another."""
+        """Whether it waits because the server with its prompt stopped answering."""
         return self.status is JobStatus.PENDING and self.lost_at is not None
 
     @property
     def waiting_words(self) -> str:
-        """Which server it waits for, and since when; empty if it waits for none."""
+        """The server it waits for, and since when. Empty if it waits for none."""
         if not self.waits_for_server:
             return ""
         name = (self.server or "").partition("://")[2] or "its server"
@@ -133,18 +133,18 @@ class Job:
 
     @property
     def needs_attention(self) -> bool:
-        """Whether it failed, was not cancelled on purpose, and nobody has dismissed it."""
+        """Whether it failed and was neither cancelled nor dismissed."""
         return self.status is JobStatus.FAILED and not self.is_cancelled and self.dismissed_at is None
 
     @property
     def state(self) -> str:
-        """What its badge says: its status; `cancelled` or `dismissed` for a failed job that needs no attention."""
+        """Its status, or `cancelled` or `dismissed` for a failed job that needs no attention."""
         if self.status is not JobStatus.FAILED or self.needs_attention:
             return self.status.value
         return "cancelled" if self.is_cancelled else "dismissed"
 
     def as_json(self) -> dict[str, Any]:
-        """The row as scripts read it, lists and objects as such."""
+        """The row for scripts, with JSON columns as lists and objects."""
         row = asdict(self) | {"status": self.status.value}
         del row["is_shortened"]
         return row | {key: parsed(row[key]) for key in ("metadata", "inputs", "pictures")}

@@ -1,4 +1,4 @@
-"""Kinds of jobs: what `job_type` says about the result, and the folder where it goes."""
+"""Job types, their result folders, and the file endings of results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FOLDERS = {
 
 
 def folder_of(job_type: str) -> str:
-    """The folder below `jobs/finished`; ValueError for a type that does not exist."""
+    """The folder of a job type below `jobs/finished`. ValueError for an unknown type."""
     try:
         return FOLDERS[job_type.upper()]
     except KeyError:
@@ -33,14 +33,14 @@ ENDINGS = frozenset(
     """png jpg jpeg webp gif avif apng bmp tif tiff exr hdr psd svg mp4 webm mkv mov avi mp3 wav flac ogg opus m4a aac
     glb gltf obj fbx stl ply usdz splat ksplat spz safetensors latent npy npz txt json csv srt vtt bin""".split()  # noqa: SIM905 - a list of words
 )
-"""The kinds of files that results are. Anything else that a server names is kept as `bin`."""
+"""The endings that results may have. A file with another ending is kept as `bin`."""
 PART_OF_NAME = re.compile(r"v?[0-9][^.]*", re.IGNORECASE)
 
 
 def ending_of(name: str) -> str:
-    """The extension of a result, in small letters; empty if the name has none: in `knight.v1.5` there is none.
+    """The ending of a result in lower case. Empty if the name has none, as in `knight.v1.5`.
 
-    ValueError for one that no result has, such as `.py`.
+    ValueError for an ending that no result has, such as `.py`.
     """
     ending = PurePath(name).suffix.lstrip(".")
     if not ending or (PART_OF_NAME.fullmatch(ending) and ending.lower() not in ENDINGS):
@@ -58,7 +58,7 @@ FROM_PICTURES = {"T2I": "I2I", "T2V": "I2V"}
 
 
 def job_type_of(graph: Graph) -> str:
-    """What a workflow makes, by the names of the nodes that save, and whether it begins with a picture."""
+    """The job type of a workflow, guessed from the names of its saving and loading nodes."""
     classes = [class_of(graph, node_id) for node_id in graph]
     saving = [name for name in classes if "Save" in name or "Combine" in name]
     made = next((kind for word, kind in SAVES for name in saving if word in name), "T2I")

@@ -1,4 +1,4 @@
-"""What is known about ComfyUI's own node classes, and cannot be asked of a server."""
+"""Facts about ComfyUI's node classes that no server tells."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ ONE_PICTURE = frozenset(
     LatentUpscale LatentUpscaleBy VAEDecode VAEDecodeTiled EmptyImage ImageScale ImageScaleBy ImageInvert ImageCrop
     ImageBlur ImageSharpen PrimitiveInt PrimitiveFloat PrimitiveString PrimitiveBoolean SaveImage""".split()
 )
-"""Classes of which it is known that they make no more than one picture of one picture."""
+"""Classes that make at most one picture of one picture."""
 LISTED = frozenset(
     """SaveImage SaveAnimatedPNG SaveAnimatedWEBP SaveVideo SaveWEBM SaveLatent SaveAudio SaveAudioMP3 SaveAudioOpus
     SaveGLB SaveSVGNode""".split()
 )
-"""Classes that list what they save, so that a listing which is missing is a result which is missing."""
+"""Classes that list what they save. If they list nothing, the result is missing."""
 UNLISTED = frozenset(
     """CheckpointSave CLIPSave VAESave ModelSave LoraSave SaveLoRA SaveImageDataSetToFolder
     SaveImageTextDataSetToFolder""".split()
 )
-"""Classes that save and list nothing: the server's own files, not results to bring home."""
+"""Classes that save files for the server itself and list nothing."""
 MODEL_ENDINGS = (".safetensors", ".ckpt", ".pt", ".pt2", ".pth", ".bin", ".gguf", ".sft", ".onnx", ".pkl")
 FILES = re.compile("Image|Mask|Video|Audio|3D|Latent")
 FILE_INPUTS = frozenset({"image", "mask", "video", "audio", "file", "model_file", "latent"})
 PROMPT_INPUTS = frozenset({"text", "prompt", "positive", "negative"})
 MARKS = ("[input]", "[output]", "[temp]")
-"""What ComfyUI reads behind the name of a file: the folder in which it lies."""
+"""The marks behind a file name that tell ComfyUI its folder."""
 
 
 def takes_file(class_type: str, input_name: str) -> bool:
-    """Whether an input is the name of a file in the server's input folder, as far as names tell."""
+    """Whether an input seems to name a file in the server's input folder, judged by names."""
     return input_name in FILE_INPUTS and FILES.search(class_type.partition("Load")[2]) is not None
 
 
 def is_marked(value: str) -> bool:
-    """Whether the name of a file says in which folder of the server it lies."""
+    """Whether a file name has a mark for its folder at the server."""
     return value.rstrip().endswith(MARKS)
 
 
 def leaves_folder(value: str) -> bool:
-    """Whether the name of a file at a server, marked or not, is absolute or leads out of the folder it lies in."""
+    """Whether a file name, marked or not, is absolute or leads out of its folder at the server."""
     name = value.rstrip()
     mark = next((mark for mark in MARKS if name.endswith(mark)), "")
     name = name.removesuffix(mark)
-    # ComfyUI drops the letter before the mark, whatever it is.
+    # ComfyUI drops the character before the mark.
     return _leads_out(name) or (bool(mark) and _leads_out(name[:-1]))
 
 
@@ -59,10 +59,9 @@ def _leads_out(name: str) -> bool:
 
 
 def loads_from_outside(name: str, value: Any, *, is_given: bool) -> bool:
-    """Whether an input of a node names a file outside the folders of its server, however deep in its value.
+    """Whether an input names a file outside the folders of its server, at any depth of its value.
 
-    What the template itself has without a mark is the word of whoever set E3 up; what is `given` is not. Prompts are
-    texts, whatever they look like.
+    Unmarked names in the template are trusted, because the operator wrote it. Given ones are not. Prompts are texts.
     """
     if name in PROMPT_INPUTS or name.startswith("text_"):
         return False
@@ -72,7 +71,7 @@ def loads_from_outside(name: str, value: Any, *, is_given: bool) -> bool:
 
 
 def _texts_in(value: Any) -> Iterator[str]:
-    """Every text in a value: servers unwrap `{"__value__": …}`, and some nodes take an object of file names."""
+    """Every text in a value. Servers unwrap `{"__value__": …}`, and some nodes take an object of file names."""
     waiting = [value]
     while waiting:
         found = waiting.pop()

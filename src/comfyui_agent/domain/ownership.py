@@ -1,4 +1,4 @@
-"""Who may change what: the one rule about other people's jobs, batches and books."""
+"""Who may change which jobs, batches and books."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Rights:
     token_id: int | None = None
 
     def cover(self, created_by: int | None) -> bool:
-        """Whether a job, batch or book may be changed. `created_by` None: a file, the command line, or nobody known."""
+        """Whether a job, batch or book may be changed. `created_by` is None for files and the command line."""
         return self.everything or (self.token_id is not None and created_by == self.token_id)
 
 

@@ -1,4 +1,4 @@
-"""How fast it goes, and how long it will take."""
+"""Rates and durations, measured and as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ENOUGH = 3
 
 
 class Pace:
-    """Results per second, from the moments at which they came."""
+    """Results per second, from the times at which they arrived."""
 
     def __init__(self) -> None:
         self._moments: deque[float] = deque(maxlen=5000)
@@ -18,7 +18,7 @@ class Pace:
         self._moments.append(moment)
 
     def per_second(self, now: float) -> float | None:
-        """None until there is enough to tell by."""
+        """None until there are enough results."""
         while len(self._moments) > ENOUGH and now - self._moments[0] > WINDOW_SECONDS:
             self._moments.popleft()
         if len(self._moments) < ENOUGH:
@@ -27,12 +27,12 @@ class Pace:
 
 
 def rate_of(per_second: float) -> str:
-    """In the unit that reads best."""
+    """`2.5 images/s` or `40.0 images/min`."""
     return f"{per_second:.1f} images/s" if per_second >= 2 else f"{per_second * 60:.1f} images/min"
 
 
 def duration_of(seconds: float) -> str:
-    """As people say it: `40 s`, `12 min`, `3 h 20 min`, `2 d 4 h`."""
+    """`40 s`, `12 min`, `3 h 20 min`, `2 d 4 h`"""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     minutes = round(seconds / 60)

@@ -1,11 +1,10 @@
-"""Prompts: the graphs that ComfyUI runs, and the ids under which they run."""
+"""Prompts: the graphs that ComfyUI runs, and their ids."""
 
 from __future__ import annotations
 
 import os
 import re
-import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NewType
 
 from comfyui_agent.domain.node_classes import ONE_PICTURE
@@ -17,22 +16,21 @@ Graph = Mapping[str, Any]
 CANONICAL = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 SAVES_UNDER = "filename_prefix"
 DIGITS = "0123456789"
-VARIANTS = "89ab"
 
 
 def mint_prompt_id() -> PromptId:
     """A new id: a lower-case uuid4, the one form that every server version takes."""
-    return PromptId(str(uuid.uuid4()))
+    return mint_prompt_ids(1)[0]
 
 
-def mint_prompt_ids(count: int) -> list[PromptId]:
-    """So many new ids, where making each by itself would take too long."""
-    digits = os.urandom(16 * count).hex()
+def mint_prompt_ids(count: int, random_bytes: Callable[[int], bytes] = os.urandom) -> list[PromptId]:
+    """Many new ids, made faster than the standard library does."""
+    digits = random_bytes(16 * count).hex()
     return [_uuid4(digits[start : start + 32]) for start in range(0, 32 * count, 32)]
 
 
 def _uuid4(digits: str) -> PromptId:
-    variant = VARIANTS[int(digits[16], 16) % 4]
+    variant = "89ab"[int(digits[16], 16) % 4]
     return PromptId(f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}")
 
 
@@ -43,12 +41,12 @@ def check_prompt_id(text: str) -> PromptId:
 
 
 def is_editor_format(document: Graph) -> bool:
-    """Whether this is a workflow as ComfyUI's editor saves it: nodes and links as lists, not a graph to run."""
+    """Whether this is a workflow as ComfyUI's editor saves it, not a graph to run."""
     return isinstance(document.get("nodes"), list) and "class_type" not in document
 
 
 def inputs_of(graph: Graph, node_id: str) -> Mapping[str, Any]:
-    """The inputs of a node; empty where the graph is not well formed."""
+    """The inputs of a node, empty if the graph is not well formed."""
     node = graph.get(node_id)
     inputs = node.get("inputs") if isinstance(node, Mapping) else None
     return inputs if isinstance(inputs, Mapping) else {}
@@ -61,7 +59,7 @@ def class_of(graph: Graph, node_id: str) -> str:
 
 
 def saving_nodes(graph: Graph) -> dict[str, str]:
-    """Nodes that write files under a prefix that the graph itself states: node id → prefix."""
+    """The nodes with a fixed file name prefix: node id → prefix."""
     found = {}
     for node_id in graph:
         prefix = inputs_of(graph, node_id).get(SAVES_UNDER)
@@ -71,7 +69,7 @@ def saving_nodes(graph: Graph) -> dict[str, str]:
 
 
 def leading_to(graph: Graph, node_ids: Iterable[str]) -> frozenset[str]:
-    """These nodes, and all whose results they use, however far back."""
+    """These nodes and all nodes before them."""
     found: set[str] = set()
     waiting = [node_id for node_id in node_ids if node_id in graph]
     while waiting:
@@ -85,7 +83,7 @@ def leading_to(graph: Graph, node_ids: Iterable[str]) -> frozenset[str]:
 
 
 def makes_one_picture(graph: Graph) -> bool:
-    """Whether a graph is known to make one picture: all of its nodes are known, and none is asked for a batch."""
+    """Whether a graph makes one picture: all of its nodes are known, and none makes a batch."""
     return all(
         class_of(graph, node_id) in ONE_PICTURE and inputs_of(graph, node_id).get("batch_size", 1) == 1
         for node_id in graph
@@ -93,10 +91,9 @@ def makes_one_picture(graph: Graph) -> bool:
 
 
 def avoiding_cache(graph: Graph, token: str) -> dict[str, Any]:
-    """A copy of a graph that no cached result answers.
+    """A copy of a graph that the server's cache does not answer.
 
-    Servers keep inputs that a node does not declare, leave them out of what the node sees, and count them when they
-    compare with earlier runs.
+    Each node gets an input that it does not declare. Servers hide it from the node, but compare it with earlier runs.
     """
     fresh = {}
     for node_id, node in graph.items():
@@ -111,6 +108,6 @@ def natural_order(node_ids: Iterable[str]) -> list[str]:
 
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:
-    """Runs of digits compare by their length, then digit by digit: as numbers, however long they are."""
+    """A sort key in which runs of digits compare as numbers of any length."""
     parts = [part for part in re.split(r"([0-9]+)", text) if part]
     return [(0, len(part.lstrip("0")), part.lstrip("0")) if part[0] in DIGITS else (1, 0, part) for part in parts]

@@ -1,4 +1,4 @@
-"""What is known about a workflow besides its graph: which inputs it takes, and where they go."""
+"""A recipe: the inputs of a workflow and their places."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Recipe:
-    """One entry of `workflows.yaml`. `inputs` maps a name to the places that its value goes to."""
+    """One entry of `workflows.yaml`. `inputs` maps a name to the places of its value."""
 
     workflow_id: str
     template_path: str
@@ -20,5 +20,5 @@ class Recipe:
 
     @property
     def names(self) -> dict[str, str]:
-        """What people call a place, by the place."""
+        """The names of places, by place."""
         return {place: name for name, places in self.inputs.items() for place in places}

@@ -1,13 +1,13 @@
-"""What happens after a failure: the class decides, the limits bound it. Pure: no clock, no dice of its own."""
+"""What happens after a failure: the class decides within the limits."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing_extensions import assert_never
+
 from comfyui_agent.domain.failures import FailureClass
 
-CHARGED = frozenset({FailureClass.OOM, FailureClass.EXECUTION, FailureClass.TIMEOUT, FailureClass.OUTPUT})
-REJECTED = frozenset({FailureClass.INVALID, FailureClass.MISSING})
 RETRIES_AFTER_REJECTION = 1
 JITTER = 0.2
 
@@ -21,7 +21,7 @@ class RetryPolicy:
     poison_limit: int = 3
 
     def backoff(self, retries_attempted: int, chance: float) -> float:
-        """Seconds to wait before the next try; `chance` in 0..1 spreads them by a fifth to either side."""
+        """Seconds to wait before the next attempt. `chance` in 0..1 spreads them by a fifth to either side."""
         if not self.backoff_seconds:
             return 0.0
         base = self.backoff_seconds[min(retries_attempted, len(self.backoff_seconds) - 1)]
@@ -29,13 +29,13 @@ class RetryPolicy:
 
     @property
     def longest_backoff(self) -> float:
-        """No job waits longer than this; one that seems to was noted by another clock."""
+        """No job waits longer than this, unless the clock was changed."""
         return max(self.backoff_seconds, default=0.0) * (1.0 + JITTER) + 1.0
 
 
 @dataclass(frozen=True)
 class Tally:
-    """What a job has used up so far. `retry_limit` is its own, where it has one."""
+    """What a job has used up so far. `retry_limit` is its own limit, if it has one."""
 
     retries_attempted: int = 0
     strikes: int = 0
@@ -44,7 +44,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Retry:
-    """Render it again after a while. Only a charged retry counts against the limit; a strike leads to `poison`."""
+    """Render it again. A charged retry counts against the limit, a strike raises the crash count."""
 
     after_seconds: float
     charged: bool
@@ -53,7 +53,7 @@ class Retry:
 
 @dataclass(frozen=True)
 class GiveUp:
-    """The job has failed for good, as this class. A person has to change something if it `needs_regeneration`."""
+    """The job failed for good. If it `needs_regeneration`, a person has to change it first."""
 
     kind: FailureClass
     needs_regeneration: bool = False
@@ -65,24 +65,28 @@ Decision = Retry | GiveUp
 def decide(
     kind: FailureClass, tally: Tally, policy: RetryPolicy, *, suspect: bool, chance: float, by_choice: bool = False
 ) -> Decision:
-    """What to do after a run ended in a failure.
+    """What to do after a run failed.
 
-    `suspect` tells whether the prompt was being executed when its server was lost: only then may it be the reason.
-    `by_choice` that it was rejected for a choice that its server does not offer: it would be again.
+    `suspect`: the prompt was being executed when its server was lost, so it may be the cause. `by_choice`: the server
+    rejected a choice that it does not offer, so it would reject it again.
     """
     limit = policy.retry_limit if tally.retry_limit is None else tally.retry_limit
     wait = policy.backoff(tally.retries_attempted, chance)
-    if kind in CHARGED:
-        return Retry(wait, charged=True) if tally.retries_attempted < limit else GiveUp(kind)
-    if kind in REJECTED:
-        allowed = 0 if by_choice and kind is FailureClass.INVALID else min(limit, RETRIES_AFTER_REJECTION)
-        return Retry(wait, charged=True) if tally.retries_attempted < allowed else GiveUp(kind, needs_regeneration=True)
-    if kind is FailureClass.INTERRUPTED:
-        return Retry(0.0, charged=False)
-    if kind is FailureClass.SERVER_LOST:
-        if not suspect:
+    match kind:
+        case FailureClass.OOM | FailureClass.EXECUTION | FailureClass.TIMEOUT | FailureClass.OUTPUT:
+            return Retry(wait, charged=True) if tally.retries_attempted < limit else GiveUp(kind)
+        case FailureClass.INVALID | FailureClass.MISSING:
+            is_final = by_choice and kind is FailureClass.INVALID
+            if not is_final and tally.retries_attempted < min(limit, RETRIES_AFTER_REJECTION):
+                return Retry(wait, charged=True)
+            return GiveUp(kind, needs_regeneration=True)
+        case FailureClass.INTERRUPTED:
             return Retry(0.0, charged=False)
-        if tally.strikes + 1 >= policy.poison_limit:
-            return GiveUp(FailureClass.POISON)
-        return Retry(0.0, charged=False, strike=True)
-    return GiveUp(kind)
+        case FailureClass.SERVER_LOST:
+            if suspect and tally.strikes + 1 >= policy.poison_limit:
+                return GiveUp(FailureClass.POISON)
+            return Retry(0.0, charged=False, strike=suspect)
+        case FailureClass.CANCELLED | FailureClass.POISON:
+            return GiveUp(kind)
+        case _:
+            assert_never(kind)

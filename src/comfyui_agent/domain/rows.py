@@ -1,4 +1,4 @@
-"""Rows as scripts read them: columns that hold JSON are given as what it says."""
+"""JSON columns of rows, parsed for scripts."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 from typing import Any
 
 
-def _no_number(word: str) -> Any:
-    raise ValueError(f"{word} is no JSON")
+def _reject_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
 
 
 def parsed(text: str | None) -> Any:
-    """What a column says; the text itself where someone wrote something else."""
+    """The value of a JSON column, or its text if it is not JSON."""
     try:
-        return None if text is None else json.loads(text, parse_constant=_no_number)
+        return None if text is None else json.loads(text, parse_constant=_reject_constant)
     except (ValueError, RecursionError):
         return text

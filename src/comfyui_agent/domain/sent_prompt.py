@@ -1,4 +1,4 @@
-"""What a server is sent for a job: the template, the job's values, and what is filled in for that server."""
+"""The prompt sent for a job: the template, the job's values, and values filled in for the server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from comfyui_agent.domain.rows import parsed
 from comfyui_agent.domain.states import JobStatus
 
 OF_GRAPH = "graph"
-"""The key in what was sent that is no place: the hash of the graph that it was filled into."""
+"""The key in `Attempt.sent` that is no place: the hash of the graph with the job's values."""
 SEEDS = ("seed", "noise_seed")
 NEGATIVE = re.compile("negative", re.IGNORECASE)
 PROMPT = re.compile("prompt|^text$|positive", re.IGNORECASE)
@@ -25,7 +25,7 @@ ENCODES_TEXT = re.compile("TextEncode")
 
 @dataclass(frozen=True)
 class Given:
-    """A value that goes into the workflow: what people call it, and where it goes."""
+    """A value of the workflow, with its name and place."""
 
     name: str
     value: Any
@@ -36,7 +36,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Sending:
-    """What is sent for a job. `attempt` is the run that sent it; None: it is what would be sent, as far as is known."""
+    """The prompt of a job. `attempt` is the run that sent it, None if it was not sent yet."""
 
     graph: Graph
     given: Sequence[Given]
@@ -45,7 +45,7 @@ class Sending:
 
 
 def filled_in(plain: Graph, sent: Graph) -> dict[str, Any]:
-    """By place, what the graph that was sent says and the plain one does not; and which plain one that was."""
+    """By place, the inputs in which the sent graph differs from the plain one, and the hash of the plain one."""
     return {OF_GRAPH: _hash_of(plain)} | {
         f"{node_id}.{name}": value
         for node_id in sent
@@ -58,12 +58,12 @@ def filled_in(plain: Graph, sent: Graph) -> dict[str, Any]:
 def describe(
     job: Job, inputs: Mapping[str, Any], attempts: Sequence[Attempt], graph: Graph, names: Mapping[str, str]
 ) -> Sending:
-    """What was sent with the last run that is on record, or what would be.
+    """The prompt of the last recorded run, or the prompt that would be sent.
 
-    `inputs` are the values that go into the template, by place; `names` is what people call places.
+    `inputs` are the job's values by place, `names` the names of places.
     """
     if job.status is JobStatus.FAILED and not job.template_hash and not attempts:
-        return Sending({}, (), (), None)  # it never became a prompt
+        return Sending({}, (), (), None)  # it was rejected before it became a prompt
     plain = _placed(graph, inputs)
     attempt = next((each for each in reversed(attempts) if each.sent), None)
     sent = parsed(attempt.sent) if attempt else None
@@ -81,21 +81,21 @@ def _hash_of(graph: Graph) -> str:
 def _placed(graph: Graph, values: Mapping[str, Any]) -> Graph:
     try:
         return place(graph, values)
-    except NoSuchPlace:  # the template is another one by now
+    except NoSuchPlace:  # the template changed
         return graph
 
 
 def _given(graph: Graph, inputs: Mapping[str, Any], names: Mapping[str, str]) -> list[Given]:
-    """The inputs, the prompt and the seed first; those two also where the template has them."""
-    found = [_one(graph, where, value, names) for where, value in inputs.items()]
+    """All inputs, with prompt and seed first. If no input is one, those of the template are shown."""
+    found = [_described(graph, where, value, names) for where, value in inputs.items()]
     for rank, places in enumerate((_texts(graph), _seeds(graph))):
         if not any(_rank(each) == rank for each in found):
-            found += [_one(graph, where, value, names) for where, value in places.items() if where not in inputs]
+            found += [_described(graph, where, value, names) for where, value in places.items() if where not in inputs]
     known = {where: number for number, where in enumerate(names)}
     return sorted(found, key=lambda each: (_rank(each), known.get(each.place, len(known))))
 
 
-def _one(graph: Graph, where: str, value: Any, names: Mapping[str, str]) -> Given:
+def _described(graph: Graph, where: str, value: Any, names: Mapping[str, str]) -> Given:
     try:
         node_id, name = split_place(where)
     except NoSuchPlace:

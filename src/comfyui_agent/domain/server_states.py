@@ -1,28 +1,26 @@
-"""Servers that get no work: people take them out, or a prompt there does not end."""
+"""Servers that get no work because people paused them or a prompt there does not end."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+
+from comfyui_agent.domain.text_enum import TextEnum
 
 
-class ServerState(str, Enum):
-    """How far a server is out of work. In each of these it gets nothing new."""
+class ServerState(TextEnum):
+    """What people said about a server. In each state it gets nothing new."""
 
     PAUSED = "paused"
-    """What it has runs on and is brought home."""
+    """Its prompts go on, and their results are collected."""
     DRAINING = "draining"
-    """What waits there is taken back, what runs there finishes."""
+    """Waiting prompts are withdrawn, running ones finish."""
     DRAINED = "drained"
-    """Nothing of ours is there any more."""
-
-    def __str__(self) -> str:
-        return self.value
+    """It has no prompts of ours."""
 
 
 @dataclass(frozen=True)
 class ServerInState:
-    """A server that is out of work, and whether a run without an outcome may still be there."""
+    """A server with a state, and whether it may have runs without an outcome."""
 
     server: str
     halt: ServerState
@@ -31,7 +29,7 @@ class ServerInState:
 
 @dataclass(frozen=True)
 class StuckPrompt:
-    """A prompt that does not end and cannot be interrupted; its server is stuck while it has it."""
+    """A prompt that neither ends nor can be interrupted. Its server is stuck."""
 
     prompt_id: str
     server: str
@@ -41,7 +39,7 @@ class StuckPrompt:
 
 @dataclass(frozen=True)
 class LostServer:
-    """A server that does not answer, and how many jobs wait for it or another because of that."""
+    """A server that does not answer, and how many jobs wait because of that."""
 
     server: str
     jobs: int
@@ -57,7 +55,7 @@ class LostServer:
 
     @property
     def time(self) -> str:
-        """Of the day, as people read it."""
+        """The time of day."""
         return self.since[11:19]
 
 

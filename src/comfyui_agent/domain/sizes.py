@@ -1,4 +1,4 @@
-"""How large a job may be."""
+"""Sizes of jobs and files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KB = 1024
 
 
 def too_large(inputs: Mapping[str, Any], metadata: Mapping[str, Any] | None, limit_kb: int) -> str:
-    """What is wrong with a job whose inputs and metadata take more JSON than the limit; empty if they do not."""
+    """A message if inputs and metadata take more JSON than the limit, else an empty text."""
     size = bytes_of(inputs) + (bytes_of(metadata) if metadata else 0)
     if size <= limit_kb * KB:
         return ""
@@ -22,11 +22,11 @@ def too_large(inputs: Mapping[str, Any], metadata: Mapping[str, Any] | None, lim
 
 
 def bytes_of(value: Any) -> int:
-    """The size of a value as the database keeps it."""
+    """The size of a value in the database."""
     return len(json_text(value).encode("utf-8"))
 
 
 def megabytes(size: int) -> str:
-    """A size for people."""
+    """`1.5 MB`"""
     number = size / KB / KB
     return f"{number:.1f} MB" if 0 < number < 10 else f"{number:,.0f} MB"

@@ -1,11 +1,11 @@
-"""The states of a job, and what leads from one to the next."""
+"""The state machine of jobs."""
 
 from __future__ import annotations
 
-from enum import Enum
+from comfyui_agent.domain.text_enum import TextEnum
 
 
-class JobStatus(str, Enum):
+class JobStatus(TextEnum):
     """The four states that users see in the database."""
 
     PENDING = "pending"
@@ -13,11 +13,8 @@ class JobStatus(str, Enum):
     DONE = "done"
     FAILED = "failed"
 
-    def __str__(self) -> str:
-        return self.value
 
-
-class JobEvent(str, Enum):
+class JobEvent(TextEnum):
     """What can happen to a job."""
 
     LEASE = "lease"
@@ -45,7 +42,7 @@ TRANSITIONS: dict[tuple[JobStatus, JobEvent], JobStatus] = {
 
 
 def next_status(status: JobStatus, event: JobEvent) -> JobStatus:
-    """The state after an event; NotAllowed if the event cannot happen there."""
+    """The state after an event. NotAllowed if the event cannot happen in this state."""
     try:
         return TRANSITIONS[status, event]
     except KeyError:

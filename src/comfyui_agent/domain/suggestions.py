@@ -9,14 +9,14 @@ MOST_LISTED = 12
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The one that was meant, if one is near enough."""
+    """The most similar known word, if one is similar enough."""
     names = {name.lower(): name for name in sorted(known, reverse=True)}
     near = difflib.get_close_matches(word.lower(), list(names), n=1, cutoff=0.6)
     return names[near[0]] if near else None
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """`did you mean steps?`, or what there is."""
+    """`did you mean steps?`, or a list of the known words."""
     names = sorted(set(known))
     near = nearest(word, names)
     if near is not None:

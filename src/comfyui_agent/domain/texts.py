@@ -9,17 +9,17 @@ from typing import Any
 
 COMPACT = (",", ":")
 JOINERS = "\u200c\u200d"
-"""Without them some scripts and many emoji fall apart; they move nothing."""
+"""Some scripts and many emoji need them. They are harmless in a terminal."""
 
 
 def json_text(value: Any, *, sort: bool = False) -> str:
-    """JSON in plain letters; escaped only where half a character would make it unwritable."""
+    """Compact JSON. It is escaped only if lone surrogates could not be encoded otherwise."""
     text = json.dumps(value, ensure_ascii=False, sort_keys=sort, separators=COMPACT)
     return text if is_whole(text) else json.dumps(value, sort_keys=sort, separators=COMPACT)
 
 
 def whole(text: str, longest: int) -> str:
-    """A text from outside, cut and with half characters made visible."""
+    """A text from outside, cut to a length, with lone surrogates escaped."""
     text = text if len(text) <= longest else text[: longest - 1] + "…"
     return text if is_whole(text) else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
@@ -35,30 +35,30 @@ def attention(count: int) -> str:
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:
-    """The first of some names, and how many more there are."""
+    """`a, b and 3 more`"""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(whole(name, 100) for name in names[:most]) + more
 
 
 def counted_jobs(names: Sequence[str]) -> str:
-    """How many jobs, and the first of their names."""
+    """`2 jobs: a, b`"""
     return f"{counted(len(names), 'job')}: {listed(names)}"
 
 
 def printable(text: str) -> str:
-    """A text that does nothing to a terminal: control characters are shown, not obeyed. Line breaks and tabs stay."""
+    """A text that is safe in a terminal: control characters are escaped, except line breaks and tabs."""
     if text.isprintable():
         return text
-    return "".join(_seen(letter) for letter in text)
+    return "".join(_escaped(letter) for letter in text)
 
 
-def _seen(letter: str) -> str:
+def _escaped(letter: str) -> str:
     is_control = letter not in "\n\t" and unicodedata.category(letter) in ("Cc", "Cs", "Cf", "Zl", "Zp")
     return f"\\x{ord(letter):02x}" if is_control and letter not in JOINERS else letter
 
 
 def is_whole(text: str) -> bool:
-    """Whether a text has no half characters (lone surrogates), which JSON allows and UTF-8 does not."""
+    """Whether a text has no lone surrogates, which JSON allows and UTF-8 does not."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

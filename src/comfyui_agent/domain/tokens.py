@@ -1,4 +1,4 @@
-"""Tokens and login sessions: who may look, submit and steer. Only hashes of their secrets are kept."""
+"""Tokens and login sessions. Only hashes of their secrets are stored."""
 
 from __future__ import annotations
 
@@ -6,43 +6,37 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from enum import Enum
+
+from comfyui_agent.domain.text_enum import TextEnum
 
 PREFIX = "e3_"
 RANDOM_BYTES = 32
 IDLE_SECONDS = 12 * 3600
 SESSION_SECONDS = 7 * 24 * 3600
 PROXY = "proxy:"
-"""Stands in front of a name in the place of a hash. No secret has such a hash."""
+"""The prefix of a user name stored in place of a hash. No secret has such a hash."""
 UNITS = {"m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 LONGEST_LIFE = 10 * 366 * 24 * 3600
 
 
-class Role(str, Enum):
-    """What a caller may do. Each may do what those above it in this list may."""
+class Role(TextEnum):
+    """What a caller may do. Each role includes those above it."""
 
     METRICS = "metrics"
     READ = "read"
     USER = "user"
     ADMIN = "admin"
 
-    def __str__(self) -> str:
-        return self.value
-
     def includes(self, other: Role) -> bool:
-        """Whether whoever has this role may do what needs the other."""
         ranks = list(Role)
         return ranks.index(self) >= ranks.index(other)
 
 
 @dataclass(frozen=True)
 class Token:
-    """A token as it is kept. The secret cannot be read back from it.
-
-    Somebody whom a proxy has logged in has one, too: nothing matches its hash.
-    """
+    """A token as it is stored, without its secret. A user logged in by a proxy has one that no secret matches."""
 
     id: int
     name: str
@@ -58,13 +52,13 @@ class Token:
         return self.expires_at is not None and self.expires_at <= now
 
     def is_valid(self, now: str) -> bool:
-        """Whether it admits anybody at this time, written as the database writes times."""
+        """Whether it is accepted at a time, written as in the database."""
         return self.revoked_at is None and not self.has_expired(now)
 
 
 @dataclass(frozen=True)
 class LoginSession:
-    """Someone who logged in with a token in a browser."""
+    """A login with a token in a browser."""
 
     hash: str
     token_id: int
@@ -74,18 +68,18 @@ class LoginSession:
         return self.ends_at <= now
 
 
-def mint_session() -> str:
-    """What the cookie of a new session holds."""
-    return secrets.token_urlsafe(RANDOM_BYTES)
+def mint_session(random_text: Callable[[int], str] = secrets.token_urlsafe) -> str:
+    """The secret of a new session."""
+    return random_text(RANDOM_BYTES)
 
 
 def proxy_hash(user: str) -> str:
-    """What stands in the place of a hash for somebody whom a proxy has logged in."""
+    """The stored hash of a user logged in by a proxy."""
     return PROXY + user
 
 
 def seconds_in(text: str) -> int:
-    """The seconds in `30d`, `12h`, `90m` or `2w`; ValueError for anything else."""
+    """The seconds of `30d`, `12h`, `90m` or `2w`. ValueError for anything else."""
     found = re.fullmatch(r"([0-9]{1,6})([mhdw])", text.strip())
     seconds = int(found[1]) * UNITS[found[2]] if found else 0
     if not 0 < seconds <= LONGEST_LIFE:
@@ -93,18 +87,18 @@ def seconds_in(text: str) -> int:
     return seconds
 
 
-def mint_token() -> str:
-    """A new secret. Show it once, keep its hash."""
-    return PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
+def mint_token(random_text: Callable[[int], str] = secrets.token_urlsafe) -> str:
+    """The secret of a new token. Store only its hash."""
+    return PREFIX + random_text(RANDOM_BYTES)
 
 
 def hash_of(token: str) -> str:
-    """What is kept of a token. It has 256 random bits, so one round of SHA-256 is enough."""
+    """The hash of a token. Tokens have 256 random bits, so one round of SHA-256 is enough."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def matching(token: str, tokens: Iterable[Token]) -> Token | None:
-    """The token that this text is. It takes as long whichever it is, and if it is none."""
+    """The token with this secret, found in constant time."""
     given = hash_of(token).encode("ascii")
     found: Token | None = None
     for known in tokens:

@@ -1,4 +1,4 @@
-"""What kind of value a place takes, and values of that kind out of what people wrote. Runs on Python 3.9."""
+"""The types of values that places take, and conversion of written values to them. Runs on Python 3.9."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from comfyui_agent.domain.values import MOST_DIGITS, Token, shortened
 NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?")
 WHOLE = re.compile(r"([-+]?[0-9]+)(?:\.0*)?")
 PLAINLY_A_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
-"""A number that looks the same when it is written back: `7`, `0.5`; not `007`, `+7` or `1e5`."""
+"""A number that is written back unchanged: `7` or `0.5`, not `007`, `+7` or `1e5`."""
 PLACEHOLDER = re.compile(r"\$\{[A-Za-z_][\w.:-]*\}")
 UPLOAD = "upload"
 TRUE, FALSE = frozenset({"true", "yes", "on"}), frozenset({"false", "no", "off"})
@@ -24,7 +24,7 @@ LONGEST_CHOICE = 120
 
 
 class BadValue(ValueError):
-    """A value that its place does not take: where, why, and what it would take, in one line."""
+    """A value that its place does not take. The message is one line: where, why, and what fits."""
 
 
 class Kind(str, Enum):
@@ -35,14 +35,14 @@ class Kind(str, Enum):
     COMBO = "COMBO"
     """One of the server's choices."""
     NUMBER = "NUMBER"
-    """A template has a whole number there, and no server was asked whether it must be one."""
+    """The template has a whole number there, and no server says whether it must be one."""
     ANY = "ANY"
     """Nothing is known."""
 
 
 @dataclass(frozen=True)
 class ValueType:
-    """What a place takes. `choices` count for COMBO, `least` and `most` for INT and FLOAT; `node` is who says so."""
+    """What a place takes: `choices` for COMBO, `least` and `most` for INT and FLOAT. `node` defined it."""
 
     kind: Kind
     choices: tuple[Any, ...] = ()
@@ -52,15 +52,14 @@ class ValueType:
 
     @cached_property
     def by_text(self) -> Mapping[str, Any]:
-        """The choices by what people write for them; of two that are written alike, the first."""
+        """The choices by their written form. Of two with the same form, the first counts."""
         return {written: choice for choice in reversed(self.choices) for written in (str(choice), text_of(choice))}
 
 
 def type_of(value: Any, definition: Mapping[str, Any] | None, input_name: str) -> ValueType:
-    """What an input takes: as the server defines its node, else as the template's own value suggests.
+    """The type of an input by the node's `definition` from `/object_info`, else by the template's value.
 
-    `definition` is the node's entry in `/object_info`, or None if no server was asked. Where it says nothing that can
-    be understood, the template's value counts. An input that takes uploads is not held to the files that are there now.
+    An input for uploads is a STRING: it may name files that the server does not have yet.
     """
     declared, options = _declared(definition, input_name)
     node = _name_of(definition)
@@ -79,11 +78,11 @@ def type_of(value: Any, definition: Mapping[str, Any] | None, input_name: str) -
 
 
 def converted(token: Token, type_: ValueType, where: str) -> Any:
-    """The value of a token for a place, of the type that the place takes; BadValue if it takes no such thing."""
+    """A token as a value of a type. BadValue if it does not fit."""
     if type_.kind is Kind.STRING:
         return token.text
     if type_.kind is Kind.ANY:
-        return _as_it_looks(token)
+        return _guessed(token)
     if type_.kind is Kind.COMBO:
         return _chosen(token.text, type_, where)
     if type_.kind is Kind.BOOLEAN:
@@ -92,15 +91,15 @@ def converted(token: Token, type_: ValueType, where: str) -> Any:
 
 
 def first_fit(token: Token, types: Sequence[ValueType], where: str) -> Any:
-    """The value for the first of some servers that takes it; the BadValue of the first if none does."""
-    trouble: BadValue | None = None
+    """The value by the first type that it fits. If it fits none, the BadValue of the first type."""
+    first_error: BadValue | None = None
     for each in types:
         try:
             return converted(token, each, where)
         except BadValue as error:
-            trouble = trouble or error
-    assert trouble is not None
-    raise trouble
+            first_error = first_error or error
+    assert first_error is not None
+    raise first_error
 
 
 def text_of(value: Any) -> str:
@@ -109,7 +108,7 @@ def text_of(value: Any) -> str:
 
 
 def _declared(definition: Any, input_name: str) -> tuple[Any, Mapping[Any, Any]]:
-    """The type and the options of an input; None and no options if nothing is said of it."""
+    """The declared type and options of an input, or None and no options."""
     inputs = definition.get("input") if isinstance(definition, Mapping) else None
     for section in ("required", "optional"):
         described = inputs.get(section) if isinstance(inputs, Mapping) else None
@@ -126,7 +125,7 @@ def _name_of(definition: Any) -> str:
 
 
 def _kind_of(value: Any) -> Kind:
-    """A text that is one placeholder stands for a value of any type."""
+    """The kind by the template's value. A text that is one placeholder may become any type."""
     if isinstance(value, bool):
         return Kind.BOOLEAN
     if isinstance(value, int):
@@ -137,7 +136,7 @@ def _kind_of(value: Any) -> Kind:
 
 
 def _bound(value: Any) -> float | None:
-    """A bound that can be compared with; one that no number of MOST_DIGITS reaches is none."""
+    """A bound, or None if it is no number or beyond all numbers of MOST_DIGITS."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return value if is_number and abs(value) < 10**MOST_DIGITS else None
 
@@ -162,7 +161,7 @@ def _truth(text: str, where: str) -> bool:
 
 
 def _number(text: str, kind: Kind, where: str) -> float:
-    """A whole number stays one if it is written as one, or if the kind wants whole numbers."""
+    """A number of a kind. Whole numbers stay whole if they are written so."""
     name = "a whole number" if kind is Kind.INT else "a number"
     if not NUMBER.fullmatch(text):
         raise BadValue(f"{where}: {shortened(text)} is not {name}")
@@ -188,7 +187,7 @@ def _within(number: float, type_: ValueType, where: str) -> float:
     return number
 
 
-def _as_it_looks(token: Token) -> Any:
+def _guessed(token: Token) -> Any:
     text = token.text
     if token.is_plain:
         return text
@@ -200,6 +199,6 @@ def _as_it_looks(token: Token) -> Any:
 
 
 def _listable(text: str) -> str:
-    """A server's word as it can stand in a sentence."""
+    """A server's text for a sentence: short and printable."""
     text = text if len(text) <= LONGEST_CHOICE else text[: LONGEST_CHOICE - 1] + "…"
     return text if text.isprintable() else repr(text)[1:-1]

@@ -26,7 +26,7 @@ from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.documents import shown_path
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import Batch, BatchKind, NewBatch, slug
-from comfyui_agent.domain.bursts import Item, ItemRequest, ItemStatus, Pick, poll_of, size_of, sizes, wish_for
+from comfyui_agent.domain.bursts import Item, ItemRequest, ItemStatus, Pick, poll_of, request_for, size_of, sizes
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.jobs import JobId, NewJob
 from comfyui_agent.domain.kinds import job_type_of
@@ -236,7 +236,7 @@ class Burst:
             if entry and item.job_id in doubtful and entry.word is ItemStatus.PENDING and not entry.is_told:
                 continue
             is_new = item.written is None and item.word is ItemStatus.PENDING and not item.is_at_server
-            request = wish_for(said, item.written, None if is_new else item.word, is_untouched=is_untouched)
+            request = request_for(said, item.written, None if is_new else item.word, is_untouched=is_untouched)
             if request is not ItemRequest.KEEP:
                 found.append((item.job_id, request))
             if request is ItemRequest.AGAIN:

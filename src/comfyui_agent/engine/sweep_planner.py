@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from comfyui_agent.batches.axes import Bounds, ReadLines, count_axes
-from comfyui_agent.batches.sweeps import Sweep, SweepWish, define
+from comfyui_agent.batches.axes import Bounds, count_axes
+from comfyui_agent.batches.sweep_request import SweepRequest
+from comfyui_agent.batches.sweeps import Sweep, define
 from comfyui_agent.comfy.server_names import address_of
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.seeds import draw_seeds
+from comfyui_agent.domain.values import ReadLines
 from comfyui_agent.engine.definitions import ask_definitions
 from comfyui_agent.engine.intake.input_files import keep_patiently
 from comfyui_agent.pools import Pool
@@ -49,7 +51,7 @@ class Defined:
 
 async def define_sweep(
     workspace: Workspace,
-    wish: SweepWish,
+    wish: SweepRequest,
     read_lines: ReadLines,
     planner: Planner,
     bounds: Bounds | None = None,
@@ -74,7 +76,7 @@ async def define_sweep(
             definitions,
             draw=draw_seeds,
             keep=keep,
-            look_up=look_up,
+            check_cancelled=look_up,
             limit_kb=workspace.settings.job_limit_kb,
         )
     )

@@ -1,1 +1,1 @@
-"""What happened, told to subscribers and written to the metrics log."""
+"""Events: the subscribers of this process, and the metrics log."""

@@ -1,4 +1,4 @@
-"""Subscribers in this process."""
+"""Subscribers to events in this process."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Subscriber = Callable[[Event], None]
 
 
 class Bus:
-    """Tells each event to each subscriber, in order. A subscriber that raises harms nobody else."""
+    """Passes each event to each subscriber in order. An error of one does not stop the others."""
 
     def __init__(self) -> None:
         self._subscribers: list[Subscriber] = []
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Call this with every event from now on; what comes back ends it."""
+        """Call `subscriber` with every event from now on. Returns a function that ends it."""
         self._subscribers.append(subscriber)
         return lambda: self._subscribers.remove(subscriber)
 

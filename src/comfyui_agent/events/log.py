@@ -1,4 +1,4 @@
-"""The metrics log: one JSON object a line, rotated by size, each event once even if its writer is killed."""
+"""The metrics log: one JSON object a line, rotated by size, each event once even if a writer is killed."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ else:
 
 
 class MetricsLog:
-    """A log that one process at a time writes. The last line tells which event comes next."""
+    """A log with one writing process at a time. Its last line tells which event comes next."""
 
     def __init__(self, path: Path, source: str = "", *, largest: int = LARGEST, kept: int = KEPT) -> None:
-        """`source` names the database: events of another one are counted anew."""
+        """`source` names the database. Events of another database start at id 1 again."""
         self.path = path
         self._source = source
         self._largest = largest
@@ -44,19 +44,19 @@ class MetricsLog:
         self.last_id = 0
 
     def try_open(self) -> bool:
-        """Become the writer, if nobody else is; mend what a killed writer left half written."""
+        """Become the writer if no other process is, and cut off a half-written last line."""
         with self._busy:
-            return self._try_open()
+            if self._lock is None:
+                self._lock = self._open()
+            return self._lock is not None
 
-    def _try_open(self) -> bool:
-        if self._lock is not None:
-            return True
+    def _open(self) -> int | None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.path.with_name(self.path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             if not _take(handle):
                 os.close(handle)
-                return False
+                return None
             self._mend()
             known = os.read(handle, 200).decode("utf-8", "replace")
             self.last_id = max(_last_id(self.path), _last_id(self._rotated(1))) if known in ("", self._source) else 0
@@ -66,11 +66,10 @@ class MetricsLog:
         except OSError:
             os.close(handle)
             raise
-        self._lock = handle
-        return True
+        return handle
 
     def write(self, events: Sequence[Event]) -> None:
-        """Append what is newer than the last line: all of it, or nothing."""
+        """Append the events that are newer than the last line: all of them or none."""
         with self._busy:
             self._write(events)
 
@@ -107,7 +106,7 @@ class MetricsLog:
         self.path.replace(self._rotated(1))
 
     def _mend(self) -> None:
-        """Cut off a last line without its end."""
+        """Cut off a half-written last line."""
         if not self.path.exists():
             return
         with self.path.open("rb+") as file:
@@ -120,14 +119,14 @@ class MetricsLog:
 
 
 def append(path: Path, facts: Mapping[str, Any]) -> None:
-    """Add one line that is no event of a database, beside whoever writes the log. It has no `id`."""
+    """Add one line without an `id`, from any process, beside the writer."""
     line = json.dumps(facts, ensure_ascii=False) + "\n"
     with path.open("ab", buffering=0) as file:
         _write_all(file.fileno(), line.encode("utf-8", "backslashreplace"))
 
 
 def end_last_line(path: Path) -> None:
-    """Before lines are added: what a killed writer left half written stays a line of its own."""
+    """End a half-written last line, so that added lines stay whole."""
     with path.open("a+b", buffering=0) as file:
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)
@@ -136,7 +135,7 @@ def end_last_line(path: Path) -> None:
 
 
 def rotated(path: Path) -> Iterator[Path]:
-    """The older parts of a log that are there, newest first."""
+    """The existing older parts of a log, newest first."""
     parts = (path.with_name(f"{path.name}.{number}") for number in range(1, KEPT + 1))
     return (part for part in parts if part.exists())
 
@@ -151,7 +150,7 @@ def _last_id(path: Path) -> int:
         return 0
     with path.open("rb") as file:
         end, rest = file.seek(0, os.SEEK_END), b""
-        while end:  # further back, as long as there are but lines that others have added
+        while end:  # further back while there are only lines without an id
             start = max(0, end - TAIL)
             file.seek(start)
             first, *lines = (file.read(end - start) + rest).split(b"\n")

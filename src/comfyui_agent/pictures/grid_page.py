@@ -1,7 +1,7 @@
-"""The comparison grid as a page: one file that needs nothing else, and runs nothing that a text in it says.
+"""The comparison grid as one self-contained HTML page.
 
-Every text is escaped, scripts and styles are named by their digest in the page's policy, and whole numbers travel as
-texts: a seed of 64 bits is no number to a browser.
+All texts are escaped, and the page's policy allows only our own script and style. Values are sent as texts, because
+browsers cannot hold a seed of 64 bits as a number.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from urllib.parse import quote
 
 from comfyui_agent.domain.texts import json_text, printable, whole
 from comfyui_agent.domain.values import Token, written
-from comfyui_agent.pictures.grid import MARKS, Cell, CellText, Layout, Page, Place, Source, told
+from comfyui_agent.pictures.grid import Cell, Layout, Page, Place
+from comfyui_agent.pictures.grid_drawing import MARKS, CellText, text_in
+from comfyui_agent.pictures.grid_sources import Source
 
 MOST_EMBEDDED = 24 * 1024 * 1024
-"""As long as all pictures together are no larger, they are in the page; else beside it."""
+"""Pictures are embedded in the page if all of them together are no larger."""
 LONGEST_TEXT = 2_000
 MEDIA_TYPES = {
     "PNG": "image/png",
@@ -34,17 +36,17 @@ MEDIA_TYPES = {
     "AVIF": "image/avif",
     "BMP": "image/bmp",
 }
-"""What a browser shows; a picture of another format is shown as its thumbnail."""
+"""Formats that browsers show. Pictures of other formats are shown as thumbnails."""
 
 LIKE_ANOTHER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?|true|false|yes|no|on|off", re.IGNORECASE)
-"""Texts that without quotes may be read as a number, or as a yes or no."""
+"""Texts that would be read as a number or a boolean without quotes."""
 
 
 def write_page(
-    file: IO[bytes], layout: Layout, thumbnails: Mapping[Place, bytes], troubles: Mapping[Place, str]
+    file: IO[bytes], layout: Layout, thumbnails: Mapping[Place, bytes], problems: Mapping[Place, str]
 ) -> None:
-    """Write the page of a grid whose pictures were drawn: with the thumbnails and the troubles of that."""
-    page = GridPage(layout, thumbnails, troubles)
+    """Write the page of a drawn grid."""
+    page = GridPage(layout, thumbnails, problems)
     template = _asset("html")
     for part in re.split(r"(\{\{\w+\}\})", template):
         if part.startswith("{{"):
@@ -55,13 +57,13 @@ def write_page(
 
 
 class GridPage:
-    """The parts of the page, by the names that they have in its template."""
+    """The parts of the page, by their names in its template."""
 
-    def __init__(self, layout: Layout, thumbnails: Mapping[Place, bytes], troubles: Mapping[Place, str]) -> None:
+    def __init__(self, layout: Layout, thumbnails: Mapping[Place, bytes], problems: Mapping[Place, str]) -> None:
         self._layout = layout
         self._grid = layout.grid
         self._thumbnails = thumbnails
-        self._sources = {**layout.sources, **{place: Source(trouble=text) for place, text in troubles.items()}}
+        self._sources = {**layout.sources, **{place: Source(problem=text) for place, text in problems.items()}}
         self._script = _asset("js")
         self._style = _asset("css") + _shape(*layout.cell)
         self._embeds = sum(size_of(cell.file) for place, cell in self._cells() if place in thumbnails) <= MOST_EMBEDDED
@@ -94,7 +96,7 @@ class GridPage:
         yield escaped(self._grid.subtitle)
 
     def _notice(self) -> Iterator[str]:
-        """What is in the page, and what must be sent along with it."""
+        """Whether files must be sent along with the page."""
         kinds = {self._kind(place) for place, _ in self._cells()} - {""}
         if any(self._is_embedded(place) for place, _ in self._cells()):
             yield "All pictures are in this page"
@@ -140,7 +142,7 @@ class GridPage:
         yield "</tbody></table>"
 
     def _cell(self, place: Place, cell: Cell) -> Iterator[str]:
-        """A frame with the picture, a film or a word in it, and a button to pick it."""
+        """A frame with the picture, video or text, and a button to pick it."""
         name, source = name_of(place), self._sources[place]
         file = f' href="{html.escape(relative(cell.href))}"' if cell.href else ""
         yield f'<div class="cell {cell.state}" id="cell-{name}">'
@@ -163,10 +165,10 @@ class GridPage:
             alternative = escaped(cell.label)
             yield f'<img alt="{alternative}" loading="lazy" decoding="async" src="data:image/jpeg;base64,{data}">'
         else:
-            said = told(cell, source)
-            kind = "word attention" if said.mark == MARKS["failed"] else "word"
-            yield f'<span class="{kind}"><b>{said.mark}</b> {escaped(said.word)}'
-            yield f"<small>{escaped(said.detail)}</small></span>"
+            text = text_in(cell, source)
+            kind = "word attention" if text.mark == MARKS["failed"] else "word"
+            yield f'<span class="{kind}"><b>{text.mark}</b> {escaped(text.word)}'
+            yield f"<small>{escaped(text.detail)}</small></span>"
 
     def _data(self) -> Iterator[str]:
         yield "["
@@ -175,9 +177,9 @@ class GridPage:
         yield "]"
 
     def _about(self, place: Place, cell: Cell) -> dict[str, Any]:
-        """What the script knows of a cell; `word` stands in place of a picture."""
+        """The data of a cell for the script. `word` stands in place of a picture."""
         source = self._sources[place]
-        said = CellText("", "") if place in self._thumbnails else told(cell, source)
+        text = CellText("", "") if place in self._thumbnails else text_in(cell, source)
         return {
             "name": name_of(place),
             "label": _cut(cell.label),
@@ -186,9 +188,9 @@ class GridPage:
             "isShown": bool(source.kind) or source.format in MEDIA_TYPES,
             "embedded": f"data:{MEDIA_TYPES[source.format]};base64," if self._is_embedded(place) else "",
             "size": f"{source.size[0]} x {source.size[1]} pixels" if source.is_picture else "",
-            "mark": said.mark,
-            "word": said.word,
-            "detail": _cut(said.detail),
+            "mark": text.mark,
+            "word": text.word,
+            "detail": _cut(text.detail),
             "settings": [[_cut(name), _cut(_text(value))] for name, value in cell.settings.items()],
             "json": json.dumps(dict(cell.settings), indent=2, ensure_ascii=False),
             "flags": flags(cell.settings),
@@ -201,9 +203,9 @@ class GridPage:
                 yield f'<script type="text/plain" id="file-{name_of(place)}">{content}</script>\n'
 
     def _kind(self, place: Place) -> str:
-        """Picture, Video, Audio or 3D model; nothing for a cell that has nothing to show."""
+        """Picture, Video, Audio or 3D model. Empty if there is nothing to show."""
         source = self._sources[place]
-        return "Picture" if place in self._thumbnails else "" if source.trouble else source.kind
+        return "Picture" if place in self._thumbnails else "" if source.problem else source.kind
 
     def _is_embedded(self, place: Place) -> bool:
         return self._embeds and place in self._thumbnails and self._sources[place].format in MEDIA_TYPES
@@ -215,7 +217,7 @@ class GridPage:
 
 
 def name_of(place: Place) -> str:
-    """The name of a cell in links: page, row and column, from 1."""
+    """The name of a cell in links: page, row and column, counted from 1."""
     return ".".join(str(part + 1) for part in place)
 
 
@@ -227,27 +229,21 @@ def size_of(file: Path | None) -> int:
 
 
 def relative(path: str) -> str:
-    """A path below the folder of the page as a link. Whatever it looks like, it leads to no other server."""
-    way = "surrogateescape" if _is_escaped(path) else "replace"
-    return "./" + quote(path.lstrip("/"), safe="/", errors=way)
-
-
-def _is_escaped(path: str) -> bool:
-    """Whether a path is text, or text with bytes in it that are no text, as Python reads names of files."""
+    """A path below the folder of the page as a link. It never leads to another server."""
+    local = path.lstrip("/")
     try:
-        path.encode("utf-8", "surrogateescape")
+        return "./" + quote(local, safe="/", errors="surrogateescape")  # bytes in names of files
     except UnicodeEncodeError:
-        return False
-    return True
+        return "./" + quote(local, safe="/", errors="replace")
 
 
 def flags(settings: Mapping[str, Any]) -> str:
-    """Settings as they are typed behind a command: `--set seed=1 --set 'text="a, b"'`."""
+    """Settings as options of a command: `--set seed=1 --set 'text="a, b"'`."""
     return " ".join(f"--set {shlex.quote(f'{name}={_typed(value)}')}" for name, value in settings.items())
 
 
 def _typed(value: Any) -> str:
-    """A value as the values of a sweep are written: in quotes if it would be read as several, or as a number."""
+    """A value as written in a sweep, quoted if it would be read as several values or another type."""
     is_number = isinstance(value, (bool, int, float))
     is_plain = not is_number and (not isinstance(value, str) or bool(LIKE_ANOTHER.fullmatch(value)))
     return written([Token(_text(value), is_plain)])
@@ -262,7 +258,7 @@ def _cut(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """A text as text of a page, between tags or in quotes."""
+    """A text for HTML, between tags or in an attribute."""
     return html.escape(_cut(text), quote=True)
 
 
@@ -271,7 +267,7 @@ def _heading(text: str) -> str:
 
 
 def _script_safe(text: str) -> str:
-    """JSON that cannot end the script it stands in."""
+    """JSON that cannot end the script element around it."""
     for letter in "<>&\u2028\u2029":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
     return text

@@ -1,4 +1,4 @@
-"""Labels in a picture: texts in a font that has their letters, wrapped to a width; and the marks of states.
+"""Labels in a picture, in a font that has their letters, and the marks of states.
 
 Runs on Python 3.9, with Pillow from 10.1 on.
 """
@@ -19,7 +19,7 @@ MOST_LINES = 4
 ELLIPSIS = "…"
 LINE_HEIGHT = 1.3
 LONGEST = 800
-"""No more letters of a text are looked at: nothing that is drawn has room for them."""
+"""More letters have no room in any picture."""
 OTHER_FONTS = (
     "DejaVuSans.ttf",
     "NotoSans-Regular.ttf",
@@ -40,9 +40,9 @@ OTHER_FONTS = (
     "segoeui.ttf",
     "arial.ttf",
 )
-"""Tried in this order for letters that the font which comes with Pillow does not have."""
+"""Fonts for letters that Pillow's own font lacks, in order of preference."""
 BETWEEN_WORDS, BETWEEN_PARTS = " ,", "/\\_"
-NOBODYS_LETTER = "\U0010ffff"
+MISSING_LETTER = "\U0010ffff"
 PROBE_SIZE = 24
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ Colour = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Label:
-    """A text that was fitted into a width: its lines, and the font to draw them in."""
+    """A text fitted into a width: its lines and its font."""
 
     lines: tuple[str, ...]
     font: Font
@@ -73,7 +73,7 @@ class Label:
     def draw(
         self, drawing: ImageDraw.ImageDraw, left: int, top: int, colour: Colour, centred_to: int | None = None
     ) -> None:
-        """Draw the lines from the left, or in the middle between the left and `centred_to`."""
+        """Draw the lines at the left, or centred between the left and `centred_to`."""
         for number, line in enumerate(self.lines):
             indent = 0 if centred_to is None else (centred_to - left - _width(self.font, line)) // 2
             drawing.text((left + indent, top + number * self.line_height), line, fill=colour, font=self.font)
@@ -84,21 +84,21 @@ def line_height(size: int) -> int:
 
 
 def fit(text: str, size: int, width: int, most_lines: int = MOST_LINES) -> Label:
-    """A text in lines that are no wider than `width` pixels; what does not fit ends in an ellipsis."""
+    """A text in lines of at most `width` pixels. It ends in an ellipsis if it does not fit."""
     shown = one_line(text)
     font = font_for(shown, size)
     return Label(tuple(wrap(shown, lambda part: _width(font, part), width, most_lines)), font, size)
 
 
 def one_line(text: str) -> str:
-    """A text with nothing in it that cannot be drawn: line breaks are blanks, control characters are shown."""
+    """A text in one line, with control characters escaped."""
     return printable(" ".join(whole(text, LONGEST).split()))
 
 
 def wrap(text: str, width_of: Callable[[str], float], width: float, most_lines: int = MOST_LINES) -> list[str]:
-    """The lines of a text: broken after blanks, commas, slashes and underscores; anywhere if a word is too wide.
+    """Break a text after blanks, commas, slashes and underscores, or anywhere in a word that is too wide.
 
-    There are at most `most_lines`; where text is left over, the last one ends in an ellipsis.
+    If it needs more than `most_lines`, the last one ends in an ellipsis.
     """
     lines: list[str] = []
     left = text.strip()
@@ -111,21 +111,21 @@ def wrap(text: str, width_of: Callable[[str], float], width: float, most_lines: 
 
 
 def _first_line(text: str, width_of: Callable[[str], float], width: float) -> tuple[str, str]:
-    """As much of a text as fits, at least one letter, and what is left of it."""
+    """The part of a text that fits, at least one letter, and the rest."""
     fitting = _fitting(text, width_of, width)
     if fitting == len(text) or text[fitting] == " ":
         return text[:fitting].rstrip(), text[fitting:].lstrip()
     after_words, after_parts = (
         max(text.rfind(mark, 0, fitting) for mark in marks) + 1 for marks in (BETWEEN_WORDS, BETWEEN_PARTS)
     )
-    # a name is taken apart only where the line would be half empty otherwise
+    # a name is broken only if the line would be half empty otherwise
     at = after_words if after_words * 2 >= fitting else max(after_words, after_parts)
     at = at or _between_letters(text, fitting)
     return text[:at].rstrip(), text[at:].lstrip()
 
 
 def _fitting(text: str, width_of: Callable[[str], float], width: float) -> int:
-    """How many letters from the start fit, at least one."""
+    """How many letters fit, at least one."""
     low, high = 1, len(text)
     if width_of(text) <= width:
         return high
@@ -139,7 +139,7 @@ def _fitting(text: str, width_of: Callable[[str], float], width: float) -> int:
 
 
 def _between_letters(text: str, at: int) -> int:
-    """The place at or before `at` that does not part a letter from the marks that belong to it."""
+    """The position at or before `at` that does not separate a letter from its combining marks."""
     place = at
     while place > 0 and place < len(text) and unicodedata.category(text[place]) in ("Mn", "Me", "Mc", "Cf"):
         place -= 1
@@ -153,7 +153,7 @@ def _shortened(line: str, width_of: Callable[[str], float], width: float) -> str
 
 
 def font_for(text: str, size: int) -> Font:
-    """The font that has the most letters of a text; the one that comes with Pillow if it has them all."""
+    """The font that has the most letters of a text. Pillow's own font comes first."""
     letters = frozenset(letter for letter in text if not letter.isspace() and unicodedata.category(letter) != "Cf")
     name = _name_for(letters) if letters else None
     return _font(name, size) or ImageFont.load_default()
@@ -178,11 +178,11 @@ def _lacking(name: str | None, letters: frozenset[str]) -> list[str]:
 
 @lru_cache(maxsize=65536)
 def _has(name: str | None, letter: str) -> bool:
-    """Whether a font has a letter: it does not draw it like a letter that no font has."""
+    """Whether a font has a letter. It draws a missing one like a letter that no font has."""
     font = _font(name, PROBE_SIZE)
     if font is None:
         return letter.isascii()
-    return _drawn(font, letter) != _drawn(font, NOBODYS_LETTER)
+    return _drawn(font, letter) != _drawn(font, MISSING_LETTER)
 
 
 def _drawn(font: Font, letter: str) -> tuple[tuple[int, int], bytes]:
@@ -192,7 +192,7 @@ def _drawn(font: Font, letter: str) -> tuple[tuple[int, int], bytes]:
 
 @lru_cache(maxsize=512)
 def _font(name: str | None, size: int) -> Font | None:
-    """A font by the name of its file, the one of Pillow for None; None if it is not on this machine."""
+    """A font by its file name, or Pillow's own for None. Returns None if it is not on this machine."""
     try:
         return ImageFont.load_default(size=size) if name is None else ImageFont.truetype(name, size)
     except (OSError, ImportError, ValueError):
@@ -204,7 +204,7 @@ def _width(font: Font, text: str) -> int:
 
 
 def draw_mark(canvas: Image.Image, mark: str, place: tuple[int, int], side: int, colour: Colour) -> None:
-    """Draw one of the marks of states, which few fonts have, into a square."""
+    """Draw the mark of a state into a square. Few fonts have these marks."""
     fine = side * 4
     edge, stroke = fine // 8, max(4, fine // 12)
     shape = Image.new("L", (fine, fine))

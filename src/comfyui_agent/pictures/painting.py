@@ -1,7 +1,7 @@
-"""A painting that follows from a prompt, a seed and settings: the same ones give the same picture, others another.
+"""Paintings for the simulator: the same settings give the same picture, other settings another one.
 
-The words choose the colours, the seed the composition, the model the style, the guidance the saturation; each step
-adds a dot, and few steps leave noise. So differences between settings can be seen side by side without a model.
+The prompt chooses the colours, the seed the composition, the model the style, the guidance the saturation. Each step
+adds a dot, and few steps leave noise.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import colorsys
 import hashlib
 import math
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from PIL import Image, ImageChops, ImageDraw, ImageFilter, ImageFont
 
@@ -23,7 +23,7 @@ Colour = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that a painting depends on."""
+    """Everything that a painting depends on."""
 
     words: str = ""
     avoid: str = ""
@@ -34,12 +34,9 @@ class Recipe:
     style: str = ""
     frame: int = 0
 
-    def at_frame(self, frame: int) -> Recipe:
-        return replace(self, frame=frame)
-
 
 def paint(recipe: Recipe, width: int, height: int, finished: float = 1.0) -> Image.Image:
-    """The painting at a size; `finished` below 1 gives the noisy picture of an earlier step."""
+    """The painting at a size. `finished` below 1 gives the noisy picture of an earlier step."""
     scale = min(1.0, CANVAS / max(width, height))
     canvas = (max(1, round(width * scale)), max(1, round(height * scale)))
     picture = _scene(recipe, *canvas)
@@ -73,8 +70,7 @@ def _scene(recipe: Recipe, width: int, height: int) -> Image.Image:
 def _sky(top: Colour, bottom: Colour, width: int, height: int) -> Image.Image:
     column = Image.new("RGB", (1, height))
     for y in range(height):
-        share = y / max(1, height - 1)
-        column.putpixel((0, y), _mix(top, bottom, share))
+        column.putpixel((0, y), _mix(top, bottom, y / max(1, height - 1)))
     return column.resize((width, height))
 
 
@@ -148,8 +144,5 @@ def _colour(hue: float, saturation: float, value: float) -> Colour:
 
 
 def _mix(first: Colour, second: Colour, share: float) -> Colour:
-    return (
-        round(first[0] + (second[0] - first[0]) * share),
-        round(first[1] + (second[1] - first[1]) * share),
-        round(first[2] + (second[2] - first[2]) * share),
-    )
+    red, green, blue = (round(a + (b - a) * share) for a, b in zip(first, second, strict=True))
+    return red, green, blue

@@ -1,7 +1,4 @@
-"""Small pictures of large ones: WebP files, made with Pillow alone.
-
-WebP has transparency, so what a picture leaves open stays open and looks right on a dark page and on a light one.
-"""
+"""Thumbnails as WebP files. They keep transparency, so they look right on dark and on light pages."""
 
 from __future__ import annotations
 
@@ -15,16 +12,16 @@ from PIL import Image, UnidentifiedImageError
 MOST_PIXELS = 200_000_000
 MOST_BYTES = 400_000_000
 REDUCIBLE = ("L", "RGB", "CMYK")
-"""Modes whose pixels can be mixed as they are: palettes cannot, and what is transparent would colour its edge."""
+"""Modes whose pixels can be averaged. Palettes cannot, and transparent pixels would colour the edges."""
 LARGE = 40_000_000
 TALLEST = 2
-"""How many times its width a thumbnail may be high: a long strip becomes narrow instead."""
+"""A thumbnail is at most this many times as high as wide."""
 QUALITY = 80
 EFFORT = 2
-"""Of 6: more makes files a little smaller and takes much longer."""
+"""Of 6. More makes files a little smaller and takes much longer."""
 UNNAMED = ".new"
 READABLE = ("PNG", "JPEG", "WEBP", "GIF", "AVIF", "TIFF", "BMP")
-"""What is opened at all: Pillow would start other programs for some of the rest."""
+"""The formats that are opened. Pillow would start other programs for some of the rest."""
 ORIENTATION = 0x0112
 TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -40,21 +37,21 @@ LYING = (5, 6, 7, 8)
 
 Size = tuple[int, int]
 
-Image.MAX_IMAGE_PIXELS = None  # judged below, by a bound of our own and without a warning
+Image.MAX_IMAGE_PIXELS = None  # checked below against our own bound
 
 _one_large = threading.Lock()
 
 
 class NoThumbnail(Exception):
-    """The file has no thumbnail: it is no picture, damaged, or too large to be decoded. The text says which."""
+    """The file is no picture, damaged, or too large. The text says which."""
 
 
 def make_thumbnail(source: Path, target: Path, width: int) -> None:
-    """Write a picture's thumbnail, at most so wide, as WebP under the name `target`: whole, or not at all.
+    """Write the thumbnail of a picture to `target`, completely or not at all.
 
-    It is the first frame of an animation, upright as its orientation says, never larger than the picture itself, and
-    carries nothing but pixels. NoThumbnail if there can be none, OSError if `source` cannot be opened or `target` not
-    be written. May be called from several threads; one very large picture is decoded at a time.
+    It shows the first frame upright, is never larger than the picture, and has no metadata. NoThumbnail if the file
+    has none, OSError if a file cannot be read or written. Threads may call this; only one very large picture is
+    decoded at a time.
     """
     thumbnail = _reduced(source, width)
     unnamed = target.with_name(f".{target.name}.{uuid.uuid4().hex}{UNNAMED}")
@@ -85,7 +82,7 @@ def _reduced(source: Path, width: int) -> Image.Image:
             raise NoThumbnail(f"{source.name} {error}") from None
         except MemoryError:
             raise NoThumbnail(f"{source.name} is too large for the memory of this machine") from None
-        except Exception as error:  # noqa: BLE001 - decoders raise whatever a broken file brings about
+        except Exception as error:  # noqa: BLE001 - decoders raise anything for a broken file
             raise NoThumbnail(f"{source.name} cannot be read as a picture: {error}") from None
 
 
@@ -106,26 +103,23 @@ def _decoded(picture: Image.Image, width: int) -> Image.Image:
     picture.load()
     factor = min(picture.width // (2 * size[0]), picture.height // (2 * size[1]))
     if factor > 1 and picture.mode in REDUCIBLE:
-        picture = picture.reduce(factor)  # before anything is copied: a large one is reduced where it lies
+        picture = picture.reduce(factor)  # before anything is copied
     small = _plain(picture).resize(size, Image.Resampling.BICUBIC, reducing_gap=1.5)
     small = small.convert("RGBA") if small.mode == "RGBa" else small
     return small.transpose(TURNS[orientation]) if orientation in TURNS else small
 
 
 def _orientation(picture: Image.Image) -> int:
-    """How the picture is to be turned; 1, as it is, where that is not told or makes no sense."""
+    """The EXIF orientation, 1 if there is none or it makes no sense."""
     try:
         found = picture.getexif().get(ORIENTATION)
-    except Exception:  # noqa: BLE001 - a picture is not lost for what is written about it
+    except Exception:  # noqa: BLE001 - broken metadata must not hide the picture
         return 1
     return found if isinstance(found, int) else 1
 
 
 def _plain(picture: Image.Image) -> Image.Image:
-    """The pixels in eight bits, copied only where they must be.
-
-    Where some are transparent they come with their colours weighted by that: what cannot be seen colours no edge.
-    """
+    """The picture in eight bits, copied only if needed. Transparency is premultiplied to keep edges clean."""
     if picture.mode.startswith("I"):
         return picture.convert("I").point(lambda value: value * (1 / 257)).convert("L")
     if picture.mode == "F":

@@ -15,7 +15,7 @@ from comfyui_agent.batches.book_file import BookFile
 from comfyui_agent.batches.books import BadPage, Book, read_book
 from comfyui_agent.batches.regeneration import NoSuchPage, NotRegenerated, PageUnderWay, regenerate
 from comfyui_agent.batches.sweep_file import SweepFile
-from comfyui_agent.batches.sweeps import GridWish, SweepWish
+from comfyui_agent.batches.sweep_request import GridAxes, SweepRequest
 from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.validation import Complaints, dotted
 from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
@@ -159,7 +159,7 @@ class Submissions:
 
     async def plan(self, said: SweepFile, planner: Planner, *, skip_bad: bool, batch_id: str = "") -> Defined:
         """A sweep that was checked. Nothing is queued."""
-        wish = SweepWish(
+        wish = SweepRequest(
             workflow=await self.workflow(said.workflow),
             sets=said.set,
             inputs=said.inputs,
@@ -167,7 +167,7 @@ class Submissions:
             name=said.name,
             job_type=said.job_type,
             priority=self._workspace.settings.default_priority if said.priority is None else said.priority,
-            grid=GridWish(said.grid.x, said.grid.y, said.grid.pages),
+            grid=GridAxes(said.grid.x, said.grid.y, said.grid.pages),
             skip_bad=skip_bad,
             batch_id=batch_id,
         )

@@ -10,7 +10,6 @@ import pytest
 
 from comfyui_agent.comfy import downloads
 from comfyui_agent.comfy.client import ComfyClient
-from comfyui_agent.comfy.downloads import safe_name
 from comfyui_agent.comfy.errors import AnswerTooLarge, ComfyError, ConnectionCut, OutputProblem
 from comfyui_agent.comfy.results import ResultFile
 from support.hostile import HostileServer, Reply, answer, assert_clear, endless, in_turn
@@ -45,7 +44,7 @@ async def test_a_file_is_published_where_it_was_asked_for_whatever_its_name(
     server.replies["GET /view"] = image(png())
     staged = await comfy.download(file(name, "../../.."), folder)
     assert staged.path.parent == folder
-    published = staged.publish(folder / safe_name(name))
+    published = staged.publish(folder / "result.png")
     assert published.parent == folder
     assert published.read_bytes() == png()
 

@@ -18,45 +18,28 @@ from support.promises import failed, succeeded
 from support.wire import Wire
 
 
-async def test_a_waiting_prompt_is_removed_and_the_running_one_goes_on(
+async def test_a_waiting_prompt_is_removed_and_a_running_one_interrupted(
     slow_comfy: ComfyClient, slow_wire: Wire
 ) -> None:
     running, waiting, last = await _three(slow_comfy, slow_wire)
     assert await slow_comfy.cancel(waiting.prompt_id) is Cancellation.REMOVED
     failed(await waiting.outcome(timeout=20), FailureClass.CANCELLED)
     assert running.progress.stage is Stage.RUNNING
-    await slow_comfy.cancel(running.prompt_id)
-    succeeded(await last.outcome(timeout=20))
-
-
-async def test_a_running_prompt_is_interrupted_and_the_waiting_ones_run(
-    slow_comfy: ComfyClient, slow_wire: Wire
-) -> None:
-    running, waiting, last = await _three(slow_comfy, slow_wire)
     assert await slow_comfy.cancel(running.prompt_id) is Cancellation.INTERRUPTED
     failed(await running.outcome(timeout=20), FailureClass.CANCELLED)
-    succeeded(await waiting.outcome(timeout=20))
     succeeded(await last.outcome(timeout=20))
 
 
-@pytest.mark.timeout(240)
-async def test_without_an_interrupt_only_what_waits_is_taken_back(slow_comfy: ComfyClient, slow_wire: Wire) -> None:
+async def test_without_an_interrupt_only_waiting_prompts_are_removed(slow_comfy: ComfyClient, slow_wire: Wire) -> None:
     running, waiting, last = await _three(slow_comfy, slow_wire)
     assert await slow_comfy.cancel(running.prompt_id, interrupt=False) is Cancellation.LEFT_RUNNING
     assert await slow_comfy.cancel(waiting.prompt_id, interrupt=False) is Cancellation.REMOVED
     failed(await waiting.outcome(timeout=20), FailureClass.CANCELLED)
-    succeeded(await running.outcome(timeout=90))
-    succeeded(await last.outcome(timeout=90))
-
-
-async def test_one_that_was_left_running_and_interrupted_by_a_stranger_was_not_cancelled(
-    slow_comfy: ComfyClient, slow_wire: Wire
-) -> None:
-    watch = await slow_comfy.submit(await slow_graph(slow_wire), mint_prompt_id())
-    await _runs(watch)
-    assert await slow_comfy.cancel(watch.prompt_id, interrupt=False) is Cancellation.LEFT_RUNNING
-    await slow_wire.post("/interrupt", {})
-    failed(await watch.outcome(timeout=20), FailureClass.INTERRUPTED)
+    assert running.progress.stage is Stage.RUNNING
+    await slow_wire.post("/interrupt", {})  # by someone else, so it is not cancelled
+    outcome = failed(await running.outcome(timeout=20), FailureClass.INTERRUPTED)
+    assert "someone else" in outcome.failure.message
+    succeeded(await last.outcome(timeout=20))
 
 
 async def test_a_prompt_that_has_ended_keeps_its_result(comfy: ComfyClient) -> None:
@@ -69,20 +52,12 @@ async def test_cancelling_what_nobody_knows_does_nothing(comfy: ComfyClient) -> 
     assert await comfy.cancel(mint_prompt_id()) is Cancellation.REMOVED
 
 
-async def test_the_interrupt_of_a_stranger_is_told_apart_from_our_own(slow_comfy: ComfyClient, slow_wire: Wire) -> None:
-    watch = await slow_comfy.submit(await slow_graph(slow_wire), mint_prompt_id())
-    await _runs(watch)
-    await slow_wire.post("/interrupt", {})
-    outcome = failed(await watch.outcome(timeout=20), FailureClass.INTERRUPTED)
-    assert "someone else" in outcome.failure.message
-
-
 async def test_an_old_server_is_left_to_finish_what_runs_with_one_warning(
     comfyui_simulator: Callable[..., ServerProcess], caplog: pytest.LogCaptureFixture
 ) -> None:
     server = comfyui_simulator("--imitate", "0.3.50")
     graph = picture()
-    graph["3"] = node("Sleep", value=["1", 0], seconds=1.5)
+    graph["3"] = node("Sleep", value=["1", 0], seconds=0.7)
     graph["2"]["inputs"]["images"] = ["3", 0]
     async with ComfyClient(server.url) as comfy:
         running = await comfy.submit(graph, mint_prompt_id())

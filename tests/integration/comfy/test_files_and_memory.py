@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from PIL import Image
+from PIL import Image, ImageChops
 
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.limits import Limits
@@ -81,20 +81,6 @@ async def test_sound_comes_home_too(comfyui_simulator: Callable[..., ServerProce
     assert (staged.kind.extension, staged.kind.media) == ("flac", "audio")
 
 
-async def test_a_file_that_is_there_is_not_overwritten_unless_wanted(comfy: ComfyClient, tmp_path: Path) -> None:
-    watch = await comfy.submit(picture(), mint_prompt_id())
-    result = succeeded(await watch.outcome(timeout=20)).results.files[0]
-    target = tmp_path / "mine.png"
-    target.write_bytes(b"mine")
-    staged = await comfy.download(result, tmp_path)
-    with pytest.raises(FileExistsError):
-        staged.publish(target, overwrite=False)
-    assert target.read_bytes() == b"mine"
-    staged.publish(target)
-    assert target.stat().st_size == staged.size
-    assert list(tmp_path.iterdir()) == [target]
-
-
 async def test_an_uploaded_picture_is_used_under_the_name_that_comes_back(comfy: ComfyClient) -> None:
     name = f"{fresh_prefix()}.png"
     red = await comfy.upload(_png("red"), name)
@@ -131,8 +117,8 @@ async def test_the_pictures_of_a_film_follow_each_other(
             Image.open((await comfy.download(file, tmp_path)).path).convert("RGB") for file in outcome.results.files
         ]
     assert len(frames) == 25
-    changed = [sum(a != b for a, b in zip(frames[0].tobytes(), frame.tobytes(), strict=True)) for frame in frames[1:]]
-    assert 0 < max(changed) < 0.2 * len(frames[0].tobytes())
+    same = [sum(ImageChops.difference(frames[0], frame).histogram()[::256]) for frame in frames[1:]]
+    assert 0.8 * len(frames[0].tobytes()) < min(same) < len(frames[0].tobytes())
 
 
 async def test_out_of_memory_is_a_class_of_its_own_and_freed_memory_is_seen(

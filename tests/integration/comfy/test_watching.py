@@ -88,13 +88,17 @@ async def test_a_prompt_that_another_sent_is_taken_over_by_its_id_alone(
     graph = await text_to_image(slow_wire) if stage == "running" else picture()
     async with ComfyClient(slow_wire.url) as other:
         if stage == "waiting":
-            await other.submit(await text_to_image(slow_wire), mint_prompt_id())
+            blocking = mint_prompt_id()
+            await other.submit(await text_to_image(slow_wire), blocking)
         watch = await other.submit(graph, prompt_id)
         if stage == "running":
             await _reaches(watch.changes(), Stage.RUNNING)
         if stage == "ended":
             await watch.outcome(timeout=20)
-    outcome = succeeded(await slow_comfy.take_over(prompt_id).outcome(timeout=30))
+    watch = slow_comfy.take_over(prompt_id)
+    if stage == "waiting":
+        await slow_comfy.cancel(blocking)
+    outcome = succeeded(await watch.outcome(timeout=30))
     assert len(outcome.results.files) == 1
 
 

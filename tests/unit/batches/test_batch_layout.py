@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from comfyui_agent.batches.batch_layout import layout_of
-from comfyui_agent.batches.sweeps import GridWish
+from comfyui_agent.batches.sweep_request import GridAxes
 from comfyui_agent.domain.batches import Batch, BatchKind, BatchStatus
 
 
@@ -24,11 +24,11 @@ def test_an_axis_that_is_named_goes_where_it_was_named(key: str, across: str, do
     axes = [{"name": name, "places": [name], "values": [1, 2]} for name in ("cfg", "seed", "steps")]
     wish = {key: "seed"}
     batch = batch_of(axes, grid=wish if is_said_with_it else {})
-    layout = layout_of(batch, GridWish() if is_said_with_it else GridWish(**wish))
+    layout = layout_of(batch, GridAxes() if is_said_with_it else GridAxes(**wish))
     assert layout is not None
     assert (layout.x, layout.y) == (across, down)
 
 
 def test_axes_that_were_written_down_by_hand_are_a_contact_sheet() -> None:
     for axes in (7, [], [7], [{"name": "seed"}], [{"name": "seed", "places": [], "values": []}]):
-        assert layout_of(batch_of(axes), GridWish()) is None
+        assert layout_of(batch_of(axes), GridAxes()) is None

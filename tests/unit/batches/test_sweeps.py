@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from comfyui_agent.batches.axes import BadSweep, count_axes
-from comfyui_agent.batches.sweeps import MOST_CELLS, GridWish, Sweep, SweepWish, define
+from comfyui_agent.batches.sweep_request import GridAxes, SweepRequest
+from comfyui_agent.batches.sweeps import MOST_CELLS, Sweep, define
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.binding import Places, Unbindable
 from comfyui_agent.domain.combinations import Mode
@@ -73,7 +74,7 @@ def defined(
     keep: Callable[[Workflow, Mapping[str, Any]], dict[str, str]] = lambda *_: {},
     **wish: Any,
 ) -> Sweep:
-    asked = SweepWish(workflow or workflow_of(), sets, **wish)
+    asked = SweepRequest(workflow or workflow_of(), sets, **wish)
     counted = count_axes(sets, asked.workflow, asked.mode, read_lines, skip_bad=asked.skip_bad)
     return define(asked, counted, FINISHED, definitions or {}, draw=counting, keep=keep)
 
@@ -109,19 +110,16 @@ def test_a_whole_number_in_the_workflow_takes_decimals_until_a_server_says_other
     assert error_of({"3.steps": "1.5"}, None, {"KSampler": [SAMPLER]}).endswith("3.steps: 1.5 is not a whole number")
 
 
-@pytest.mark.parametrize(
-    ("axis", "values", "words"),
-    [
+def test_what_the_server_does_not_take_is_an_error_that_says_what_it_takes() -> None:
+    for axis, values, words in [
         ("3.steps", "0", "3.steps: 0 is below 1, the least that KSampler takes"),
         ("3.cfg", "1,101", "3.cfg: 101 is above 100.0, the most that KSampler takes"),
         ("3.seed", "many", "3.seed: 'many' is not a whole number"),
         ("3.tiled", "maybe", "3.tiled: 'maybe' is neither true nor false"),
         ("3.sampler_name", "dpmp_2m", "did you mean dpmpp_2m?"),
         ("3.sampler_name", "zzz", "there are ddim, dpmpp_2m, euler"),
-    ],
-)
-def test_what_the_server_does_not_take_is_an_error_that_says_what_it_takes(axis: str, values: str, words: str) -> None:
-    assert error_of({axis: values}, None, {"KSampler": [SAMPLER]}).endswith(words)
+    ]:
+        assert error_of({axis: values}, None, {"KSampler": [SAMPLER]}).endswith(words), (axis, values, words)
 
 
 def test_of_several_servers_one_that_takes_it_is_enough() -> None:
@@ -210,11 +208,11 @@ def test_a_choice_that_is_put_together_is_checked_as_it_will_stand_there() -> No
     assert "'dpm_2m'" in error_of({"family": "dpm"}, workflow_of(FILLED), {"KSampler": [SAMPLER]}, inputs=fixed)
 
 
-@pytest.mark.parametrize("value", ["0.50", "TRUE"])
-def test_a_value_within_a_text_stays_as_it_was_written(value: str) -> None:
-    fixed = {"seed": 1, "family": "dpmpp", "hat": "cap"}
-    sweep = defined({"animal": value}, workflow_of(FILLED), inputs=fixed)
-    assert values_at(sweep, "6.text") == [f"a {value} with a cap"]
+def test_a_value_within_a_text_stays_as_it_was_written() -> None:
+    for value in ["0.50", "TRUE"]:
+        fixed = {"seed": 1, "family": "dpmpp", "hat": "cap"}
+        sweep = defined({"animal": value}, workflow_of(FILLED), inputs=fixed)
+        assert values_at(sweep, "6.text") == [f"a {value} with a cap"], value
 
 
 def test_an_axis_and_a_placeholder_of_one_place_are_refused() -> None:
@@ -243,23 +241,23 @@ def test_a_required_input_may_come_from_an_axis_from_the_inputs_or_stand_in_the_
     assert len(defined({"seed": "1,2"}, workflow)) == 2
 
 
-@pytest.mark.parametrize("empty", ["", None, "${prompt}"])
-def test_a_required_input_that_is_nowhere_is_an_error(empty: Any) -> None:
-    graph = copy.deepcopy(GRAPH)
-    graph["6"]["inputs"]["text"] = empty
-    workflow = workflow_of(graph, required_inputs=("prompt",), inputs={"prompt": ("6.text",)})
-    assert error_of({"3.seed": "1,2"}, workflow).startswith("prompt: is missing: wf_knight needs prompt")
-    assert len(defined({"3.seed": "1,2"}, workflow, inputs={"prompt": "a fox"})) == 2
-    assert len(defined({"prompt": "a | b"}, workflow)) == 2
+def test_a_required_input_that_is_nowhere_is_an_error() -> None:
+    for empty in ["", None, "${prompt}"]:
+        graph = copy.deepcopy(GRAPH)
+        graph["6"]["inputs"]["text"] = empty
+        workflow = workflow_of(graph, required_inputs=("prompt",), inputs={"prompt": ("6.text",)})
+        assert error_of({"3.seed": "1,2"}, workflow).startswith("prompt: is missing: wf_knight needs prompt"), empty
+        assert len(defined({"3.seed": "1,2"}, workflow, inputs={"prompt": "a fox"})) == 2, empty
+        assert len(defined({"prompt": "a | b"}, workflow)) == 2, empty
 
 
 def test_a_value_for_all_that_does_not_fit_is_an_error_before_anything_is_queued() -> None:
     assert "3.steps (KSampler) takes a whole number" in error_of({"3.seed": "1"}, inputs={"3.steps": "many"})
 
 
-@pytest.mark.parametrize(("name", "value"), [("3.sampler_name", "eulr"), ("3.steps", "0"), ("3.cfg", "1000")])
-def test_a_value_for_all_is_checked_against_the_server_too(name: str, value: str) -> None:
-    assert name in error_of({"3.seed": "1"}, None, {"KSampler": [SAMPLER]}, inputs={name: value})
+def test_a_value_for_all_is_checked_against_the_server_too() -> None:
+    for name, value in [("3.sampler_name", "eulr"), ("3.steps", "0"), ("3.cfg", "1000")]:
+        assert name in error_of({"3.seed": "1"}, None, {"KSampler": [SAMPLER]}, inputs={name: value}), (name, value)
 
 
 # Combinations.
@@ -353,16 +351,16 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("value", HOSTILE)
-def test_a_hostile_value_makes_a_harmless_file_name(value: str) -> None:
-    sweep = defined({"6.text": [value, "fox"], "3.seed": "1,2"})
-    for number, job in enumerate(sweep.jobs(), start=1):
-        assert job.file_path is not None
-        path = PurePosixPath(job.file_path)
-        assert path.parent == PurePosixPath(FINISHED, "image", sweep.batch.id)
-        assert re.fullmatch(rf"{number:04}(_[A-Za-z0-9._-]+)?\.png", path.name)
-        assert len(path.name) <= 100
-    assert values_at(sweep, "6.text") == [value, value, "fox", "fox"]
+def test_a_hostile_value_makes_a_harmless_file_name() -> None:
+    for value in HOSTILE:
+        sweep = defined({"6.text": [value, "fox"], "3.seed": "1,2"})
+        for number, job in enumerate(sweep.jobs(), start=1):
+            assert job.file_path is not None
+            path = PurePosixPath(job.file_path)
+            assert path.parent == PurePosixPath(FINISHED, "image", sweep.batch.id)
+            assert re.fullmatch(rf"{number:04}(_[A-Za-z0-9._-]+)?\.png", path.name)
+            assert len(path.name) <= 100
+        assert values_at(sweep, "6.text") == [value, value, "fox", "fox"], value
 
 
 @given(st.lists(st.text(), min_size=2, max_size=4, unique=True))
@@ -382,18 +380,17 @@ def test_large_numbers_sort_like_their_names() -> None:
     assert names == sorted(names)
 
 
-@pytest.mark.parametrize(("kind", "folder"), [("t2v", "video"), ("AUDIO", "audio"), ("3d", "3d"), ("", "image")])
-def test_results_go_to_the_folder_of_their_kind(kind: str, folder: str) -> None:
-    sweep = defined({"3.seed": "1"}, job_type=kind)
-    assert sweep.batch.metadata["folder"] == f"{FINISHED}/{folder}/{sweep.batch.id}"
+def test_results_go_to_the_folder_of_their_kind() -> None:
+    for kind, folder in [("t2v", "video"), ("AUDIO", "audio"), ("3d", "3d"), ("", "image")]:
+        sweep = defined({"3.seed": "1"}, job_type=kind)
+        assert sweep.batch.metadata["folder"] == f"{FINISHED}/{folder}/{sweep.batch.id}", (kind, folder)
 
 
 # What is wrong.
 
 
-@pytest.mark.parametrize(
-    ("sets", "wish", "words"),
-    [
+def test_a_bad_sweep_is_one_line() -> None:
+    for sets, wish, words in [
         ({"99.seed": "1"}, {}, "--set 99.seed: '99.seed' has no place in the workflow"),
         ({"3.sed": "1"}, {}, "node 3 has no input 'sed'; did you mean seed?"),
         ({"seed": "1"}, {}, "'seed' fits several places: 3.seed (KSampler), 11.seed (KSampler)"),
@@ -406,15 +403,13 @@ def test_results_go_to_the_folder_of_their_kind(kind: str, folder: str) -> None:
         ({"3.seed": [[1]]}, {}, "[1] is no value: write texts, numbers, true or false"),
         ({"3.seed": {"a": 1}}, {}, "{'a': 1} is no value"),
         ({" , ": "1"}, {}, "' , ' names no input"),
-        ({"3.seed": "1"}, {"grid": GridWish(x="cfg")}, "grid.x: 'cfg' is no axis of this sweep; there are 3.seed"),
-        ({"3.seed": "1"}, {"grid": GridWish(x="3.seed", y="3.seed")}, "x, y and pages need different axes"),
+        ({"3.seed": "1"}, {"grid": GridAxes(x="cfg")}, "grid.x: 'cfg' is no axis of this sweep; there are 3.seed"),
+        ({"3.seed": "1"}, {"grid": GridAxes(x="3.seed", y="3.seed")}, "x, y and pages need different axes"),
         ({"3.seed": "1"}, {"job_type": "film"}, "job_type 'FILM' does not exist"),
         ({"3.seed": "1"}, {"inputs": {"nope": 1}}, "nope: 'nope' has no place in the workflow"),
         ({}, {}, "there is nothing to combine"),
-    ],
-)
-def test_a_bad_sweep_is_one_line(sets: dict[str, Any], wish: dict[str, Any], words: str) -> None:
-    assert words in error_of(sets, **wish)
+    ]:
+        assert words in error_of(sets, **wish), (sets, wish, words)
 
 
 def unusable(_: Workflow, values: Mapping[str, Any]) -> dict[str, str]:
@@ -449,11 +444,11 @@ def test_bad_values_are_left_out_with_a_warning_if_that_is_asked_for() -> None:
     assert all(warning.endswith("left out") for warning in sweep.warnings)
 
 
-@pytest.mark.parametrize("bad", [{"3.sed": "1,2"}, {"3.cfg": "@gone.txt"}, {"3.cfg": "1..x"}])
-def test_a_bad_axis_is_left_out_as_a_whole(bad: dict[str, str]) -> None:
-    sweep = defined({"3.seed": "1,2", **bad}, skip_bad=True)
-    assert [axis.name for axis in sweep.combinations.axes] == ["3.seed"]
-    assert len(sweep.warnings) == 1
+def test_a_bad_axis_is_left_out_as_a_whole() -> None:
+    for bad in [{"3.sed": "1,2"}, {"3.cfg": "@gone.txt"}, {"3.cfg": "1..x"}]:
+        sweep = defined({"3.seed": "1,2", **bad}, skip_bad=True)
+        assert [axis.name for axis in sweep.combinations.axes] == ["3.seed"], bad
+        assert len(sweep.warnings) == 1, bad
 
 
 def test_when_nothing_is_left_the_error_says_what_was_wrong() -> None:
@@ -516,7 +511,7 @@ def test_a_text_that_an_axis_is_a_part_of_is_not_shared() -> None:
 def test_where_little_is_shared_each_member_keeps_all() -> None:
     sweep = defined({"3.seed": "1..50"}, inputs={"6.text": "a fox"})
     assert {job.inputs["6.text"] for job in sweep.jobs()} == {"a fox"}
-    assert {job.template for job in sweep.jobs()} == {sweep.workflow.template}
+    assert {job.template for job in sweep.jobs()} == {sweep.request.workflow.template}
 
 
 @pytest.mark.parametrize(
@@ -550,7 +545,7 @@ def test_what_its_members_take_in_the_database_is_known_before(
     ],
 )
 def test_the_largest_member_counts(sets: dict[str, Any], mode: str, is_fine: bool) -> None:
-    wish = SweepWish(workflow_of(), sets, mode=Mode(mode))
+    wish = SweepRequest(workflow_of(), sets, mode=Mode(mode))
     counted = count_axes(sets, wish.workflow, wish.mode, lines_of)
     how: dict[str, Any] = {"draw": counting, "limit_kb": 64}
     if is_fine:

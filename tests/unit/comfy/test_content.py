@@ -117,9 +117,9 @@ def test_a_picture_under_another_name_is_told_by_its_bytes(tmp_path: Path, name:
     assert check(tmp_path, name, WHOLE[f"a.{extension}"]) == FileKind(extension, "image")
 
 
-@pytest.mark.parametrize("name", ["a.../../x", "a.p/ng", "a.", "a." + "x" * 50, "a.\0", "a.é"])
-def test_an_extension_that_is_none_becomes_bin(name: str) -> None:
-    assert recognise(b"????????", name).extension == "bin"
+def test_an_extension_that_is_none_becomes_bin() -> None:
+    for name in ["a.../../x", "a.p/ng", "a.", "a." + "x" * 50, "a.\0", "a.é"]:
+        assert recognise(b"????????", name).extension == "bin", name
 
 
 def test_a_program_dressed_as_a_picture_is_not_run(tmp_path: Path) -> None:

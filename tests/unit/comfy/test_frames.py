@@ -6,7 +6,6 @@ import json
 import struct
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,11 +22,11 @@ def test_a_text_frame_is_an_event_about_a_prompt() -> None:
     assert read_text(frame) == Event("executing", "abc", {"node": "3", "prompt_id": "abc"})
 
 
-@pytest.mark.parametrize("data", ["null", "[]", "5", '"text"', '{"prompt_id": 7}'])
-def test_an_event_of_another_shape_is_about_no_prompt(data: str) -> None:
-    event = read_text(f'{{"type": "status", "data": {data}}}')
-    assert event is not None
-    assert event.prompt_id == ""
+def test_an_event_of_another_shape_is_about_no_prompt() -> None:
+    for data in ["null", "[]", "5", '"text"', '{"prompt_id": 7}']:
+        event = read_text(f'{{"type": "status", "data": {data}}}')
+        assert event is not None, data
+        assert event.prompt_id == "", data
 
 
 def test_nan_is_read_as_servers_write_it() -> None:
@@ -36,20 +35,21 @@ def test_nan_is_read_as_servers_write_it() -> None:
     assert event.data["value"] != event.data["value"]
 
 
-@pytest.mark.parametrize(
-    "frame", ["", "{", "null", "[]", "5", "{}", '{"type": 5}', '{"type": null}', "[" * 100_000, "9" * 5_000]
-)
-def test_text_that_is_no_event_is_ignored(frame: str) -> None:
-    assert read_text(frame) is None
+def test_text_that_is_no_event_is_ignored() -> None:
+    for frame in ["", "{", "null", "[]", "5", "{}", '{"type": 5}', '{"type": null}', "[" * 100_000, "9" * 5_000]:
+        assert read_text(frame) is None, frame
 
 
 def test_text_beyond_the_limit_is_not_parsed() -> None:
     assert read_text('{"type": "x", "data": {"a": "' + "y" * LONGEST_TEXT + '"}}') is None
 
 
-@pytest.mark.parametrize(("number", "mimetype"), [(1, "image/jpeg"), (2, "image/png")])
-def test_an_old_preview_has_a_picture_and_a_kind(number: int, mimetype: str) -> None:
-    assert read_binary(struct.pack(">II", 1, number) + b"picture") == Preview(b"picture", mimetype)
+def test_an_old_preview_has_a_picture_and_a_kind() -> None:
+    for number, mimetype in [(1, "image/jpeg"), (2, "image/png")]:
+        assert read_binary(struct.pack(">II", 1, number) + b"picture") == Preview(b"picture", mimetype), (
+            number,
+            mimetype,
+        )
 
 
 def test_a_new_preview_tells_its_node_and_prompt() -> None:
@@ -57,14 +57,13 @@ def test_a_new_preview_tells_its_node_and_prompt() -> None:
     assert read_binary(frame) == Preview(b"picture", "image/png", "3", "abc")
 
 
-@pytest.mark.parametrize("metadata", [{}, {"node_id": 3}, {"prompt_id": ["x"], "image_type": None}])
-def test_metadata_of_wrong_types_tells_nothing(metadata: Any) -> None:
-    assert read_binary(with_metadata(metadata)) == Preview(b"picture", "")
+def test_metadata_of_wrong_types_tells_nothing() -> None:
+    for metadata in [{}, {"node_id": 3}, {"prompt_id": ["x"], "image_type": None}]:
+        assert read_binary(with_metadata(metadata)) == Preview(b"picture", ""), metadata
 
 
-@pytest.mark.parametrize(
-    "frame",
-    [
+def test_binary_that_is_no_preview_is_ignored() -> None:
+    for frame in [
         b"",
         b"\0\0\0\1",
         b"\0\0\0\1\0\0\0",
@@ -77,10 +76,8 @@ def test_metadata_of_wrong_types_tells_nothing(metadata: Any) -> None:
         with_metadata(b"not json"),
         with_metadata([1, 2]),
         with_metadata(b"[" * 50_000),
-    ],
-)
-def test_binary_that_is_no_preview_is_ignored(frame: bytes) -> None:
-    assert read_binary(frame) is None
+    ]:
+        assert read_binary(frame) is None, frame
 
 
 @given(st.binary())

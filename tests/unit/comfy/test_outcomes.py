@@ -14,6 +14,7 @@ from comfyui_agent.comfy.outcomes import read_error as read_live_error
 from comfyui_agent.comfy.outcomes import read_outcome as judge
 from comfyui_agent.comfy.rejections import read_node_errors
 from comfyui_agent.domain.failures import FailureClass
+from support.any_json import ANY_JSON
 
 SERVER = "http://host:8188"
 GRAPH = {
@@ -24,11 +25,6 @@ IMAGE = {"filename": "x_00001_.png", "subfolder": "", "type": "output"}
 START = ["execution_start", {"timestamp": 1_000_000}]
 CACHED = ["execution_cached", {"nodes": ["1"], "timestamp": 1_000_100}]
 SUCCESS = ["execution_success", {"timestamp": 1_002_500}]
-JSON = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.integers() | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=10,
-)
 
 
 def entry(
@@ -92,12 +88,10 @@ def test_without_an_ending_a_completed_success_is_believed() -> None:
     assert isinstance(judge(entry(), PromptFacts(SERVER)), Succeeded)
 
 
-@pytest.mark.parametrize(
-    ("status", "completed"), [("success", False), ("error", False), ("error", True), ("", True), ("cancelled", True)]
-)
-def test_without_an_ending_anything_else_is_a_failure(status: str, completed: bool) -> None:
-    outcome = judge(entry(status=status, completed=completed), PromptFacts(SERVER))
-    assert failure_class(outcome) is FailureClass.EXECUTION
+def test_without_an_ending_anything_else_is_a_failure() -> None:
+    for status, completed in [("success", False), ("error", False), ("error", True), ("", True), ("cancelled", True)]:
+        outcome = judge(entry(status=status, completed=completed), PromptFacts(SERVER))
+        assert failure_class(outcome) is FailureClass.EXECUTION, (status, completed)
 
 
 def test_an_interruption_that_was_asked_for_is_a_cancellation() -> None:
@@ -157,16 +151,14 @@ def test_countless_missing_outputs_are_counted_not_listed() -> None:
     assert "more" in outcome.failure.message
 
 
-@pytest.mark.parametrize(
-    ("received", "kind"), [("a.safetensors", FailureClass.MISSING), ("euler", FailureClass.INVALID)]
-)
-def test_outputs_that_the_server_dropped_are_no_success(received: str, kind: FailureClass) -> None:
-    problem = {"type": "value_not_in_list", "message": "Not in list", "extra_info": {"received_value": received}}
-    errors = read_node_errors({"4": {"class_type": "Loader", "errors": [problem]}})
-    outcome = judge(entry(SUCCESS), PromptFacts(SERVER, node_errors=errors))
-    assert failure_class(outcome) is kind
-    assert isinstance(outcome, Failed)
-    assert outcome.failure.details == ("node 4 (Loader): Not in list",)
+def test_outputs_that_the_server_dropped_are_no_success() -> None:
+    for received, kind in [("a.safetensors", FailureClass.MISSING), ("euler", FailureClass.INVALID)]:
+        problem = {"type": "value_not_in_list", "message": "Not in list", "extra_info": {"received_value": received}}
+        errors = read_node_errors({"4": {"class_type": "Loader", "errors": [problem]}})
+        outcome = judge(entry(SUCCESS), PromptFacts(SERVER, node_errors=errors))
+        assert failure_class(outcome) is kind, (received, kind)
+        assert isinstance(outcome, Failed), (received, kind)
+        assert outcome.failure.details == ("node 4 (Loader): Not in list",), (received, kind)
 
 
 def test_outputs_found_to_be_dropped_without_the_answer_are_no_success() -> None:
@@ -174,9 +166,8 @@ def test_outputs_found_to_be_dropped_without_the_answer_are_no_success() -> None
     assert failure_class(outcome) is FailureClass.INVALID
 
 
-@pytest.mark.parametrize(
-    ("exception_type", "message"),
-    [
+def test_running_out_of_memory_is_known_in_every_spelling() -> None:
+    for exception_type, message in [
         ("torch.OutOfMemoryError", "Allocation on device 0 would exceed allowed memory."),
         ("torch.cuda.OutOfMemoryError", "anything"),
         ("RuntimeError", "CUDA out of memory. Tried to allocate 20.00 MiB"),
@@ -192,17 +183,18 @@ def test_outputs_found_to_be_dropped_without_the_answer_are_no_success() -> None
         ("MemoryError", ""),
         ("numpy._core._exceptions._ArrayMemoryError", "Unable to allocate 3.00 GiB for an array"),
         ("", "Allocation on device \nThis error means you ran out of memory on your GPU."),
-    ],
-)
-def test_running_out_of_memory_is_known_in_every_spelling(exception_type: str, message: str) -> None:
-    last = error(exception_type=exception_type, exception_message=message)
-    assert failure_class(judge(entry(last, status="error"), PromptFacts(SERVER))) is FailureClass.OOM
+    ]:
+        last = error(exception_type=exception_type, exception_message=message)
+        assert failure_class(judge(entry(last, status="error"), PromptFacts(SERVER))) is FailureClass.OOM, (
+            exception_type,
+            message,
+        )
 
 
-@pytest.mark.parametrize("message", ["file not found", "memory", "allocated", "shape mismatch"])
-def test_other_errors_are_not_out_of_memory(message: str) -> None:
-    last = error(exception_type="ValueError", exception_message=message)
-    assert failure_class(judge(entry(last, status="error"), PromptFacts(SERVER))) is FailureClass.EXECUTION
+def test_other_errors_are_not_out_of_memory() -> None:
+    for message in ["file not found", "memory", "allocated", "shape mismatch"]:
+        last = error(exception_type="ValueError", exception_message=message)
+        assert failure_class(judge(entry(last, status="error"), PromptFacts(SERVER))) is FailureClass.EXECUTION, message
 
 
 def test_a_huge_traceback_keeps_its_end() -> None:
@@ -217,14 +209,15 @@ def test_countless_empty_lines_of_traceback_are_not_kept() -> None:
     assert read_live_error({"traceback": [""] * 100_000}, SERVER, "id").traceback == ()
 
 
-@pytest.mark.parametrize(
-    "data", [{}, {"traceback": "text"}, {"traceback": [None, 5]}, {"exception_message": 5, "node_id": ["x"]}], ids=str
+def test_an_error_without_a_reason_says_so() -> None:
+    for data in [{}, {"traceback": "text"}, {"traceback": [None, 5]}, {"exception_message": 5, "node_id": ["x"]}]:
+        assert read_live_error(data, SERVER, "id").message == "the server names no reason", data
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["execution_error", "execution_interrupted", "x"]), ANY_JSON), max_size=3),
+    ANY_JSON,
 )
-def test_an_error_without_a_reason_says_so(data: dict[str, Any]) -> None:
-    assert read_live_error(data, SERVER, "id").message == "the server names no reason"
-
-
-@given(st.lists(st.tuples(st.sampled_from(["execution_error", "execution_interrupted", "x"]), JSON)), JSON)
 def test_entries_of_any_shape_end_in_an_outcome_that_can_be_written_down(messages: Any, outputs: Any) -> None:
     read = entry(*map(list, messages), outputs=outputs if isinstance(outputs, dict) else {})
     outcome = judge(read, PromptFacts(SERVER))

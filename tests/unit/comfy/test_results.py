@@ -4,41 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from comfyui_agent.comfy.results import ResultFile, Results, ResultText, nodes_with_results
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.text() | st.sampled_from(["filename", "images", "text"]),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text() | st.sampled_from(["filename"]), inner),
-    max_leaves=20,
-)
+from support.any_json import ANY_JSON, TEXT
 
 
 def listed(filename: str, folder_type: str = "output", subfolder: str = "") -> dict[str, str]:
     return {"filename": filename, "subfolder": subfolder, "type": folder_type}
 
 
-@pytest.mark.parametrize(
-    ("key", "name"),
-    [
-        ("images", "a.png"),
-        ("gifs", "a.gif"),
-        ("images", "a.mp4"),
-        ("video", "a.webm"),
-        ("audio", "a.flac"),
-        ("3d", "a.glb"),
-        ("latents", "a.latent"),
-        ("result", "a.obj"),
-        ("whatever_comes_next", "a.xyz"),
-    ],
-)
-def test_files_of_every_kind_are_found(key: str, name: str) -> None:
-    results = Results.read({"9": {key: [listed(name, subfolder="sub")]}})
-    assert results.files == (ResultFile("9", key, name, "sub", "output"),)
-    assert results.files[0].query == {"filename": name, "subfolder": "sub", "type": "output"}
+def test_files_of_every_kind_are_found() -> None:
+    for key, name in (("images", "a.png"), ("gifs", "a.gif"), ("3d", "a.glb"), ("whatever_comes_next", "a.xyz")):
+        results = Results.read({"9": {key: [listed(name, subfolder="sub")]}})
+        assert results.files == (ResultFile("9", key, name, "sub", "output"),)
+        assert results.files[0].query == {"filename": name, "subfolder": "sub", "type": "output"}
 
 
 def test_a_file_that_is_not_in_a_list_is_found() -> None:
@@ -60,33 +41,22 @@ def test_a_text_with_half_a_character_can_be_written_down() -> None:
     assert "\0" not in text
 
 
-@pytest.mark.parametrize(
-    "item",
-    [
-        None,
-        7,
-        "a.png",
-        [],
-        {"filename": ""},
-        {"filename": None},
-        {"filename": 5},
-        {"filename": ["a.png"]},
-        {"filename": "a.png", "subfolder": 3},
-        {"filename": "a.png", "type": None},
-        {"filename": "\ud800.png"},
-        {"filename": "a.png", "subfolder": "\udfff"},
-    ],
-    ids=ascii,
-)
-def test_what_names_no_file_is_ignored(item: Any) -> None:
-    results = Results.read({"9": {"images": [item, listed("good.png")]}})
+NO_FILES: list[Any] = [
+    *(None, 7, "a.png", [], {"filename": ""}, {"filename": None}, {"filename": 5}, {"filename": ["a.png"]}),
+    *({"filename": "a.png", "subfolder": 3}, {"filename": "a.png", "type": None}),
+    *({"filename": "\ud800.png"}, {"filename": "a.png", "subfolder": "\udfff"}),
+]
+
+
+def test_items_that_name_no_file_are_ignored() -> None:
+    results = Results.read({"9": {"images": [*NO_FILES, listed("good.png")]}})
     assert [file.filename for file in results.files] == ["good.png"]
 
 
-@pytest.mark.parametrize("shown", [None, 1, "text", [], [listed("a.png")], {"animated": [True]}, {"images": None}])
-def test_a_node_that_lists_nothing_leaves_nothing(shown: Any) -> None:
-    assert Results.read({"9": shown}).is_empty
-    assert nodes_with_results({"9": shown}) == set()
+def test_a_node_that_lists_nothing_has_no_results() -> None:
+    for shown in (None, 1, "text", [], [listed("a.png")], {"animated": [True]}, {"images": None}):
+        assert Results.read({"9": shown}).is_empty
+        assert nodes_with_results({"9": shown}) == set()
 
 
 def test_files_come_in_the_order_in_which_people_count_nodes() -> None:
@@ -112,7 +82,7 @@ def test_outputs_count_before_temporary_files() -> None:
     assert [file.filename for file in only_temp.kept] == ["t.png"]
 
 
-@given(st.dictionaries(st.text(), JSON))
+@given(st.dictionaries(TEXT, ANY_JSON, max_size=3))
 def test_outputs_of_any_shape_can_be_read(outputs: dict[str, Any]) -> None:
     for file in Results.read(outputs).files:
         assert file.filename.encode()

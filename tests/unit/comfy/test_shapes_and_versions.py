@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from comfyui_agent.comfy import shapes
@@ -14,11 +12,11 @@ from comfyui_agent.comfy.versions import Version
 HUGE = 10**400
 
 
-@pytest.mark.parametrize("value", [None, True, "5", [], {}, float("nan"), float("inf"), HUGE, -HUGE], ids=str)
-def test_what_is_no_finite_number_is_refused(value: Any) -> None:
-    with pytest.raises(ProtocolError, match=r"^a size should be a"):
-        shapes.number(value, "a size")
-    assert shapes.optional_number(value) is None
+def test_what_is_no_finite_number_is_refused() -> None:
+    for value in [None, True, "5", [], {}, float("nan"), float("inf"), HUGE, -HUGE]:
+        with pytest.raises(ProtocolError, match=r"^a size should be a"):
+            shapes.number(value, "a size")
+        assert shapes.optional_number(value) is None, value
 
 
 def test_numbers_are_read() -> None:
@@ -26,12 +24,10 @@ def test_numbers_are_read() -> None:
     assert shapes.whole(3.9, "") == 3
 
 
-@pytest.mark.parametrize(
-    ("value", "named"), [(None, "null"), (True, "a boolean"), (1, "a number"), ("x", "a text"), ([], "a list")]
-)
-def test_an_error_names_what_was_found(value: Any, named: str) -> None:
-    with pytest.raises(ProtocolError, match=f"^the queue should be an object, not {named}$"):
-        shapes.mapping(value, "the queue")
+def test_an_error_names_what_was_found() -> None:
+    for value, named in [(None, "null"), (True, "a boolean"), (1, "a number"), ("x", "a text"), ([], "a list")]:
+        with pytest.raises(ProtocolError, match=f"^the queue should be an object, not {named}$"):
+            shapes.mapping(value, "the queue")
 
 
 def test_what_is_shown_is_one_line_and_not_too_long() -> None:
@@ -48,14 +44,18 @@ def test_the_waiting_are_in_the_order_in_which_they_will_run() -> None:
     assert view.pending[0].client_id == "me"
 
 
-@pytest.mark.parametrize(
-    "item",
-    [None, [], [1, "a", {}], ["x", "a", {}, {}], [1, 5, {}, {}], [HUGE, "a", {}, {}], [float("nan"), "a", {}, {}]],
-    ids=lambda item: str(item)[:30],
-)
-def test_a_queue_item_of_another_shape_is_an_error(item: Any) -> None:
-    with pytest.raises(ProtocolError):
-        QueueView.read({"queue_running": [item], "queue_pending": []})
+def test_a_queue_item_of_another_shape_is_an_error() -> None:
+    for item in [
+        None,
+        [],
+        [1, "a", {}],
+        ["x", "a", {}, {}],
+        [1, 5, {}, {}],
+        [HUGE, "a", {}, {}],
+        [float("nan"), "a", {}, {}],
+    ]:
+        with pytest.raises(ProtocolError):
+            QueueView.read({"queue_running": [item], "queue_pending": []})
 
 
 def test_a_queue_item_of_a_later_version_may_have_more_parts() -> None:
@@ -80,9 +80,8 @@ def test_a_timestamp_is_in_seconds() -> None:
     assert Message("x", {"timestamp": 1500}).timestamp == 1.5
 
 
-@pytest.mark.parametrize(
-    "document",
-    [
+def test_stats_of_another_shape_are_an_error() -> None:
+    for document in [
         {},
         {"system": {}},
         {"system": [], "devices": []},
@@ -91,12 +90,9 @@ def test_a_timestamp_is_in_seconds() -> None:
         {"system": {}, "devices": [None]},
         {"system": {}, "devices": [{"vram_total": 1}]},
         {"system": {}, "devices": [{"vram_total": float("nan"), "vram_free": 1}]},
-    ],
-    ids=lambda document: str(document)[:60],
-)
-def test_stats_of_another_shape_are_an_error(document: Any) -> None:
-    with pytest.raises(ProtocolError):
-        SystemStats.read(document)
+    ]:
+        with pytest.raises(ProtocolError):
+            SystemStats.read(document)
 
 
 def test_free_memory_is_that_of_all_devices_or_of_the_machine() -> None:
@@ -106,9 +102,8 @@ def test_free_memory_is_that_of_all_devices_or_of_the_machine() -> None:
     assert SystemStats.read({"system": system, "devices": []}).free_memory == 99
 
 
-@pytest.mark.parametrize(
-    ("text", "can"),
-    [
+def test_a_version_tells_whether_one_prompt_can_be_interrupted() -> None:
+    for text, can in [
         ("0.7.0", True),
         ("0.3.57", True),
         ("0.3.56", False),
@@ -119,11 +114,8 @@ def test_free_memory_is_that_of_all_devices_or_of_the_machine() -> None:
         ("", False),
         ("unknown", False),
         ("9" * 5_000 + ".1", False),
-    ],
-    ids=lambda value: str(value)[:20],
-)
-def test_a_version_tells_whether_one_prompt_can_be_interrupted(text: str, can: bool) -> None:
-    assert Version.parse(text).can_interrupt_one_prompt is can
+    ]:
+        assert Version.parse(text).can_interrupt_one_prompt is can, (text, can)
 
 
 def test_versions_are_ordered_as_numbers() -> None:

@@ -61,9 +61,8 @@ def test_an_empty_e3_config_names_nothing(tmp_path: Path) -> None:
     assert load_workspace(tmp_path, {"E3_CONFIG": ""}).settings.retry_limit == 13
 
 
-@pytest.mark.parametrize(
-    ("place", "root"),
-    [
+def test_the_workspace_is_above_config_or_beside_the_file(tmp_path: Path) -> None:
+    for place, root in [
         (CONFIG, "."),
         (INNER_CONFIG, "."),
         ("settings.yaml", "."),
@@ -72,15 +71,13 @@ def test_an_empty_e3_config_names_nothing(tmp_path: Path) -> None:
         ("deep/comfyui_agent/config/any.yaml", "deep"),
         ("comfyui_agent/settings.yaml", "comfyui_agent"),
         ("configs/global_config.yaml", "configs"),
-    ],
-)
-def test_the_workspace_is_above_config_or_beside_the_file(tmp_path: Path, place: str, root: str) -> None:
-    write(tmp_path / place, "")
-    workspace = load_workspace(tmp_path, {}, place)
-    assert workspace.root == tmp_path / root
-    assert workspace.config == tmp_path / place
-    assert workspace.recipes == (tmp_path / place).parent / "workflows.yaml"
-    assert workspace.database == str(tmp_path / root / "database/comfyui_agent.db")
+    ]:
+        write(tmp_path / place, "")
+        workspace = load_workspace(tmp_path, {}, place)
+        assert workspace.root == tmp_path / root, (place, root)
+        assert workspace.config == tmp_path / place, (place, root)
+        assert workspace.recipes == (tmp_path / place).parent / "workflows.yaml", (place, root)
+        assert workspace.database == str(tmp_path / root / "database/comfyui_agent.db"), (place, root)
 
 
 def test_without_a_file_the_workspace_is_the_folder(tmp_path: Path) -> None:
@@ -131,10 +128,10 @@ def test_a_named_file_that_is_not_there_is_an_error_and_not_the_defaults(tmp_pat
     assert str(caught.value) == expected
 
 
-@pytest.mark.parametrize("name", ["x" * 300, "~no-such-user-here/e3.yaml"])
-def test_a_name_that_no_file_can_have_is_an_error_of_one_line(tmp_path: Path, name: str) -> None:
-    with pytest.raises(Complaints, match="--config: there is no file"):
-        load_workspace(tmp_path, {}, name)
+def test_a_name_that_no_file_can_have_is_an_error_of_one_line(tmp_path: Path) -> None:
+    for name in ["x" * 300, "~no-such-user-here/e3.yaml"]:
+        with pytest.raises(Complaints, match="--config: there is no file"):
+            load_workspace(tmp_path, {}, name)
 
 
 def test_a_folder_where_the_configuration_should_be_is_an_error(tmp_path: Path) -> None:
@@ -172,14 +169,13 @@ def test_servers_win_over_the_one_address(tmp_path: Path) -> None:
     assert settings.comfyui.urls == ("http://b:2", "http://c:3")
 
 
-@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "{}\n", b"\xef\xbb\xbf"])
-def test_a_file_that_says_nothing_is_the_defaults(tmp_path: Path, text: str | bytes) -> None:
-    assert settings_of(tmp_path, text) == Settings()
+def test_a_file_that_says_nothing_is_the_defaults(tmp_path: Path) -> None:
+    for text in ["", "# nothing\n", "---\n", "{}\n", b"\xef\xbb\xbf"]:
+        assert settings_of(tmp_path, text) == Settings(), text
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
+def test_what_is_wrong_is_one_line_with_file_line_key_value_and_remedy(tmp_path: Path) -> None:
+    for text, line in [
         (
             "\nretri_limit: 5\n",
             "ROOT/config/global_config.yaml:2: retri_limit: there is no such key; did you mean retry_limit?",
@@ -208,20 +204,18 @@ def test_a_file_that_says_nothing_is_the_defaults(tmp_path: Path, text: str | by
         ),
         ("- a\n", "ROOT/config/global_config.yaml: it is not a mapping: write lines such as retry_limit: 2"),
         ("hello\n", "ROOT/config/global_config.yaml: it is not a mapping: write lines such as retry_limit: 2"),
-    ],
-)
-def test_what_is_wrong_is_one_line_with_file_line_key_value_and_remedy(tmp_path: Path, text: str, line: str) -> None:
-    assert complaint(tmp_path, text) == line
+    ]:
+        assert complaint(tmp_path, text) == line, (text, line)
 
 
-@pytest.mark.parametrize("text", ["a: [1\n", "a:\n\tb: 1\n", "a: 1\n---\nb: 2\n", b"\xff\xfe", b"a: \x00\n"])
-def test_what_is_no_yaml_is_one_line_with_file_and_line(tmp_path: Path, text: str | bytes) -> None:
-    assert complaint(tmp_path, text).startswith("ROOT/config/global_config.yaml:")
+def test_what_is_no_yaml_is_one_line_with_file_and_line(tmp_path: Path) -> None:
+    for text in ["a: [1\n", "a:\n\tb: 1\n", "a: 1\n---\nb: 2\n", b"\xff\xfe", b"a: \x00\n"]:
+        assert complaint(tmp_path, text).startswith("ROOT/config/global_config.yaml:"), text
 
 
-@pytest.mark.parametrize("text", ["false", "0", "[]", "''"])
-def test_nothing_but_a_mapping_is_a_configuration(tmp_path: Path, text: str) -> None:
-    assert "it is not a mapping" in complaint(tmp_path, text)
+def test_nothing_but_a_mapping_is_a_configuration(tmp_path: Path) -> None:
+    for text in ["false", "0", "[]", "''"]:
+        assert "it is not a mapping" in complaint(tmp_path, text), text
 
 
 def test_a_file_of_any_size_is_not_read(tmp_path: Path) -> None:
@@ -321,11 +315,11 @@ def test_a_section_given_as_a_value_is_called_by_its_name(tmp_path: Path) -> Non
         assert complaint(tmp_path, "", environment).startswith("E3_COMFYUI")
 
 
-@pytest.mark.parametrize("text", ["", "comfyui: {servers: ['http://a']}"])
-def test_a_key_below_a_value_is_called_by_its_variable(tmp_path: Path, text: str) -> None:
-    assert complaint(tmp_path, text, {"E3_COMFYUI__SERVERS__FIRST": "http://a"}).startswith(
-        "E3_COMFYUI__SERVERS__FIRST"
-    )
+def test_a_key_below_a_value_is_called_by_its_variable(tmp_path: Path) -> None:
+    for text in ["", "comfyui: {servers: ['http://a']}"]:
+        assert complaint(tmp_path, text, {"E3_COMFYUI__SERVERS__FIRST": "http://a"}).startswith(
+            "E3_COMFYUI__SERVERS__FIRST"
+        ), text
 
 
 def test_variables_of_others_are_none_of_our_business(tmp_path: Path) -> None:
@@ -333,9 +327,8 @@ def test_variables_of_others_are_none_of_our_business(tmp_path: Path) -> None:
     assert settings_of(tmp_path, "", others) == Settings()
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_dotenv_is_read_as_people_write_it(tmp_path: Path) -> None:
+    for line in [
         "COMFY_MAX_RETRIES=7",
         "  COMFY_MAX_RETRIES = 7  ",
         "export COMFY_MAX_RETRIES=7",
@@ -346,24 +339,19 @@ def test_variables_of_others_are_none_of_our_business(tmp_path: Path) -> None:
         "# COMFY_MAX_RETRIES=1\nCOMFY_MAX_RETRIES=7",
         "COMFY_MAX_RETRIES=1\nCOMFY_MAX_RETRIES=7",
         "SOMETHING ELSE\nOTHER=x=y\n=\nCOMFY_MAX_RETRIES=7",
-    ],
-)
-def test_dotenv_is_read_as_people_write_it(tmp_path: Path, line: str) -> None:
-    write(tmp_path / ".env", f"{line}\n")
-    assert load_workspace(tmp_path, {}).settings.books.retry_limit == 7
+    ]:
+        write(tmp_path / ".env", f"{line}\n")
+        assert load_workspace(tmp_path, {}).settings.books.retry_limit == 7, line
 
 
-@pytest.mark.parametrize(
-    ("text", "limit"),
-    [
+def test_dotenv_with_comments_or_a_mark_is_read_too(tmp_path: Path) -> None:
+    for text, limit in [
         (b'COMFY_MAX_RETRIES="7" # seven\n', 7),
         (b"COMFY_MAX_RETRIES= # three\n", 3),
         (b"\xef\xbb\xbfCOMFY_MAX_RETRIES=7\n", 7),
-    ],
-)
-def test_dotenv_with_comments_or_a_mark_is_read_too(tmp_path: Path, text: bytes, limit: int) -> None:
-    write(tmp_path / ".env", text)
-    assert load_workspace(tmp_path, {}).settings.books.retry_limit == limit
+    ]:
+        write(tmp_path / ".env", text)
+        assert load_workspace(tmp_path, {}).settings.books.retry_limit == limit, (text, limit)
 
 
 def test_the_environment_wins_over_dotenv_by_whichever_name(tmp_path: Path) -> None:
@@ -386,9 +374,8 @@ def test_a_dotenv_that_is_a_folder_is_passed_over(tmp_path: Path) -> None:
 # Secrets
 
 
-@pytest.mark.parametrize(
-    ("text", "environment"),
-    [
+def test_a_password_in_an_address_is_never_repeated(tmp_path: Path) -> None:
+    for text, environment in [
         ("comfyui: {api_base_url: ['http://me:secret@gpu1']}", {}),
         ("comfyui: {servers: [{url: 'http://me:secret@gpu1'}]}", {}),
         ("comfyui: {server: 'http://me:secret@gpu1'}", {}),
@@ -400,10 +387,8 @@ def test_a_dotenv_that_is_a_folder_is_passed_over(tmp_path: Path) -> None:
         ("", {"E3_DATABASE": "postgresql://me:secret@db/e3"}),
         ("", {"E3_RETRY_BACKOFF_SECONDS": "1,http://me:secret@gpu1"}),
         ("", {"COMFY_MAX_RETRIES": "http://me:secret@gpu1"}),
-    ],
-)
-def test_a_password_in_an_address_is_never_repeated(tmp_path: Path, text: str, environment: dict[str, str]) -> None:
-    assert "secret" not in complaint(tmp_path, text, environment)
+    ]:
+        assert "secret" not in complaint(tmp_path, text, environment), (text, environment)
 
 
 # Paths
@@ -462,16 +447,18 @@ def test_a_null_byte_in_the_folder_of_results_is_said(tmp_path: Path) -> None:
     assert "2: paths.jobs_finished: " in complaint(tmp_path, 'paths:\n  jobs_finished: "a\\0b"\n')
 
 
-@pytest.mark.parametrize("key", ["jobs_processing", "workflows", "database"])
-def test_a_null_byte_in_any_other_path_is_said(tmp_path: Path, key: str) -> None:
-    assert f"2: paths.{key}: " in complaint(tmp_path, f'paths:\n  {key}: "a\\0b"\n')
+def test_a_null_byte_in_any_other_path_is_said(tmp_path: Path) -> None:
+    for key in ["jobs_processing", "workflows", "database"]:
+        assert f"2: paths.{key}: " in complaint(tmp_path, f'paths:\n  {key}: "a\\0b"\n'), key
 
 
-@pytest.mark.parametrize("value", ["-inf", "nan", "-1", "many"])
-def test_no_setting_is_anything_but_a_number(tmp_path: Path, value: str) -> None:
-    assert complaint(tmp_path, "", {"E3_SLA__IMAGES_PER_MINUTE": value}).startswith("E3_SLA__IMAGES_PER_MINUTE: ")
+def test_no_setting_is_anything_but_a_number(tmp_path: Path) -> None:
+    for value in ["-inf", "nan", "-1", "many"]:
+        assert complaint(tmp_path, "", {"E3_SLA__IMAGES_PER_MINUTE": value}).startswith(
+            "E3_SLA__IMAGES_PER_MINUTE: "
+        ), value
 
 
-@pytest.mark.parametrize("value", ["inf", "1e999"])
-def test_no_setting_is_endless(tmp_path: Path, value: str) -> None:
-    complaint(tmp_path, "", {"E3_SLA__IMAGES_PER_MINUTE": value})
+def test_no_setting_is_endless(tmp_path: Path) -> None:
+    for value in ["inf", "1e999"]:
+        complaint(tmp_path, "", {"E3_SLA__IMAGES_PER_MINUTE": value})

@@ -64,9 +64,8 @@ def test_a_list_in_the_environment_may_be_written_as_its_own_remedy_says(tmp_pat
         settings_from(tmp_path, {"E3_RETRY_BACKOFF_SECONDS": "[15, 45"})
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "says"),
-    [
+def test_what_is_wrong_is_named_in_one_line(tmp_path: Path) -> None:
+    for name, value, says in [
         ("E3_RETRY_LIMIT", "many", "E3_RETRY_LIMIT: retry_limit: 'many' cannot be used: write a whole number from 0"),
         ("E3_RETRY_LIMIT", "-1", "E3_RETRY_LIMIT: retry_limit: '-1' cannot be used: write a whole number from 0"),
         ("E3_LEASE_SECONDS", "0.1", "E3_LEASE_SECONDS: lease_seconds: '0.1' cannot be used: write seconds from 2"),
@@ -77,10 +76,8 @@ def test_a_list_in_the_environment_may_be_written_as_its_own_remedy_says(tmp_pat
         ("E3_COMFYUI", "3", "E3_COMFYUI: comfyui: '3' cannot be used: write a section"),
         ("E3_UI__PREVIEWS", "sometimes", "ui.previews: 'sometimes' cannot be used: write true or false"),
         ("COMFY_MAX_RETRIES", "-3", "COMFY_MAX_RETRIES: books.retry_limit: '-3' cannot be used"),
-    ],
-)
-def test_what_is_wrong_is_named_in_one_line(tmp_path: Path, name: str, value: str, says: str) -> None:
-    with pytest.raises(Complaints) as caught:
-        settings_from(tmp_path, {name: value})
-    assert says in str(caught.value)
-    assert "\n" not in str(caught.value)
+    ]:
+        with pytest.raises(Complaints) as caught:
+            settings_from(tmp_path, {name: value})
+        assert says in str(caught.value), (name, value, says)
+        assert "\n" not in str(caught.value), (name, value, says)

@@ -109,14 +109,13 @@ def test_an_id_may_look_like_a_number(tmp_path: Path) -> None:
     assert list(read_recipes(write(tmp_path / "workflows.yaml", "6: {template_path: x}"))) == ["6"]
 
 
-@pytest.mark.parametrize("text", ["", "# none yet\n", "{}\n"])
-def test_a_file_without_entries_has_none(tmp_path: Path, text: str) -> None:
-    assert read_recipes(write(tmp_path / "workflows.yaml", text)) == {}
+def test_a_file_without_entries_has_none(tmp_path: Path) -> None:
+    for text in ["", "# none yet\n", "{}\n"]:
+        assert read_recipes(write(tmp_path / "workflows.yaml", text)) == {}, text
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
+def test_what_is_wrong_is_one_line_with_its_place_and_remedy(tmp_path: Path) -> None:
+    for text, line in [
         ("a:\n", "ROOT/workflows.yaml:1: a: its entry is missing: write template_path: below it"),
         (
             "b: {template_path: x}\na: text\n",
@@ -160,15 +159,13 @@ def test_a_file_without_entries_has_none(tmp_path: Path, text: str) -> None:
             "ROOT/workflows.yaml:2: the key 'a' is there twice: keep one",
         ),
         ("- a\n", "ROOT/workflows.yaml: it is not a mapping: write workflow ids with their entries below them"),
-    ],
-)
-def test_what_is_wrong_is_one_line_with_its_place_and_remedy(tmp_path: Path, text: str, line: str) -> None:
-    assert complaint_on(tmp_path, text) == line
+    ]:
+        assert complaint_on(tmp_path, text) == line, (text, line)
 
 
-@pytest.mark.parametrize("text", ["a: [1\n", b"\xff\n", b"a: \x00"])
-def test_what_is_no_yaml_is_one_line_with_its_place(tmp_path: Path, text: str | bytes) -> None:
-    assert complaint_on(tmp_path, text).startswith("ROOT/workflows.yaml:")
+def test_what_is_no_yaml_is_one_line_with_its_place(tmp_path: Path) -> None:
+    for text in ["a: [1\n", b"\xff\n", b"a: \x00"]:
+        assert complaint_on(tmp_path, text).startswith("ROOT/workflows.yaml:"), text
 
 
 def test_an_id_of_two_lines_leaves_a_complaint_of_one(tmp_path: Path) -> None:
@@ -191,73 +188,58 @@ def test_a_folder_of_that_name_cannot_be_read(tmp_path: Path) -> None:
 # Templates
 
 
-@pytest.mark.parametrize(
-    "document",
-    [GRAPH, {"prompt": GRAPH}, {"prompt": GRAPH, "client_id": "x", "extra_data": {}}],
-    ids=["bare", "wrapped", "a whole body"],
-)
-def test_a_template_is_a_graph_bare_or_wrapped(tmp_path: Path, document: Any) -> None:
-    assert read_template(write(tmp_path / "t.json", document)) == GRAPH
+def test_a_template_is_a_graph_bare_or_wrapped(tmp_path: Path) -> None:
+    for document in [GRAPH, {"prompt": GRAPH}, {"prompt": GRAPH, "client_id": "x", "extra_data": {}}]:
+        assert read_template(write(tmp_path / "t.json", document)) == GRAPH, document
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-def test_a_template_may_be_saved_as_windows_does(tmp_path: Path, encoding: str) -> None:
-    assert read_template(write(tmp_path / "t.json", json.dumps(GRAPH).encode(encoding))) == GRAPH
+def test_a_template_may_be_saved_as_windows_does(tmp_path: Path) -> None:
+    for encoding in ["utf-8", "utf-8-sig", "utf-16"]:
+        assert read_template(write(tmp_path / "t.json", json.dumps(GRAPH).encode(encoding))) == GRAPH, encoding
 
 
-@pytest.mark.parametrize(
-    "document",
-    [{"nodes": [{"id": 1}], "links": [], "version": 0.4}, {"prompt": {"nodes": [], "links": []}}],
-    ids=["bare", "wrapped"],
-)
-def test_the_editors_format_is_told_from_the_right_one_with_how_to_get_that(tmp_path: Path, document: Any) -> None:
-    with pytest.raises(NoWorkflow, match="is a workflow as the editor saves it: export it with ") as caught:
-        read_template(write(tmp_path / "t.json", document))
-    assert EXPORT in str(caught.value)
-    assert str(tmp_path / "t.json") in str(caught.value)
+def test_the_editors_format_is_told_from_the_right_one_with_how_to_get_that(tmp_path: Path) -> None:
+    for document in [{"nodes": [{"id": 1}], "links": [], "version": 0.4}, {"prompt": {"nodes": [], "links": []}}]:
+        with pytest.raises(NoWorkflow, match="is a workflow as the editor saves it: export it with ") as caught:
+            read_template(write(tmp_path / "t.json", document))
+        assert EXPORT in str(caught.value), document
+        assert str(tmp_path / "t.json") in str(caught.value), document
 
 
-@pytest.mark.parametrize("document", [[], [GRAPH], {}, {"prompt": {}}, 5, None, "text", True])
-def test_what_is_no_graph_is_told_with_how_to_get_one(tmp_path: Path, document: Any) -> None:
-    with pytest.raises(NoWorkflow) as caught:
-        read_template(write(tmp_path / "t.json", json.dumps(document)))
-    assert EXPORT in str(caught.value)
+def test_what_is_no_graph_is_told_with_how_to_get_one(tmp_path: Path) -> None:
+    for document in [[], [GRAPH], {}, {"prompt": {}}, 5, None, "text", True]:
+        with pytest.raises(NoWorkflow) as caught:
+            read_template(write(tmp_path / "t.json", json.dumps(document)))
+        assert EXPORT in str(caught.value), document
 
 
-@pytest.mark.parametrize(
-    ("document", "other"),
-    [
+def test_what_is_no_node_is_named(tmp_path: Path) -> None:
+    for document, other in [
         ({**GRAPH, "version": 1}, "version"),
         ({**GRAPH, "12": {"inputs": {}}}, "12"),
         ({"last_node_id": 5}, "last_node_id"),
-    ],
-)
-def test_what_is_no_node_is_named(tmp_path: Path, document: Any, other: str) -> None:
-    with pytest.raises(NoWorkflow) as caught:
-        read_template(write(tmp_path / "t.json", document))
-    assert f"'{other}' is not a node" in str(caught.value)
-    assert EXPORT in str(caught.value)
+    ]:
+        with pytest.raises(NoWorkflow) as caught:
+            read_template(write(tmp_path / "t.json", document))
+        assert f"'{other}' is not a node" in str(caught.value), (document, other)
+        assert EXPORT in str(caught.value), (document, other)
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["", "{", "{'a': 1}", "not json", b"\xff\x00\xfe", "[" * 100_000, '{"a":' * 100_000, "1" * 5000],
-    ids=["empty", "half", "quotes", "text", "bytes", "deep list", "deep mapping", "long number"],
-)
-def test_what_is_no_json_cannot_be_read(tmp_path: Path, content: Any) -> None:
-    with pytest.raises(NoWorkflow, match="cannot be read") as caught:
-        read_template(write(tmp_path / "t.json", content))
-    assert str(tmp_path / "t.json") in str(caught.value)
-    assert "\n" not in str(caught.value)
+def test_what_is_no_json_cannot_be_read(tmp_path: Path) -> None:
+    for content in ["", "{", "{'a': 1}", "not json", b"\xff\x00\xfe", "[" * 100_000, '{"a":' * 100_000, "1" * 5000]:
+        with pytest.raises(NoWorkflow, match="cannot be read") as caught:
+            read_template(write(tmp_path / "t.json", content))
+        assert str(tmp_path / "t.json") in str(caught.value), content
+        assert "\n" not in str(caught.value), content
 
 
-@pytest.mark.parametrize("data", [b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xe0", b"RIFF0000WEBP", b"GIF89a"])
-def test_a_picture_is_told_how_to_become_a_workflow(tmp_path: Path, data: bytes) -> None:
-    (tmp_path / "x.png").write_bytes(data)
-    with pytest.raises(
-        NoWorkflow, match=r"is a picture: drag it into ComfyUI's window, then Workflow → Export \(API\)"
-    ):
-        read_template(tmp_path / "x.png")
+def test_a_picture_is_told_how_to_become_a_workflow(tmp_path: Path) -> None:
+    for data in [b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xe0", b"RIFF0000WEBP", b"GIF89a"]:
+        (tmp_path / "x.png").write_bytes(data)
+        with pytest.raises(
+            NoWorkflow, match=r"is a picture: drag it into ComfyUI's window, then Workflow → Export \(API\)"
+        ):
+            read_template(tmp_path / "x.png")
 
 
 def test_a_node_may_be_called_prompt(tmp_path: Path) -> None:

@@ -74,9 +74,8 @@ def test_an_address_counts_before_a_match() -> None:
     assert bound({"6_text": "new"}, None, graph) == {"6.text": "new"}
 
 
-@pytest.mark.parametrize(
-    ("name", "where"),
-    [
+def test_a_name_without_a_map_is_an_address_or_a_match() -> None:
+    for name, where in [
         ("3.seed", "3.seed"),
         ("3_seed", "3.seed"),
         ("98:6.text", "98:6.text"),
@@ -88,10 +87,8 @@ def test_an_address_counts_before_a_match() -> None:
         ("Negative", "7.text"),
         ("positive_prompt", "6.text"),
         ("Positive-Prompt", "6.text"),
-    ],
-)
-def test_a_name_without_a_map_is_an_address_or_a_match(name: str, where: str) -> None:
-    assert PLACES.find(name) == [where]
+    ]:
+        assert PLACES.find(name) == [where], (name, where)
 
 
 def test_node_ids_may_hold_underscores() -> None:
@@ -137,31 +134,25 @@ def test_very_many_candidates_are_not_all_listed() -> None:
     assert message.index("2.text") < message.index("10.text")
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
+def test_an_unknown_name_is_said_with_what_there_is() -> None:
+    for name, says in [
         ("sede", "'sede' has no place in the workflow; did you mean seed?"),
         ("3.sede", "'3.sede': node 3 has no input 'sede'; did you mean seed?"),
         ("zzz", "'zzz' has no place in the workflow; there are "),
         ("12.seed", "'12.seed' has no place in the workflow; did you mean seed?"),
         ("98:6.txt", "'98:6.txt': node 98:6 has no input 'txt'; did you mean text?"),
-    ],
-)
-def test_an_unknown_name_is_said_with_what_there_is(name: str, says: str) -> None:
-    assert problems({name: 1})[name].startswith(says)
+    ]:
+        assert problems({name: 1})[name].startswith(says), (name, says)
 
 
-@pytest.mark.parametrize(
-    ("where", "says"),
-    [
+def test_a_map_that_leads_nowhere_is_said() -> None:
+    for where, says in [
         ("33.seed", "'33.seed': the workflow has no node '33'; did you mean 3?"),
         ("3.sede", "'3.sede': node 3 has no input 'sede'; did you mean seed?"),
         ("seed", "'seed' is not a place: write NODE.input, such as 6.text"),
         ("", "'' is not a place: write NODE.input, such as 6.text"),
-    ],
-)
-def test_a_map_that_leads_nowhere_is_said(where: str, says: str) -> None:
-    assert problems({"seed": 1}, recipe({"seed": (where,)})) == {"seed": says}
+    ]:
+        assert problems({"seed": 1}, recipe({"seed": (where,)})) == {"seed": says}, (where, says)
 
 
 def test_names_of_the_recipe_are_suggested_too() -> None:
@@ -169,10 +160,10 @@ def test_names_of_the_recipe_are_suggested_too() -> None:
     assert problems({"promt": "x", "prompt": "y"}, using)["promt"].endswith("did you mean prompt?")
 
 
-@pytest.mark.parametrize("name", ["", "_", "?"])
-def test_a_name_without_letters_is_no_title_without_letters(name: str) -> None:
-    graph = {"6": node("CLIPTextEncode", "🎨", text="x")}
-    assert "has no place" in problems({name: "y"}, None, graph)[name]
+def test_a_name_without_letters_is_no_title_without_letters() -> None:
+    for name in ["", "_", "?"]:
+        graph = {"6": node("CLIPTextEncode", "🎨", text="x")}
+        assert "has no place" in problems({name: "y"}, None, graph)[name], name
 
 
 def test_a_title_in_any_script_is_a_name() -> None:
@@ -187,16 +178,16 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
 # Placeholders
 
 
-@pytest.mark.parametrize("value", ["fox", 5, 1.5, True, [1, 2], {"a": 1}, ["4", 0], ""])
-def test_a_placeholder_that_is_the_whole_text_takes_the_value_with_its_type(value: Any) -> None:
-    found = bound({"thing": value}, None, {"1": node("A", x="${thing}")})
-    assert found == {"1.x": value}
-    assert type(found["1.x"]) is type(value)
+def test_a_placeholder_that_is_the_whole_text_takes_the_value_with_its_type() -> None:
+    for value in ["fox", 5, 1.5, True, [1, 2], {"a": 1}, ["4", 0], ""]:
+        found = bound({"thing": value}, None, {"1": node("A", x="${thing}")})
+        assert found == {"1.x": value}, value
+        assert type(found["1.x"]) is type(value), value
 
 
-@pytest.mark.parametrize(("value", "text"), [("fox", "a fox!"), (5, "a 5!"), (1.5, "a 1.5!"), (True, "a true!")])
-def test_a_placeholder_inside_a_text_becomes_text(value: Any, text: str) -> None:
-    assert bound({"thing": value}, None, {"1": node("A", x="a ${thing}!")}) == {"1.x": text}
+def test_a_placeholder_inside_a_text_becomes_text() -> None:
+    for value, text in [("fox", "a fox!"), (5, "a 5!"), (1.5, "a 1.5!"), (True, "a true!")]:
+        assert bound({"thing": value}, None, {"1": node("A", x="a ${thing}!")}) == {"1.x": text}, (value, text)
 
 
 def test_several_placeholders_and_several_places_are_all_filled() -> None:
@@ -210,30 +201,27 @@ def test_what_is_filled_in_is_not_looked_through_again() -> None:
     assert bound({"a": "${b}", "b": "x"}, None, {"1": node("A", x="${a}-${b}")}) == {"1.x": "${b}-x"}
 
 
-@pytest.mark.parametrize(
-    ("template", "text"),
-    [
+def test_a_doubled_dollar_is_one_that_stays() -> None:
+    for template, text in [
         ("$${thing}", "${thing}"),
         ("$${thing} ${a}", "${thing} fox"),
         ("cost: $5", None),
         ("${}", None),
         ("$a {a}", None),
-    ],
-)
-def test_a_doubled_dollar_is_one_that_stays(template: str, text: str | None) -> None:
-    graph = {"1": node("A", x=template), "2": node("B", y="${a}")}
-    found = bound({"a": "fox"}, None, graph)
-    assert found == {"2.y": "fox", **({"1.x": text} if text else {})}
+    ]:
+        graph = {"1": node("A", x=template), "2": node("B", y="${a}")}
+        found = bound({"a": "fox"}, None, graph)
+        assert found == {"2.y": "fox", **({"1.x": text} if text else {})}, (template, text)
 
 
 def test_an_escaped_placeholder_needs_no_value() -> None:
     assert bound({}, None, {"1": node("A", x="$${a}")}) == {"1.x": "${a}"}
 
 
-@pytest.mark.parametrize("values", [{}, {"a": None}])
-def test_a_placeholder_without_a_value_is_missing(values: dict[str, Any]) -> None:
-    graph = {"1": node("A", x="a ${a}")}
-    assert problems(values, None, graph) == {"a": "is missing: the template has ${a} and no default for it"}
+def test_a_placeholder_without_a_value_is_missing() -> None:
+    for values in [{}, {"a": None}]:
+        graph = {"1": node("A", x="a ${a}")}
+        assert problems(values, None, graph) == {"a": "is missing: the template has ${a} and no default for it"}, values
 
 
 def test_a_placeholder_takes_its_default() -> None:
@@ -282,9 +270,8 @@ def test_a_value_that_fits_is_taken_as_the_template_has_it() -> None:
         assert found == [(type(becomes), becomes)], (name, value)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "says"),
-    [
+def test_a_value_that_does_not_fit_is_said_with_what_would() -> None:
+    for name, value, says in [
         ("seed", "many", "'many' does not fit: 3.seed (KSampler) takes a whole number"),
         ("seed", True, "True does not fit: 3.seed (KSampler) takes a whole number"),
         ("seed", [1, 2], "[1, 2] does not fit: 3.seed (KSampler) takes a whole number"),
@@ -300,10 +287,8 @@ def test_a_value_that_fits_is_taken_as_the_template_has_it() -> None:
         ("filename_prefix", 1.5, "1.5 does not fit: 9.filename_prefix (SaveImage) takes a text; put it in quotes"),
         ("filename_prefix", ["a"], "['a'] does not fit: 9.filename_prefix (SaveImage) takes a text; put it in quotes"),
         ("filename_prefix", {}, "{} does not fit: 9.filename_prefix (SaveImage) takes a text; put it in quotes"),
-    ],
-)
-def test_a_value_that_does_not_fit_is_said_with_what_would(name: str, value: Any, says: str) -> None:
-    assert problems({name: value}) == {name: says}
+    ]:
+        assert problems({name: value}) == {name: says}, (name, value, says)
 
 
 def test_a_value_of_any_length_is_cut_in_what_is_said() -> None:
@@ -359,10 +344,10 @@ def test_a_default_of_nothing_leaves_the_template_as_it_is() -> None:
     assert bound({}, recipe(defaults={"steps": None, "no such place": None})) == {}
 
 
-@pytest.mark.parametrize("values", [{}, {"prompt": None}, {"seed": 1}])
-def test_what_is_required_is_named_with_all_that_is(values: dict[str, Any]) -> None:
-    using = recipe({"prompt": ("6.text",), "seed": ("3.seed",)}, {"seed": 1}, ("prompt", "seed"))
-    assert problems(values, using) == {"prompt": "is missing: wf needs prompt, seed"}
+def test_what_is_required_is_named_with_all_that_is() -> None:
+    for values in [{}, {"prompt": None}, {"seed": 1}]:
+        using = recipe({"prompt": ("6.text",), "seed": ("3.seed",)}, {"seed": 1}, ("prompt", "seed"))
+        assert problems(values, using) == {"prompt": "is missing: wf needs prompt, seed"}, values
 
 
 def test_an_empty_text_and_a_zero_are_values() -> None:
@@ -378,9 +363,9 @@ def test_nothing_for_something_required_with_a_default_is_missing() -> None:
     assert "is missing" in problems({"seed": None}, recipe({"seed": ("3.seed",)}, {"seed": 7}, ("seed",)))["seed"]
 
 
-@pytest.mark.parametrize("name", ["seed", "tiled", "filename_prefix"])
-def test_nothing_does_not_fit_where_the_template_has_something(name: str) -> None:
-    assert "does not fit" in problems({name: None})[name]
+def test_nothing_does_not_fit_where_the_template_has_something() -> None:
+    for name in ["seed", "tiled", "filename_prefix"]:
+        assert "does not fit" in problems({name: None})[name], name
 
 
 def test_nothing_fits_where_the_template_has_nothing() -> None:
@@ -390,9 +375,8 @@ def test_nothing_fits_where_the_template_has_nothing() -> None:
 # Graphs of any kind
 
 
-@pytest.mark.parametrize(
-    ("value", "answer"),
-    [
+def test_a_link_is_a_node_and_the_number_of_an_output() -> None:
+    for value, answer in [
         (["4", 0], True),
         (["4", 1.0], True),
         (["98:4", 12], True),
@@ -404,15 +388,12 @@ def test_nothing_fits_where_the_template_has_nothing() -> None:
         ("4", False),
         (None, False),
         (("4", 0), False),
-    ],
-)
-def test_a_link_is_a_node_and_the_number_of_an_output(value: Any, answer: bool) -> None:
-    assert is_link(value) is answer
+    ]:
+        assert is_link(value) is answer, (value, answer)
 
 
-@pytest.mark.parametrize(
-    "graph",
-    [
+def test_a_graph_that_is_not_well_formed_has_the_places_that_it_has() -> None:
+    for graph in [
         {},
         {"1": None},
         {"1": []},
@@ -420,10 +401,8 @@ def test_a_link_is_a_node_and_the_number_of_an_output(value: Any, answer: bool) 
         {"1": {"inputs": []}},
         {"1": {"class_type": 5, "inputs": {"a": 1}, "_meta": 5}},
         {"1": {"class_type": "A", "inputs": {"a": 1}, "_meta": {"title": 5}}},
-    ],
-)
-def test_a_graph_that_is_not_well_formed_has_the_places_that_it_has(graph: Any) -> None:
-    assert set(Places(graph).all) <= {"1.a"}
+    ]:
+        assert set(Places(graph).all) <= {"1.a"}, graph
 
 
 def test_places_are_listed_in_the_order_in_which_people_count() -> None:
@@ -458,7 +437,7 @@ RECIPES = st.builds(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(GRAPHS, RECIPES, st.dictionaries(NAMES, VALUES, max_size=3))
 def test_binding_leaves_the_graph_alone_and_every_bound_place_is_there(
     graph: dict[str, Any], using: Recipe, values: dict[str, Any]
@@ -484,7 +463,7 @@ def test_binding_leaves_the_graph_alone_and_every_bound_place_is_there(
             assert placed[node_id]["inputs"][name] == found.get(where, value)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(GRAPHS, NAMES)
 def test_a_name_is_found_or_said_not_to_be(graph: dict[str, Any], name: str) -> None:
     places = Places(graph)

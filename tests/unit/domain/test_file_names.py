@@ -11,23 +11,28 @@ from comfyui_agent.domain.kinds import ending_of
 from comfyui_agent.domain.node_classes import is_marked, leaves_folder, loads_from_outside, takes_file
 
 
-@pytest.mark.parametrize(
-    ("name", "ending"),
-    [("a.png", "png"), ("a.JPEG", "jpeg"), ("a.mp4", "mp4"), ("a", ""), ("v1.5", ""), ("k.v2", ""), ("a b.7", "")],
-)
-def test_an_ending_is_that_of_a_result_or_part_of_the_name(name: str, ending: str) -> None:
-    assert ending_of(name) == ending
+def test_an_ending_is_that_of_a_result_or_part_of_the_name() -> None:
+    for name, ending in [
+        ("a.png", "png"),
+        ("a.JPEG", "jpeg"),
+        ("a.mp4", "mp4"),
+        ("a", ""),
+        ("v1.5", ""),
+        ("k.v2", ""),
+        ("a b.7", ""),
+    ]:
+        assert ending_of(name) == ending, (name, ending)
 
 
-@pytest.mark.parametrize("name", ["conftest.py", "run.sh", "a.png.exe", "x.yaml", "a.html", "a.ndjson", "a.db", "a.js"])
-def test_an_ending_that_no_result_has_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="no result does"):
-        ending_of(name)
+def test_an_ending_that_no_result_has_is_refused() -> None:
+    for name in ["conftest.py", "run.sh", "a.png.exe", "x.yaml", "a.html", "a.ndjson", "a.db", "a.js"]:
+        with pytest.raises(ValueError, match="no result does"):
+            ending_of(name)
 
 
-@pytest.mark.parametrize("name", ["conftest.py", "x.sh", "x.pth", "x.html", "x", "x.YAML"])
-def test_a_server_does_not_choose_an_ending_that_programs_run(name: str) -> None:
-    assert recognise(b"import os", name).extension == "bin"
+def test_a_server_does_not_choose_an_ending_that_programs_run() -> None:
+    for name in ["conftest.py", "x.sh", "x.pth", "x.html", "x", "x.YAML"]:
+        assert recognise(b"import os", name).extension == "bin", name
 
 
 def test_names_that_lead_out_are_told_with_and_without_a_mark() -> None:
@@ -72,13 +77,10 @@ def test_prompts_links_and_numbers_are_left_alone() -> None:
     assert not loads_from_outside("image", {"__value__": ["x.png", 4, None]}, is_given=True)
 
 
-@pytest.mark.parametrize(
-    ("class_type", "name", "is_file"),
-    [
+def test_nodes_that_load_files_are_known_by_their_names() -> None:
+    for class_type, name, is_file in [
         *(("LoadImage", "image", True), ("VHS_LoadVideo", "video", True), ("LoadLatent", "latent", True)),
         *(("ImageLoad", "image", False), ("LoadImage", "channel", False), ("CheckpointLoaderSimple", "image", False)),
         ("Load" * 200_000, "image", False),
-    ],
-)
-def test_nodes_that_load_files_are_known_by_their_names(class_type: str, name: str, is_file: bool) -> None:
-    assert takes_file(class_type, name) is is_file
+    ]:
+        assert takes_file(class_type, name) is is_file, (class_type, name, is_file)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import product
 from math import prod
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -72,9 +71,8 @@ def test_a_million_results_cost_no_more_than_the_page_that_is_looked_at() -> Non
     assert layout.title(499) == "seed = 499"
 
 
-@pytest.mark.parametrize(
-    ("lengths", "wish", "across", "down"),
-    [
+def test_the_last_axes_that_vary_go_across_and_down_unless_people_say() -> None:
+    for lengths, wish, across, down in [
         ((2, 3), {}, "seed", "model"),
         ((2, 3, 4), {}, "cfg", "seed"),
         ((2, 3, 1, 4), {}, "steps", "seed"),
@@ -86,19 +84,15 @@ def test_a_million_results_cost_no_more_than_the_page_that_is_looked_at() -> Non
         ((2, 3), {"pages": "model"}, "seed", ""),
         ((3,), {"x": "model"}, "model", ""),
         ((3, 1), {"x": "seed"}, "seed", "model"),
-    ],
-)
-def test_the_last_axes_that_vary_go_across_and_down_unless_people_say(
-    lengths: tuple[int, ...], wish: dict[str, str], across: str, down: str
-) -> None:
-    layout = layout_by_axes(combined(*lengths), **wish)
-    assert layout is not None
-    assert (layout.x, layout.y) == (across, down)
+    ]:
+        layout = layout_by_axes(combined(*lengths), **wish)
+        assert layout is not None, (lengths, wish, across, down)
+        assert (layout.x, layout.y) == (across, down), (lengths, wish, across, down)
 
 
-@pytest.mark.parametrize("lengths", [(1,), (5,), (1, 5, 1)])
-def test_one_axis_alone_is_not_laid_out(lengths: tuple[int, ...]) -> None:
-    assert layout_by_axes(combined(*lengths)) is None
+def test_one_axis_alone_is_not_laid_out() -> None:
+    for lengths in [(1,), (5,), (1, 5, 1)]:
+        assert layout_by_axes(combined(*lengths)) is None, lengths
 
 
 def test_axes_in_step_are_not_laid_out_even_if_some_are_named() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from comfyui_agent.domain.ownership import rights_of
 from comfyui_agent.domain.tokens import Role, Token
 
@@ -14,9 +12,8 @@ def token(role: Role, *, is_shared: bool = False) -> Token:
     return Token(MINE, "studio", role, "hash", "2026-01-01 00:00:00.000", is_shared)
 
 
-@pytest.mark.parametrize(
-    ("role", "shown", "covered"),
-    [
+def test_admins_and_shared_tokens_change_everything_and_users_their_own() -> None:
+    for role, shown, covered in [
         (Role.ADMIN, None, {MINE, OTHERS, NOBODYS}),
         (Role.ADMIN, token(Role.ADMIN), {MINE, OTHERS, NOBODYS}),
         (Role.USER, token(Role.USER), {MINE}),
@@ -25,10 +22,6 @@ def token(role: Role, *, is_shared: bool = False) -> Token:
         (Role.READ, token(Role.READ), set()),
         (Role.READ, token(Role.READ, is_shared=True), set()),
         (Role.METRICS, token(Role.METRICS), set()),
-    ],
-)
-def test_admins_and_shared_tokens_change_everything_and_users_their_own(
-    role: Role, shown: Token | None, covered: set[int | None]
-) -> None:
-    rights = rights_of(role, shown)
-    assert {owner for owner in (MINE, OTHERS, NOBODYS) if rights.cover(owner)} == covered
+    ]:
+        rights = rights_of(role, shown)
+        assert {owner for owner in (MINE, OTHERS, NOBODYS) if rights.cover(owner)} == covered, (role, shown, covered)

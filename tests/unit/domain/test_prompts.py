@@ -29,29 +29,26 @@ def test_a_minted_id_is_a_lower_case_uuid4_and_new_each_time() -> None:
     assert first != second
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_any_other_id_is_refused() -> None:
+    for text in [
         "",
         "not-an-id",
         "01234567-89AB-4DEF-8123-456789ABCDEF",
         "01234567-89ab-1def-8123-456789abcdef",
         "01234567-89ab-4def-8123-456789abcdef\n",
         "../01234567-89ab-4def-8123-456789abcdef",
-    ],
-)
-def test_any_other_id_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="mint_prompt_id"):
-        check_prompt_id(text)
+    ]:
+        with pytest.raises(ValueError, match="mint_prompt_id"):
+            check_prompt_id(text)
 
 
-@pytest.mark.parametrize("node", NONSENSE, ids=str)
-def test_a_node_of_any_shape_has_no_class_and_no_inputs_rather_than_an_error(node: Any) -> None:
-    graph = {"1": node}
-    assert inputs_of(graph, "1") == {}
-    assert class_of(graph, "1") == ""
-    assert saving_nodes(graph) == {}
-    assert not makes_one_picture(graph)
+def test_a_node_of_any_shape_has_no_class_and_no_inputs_rather_than_an_error() -> None:
+    for node in NONSENSE:
+        graph = {"1": node}
+        assert inputs_of(graph, "1") == {}, node
+        assert class_of(graph, "1") == "", node
+        assert saving_nodes(graph) == {}, node
+        assert not makes_one_picture(graph), node
 
 
 def test_nodes_that_save_are_found_by_their_prefix() -> None:
@@ -63,16 +60,17 @@ def test_nodes_that_save_are_found_by_their_prefix() -> None:
     assert saving_nodes(graph) == {"1": "a/b"}
 
 
-@pytest.mark.parametrize(
-    ("count", "one"), [(1, True), (2, False), (["7", 0], False)], ids=["one", "two", "from another node"]
-)
-def test_a_batch_is_seen_in_the_literals(count: Any, one: bool) -> None:
-    assert makes_one_picture({"1": {"class_type": "EmptyImage", "inputs": {"batch_size": count}}}) is one
+def test_a_batch_is_seen_in_the_literals() -> None:
+    for count, one in [(1, True), (2, False), (["7", 0], False)]:
+        assert makes_one_picture({"1": {"class_type": "EmptyImage", "inputs": {"batch_size": count}}}) is one, (
+            count,
+            one,
+        )
 
 
-@pytest.mark.parametrize("class_type", ["ImageBatch", "RepeatImageBatch", "LoadImage", "SomeCustomNode"])
-def test_a_class_that_may_make_several_pictures_is_not_taken_for_one(class_type: str) -> None:
-    assert not makes_one_picture({"1": {"class_type": class_type, "inputs": {}}})
+def test_a_class_that_may_make_several_pictures_is_not_taken_for_one() -> None:
+    for class_type in ["ImageBatch", "RepeatImageBatch", "LoadImage", "SomeCustomNode"]:
+        assert not makes_one_picture({"1": {"class_type": class_type, "inputs": {}}}), class_type
 
 
 def test_node_ids_are_sorted_as_people_count() -> None:

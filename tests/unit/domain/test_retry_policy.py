@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,18 +15,18 @@ def after(kind: FailureClass, tally: Tally = Tally(), suspect: bool = False) -> 
     return decide(kind, tally, POLICY, suspect=suspect, chance=0.5)
 
 
-@pytest.mark.parametrize("kind", [FailureClass.EXECUTION, FailureClass.OOM, FailureClass.TIMEOUT, FailureClass.OUTPUT])
-def test_a_failed_run_is_tried_again_as_often_as_the_limit_allows(kind: FailureClass) -> None:
-    assert after(kind, Tally(0)) == Retry(15, charged=True)
-    assert after(kind, Tally(1)) == Retry(45, charged=True)
-    assert after(kind, Tally(2)) == GiveUp(kind)
+def test_a_failed_run_is_tried_again_as_often_as_the_limit_allows() -> None:
+    for kind in [FailureClass.EXECUTION, FailureClass.OOM, FailureClass.TIMEOUT, FailureClass.OUTPUT]:
+        assert after(kind, Tally(0)) == Retry(15, charged=True), kind
+        assert after(kind, Tally(1)) == Retry(45, charged=True), kind
+        assert after(kind, Tally(2)) == GiveUp(kind), kind
 
 
-@pytest.mark.parametrize("kind", [FailureClass.INVALID, FailureClass.MISSING])
-def test_a_rejected_prompt_is_tried_once_more_and_then_needs_regeneration(kind: FailureClass) -> None:
-    assert after(kind, Tally(0)) == Retry(15, charged=True)
-    assert after(kind, Tally(1)) == GiveUp(kind, needs_regeneration=True)
-    assert after(kind, Tally(0, retry_limit=0)) == GiveUp(kind, needs_regeneration=True)
+def test_a_rejected_prompt_is_tried_once_more_and_then_needs_regeneration() -> None:
+    for kind in [FailureClass.INVALID, FailureClass.MISSING]:
+        assert after(kind, Tally(0)) == Retry(15, charged=True), kind
+        assert after(kind, Tally(1)) == GiveUp(kind, needs_regeneration=True), kind
+        assert after(kind, Tally(0, retry_limit=0)) == GiveUp(kind, needs_regeneration=True), kind
 
 
 def test_a_choice_that_the_server_does_not_offer_is_not_tried_again() -> None:
@@ -52,9 +51,9 @@ def test_a_job_under_which_servers_die_is_poison_after_three_strikes() -> None:
     assert after(FailureClass.SERVER_LOST, Tally(0, 2), suspect=True) == GiveUp(FailureClass.POISON)
 
 
-@pytest.mark.parametrize("kind", [FailureClass.CANCELLED, FailureClass.POISON])
-def test_an_end_is_an_end(kind: FailureClass) -> None:
-    assert after(kind) == GiveUp(kind)
+def test_an_end_is_an_end() -> None:
+    for kind in [FailureClass.CANCELLED, FailureClass.POISON]:
+        assert after(kind) == GiveUp(kind), kind
 
 
 def test_a_jobs_own_limit_wins_over_the_general_one() -> None:

@@ -67,18 +67,18 @@ def declared(*said: Any) -> ValueType:
 ERRORS = re.findall(r"^\| `([^`]+)` `([^`]+)` \| (.+) \|$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize(("where", "text", "error"), ERRORS)
-def test_every_error_of_the_page_is_said_so(where: str, text: str, error: str) -> None:
-    assert error_of(text, type_of(None, SAMPLER, where.partition(".")[2]), where) == error
+def test_every_error_of_the_page_is_said_so() -> None:
+    for where, text, error in ERRORS:
+        assert error_of(text, type_of(None, SAMPLER, where.partition(".")[2]), where) == error, (where, text, error)
 
 
 def test_the_page_has_errors() -> None:
     assert len(ERRORS) == 10
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-def test_every_kind_is_on_the_page(kind: Kind) -> None:
-    assert f"| `{kind.value}` |" in PAGE.read_text(encoding="utf-8")
+def test_every_kind_is_on_the_page() -> None:
+    for kind in list(Kind):
+        assert f"| `{kind.value}` |" in PAGE.read_text(encoding="utf-8"), kind
 
 
 # What a place takes
@@ -133,17 +133,17 @@ def test_where_a_definition_says_nothing_the_template_counts() -> None:
         assert type_of(value, definition, "x") == ValueType(kind), (definition, value)
 
 
-@pytest.mark.parametrize("options", [{"image_upload": True}, {"upload": True}, {"video_upload": True, "x": 1}])
-def test_a_file_that_is_yet_to_be_uploaded_is_no_wrong_choice(options: dict[str, Any]) -> None:
-    assert declared(["example.png"], options).kind is Kind.STRING
-    assert declared("COMBO", {"options": [], **options}).kind is Kind.STRING
-    assert declared(["example.png"], dict.fromkeys(options, False)).kind is Kind.COMBO
+def test_a_file_that_is_yet_to_be_uploaded_is_no_wrong_choice() -> None:
+    for options in [{"image_upload": True}, {"upload": True}, {"video_upload": True, "x": 1}]:
+        assert declared(["example.png"], options).kind is Kind.STRING, options
+        assert declared("COMBO", {"options": [], **options}).kind is Kind.STRING, options
+        assert declared(["example.png"], dict.fromkeys(options, False)).kind is Kind.COMBO, options
 
 
-@pytest.mark.parametrize("bound", [None, "1", True, math.nan, math.inf, -math.inf, [], {}, 1e300])
-def test_a_bound_that_is_no_number_is_none(bound: Any) -> None:
-    for kind in ("INT", "FLOAT"):
-        assert declared(kind, {"min": bound, "max": bound}) == ValueType(Kind(kind), node="N")
+def test_a_bound_that_is_no_number_is_none() -> None:
+    for bound in [None, "1", True, math.nan, math.inf, -math.inf, [], {}, 1e300]:
+        for kind in ("INT", "FLOAT"):
+            assert declared(kind, {"min": bound, "max": bound}) == ValueType(Kind(kind), node="N")
 
 
 JSON = st.recursive(
@@ -178,18 +178,15 @@ def test_endless_numbers_of_a_server_are_left_out() -> None:
 # What a value becomes
 
 
-@pytest.mark.parametrize(
-    ("text", "wanted"), [("7", 7), ("-7", -7), ("+7", 7), ("007", 7), ("7.0", 7), ("7.", 7), (" 7 ", 7), ("0", 0)]
-)
-def test_a_whole_number_becomes_one(text: str, wanted: int) -> None:
-    assert is_same(value_of(text, ValueType(Kind.INT)), wanted)
-    assert is_same(value_of(text, ValueType(Kind.INT), is_plain=True), wanted)
-    assert is_same(value_of(text, ValueType(Kind.NUMBER)), wanted)
+def test_a_whole_number_becomes_one() -> None:
+    for text, wanted in [("7", 7), ("-7", -7), ("+7", 7), ("007", 7), ("7.0", 7), ("7.", 7), (" 7 ", 7), ("0", 0)]:
+        assert is_same(value_of(text, ValueType(Kind.INT)), wanted), (text, wanted)
+        assert is_same(value_of(text, ValueType(Kind.INT), is_plain=True), wanted), (text, wanted)
+        assert is_same(value_of(text, ValueType(Kind.NUMBER)), wanted), (text, wanted)
 
 
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
+def test_a_number_keeps_the_dot_that_it_was_written_with() -> None:
+    for text, wanted in [
         ("7", 7),
         ("7.0", 7.0),
         ("7.5", 7.5),
@@ -198,11 +195,9 @@ def test_a_whole_number_becomes_one(text: str, wanted: int) -> None:
         ("1e-4", 0.0001),
         ("-2.50", -2.5),
         ("007", 7),
-    ],
-)
-def test_a_number_keeps_the_dot_that_it_was_written_with(text: str, wanted: float) -> None:
-    assert is_same(value_of(text, ValueType(Kind.FLOAT)), wanted)
-    assert is_same(value_of(text, ValueType(Kind.FLOAT), is_plain=True), wanted)
+    ]:
+        assert is_same(value_of(text, ValueType(Kind.FLOAT)), wanted), (text, wanted)
+        assert is_same(value_of(text, ValueType(Kind.FLOAT), is_plain=True), wanted), (text, wanted)
 
 
 def test_without_a_definition_a_whole_number_in_the_template_takes_any() -> None:
@@ -212,9 +207,9 @@ def test_without_a_definition_a_whole_number_in_the_template_takes_any() -> None
     assert "'x' is not a number" in error_of("x", type_)
 
 
-@pytest.mark.parametrize("text", ["7.5", "x", "", "1e3", "0x10", "1_000", "٣", "nan", "inf", "true", "1 2", "--1"])
-def test_what_is_no_whole_number_is_refused(text: str) -> None:
-    assert "is not a whole number" in error_of(text, ValueType(Kind.INT))
+def test_what_is_no_whole_number_is_refused() -> None:
+    for text in ["7.5", "x", "", "1e3", "0x10", "1_000", "٣", "nan", "inf", "true", "1 2", "--1"]:
+        assert "is not a whole number" in error_of(text, ValueType(Kind.INT)), text
 
 
 def test_what_is_no_number_is_refused() -> None:
@@ -223,13 +218,13 @@ def test_what_is_no_number_is_refused() -> None:
         assert "is not a number" in error_of(text, ValueType(kind)), (text, kind)
 
 
-@pytest.mark.parametrize("kind", [Kind.INT, Kind.FLOAT, Kind.NUMBER])
-def test_endless_numbers_are_refused_and_long_ones_are_exact(kind: Kind) -> None:
-    assert is_same(value_of("9" * 40, ValueType(kind)), 10**40 - 1)
-    for text in ("9" * 41, "9" * 1_000_000):
-        message = error_of(text, ValueType(kind))
-        assert "more than 40 digits" in message
-        assert len(message) < 200
+def test_endless_numbers_are_refused_and_long_ones_are_exact() -> None:
+    for kind in [Kind.INT, Kind.FLOAT, Kind.NUMBER]:
+        assert is_same(value_of("9" * 40, ValueType(kind)), 10**40 - 1), kind
+        for text in ("9" * 41, "9" * 1_000_000):
+            message = error_of(text, ValueType(kind))
+            assert "more than 40 digits" in message
+            assert len(message) < 200
 
 
 def test_bounds_are_included() -> None:
@@ -252,14 +247,14 @@ def test_a_text_stays_as_it_was_written(text: str, is_plain: bool) -> None:
     assert value_of(text, ValueType(Kind.STRING), is_plain) == text
 
 
-@pytest.mark.parametrize("is_plain", [False, True])
-def test_words_for_true_and_false(is_plain: bool) -> None:
-    for word in ("true", "True", "TRUE", "yes", "on", " true "):
-        assert value_of(word, ValueType(Kind.BOOLEAN), is_plain) is True
-    for word in ("false", "False", "no", "off"):
-        assert value_of(word, ValueType(Kind.BOOLEAN), is_plain) is False
-    for word in ("", "1", "0", "maybe", "truefalse"):
-        assert "is neither true nor false" in error_of(word, ValueType(Kind.BOOLEAN))
+def test_words_for_true_and_false() -> None:
+    for is_plain in [False, True]:
+        for word in ("true", "True", "TRUE", "yes", "on", " true "):
+            assert value_of(word, ValueType(Kind.BOOLEAN), is_plain) is True
+        for word in ("false", "False", "no", "off"):
+            assert value_of(word, ValueType(Kind.BOOLEAN), is_plain) is False
+        for word in ("", "1", "0", "maybe", "truefalse"):
+            assert "is neither true nor false" in error_of(word, ValueType(Kind.BOOLEAN))
 
 
 def test_a_choice_keeps_the_type_that_the_server_has() -> None:
@@ -281,19 +276,16 @@ def test_a_choice_keeps_the_type_that_the_server_has() -> None:
         assert is_same(found, wanted), (text, choices, is_plain, found)
 
 
-@pytest.mark.parametrize(
-    ("text", "choices", "says"),
-    [
+def test_a_wrong_choice_is_said_with_the_nearest() -> None:
+    for text, choices, says in [
         ("EULER", ("euler", "ddim"), "'EULER' is not one of the server's choices; did you mean euler?"),
         ("1.0", (1, 2), "'1.0' is not one of the server's choices; there are 1, 2"),
         ("tru", (True, False), "'tru' is not one of the server's choices; did you mean true?"),
         ("x", (), "'x' is not one of the server's choices; there are none"),
         ("x", ("a\nb",), "'x' is not one of the server's choices; there are a\\nb"),
         ("y" * 100, ("a",), f"'{'y' * 59}…' is not one of the server's choices; there are a"),
-    ],
-)
-def test_a_wrong_choice_is_said_with_the_nearest(text: str, choices: tuple[Any, ...], says: str) -> None:
-    assert error_of(text, ValueType(Kind.COMBO, choices)) == f"3.x: {says}"
+    ]:
+        assert error_of(text, ValueType(Kind.COMBO, choices)) == f"3.x: {says}", (text, choices, says)
 
 
 def test_no_choices_at_a_server_refuse_everything_and_long_ones_are_cut() -> None:
@@ -302,9 +294,8 @@ def test_no_choices_at_a_server_refuse_everything_and_long_ones_are_cut() -> Non
     assert error_of("x", declared(["y" * 121])).endswith(f"there are {'y' * 119}…")
 
 
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
+def test_where_nothing_is_known_a_value_is_what_it_looks_like() -> None:
+    for text, wanted in [
         ("7", 7),
         ("-7", -7),
         ("0.50", 0.5),
@@ -320,11 +311,9 @@ def test_no_choices_at_a_server_refuse_everything_and_long_ones_are_cut() -> Non
         ("", ""),
         ("fox", "fox"),
         ("9" * 41, "9" * 41),
-    ],
-)
-def test_where_nothing_is_known_a_value_is_what_it_looks_like(text: str, wanted: Any) -> None:
-    assert is_same(value_of(text, ValueType(Kind.ANY)), wanted)
-    assert is_same(value_of(text, ValueType(Kind.ANY), is_plain=True), text)
+    ]:
+        assert is_same(value_of(text, ValueType(Kind.ANY)), wanted), (text, wanted)
+        assert is_same(value_of(text, ValueType(Kind.ANY), is_plain=True), text), (text, wanted)
 
 
 def test_many_values_among_many_choices_are_looked_up() -> None:

@@ -6,7 +6,7 @@ import ast
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -137,14 +137,28 @@ def test_a_list_is_cut_at_its_separators_and_nowhere_else() -> None:
         assert values_of(text) == values, text
 
 
-@pytest.mark.parametrize("text", ['"a" "b"', '"a","b" | c', '"a"b', '""""'])
-def test_a_quote_goes_around_a_whole_value(text: str) -> None:
-    assert "goes on after its closing quote" in error_of(text)
+WRONG = {
+    "goes on after its closing quote": ['"a" "b"', '"a","b" | c', '"a"b', '""""', '@"a".txt'],
+    "is empty": ["1,", ",1", ",", "1, ,2", "|", "a|", "|a", '"a",', "1..3,"],
+    "needs a step: write two numbers before the ..": ["0.5,..,3", "1,..,2.5"],
+    "goes up and its step down": ["1..2:-1"],
+    "goes up, away": ["1,2,..,0"],
+    "goes down, away": ["2,1,..,3"],
+    "needs numbers before and after": [
+        *('"1",2,..,5', '1,"2",..,5', '1,2,..,"5"', "1,2,..,x", "1,2,..,4..6", "true,2,..,5"),
+    ],
+    "is no range": ["1..", "1..x", "1..2:", "1..2:x", "1..2:3:4", "1...5", "..5", "..0", ".1..5:1", "1e1..9"],
+    "has not two dots": ["...", "1,2,...,9", "1,2,…,9", "1,2,....,9"],
+    "does not say how many seeds": [
+        *("random:", "random:0", "random:-1", "random:1.5", "random:1..4", f"random:{'9' * 5000}"),
+    ],
+}
 
 
-@pytest.mark.parametrize("text", ["1,", ",1", ",", "1, ,2", "|", "a|", "|a", '"a",', "1..3,"])
-def test_an_item_that_is_empty_is_said(text: str) -> None:
-    assert "is empty" in error_of(text)
+def test_every_mistake_is_named() -> None:
+    for message, texts in WRONG.items():
+        for text in texts:
+            assert message in error_of(text), text
 
 
 def test_quotes_make_a_token_plain_and_nothing_else_in_a_list_does() -> None:
@@ -220,46 +234,14 @@ def test_two_numbers_before_the_dots_give_the_step(first: str, second: str, end:
         assert [Fraction(value) for value in found[2:-1]] == walked(Fraction(second), Fraction(end), step)
 
 
-@pytest.mark.parametrize(
-    ("text", "instead"), [("1..2.5", "1..2.5:0.1"), ("0.25..3", "0.25..3:0.01"), ("1.0..3.0", "1.0..3.0:0.1")]
-)
-def test_between_decimals_a_step_is_asked_for(text: str, instead: str) -> None:
-    assert error_of(text) == f"{text} needs a step: write {instead}"
-    assert values_of(instead)
-
-
-@pytest.mark.parametrize("text", ["0.5,..,3", "1,..,2.5"])
-def test_one_decimal_before_the_dots_is_not_enough(text: str) -> None:
-    assert "needs a step: write two numbers before the .." in error_of(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [("1..2:-1", "goes up and its step down"), ("1,2,..,0", "goes up, away"), ("2,1,..,3", "goes down, away")],
-)
-def test_a_step_that_leads_away_is_said(text: str, says: str) -> None:
-    assert says in error_of(text)
+def test_a_range_between_decimals_needs_a_step() -> None:
+    for text, instead in (("1..2.5", "1..2.5:0.1"), ("0.25..3", "0.25..3:0.01"), ("1.0..3.0", "1.0..3.0:0.1")):
+        assert error_of(text) == f"{text} needs a step: write {instead}"
+        assert values_of(instead)
 
 
 def test_dots_go_on_from_what_a_range_or_other_dots_left() -> None:
     assert values_of("1..2,..,4,..,6") == ["1", "2", "3", "4", "5", "6"]
-
-
-@pytest.mark.parametrize("text", ['"1",2,..,5', '1,"2",..,5', '1,2,..,"5"', "1,2,..,x", "1,2,..,4..6", "true,2,..,5"])
-def test_only_numbers_go_on(text: str) -> None:
-    assert "needs numbers before and after" in error_of(text)
-
-
-@pytest.mark.parametrize(
-    "text", ["1..", "1..x", "1..2:", "1..2:x", "1..2:3:4", "1...5", "..5", "..0", ".1..5:1", "1e1..9"]
-)
-def test_what_begins_as_a_range_is_one_or_an_error(text: str) -> None:
-    assert "is no range" in error_of(text)
-
-
-@pytest.mark.parametrize("text", ["...", "1,2,...,9", "1,2,…,9", "1,2,....,9"])
-def test_other_dots_than_two_are_pointed_out(text: str) -> None:
-    assert "has not two dots" in error_of(text)
 
 
 def test_numbers_of_forty_digits_are_exact() -> None:
@@ -306,9 +288,8 @@ def few_of(text: str, most: int = FEW) -> list[Token] | str:
         return str(error)
 
 
-@pytest.mark.parametrize(
-    ("fits", "too_many", "says"),
-    [
+def test_a_caller_says_how_many_values_it_takes() -> None:
+    cases = [
         ("1..4", "1..5", "1..5 has 5 values, and 4 is the most: take a larger step or a nearer end"),
         ("1,2,..,4", "1,2,..,6", "1,2,..,6 has 5 values, and 4 is the most: take a larger step or a nearer end"),
         ("1,2,..,4", "1,2,..,5", "the list has 5 values, and 4 is the most: make it shorter"),
@@ -320,12 +301,11 @@ def few_of(text: str, most: int = FEW) -> list[Token] | str:
         ("a|b|c|1..2", "a|b|c|1..2|e", "the list has 5 values, and 4 is the most: make it shorter"),
         ("random:4", "random:5", "'random:5' has 5 values, and 4 is the most: ask for fewer"),
         ("@prompts.txt", "@five.txt", "'@five.txt' has 5 values, and 4 is the most: make it shorter"),
-    ],
-)
-def test_a_caller_says_how_many_it_takes(fits: str, too_many: str, says: str) -> None:
-    assert len(few_of(fits, 4)) in (3, 4)
-    assert few_of(too_many, 4) == says
-    assert len(tokens_of(too_many)) == 5 + (too_many == "1,2,..,6")
+    ]
+    for fits, too_many, message in cases:
+        assert len(few_of(fits, 4)) in (3, 4)
+        assert few_of(too_many, 4) == message
+        assert len(tokens_of(too_many)) == 5 + (too_many == "1,2,..,6")
 
 
 def test_what_is_too_much_is_refused_before_it_is_made() -> None:
@@ -405,25 +385,24 @@ def test_lines_of_a_file_are_plain_texts() -> None:
 def test_the_name_of_a_file_may_stand_in_quotes() -> None:
     assert values_of('@"a, b.txt"') == ["x"]
     assert values_of(r'@"a\"b.txt"') == ["y"]
-    assert "goes on after its closing quote" in error_of('@"a".txt')
 
 
-@pytest.mark.parametrize(
-    ("raised", "says"),
-    [
+def test_the_reason_why_a_file_cannot_be_read_is_named() -> None:
+    def refusing(error: Exception) -> Callable[[str], Sequence[str]]:
+        def refuse(name: str) -> Sequence[str]:
+            raise error
+
+        return refuse
+
+    for error, message in (
         (PermissionError(13, "Permission denied"), "'@x' cannot be read: Permission denied"),
         (OSError("no such drive"), "'@x' cannot be read: no such drive"),
         (ValueError("embedded null byte"), "'@x' cannot be read: embedded null byte"),
         (BadValues("lies outside the workspace"), "lies outside the workspace"),
-    ],
-)
-def test_why_a_file_cannot_be_read_is_said(raised: Exception, says: str) -> None:
-    def refuse(name: str) -> Sequence[str]:
-        raise raised
-
-    with pytest.raises(BadValues) as caught:
-        parse("@x", read_lines=refuse, draw=draw)
-    assert str(caught.value) == says
+    ):
+        with pytest.raises(BadValues) as caught:
+            parse("@x", read_lines=refusing(error), draw=draw)
+        assert str(caught.value) == message
 
 
 def test_seeds_are_drawn_once_and_are_numbers() -> None:
@@ -441,18 +420,11 @@ def test_seeds_are_drawn_once_and_are_numbers() -> None:
     assert asked == [3]
 
 
-@pytest.mark.parametrize(
-    "text", ["random:", "random:0", "random:-1", "random:1.5", "random:1..4", f"random:{'9' * 5000}"]
-)
-def test_seeds_are_counted_by_a_number(text: str) -> None:
-    assert "does not say how many seeds" in error_of(text)
-
-
-@pytest.mark.parametrize("text", ["@prompts.txt | b", "b | random:4", "random:4,random:4", "@prompts.txt,@prompts.txt"])
-def test_files_and_seeds_stand_alone(text: str) -> None:
-    assert "stands among other values" in error_of(text)
-    quoted = ", ".join(f'"{part.strip()}"' for part in re.split("[,|]", text))
-    assert values_of(quoted) == [part.strip() for part in re.split("[,|]", text)]
+def test_files_and_seeds_stand_alone_unless_they_are_quoted() -> None:
+    for text in ("@prompts.txt | b", "b | random:4", "random:4,random:4", "@prompts.txt,@prompts.txt"):
+        assert "stands among other values" in error_of(text)
+        quoted = ", ".join(f'"{part.strip()}"' for part in re.split("[,|]", text))
+        assert values_of(quoted) == [part.strip() for part in re.split("[,|]", text)]
 
 
 # Writing
@@ -543,10 +515,13 @@ PORTABLE = (
     "domain.prompts",
     "domain.seeds",
     "domain.suggestions",
+    "domain.text_enum",
     "domain.texts",
     "domain.value_types",
     "domain.values",
     "pictures.grid",
+    "pictures.grid_drawing",
+    "pictures.grid_sources",
     "pictures.labels",
 )
 
@@ -567,13 +542,12 @@ def test_it_runs_inside_comfyui(name: str) -> None:
     assert not [node for part in when_imported for node in ast.walk(part) if isinstance(node, ast.BitOr)]
 
 
-@pytest.mark.parametrize("text", ["1..9:2", "1,3,..,9,x", "a | b", "random:4", "@lines.txt", '"a, b",c', "1..2,..,5"])
-def test_values_are_counted_without_being_made(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = {"lines.txt": ["a", "", "b"]}
-    found = read(text, read_lines=lines.__getitem__)
-    assert len(found) == len(found.tokens(range))
-    monkeypatch.setattr("comfyui_agent.domain.values._digits", lambda *_: pytest.fail("a number was written"))
-    assert len(read("1..1000000", read_lines=lines.__getitem__)) == 1_000_000
+def test_values_are_counted_without_being_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in ("1..9:2", "1,3,..,9,x", "a | b", "random:4", "@prompts.txt", '"a, b",c', "1..2,..,5"):
+        found = read(text, read_lines=read_lines)
+        assert len(found) == len(found.tokens(range)), text
+    monkeypatch.setattr("comfyui_agent.domain.values.Token", lambda *_: pytest.fail("a value was made"))
+    assert len(read("1..1000000", read_lines=read_lines)) == 1_000_000
 
 
 def test_a_list_that_goes_on_has_no_more_items_than_it_could_have_values() -> None:

@@ -15,7 +15,8 @@ from comfyui_agent.nodes.core import batch_grid
 from comfyui_agent.nodes.core.batch_grid import MOST_PAGES, BatchGrid, Member, lay_out_grid
 from comfyui_agent.nodes.core.batch_state import GridOptions, NoGrid
 from comfyui_agent.pictures import grid as grids
-from comfyui_agent.pictures.grid import ATTENTION, EMPTY, Box
+from comfyui_agent.pictures.grid import Box
+from comfyui_agent.pictures.grid_drawing import ATTENTION, EMPTY
 
 Colour = tuple[int, int, int]
 SIZE = (64, 48)

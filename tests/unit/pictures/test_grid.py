@@ -13,23 +13,11 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageChops, ImageStat
 
-from comfyui_agent.pictures import grid as grids
-from comfyui_agent.pictures.grid import (
-    ATTENTION,
-    EMPTY,
-    LONGEST_SIDE,
-    MOST_PIXELS,
-    QUIET,
-    Cell,
-    Grid,
-    Layout,
-    Page,
-    draw,
-    lay_out,
-    look_at,
-    size_within,
-    told,
-)
+from comfyui_agent.pictures import grid_drawing, grid_sources
+from comfyui_agent.pictures.grid import LONGEST_SIDE, MOST_PIXELS, Cell, Grid, Layout, Page, lay_out, size_within
+from comfyui_agent.pictures.grid_drawing import ATTENTION, EMPTY, QUIET, WORDS, draw, text_in
+from comfyui_agent.pictures.grid_sources import look_at
+from comfyui_agent.pictures.labels import Label
 
 Size = tuple[int, int]
 
@@ -73,16 +61,16 @@ def in_the_middle(image: Image.Image, size: Size) -> Image.Image:
     return canvas
 
 
-@pytest.mark.parametrize("is_sheet", [False, True], ids=["grid", "sheet"])
-def test_every_cell_shows_its_own_file(tmp_path: Path, is_sheet: bool) -> None:
-    pictures = [[noise((120, 90), 10 * row + column) for column in range(3)] for row in range(2)]
-    files = [[saved(tmp_path, f"{id(each)}.png", each) for each in row] for row in pictures]
-    layout = lay_out(grid_of(files, is_sheet=is_sheet))
-    picture = draw(layout, 0).picture
-    assert layout.cell == (120, 90)
-    for row in range(2):
-        for column in range(3):
-            assert crop(picture, layout, row, column).tobytes() == pictures[row][column].tobytes()
+def test_every_cell_shows_its_own_file(tmp_path: Path) -> None:
+    for is_sheet in [False, True]:
+        pictures = [[noise((120, 90), 10 * row + column) for column in range(3)] for row in range(2)]
+        files = [[saved(tmp_path, f"{id(each)}.png", each) for each in row] for row in pictures]
+        layout = lay_out(grid_of(files, is_sheet=is_sheet))
+        picture = draw(layout, 0).picture
+        assert layout.cell == (120, 90), is_sheet
+        for row in range(2):
+            for column in range(3):
+                assert crop(picture, layout, row, column).tobytes() == pictures[row][column].tobytes()
 
 
 def test_each_page_shows_its_own_cells(tmp_path: Path) -> None:
@@ -114,9 +102,8 @@ def test_a_cell_size_that_is_asked_for_is_the_longest_side(tmp_path: Path) -> No
     assert difference(shown, source.resize((200, 150), Image.Resampling.LANCZOS)) < 2
 
 
-@pytest.mark.parametrize(
-    ("size", "cell", "shown"),
-    [
+def test_only_tiny_pictures_are_enlarged() -> None:
+    for size, cell, shown in [
         ((100, 80), (100, 80), (100, 80)),
         ((100, 80), (300, 300), (100, 80)),
         ((64, 10), (300, 300), (64, 10)),
@@ -125,10 +112,8 @@ def test_a_cell_size_that_is_asked_for_is_the_longest_side(tmp_path: Path) -> No
         ((8, 8), (70, 70), (64, 64)),
         ((400, 200), (100, 100), (100, 50)),
         ((10_000, 1), (100, 100), (100, 1)),
-    ],
-)
-def test_only_tiny_pictures_are_enlarged(size: Size, cell: Size, shown: Size) -> None:
-    assert size_within(size, cell) == shown
+    ]:
+        assert size_within(size, cell) == shown, (size, cell, shown)
 
 
 def test_headings_stand_beside_and_above_the_cells_and_never_on_them(tmp_path: Path) -> None:
@@ -159,17 +144,17 @@ def test_labels_of_a_sheet_stand_below_their_cells(tmp_path: Path) -> None:
     assert layout.pages[0].rows == layout.pages[0].columns == ()
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(40, 25), (1, 400), (400, 1)])
-def test_a_large_grid_has_smaller_cells_and_stays_within_its_bounds(tmp_path: Path, rows: int, columns: int) -> None:
-    file = saved(tmp_path, "large.png", Image.new("RGB", (1024, 1024)))
-    layout = lay_out(grid_of([[file] * columns] * rows))
-    width, height = layout.pages[0].size
-    assert width * height <= MOST_PIXELS
-    assert max(width, height) <= LONGEST_SIDE
-    assert width * height > MOST_PIXELS * 0.8 or max(width, height) > LONGEST_SIDE * 0.8
-    right, lower = layout.box(0, rows - 1, columns - 1)[2:]
-    assert right <= width
-    assert lower <= height
+def test_a_large_grid_has_smaller_cells_and_stays_within_its_bounds(tmp_path: Path) -> None:
+    for rows, columns in [(40, 25), (1, 400), (400, 1)]:
+        file = saved(tmp_path, "large.png", Image.new("RGB", (1024, 1024)))
+        layout = lay_out(grid_of([[file] * columns] * rows))
+        width, height = layout.pages[0].size
+        assert width * height <= MOST_PIXELS, (rows, columns)
+        assert max(width, height) <= LONGEST_SIDE, (rows, columns)
+        assert width * height > MOST_PIXELS * 0.8 or max(width, height) > LONGEST_SIDE * 0.8, (rows, columns)
+        right, lower = layout.box(0, rows - 1, columns - 1)[2:]
+        assert right <= width, (rows, columns)
+        assert lower <= height, (rows, columns)
 
 
 def test_text_follows_the_size_of_the_cells(tmp_path: Path) -> None:
@@ -185,21 +170,17 @@ def test_more_cells_than_a_picture_can_hold_are_refused_with_a_way_out() -> None
         lay_out(Grid((page,)))
 
 
-@pytest.mark.parametrize(
-    ("cell", "mark", "word", "detail"),
-    [
+def test_a_cell_without_a_picture_says_why() -> None:
+    for cell, mark, word, detail in [
         (Cell(0, 0, state="failed", reason="oom: no memory"), "△", "Needs attention", "oom: no memory"),
         (Cell(0, 0, state="pending"), "○", "Pending", ""),
         (Cell(0, 0, state="processing"), "◐", "Rendering", ""),
         (Cell(0, 0, state="cancelled"), "", "Cancelled", ""),
         (Cell(0, 0, state="done"), "●", "Done", "no file"),
         (Cell(0, 0, Path("/nowhere/a.png"), state="done"), "△", "Cannot be shown", "a.png is not there"),
-    ],
-    ids=lambda value: value.state if isinstance(value, Cell) else None,
-)
-def test_a_cell_without_a_picture_says_why(cell: Cell, mark: str, word: str, detail: str) -> None:
-    said = told(cell, look_at(cell.file))
-    assert (said.mark, said.word, said.detail) == (mark, word, detail)
+    ]:
+        said = text_in(cell, look_at(cell.file))
+        assert (said.mark, said.word, said.detail) == (mark, word, detail), (cell, mark, word, detail)
 
 
 @pytest.mark.parametrize("state", ["failed", "pending", "processing", "cancelled"])
@@ -221,21 +202,19 @@ def test_only_what_needs_attention_has_its_colour_and_reasons_never_do(
     monkeypatch: pytest.MonkeyPatch, state: str, colour: tuple[int, int, int]
 ) -> None:
     drawn: dict[str, object] = {}
-    monkeypatch.setattr(grids.Label, "draw", lambda label, *where, **_: drawn.update({" ".join(label.lines): where[3]}))
+    monkeypatch.setattr(Label, "draw", lambda label, *where, **_: drawn.update({" ".join(label.lines): where[3]}))
     layout = lay_out(Grid((Page(("",), ("",), (Cell(0, 0, state=state, reason="no memory"),)),)))
     draw(layout, 0)
     drawn.pop("")  # headings
-    assert drawn == {grids.WORDS[state]: colour, "no memory": QUIET}
+    assert drawn == {WORDS[state]: colour, "no memory": QUIET}
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [("a.mp4", "Video"), ("a.WEBM", "Video"), ("a.flac", "Audio"), ("a.glb", "3D model")]
-)
-def test_films_sounds_and_models_are_named(tmp_path: Path, name: str, kind: str) -> None:
-    file = tmp_path / name
-    file.write_bytes(b"something else")
-    said = told(Cell(0, 0, file, state="done"), look_at(file))
-    assert (said.word, said.detail) == (kind, name)
+def test_films_sounds_and_models_are_named(tmp_path: Path) -> None:
+    for name, kind in [("a.mp4", "Video"), ("a.WEBM", "Video"), ("a.flac", "Audio"), ("a.glb", "3D model")]:
+        file = tmp_path / name
+        file.write_bytes(b"something else")
+        said = text_in(Cell(0, 0, file, state="done"), look_at(file))
+        assert (said.word, said.detail) == (kind, name), (name, kind)
 
 
 def png_of(width: int, height: int) -> bytes:
@@ -267,48 +246,46 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize(("content", "trouble"), BROKEN.values(), ids=BROKEN)
-def test_a_broken_file_says_so_in_its_cell_and_the_others_are_shown(
-    tmp_path: Path, content: bytes, trouble: str
-) -> None:
-    bad = tmp_path / "bad.png"
-    bad.write_bytes(content)
-    fine = noise((100, 100))
-    layout = lay_out(grid_of([[bad, saved(tmp_path, "fine.png", fine)]]))
-    drawn = draw(layout, 0)
-    said = layout.sources[0, 0, 0].trouble or drawn.troubles[0, 0, 0]
-    assert said.startswith("bad.png ")
-    assert trouble in said
-    assert max(crop(drawn.picture, layout, 0, 0).getcolors(100_000) or [])[1] == EMPTY
-    assert crop(drawn.picture, layout, 0, 1).tobytes() == fine.tobytes()
+def test_a_broken_file_says_so_in_its_cell_and_the_others_are_shown(tmp_path: Path) -> None:
+    for content, trouble in BROKEN.values():
+        bad = tmp_path / "bad.png"
+        bad.write_bytes(content)
+        fine = noise((100, 100))
+        layout = lay_out(grid_of([[bad, saved(tmp_path, "fine.png", fine)]]))
+        drawn = draw(layout, 0)
+        said = layout.sources[0, 0, 0].problem or drawn.problems[0, 0, 0]
+        assert said.startswith("bad.png "), (content, trouble)
+        assert trouble in said, (content, trouble)
+        assert max(crop(drawn.picture, layout, 0, 0).getcolors(100_000) or [])[1] == EMPTY, (content, trouble)
+        assert crop(drawn.picture, layout, 0, 1).tobytes() == fine.tobytes(), (content, trouble)
 
 
-@pytest.mark.parametrize("format", ["PNG", "JPEG", "WEBP", "GIF"])
-def test_a_file_that_is_cut_short_is_damaged(tmp_path: Path, format: str) -> None:
-    bad = tmp_path / f"cut.{format.lower()}"
-    bad.write_bytes(cut_short(tmp_path, format))
-    layout = lay_out(grid_of([[bad]]))
-    drawn = draw(layout, 0)
-    assert "is damaged" in layout.sources[0, 0, 0].trouble + drawn.troubles.get((0, 0, 0), "")
-    assert drawn.thumbnails == {}
+def test_a_file_that_is_cut_short_is_damaged(tmp_path: Path) -> None:
+    for format in ["PNG", "JPEG", "WEBP", "GIF"]:
+        bad = tmp_path / f"cut.{format.lower()}"
+        bad.write_bytes(cut_short(tmp_path, format))
+        layout = lay_out(grid_of([[bad]]))
+        drawn = draw(layout, 0)
+        assert "is damaged" in layout.sources[0, 0, 0].problem + drawn.problems.get((0, 0, 0), ""), format
+        assert drawn.thumbnails == {}, format
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.png")
     (tmp_path / "folder.png").mkdir()
-    assert look_at(tmp_path / "pipe.png").trouble == "pipe.png is not there"
-    assert look_at(tmp_path / "folder.png").trouble == "folder.png is not there"
-    assert look_at(tmp_path / "no\0name.png").trouble
-    assert look_at(tmp_path / "half\ud83d.png").trouble
+    assert look_at(tmp_path / "pipe.png").problem == "pipe.png is not there"
+    assert look_at(tmp_path / "folder.png").problem == "folder.png is not there"
+    assert look_at(tmp_path / "no\0name.png").problem
+    assert look_at(tmp_path / "half\ud83d.png").problem
 
 
 def test_a_file_that_breaks_after_it_was_looked_at_leaves_a_word(tmp_path: Path) -> None:
     file = saved(tmp_path, "a.png", noise((100, 100)))
     layout = lay_out(grid_of([[file]]))
     file.write_bytes(b"")
-    assert draw(layout, 0).troubles == {(0, 0, 0): "a.png is empty"}
+    assert draw(layout, 0).problems == {(0, 0, 0): "a.png is empty"}
     file.unlink()
-    assert draw(layout, 0).troubles == {(0, 0, 0): "a.png is not there"}
+    assert draw(layout, 0).problems == {(0, 0, 0): "a.png is not there"}
 
 
 MODES = {
@@ -354,10 +331,10 @@ def test_a_note_to_turn_the_picture_is_ignored(tmp_path: Path) -> None:
 def test_a_large_jpeg_is_never_decoded_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = noise((2000, 1600))
     file = saved(tmp_path, "large.jpg", source)
-    monkeypatch.setattr(grids, "MOST_SOURCE_PIXELS", 1000 * 800)
+    monkeypatch.setattr(grid_sources, "MOST_SOURCE_PIXELS", 1000 * 800)
     layout = lay_out(grid_of([[file]], cell_pixels=400))
     drawn = draw(layout, 0)
-    assert drawn.troubles == {}
+    assert drawn.problems == {}
     assert difference(crop(drawn.picture, layout), source.resize((400, 320), Image.Resampling.LANCZOS)) < 4
 
 
@@ -382,13 +359,13 @@ def test_without_thumbnails_the_picture_is_the_same(tmp_path: Path) -> None:
     layout = lay_out(grid_of([[saved(tmp_path, "a.png", noise((640, 480)))]], cell_pixels=100))
     with_them, without = draw(layout, 0), draw(layout, 0, with_thumbnails=False)
     assert with_them.thumbnails
-    assert without.thumbnails == without.troubles == {}
+    assert without.thumbnails == without.problems == {}
     assert without.picture.tobytes() == with_them.picture.tobytes()
 
 
 def test_one_source_is_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     living: list[weakref.ref[Image.Image]] = []
-    decode = grids.decode
+    decode = grid_drawing.decode
 
     def watched(file: Path, at_least: Size) -> Image.Image:
         assert [each for each in living if each() is not None] == []
@@ -396,11 +373,11 @@ def test_one_source_is_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.M
         living.append(weakref.ref(image))
         return image
 
-    monkeypatch.setattr(grids, "decode", watched)
+    monkeypatch.setattr(grid_drawing, "decode", watched)
     files = [saved(tmp_path, f"{number}.png", noise((200, 200), number)) for number in range(3)]
     layout = lay_out(grid_of([list(files)], cell_pixels=100))
     for with_thumbnails in (True, False):
-        assert draw(layout, 0, with_thumbnails=with_thumbnails).troubles == {}
+        assert draw(layout, 0, with_thumbnails=with_thumbnails).problems == {}
     assert len(living) == 6
 
 

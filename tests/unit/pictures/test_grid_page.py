@@ -18,7 +18,8 @@ from PIL import Image
 
 from comfyui_agent.domain.values import parse
 from comfyui_agent.pictures import grid_page
-from comfyui_agent.pictures.grid import Cell, Grid, Page, draw, lay_out
+from comfyui_agent.pictures.grid import Cell, Grid, Page, lay_out
+from comfyui_agent.pictures.grid_drawing import draw
 from comfyui_agent.pictures.grid_page import flags, relative, write_page
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"' onload='alert(3) & <!-- ]]> {{cells}}"
@@ -72,7 +73,7 @@ def page_of(*cells: Cell, pages: int = 1, **options: Any) -> str:
         file,
         layout,
         {place: small for each in drawn for place, small in each.thumbnails.items()},
-        {place: trouble for each in drawn for place, trouble in each.troubles.items()},
+        {place: problem for each in drawn for place, problem in each.problems.items()},
     )
     return file.getvalue().decode("utf-8")
 
@@ -170,9 +171,8 @@ def test_large_files_are_linked_and_the_page_says_so(tmp_path: Path, monkeypatch
     assert len(Parsed(page_of(*cells)).named("script", type="text/plain")) == 2
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_a_link_leads_to_a_file_below_the_page() -> None:
+    for path in [
         "0001_seed-1.png",
         "part 2/a#b?c%20.png",
         "猫.png",
@@ -182,15 +182,13 @@ def test_large_files_are_linked_and_the_page_says_so(tmp_path: Path, monkeypatch
         "half\ud83d.png",
         "bytes\udcff.png",
         "http://evil.example/",
-    ],
-)
-def test_a_link_leads_to_a_file_below_the_page(path: str) -> None:
-    link = relative(path)
-    assert link.isascii()
-    assert re.match(r"\./(?!/)", link)
-    assert not re.search(r"[:#?\\ \"'<>&]", link)
-    if not re.search("[\ud800-\udfff]", path):
-        assert unquote(link) == "./" + path.lstrip("/")
+    ]:
+        link = relative(path)
+        assert link.isascii(), path
+        assert re.match(r"\./(?!/)", link), path
+        assert not re.search(r"[:#?\\ \"'<>&]", link), path
+        if not re.search("[\ud800-\udfff]", path):
+            assert unquote(link) == "./" + path.lstrip("/")
 
 
 def test_the_bytes_of_a_name_that_is_no_text_are_kept() -> None:
@@ -210,23 +208,20 @@ def test_films_and_sounds_play_from_beside_the_page(tmp_path: Path) -> None:
     assert page.named("script", type="text/plain") == []
 
 
-@pytest.mark.parametrize(
-    ("state", "said"),
-    [
+def test_cells_without_a_picture_say_how_it_stands() -> None:
+    for state, said in [
         ("failed", "△ Needs attention: oom at node 3"),
         ("pending", "○ Pending: oom at node 3"),
         ("processing", "◐ Rendering: oom at node 3"),
         ("cancelled", " Cancelled: oom at node 3"),
-    ],
-)
-def test_cells_without_a_picture_say_how_it_stands(state: str, said: str) -> None:
-    page = Parsed(page_of(Cell(0, 0, state=state, reason="oom at node 3", settings={"seed": 1})))
-    (cell,) = page.cells
-    assert f"{cell['mark']} {cell['word']}: {cell['detail']}" == said
-    shown = page_of(Cell(0, 0, state=state, reason="oom at node 3"))
-    assert f"<b>{cell['mark']}</b> {cell['word']}<small>oom at node 3</small>" in shown
-    assert page.named("button", **{"class": "open"})
-    assert not page.named("button", **{"class": "pick"})
+    ]:
+        page = Parsed(page_of(Cell(0, 0, state=state, reason="oom at node 3", settings={"seed": 1})))
+        (cell,) = page.cells
+        assert f"{cell['mark']} {cell['word']}: {cell['detail']}" == said, (state, said)
+        shown = page_of(Cell(0, 0, state=state, reason="oom at node 3"))
+        assert f"<b>{cell['mark']}</b> {cell['word']}<small>oom at node 3</small>" in shown, (state, said)
+        assert page.named("button", **{"class": "open"}), (state, said)
+        assert not page.named("button", **{"class": "pick"}), (state, said)
 
 
 def test_a_file_that_broke_in_drawing_says_so(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_each_setting_changes_the_picture() -> None:
         "steps": replace(RECIPE, steps=21),
         "avoided words": replace(RECIPE, avoid="boats"),
         "sampler": replace(RECIPE, sampler="heun/karras"),
-        "frame": RECIPE.at_frame(1),
+        "frame": replace(RECIPE, frame=1),
     }
     for size in SIZES:
         picture = paint(RECIPE, *size).tobytes()

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from comfyui_agent.batches.sweeps import AUTO, Keep
+from comfyui_agent.batches.sweep_request import AUTO, Keep
 from comfyui_agent.clock import now
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.config.workflows import Workflow

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from comfyui_agent.batches.sweeps import Keep
+from comfyui_agent.batches.sweep_request import Keep
 from comfyui_agent.config.workflows import Stamp, Workflow, stamp_of
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Unbindable

@@ -17,7 +17,8 @@ from comfyui_agent.domain.suggestions import suggest
 from comfyui_agent.domain.values import shortened
 from comfyui_agent.nodes.core.batch_state import LOG, BatchState, GridOptions, ImageFile, NoGrid
 from comfyui_agent.nodes.host import ComfyUI
-from comfyui_agent.pictures.grid import Box, Cell, Grid, Layout, Page, draw, lay_out
+from comfyui_agent.pictures.grid import Box, Cell, Grid, Layout, Page, lay_out
+from comfyui_agent.pictures.grid_drawing import draw
 
 MOST_PAGES = 50
 LEAST_CELL = 16

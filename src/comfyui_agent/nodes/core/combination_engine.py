@@ -8,18 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from comfyui_agent.domain.combinations import cartesian as cartesian_values
-from comfyui_agent.domain.combinations import linear_zip as zip_values
+from comfyui_agent.domain.combinations import Mode, combine_lists
 
 
 def cartesian(parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Each value with each value of the others, the last parameter fastest; ValueError if a parameter is empty."""
-    return cartesian_values([_values_of(each) for each in parameters])
+    """Each value with each value of the others, the last parameter fastest. ValueError if that cannot be."""
+    return combine_lists([_values_of(each) for each in parameters], Mode.MATRIX)
 
 
 def linear_zip(parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """First with first, second with second. A single value is repeated; ValueError if lengths differ."""
-    return zip_values([_values_of(each) for each in parameters])
+    """First with first, second with second; one value alone stays. ValueError if lengths differ."""
+    return combine_lists([_values_of(each) for each in parameters], Mode.LINEAR)
 
 
 def _values_of(parameter: Any) -> Any:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool
 from comfyui_agent.batches.grids import GridOptions, NoGrid, make_grid
 from comfyui_agent.batches.members import settings_of
 from comfyui_agent.batches.sweep_file import SweepFile
-from comfyui_agent.batches.sweeps import GridWish
+from comfyui_agent.batches.sweep_request import GridAxes
 from comfyui_agent.domain.batches import Batch, BatchKind, BatchStatus, mint_batch_id
 from comfyui_agent.domain.combinations import Combinations
 from comfyui_agent.domain.events import EventName
@@ -235,7 +235,7 @@ async def draw(context: Here, by: By, batch_id: BatchId, said: Annotated[GridSai
     said = said or GridSaid()
     batch = await batch_named(context, batch_id)
     by.check_owner(batch)
-    options = GridOptions(GridWish(said.x, said.y, said.pages), said.cell, said.format)
+    options = GridOptions(GridAxes(said.x, said.y, said.pages), said.cell, said.format)
     try:
         async with context.doors.drawing:  # each takes a process and its memory
             made = await make_grid(context.store, context.workspace, batch, options)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from comfyui_agent.batches.batch_layout import BadLayout, combinations_of, layout_of
-from comfyui_agent.batches.sweeps import GridWish
+from comfyui_agent.batches.sweep_request import GridAxes
 from comfyui_agent.domain.batches import Batch
 from comfyui_agent.domain.grid_layout import CellPlace, GridLayout, axis_label
 from comfyui_agent.web.pages.cells import link, number_asked
@@ -54,7 +54,7 @@ class Window:
     corner: str = ""
     axes: tuple[Axis, ...] = ()
     layouts: tuple[Choice, ...] = ()
-    wish: GridWish = field(default_factory=GridWish)
+    wish: GridAxes = field(default_factory=GridAxes)
     problem: str = ""
 
     @property
@@ -71,13 +71,13 @@ class Window:
 
 def window_of(view: View, batch: Batch) -> Window:
     """The part of a batch that an address asks for; the first where it asks for nothing that is there."""
-    wish = GridWish(view.asked("x"), view.asked("y"))
+    wish = GridAxes(view.asked("x"), view.asked("y"))
     problem = ""
     try:
         layout = layout_of(batch, wish)
     except BadLayout:
         problem = "There is no such axis: this is how its grid is laid out."
-        wish = GridWish()
+        wish = GridAxes()
         layout = _usual(batch)
     if layout is None:
         return _sheet(view, batch, problem)
@@ -86,7 +86,7 @@ def window_of(view: View, batch: Batch) -> Window:
 
 def _usual(batch: Batch) -> GridLayout | None:
     try:
-        return layout_of(batch, GridWish())
+        return layout_of(batch, GridAxes())
     except BadLayout:  # someone wrote it by hand
         return None
 
@@ -105,7 +105,7 @@ def _sheet(view: View, batch: Batch, problem: str) -> Window:
     )
 
 
-def _matrix(view: View, batch: Batch, layout: GridLayout, wish: GridWish, problem: str) -> Window:
+def _matrix(view: View, batch: Batch, layout: GridLayout, wish: GridAxes, problem: str) -> Window:
     page = max(1, number_asked(view, "page", 1, layout.pages)) - 1
     columns, rows = layout.columns, layout.rows
     across = len(columns) if len(columns) <= MOST_COLUMNS else MOST_COLUMNS // 2

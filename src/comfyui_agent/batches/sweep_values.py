@@ -1,0 +1,121 @@
+"""Reading the values of a sweep's axes, and checking them against what their places take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from comfyui_agent.batches.axes import BadSweep, CountedAxis
+from comfyui_agent.batches.sweep_binding import Column, SweepBinding
+from comfyui_agent.batches.sweep_request import AUTO, Definitions, Keep, SweepRequest
+from comfyui_agent.domain.binding import TOKEN, Unbindable
+from comfyui_agent.domain.combinations import Axis
+from comfyui_agent.domain.value_types import BadValue, first_fit, text_of, type_of
+from comfyui_agent.domain.values import DrawSeeds, Token
+
+MOST_NAMED = 3
+MOST_WARNINGS = 100
+
+
+class ValueReader:
+    """Reads and checks values. It calls `check_cancelled` again and again, which may raise to end the work."""
+
+    def __init__(
+        self,
+        request: SweepRequest,
+        definitions: Definitions,
+        draw: DrawSeeds,
+        keep: Keep,
+        check_cancelled: Callable[[], None],
+    ) -> None:
+        self._request = request
+        self._places = request.workflow.places
+        self._definitions = definitions
+        self._draw = draw
+        self._keep = keep
+        self._check_cancelled = check_cancelled
+
+    def columns(self, axes: Sequence[CountedAxis], warnings: list[str]) -> list[Column]:
+        """Every axis with its values. Adds a warning for each value or axis that was left out."""
+        columns: list[Column] = []
+        for axis in axes:
+            try:
+                columns.append(self._column(axis, warnings))
+            except BadSweep as error:
+                if not self._request.skip_bad:
+                    raise
+                warnings.append(f"{error}; left out")
+        return columns
+
+    def _column(self, axis: CountedAxis, warnings: list[str]) -> Column:
+        values: dict[str, list[Any]] = {name: [] for name in axis.names}
+        problems: list[str] = []
+        for token in axis.values.tokens(self._draw):
+            self._check_cancelled()
+            try:
+                row = [self._fit(token, name, axis.places[name]) for name in axis.names]
+            except (BadValue, Unbindable) as error:
+                problems.append(str(error).removeprefix(f"{axis.key[-1]}: "))
+                if not self._request.skip_bad:
+                    raise BadSweep(problems[0], axis.key) from None
+                continue
+            for name, value in zip(axis.names, row, strict=True):
+                values[name].append(value)
+        if not values[axis.names[0]]:
+            raise BadSweep(f"no value is left: {'; '.join(problems[:MOST_NAMED])}", axis.key)
+        warnings += [f"{BadSweep(problem, axis.key)}; left out" for problem in problems[:MOST_WARNINGS]]
+        if len(problems) > MOST_WARNINGS:
+            warnings.append(f"{BadSweep(f'{len(problems) - MOST_WARNINGS:,} more values', axis.key)} were left out")
+        found = {name: tuple(column) for name, column in values.items()}
+        return Column(Axis(axis.name, axis.addressed, found[axis.names[0]]), found)
+
+    def _fit(self, token: Token, name: str, places: Sequence[str]) -> Any:
+        """A value that fits all places of a name. If it names a file, the file exists."""
+        found = [self._convert(token, place) for place in places or self._places.placeholders[name]]
+        for place in places:
+            self._keep(self._request.workflow, {place: found[0]})
+        return found[0]
+
+    def _convert(self, token: Token, place: str) -> Any:
+        """A value in the type of a place. One server that takes it is enough."""
+        known = self._places.all[place]
+        if token.text == AUTO and known.value == AUTO:
+            return AUTO
+        if isinstance(known.value, str) and TOKEN.search(known.value) and not TOKEN.fullmatch(known.value):
+            return token.text  # it becomes a part of a text
+        definitions = self._definitions.get(known.class_type) or (None,)
+        return first_fit(token, [type_of(known.value, each, known.name) for each in definitions], place)
+
+    def check(self, binding: SweepBinding) -> None:
+        """Check the first combination, and every value that becomes a part of a text."""
+        first = [0] * len(binding.columns)
+        self._check_one(binding, first, self._places.all)
+        for number, column in enumerate(binding.columns):
+            in_texts = {
+                place
+                for name in column.values
+                for place in self._places.placeholders.get(name, ())
+                if not TOKEN.fullmatch(str(self._places.all[place].value))
+            }
+            for index in range(len(column.axis.values)) if in_texts else ():
+                self._check_cancelled()
+                self._check_one(binding, [*first[:number], index, *first[number + 1 :]], in_texts)
+
+    def _check_one(self, binding: SweepBinding, chosen: Sequence[int], places: Collection[str]) -> None:
+        try:
+            bound = binding.bound(chosen)
+            self._keep(self._request.workflow, bound)
+        except Unbindable as error:
+            name = next(iter(error.problems))
+            raise BadSweep(str(error), ("inputs", name) if name in self._request.inputs else ()) from None
+        for place, value in bound.items():
+            known = self._places.all[place]
+            definitions = self._definitions.get(known.class_type)
+            if place not in places or not definitions or value == AUTO or not isinstance(value, (str, int, float)):
+                continue
+            types = [type_of(value, each, known.name) for each in definitions]
+            try:
+                first_fit(Token(text_of(value), is_plain=True), types, place)
+            except BadValue as error:
+                names = [name for name in self._request.inputs if place in binding.places_of(name)]
+                raise BadSweep(str(error), ("inputs", names[0]) if names else ()) from None
