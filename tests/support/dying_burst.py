@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from changed_agent import meet
+from changed_agent import meet_operation
 
 from comfyui_agent.batches import state_file
 from comfyui_agent.cli.app import main
 from comfyui_agent.engine import burst
-from comfyui_agent.store.store import Store
+from comfyui_agent.store import operations as ops
 
 
 def _die() -> None:
@@ -66,15 +66,15 @@ def after_writing() -> None:
 
 
 MOMENTS: dict[str, Callable[[], None]] = {
-    "began": lambda: meet(signal.SIGKILL, Store, "begin_burst", "after"),
-    "picked": lambda: meet(signal.SIGKILL, Store, "pick_items", "after"),
-    "claimed": lambda: meet(signal.SIGKILL, Store, "claim_files", "after"),
-    "named": lambda: meet(signal.SIGKILL, Store, "complete", "before"),
-    "done": lambda: meet(signal.SIGKILL, Store, "complete", "after"),
+    "began": lambda: meet_operation(signal.SIGKILL, ops.begin_burst, "after"),
+    "picked": lambda: meet_operation(signal.SIGKILL, ops.pick_items, "after"),
+    "claimed": lambda: meet_operation(signal.SIGKILL, ops.claim_files, "after"),
+    "named": lambda: meet_operation(signal.SIGKILL, ops.complete_job, "before"),
+    "done": lambda: meet_operation(signal.SIGKILL, ops.complete_job, "after"),
     "noted": before_writing,
     "writing": in_the_middle_of_writing,
     "written": after_writing,
-    "ending": lambda: meet(signal.SIGKILL, Store, "end_burst", "before"),
+    "ending": lambda: meet_operation(signal.SIGKILL, ops.end_burst, "before"),
 }
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from changed_agent import replace_operation
+
 from comfyui_agent.cli.app import main
 from comfyui_agent.comfy import submission
 from comfyui_agent.comfy.errors import ComfyError, NotAccepted, ServerLost
@@ -19,8 +21,8 @@ from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.retry_policy import Decision, GiveUp, Retry
 from comfyui_agent.engine import run as running
 from comfyui_agent.engine.run import Run
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.sqlite.session import QUERIES
-from comfyui_agent.store.store import Store
 
 SHORTEST_PATIENCE = 0.3
 
@@ -151,7 +153,7 @@ def dies_at_work() -> None:
     async def die(*_: Any, **__: Any) -> None:
         os._exit(3)
 
-    Store.complete = die  # type: ignore[method-assign]
+    replace_operation(ops.complete_job, die)
 
 
 WEAKNESSES = {
