@@ -72,6 +72,8 @@ def wait_at_work(folder: BurstFolder, count: int = 1) -> tuple[str, ...]:
 # The killing ground.
 
 
+@pytest.mark.timing
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("prompts", "kills"),
@@ -139,6 +141,7 @@ def _clean(folder: BurstFolder, prompts: int) -> list[int]:
     return sizes_said(ended)
 
 
+@pytest.mark.timing
 @pytest.mark.slow
 def test_a_burst_that_is_killed_makes_the_next_one_smaller(make_folder: Make) -> None:
     """15, 5, 1, and back: SIGTERM and kill -9 alike; what they left at the server is taken over."""
@@ -249,6 +252,7 @@ def test_killed_bursts_poll_more_slowly(make_folder: Make) -> None:
 # Signals.
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 @pytest.mark.slow
 def test_a_burst_that_is_told_to_leave_saves_everything_in_time(make_folder: Make, number: int, code: int) -> None:
@@ -269,6 +273,7 @@ def test_a_burst_that_is_told_to_leave_saves_everything_in_time(make_folder: Mak
     check_all_done(folder)
 
 
+@pytest.mark.timing
 def test_burst_after_burst_ends_with_its_parent(make_folder: Make) -> None:
     folder = make_folder("--render-seconds", "8")
     folder.write_many(3)

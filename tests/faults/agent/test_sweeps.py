@@ -56,7 +56,7 @@ FOUR = {"1.color": (1, 2), "1.width": (64, 65)}
 @pytest.mark.parametrize(
     ("axes", "agents", "kills"),
     [
-        pytest.param(NINETY, 3, 2, id="three agents, short"),
+        pytest.param(NINETY, 2, 1, id="two agents, short"),
         pytest.param(NINETY, 1, 5, id="one agent", marks=pytest.mark.slow),
         pytest.param(NINETY, 3, 5, id="three agents", marks=pytest.mark.slow),
         pytest.param(MANY, 1, 25, id="one agent, many", marks=pytest.mark.slow),
