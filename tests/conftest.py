@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator, Iterator
 
 import aiohttp
+import hypothesis
 import pytest
 
 from support.children import (  # noqa: F401
@@ -21,6 +22,10 @@ from support.servers import REAL_DIR, ServerProcess, real_comfyui, simulator
 from support.wire import Wire
 
 pytest_plugins = ["comfyui_agent.sim.pytest_plugin"]
+
+hypothesis.settings.register_profile("e3", deadline=None)
+hypothesis.settings.load_profile("e3")
+"""How long an example takes on a busy machine says nothing. Tests of speed measure it themselves."""
 
 os.environ.setdefault("E3_UI__ENABLED", "false")
 os.environ.setdefault("E3_UI__PREVIEWS", "false")

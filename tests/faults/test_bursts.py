@@ -342,6 +342,7 @@ def test_two_started_at_once_render_nothing_twice(make_folder: Make) -> None:
     check_all_done(folder)
 
 
+@pytest.mark.timing
 @pytest.mark.slow
 def test_a_second_burst_leaves_within_seconds(make_folder: Make) -> None:
     folder = make_folder("--render-seconds", "9")
@@ -582,6 +583,7 @@ def test_a_state_file_without_room_is_said_and_written_when_there_is_room(make_f
     assert folder.renders() == 3
 
 
+@pytest.mark.timing
 @pytest.mark.slow
 def test_a_burst_without_room_for_its_state_file_still_leaves_in_time(make_folder: Make) -> None:
     folder = make_folder("--render-seconds", "0.5")

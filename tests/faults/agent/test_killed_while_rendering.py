@@ -70,6 +70,7 @@ def test_the_next_agent_takes_over_at_once_what_is_at_the_server(
     assert [len(workspace.attempts(name)) for name in names] == [1] * prompts
 
 
+@pytest.mark.timing
 @pytest.mark.slow
 def test_agents_that_wait_beside_it_take_over_within_moments(
     start_server: Start, make_workspace: Make, server_kind: str

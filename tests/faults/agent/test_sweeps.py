@@ -292,6 +292,7 @@ def test_a_batch_that_was_paused_stays_so_through_agents_that_die(
 # `e3 sweep --wait`.
 
 
+@pytest.mark.timing
 @pytest.mark.slow
 def test_a_waiting_sweep_that_is_told_to_leave_leaves_its_prompts_to_be_taken_over(
     start_server: Start, make_workspace: Make, server_kind: str

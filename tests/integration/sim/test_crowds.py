@@ -8,6 +8,8 @@ import uuid
 from contextlib import AsyncExitStack
 from typing import Any
 
+import pytest
+
 from support.graphs import node, picture, text_to_image
 from support.wire import Recorder, Wire
 
@@ -33,6 +35,7 @@ async def test_each_of_fifty_sockets_hears_its_own_prompt_and_no_other(start: St
             assert len(socket.events("execution_success")) == 1
 
 
+@pytest.mark.slow
 async def test_a_client_that_stops_reading_stops_neither_work_nor_http_and_is_forgotten_when_it_goes(
     start: Start, connect: Connect
 ) -> None:
@@ -53,6 +56,7 @@ async def test_a_client_that_stops_reading_stops_neither_work_nor_http_and_is_fo
             await socket.last_frame_of(await wire.submit(picture()))
 
 
+@pytest.mark.slow
 async def test_two_thousand_prompts_with_deletes_and_interrupts_all_end_or_are_gone(
     start: Start, connect: Connect
 ) -> None:

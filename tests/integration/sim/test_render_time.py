@@ -22,17 +22,20 @@ async def renders(wire: Wire, count: int) -> list[float]:
     return [seconds(await wire.run(await text_to_image(wire))) for _ in range(count)]
 
 
+@pytest.mark.timing
 async def test_without_the_switch_a_render_takes_no_time(start: Start, connect: Connect) -> None:
     async with connect(start()) as wire:
         assert min(await renders(wire, 3)) < 0.2
 
 
+@pytest.mark.timing
 async def test_every_render_takes_a_fixed_time(start: Start, connect: Connect) -> None:
     async with connect(start("--render-seconds", "0.3")) as wire:
         for taken in await renders(wire, 3):
             assert 0.29 <= taken < 0.6
 
 
+@pytest.mark.timing
 async def test_a_prompt_without_a_sampler_takes_the_time_too_and_a_cached_one_none(
     start: Start, connect: Connect
 ) -> None:
@@ -42,6 +45,7 @@ async def test_a_prompt_without_a_sampler_takes_the_time_too_and_a_cached_one_no
         assert seconds(await wire.run(graph)) < 0.2
 
 
+@pytest.mark.timing
 async def test_two_samplers_share_the_time_of_one_render(start: Start, connect: Connect) -> None:
     async with connect(start("--render-seconds", "0.4")) as wire:
         graph = await text_to_image(wire)
@@ -50,6 +54,7 @@ async def test_two_samplers_share_the_time_of_one_render(start: Start, connect: 
         assert 0.39 <= seconds(await wire.run(graph)) < 0.7
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("spec", ["uniform:0.02:0.3", "lognormal:0.1:0.7"])
 async def test_drawn_times_differ_and_repeat_with_the_seed(start: Start, connect: Connect, spec: str) -> None:
     rows = []
@@ -60,6 +65,7 @@ async def test_drawn_times_differ_and_repeat_with_the_seed(start: Start, connect
     assert rows[0] == pytest.approx(rows[1], abs=0.07)
 
 
+@pytest.mark.timing
 async def test_a_model_is_loaded_once_and_again_after_it_was_freed(start: Start, connect: Connect) -> None:
     async with connect(start("--model-load-seconds", "0.4")) as wire:
         first, second = await renders(wire, 2)
@@ -69,6 +75,7 @@ async def test_a_model_is_loaded_once_and_again_after_it_was_freed(start: Start,
         assert (await renders(wire, 1))[0] >= 0.39
 
 
+@pytest.mark.timing
 async def test_each_model_is_loaded_for_itself(start: Start, connect: Connect) -> None:
     switches = ("--models", "ink.safetensors", "--models", "oil.safetensors", "--model-load-seconds", "0.4")
     async with connect(start(*switches)) as wire:

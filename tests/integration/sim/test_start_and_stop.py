@@ -42,6 +42,7 @@ def catches(process_id: int, number: signal.Signals) -> bool:
     return bool(int(caught.split()[1], 16) >> number - 1 & 1)
 
 
+@pytest.mark.timing
 def test_it_answers_within_two_seconds(start: Start) -> None:
     began = time.monotonic()
     start()
@@ -68,6 +69,7 @@ def test_a_signal_ends_it_at_once_and_without_a_word(start: Start, number: signa
     assert server.log.read_text() == said
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 async def test_a_signal_in_the_middle_of_a_render_ends_it_within_two_seconds(
     start: Start, connect: Connect, number: signal.Signals, code: int
@@ -82,6 +84,7 @@ async def test_a_signal_in_the_middle_of_a_render_ends_it_within_two_seconds(
         assert "execution_interrupted" not in socket.types()
 
 
+@pytest.mark.timing
 async def test_a_signal_ends_one_that_hangs(start: Start, connect: Connect) -> None:
     server = start("--hang-after", "0")
     async with connect(server) as wire:

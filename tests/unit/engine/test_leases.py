@@ -78,6 +78,7 @@ async def test_when_the_database_is_away_the_job_is_let_go_before_the_lease_ends
     task.cancel()
 
 
+@pytest.mark.timing
 async def test_failing_renewals_are_repeated_and_the_job_is_let_go_in_time() -> None:
     memory = Memory()
     memory.error = DatabaseFull("full")
