@@ -7,13 +7,11 @@ turns of the event loop before a job ends; or `clock:FILE`, where FILE holds the
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +21,18 @@ from comfyui_agent.cli.app import main
 from comfyui_agent.comfy.downloads import StagedFile
 from comfyui_agent.store import connect
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.operation import Operation
 from comfyui_agent.store.sqlite.driver import SqliteDriver
 from comfyui_agent.store.store import Store
 
 UNIX_EPOCH_MS = 210_866_760_000_000
 """The first of January 1970 in milliseconds of the Julian day."""
 
-OPERATIONS = {
-    "downloaded": (ops.claim_files, "before"),
-    "claimed": (ops.claim_files, "after"),
-    "named": (ops.complete_job, "before"),
-    "done": (ops.complete_job, "after"),
+MOMENTS = {
+    "downloaded": (Store, ops.claim_files, "before"),
+    "claimed": (Store, ops.claim_files, "after"),
+    "one_named": (StagedFile, "publish", "after"),
+    "named": (Store, ops.complete_job, "before"),
+    "done": (Store, ops.complete_job, "after"),
 }
 
 
@@ -42,61 +40,26 @@ def change(what: str) -> None:
     verb, _, argument = what.partition(":")
     if verb == "clock":
         own_clock(Path(argument))
-        return
-    if verb == "term":
+    elif verb == "term":
         leave_as_a_job_ends(int(argument))
-        return
-    signal_number = signal.SIGKILL if verb == "die" else signal.SIGSTOP
-    if argument == "one_named":
-        meet_call(signal_number, StagedFile, "publish")
     else:
-        meet_operation(signal_number, *OPERATIONS[argument])
+        meet(signal.SIGKILL if verb == "die" else signal.SIGSTOP, *MOMENTS[argument])
 
 
-def once(signal_number: int) -> Callable[[], None]:
-    """Sends this process the signal when it is called first, and never again."""
-    sent: list[int] = []
+def meet(signal_number: int, owner: type, what: Any, when: str) -> None:
+    """The signal arrives before or after the first call of a method, or of an operation of the store."""
+    name = "run" if owner is Store else what
+    original: Callable[..., Any] = getattr(owner, name)
+    met: list[str] = []
 
     def strike() -> None:
-        if not sent:
-            sent.append(signal_number)
+        if not met:
+            met.append(name)
             os.kill(os.getpid(), signal_number)
 
-    return strike
-
-
-def meet_operation(signal_number: int, operation: Operation[..., Any], when: str) -> None:
-    """The signal arrives before or after the store runs this operation for the first time."""
-    strike = once(signal_number)
-
-    async def struck(really: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        if when == "before":
-            strike()
-        result = await really(*arguments, **options)
-        strike()
-        return result
-
-    replace_operation(operation, struck)
-
-
-def replace_operation(operation: Operation[..., Any], instead: Callable[..., Any]) -> None:
-    """Every store answers an operation with `instead(really, *args)`, where `really` runs the operation."""
-    run: Callable[..., Any] = Store.run
-
-    async def replaced(store: Store, asked: Operation[..., Any], *arguments: Any, **options: Any) -> Any:
-        if asked is operation:
-            return await instead(partial(run, store, asked), *arguments, **options)
-        return await run(store, asked, *arguments, **options)
-
-    Store.run = replaced  # type: ignore[method-assign, assignment]
-
-
-def meet_call(signal_number: int, owner: type, name: str, when: str = "after") -> None:
-    """The signal arrives before or after the first call of a method."""
-    original: Callable[..., Any] = getattr(owner, name)
-    strike = once(signal_number)
-
     async def awaited(*arguments: Any, **options: Any) -> Any:
+        if owner is Store and arguments[1] is not what:
+            return await original(*arguments, **options)
         if when == "before":
             strike()
         result = await original(*arguments, **options)
@@ -108,20 +71,22 @@ def meet_call(signal_number: int, owner: type, name: str, when: str = "after") -
         strike()
         return result
 
-    setattr(owner, name, awaited if inspect.iscoroutinefunction(original) else called)
+    setattr(owner, name, called if owner is StagedFile else awaited)
 
 
 def leave_as_a_job_ends(turns: int) -> None:
-    """A SIGTERM so many turns of the event loop before a job has ended."""
+    run: Callable[..., Any] = Store.run
 
-    async def completed(really: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        result = await really(*arguments, **options)
+    async def completed(*arguments: Any, **options: Any) -> Any:
+        result = await run(*arguments, **options)
+        if arguments[1] is not ops.complete_job:
+            return result
         os.kill(os.getpid(), signal.SIGTERM)
         for _ in range(turns):
             await asyncio.sleep(0)
         return result
 
-    replace_operation(ops.complete_job, completed)
+    Store.run = completed  # type: ignore[method-assign]
 
 
 class SteppingClock(apsw.VFS):
