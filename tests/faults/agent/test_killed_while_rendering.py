@@ -49,6 +49,7 @@ def kill_and_take_over(
     return successor
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("prompts", some([1, 2], 2), ids=["running", "running and waiting"])
 def test_the_next_agent_takes_over_at_once_what_is_at_the_server(
     start_server: Start, make_workspace: Make, server_kind: str, prompts: int

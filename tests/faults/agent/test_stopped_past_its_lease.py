@@ -29,7 +29,7 @@ from support.threaded_proxy import threaded_proxy
 Start = Callable[..., ServerProcess]
 Make = Callable[..., AgentWorkspace]
 
-LEASE = 1.5
+LEASE = 2.0
 
 
 def wait_until_taken(workspace: AgentWorkspace, name: str, before: Job) -> None:

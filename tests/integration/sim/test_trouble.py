@@ -74,6 +74,7 @@ async def outcomes(wire: Wire, count: int) -> list[str]:
     return [(await wire.finished(prompt_id))["status"]["status_str"] for prompt_id in ids]
 
 
+@pytest.mark.slow
 async def test_some_renders_fail_and_the_same_ones_with_the_same_seed(start: Start, connect: Connect) -> None:
     rows = []
     for seed in ("3", "3", "4"):
