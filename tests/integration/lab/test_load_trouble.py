@@ -97,6 +97,7 @@ def two_servers(folder: Path) -> tuple[ServerProcess, ServerProcess]:
     return dying, living
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 @pytest.mark.parametrize(
     ("patience", "poll", "seconds"),
