@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from support.graphs import picture, text_to_image
 from support.wire import Wire
 
