@@ -17,6 +17,7 @@ import aiohttp
 
 from comfyui_agent.config.scaffold import start_workspace
 from comfyui_agent.domain.jobs import NewJob
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 from looking import ROWS, fill
 from report import Line, at_most, p95
@@ -127,7 +128,9 @@ async def _changes(folder: Path) -> AsyncIterator[None]:
 
     async def submit() -> None:
         for number in range(100_000):
-            await store.submit([NewJob(f"browsing_{os.getpid()}_{number}.yaml", "T2I", "wf_realistic_portrait")])
+            await store.run(
+                ops.submit_jobs, [NewJob(f"browsing_{os.getpid()}_{number}.yaml", "T2I", "wf_realistic_portrait")]
+            )
             await asyncio.sleep(1 / CHANGES_A_SECOND)
 
     submitting = asyncio.create_task(submit())

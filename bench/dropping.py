@@ -19,6 +19,7 @@ from pathlib import Path
 from bare import trivial
 from comfyui_agent.config.scaffold import start_workspace
 from comfyui_agent.domain.jobs import Job
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.records import Counts
 from pausing import entries_of
@@ -70,7 +71,7 @@ class Dropping:
         store = open_store(self.root / "database" / "comfyui_agent.db")
         deadline = time.monotonic() + PATIENCE
         try:
-            while (have := _all(await store.counts())) < count:
+            while (have := _all(await store.run(ops.count_jobs))) < count:
                 assert time.monotonic() < deadline, f"{have} of {count} after {PATIENCE} s"
                 seen.append((have, _resident_mb(process.pid)))
                 await asyncio.sleep(0.02)
@@ -82,7 +83,7 @@ class Dropping:
         async def run() -> list[Job]:
             store = open_store(self.root / "database" / "comfyui_agent.db")
             try:
-                return await store.jobs(limit=1_000_000)
+                return await store.run(ops.list_jobs, limit=1_000_000)
             finally:
                 await store.close()
 

@@ -14,6 +14,7 @@ import apsw
 from bare import trivial
 from comfyui_agent.domain.jobs import NewJob, Template
 from comfyui_agent.domain.prompts import mint_prompt_id
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import migrate_store, open_store
 from comfyui_agent.store.records import Window
 from comfyui_agent.store.sqlite.connection import connect
@@ -58,9 +59,9 @@ async def bulk(folder: Path, run: int) -> tuple[float, float]:
     jobs = [NewJob(f"job_{n:06}.yaml", "T2I", "wf", template, {"1.color": n}) for n in range(CHUNK * CHUNKS)]
     started, worked = time.perf_counter(), time.process_time()
     for first in range(0, len(jobs), CHUNK):
-        await store.submit(jobs[first : first + CHUNK])
+        await store.run(ops.submit_jobs, jobs[first : first + CHUNK])
     seconds, working = time.perf_counter() - started, time.process_time() - worked
-    assert (await store.counts()).pending == len(jobs)
+    assert (await store.run(ops.count_jobs)).pending == len(jobs)
     await store.close()
     return len(jobs) / seconds, len(jobs) / working
 
@@ -105,10 +106,10 @@ async def lease_once(store: Store) -> float:
     window = Window(SERVER, 2)
     prompt_ids = [mint_prompt_id()]
     started = time.perf_counter()
-    leased = await store.lease("bench", window, prompt_ids, 30.0)
+    leased = await store.run(ops.lease_jobs, "bench", window, prompt_ids, 30.0)
     milliseconds = (time.perf_counter() - started) * 1000
     assert leased[0].config_name.startswith("pending"), leased
-    await store.complete(leased[0].lease, [], 0.1)
+    await store.run(ops.complete_job, leased[0].lease, [], 0.1)
     return milliseconds
 
 

@@ -16,6 +16,7 @@ from comfyui_agent.domain.batches import BatchKind
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import migrate_store, open_store
 from comfyui_agent.store.cursors import CursorPlace, cursor_of
 from comfyui_agent.store.job_pages import JobFilter
@@ -121,7 +122,7 @@ async def index(store: Store) -> Line:
     parts = []
     while True:
         started = time.perf_counter()
-        if not await store.index_names():
+        if not await ops.index_names(store):
             break
         parts.append((time.perf_counter() - started) * 1000)
     what = f"looking: one part of the index of names, p95 of {len(parts)}, {ROWS:,} jobs in {sum(parts) / 1000:.0f} s"
@@ -132,9 +133,9 @@ async def looks(store: Store) -> dict[str, Look]:
     """Everything that people look at, by what it is called."""
 
     def page(cursor: str | None = None, **wanted: Any) -> Look:
-        return lambda: store.job_page(JobFilter(**wanted), cursor)
+        return lambda: store.run(ops.job_page, JobFilter(**wanted), cursor)
 
-    found: dict[str, Look] = {"overview": store.overview, "first page of the queue": page()}
+    found: dict[str, Look] = {"overview": lambda: store.run(ops.read_overview), "first page of the queue": page()}
     for status in JobStatus:
         found[f"first page, {status}"] = page(status=status)
     for status, column, ids in (
@@ -165,13 +166,13 @@ async def looks(store: Store) -> dict[str, Look]:
     found["page of a workflow that is nowhere"] = page(workflow_id="wf_nowhere")
     found["page of a server that is nowhere"] = page(server="http://nowhere:8188")
     found["page of a batch"] = page(batch_id="sweep_00000100")
-    found["first page of batches"] = store.batch_page
-    found["first page of books"] = lambda: store.batch_page(BatchKind.BOOK)
+    found["first page of batches"] = lambda: store.run(ops.batch_page)
+    found["first page of books"] = lambda: store.run(ops.batch_page, BatchKind.BOOK)
     return found
 
 
 async def _job(store: Store, number: int, status: JobStatus) -> Job:
-    job = await store.find(str(number))
+    job = await store.run(ops.find_job, str(number))
     assert job is not None
     assert job.status is status, job
     return job
@@ -184,7 +185,7 @@ async def _measure(path: Path) -> list[Line]:
     taken: dict[str, list[float]] = {name: [] for name in asked}
     for _ in range(LOOKS):
         for name, look in asked.items():
-            await store.note(Event(EventName.SERVER_UP))  # what was read before is not remembered
+            await store.run(ops.add_event, Event(EventName.SERVER_UP))  # what was read before is not remembered
             started = time.perf_counter()
             await look()
             taken[name].append((time.perf_counter() - started) * 1000)

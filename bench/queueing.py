@@ -19,6 +19,7 @@ from typing import Any
 from bare import trivial
 from comfyui_agent.domain.jobs import NewJob, Template
 from comfyui_agent.domain.prompts import mint_prompt_id
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import migrate_store
 from comfyui_agent.store.records import Window
 from comfyui_agent.store.sqlite.connection import connect
@@ -64,16 +65,16 @@ def by_store() -> Drive:
         async def call(caller: int) -> None:
             for number in range(EACH):
                 name = f"job_{caller}_{number}"
-                await store.submit([NewJob(name, "T2I", "wf", template, json.loads(PAYLOAD))])
-                (leased,) = await store.lease(WORKER, window, [mint_prompt_id()], LEASE_SECONDS)
-                await store.complete(leased.lease, [f"jobs/finished/{name}.png"], 0.02)
+                await store.run(ops.submit_jobs, [NewJob(name, "T2I", "wf", template, json.loads(PAYLOAD))])
+                (leased,) = await store.run(ops.lease_jobs, WORKER, window, [mint_prompt_id()], LEASE_SECONDS)
+                await store.run(ops.complete_job, leased.lease, [f"jobs/finished/{name}.png"], 0.02)
 
         before = driver.commits
         started = time.perf_counter()
         await asyncio.gather(*(call(caller) for caller in range(CALLERS)))
         seconds = time.perf_counter() - started
         commits = driver.commits - before
-        assert (await store.counts()).done == JOBS
+        assert (await store.run(ops.count_jobs)).done == JOBS
         await store.close()
         return Drive(JOBS / seconds, commits)
 
@@ -103,10 +104,10 @@ def steps_of_the_store() -> Steps:
         for number in range(EACH):
             names = [f"job_{caller}_{number}" for caller in range(CALLERS)]
             for name in names:
-                await store.submit([NewJob(name, "T2I", "wf", template, json.loads(PAYLOAD))])
-            held = [await store.lease(WORKER, window, [mint_prompt_id()], LEASE_SECONDS) for _ in names]
+                await store.run(ops.submit_jobs, [NewJob(name, "T2I", "wf", template, json.loads(PAYLOAD))])
+            held = [await store.run(ops.lease_jobs, WORKER, window, [mint_prompt_id()], LEASE_SECONDS) for _ in names]
             for name, (leased,) in zip(names, held, strict=True):
-                await store.complete(leased.lease, [f"jobs/finished/{name}.png"], 0.02)
+                await store.run(ops.complete_job, leased.lease, [f"jobs/finished/{name}.png"], 0.02)
         await store.close()
 
     with fresh_folder() as folder:

@@ -20,6 +20,7 @@ import aiohttp
 
 from bare import BareClient, trivial
 from comfyui_agent.domain.jobs import Job, NewJob, Template
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 from pairs import measure_pairs
 from report import Line, at_least
@@ -51,7 +52,7 @@ class Work:
         async def run() -> None:
             store = open_store(self.database)
             for start in range(0, count, 5_000):
-                await store.submit(jobs[start : start + 5_000])
+                await store.run(ops.submit_jobs, jobs[start : start + 5_000])
             await store.close()
 
         asyncio.run(run())
@@ -79,7 +80,7 @@ class Work:
         async def run() -> list[Job]:
             store = open_store(self.database)
             try:
-                return await store.jobs(limit=1_000_000)
+                return await store.run(ops.list_jobs, limit=1_000_000)
             finally:
                 await store.close()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.sqlite.connection import connect
 from comfyui_agent.store.store import Store
@@ -25,6 +26,7 @@ WORKER = """
 import asyncio, sys
 from comfyui_agent.domain.jobs import NewJob
 from comfyui_agent.domain.prompts import mint_prompt_id
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.records import Window
 
@@ -33,20 +35,20 @@ path, name, own, total = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.arg
 async def main():
     store = open_store(path)
     submitting = asyncio.create_task(submit(store))
-    while (await store.counts()).done < total:
+    while (await store.run(ops.count_jobs)).done < total:
         prompt_ids = [mint_prompt_id() for _ in range(4)]
-        leased = await store.lease(name, Window(name, 4), prompt_ids, 30.0)
+        leased = await store.run(ops.lease_jobs, name, Window(name, 4), prompt_ids, 30.0)
         await asyncio.gather(*(finish(store, each) for each in leased))
     await submitting
     await store.close()
 
 async def submit(store):
     for number in range(own):
-        assert await store.submit([NewJob(f"{name}-{number}", "T2I", "wf")]) != [None]
+        assert await store.run(ops.submit_jobs, [NewJob(f"{name}-{number}", "T2I", "wf")]) != [None]
 
 async def finish(store, leased):
-    await store.renew(name, 30.0)
-    await store.complete(leased.lease, [f"{leased.lease.job_id}.png"], 1.0)
+    await store.run(ops.renew_leases, name, 30.0)
+    await store.run(ops.complete_job, leased.lease, [f"{leased.lease.job_id}.png"], 1.0)
     print(leased.lease.job_id)
 
 asyncio.run(main())
@@ -107,7 +109,7 @@ async def test_nobody_meets_a_lock_and_every_job_is_done_once(
     finished = Counter(number for printed, _ in answers for number in printed.split())
     assert set(finished.values()) == {1}
     assert len(finished) == total
-    counts = await ours.counts()
+    counts = await ours.run(ops.count_jobs)
     assert (counts.done, counts.pending, counts.processing, counts.failed) == (total, 0, 0, 0)
     assert in_the_shell(path, "SELECT count(*) AS n FROM events WHERE event = 'job.done'") == [{"n": total}]
     assert in_the_shell(path, "PRAGMA integrity_check") == [{"integrity_check": "ok"}]
@@ -151,7 +153,7 @@ async def test_while_another_program_holds_the_lock_callers_wait_and_then_get_th
     holder = await start(HOLDER, path)
     assert await line_of(holder) == "held"
     waiting = [asyncio.create_task(submit_one(store, str(number))) for number in range(5)]
-    assert (await store.counts()).pending == 0
+    assert (await store.run(ops.count_jobs)).pending == 0
     done, _ = await asyncio.wait(waiting, timeout=0.3)
     assert not done
     assert holder.stdin is not None

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from comfyui_agent.domain.tokens import Role, hash_of, matching
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.errors import DatabaseTooNew
 from comfyui_agent.store.sqlite.migrator import MIGRATIONS, NEWEST, OURS
@@ -87,6 +88,7 @@ print(deadly - 1)
 MANY_AT_ONCE = """
 import multiprocessing, sys
 from pathlib import Path
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 import asyncio
 
@@ -94,7 +96,7 @@ def one(barrier, path):
     barrier.wait(30)
     async def main():
         store = open_store(path)
-        assert (await store.counts()).pending == int(sys.argv[3])
+        assert (await store.run(ops.count_jobs)).pending == int(sys.argv[3])
         await store.close()
     asyncio.run(main())
 
@@ -156,20 +158,20 @@ async def test_jobs_from_before_are_kept_as_they_were(tmp_path: Path, version: i
     path = tmp_path / "old.db"
     make_version(path, version)
     store = open_store(path)
-    jobs = {job.config_name: job for job in await store.jobs()}
+    jobs = {job.config_name: job for job in await store.run(ops.list_jobs)}
     assert {name: job.status.value for name, job in jobs.items()} == {
         "waits": "pending",
         "runs": "processing",
         "ended": "done",
         "broke": "failed",
     }
-    counts = await store.counts()
+    counts = await store.run(ops.count_jobs)
     assert (counts.pending, counts.processing, counts.done, counts.failed) == (1, 1, 1, 1)
     assert (jobs["waits"].priority, jobs["waits"].metadata) == (20, '{"a": 1}')
     assert (jobs["broke"].run_count, jobs["broke"].retries_attempted, jobs["broke"].error_trace) == (3, 2, "boom")
     assert (jobs["ended"].duration, jobs["runs"].retry_limit) == (10.0, 4)
     assert (await lease_one(store)).config_name == "waits"
-    assert await store.put_back_unattended(lambda _: False) == 1
+    assert await store.run(ops.put_back_unattended, lambda _: False) == 1
     assert (await lease_one(store)).config_name == "runs"
     await store.close()
 
@@ -183,13 +185,13 @@ async def test_tokens_from_before_go_on_and_access_is_as_closed_as_it_was(tmp_pa
         in_the_shell(path, f"INSERT INTO tokens (name, role, hash) VALUES {said}")
     in_the_shell(path, f"DELETE FROM tokens WHERE id > {tokens}")
     store = open_store(path)
-    access = await store.access()
+    access = await store.run(ops.read_access)
     assert (access.is_closed, [token.id for token in access.tokens]) == (tokens > 0, list(range(1, tokens + 1)))
     for number in range(tokens):
         found = matching(str(number), access.tokens)
         assert found is not None
         assert (found.role, found.is_valid("2999-01-01 00:00:00.000")) == (Role.ADMIN, True)
-    assert (await store.create_token("new", Role.READ, hash_of("new"))).id == 4, "an id is never given twice"
+    assert (await store.run(ops.create_token, "new", Role.READ, hash_of("new"))).id == 4, "an id is never given twice"
     await store.close()
 
 

@@ -19,11 +19,12 @@ from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.jobs import Job, NewJob, Template
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.engine.agent import Agent
+from comfyui_agent.engine.composition import make_agent
 from comfyui_agent.engine.live_files import LiveRun, read_live, read_preview, want_previews
 from comfyui_agent.sim.durations import Duration
 from comfyui_agent.sim.settings import SimSettings
 from comfyui_agent.sim.simulator import Simulator
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.store import Store
 from support.graphs import sampled
@@ -52,7 +53,7 @@ class Scene:
         return next(iter(read_live(self.folder)), None)
 
     async def job(self) -> Job:
-        found = await self.store.find(NAME)
+        found = await self.store.run(ops.find_job, NAME)
         assert found is not None
         return found
 
@@ -71,10 +72,10 @@ async def scene(folder: Path, seconds: float, **environment: str) -> AsyncIterat
     async with Simulator(SimSettings(render_seconds=Duration.parse(str(seconds)))) as server:
         workspace = load_workspace(folder, {"E3_COMFYUI__SERVERS": server.url, **environment})
         store = open_store(workspace.database)
-        agent = Agent(store, workspace)
+        agent = make_agent(store, workspace)
         working = asyncio.create_task(agent.run())
         try:
-            await store.submit([NewJob(NAME, "T2I", "wf", Template.of(GRAPH))])
+            await store.run(ops.submit_jobs, [NewJob(NAME, "T2I", "wf", Template.of(GRAPH))])
             yield Scene(workspace, store, server)
         finally:
             working.cancel()

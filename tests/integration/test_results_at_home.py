@@ -23,9 +23,10 @@ from comfyui_agent.domain.batches import BatchKind, NewBatch
 from comfyui_agent.domain.jobs import Job, NewJob, Template
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine import health_checks
-from comfyui_agent.engine.agent import Agent
+from comfyui_agent.engine.composition import make_agent
 from comfyui_agent.sim.settings import SimSettings
 from comfyui_agent.sim.simulator import Simulator
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.store import Store
 from support.agents import sized_picture
@@ -43,16 +44,16 @@ class House(NamedTuple):
 
     async def work(self) -> None:
         """An agent, until nothing is left."""
-        await asyncio.wait_for(Agent(self.store, self.workspace).run(until_idle=True), 30)
+        await asyncio.wait_for(make_agent(self.store, self.workspace).run(until_idle=True), 30)
 
     async def render(self, *jobs: NewJob) -> list[Job]:
         """What becomes of jobs."""
-        await self.store.submit(jobs)
+        await self.store.run(ops.submit_jobs, jobs)
         await self.work()
         return [await self.job(each.config_name) for each in jobs]
 
     async def job(self, name: str) -> Job:
-        found = await self.store.find_by_name(name)
+        found = await self.store.run(ops.find_job_by_name, name)
         assert found is not None
         return found
 
@@ -84,7 +85,7 @@ async def test_a_file_that_is_no_result_is_never_replaced(house: House, said: st
     assert words in (job.error_trace or "")
     assert lands.read_bytes() == b"mine"
     lands.unlink()
-    await house.store.retry([job.id])
+    await house.store.run(ops.retry_jobs, [job.id])
     await house.work()
     assert (await house.job("a")).status is JobStatus.DONE
 
@@ -93,9 +94,11 @@ async def test_a_job_file_in_a_batch_replaces_no_picture_either(house: House) ->
     mine = house.root / "pictures" / "mine.png"
     mine.parent.mkdir(exist_ok=True)
     mine.write_bytes(b"mine")
-    [job_id] = await house.store.submit([wanted("a.yaml", "pictures/mine.png", source="jobs/processing/image/a.yaml")])
+    [job_id] = await house.store.run(
+        ops.submit_jobs, [wanted("a.yaml", "pictures/mine.png", source="jobs/processing/image/a.yaml")]
+    )
     assert job_id is not None
-    await house.store.group(NewBatch("files_00000001", "files", BatchKind.FILES), [job_id])
+    await house.store.run(ops.group_jobs, NewBatch("files_00000001", "files", BatchKind.FILES), [job_id])
     await house.work()
     job = await house.job("a.yaml")
     assert (job.status, mine.read_bytes()) == (JobStatus.FAILED, b"mine")
@@ -115,7 +118,7 @@ async def test_what_cannot_be_kept_is_told_without_the_place_of_the_workspace(ho
 async def test_a_result_is_replaced_by_its_own_job_and_kept_if_its_job_is_gone(house: House) -> None:
     (first,) = await house.render(wanted("a", OPEN))
     before = (house.root / OPEN).read_bytes()
-    await house.store.resubmit([(first.id, wanted("a", OPEN, color=7))], avoid_cache=True)
+    await house.store.run(ops.resubmit_jobs, [(first.id, wanted("a", OPEN, color=7))], avoid_cache=True)
     await house.work()
     again = await house.job("a")
     assert (again.status, again.run_count, again.outputs) == (JobStatus.DONE, 2, (OPEN,))
@@ -149,14 +152,14 @@ async def test_results_leave_room_on_their_disk(house: House, monkeypatch: pytes
     usage = shutil.disk_usage(house.root)
     free = 0.9 * 1024**3
     monkeypatch.setattr(downloads.shutil, "disk_usage", lambda _: usage._replace(total=100 * 1024**3, free=round(free)))
-    await house.store.submit([wanted("a", OPEN), wanted("b", None)])
+    await house.store.run(ops.submit_jobs, [wanted("a", OPEN), wanted("b", None)])
     working = asyncio.create_task(house.work())
     try:
         while not (alerts := await alerts_of(house.store)):
             assert not working.done()
             await asyncio.sleep(0.02)
         assert "No space left but what paths.keep_free_gb keeps free" in alerts[0]
-        assert (await house.store.counts()).failed == 0
+        assert (await house.store.run(ops.count_jobs)).failed == 0
         assert not (house.root / OPEN).exists()
         free = 2 * 1024**3
         await working
@@ -167,7 +170,7 @@ async def test_results_leave_room_on_their_disk(house: House, monkeypatch: pytes
 
 
 async def alerts_of(store: Store) -> list[str]:
-    return [event.message or "" for event in await store.events_after(0, 1000) if event.name == "alert.disk"]
+    return [event.message or "" for event in await store.run(ops.events_after, 0, 1000) if event.name == "alert.disk"]
 
 
 @pytest.mark.parametrize(("total", "is_room"), [(1024**3, True), (3 * 1024**3, False)])
@@ -260,9 +263,9 @@ async def test_a_row_by_hand_needs_what_its_workflow_requires(
 
 async def test_a_grid_and_a_job_do_not_take_each_others_place(house: House) -> None:
     """What a store refuses, the agent says; results of a batch keep their names."""
-    await house.store.create_batch(NewBatch("fox", "fox", BatchKind.BOOK), None)
-    await house.store.open_batch("fox")
-    assert await house.store.claim_grid_files("fox", ["jobs/finished/image/fox/grid.png"], []) == ""
+    await house.store.run(ops.create_batch, NewBatch("fox", "fox", BatchKind.BOOK), None)
+    await house.store.run(ops.open_batch, "fox")
+    assert await house.store.run(ops.claim_grid_files, "fox", ["jobs/finished/image/fox/grid.png"], []) == ""
     (job,) = await house.render(wanted("a", "jobs/finished/image/fox/grid.webp"))
     assert "jobs/finished/image/fox/grid.png belongs to the grid of fox" in (job.error_trace or "")
 

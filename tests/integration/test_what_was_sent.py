@@ -16,9 +16,10 @@ from comfyui_agent.config.workflows import Workflows
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import bind
 from comfyui_agent.domain.jobs import NewJob
-from comfyui_agent.engine.agent import Agent
+from comfyui_agent.engine.composition import make_agent
 from comfyui_agent.engine.intake.admission import Admission
 from comfyui_agent.engine.intake.folder_scan import sign
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.store import Store
 from support.running import Servers
@@ -54,12 +55,12 @@ async def test_what_was_sent_is_on_record_and_a_choice_that_is_not_offered_is_tr
     workspace: Workspace, store: Store
 ) -> None:
     good, wrong = portrait(workspace, "good"), portrait(workspace, "wrong", sampler_name="eulr")
-    await store.submit([good, wrong])
-    assert await Agent(store, workspace).run(until_idle=True) == 1
+    await store.run(ops.submit_jobs, [good, wrong])
+    assert await make_agent(store, workspace).run(until_idle=True) == 1
 
-    job = await store.find("good")
+    job = await store.run(ops.find_job, "good")
     assert job is not None
-    [run] = await store.attempts(job.id)
+    [run] = await store.run(ops.list_attempts, job.id)
     assert run.outcome == "done"
     sent = json.loads(run.sent or "")
     assert sent.pop("1.ckpt_name").endswith(".safetensors"), "what auto became"
@@ -68,13 +69,13 @@ async def test_what_was_sent_is_on_record_and_a_choice_that_is_not_offered_is_tr
     assert place.endswith(".filename_prefix")
     assert run.prompt_id in prefix
 
-    job = await store.find("wrong")
+    job = await store.run(ops.find_job, "wrong")
     assert job is not None
     assert (job.status, job.failure_class, job.needs_regeneration) == ("failed", "invalid", True)
     assert (job.run_count, job.retries_attempted) == (1, 0)
     assert "eulr" in (job.error_trace or "")
     assert "did you mean euler?" in (job.error_trace or "")
-    [run] = await store.attempts(job.id)
+    [run] = await store.run(ops.list_attempts, job.id)
     assert "1.ckpt_name" in json.loads(run.sent or "")
 
 

@@ -21,6 +21,7 @@ from PIL import Image
 from comfyui_agent.domain.attempts import Attempt
 from comfyui_agent.domain.jobs import Job, NewJob, Template
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.store import Store
 
@@ -117,22 +118,22 @@ class AgentWorkspace:
         return [job.config_name for job in jobs]
 
     def submit_jobs(self, jobs: list[NewJob]) -> None:
-        assert None not in self.store(lambda store: store.submit(jobs))
+        assert None not in self.store(lambda store: store.run(ops.submit_jobs, jobs))
 
     def jobs(self) -> list[Job]:
-        return self.store(lambda store: store.jobs(limit=1_000_000))
+        return self.store(lambda store: store.run(ops.list_jobs, limit=1_000_000))
 
     def job(self, name: str) -> Job:
-        found = self.store(lambda store: store.find(name))
+        found = self.store(lambda store: store.run(ops.find_job, name))
         assert found is not None
         return found
 
     def attempts(self, name: str) -> list[Attempt]:
         job = self.job(name)
-        return self.store(lambda store: store.attempts(job.id))
+        return self.store(lambda store: store.run(ops.list_attempts, job.id))
 
     def counts(self) -> Any:
-        return self.store(lambda store: store.counts())
+        return self.store(lambda store: store.run(ops.count_jobs))
 
     def wait_for(self, condition: Callable[[], bool], what: str, timeout: float = 30) -> None:
         deadline = time.monotonic() + timeout
@@ -176,7 +177,7 @@ def check_promises(workspace: AgentWorkspace, count: int, *, done: int | None = 
             completions[event["job_id"]] = completions.get(event["job_id"], 0) + 1
     assert all(number == 1 for number in completions.values())
     assert len(completions) == states.count(JobStatus.DONE)
-    assert not workspace.store(lambda store: store.open_attempts())
+    assert not workspace.store(lambda store: store.run(ops.open_attempts))
     return jobs
 
 

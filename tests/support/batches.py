@@ -14,6 +14,7 @@ import yaml
 
 from comfyui_agent.domain.batches import Batch
 from comfyui_agent.domain.jobs import Job
+from comfyui_agent.store import operations as ops
 from support.agents import AgentWorkspace
 
 KEYS = [
@@ -50,19 +51,19 @@ def members(workspace: AgentWorkspace, batch_id: str) -> list[Job]:
     """The jobs of a batch in their order."""
 
     async def read(store: Any) -> list[Job]:
-        return [job async for job in store.members(batch_id)]
+        return [job async for job in ops.batch_members(store, batch_id)]
 
     return workspace.store(read)
 
 
 def batches(workspace: AgentWorkspace) -> list[Batch]:
     """All of them, the newest first."""
-    found: list[Batch] = workspace.store(lambda store: store.batches(limit=1000))
+    found: list[Batch] = workspace.store(lambda store: store.run(ops.newest_batches, limit=1000))
     return found
 
 
 def batch_of(workspace: AgentWorkspace, batch_id: str) -> Batch:
-    found = workspace.store(lambda store: store.batch(batch_id))
+    found = workspace.store(lambda store: store.run(ops.find_batch, batch_id))
     assert found is not None
     return found
 

@@ -23,6 +23,7 @@ from comfyui_agent.domain.retry_policy import GiveUp
 from comfyui_agent.engine.intake.admission import Admission
 from comfyui_agent.engine.intake.finished_files import FinishedFiles
 from comfyui_agent.engine.intake.monitor import Monitor
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.records import Leased
 from comfyui_agent.store.store import Store
@@ -114,7 +115,7 @@ class Intake:
         async def is_idle() -> bool:
             if running.task.done():
                 running.task.result()
-            return running.monitor.is_idle and not running.monitor._missing
+            return running.monitor.is_idle and not running.monitor._files.missing
 
         await until(is_idle, "the monitor to take in what is there")
 
@@ -166,7 +167,7 @@ class Intake:
     # Jobs.
 
     async def job(self, name: str = KNIGHT) -> Job:
-        found = await self.store.find_by_name(name)
+        found = await self.store.run(ops.find_job_by_name, name)
         assert found is not None, f"there is no job {name}"
         return found
 
@@ -174,7 +175,7 @@ class Intake:
         """The job of a name, as soon as there is one (and it is in that state)."""
 
         async def is_there() -> bool:
-            found = await self.store.find_by_name(name)
+            found = await self.store.run(ops.find_job_by_name, name)
             return found is not None and status in (None, found.status)
 
         await until(is_there, f"{name} to be {status or 'taken in'}", timeout)
@@ -193,7 +194,7 @@ class Intake:
         return sum(event.name == "job.submitted" and event.config_name == name for event in await self.events())
 
     async def events(self) -> list[Event]:
-        return await self.store.events_after(0, 100_000)
+        return await self.store.run(ops.events_after, 0, 100_000)
 
     async def run_job(self, name: str = KNIGHT) -> Leased:
         """Lease the only job that waits, as an agent does."""
@@ -203,7 +204,7 @@ class Intake:
 
     async def finish(self, leased: Leased) -> None:
         """`done`, and the file put away, as an agent does it."""
-        await self.store.complete(leased.lease, [f"jobs/finished/image/{leased.config_name}.png"], 1.0)
+        await self.store.run(ops.complete_job, leased.lease, [f"jobs/finished/image/{leased.config_name}.png"], 1.0)
         await self.put_away(leased)
 
     async def put_away(self, leased: Leased) -> None:
@@ -211,7 +212,7 @@ class Intake:
         await away.put_away(leased.lease.job_id, leased.source or "", leased.digest, leased.job_type)
 
     async def fail(self, leased: Leased) -> None:
-        await self.store.fail(leased.lease, broken(), GiveUp(FailureClass.EXECUTION))
+        await self.store.run(ops.fail_job, leased.lease, broken(), GiveUp(FailureClass.EXECUTION))
 
 
 @contextlib.asynccontextmanager

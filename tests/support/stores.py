@@ -8,14 +8,19 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import apsw
+import pytest
 
 from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.jobs import JobId, NewJob
 from comfyui_agent.domain.prompts import mint_prompt_id
+from comfyui_agent.store import operations as ops
+from comfyui_agent.store.operation import Operation
 from comfyui_agent.store.records import Leased, OpenAttempt, Window
 from comfyui_agent.store.sqlite.driver import SqliteDriver
 from comfyui_agent.store.store import Store
@@ -161,7 +166,7 @@ def broken(kind: FailureClass = FailureClass.EXECUTION, message: str = "boom", *
 
 
 async def submit_one(store: Store, name: str = "knight.yaml", **facts: Any) -> JobId:
-    (job_id,) = await store.submit([wish(name, **facts)])
+    (job_id,) = await store.run(ops.submit_jobs, [wish(name, **facts)])
     assert job_id is not None
     return job_id
 
@@ -170,7 +175,9 @@ async def lease(
     store: Store, *, most: int = 1, worker: str = WORKER, server: str = SERVER, size: int = 16
 ) -> list[Leased]:
     """As an agent asks: with fresh prompt ids, as many as it would take."""
-    return await store.lease(worker, Window(server, size), [mint_prompt_id() for _ in range(most)], LEASE_SECONDS)
+    return await store.run(
+        ops.lease_jobs, worker, Window(server, size), [mint_prompt_id() for _ in range(most)], LEASE_SECONDS
+    )
 
 
 async def lease_one(store: Store, *, worker: str = WORKER, server: str = SERVER, size: int = 16) -> Leased:
@@ -186,12 +193,33 @@ async def submit_and_lease(store: Store, name: str = "knight.yaml", **facts: Any
 
 
 async def open_attempt(store: Store) -> OpenAttempt:
-    (attempt,) = await store.open_attempts()
+    (attempt,) = await store.run(ops.open_attempts)
     return attempt
 
 
 async def take_over(store: Store, worker: str = "second-agent") -> Leased:
     """What the next agent does with the only open attempt."""
-    leased = await store.adopt(await open_attempt(store), worker, LEASE_SECONDS)
+    leased = await store.run(ops.adopt_attempt, await open_attempt(store), worker, LEASE_SECONDS)
     assert leased is not None
     return leased
+
+
+class ScriptedStore:
+    """A stand-in for `Store`: an operation is answered by the method of its name."""
+
+    async def run(self, operation: Operation[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return await getattr(self, operation.work.__name__)(*args, **kwargs)
+
+
+def intercept(
+    patch: pytest.MonkeyPatch, store: Store, operation: Operation[..., Any], instead: Callable[..., Awaitable[Any]]
+) -> None:
+    """Answer one operation of a store with `instead(really, *args)`, where `really` runs the operation."""
+    run = store.run
+
+    async def patched(asked: Operation[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if asked is operation:
+            return await instead(partial(run, asked), *args, **kwargs)
+        return await run(asked, *args, **kwargs)
+
+    patch.setattr(store, "run", patched)

@@ -23,6 +23,7 @@ from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.pictures.compose import Spec
 from comfyui_agent.pictures.grid import lay_out
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from support.agents import AgentWorkspace, colour_of, server_queue, sized_picture
 from support.workspaces import call_e3, run_e3
@@ -109,11 +110,11 @@ def in_background(workspace: AgentWorkspace, *arguments: str, **environment: str
 
 
 def batches(workspace: AgentWorkspace) -> list[Batch]:
-    return workspace.store(lambda store: store.batches(limit=1_000))
+    return workspace.store(lambda store: store.run(ops.newest_batches, limit=1_000))
 
 
 def batch_of(workspace: AgentWorkspace, batch_id: str) -> Batch:
-    found = workspace.store(lambda store: store.batch(batch_id))
+    found = workspace.store(lambda store: store.run(ops.find_batch, batch_id))
     assert found is not None
     return found
 
@@ -133,7 +134,7 @@ def only_batch(workspace: AgentWorkspace) -> str:
 
 def members(workspace: AgentWorkspace, batch_id: str) -> list[Job]:
     async def all_of(store: Store) -> list[Job]:
-        return [job async for job in store.members(batch_id)]
+        return [job async for job in ops.batch_members(store, batch_id)]
 
     return workspace.store(all_of)
 
@@ -172,7 +173,7 @@ def told_of(workspace: AgentWorkspace, batch_id: str) -> list[str]:
 
     async def read(store: Store) -> list[str]:
         names, after = [], 0
-        while events := await store.events_after(after):
+        while events := await store.run(ops.events_after, after):
             names += [str(event.name) for event in events if event.batch_id == batch_id]
             after = events[-1].id
         return [name for name in names if name.startswith("batch.")]
@@ -190,8 +191,8 @@ def prompts_of(workspace: AgentWorkspace, batch_id: str) -> set[str]:
     """Every prompt that was ever minted for a batch."""
 
     async def read(store: Store) -> set[str]:
-        jobs = [job async for job in store.members(batch_id) if job.run_count]
-        return {attempt.prompt_id or "" for job in jobs for attempt in await store.attempts(job.id)}
+        jobs = [job async for job in ops.batch_members(store, batch_id) if job.run_count]
+        return {attempt.prompt_id or "" for job in jobs for attempt in await store.run(ops.list_attempts, job.id)}
 
     return workspace.store(read)
 
@@ -236,7 +237,9 @@ def check_sweep(workspace: AgentWorkspace, batch_id: str, axes: Axes, *, generat
     assert batch.grid == f"{folder}/grid.png"
     ends = [name for name in told_of(workspace, batch_id) if name != "batch.created"]
     assert (len(ends), ends[-1]) == (generation, "batch.completed")
-    assert not [each for each in workspace.store(lambda store: store.open_attempts()) if each.batch_id == batch_id]
+    assert not [
+        each for each in workspace.store(lambda store: store.run(ops.open_attempts)) if each.batch_id == batch_id
+    ]
     return batch
 
 

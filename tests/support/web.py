@@ -24,6 +24,7 @@ from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.prompts import mint_prompt_id
 from comfyui_agent.domain.retry_policy import GiveUp
 from comfyui_agent.domain.tokens import Role, hash_of, mint_token
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.records import Leased, Window
 from comfyui_agent.store.store import Store
@@ -106,7 +107,7 @@ class Served:
     async def lease(self, most: int = 1, batch_id: str | None = None) -> list[Leased]:
         """The next jobs, as an agent takes them."""
         window = Window(SERVER, 64, batch_id=batch_id)
-        return await self.store.lease("an-agent", window, [mint_prompt_id() for _ in range(most)], 600.0)
+        return await self.store.run(ops.lease_jobs, "an-agent", window, [mint_prompt_id() for _ in range(most)], 600.0)
 
     async def finish(self, leased: Leased, *pictures: bytes) -> list[str]:
         """`done`, with so many pictures; where they lie."""
@@ -117,16 +118,16 @@ class Served:
             path = folder / f"result_{leased.lease.job_id}_{number}.png"
             path.write_bytes(picture)
             paths.append(path.relative_to(self.workspace.root).as_posix())
-        await self.store.complete(leased.lease, paths, 1.5)
+        await self.store.run(ops.complete_job, leased.lease, paths, 1.5)
         return paths
 
     async def fail(self, leased: Leased, message: str = "the sampler broke") -> None:
-        await self.store.fail(leased.lease, broken(message=message), GiveUp(FailureClass.EXECUTION))
+        await self.store.run(ops.fail_job, leased.lease, broken(message=message), GiveUp(FailureClass.EXECUTION))
 
     async def token(self, role: Role, name: str = "", **said: Any) -> str:
         """A new token, which the page knows of from now on."""
         secret = mint_token()
-        await self.store.create_token(name or role.value, role, hash_of(secret), **said)
+        await self.store.run(ops.create_token, name or role.value, role, hash_of(secret), **said)
         return secret
 
     async def log_in(self, token: str) -> dict[str, str]:

@@ -21,6 +21,7 @@ from PIL import Image
 
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.records import Counts
 from support.agents import QUICK, AgentWorkspace, sized_picture
 from support.servers import ServerProcess
@@ -185,11 +186,11 @@ class YamlWorkspace(AgentWorkspace):
     # What is known.
 
     def has_row(self, name: str) -> bool:
-        return self.database.exists() and self.store(lambda store: store.find_by_name(name)) is not None
+        return self.database.exists() and self.store(lambda store: store.run(ops.find_job_by_name, name)) is not None
 
     def wait_row(self, name: str, timeout: float = 30) -> Job:
         self.wait_for(lambda: self.has_row(name), f"a row of {name}", timeout)
-        found = self.store(lambda store: store.find_by_name(name))
+        found = self.store(lambda store: store.run(ops.find_job_by_name, name))
         assert found is not None
         return found
 
@@ -213,7 +214,7 @@ class YamlWorkspace(AgentWorkspace):
         return super().counts() if self.database.exists() else Counts(0, 0, 0, 0)
 
     def rejections(self) -> dict[str, str]:
-        return self.store(lambda store: store.rejections())
+        return self.store(lambda store: store.run(ops.rejections))
 
 
 MakeYaml = Callable[..., YamlWorkspace]
@@ -286,7 +287,7 @@ def check_files_promises(workspace: YamlWorkspace) -> list[Job]:
         assert found[f"jobs/finished/image/{name}"].read_text() == text
     assert _told(workspace, "job.done") == dict.fromkeys((job.id for job in jobs), 1)
     assert _told(workspace, "job.submitted") == dict.fromkeys((job.id for job in jobs), 1)
-    assert not workspace.store(lambda store: store.open_attempts())
+    assert not workspace.store(lambda store: store.run(ops.open_attempts))
     assert workspace.rejections() == {}
     return jobs
 

@@ -20,6 +20,7 @@ from comfyui_agent.engine.server_reports import ServerReport
 from comfyui_agent.store.gauges import Gauges
 from comfyui_agent.store.records import Counts
 from comfyui_agent.web.metrics import Metrics
+from support.stores import ScriptedStore
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "infra/observability"
@@ -47,10 +48,10 @@ IDENTIFIER = re.compile(r"(?<![\w:$.])[A-Za-z_:][\w:]*")
 PAIRS = {")": "(", "}": "{", "]": "["}
 
 
-class Quiet:
+class Quiet(ScriptedStore):
     """A database without jobs, and one server."""
 
-    async def gauges(self) -> Gauges:
+    async def read_gauges(self) -> Gauges:
         return Gauges(Counts(), 0.0, {}, 0)
 
     async def reports(self) -> list[ServerReport]:

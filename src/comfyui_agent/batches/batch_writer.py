@@ -9,6 +9,7 @@ from pathlib import Path
 from comfyui_agent.domain.batches import NewBatch
 from comfyui_agent.domain.jobs import NewJob
 from comfyui_agent.pools import Pool
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.store import Store
 
@@ -42,17 +43,17 @@ async def queue_batch(
 async def _fill(
     store: Store, creator: str, batch: NewBatch, jobs: Iterable[NewJob], tell: Callable[[int], None]
 ) -> int:
-    await store.create_batch(batch, creator)
+    await store.run(ops.create_batch, batch, creator)
     count = 0
     rest = iter(jobs)
     while part := await THREADS.run(lambda: list(islice(rest, AT_ONCE))):
-        count += len(await store.fill_batch(part))
+        count += len(await store.run(ops.fill_batch, part))
         tell(count)
-    await store.open_batch(batch.id)
+    await store.run(ops.open_batch, batch.id)
     return count
 
 
 async def _discard(store: Store, is_dead: Callable[[str], bool]) -> None:
     """Remove unfinished batches of dead processes."""
-    while await store.discard_unfinished(is_dead):
+    while await store.run(ops.discard_unfinished, is_dead):
         pass

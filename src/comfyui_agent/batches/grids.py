@@ -26,6 +26,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import attention
 from comfyui_agent.pictures.compose import Spec
 from comfyui_agent.pictures.grid import Cell, Grid, Page
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 
 LONGEST_REASON = 400
@@ -55,7 +56,7 @@ class Made:
 async def make_grid(store: Store, workspace: Workspace, batch: Batch, options: GridOptions | None = None) -> Made:
     """Draw the grid of a batch in a child process. NoGrid if it cannot be made."""
     options = options or GridOptions()
-    jobs = [job async for job in store.members(batch.id)]
+    jobs = [job async for job in ops.batch_members(store, batch.id)]
     if not jobs:
         raise NoGrid(f"the batch {batch.id} has no results")
     if len(jobs) > MOST_CELLS:
@@ -66,7 +67,7 @@ async def make_grid(store: Store, workspace: Workspace, batch: Batch, options: G
         shown = [workspace.shown(path) for path in paths]
         existing = [name for name, path in zip(shown, paths, strict=True) if os.path.lexists(path)]
         output = workspace.shown(picture) if options.output else ""
-        trouble = await store.claim_grid_files(batch.id, shown, existing, output)
+        trouble = await store.run(ops.claim_grid_files, batch.id, shown, existing, output)
         if not trouble:
             break
     else:
@@ -74,8 +75,8 @@ async def make_grid(store: Store, workspace: Workspace, batch: Batch, options: G
     if options.output is None:
         _make_folder(picture.parent)
     made = await _compose(spec)
-    strays = await store.keep_grid_files(batch.id, shown, output)
-    await store.with_unowned(strays, lambda path: _unlink(workspace.root / path))
+    strays = await store.run(ops.keep_grid_files, batch.id, shown, output)
+    await store.run(ops.with_unowned, strays, lambda path: _unlink(workspace.root / path))
     return made
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.suggestions import nearest
+from comfyui_agent.store import operations as ops
 
 if TYPE_CHECKING:
     from comfyui_agent.domain.jobs import Job
@@ -41,14 +42,14 @@ class SeveralBatches(NoBatch):
 async def find_job(store: Store, name: str) -> Job:
     """A job by its name, its id, or its name without `.yaml`. NoJob suggests a similar name."""
     for each in (name, *(f"{name}{ending}" for ending in ENDINGS)):
-        found = await store.find(each)
+        found = await store.run(ops.find_job, each)
         if found is not None:
             return found
-    batch = await store.batch(name)
+    batch = await store.run(ops.find_batch, name)
     if batch is not None:
         noun = "book" if batch.kind is BatchKind.BOOK else "batch"
         raise NoJob(f"{name!r} is a {noun} and no job", f"see e3 {noun} show {name}")
-    jobs = await store.jobs(limit=MOST_LOOKED_AT)
+    jobs = await store.run(ops.list_jobs, limit=MOST_LOOKED_AT)
     near = _near(name, [job.config_name for job in jobs])
     raise NoJob(f"there is no job {name!r}", near or "see e3 queue ls")
 
@@ -62,14 +63,14 @@ def _near(name: str, known: Iterable[str]) -> str:
 
 async def find_batch(store: Store, name: str, kind: BatchKind | None = None) -> Batch:
     """A batch by its id, or by its name if only one has it. NoBatch if there is none, SeveralBatches if more."""
-    found, known = await store.batch(name), []
+    found, known = await store.run(ops.find_batch, name), []
     if found is None:
-        known = await store.batches(kind=kind, limit=MOST_LOOKED_AT)
+        known = await store.run(ops.newest_batches, kind=kind, limit=MOST_LOOKED_AT)
         named = [each for each in known if each.name == name]
         if len(named) > 1:
             ids = ", ".join(each.id for each in named[:MOST_NAMED])
             raise SeveralBatches(f"several batches are called {name!r}", f"name one by its id, such as {ids}")
-        found = await store.batch(named[0].id) if named else None  # lists leave large metadata out
+        found = await store.run(ops.find_batch, named[0].id) if named else None  # lists leave large metadata out
     if found is None or (kind is not None and found.kind is not kind):
         what = kind.value if kind else "batch"
         listing = "book" if kind is BatchKind.BOOK else "batch"

@@ -15,6 +15,7 @@ from comfyui_agent.domain.seeds import draw_seeds
 from comfyui_agent.domain.sizes import too_large
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 
 
@@ -101,13 +102,14 @@ async def regenerate(
     NotRegenerated if a page cannot be chosen or there is none, BadPage if new inputs do not fit or are too large.
     Errors of `keep` are passed on. `find` and `keep` are called from another thread.
     """
-    jobs = [job async for job in store.members(book.id)]
+    jobs = [job async for job in ops.batch_members(store, book.id)]
     chosen = choose(jobs, pages, book.id, only_failed=only_failed)
     wanted: list[tuple[JobId, NewJob | None]] = [(job.id, None) for job in chosen]
     if changes or new_seed:
-        whole = [await store.find_by_id(job.id) or job for job in chosen]
+        found = [await store.run(ops.find_job_by_id, job.id) for job in chosen]
+        whole = [job for job in found if job is not None]
         wanted = [*await THREADS.run(changed_pages, whole, book, changes, new_seed, find, keep, limit_kb)]
-    done = set(await store.resubmit(wanted, avoid_cache=not changes and not new_seed))
+    done = set(await store.run(ops.resubmit_jobs, wanted, avoid_cache=not changes and not new_seed))
     if not done:
         raise _nothing_failed(jobs, book)
     return [page_of(job) for job in chosen if job.id in done]

@@ -23,7 +23,9 @@ from comfyui_agent.cli.workspace import (
     opened,
     workspace_at,
 )
+from comfyui_agent.clock import SYSTEM_CLOCK
 from comfyui_agent.domain.texts import attention, counted
+from comfyui_agent.store import operations as ops
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
@@ -153,7 +155,7 @@ async def _monitor(workspace: Workspace, until_idle: bool, as_json: bool) -> int
     prepare_folders(workspace)
     async with opened(workspace, create=True) as store:
         monitor, bus = Monitor(store, workspace), Bus()
-        tail = EventTail(store, MetricsLog(workspace.metrics_log, store.identity), bus)
+        tail = EventTail(store, MetricsLog(workspace.metrics_log, store.identity), bus, SYSTEM_CLOCK)
         _say(f"Watching {workspace.job_file(workspace.processing)}. Ctrl-C stops; nothing gets lost.")
         first_event = await tail.begin()
         following = asyncio.create_task(tail.follow())
@@ -166,7 +168,7 @@ async def _monitor(workspace: Workspace, until_idle: bool, as_json: bool) -> int
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)
                 tail.close()
-        return 1 if await store.failures_since(first_event) else 0
+        return 1 if await store.run(ops.failures_since, first_event) else 0
 
 
 async def _execute(workspace: Workspace, until_idle: bool, as_json: bool) -> int:
@@ -187,10 +189,10 @@ def _code_of(agent: Agent, failures: int) -> int:
 @contextlib.asynccontextmanager
 async def _agent(workspace: Workspace, store: Store) -> AsyncIterator[Agent]:
     """An agent, whose lock file goes even if a signal comes before it has begun to work."""
-    from comfyui_agent.engine.agent import Agent
+    from comfyui_agent.engine.composition import make_agent
 
     try:
-        agent = Agent(store, workspace)
+        agent = make_agent(store, workspace)
     except OSError as error:
         fail(f"no lock file can be made in {workspace.locks}: {error.strerror}")
     try:
@@ -221,7 +223,7 @@ async def _summed_up(store: Store, as_json: bool, monitor: Monitor | None = None
     """Say at the end how it stands, also when a signal ends it."""
     from comfyui_agent.store.errors import StoreError
 
-    first_event = await store.newest_event()
+    first_event = await store.run(ops.newest_event)
     try:
         yield
     except asyncio.CancelledError:
@@ -232,9 +234,9 @@ async def _summed_up(store: Store, as_json: bool, monitor: Monitor | None = None
 
 
 async def _sum_up(store: Store, as_json: bool, first_event: int, monitor: Monitor | None) -> None:
-    counts, taken_in = await store.counts(), monitor.taken_in if monitor else None
+    counts, taken_in = await store.run(ops.count_jobs), monitor.taken_in if monitor else None
     if as_json:
-        failures = await store.failures_since(first_event)
+        failures = await store.run(ops.failures_since, first_event)
         facts = {"done": counts.done, "failed": counts.failed, "attention": counts.attention, "pending": counts.pending}
         facts |= {"processing": counts.processing, "failed_meanwhile": failures}
         print_json(facts if taken_in is None else facts | {"taken_in": taken_in})

@@ -4,41 +4,91 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 import typer
 
 from comfyui_agent import __version__
-from comfyui_agent.cli.agents import execute, monitor, run
-from comfyui_agent.cli.audit import audit
-from comfyui_agent.cli.batch import app as batch_app
-from comfyui_agent.cli.book import app as book_app
-from comfyui_agent.cli.burst import burst
-from comfyui_agent.cli.chaos import chaos
-from comfyui_agent.cli.database import app as database_app
-from comfyui_agent.cli.demo import demo
-from comfyui_agent.cli.dismissal import dismiss, rm
-from comfyui_agent.cli.doctor import doctor
-from comfyui_agent.cli.init import init
-from comfyui_agent.cli.job_commands import add, cancel, retry, set_priority
-from comfyui_agent.cli.loadtest import app as loadtest_app
-from comfyui_agent.cli.nodes import app as nodes_app
-from comfyui_agent.cli.profile import profile
-from comfyui_agent.cli.queue import app as queue_app
-from comfyui_agent.cli.queue import show
-from comfyui_agent.cli.serve import serve
-from comfyui_agent.cli.servers import app as servers_app
+from comfyui_agent.cli.lazy_group import LazyCommand, LazyGroup
 from comfyui_agent.cli.signals import INTERRUPTED
-from comfyui_agent.cli.sim import sim
-from comfyui_agent.cli.sla import app as sla_app
-from comfyui_agent.cli.sweep import sweep
-from comfyui_agent.cli.token import app as token_app
-from comfyui_agent.cli.workflow import app as workflow_app
 
 USAGE = 2
 
+
+class Commands(LazyGroup):
+    table: ClassVar[Mapping[str, LazyCommand]] = {
+        "init": LazyCommand(
+            "init:init",
+            "Make a workspace: folders for job files and results, a configuration, three workflows and jobs to try.",
+        ),
+        "doctor": LazyCommand(
+            "doctor:doctor",
+            "Check configuration, folders, workflows, database, disk, servers, models and rejected files; "
+            "say what to do.",
+        ),
+        "demo": LazyCommand(
+            "demo:demo",
+            "See it work: twelve job files become pictures and a film, a sweep becomes a grid, a book gets its pages.",
+        ),
+        "run": LazyCommand("agents:run", "Watch the folder of job files and work the queue off, in one process."),
+        "monitor": LazyCommand(
+            "agents:monitor",
+            "Watch the folder of job files and queue what is dropped there; another process renders it.",
+        ),
+        "execute": LazyCommand(
+            "agents:execute", "Work the queue off: lease jobs, have ComfyUI render them, bring the results home."
+        ),
+        "serve": LazyCommand(
+            "serve:serve", "Serve the web page and the API of a workspace, whether or not an agent works there."
+        ),
+        "show": LazyCommand("queue:show", "Show one job: its state, its results, every run and what went wrong."),
+        "add": LazyCommand("job_commands:add", "Queue jobs from files now, whether or not anyone watches the folder."),
+        "retry": LazyCommand(
+            "job_commands:retry",
+            "Submit failed jobs again, with a fresh count of retries. A job file that is still there is read anew.",
+        ),
+        "cancel": LazyCommand(
+            "job_commands:cancel",
+            "Cancel jobs that wait or render. A prompt at a server is taken back by the agent; "
+            "other prompts are not touched.",
+        ),
+        "dismiss": LazyCommand(
+            "dismissal:dismiss",
+            "Put failed jobs out of what needs attention. They stay in the history, and a retry brings them back.",
+        ),
+        "sweep": LazyCommand(
+            "sweep:sweep", "Queue a workflow for every combination of some values, and print the id of the batch."
+        ),
+        "burst": LazyCommand(
+            "burst:burst",
+            "Render the next prompts of a folder, then leave; killed at any moment, nothing is lost or rendered twice.",
+        ),
+        "sim": LazyCommand("sim:sim", "Run a ComfyUI without a GPU, for trying things out and for tests."),
+        "profile": LazyCommand(
+            "profile:profile",
+            "Measure workflows on one server: a cold run after freeing its memory, then warm ones with new seeds.",
+        ),
+        "chaos": LazyCommand("chaos:chaos", "Break something in front of an agent, and judge what it does about it."),
+        "audit": LazyCommand("audit:audit", "Show who asked for which change, when, and from where; the newest last."),
+        "queue": LazyCommand("queue:app", "The queue."),
+        "batch": LazyCommand("batch:app", "Batches."),
+        "book": LazyCommand("book:app", "Books."),
+        "db": LazyCommand("database:app", "The database."),
+        "loadtest": LazyCommand(
+            "loadtest:app", "Press on ComfyUI servers, measure every prompt, and write a report with a page."
+        ),
+        "sla": LazyCommand("sla:app", "Targets, and whether they are met."),
+        "servers": LazyCommand("servers:app", "Look at ComfyUI servers, and take one out of work."),
+        "workflow": LazyCommand("workflow:app", "Workflows."),
+        "token": LazyCommand("token:app", "Tokens for the web page and the API."),
+        "nodes": LazyCommand("nodes:app", "E3's nodes inside ComfyUI."),
+    }
+
+
 app = typer.Typer(
     name="e3",
+    cls=Commands,
     help="E3, the ComfyUI Agent: ComfyUI renders, E3 sees to it that nothing gets lost.",
     invoke_without_command=True,
     rich_markup_mode="rich",
@@ -62,38 +112,6 @@ def root(
 ) -> None:
     if context.invoked_subcommand is None and not version:
         typer.echo(context.get_help())
-
-
-app.command()(init)
-app.command()(doctor)
-app.command()(demo)
-app.command()(run)
-app.command()(monitor)
-app.command()(execute)
-app.command()(serve)
-queue_app.command("set-priority")(set_priority)
-queue_app.command("rm")(rm)
-app.add_typer(queue_app, name="queue")
-app.command()(show)
-app.command()(add)
-app.command()(retry)
-app.command()(cancel)
-app.command()(dismiss)
-app.command()(sweep)
-app.command()(burst)
-app.add_typer(batch_app, name="batch")
-app.add_typer(book_app, name="book")
-app.add_typer(database_app, name="db")
-app.command()(sim)
-app.command()(profile)
-app.add_typer(loadtest_app, name="loadtest")
-app.command()(chaos)
-app.add_typer(sla_app, name="sla")
-app.add_typer(servers_app, name="servers")
-app.add_typer(workflow_app, name="workflow")
-app.add_typer(token_app, name="token")
-app.command()(audit)
-app.add_typer(nodes_app, name="nodes")
 
 
 def main() -> None:

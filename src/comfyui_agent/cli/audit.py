@@ -13,6 +13,7 @@ from comfyui_agent.cli.output import fail, one_line, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
 from comfyui_agent.domain.events import AUDIT, Event, EventName
 from comfyui_agent.domain.tokens import seconds_in
+from comfyui_agent.store import operations as ops
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
@@ -47,7 +48,7 @@ def audit(
 
 async def _audit(workspace: Workspace, seconds: int, actor: str, limit: int, as_json: bool) -> None:
     async with opened(workspace) as store:
-        found = await store.audit_trail(seconds=seconds, actor=actor, most=limit)
+        found = await store.run(ops.audit_trail, seconds=seconds, actor=actor, most=limit)
     found.reverse()
     if as_json:
         print_json([event.as_json() for event in found])
@@ -77,7 +78,7 @@ async def note_audit(store: Store, event: EventName, **facts: Any) -> None:
     from comfyui_agent.store.errors import StoreError
 
     try:
-        await store.note(Event(event, actor=f"cli ({_user()})", **facts))
+        await store.run(ops.add_event, Event(event, actor=f"cli ({_user()})", **facts))
     except StoreError as error:
         typer.echo(f"e3: done, but it is missing in the audit trail: {error}", err=True)
 

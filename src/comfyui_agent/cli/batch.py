@@ -21,6 +21,7 @@ from comfyui_agent.domain.badges import BATCH_MARKS, badge_of
 from comfyui_agent.domain.batches import BatchKind, BatchStatus
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.texts import counted
+from comfyui_agent.store import operations as ops
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
@@ -38,7 +39,7 @@ class Format(str, Enum):
     JPEG = "jpeg"
 
 
-app = typer.Typer(help="Batches.", no_args_is_help=True, rich_markup_mode="rich")
+app = typer.Typer(add_completion=False, help="Batches.", no_args_is_help=True, rich_markup_mode="rich")
 
 
 @app.callback()
@@ -67,7 +68,7 @@ def ls(
 
 async def _ls(workspace: Workspace, kind: BatchKind | None, limit: int, as_json: bool) -> None:
     async with opened(workspace) as store:
-        found = await store.batches(kind=kind, limit=limit)
+        found = await store.run(ops.newest_batches, kind=kind, limit=limit)
     if as_json:
         print_json([each.as_json() for each in found])
         return
@@ -103,11 +104,11 @@ async def _show(workspace: Workspace, batch_id: str, as_json: bool) -> None:
     async with opened(workspace) as store:
         found = await find_batch(store, batch_id)
         if as_json:
-            jobs = [job.as_json() async for job in store.members(found.id, is_whole=True)]
+            jobs = [job.as_json() async for job in ops.batch_members(store, found.id, is_whole=True)]
             print_json(found.as_json() | {"jobs": jobs})
             return
-        made_by = await store.token_name(found.created_by)
-        needy = await store.jobs(attention=True, batch_id=found.id, limit=FAILURES_SHOWN)
+        made_by = await store.run(ops.token_name, found.created_by)
+        needy = await store.run(ops.list_jobs, attention=True, batch_id=found.id, limit=FAILURES_SHOWN)
     for label, value in _facts(found, made_by):
         typer.echo(one_line(f"{label:<12} {value}"))
     for job in needy:
@@ -197,7 +198,7 @@ async def _cancel(workspace: Workspace, batch_id: str, as_json: bool) -> None:
 
     async with opened(workspace) as store:
         found = await find_batch(store, batch_id)
-        ended = await store.cancel_batch(found.id)
+        ended = await store.run(ops.cancel_batch, found.id)
         if ended is None and found.status is BatchStatus.PENDING:
             fail(f"{found.id} is still being queued: stop the command that queues it")
         if ended is None:
@@ -234,7 +235,7 @@ def retry(
 async def _retry(workspace: Workspace, batch_id: str, cancelled: bool, as_json: bool) -> None:
     async with opened(workspace) as store:
         found = await find_batch(store, batch_id)
-        count = await store.retry_batch(found.id, with_cancelled=cancelled)
+        count = await store.run(ops.retry_batch, found.id, with_cancelled=cancelled)
         if count:
             await note_audit(store, EventName.AUDIT_BATCH_RETRY, batch_id=found.id, message=counted(count, "job"))
         found = await find_batch(store, batch_id)
@@ -269,7 +270,7 @@ def pause(
 async def _pause(workspace: Workspace, batch_id: str, as_json: bool) -> None:
     async with opened(workspace) as store:
         found = await find_batch(store, batch_id)
-        if not await store.pause_batch(found.id) and not found.is_paused:
+        if not await store.run(ops.pause_batch, found.id) and not found.is_paused:
             fail(f"{found.id} is {found.status}: there is nothing to pause")
         await note_audit(store, EventName.AUDIT_BATCH_PAUSE, batch_id=found.id)
         found = await find_batch(store, batch_id)
@@ -297,7 +298,7 @@ def resume(
 async def _resume(workspace: Workspace, batch_id: str, as_json: bool) -> None:
     async with opened(workspace) as store:
         found = await find_batch(store, batch_id)
-        if not await store.resume_batch(found.id):
+        if not await store.run(ops.resume_batch, found.id):
             fail(f"{found.id} is not paused")
         await note_audit(store, EventName.AUDIT_BATCH_RESUME, batch_id=found.id)
         found = await find_batch(store, batch_id)
@@ -368,7 +369,7 @@ async def _grid(
         except NoGrid as error:
             fail(str(error))
         if output is None:
-            await store.note_grid(found, workspace.shown(made.pictures[0]))
+            await store.run(ops.note_grid, found, workspace.shown(made.pictures[0]))
             await note_audit(store, EventName.AUDIT_BATCH_GRID, batch_id=found.id)
     if as_json:
         print_json({"pictures": [str(path) for path in made.pictures], "page": str(made.page)})

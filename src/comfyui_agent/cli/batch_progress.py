@@ -14,6 +14,7 @@ from comfyui_agent.cli.output import fail, on_terminal, one_line
 from comfyui_agent.domain.batches import Batch, BatchStatus
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.pace import Pace
+from comfyui_agent.store import operations as ops
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -70,7 +71,7 @@ def code_of(batch: Batch) -> int:
 
 
 async def _find(store: Store, batch_id: str) -> Batch:
-    batch = await store.batch(batch_id)
+    batch = await store.run(ops.find_batch, batch_id)
     if batch is None:
         fail(f"there is no batch {batch_id!r}: see e3 batch ls")
     return batch
@@ -87,7 +88,7 @@ class _Worker:
         self._working: asyncio.Task[int] | None = None
 
     async def see_to_it(self) -> None:
-        from comfyui_agent.engine.agent import Agent
+        from comfyui_agent.engine.composition import make_agent
         from comfyui_agent.store.agent_lock import is_attended
 
         if self._working is not None:
@@ -97,8 +98,8 @@ class _Worker:
             self._working = None
             if self._agent is not None and self._agent.blocked:
                 fail(self._agent.blocked)
-        if not is_attended(self._workspace.locks) and not await self._store.is_batch_idle(self._batch_id):
-            self._agent = Agent(self._store, self._workspace, only=self._batch_id)
+        if not is_attended(self._workspace.locks) and not await self._store.run(ops.is_batch_idle, self._batch_id):
+            self._agent = make_agent(self._store, self._workspace, only=self._batch_id)
             self._working = asyncio.create_task(self._agent.run(until_idle=True))
 
     async def finish(self) -> None:
@@ -124,7 +125,7 @@ class _Lines:
         self._said = ""
 
     async def begin(self) -> None:
-        self._after = await self._store.newest_event()
+        self._after = await self._store.run(ops.newest_event)
 
     async def show(self, batch: Batch) -> None:
         await self._tell_news()
@@ -135,7 +136,7 @@ class _Lines:
 
     async def _away(self) -> str:
         """How many of it wait for servers that do not answer."""
-        return "".join(f", {each.words}" for each in await self._store.lost_servers(self._batch_id))
+        return "".join(f", {each.words}" for each in await self._store.run(ops.lost_servers, self._batch_id))
 
     async def _tell_news(self) -> list[Event]:
         """Say what happened since; all of it."""
@@ -149,7 +150,7 @@ class _Lines:
 
     async def _news(self) -> list[Event]:
         found: list[Event] = []
-        while events := await self._store.events_after(self._after):
+        while events := await self._store.run(ops.events_after, self._after):
             found += [event for event in events if event.batch_id == self._batch_id]
             self._after = events[-1].id
         return found

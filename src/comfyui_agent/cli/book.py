@@ -23,6 +23,7 @@ from comfyui_agent.domain.batches import BatchKind
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted, listed
+from comfyui_agent.store import operations as ops
 
 if TYPE_CHECKING:
     from comfyui_agent.batches.books import Book
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 BookId = Annotated[str, typer.Argument(metavar="ID", help="The id of a book.", autocompletion=book_names)]
 
-app = typer.Typer(help="Books.", no_args_is_help=True, rich_markup_mode="rich")
+app = typer.Typer(add_completion=False, help="Books.", no_args_is_help=True, rich_markup_mode="rich")
 
 
 @app.callback()
@@ -79,7 +80,7 @@ async def _create(workspace: Workspace, found: Book, wait: bool, as_json: bool) 
     from comfyui_agent.batches.batch_writer import queue_batch
 
     async with opened(workspace, create=True) as store:
-        if await store.batch(found.batch.id) is not None:
+        if await store.run(ops.find_batch, found.batch.id) is not None:
             fail(f"there is a book {found.batch.id} already: give another book_id, or e3 book regenerate")
         await queue_batch(store, workspace.locks, found.batch, found.jobs)
         words = counted(len(found.jobs), "page")
@@ -116,7 +117,7 @@ def ls(
 
 async def _ls(workspace: Workspace, limit: int, as_json: bool) -> None:
     async with opened(workspace) as store:
-        found = await store.batches(kind=BatchKind.BOOK, limit=limit)
+        found = await store.run(ops.newest_batches, kind=BatchKind.BOOK, limit=limit)
     if as_json:
         print_json([each.as_json() for each in found])
         return
@@ -149,8 +150,8 @@ async def _show(workspace: Workspace, book_id: str, as_json: bool) -> None:
 
     async with opened(workspace) as store:
         found = await find_batch(store, book_id, BatchKind.BOOK)
-        pages = [job async for job in store.members(found.id, is_whole=as_json)]
-        rows = await store.book_pages(found.id) if as_json else []
+        pages = [job async for job in ops.batch_members(store, found.id, is_whole=as_json)]
+        rows = await store.run(ops.book_pages, found.id) if as_json else []
     if as_json:
         print_json(found.as_json() | {"pages": rows, "jobs": [job.as_json() for job in pages]})
         return

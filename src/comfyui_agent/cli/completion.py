@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from comfyui_agent.store import operations as ops
+
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.domain.batches import BatchKind
@@ -36,7 +38,7 @@ def job_names(context: typer.Context, incomplete: str) -> list[str]:
 
 async def _job_names(context: typer.Context, incomplete: str) -> list[str]:
     async with _opened(context) as store:
-        jobs = await store.jobs(limit=2000)
+        jobs = await store.run(ops.list_jobs, limit=2000)
     return [job.config_name for job in jobs if job.config_name.startswith(incomplete)][:MOST_OFFERED]
 
 
@@ -57,7 +59,7 @@ def book_names(context: typer.Context, incomplete: str) -> list[str]:
 
 async def _batch_names(context: typer.Context, incomplete: str, kind: BatchKind | None = None) -> list[str]:
     async with _opened(context) as store:
-        batches = await store.batches(kind=kind, limit=2000)
+        batches = await store.run(ops.newest_batches, kind=kind, limit=2000)
     return [batch.id for batch in batches if batch.id.startswith(incomplete)][:MOST_OFFERED]
 
 

@@ -19,6 +19,7 @@ from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOpti
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.sizes import megabytes
 from comfyui_agent.domain.texts import counted
+from comfyui_agent.store import operations as ops
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 NEW_SECONDS = 3600.0
 
-app = typer.Typer(help="The database.", no_args_is_help=True, rich_markup_mode="rich")
+app = typer.Typer(add_completion=False, help="The database.", no_args_is_help=True, rich_markup_mode="rich")
 
 
 @app.command()
@@ -99,8 +100,8 @@ async def _recover(workspace: Workspace) -> None:
     from comfyui_agent.store.agent_lock import is_dead
 
     async with opened(workspace) as store:
-        count = await store.put_back_orphans(partial(is_dead, workspace.locks))
-        await store.recount()
+        count = await store.run(ops.put_back_orphans, partial(is_dead, workspace.locks))
+        await store.run(ops.recount)
         await note_audit(store, EventName.AUDIT_DATABASE_RECOVER, message=counted(count, "job"))
     words = counted(count, "job was let go and waits", "jobs were let go and wait")
     typer.echo(f"{words} again." if count else "Nothing to recover: every lease is held.")
@@ -155,7 +156,7 @@ def _alone(workspace: Workspace) -> AgentLock:
 async def _remove_unused(workspace: Workspace) -> tuple[int, int]:
     """Remove kept input files that no job names; how many, and their bytes. What is new may be about to get its job."""
     async with opened(workspace) as store:
-        used = await store.kept_pictures()
+        used = await store.run(ops.kept_pictures)
     count = size = 0
     for file in sorted(workspace.kept_inputs.glob("*")):
         found = file.stat()

@@ -27,6 +27,7 @@ from comfyui_agent.cli.workspace import (
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted, counted_jobs
+from comfyui_agent.store import operations as ops
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
@@ -70,10 +71,12 @@ async def _dismiss(workspace: Workspace, names: Sequence[str], batch: str, as_js
             jobs = await find_jobs(store, names)
         else:
             batch_id = (await find_batch(store, batch)).id if batch else None
-            jobs = await store.jobs(attention=True, batch_id=batch_id, limit=EVERYTHING)
-        await store.dismiss([job.id for job in jobs])
+            jobs = await store.run(ops.list_jobs, attention=True, batch_id=batch_id, limit=EVERYTHING)
+        await store.run(ops.dismiss_jobs, [job.id for job in jobs])
         answers = []
-        for job in [await store.find_by_id(each.id) or each for each in jobs]:
+        for before in jobs:
+            found = await store.run(ops.find_job_by_id, before.id)
+            job = found or before
             is_failed = job.status is JobStatus.FAILED
             problem = "" if is_failed else f"it {WORDS[job.status]}: only failed jobs can be dismissed"
             answers.append(Answer(job.config_name, job, problem))

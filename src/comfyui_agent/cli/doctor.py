@@ -13,6 +13,7 @@ import typer
 
 from comfyui_agent.cli.output import fail, one_line, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, open_soon
+from comfyui_agent.store import operations as ops
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
@@ -116,8 +117,8 @@ async def _look_at_database(
         for each in await examine(store, partial(is_dead, workspace.locks), workspace.root):
             yield each
         yield await look_at_jobs(store)
-        reasons |= await store.rejections()
-        stuck += await store.stuck_prompts()
+        reasons |= await store.run(ops.rejections)
+        stuck += await store.run(ops.stuck_prompts)
     except StoreError as error:
         yield Finding("database", False, str(error))
     finally:

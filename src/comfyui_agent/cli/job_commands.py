@@ -29,6 +29,7 @@ from comfyui_agent.domain.badges import badge_of
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted, counted_jobs
+from comfyui_agent.store import operations as ops
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
@@ -77,13 +78,15 @@ async def _add(workspace: Workspace, files: Sequence[Path], batch: str, as_json:
         await note_jobs(store, EventName.AUDIT_JOB_SUBMIT, answers)
         if batch and accepted:
             made = NewBatch(mint_batch_id(batch, "files"), batch, BatchKind.FILES)
-            count = await store.group(made, accepted)
+            count = await store.run(ops.group_jobs, made, accepted)
             typer.echo(
                 f"{counted(count, 'job is', 'jobs are')} the batch {made.id}. Follow: e3 batch watch {made.id}",
                 err=True,
             )
             if as_json:  # as they are now
-                answers = [replace(each, job=await store.find_by_name(each.name) or each.job) for each in answers]
+                answers = [
+                    replace(each, job=await store.run(ops.find_job_by_name, each.name) or each.job) for each in answers
+                ]
     if not as_json and accepted:
         say_if_nobody_works(workspace)
     answer(answers, as_json)
@@ -122,7 +125,7 @@ async def _retry(workspace: Workspace, names: Sequence[str], as_json: bool) -> N
         if names:
             jobs = await find_jobs(store, names)
         else:
-            jobs = await store.jobs(attention=True, limit=EVERYTHING)
+            jobs = await store.run(ops.list_jobs, attention=True, limit=EVERYTHING)
         answers = await submit_again(store, admission, workspace, jobs)
         await note_jobs(store, EventName.AUDIT_JOB_RETRY, answers)
     if not answers and not as_json:
@@ -154,8 +157,9 @@ async def _cancel(workspace: Workspace, names: Sequence[str], as_json: bool) -> 
 
     async with opened(workspace) as store:
         jobs = await find_jobs(store, names)
-        cancelled = set(await store.cancel([job.id for job in jobs]))
-        after = [await store.find_by_name(job.config_name) or job for job in jobs]
+        cancelled = set(await store.run(ops.cancel_jobs, [job.id for job in jobs]))
+        found = [await store.run(ops.find_job_by_name, job.config_name) for job in jobs]
+        after = [job or before for job, before in zip(found, jobs, strict=True)]
         answers = [
             Answer(job.config_name, job, "" if job.id in cancelled else f"it {WORDS[job.status]}") for job in after
         ]
@@ -186,10 +190,11 @@ async def _set_priority(workspace: Workspace, name: str, priority: int, as_json:
         [job] = await find_jobs(store, [name])
         if job.status is JobStatus.DONE:
             fail(f"{job.config_name} is done already: its priority changes nothing")
-        await store.set_priority(job.id, priority)
+        await store.run(ops.set_priority, job.id, priority)
         words = f"from {job.priority} to {priority}"
         await note_audit(store, EventName.AUDIT_JOB_PRIORITY, job_id=job.id, message=words)
-        job = await store.find_by_name(job.config_name) or job
+        changed = await store.run(ops.find_job_by_name, job.config_name)
+        job = changed or job
     if as_json:
         print_json(job.as_json())
     else:

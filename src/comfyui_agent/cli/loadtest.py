@@ -28,7 +28,7 @@ GOES_WITH = {
     "--start-command": "--scenario",
 }
 
-app = typer.Typer(invoke_without_command=True, no_args_is_help=False)
+app = typer.Typer(add_completion=False, invoke_without_command=True, no_args_is_help=False)
 
 
 @app.callback()

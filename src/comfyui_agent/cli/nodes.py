@@ -12,7 +12,9 @@ from comfyui_agent.cli.workspace import AsJson
 
 MOST_LISTED = 12
 
-app = typer.Typer(help="E3's nodes inside ComfyUI.", no_args_is_help=True, rich_markup_mode="rich")
+app = typer.Typer(
+    add_completion=False, help="E3's nodes inside ComfyUI.", no_args_is_help=True, rich_markup_mode="rich"
+)
 
 
 @app.callback()
@@ -44,7 +46,6 @@ def install(
     """
     from comfyui_agent.nodes.installer import TITLE, Changed, Refused, WrongFolder
     from comfyui_agent.nodes.installer import install as put
-    from comfyui_agent.nodes.pack_builder import Unbuildable
 
     try:
         done = put(folder, force=force)
@@ -54,7 +55,7 @@ def install(
         typer.echo(one_line(f"e3: {error}"), err=True)
         _list(error.files)
         raise typer.Exit(1) from None
-    except (Refused, Unbuildable) as error:
+    except Refused as error:
         fail(str(error))
     except OSError as error:
         where, reason = error.filename or folder, error.strerror or error

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from comfyui_agent.cli.dismissal import rm
+from comfyui_agent.cli.job_commands import set_priority
 from comfyui_agent.cli.named_jobs import find_jobs, say_if_nobody_works
 from comfyui_agent.cli.output import fail, made_by_words, on_terminal, one_line, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, Name, opened, workspace_at
@@ -17,6 +19,7 @@ from comfyui_agent.domain.badges import BADGES, badge_of
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import attention as needing_attention
 from comfyui_agent.domain.texts import printable
+from comfyui_agent.store import operations as ops
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
@@ -29,7 +32,7 @@ LONGEST_VALUE = 400
 AWAY = "waits for its server, which does not answer"
 COLOURS = {JobStatus.PROCESSING: "cyan", JobStatus.DONE: "green", JobStatus.FAILED: "yellow"}
 
-app = typer.Typer(help="The queue.", no_args_is_help=True, rich_markup_mode="rich")
+app = typer.Typer(add_completion=False, help="The queue.", no_args_is_help=True, rich_markup_mode="rich")
 
 
 @app.callback()
@@ -70,9 +73,9 @@ async def _ls(
     workspace: Workspace, status: JobStatus | None, batch: str | None, limit: int, *, attention: bool, as_json: bool
 ) -> None:
     async with opened(workspace) as store:
-        jobs = await store.jobs(status=status, batch_id=batch, attention=attention, limit=limit)
-        counts = await store.counts()
-        lost = await store.lost_servers(batch)
+        jobs = await store.run(ops.list_jobs, status=status, batch_id=batch, attention=attention, limit=limit)
+        counts = await store.run(ops.count_jobs)
+        lost = await store.run(ops.lost_servers, batch)
     away = _away(workspace, jobs)
     if as_json:
         print_json([job.as_json() for job in jobs])
@@ -114,10 +117,10 @@ async def _show(workspace: Workspace, name: str, as_json: bool) -> None:
 
     async with opened(workspace) as store:
         [job] = await find_jobs(store, [name])
-        attempts = await store.attempts(job.id)
-        batch = await store.batch(job.batch_id) if job.batch_id else None
-        made_by = await store.token_name(job.created_by)
-        template = await store.template(job.template_hash) if job.template_hash else None
+        attempts = await store.run(ops.list_attempts, job.id)
+        batch = await store.run(ops.find_batch, job.batch_id) if job.batch_id else None
+        made_by = await store.run(ops.token_name, job.created_by)
+        template = await store.run(ops.find_template, job.template_hash) if job.template_hash else None
     inputs = effective_inputs(job, batch)
     sending = _sending(workspace, job, inputs, attempts, template)
     if as_json:
@@ -237,3 +240,7 @@ def _print_table(jobs: list[Job], away: Collection[int]) -> None:
         colour = "" if job.status is JobStatus.FAILED and not job.needs_attention else COLOURS.get(job.status, "")
         table.add_row(number, Text(state, colour), *(Text(cell) for cell in rest), shortened)
     Console().print(table)
+
+
+app.command("set-priority")(set_priority)
+app.command("rm")(rm)

@@ -17,6 +17,7 @@ from comfyui_agent.comfy.watch import Progress, Stage
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.pace import Pace, duration_of, rate_of
 from comfyui_agent.domain.texts import attention
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class QueueBoard:
             try:
                 while True:
                     with contextlib.suppress(StoreError):
-                        self._counts = await self._store.counts()
+                        self._counts = await self._store.run(ops.count_jobs)
                         self._before = self._before or self._counts
                     live.update(self._view())
                     await asyncio.sleep(REFRESH)

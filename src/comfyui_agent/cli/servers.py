@@ -26,6 +26,7 @@ from comfyui_agent.cli.workspace import (
 )
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.server_states import ServerState
+from comfyui_agent.store import operations as ops
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 USAGE = 2
 
 app = typer.Typer(
+    add_completion=False,
     help="Look at ComfyUI servers, and take one out of work.\n\nWithout a command: the same as [bold]ls[/bold].",
     invoke_without_command=True,
     rich_markup_mode="rich",
@@ -194,15 +196,15 @@ def resume(
 
 
 async def _pause(store: Store, server: str) -> ServerState | None:
-    return await store.pause_server(server)
+    return await store.run(ops.pause_server, server)
 
 
 async def _drain(store: Store, server: str) -> ServerState | None:
-    return await store.drain_server(server)
+    return await store.run(ops.drain_server, server)
 
 
 async def _resume(store: Store, server: str) -> ServerState | None:
-    await store.resume_server(server)
+    await store.run(ops.resume_server, server)
     return None
 
 
@@ -214,8 +216,8 @@ async def _halt(
     workspace = asked.workspace
     configured = [_address_of(url) for url in workspace.settings.comfyui.urls]
     async with opened(workspace) as store:
-        out_of_work = [each.server for each in await store.halted_servers()]
-        at_work = [attempt.server for attempt in await store.open_attempts() if attempt.server]
+        out_of_work = [each.server for each in await store.run(ops.halted_servers)]
+        at_work = [attempt.server for attempt in await store.run(ops.open_attempts) if attempt.server]
         url = _find_server(name, dict.fromkeys([*configured, *out_of_work, *at_work]))
         halt = await change(store, url)
         await note_audit(store, event, server=url)
@@ -286,8 +288,8 @@ async def _states_in(workspace: Workspace) -> tuple[dict[str, ServerState], list
     with contextlib.suppress(StoreError):
         store = await open_soon(workspace)
         try:
-            halts = {each.server: each.halt for each in await store.halted_servers()}
-            return halts, await store.stuck_prompts()
+            halts = {each.server: each.halt for each in await store.run(ops.halted_servers)}
+            return halts, await store.run(ops.stuck_prompts)
         finally:
             await store.close(timeout=0.5)
     return {}, []

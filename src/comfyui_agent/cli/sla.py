@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 MARKS = {"met": "●", "missed": "△", "not measured": "○"}
 COLOURS = {"met": "green", "missed": "yellow", "not measured": "dim"}
 
-app = typer.Typer(help="Targets, and whether they are met.", no_args_is_help=True, rich_markup_mode="rich")
+app = typer.Typer(
+    add_completion=False, help="Targets, and whether they are met.", no_args_is_help=True, rich_markup_mode="rich"
+)
 
 
 @app.callback()

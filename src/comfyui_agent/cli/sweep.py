@@ -26,6 +26,7 @@ from comfyui_agent.domain.combinations import Mode
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.pace import duration_of
 from comfyui_agent.domain.texts import counted
+from comfyui_agent.store import operations as ops
 
 if TYPE_CHECKING:
     from comfyui_agent.batches.axes import BadSweep
@@ -195,7 +196,9 @@ async def _sweep(workspace: Workspace, asked: _Asked, dry_run: bool, wait: bool,
             batch = await follow(store, workspace, found.batch.id, works=True, quiet=as_json)
         else:
             _hint(found)
-            batch = await store.batch(found.batch.id)  # type: ignore[assignment]
+            queued = await store.run(ops.find_batch, found.batch.id)
+            assert queued is not None
+            batch = queued
         if as_json:
             print_json(batch.as_json())
         elif wait and batch.grid:
@@ -260,7 +263,7 @@ async def _past_durations(workspace: Workspace, workflow_id: str) -> list[float]
     except StoreError:
         return []
     try:
-        return sorted(await store.past_durations(workflow_id))
+        return sorted(await store.run(ops.past_durations, workflow_id))
     finally:
         await store.close(timeout=0.5)
 

@@ -13,6 +13,7 @@ from comfyui_agent.cli.output import fail, one_line, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.tokens import Role
+from comfyui_agent.store import operations as ops
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
@@ -24,7 +25,9 @@ CLOSED = (
 )
 NEEDED = "There is no token, and {why}. Make one with e3 token create."
 
-app = typer.Typer(help="Tokens for the web page and the API.", no_args_is_help=True, rich_markup_mode="rich")
+app = typer.Typer(
+    add_completion=False, help="Tokens for the web page and the API.", no_args_is_help=True, rich_markup_mode="rich"
+)
 
 
 @app.callback()
@@ -103,7 +106,7 @@ async def _create(
     hash_ = proxy_hash(proxy_user) if proxy_user else hash_of(secret)
     called = proxy_user or name or role.value
     async with opened(workspace, create=True) as store:
-        made = await store.create_token(called, role, hash_, is_shared=is_shared, seconds=seconds)
+        made = await store.run(ops.create_token, called, role, hash_, is_shared=is_shared, seconds=seconds)
         await note_audit(store, EventName.AUDIT_TOKEN_CREATE, message=_told(made))
     if as_json:
         print_json(_facts(made) | ({"token": secret} if secret else {}))
@@ -132,7 +135,7 @@ def ls(
 
 async def _ls(workspace: Workspace, as_json: bool) -> None:
     async with opened(workspace) as store:
-        access, found = await store.access(), await store.tokens()
+        access, found = await store.run(ops.read_access), await store.run(ops.list_tokens)
     if as_json:
         print_json([_facts(each) for each in found])
         return
@@ -177,13 +180,13 @@ def revoke(
 
 async def _revoke(workspace: Workspace, number: int, as_json: bool) -> None:
     async with opened(workspace) as store:
-        before = next((each for each in await store.tokens() if each.id == number), None)
+        before = next((each for each in await store.run(ops.list_tokens) if each.id == number), None)
         if before is None:
             fail(f"there is no token {number}: see e3 token ls")
-        if not await store.revoke_token(number):
+        if not await store.run(ops.revoke_token, number):
             fail(f"token {number} was revoked already: see e3 token ls")
         await note_audit(store, EventName.AUDIT_TOKEN_REVOKE, message=_told(before))
-        left = await store.tokens()
+        left = await store.run(ops.list_tokens)
     found = next(each for each in left if each.id == number)
     if as_json:
         print_json(_facts(found))
@@ -221,13 +224,13 @@ async def _open(workspace: Workspace, is_sure: bool, as_json: bool) -> None:
     if why:
         fail(f"nothing was changed, because it would let nobody in: {why}. Change that setting first")
     async with opened(workspace) as store:
-        found = await store.open_access(revoke=is_sure)
+        found = await store.run(ops.open_access, revoke=is_sure)
         if found and not is_sure:
             count = f"{len(found)} token{'' if len(found) == 1 else 's'}"
             if not sys.stdin.isatty():
                 fail(f"{count} would be revoked: say so with e3 token open --yes, or leave access closed")
             typer.confirm(f"Revoke {count} and let everyone on this machine in as an admin?", abort=True, err=True)
-            found = await store.open_access(revoke=True)
+            found = await store.run(ops.open_access, revoke=True)
         words = f"{len(found):,} token{'' if len(found) == 1 else 's'} revoked"
         await note_audit(store, EventName.AUDIT_TOKEN_OPEN, message=words)
     if as_json:

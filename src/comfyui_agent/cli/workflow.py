@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 LONGEST_VALUE = 48
 
-app = typer.Typer(help="Workflows.", no_args_is_help=True, rich_markup_mode="rich")
+app = typer.Typer(add_completion=False, help="Workflows.", no_args_is_help=True, rich_markup_mode="rich")
 
 
 @app.callback()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from comfyui_agent.comfy.fleet import Health
+from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.watch import Stage
 from comfyui_agent.engine.run import Run
+from comfyui_agent.fleet.server import Health
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
 
@@ -24,7 +25,8 @@ GAP = 4
 class Expiry:
     """Looks at what runs now and again. Several agents may: the database adds up what passed since the last look."""
 
-    def __init__(self, store: Store, seconds: float, runs: Callable[[], Sequence[Run]]) -> None:
+    def __init__(self, store: Store, seconds: float, runs: Callable[[], Sequence[Run]], clock: Clock) -> None:
+        self._clock = clock
         self._store = store
         self._seconds = seconds
         self._runs = runs
@@ -33,7 +35,7 @@ class Expiry:
 
     async def watch(self) -> None:
         while True:
-            await asyncio.sleep(self._pause)
+            await self._clock.sleep(self._pause)
             try:
                 await self._look()
             except StoreError as error:
@@ -48,10 +50,13 @@ class Expiry:
         going_on = sorted(each for each, prompts in self._executed.items() if prompts & before.get(each, set()))
         begun = sorted(self._executed.keys() - set(going_on))
         if begun:
-            await self._store.tick_batches(begun, 0.0, self._seconds)
+            await self._store.run(ops.tick_batches, begun, 0.0, self._seconds)
         if going_on:
-            for batch_id in await self._store.tick_batches(going_on, GAP * self._pause, self._seconds):
+            expired = await self._store.run(ops.tick_batches, going_on, GAP * self._pause, self._seconds)
+            for batch_id in expired:
                 log.warning("the batch %s has expired", batch_id)
+            if expired:
+                self._store.wake()
 
 
 def is_executed(run: Run) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,16 +14,18 @@ from comfyui_agent.domain.jobs import Job, JobId, NewJob
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.errors import BatchTaken
-from comfyui_agent.store.event_log import note
-from comfyui_agent.store.job_commands import keep_template, submit
+from comfyui_agent.store.event_log import add_event
+from comfyui_agent.store.job_commands import keep_template, submit_jobs
 from comfyui_agent.store.job_queries import job_from
+from comfyui_agent.store.operation import command, query, transition
 from comfyui_agent.store.port import Row, Session, parsed_object, text, whole_number
 
 DISCARDED_AT_ONCE = 5_000
 DURATIONS_LOOKED_AT = 100
 
 
-def create(session: Session, batch: NewBatch, creator: str | None) -> None:
+@transition
+def create_batch(session: Session, batch: NewBatch, creator: str | None) -> None:
     """A batch to be filled; none of its jobs runs before it is opened. BatchTaken if there is one of that id."""
     created = session.run(
         "create_batch",
@@ -39,35 +42,39 @@ def create(session: Session, batch: NewBatch, creator: str | None) -> None:
         raise BatchTaken(f"there is a batch {batch.id} already: give this one another name")
 
 
-def fill(session: Session, jobs: Sequence[NewJob]) -> list[JobId]:
+@transition
+def fill_batch(session: Session, jobs: Sequence[NewJob]) -> list[JobId]:
     """Put jobs in, all or none. BatchTaken if a name is taken: it would be someone else's job."""
     filled = {job.batch_id for job in jobs}
     rows = [session.one("batch_by_id", id=batch_id) for batch_id in filled]
     is_whole = all(row is None or row["status"] != BatchStatus.PENDING.value for row in rows)
-    ids = submit(session, jobs, are_told=is_whole)
+    ids = submit_jobs(session, jobs, are_told=is_whole)
     for job, job_id in zip(jobs, ids, strict=True):
         if job_id is None:
             raise BatchTaken(f"there is a job {job.config_name} already: give the batch another name")
     return [job_id for job_id in ids if job_id is not None]
 
 
+@command
 def open_batch(session: Session, batch_id: str) -> None:
     """It is whole: its jobs may run from now on."""
     if session.run("open_batch", id=batch_id):
         session.run("note_members_submitted", id=batch_id)
         session.run("release_members", id=batch_id)
-        note(session, Event(EventName.BATCH_CREATED, batch_id=batch_id))
+        add_event(session, Event(EventName.BATCH_CREATED, batch_id=batch_id))
         session.run("complete_empty", id=batch_id)
 
 
-def group(session: Session, batch: NewBatch, jobs: Sequence[JobId]) -> int:
+@command
+def group_jobs(session: Session, batch: NewBatch, jobs: Sequence[JobId]) -> int:
     """Make a batch of jobs that are there and in no other; how many. They may have ended already."""
-    create(session, batch, None)
+    create_batch(session, batch, None)
     joined = session.run("join_batch", id=batch.id, ids=json_text(list(jobs)))
     open_batch(session, batch.id)
     return joined
 
 
+@transition
 def discard_unfinished(session: Session, is_dead: Callable[[str], bool]) -> int:
     """Remove batches whose creator died before they were whole: nobody was told of them. Some jobs at a time."""
     removed = 0
@@ -80,17 +87,20 @@ def discard_unfinished(session: Session, is_dead: Callable[[str], bool]) -> int:
     return removed
 
 
-def find(session: Session, batch_id: str) -> Batch | None:
+@query
+def find_batch(session: Session, batch_id: str) -> Batch | None:
     row = session.one("batch_by_id", id=batch_id)
     return None if row is None else batch_from(session, row)
 
 
-def newest(session: Session, kind: BatchKind | None, most: int) -> list[Batch]:
-    rows = session.rows("newest_batches", kind=kind.value if kind else None, most=most)
+@query
+def newest_batches(session: Session, *, kind: BatchKind | None = None, limit: int = 50) -> list[Batch]:
+    rows = session.rows("newest_batches", kind=kind.value if kind else None, most=limit)
     return [batch_from(session, row) for row in rows]
 
 
-def members(session: Session, batch_id: str, after: Job | None, most: int, *, is_whole: bool) -> list[Job]:
+@query
+def members_after(session: Session, batch_id: str, after: Job | None, most: int, *, is_whole: bool) -> list[Job]:
     """A part of the members in their order, those behind one of them; the last part has those that have no place.
 
     Unless they are wanted whole, what is large in them is left out.
@@ -135,8 +145,14 @@ def batch_from(session: Session, row: Row) -> Batch:
     )
 
 
+@query
 def book_pages(
-    session: Session, book_id: str, after: float, until: float, most_bytes: int | None
+    session: Session,
+    book_id: str,
+    *,
+    after: float = -math.inf,
+    until: float = math.inf,
+    most_bytes: int | None = None,
 ) -> list[dict[str, Any]]:
     """Pages of a book between two numbers. With `most_bytes`, each has its share of them for its failures and for its
     metadata: of what is longer, the newest failure is left, and nothing."""
@@ -149,7 +165,8 @@ def book_pages(
     return found
 
 
-def cancel(session: Session, batch_id: str) -> int | None:
+@command
+def cancel_batch(session: Session, batch_id: str) -> int | None:
     """End a batch; how many members had not ended. None if it has ended already."""
     failure = Failure(FailureClass.CANCELLED, f"with its batch {batch_id}, by request")
     return _end(session, batch_id, BatchStatus.CANCELLED, "by request", failure)
@@ -167,11 +184,12 @@ def _end(session: Session, batch_id: str, status: BatchStatus, reason: str, fail
         "end_members", **facts, error_trace=failure.trace(), needs_regeneration=0 if is_cancelled else 1
     )
     told = EventName.BATCH_CANCELLED if is_cancelled else EventName.BATCH_EXPIRED
-    note(session, Event(told, batch_id=batch_id, message=reason))
+    add_event(session, Event(told, batch_id=batch_id, message=reason))
     return ended
 
 
-def tick(session: Session, batch_ids: Sequence[str], longest_gap: float, expiry: float) -> list[str]:
+@transition
+def tick_batches(session: Session, batch_ids: Sequence[str], longest_gap: float, expiry: float) -> list[str]:
     """Members of these batches are being executed at live servers right now. Ends those where none has landed for too
     long while that was so; which."""
     expired = []
@@ -185,16 +203,19 @@ def tick(session: Session, batch_ids: Sequence[str], longest_gap: float, expiry:
     return expired
 
 
-def retry(session: Session, batch_id: str, *, with_cancelled: bool) -> int:
+@command
+def retry_batch(session: Session, batch_id: str, *, with_cancelled: bool = False) -> int:
     """Give the failed members a fresh start, all in one generation; how many."""
     return session.run("retry_members", id=batch_id, with_cancelled=int(with_cancelled))
 
 
-def dismiss(session: Session, batch_id: str) -> int:
+@command
+def dismiss_batch(session: Session, batch_id: str) -> int:
     return session.run("dismiss_members", id=batch_id)
 
 
-def pause(session: Session, batch_id: str) -> bool:
+@command
+def pause_batch(session: Session, batch_id: str) -> bool:
     """What waits stays waiting; what is at a server runs on. False if there is nothing to pause."""
     if not session.run("pause_batch", id=batch_id):
         return False
@@ -202,7 +223,8 @@ def pause(session: Session, batch_id: str) -> bool:
     return True
 
 
-def resume(session: Session, batch_id: str) -> bool:
+@command
+def resume_batch(session: Session, batch_id: str) -> bool:
     if not session.run("resume_batch", id=batch_id):
         return False
     session.run("resume_members", id=batch_id)
@@ -219,6 +241,14 @@ def resubmit(session: Session, job_id: JobId, changed: NewJob | None, *, avoid_c
     return True
 
 
+@command
+def resubmit_jobs(
+    session: Session, changes: Sequence[tuple[JobId, NewJob | None]], *, avoid_cache: bool = False
+) -> list[JobId]:
+    """Run ended jobs again, as they were or changed. Returns those that had ended."""
+    return [job_id for job_id, changed in changes if resubmit(session, job_id, changed, avoid_cache=avoid_cache)]
+
+
 def change_job(session: Session, job_id: JobId, changed: NewJob) -> None:
     if changed.template is not None:
         keep_template(session, changed.template)
@@ -233,16 +263,19 @@ def change_job(session: Session, job_id: JobId, changed: NewJob) -> None:
     )
 
 
+@transition
 def free_turns(session: Session) -> int:
     return session.run("free_turns")
 
 
-def is_idle(session: Session, batch_id: str) -> bool:
+@query
+def is_batch_idle(session: Session, batch_id: str) -> bool:
     """Whether nothing of a batch runs, may run soon, or is still to be made of it."""
     row = session.one("is_batch_idle", id=batch_id)
     return bool(row and row["idle"])
 
 
+@query
 def past_durations(session: Session, workflow_id: str) -> list[float]:
     """Seconds of recent renders of one workflow."""
     rows = session.rows("past_durations", workflow_id=workflow_id, most=DURATIONS_LOOKED_AT)
@@ -252,8 +285,9 @@ def past_durations(session: Session, workflow_id: str) -> list[float]:
 # Grids: whoever claims one makes it, and the claim of a dead agent can be taken.
 
 
+@transition
 def claim_grid(
-    session: Session, worker: str, is_dead: Callable[[str], bool], only: str | None
+    session: Session, worker: str, is_dead: Callable[[str], bool], only: str | None = None
 ) -> tuple[str, int] | None:
     """A batch whose grid is due, for this worker to make, with its generation; None if there is none."""
     for row in session.rows("due_grids", id=only):
@@ -266,22 +300,31 @@ def claim_grid(
     return None
 
 
+@transition
 def settle_grid(
-    session: Session, batch_id: str, worker: str, generation: int, grid: str | None, problem: str | None
+    session: Session,
+    batch_id: str,
+    worker: str,
+    generation: int,
+    *,
+    grid: str | None = None,
+    problem: str | None = None,
 ) -> bool:
     """The grid of a generation is there, or cannot be made; False if it is no longer this worker's to say."""
     facts = {"id": batch_id, "worker": worker, "generation": generation, "grid": grid, "problem": problem}
     if not session.run("settle_grid", **facts):
         return False
     if problem is not None:
-        note(session, Event(EventName.ALERT_GRID, batch_id=batch_id, message=problem))
+        add_event(session, Event(EventName.ALERT_GRID, batch_id=batch_id, message=problem))
     return True
 
 
+@transition
 def release_grids(session: Session, worker: str) -> None:
     session.run("release_grids", worker=worker)
 
 
+@transition
 def note_grid(session: Session, batch: Batch, grid: str) -> None:
     """A grid was made of a batch as it was read."""
     generation = batch.generation if batch.status is BatchStatus.COMPLETE else None

@@ -15,11 +15,13 @@ from comfyui_agent.domain.texts import json_text, whole
 from comfyui_agent.store.batches import resubmit
 from comfyui_agent.store.event_log import note_ending
 from comfyui_agent.store.job_commands import keep_template
+from comfyui_agent.store.operation import query, transition
 from comfyui_agent.store.outcomes import LONGEST_TRACE
 from comfyui_agent.store.port import Row, Session, parsed_object, paths_in, text, whole_number
 
 
-def items(session: Session, batch_id: str) -> list[Item]:
+@query
+def burst_items(session: Session, batch_id: str) -> list[Item]:
     """Every item in its order."""
     return [
         Item(
@@ -44,7 +46,8 @@ def _where(row: Row) -> dict[str, str]:
     return {key: said[key] for key in ("subfolder", "filename") if isinstance(said.get(key), str)}
 
 
-def begin(
+@transition
+def begin_burst(
     session: Session, batch_id: str, worker: str, wishes: Sequence[tuple[JobId, ItemRequest]], lowest: int
 ) -> int:
     """Note the burst and its user's wishes; by how many steps it is smaller than the largest.
@@ -78,7 +81,8 @@ def _fail(session: Session, job_id: JobId, failure: Failure) -> None:
     session.run("fail_item", id=job_id, failure_class=kind, error_trace=trace)
 
 
-def pick(session: Session, batch_id: str, picks: Sequence[Pick]) -> None:
+@transition
+def pick_items(session: Session, batch_id: str, picks: Sequence[Pick]) -> None:
     """These are for this burst; what cannot be rendered has failed."""
     for template in {each.template.hash: each.template for each in picks}.values():
         keep_template(session, template)
@@ -93,6 +97,7 @@ def pick(session: Session, batch_id: str, picks: Sequence[Pick]) -> None:
     session.run("complete_empty", id=batch_id)
 
 
+@transition
 def note_written(session: Session, batch_id: str, words: Mapping[JobId, ItemStatus], digests: tuple[str, str]) -> None:
     by_word: dict[ItemStatus, list[int]] = defaultdict(list)
     for job_id, word in words.items():
@@ -102,15 +107,18 @@ def note_written(session: Session, batch_id: str, words: Mapping[JobId, ItemStat
     _keep(session, batch_id, digest_before=digests[0], digest=digests[1], last=sorted(words))
 
 
+@transition
 def confirm_written(session: Session, batch_id: str, digest: str) -> None:
     _keep(session, batch_id, digest_before=digest, last=[])
 
 
-def forget(session: Session, jobs: Sequence[JobId]) -> None:
+@transition
+def forget_items(session: Session, jobs: Sequence[JobId]) -> None:
     session.run("forget_items", ids=json_text(list(jobs)))
 
 
-def end(session: Session, batch_id: str, *, has_worked: bool) -> None:
+@transition
+def end_burst(session: Session, batch_id: str, *, has_worked: bool = True) -> None:
     """The burst ended by itself: one step up, if there was something to do."""
     row = session.one("batch_by_id", id=batch_id)
     level = whole_number(parsed_object(row["metadata"]).get("level")) or 0 if row else 0

@@ -7,6 +7,7 @@ from typing import Any
 
 from comfyui_agent.domain.events import Event
 from comfyui_agent.domain.texts import whole
+from comfyui_agent.store.operation import query, transition
 from comfyui_agent.store.port import Row, Session, text
 
 LONGEST_MESSAGE = 2_000
@@ -15,7 +16,8 @@ KEPT_AUDIT = 100_000
 PRUNED_AT_ONCE = 5_000
 
 
-def note(session: Session, event: Event, **facts: Any) -> None:
+@transition
+def add_event(session: Session, /, event: Event, **facts: Any) -> None:
     """Record an event; the database tells the time."""
     event = replace(event, **facts)
     session.run(
@@ -47,16 +49,21 @@ def note_ending(session: Session, event: Event, *, duration: float | None = None
     )
 
 
-def events_after(session: Session, after: int, most: int) -> list[Event]:
+@query
+def events_after(session: Session, after: int, most: int = 500) -> list[Event]:
     return [_event(row) for row in session.rows("events_after", after=after, most=most)]
 
 
-def alerts(session: Session, seconds: float, most: int) -> list[Event]:
+@query
+def alerts(session: Session, seconds: float, most: int = 50) -> list[Event]:
     """Of so many last seconds, the newest first."""
     return [_event(row) for row in session.rows("newest_alerts", seconds=seconds, most=most)]
 
 
-def audit_trail(session: Session, seconds: float | None, actor: str, before: int | None, most: int) -> list[Event]:
+@query
+def audit_trail(
+    session: Session, *, seconds: float | None = None, actor: str = "", before: int | None = None, most: int = 50
+) -> list[Event]:
     """Who asked for which change, the newest first: of so many last seconds, by actors with this text in them, and
     only what came before an event. None and an empty text ask for nothing in particular."""
     rows = session.rows("audit_trail", seconds=seconds, actor=actor or None, before=before, most=most)
@@ -85,16 +92,19 @@ def _event(row: Row) -> Event:
     )
 
 
+@query
 def newest_event(session: Session) -> int:
     row = session.one("newest_event")
     return 0 if row is None else int(row["id"])
 
 
+@query
 def failures_since(session: Session, after: int) -> int:
     row = session.one("failures_since", after=after)
     return 0 if row is None else int(row["failures"])
 
 
+@transition
 def prune_events(session: Session) -> int:
     """Forget the oldest events beyond a million, some at a time. The newest audit events stay even then."""
     return session.run("prune_events", keep=KEPT, keep_audit=KEPT_AUDIT, most=PRUNED_AT_ONCE)

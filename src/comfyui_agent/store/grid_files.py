@@ -6,12 +6,16 @@ from collections.abc import Collection, Sequence
 from pathlib import PurePosixPath
 
 from comfyui_agent.domain.texts import json_text
+from comfyui_agent.store.operation import transition
 from comfyui_agent.store.port import Row, Session
 
 PAGE = ".html"
 
 
-def claim(session: Session, batch_id: str, paths: Sequence[str], existing: Collection[str], output: str = "") -> str:
+@transition
+def claim_grid_files(
+    session: Session, batch_id: str, paths: Sequence[str], existing: Collection[str], output: str = ""
+) -> str:
     """Note that these files belong to the grid of a batch, all or none; why not, or an empty text.
 
     `existing` are those that are on disk. One that is not recorded as this grid's is never replaced, unless it is the
@@ -32,7 +36,8 @@ def claim(session: Session, batch_id: str, paths: Sequence[str], existing: Colle
     return ""
 
 
-def keep(session: Session, batch_id: str, paths: Sequence[str], output: str = "") -> list[str]:
+@transition
+def keep_grid_files(session: Session, batch_id: str, paths: Sequence[str], output: str = "") -> list[str]:
     """The grid consists of these files now; those of an earlier one that nothing refers to any more are returned."""
     _note(session, batch_id, paths, output)
     rows = session.rows("grid_files_of", id=batch_id)

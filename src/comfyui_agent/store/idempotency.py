@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from comfyui_agent.domain.idempotency import Beginning, Begun, Busy, Different, Repeated, TakenOver
+from comfyui_agent.store.operation import transition
 from comfyui_agent.store.port import Session
 
 KEPT_DAYS = 7
 
 
-def begin(
+@transition
+def begin_request(
     session: Session, key: str, scope: str, digest: str, creator: str, made: str, is_dead: Callable[[str], bool]
 ) -> Beginning:
     """Note that this process is about to make something, or say why it need not."""
@@ -30,9 +32,11 @@ def begin(
     return TakenOver(row["made"])
 
 
-def finish(session: Session, key: str, scope: str, status: int, answer: str) -> None:
+@transition
+def finish_request(session: Session, key: str, scope: str, status: int, answer: str) -> None:
     session.run("finish_wish", key=key, scope=scope, status=status, answer=answer)
 
 
-def drop(session: Session, key: str, scope: str) -> None:
+@transition
+def drop_request(session: Session, key: str, scope: str) -> None:
     session.run("drop_wish", key=key, scope=scope)

@@ -9,7 +9,9 @@ from pathlib import Path
 from comfyui_agent.domain.sizes import megabytes
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import attention, counted
-from comfyui_agent.store.job_pages import JobFilter
+from comfyui_agent.store.job_pages import JobFilter, job_page
+from comfyui_agent.store.job_queries import count_jobs, list_jobs
+from comfyui_agent.store.operation import query
 from comfyui_agent.store.port import Session, text
 from comfyui_agent.store.recovery import is_orphan
 from comfyui_agent.store.store import Store
@@ -31,21 +33,23 @@ class Finding:
 async def examine(store: Store, is_dead: Callable[[str], bool], root: Path) -> list[Finding]:
     """Look at everything. Nothing is changed."""
     return [
-        await store.driver.read(_pages),
-        await store.driver.read(_counted),
-        await store.driver.read(lambda session: _leases(session, is_dead)),
+        await store.run(_pages),
+        await store.run(_counted),
+        await store.run(_leases, is_dead),
         await _results(store, root),
         _log(store.driver.log_bytes),
-        await store.driver.read(_sizes),
+        await store.run(_sizes),
     ]
 
 
+@query
 def _pages(session: Session) -> Finding:
     problems = [next(iter(row.values())) for row in session.rows("check_pages")]
     is_fine = problems == ["ok"]
     return Finding("pages", is_fine, "sound" if is_fine else f"{problems[0]}: restore a copy of the database")
 
 
+@query
 def _counted(session: Session) -> Finding:
     wrong = session.rows("wrong_counts")
     if not wrong:
@@ -56,10 +60,10 @@ def _counted(session: Session) -> Finding:
 
 async def look_at_jobs(store: Store) -> Finding:
     """Whether a job needs attention."""
-    needy = (await store.counts()).attention
+    needy = (await store.run(count_jobs)).attention
     if not needy:
         return Finding("jobs", True, "none needs attention")
-    names = ", ".join(job.config_name for job in await store.jobs(attention=True, limit=NAMED))
+    names = ", ".join(job.config_name for job in await store.run(list_jobs, attention=True, limit=NAMED))
     more = f" and {needy - NAMED:,} more" if needy > NAMED else ""
     words = (
         f"{attention(needy)}: {names}{more}. See e3 queue ls --attention; then e3 retry --failed or e3 dismiss --failed"
@@ -67,6 +71,7 @@ async def look_at_jobs(store: Store) -> Finding:
     return Finding("jobs", False, words)
 
 
+@query
 def _leases(session: Session, is_dead: Callable[[str], bool]) -> Finding:
     held = session.rows("processing_jobs")
     orphans = [row for row in held if is_orphan(row, is_dead)]
@@ -81,7 +86,7 @@ async def _results(store: Store, root: Path) -> Finding:
     gone: list[str] = []
     looked_at, cursor = 0, None
     while looked_at < RESULTS_LOOKED_AT:
-        page = await store.job_page(JobFilter(status=JobStatus.DONE), cursor, RESULTS_AT_ONCE)
+        page = await store.run(job_page, JobFilter(status=JobStatus.DONE), cursor, RESULTS_AT_ONCE)
         looked_at, cursor = looked_at + len(page.jobs), page.cursor
         gone += [job.config_name for job in page.jobs if not all((root / path).is_file() for path in job.outputs)]
         if cursor is None:
@@ -91,6 +96,7 @@ async def _results(store: Store, root: Path) -> Finding:
     return Finding("results", True, f"the files of {counted(looked_at, 'done job')} are there")
 
 
+@query
 def _sizes(session: Session) -> Finding:
     """What takes how much room. However much it is, nothing is wrong."""
     size = session.one("size_of_database")

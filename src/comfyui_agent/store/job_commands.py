@@ -11,10 +11,12 @@ from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import JobId, NewJob, Template
 from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.event_log import note_ending
+from comfyui_agent.store.operation import command
 from comfyui_agent.store.port import Session
 
 
-def submit(session: Session, jobs: Sequence[NewJob], *, are_told: bool = True) -> list[JobId | None]:
+@command
+def submit_jobs(session: Session, jobs: Sequence[NewJob], *, are_told: bool = True) -> list[JobId | None]:
     """Accept jobs, all or none; None in the place of one whose name is taken. Events tell of them, unless later."""
     for template in {job.template.hash: job.template for job in jobs if job.template is not None}.values():
         keep_template(session, template)
@@ -52,7 +54,8 @@ def keep_template(session: Session, template: Template) -> None:
     session.run("keep_template", hash=template.hash, graph=template.text)
 
 
-def cancel(session: Session, jobs: Sequence[JobId]) -> list[JobId]:
+@command
+def cancel_jobs(session: Session, jobs: Sequence[JobId]) -> list[JobId]:
     """End jobs that have not ended; those that were. A prompt at a server is taken back soon after."""
     return [job_id for job_id in jobs if _cancel_one(session, job_id)]
 
@@ -63,7 +66,8 @@ def _cancel_one(session: Session, job_id: JobId) -> bool:
     return session.run("cancel_job", id=job_id, error_trace="cancelled: by request") > 0
 
 
-def retry(session: Session, jobs: Sequence[JobId], *, forget_files: bool = False) -> list[JobId]:
+@command
+def retry_jobs(session: Session, jobs: Sequence[JobId], *, forget_files: bool = False) -> list[JobId]:
     """Give failed jobs a fresh start, cancelled ones included; those that had failed."""
     retried = [job_id for job_id in jobs if session.run("retry_job", id=job_id)]
     if forget_files:  # or they would be cancelled because their files are gone
@@ -72,11 +76,13 @@ def retry(session: Session, jobs: Sequence[JobId], *, forget_files: bool = False
     return retried
 
 
-def dismiss(session: Session, jobs: Sequence[JobId]) -> int:
+@command
+def dismiss_jobs(session: Session, jobs: Sequence[JobId]) -> int:
     return session.run("dismiss_jobs", ids=json_text(list(jobs)))
 
 
-def remove(session: Session, jobs: Sequence[JobId]) -> list[JobId]:
+@command
+def remove_jobs(session: Session, jobs: Sequence[JobId]) -> list[JobId]:
     removed = [job_id for job_id in jobs if session.run("remove_job", id=job_id)]
     for job_id in removed:
         session.run("forget_attempts", job_id=job_id)
@@ -84,5 +90,6 @@ def remove(session: Session, jobs: Sequence[JobId]) -> list[JobId]:
     return removed
 
 
+@command
 def set_priority(session: Session, job_id: JobId, priority: int) -> bool:
     return session.run("set_priority", id=job_id, priority=priority) > 0

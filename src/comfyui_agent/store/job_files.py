@@ -14,15 +14,17 @@ from comfyui_agent.domain.job_files import Disposition, FileVerdict, KnownJob, R
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import json_text, whole
-from comfyui_agent.store.event_log import note, note_ending
+from comfyui_agent.store.event_log import add_event, note_ending
 from comfyui_agent.store.grid_files import holder_of
 from comfyui_agent.store.job_commands import facts_of, keep_template
+from comfyui_agent.store.operation import command, query, transition
 from comfyui_agent.store.outcomes import LONGEST_TRACE
 from comfyui_agent.store.port import Row, Session, text
 
 SUBMITTED = (FileVerdict.ACCEPTED, FileVerdict.UPDATED, FileVerdict.RESUBMITTED)
 
 
+@command
 def file_jobs(session: Session, files: Sequence[ReadFile]) -> list[Disposition]:
     """Take files in, all or none; what became of each, in their order. No name may be there twice."""
     names = json_text([filed.job.config_name for filed in files])
@@ -112,7 +114,8 @@ def _words_of(filed: ReadFile, holder: str) -> str:
     return f"{where}outputs.file_path: {filed.job.file_path} belongs to {holder}: give this one another"
 
 
-def holder_of_path(session: Session, path: str, besides: str) -> str | None:
+@query
+def holder_of_path(session: Session, path: str, *, besides: str = "") -> str | None:
     """The job, or the grid, whose file goes to a path, or is there; not the job `besides`."""
     others = [owner for owner in _owners(session, [path]).get(path, ()) if owner.name != besides]
     return others[0].holder if others else None
@@ -123,7 +126,7 @@ def _change(session: Session, row: KnownJob, verdict: FileVerdict, filed: ReadFi
         case FileVerdict.UPDATED | FileVerdict.RESUBMITTED:
             _renew(session, row.id, filed)
         case FileVerdict.LATER:
-            note_change(session, row.id)
+            note_file_changed(session, row.id)
         case FileVerdict.UNCHANGED:
             if row.resubmit or row.source != filed.job.source:
                 session.run("locate_job", id=row.id, source=filed.job.source, digest=filed.job.digest)
@@ -131,11 +134,12 @@ def _change(session: Session, row: KnownJob, verdict: FileVerdict, filed: ReadFi
             pass
 
 
-def note_change(session: Session, job_id: JobId) -> None:
+@transition
+def note_file_changed(session: Session, job_id: JobId) -> None:
     """The file of a job was changed while it ran."""
     if session.run("note_change", id=job_id):
         words = "its file was changed while it ran: it is submitted again at the end"
-        note(session, Event(EventName.ALERT_FILE, job_id=job_id, message=words))
+        add_event(session, Event(EventName.ALERT_FILE, job_id=job_id, message=words))
 
 
 def _renew(session: Session, job_id: JobId, filed: ReadFile) -> None:
@@ -165,9 +169,10 @@ def _note(session: Session, submitted: Sequence[tuple[JobId, ReadFile]]) -> None
     for job_id, filed in submitted:
         if filed.problem:
             kind = FailureClass.INVALID.value
-            note(session, Event(EventName.JOB_FAILED, job_id=job_id, failure_class=kind, message=filed.problem))
+            add_event(session, Event(EventName.JOB_FAILED, job_id=job_id, failure_class=kind, message=filed.problem))
 
 
+@command
 def cancel_deleted(session: Session, sources: Sequence[str]) -> list[str]:
     """Jobs that wait and whose files are gone are cancelled; their names. The file may come back as a new wish."""
     names = json_text([source.rpartition("/")[2] for source in sources])
@@ -179,40 +184,48 @@ def cancel_deleted(session: Session, sources: Sequence[str]) -> list[str]:
     return [row["config_name"] for row in rows]
 
 
-def finished_files(session: Session, shortest: float, longest: float) -> list[tuple[str, str | None, str]]:
-    """Source, digest and type of jobs that were done so many seconds ago."""
+@query
+def finished_files(session: Session, seconds: tuple[float, float]) -> list[tuple[str, str | None, str]]:
+    """Source, digest and type of jobs that were done between so many seconds ago."""
+    shortest, longest = seconds
     rows = session.rows("finished_files", shortest=shortest, longest=longest)
     return [(row["source"], text(row["digest"]), text(row["job_type"]) or "") for row in rows]
 
 
-def file_of(session: Session, job_id: JobId) -> tuple[str | None, str | None]:
+@query
+def file_of_job(session: Session, job_id: JobId) -> tuple[str | None, str | None]:
     """Where the file of a job is, and the digest of what the job stands for."""
     row = session.one("file_of_job", id=job_id)
     return (None, None) if row is None else (text(row["source"]), text(row["digest"]))
 
 
-def follow_file(session: Session, name: str, source: str, target: str) -> None:
+@transition
+def note_file_moved(session: Session, name: str, source: str, target: str) -> None:
     session.run("follow_file", name=name, source=source, target=target)
 
 
+@query
 def pending_sources(session: Session) -> list[str]:
     return [row["source"] for row in session.rows("pending_sources")]
 
 
-def reject(session: Session, path: str, reason: str, kept: str | None = None) -> None:
+@transition
+def reject_file(session: Session, path: str, reason: str, kept: str | None = None) -> None:
     """Remember why a file was renamed, and as what one that was rejected there before is `kept`."""
     if kept is not None:
         session.run("keep_rejection", path=path, kept=kept)
     session.run("reject_file", path=path, reason=reason)
-    note(session, Event(EventName.ALERT_FILE, message=f"{path}: {reason}"))
+    add_event(session, Event(EventName.ALERT_FILE, message=f"{path}: {reason}"))
 
 
-def note_repeat(session: Session, name: str) -> None:
+@transition
+def note_file_repeated(session: Session, name: str) -> None:
     """The file of a job that is done has come again."""
     row = session.one("job_by_name", name=name)
     words = "its file came again with the same bytes: it is done already, so the file is put away"
-    note(session, Event(EventName.JOB_FILE_REPEATED, job_id=row["id"] if row else None, message=words))
+    add_event(session, Event(EventName.JOB_FILE_REPEATED, job_id=row["id"] if row else None, message=words))
 
 
+@query
 def rejections(session: Session) -> dict[str, str]:
     return {row["path"]: row["reason"] for row in session.rows("rejections")}

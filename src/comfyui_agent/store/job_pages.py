@@ -26,8 +26,9 @@ from comfyui_agent.store.job_orders import (
     newest,
     section,
 )
-from comfyui_agent.store.job_queries import counts, job_from
+from comfyui_agent.store.job_queries import count_jobs, job_from
 from comfyui_agent.store.names import LETTERS
+from comfyui_agent.store.operation import query
 from comfyui_agent.store.port import Row, Session
 
 MOST_LOOKED_AT = 5_000
@@ -98,8 +99,14 @@ class BatchPage:
     cursor: str | None
 
 
+@query
 def job_page(
-    session: Session, wanted: JobFilter, cursor: str | None, limit: int, most_bytes: int | None = None
+    session: Session,
+    wanted: JobFilter,
+    cursor: str | None = None,
+    limit: int = 50,
+    *,
+    most_bytes: int | None = None,
 ) -> JobPage:
     """A page of at most so many jobs from a cursor on. BadCursor if it belongs to another question.
 
@@ -121,7 +128,10 @@ def job_page(
     return _Reader(session, wanted, min(max(limit, 1), MOST_ON_A_PAGE), most_bytes).read(walks, place)
 
 
-def batch_page(session: Session, kind: BatchKind | None, cursor: str | None, limit: int) -> BatchPage:
+@query
+def batch_page(
+    session: Session, kind: BatchKind | None = None, cursor: str | None = None, limit: int = 50
+) -> BatchPage:
     """Batches from a cursor on, the newest first."""
     name = f"batches {kind or ''}"
     order, place = place_of(cursor) if cursor is not None else (name, None)
@@ -160,7 +170,7 @@ def _is_section_better(session: Session, status: JobStatus, names: NamesWalk | N
     """Few jobs are in that state: all are soon looked at. Or many have the text: some are soon found."""
     if order is not None:
         return order == status.value
-    is_small = getattr(counts(session), status.value) <= FEW
+    is_small = getattr(count_jobs(session), status.value) <= FEW
     return bool(is_small or names is None or names.is_common(session))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from comfyui_agent.domain.attempts import Attempt
 from comfyui_agent.domain.jobs import Job, JobId, Template
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.store.operation import query
 from comfyui_agent.store.port import Row, Session, number, paths_in, text, whole_number
 from comfyui_agent.store.records import Counts
 
@@ -14,6 +15,7 @@ COLUMNS = tuple(name for name in Job.__dataclass_fields__ if name != "is_shorten
 TEXTS = frozenset(name for name, each in Job.__dataclass_fields__.items() if "str" in str(each.type)) - {"outputs"}
 
 
+@query
 def find_job(session: Session, name: str) -> Job | None:
     """By `config_name`, else by id."""
     row = session.one("job_by_name", name=name)
@@ -22,63 +24,78 @@ def find_job(session: Session, name: str) -> Job | None:
     return None if row is None else job_from(row)
 
 
-def find_by_id(session: Session, job_id: int) -> Job | None:
+@query
+def find_job_by_id(session: Session, job_id: int) -> Job | None:
     row = session.one("job_by_id", id=job_id)
     return None if row is None else job_from(row)
 
 
-def find_by_name(session: Session, name: str) -> Job | None:
+@query
+def find_job_by_name(session: Session, name: str) -> Job | None:
     row = session.one("job_by_name", name=name)
     return None if row is None else job_from(row)
 
 
+@query
 def list_jobs(
-    session: Session, status: JobStatus | None, batch_id: str | None, most: int, *, attention: bool = False
+    session: Session,
+    *,
+    status: JobStatus | None = None,
+    batch_id: str | None = None,
+    attention: bool = False,
+    limit: int = 50,
 ) -> list[Job]:
+    """Jobs in the order of `e3 queue ls`; with `attention`, only those that need it."""
     if batch_id is not None:
         state = status.value if status else None
         rows = session.rows(
-            "jobs_of_batch", batch_id=batch_id, status=state, attention=1 if attention else None, most=most
+            "jobs_of_batch", batch_id=batch_id, status=state, attention=1 if attention else None, most=limit
         )
     elif attention:
-        rows = session.rows("jobs_attention", most=most)
+        rows = session.rows("jobs_attention", most=limit)
     elif status is None:
-        rows = session.rows("queued_first", most=most)
+        rows = session.rows("queued_first", most=limit)
     else:
-        rows = session.rows(f"jobs_{status}", most=most)
+        rows = session.rows(f"jobs_{status}", most=limit)
     return [job_from(row) for row in rows]
 
 
-def attempts_of(session: Session, job_id: JobId) -> list[Attempt]:
+@query
+def list_attempts(session: Session, job_id: JobId) -> list[Attempt]:
     return [
         Attempt(**{key: row[key] for key in Attempt.__dataclass_fields__})
         for row in session.rows("attempts_of_job", job_id=job_id)
     ]
 
 
-def is_idle(session: Session) -> bool:
+@query
+def is_queue_idle(session: Session) -> bool:
     """Whether nothing waits and nothing is at work: looked up, since counts can be wrong after changes by hand."""
     row = session.one("is_idle")
     return bool(row and row["idle"])
 
 
+@query
 def open_jobs_of(session: Session, token_id: int, most: int) -> int:
     """How many jobs of a token have not ended, counted up to `most`."""
     row = session.one("open_jobs_of", token_id=token_id, most=most)
     return 0 if row is None else int(row["jobs"])
 
 
-def counts(session: Session) -> Counts:
+@query
+def count_jobs(session: Session) -> Counts:
     return Counts(**{row["status"]: row["jobs"] for row in session.rows("counts")})
 
 
+@query
 def seconds_until_next(session: Session) -> float | None:
     """How long until a job in backoff may run; None if there is none."""
     row = session.one("seconds_until_next")
     return None if row is None else row["seconds"]
 
 
-def template(session: Session, hash_: str) -> Template | None:
+@query
+def find_template(session: Session, hash_: str) -> Template | None:
     row = session.one("template", hash=hash_)
     return None if row is None else Template(hash_, row["graph"])
 

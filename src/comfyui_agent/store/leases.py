@@ -9,17 +9,22 @@ from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.prompts import PromptId
 from comfyui_agent.domain.retry_policy import Tally
 from comfyui_agent.store.errors import LeaseLost
+from comfyui_agent.store.operation import query, transition
 from comfyui_agent.store.port import Row, Session, number, text, whole_number
 from comfyui_agent.store.records import Lease, Leased, Window
 
+LONGEST_BACKOFF = 24 * 3600.0
 
+
+@transition
 def lease_jobs(
     session: Session,
     worker: str,
     window: Window,
     prompt_ids: Sequence[PromptId],
     seconds: float,
-    longest_backoff: float,
+    *,
+    longest_backoff: float = LONGEST_BACKOFF,
 ) -> list[Leased]:
     """Take the next jobs for a server, as many as its window has room for and prompt ids are given.
 
@@ -108,12 +113,14 @@ def leased_from(job: Row, attempt_id: int) -> Leased:
     )
 
 
-def renew(session: Session, worker: str, seconds: float) -> frozenset[tuple[JobId, int]]:
+@transition
+def renew_leases(session: Session, worker: str, seconds: float) -> frozenset[tuple[JobId, int]]:
     """Prolong all leases of a worker; those that it still has, as job and fence."""
     return _pairs(session.rows("renew_leases", worker=worker, seconds=seconds))
 
 
-def held(session: Session, worker: str) -> frozenset[tuple[JobId, int]]:
+@query
+def held_leases(session: Session, worker: str) -> frozenset[tuple[JobId, int]]:
     return _pairs(session.rows("held_leases", worker=worker))
 
 
@@ -127,11 +134,13 @@ def prove(session: Session, lease: Lease, seconds: float) -> None:
         raise LeaseLost(f"job {lease.job_id} is no longer this worker's")
 
 
+@transition
 def note_running(session: Session, lease: Lease, seconds: float) -> None:
     session.run(
         "note_running", attempt_id=lease.attempt_id, fence=lease.fence, seconds=round(seconds, 3), sent=lease.sent
     )
 
 
-def release(session: Session, worker: str) -> int:
+@transition
+def release_jobs(session: Session, worker: str) -> int:
     return session.run("release_jobs", worker=worker)

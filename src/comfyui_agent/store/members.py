@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 from comfyui_agent.domain.jobs import Job
+from comfyui_agent.store.batches import members_after
 from comfyui_agent.store.cursors import LAST_ID
 from comfyui_agent.store.job_queries import job_from
+from comfyui_agent.store.operation import query
 from comfyui_agent.store.port import Session
+from comfyui_agent.store.store import Store
+
+PART = 1_000
 
 
+@query
 def members_at(session: Session, batch_id: str, indexes: Sequence[int]) -> list[Job]:
     """The members at these places, in their order."""
     found: list[Job] = []
@@ -25,9 +31,19 @@ def members_at(session: Session, batch_id: str, indexes: Sequence[int]) -> list[
     return found
 
 
+@query
 def members_without_place(session: Session, batch_id: str, most: int) -> list[Job]:
     """Members that someone put in by hand, without a place."""
     return [job_from(row) for row in session.rows("brief_members_without_place", id=batch_id, most=most)]
+
+
+async def batch_members(store: Store, batch_id: str, *, is_whole: bool = False) -> AsyncIterator[Job]:
+    """Every member in its order, read in parts. Large values come along only if the members are wanted whole."""
+    last: Job | None = None
+    while found := await store.run(members_after, batch_id, last, PART, is_whole=is_whole):
+        for job in found:
+            yield job
+        last = found[-1]
 
 
 def _stretches(indexes: Sequence[int]) -> Iterator[tuple[int, int]]:

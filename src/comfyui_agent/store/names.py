@@ -7,7 +7,9 @@ another name by now: whoever finds a job in it looks at the name itself.
 from __future__ import annotations
 
 from comfyui_agent.store.cursors import FIRST_ID
+from comfyui_agent.store.operation import query, transition
 from comfyui_agent.store.port import Session
+from comfyui_agent.store.store import Store
 
 LETTERS = 3
 LONGEST_PHRASE = 48
@@ -21,14 +23,16 @@ def indexed_up_to(session: Session) -> int:
     return int(row["indexed"])
 
 
+@query
 def is_behind(session: Session) -> bool:
     """Whether there are names to put in."""
     row = session.one("names_indexed")
     return row is not None and row["newest"] is not None and row["newest"] > indexed_up_to(session)
 
 
-def index_names(session: Session, most: int) -> int:
-    """Put the next names in; how many."""
+@transition
+def add_names(session: Session, most: int) -> int:
+    """Index the next names. Returns how many."""
     after = indexed_up_to(session)
     if after == FIRST_ID:
         session.run("forget_names")
@@ -38,6 +42,11 @@ def index_names(session: Session, most: int) -> int:
     session.run("index_names", after=after, last=following["id"])
     session.run("note_indexed", last=following["id"])
     return int(following["names"])
+
+
+async def index_names(store: Store, most: int = 2_000) -> int:
+    """Index the names of newer jobs, if there are any. Returns how many."""
+    return await store.run(add_names, most) if await store.run(is_behind) else 0
 
 
 def phrase_of(text: str) -> str:

@@ -12,9 +12,10 @@ from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.retry_policy import GiveUp, Retry
 from comfyui_agent.domain.texts import json_text, whole
 from comfyui_agent.store.errors import FileTaken, LeaseLost
-from comfyui_agent.store.event_log import note, note_ending
+from comfyui_agent.store.event_log import add_event, note_ending
 from comfyui_agent.store.grid_files import holder_of
 from comfyui_agent.store.leases import prove
+from comfyui_agent.store.operation import query, transition
 from comfyui_agent.store.port import Row, Session, paths_in
 from comfyui_agent.store.records import Lease
 
@@ -22,6 +23,7 @@ LONGEST_TRACE = 32_000
 LONGEST_TEXT = 8_000
 
 
+@transition
 def claim_files(session: Session, lease: Lease, paths: Sequence[str], seconds: float) -> list[str]:
     """Prove the lease and note that these files are the job's, before they are there; those that were its already.
 
@@ -40,23 +42,33 @@ def claim_files(session: Session, lease: Lease, paths: Sequence[str], seconds: f
     return ours
 
 
+@query
 def owned_files(session: Session, paths: Sequence[str]) -> frozenset[str]:
     listed = json_text(list(paths))
     return frozenset(row["path"] for row in session.rows("owned_files", paths=listed))
 
 
+@query
 def recorded_files(session: Session, paths: Sequence[str]) -> frozenset[str]:
     """Those of the paths that are, or once were, a result or a grid."""
     return frozenset(row["path"] for row in session.rows("recorded_files", paths=json_text(list(paths))))
 
 
+@query
+def kept_pictures(session: Session) -> frozenset[str]:
+    """The names of kept input files that jobs use."""
+    return frozenset(row["name"] for row in session.rows("kept_pictures"))
+
+
+@transition
 def with_unowned(session: Session, paths: Sequence[str], do: Callable[[str], None]) -> None:
     for path in paths:
         if session.one("owner_of_file", path=path) is None:
             do(path)
 
 
-def complete(session: Session, lease: Lease, outputs: Sequence[str], duration: float | None) -> list[str]:
+@transition
+def complete_job(session: Session, lease: Lease, outputs: Sequence[str], duration: float | None) -> list[str]:
     """The result is there. What other files the job has are returned: nothing refers to them any more."""
     listed = json_text(list(outputs))
     note_ending(session, Event(EventName.JOB_DONE, job_id=lease.job_id), duration=duration, is_timed=True)
@@ -65,7 +77,8 @@ def complete(session: Session, lease: Lease, outputs: Sequence[str], duration: f
     return _disclaim(session, lease.job_id, set(outputs))
 
 
-def requeue(session: Session, lease: Lease, failure: Failure, again: Retry, *, avoid_server: bool = False) -> None:
+@transition
+def requeue_job(session: Session, lease: Lease, failure: Failure, again: Retry, *, avoid_server: bool = False) -> None:
     """The run failed, and the job runs again."""
     job = session.one(
         "requeue_job",
@@ -79,11 +92,12 @@ def requeue(session: Session, lease: Lease, failure: Failure, again: Retry, *, a
     job = _changed(job, lease)
     _end_attempt(session, lease, failure)
     event = Event(EventName.JOB_RETRY, job_id=lease.job_id, failure_class=failure.kind.value, message=failure.message)
-    note(session, event, **_where(job))
+    add_event(session, event, **_where(job))
 
 
+@transition
 def wait_for_server(
-    session: Session, lease: Lease, failure: Failure, away: float, executed: float, *, is_held: bool
+    session: Session, lease: Lease, failure: Failure, away: float, executed: float, *, is_held: bool = False
 ) -> None:
     """The server has not answered for `away` seconds: the job waits for it or another, and the run stays open.
 
@@ -94,10 +108,11 @@ def wait_for_server(
     job = _changed(job, lease)
     session.run("note_executed", attempt_id=lease.attempt_id, seconds=round(executed, 3))
     event = Event(EventName.JOB_RETRY, job_id=lease.job_id, failure_class=failure.kind.value, message=failure.message)
-    note(session, event, **_where(job))
+    add_event(session, event, **_where(job))
 
 
-def fail(session: Session, lease: Lease, failure: Failure, over: GiveUp) -> list[str]:
+@transition
+def fail_job(session: Session, lease: Lease, failure: Failure, over: GiveUp) -> list[str]:
     """The run failed, and the job with it. Files that it has noted and not delivered are returned."""
     is_poison = over.kind is FailureClass.POISON
     event = Event(EventName.JOB_FAILED, job_id=lease.job_id, failure_class=over.kind.value, message=failure.message)
@@ -113,20 +128,22 @@ def fail(session: Session, lease: Lease, failure: Failure, over: GiveUp) -> list
     job = _changed(job, lease)
     _end_attempt(session, lease, failure)
     if is_poison:
-        note(session, Event(EventName.ALERT_POISON, job_id=lease.job_id, message=failure.message), **_where(job))
+        add_event(session, Event(EventName.ALERT_POISON, job_id=lease.job_id, message=failure.message), **_where(job))
     return undelivered(session, lease.job_id)
 
 
-def unsend(session: Session, lease: Lease) -> None:
+@transition
+def return_unsent(session: Session, lease: Lease) -> None:
     """Nothing reached the server: the job waits again, and the run is not counted."""
     if not session.run("unsend_job", **_keys(lease)):
         raise LeaseLost(f"job {lease.job_id} is no longer this worker's")
     session.run("forget_attempt", attempt_id=lease.attempt_id)
 
 
-def refuse(session: Session, lease: Lease, failure: Failure) -> None:
+@transition
+def refuse_job(session: Session, lease: Lease, failure: Failure) -> None:
     """The job cannot be made into a prompt: failed, and the run is not counted."""
-    unsend(session, lease)
+    return_unsent(session, lease)
     event = Event(EventName.JOB_FAILED, job_id=lease.job_id, failure_class=failure.kind.value, message=failure.message)
     note_ending(session, event)
     _changed(session.one("refuse_job", **_keys(lease), **_error(failure)), lease)

@@ -11,7 +11,8 @@ from comfyui_agent.domain.server_states import LostServer
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store.batches import batch_from
 from comfyui_agent.store.job_pages import JobFilter, job_page
-from comfyui_agent.store.job_queries import counts, job_from
+from comfyui_agent.store.job_queries import count_jobs, job_from
+from comfyui_agent.store.operation import query
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Counts
 from comfyui_agent.store.server_states import lost_servers
@@ -74,7 +75,8 @@ class Overview:
         return self.done_last_five / max(self.seconds_lately, SHORTEST) * 60
 
 
-def overview(session: Session) -> Overview:
+@query
+def read_overview(session: Session) -> Overview:
     row = session.one("now")
     assert row is not None
     now = datetime.strptime(row["now"], TIME)
@@ -96,7 +98,7 @@ def overview(session: Session) -> Overview:
     seconds = waiting["seconds"] if waiting is not None else None
     return Overview(
         at=row["now"],
-        counts=counts(session),
+        counts=count_jobs(session),
         done_last_five=since(lately, JobStatus.DONE),
         seconds_lately=seconds_since_first(lately),
         failed_last_five=since(lately, JobStatus.FAILED),
@@ -109,7 +111,7 @@ def overview(session: Session) -> Overview:
         failed=[job_from(each) for each in session.rows("newest_failures", most=FAILURES)],
         done=[job_from(each) for each in session.rows("newest_results", most=RESULTS, looked_at=NEWEST_LOOKED_AT)],
         batches=[batch_from(session, each) for each in session.rows("open_batches", most=BATCHES)],
-        lost=lost_servers(session, None),
+        lost=lost_servers(session),
     )
 
 

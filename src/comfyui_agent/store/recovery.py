@@ -9,11 +9,13 @@ from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.leases import leased_from
+from comfyui_agent.store.operation import query, transition
 from comfyui_agent.store.outcomes import undelivered
 from comfyui_agent.store.port import Row, Session, text
 from comfyui_agent.store.records import Leased, OpenAttempt
 
 
+@query
 def open_attempts(session: Session) -> list[OpenAttempt]:
     """Every run without an outcome, oldest first."""
     return [
@@ -35,7 +37,8 @@ def open_attempts(session: Session) -> list[OpenAttempt]:
     ]
 
 
-def adopt(session: Session, attempt: OpenAttempt, worker: str, seconds: float) -> Leased | None:
+@transition
+def adopt_attempt(session: Session, attempt: OpenAttempt, worker: str, seconds: float) -> Leased | None:
     """Take a run over, as it was read; None if someone else was quicker or the job has changed."""
     job = session.one(
         "adopt_job",
@@ -55,7 +58,8 @@ def adopt(session: Session, attempt: OpenAttempt, worker: str, seconds: float) -
     return replace(leased, is_taken_over=True, previous_worker=attempt.attempt_worker, running_seconds=running)
 
 
-def withdraw(session: Session, attempt: OpenAttempt, words: str = "") -> list[str] | None:
+@transition
+def withdraw_attempt(session: Session, attempt: OpenAttempt, words: str = "") -> list[str] | None:
     """Close a run whose result nobody wants any more, with words on what became of it; files noted for it that are not
     a result. None: not closed."""
     error = json_text({"kind": FailureClass.CANCELLED.value, "message": words}) if words else None
@@ -64,15 +68,18 @@ def withdraw(session: Session, attempt: OpenAttempt, words: str = "") -> list[st
     return undelivered(session, attempt.job_id)
 
 
+@query
 def owned_prompts(session: Session) -> frozenset[str]:
     return frozenset(row["prompt_id"] for row in session.rows("owned_prompts"))
 
 
+@transition
 def put_back_unattended(session: Session, is_dead: Callable[[str], bool]) -> int:
     """Jobs that are said to be processing while nothing of them is anywhere wait again."""
     return _put_back(session, "unattended_jobs", is_dead)
 
 
+@transition
 def put_back_orphans(session: Session, is_dead: Callable[[str], bool]) -> int:
     """Every job whose lease ran out or whose agent is gone waits again; a prompt at a server is still taken over."""
     return _put_back(session, "processing_jobs", is_dead)
@@ -88,5 +95,6 @@ def is_orphan(job: Row, is_dead: Callable[[str], bool]) -> bool:
     return bool(job["has_expired"] or (job["worker_id"] and is_dead(job["worker_id"])))
 
 
+@transition
 def recount(session: Session) -> None:
     session.run("recount")

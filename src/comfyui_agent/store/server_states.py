@@ -7,10 +7,12 @@ from collections.abc import Collection
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.server_states import STUCK_REMEDY, LostServer, ServerInState, ServerState, StuckPrompt
 from comfyui_agent.domain.texts import json_text
-from comfyui_agent.store.event_log import note
+from comfyui_agent.store.event_log import add_event
+from comfyui_agent.store.operation import command, query
 from comfyui_agent.store.port import Session
 
 
+@query
 def halted_servers(session: Session) -> list[ServerInState]:
     """Every server that is out of work."""
     return [
@@ -19,11 +21,15 @@ def halted_servers(session: Session) -> list[ServerInState]:
     ]
 
 
-def pause(session: Session, server: str) -> None:
+@command
+def pause_server(session: Session, server: str) -> ServerState:
+    """It gets nothing new; what it has runs on."""
     session.run("pause_server", server=server)
+    return ServerState.PAUSED
 
 
-def drain(session: Session, server: str) -> ServerState:
+@command
+def drain_server(session: Session, server: str) -> ServerState:
     """Begin to empty a server; one where nothing is, is drained at once."""
     session.run("drain_server", server=server)
     finish_drain(session, server)
@@ -32,43 +38,50 @@ def drain(session: Session, server: str) -> ServerState:
     return ServerState(row["state"])
 
 
+@command
 def finish_drain(session: Session, server: str) -> bool:
     """`drained`, told once, if it was being drained and no run of any agent is open there; whether that was now."""
     if not session.run("finish_drain", server=server):
         return False
-    note(session, Event(EventName.SERVER_DRAINED, server=server))
+    add_event(session, Event(EventName.SERVER_DRAINED, server=server))
     return True
 
 
-def resume(session: Session, server: str) -> bool:
+@command
+def resume_server(session: Session, server: str) -> bool:
     """Back to work; whether it was out of work."""
     return session.run("resume_server", server=server) > 0
 
 
+@query
 def stuck_prompts(session: Session) -> list[StuckPrompt]:
     """Prompts that did not end when they were last looked at, the oldest first."""
     return [StuckPrompt(**row) for row in session.rows("stuck_prompts")]
 
 
+@command
 def note_stuck(session: Session, server: str, prompt_id: str, reason: str) -> bool:
     """A prompt does not end and cannot be interrupted; whether that is news. It is told once, whoever sees it."""
     if not session.run("note_stuck", server=server, prompt_id=prompt_id, reason=reason):
         return False
     words = f"stuck: {STUCK_REMEDY} ({reason})"
-    note(session, Event(EventName.ALERT_SERVER, server=server, prompt_id=prompt_id, message=words))
+    add_event(session, Event(EventName.ALERT_SERVER, server=server, prompt_id=prompt_id, message=words))
     return True
 
 
+@command
 def forget_stuck(session: Session, prompt_id: str) -> None:
     session.run("forget_stuck", prompt_id=prompt_id)
 
 
-def is_blocked(session: Session, servers: Collection[str], batch_id: str | None) -> bool:
+@query
+def is_blocked(session: Session, servers: Collection[str], batch_id: str | None = None) -> bool:
     """Whether nothing is left but what waits for these servers; of one batch, if it is named."""
     row = session.one("is_blocked", servers=json_text(sorted(servers)), batch_id=batch_id)
     return bool(row and row["blocked"])
 
 
-def lost_servers(session: Session, batch_id: str | None) -> list[LostServer]:
+@query
+def lost_servers(session: Session, batch_id: str | None = None) -> list[LostServer]:
     """Servers that jobs wait for because they stopped answering; members of one batch, if it is named."""
     return [LostServer(**row) for row in session.rows("lost_servers", batch_id=batch_id)]

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.tokens import IDLE_SECONDS, PROXY, SESSION_SECONDS, LoginSession, Role, Token, proxy_hash
-from comfyui_agent.store.event_log import note
+from comfyui_agent.store.event_log import add_event
+from comfyui_agent.store.operation import query, transition
 from comfyui_agent.store.port import Row, Session, text
 
 MOST_SESSIONS = 200
@@ -26,8 +27,9 @@ class Access:
     """By their hashes; some may have ended."""
 
 
-def create(
-    session: Session, name: str, role: Role, hash_: str, is_shared: bool = False, seconds: float | None = None
+@transition
+def create_token(
+    session: Session, name: str, role: Role, hash_: str, *, is_shared: bool = False, seconds: float | None = None
 ) -> Token:
     """A new token; access is closed from now on. One of somebody behind a proxy is changed if it is there already."""
     values = {"role": role.value, "hash": hash_, "is_shared": is_shared, "seconds": seconds}
@@ -38,7 +40,8 @@ def create(
     return _token(row)
 
 
-def enrol(session: Session, user: str, role: Role, address: str = "") -> Token:
+@transition
+def enrol_user(session: Session, user: str, role: Role, address: str = "") -> Token:
     """The token of somebody whom a proxy has logged in, made when they first come, which the audit trail says."""
     is_new = session.run("enrol", name=user, role=role.value, hash=proxy_hash(user)) > 0
     row = session.one("token_by_hash", hash=proxy_hash(user))
@@ -48,52 +51,61 @@ def enrol(session: Session, user: str, role: Role, address: str = "") -> Token:
         session.run("close_access")
         words = f"{token.id} ({user}, {role}), whom a proxy logged in"
         made = Event(EventName.AUDIT_TOKEN_CREATE, actor=f"token {token.id} ({user})", address=address or None)
-        note(session, made, message=words)
+        add_event(session, made, message=words)
     return token
 
 
-def listed(session: Session) -> list[Token]:
+@query
+def list_tokens(session: Session) -> list[Token]:
     """The oldest first, revoked and expired ones included."""
     return [_token(row) for row in session.rows("tokens")]
 
 
-def name_of(session: Session, token_id: int) -> str | None:
+@query
+def token_name(session: Session, token_id: int | None) -> str | None:
+    """The name of a token; None if nobody knows it."""
     row = session.one("token_name", id=token_id)
     return None if row is None else text(row["name"])
 
 
-def access(session: Session) -> Access:
+@query
+def read_access(session: Session) -> Access:
     state = session.one("access_state")
     sessions = [_login(row) for row in session.rows("sessions", idle=IDLE_SECONDS, longest=SESSION_SECONDS)]
     known = tuple(_token(row) for row in session.rows("remembered_tokens"))
     return Access(state is not None, known, {each.hash: each for each in sessions})
 
 
-def revoke(session: Session, token_id: int) -> bool:
+@transition
+def revoke_token(session: Session, token_id: int) -> bool:
     """Whether there was one of that id. Its sessions end with it."""
     session.run("end_sessions_of", token_id=token_id)
     return session.run("revoke_token", id=token_id) > 0
 
 
+@transition
 def open_access(session: Session, *, revoke: bool) -> list[Token]:
     """Let everyone on this machine in without a token. Nothing is done while there are tokens, unless they may be
     revoked; returns those that there were."""
-    valid = [token for token in listed(session) if token.revoked_at is None]
+    valid = [token for token in list_tokens(session) if token.revoked_at is None]
     if revoke or not valid:
         for query in ("revoke_tokens", "end_sessions", "open_access"):
             session.run(query)
     return valid
 
 
+@transition
 def begin_session(session: Session, hash_: str, token_id: int) -> None:
     session.run("create_session", hash=hash_, token_id=token_id)
     _prune(session)
 
 
+@transition
 def end_session(session: Session, hash_: str) -> None:
     session.run("end_session", hash=hash_)
 
 
+@transition
 def note_uses(session: Session, uses: Iterable[tuple[int, str]]) -> None:
     """Tokens and the sessions by which they were used; an empty text is no session."""
     for token_id, hash_ in uses:

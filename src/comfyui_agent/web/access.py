@@ -17,6 +17,7 @@ from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.settings import Ui
 from comfyui_agent.domain.ownership import Rights, rights_of
 from comfyui_agent.domain.tokens import LoginSession, Role, Token, hash_of, matching, mint_session, proxy_hash
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
 from comfyui_agent.store.tokens import Access
@@ -144,7 +145,7 @@ class Gate:
         check_role(found, Role.READ)
         await self._end_session(request)
         secret = mint_session()
-        await self._store.begin_session(hash_of(secret), found.token.id)
+        await self._store.run(ops.begin_session, hash_of(secret), found.token.id)
         await self._read()
         return found, secret
 
@@ -173,7 +174,7 @@ class Gate:
         known = (await self._known()).tokens
         token = next((each for each in known if each.hash == proxy_hash(user)), None)
         if token is None:
-            token = await self._store.enrol(user, self._new_role, address)
+            token = await self._store.run(ops.enrol_user, user, self._new_role, address)
             await self._read()
         _check_valid(token)
         return self._noted_use(Caller(token.role, token, address=address))
@@ -181,7 +182,7 @@ class Gate:
     async def _end_session(self, request: Request) -> None:
         cookie = session_of(request)
         if cookie:
-            await self._store.end_session(hash_of(cookie[:LONGEST_TOKEN]))
+            await self._store.run(ops.end_session, hash_of(cookie[:LONGEST_TOKEN]))
 
     async def _known(self) -> Access:
         """Who has access. While the database cannot be read, it is as it was known last."""
@@ -200,7 +201,7 @@ class Gate:
 
     async def _read(self) -> None:
         version = self._store.version
-        self._access = await self._store.access()
+        self._access = await self._store.run(ops.read_access)
         self._version, self._read_at = version, time.monotonic()
 
     def _noted_use(self, who: Caller) -> Caller:
@@ -220,7 +221,7 @@ class Gate:
         while self._uses:
             uses, self._uses = self._uses, set()
             try:
-                await self._store.note_uses(uses)
+                await self._store.run(ops.note_uses, uses)
             except StoreError as error:
                 log.info("when tokens were used could not be noted: %s", error)
 

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from comfyui_agent.domain.events import Event, EventName
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class AuditTrail:
 
     async def note(self, event: Event) -> None:
         try:
-            await self._store.note(event)
+            await self._store.run(ops.add_event, event)
         except StoreError as error:
             log.error("%s by %s is missing in the audit trail: %s", event.name, event.actor, error)
 

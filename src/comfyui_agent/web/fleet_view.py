@@ -13,6 +13,7 @@ from comfyui_agent.comfy.server_names import address_of, name_of
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.engine.live_files import LiveRun, read_live, want_previews
 from comfyui_agent.engine.server_reports import ServerReport, look_at
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import PART, living
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
@@ -92,15 +93,15 @@ class FleetView:
             looking = self._begin_look()
             if age > STALE_SECONDS:
                 await asyncio.wait({looking}, timeout=PATIENCE)
-        halts = {each.server: each.halt for each in await self._store.halted_servers()}
-        stuck = await self._store.stuck_prompts()
+        halts = {each.server: each.halt for each in await self._store.run(ops.halted_servers)}
+        stuck = await self._store.run(ops.stuck_prompts)
         return [report.judged(halts, stuck) for report in self._reports]
 
     async def known(self) -> list[str]:
         """The address of every server that has to do with this queue."""
         configured = [address_of(url) for url in self._workspace.settings.comfyui.urls]
-        halted = [each.server for each in await self._store.halted_servers()]
-        at_work = [attempt.server for attempt in await self._store.open_attempts() if attempt.server]
+        halted = [each.server for each in await self._store.run(ops.halted_servers)]
+        at_work = [attempt.server for attempt in await self._store.run(ops.open_attempts) if attempt.server]
         return list(dict.fromkeys([*configured, *halted, *at_work]))
 
     def _begin_look(self) -> asyncio.Task[None]:

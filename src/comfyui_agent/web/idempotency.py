@@ -13,6 +13,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 
 from comfyui_agent.domain.idempotency import Begun, Busy, Different, Repeated, TakenOver
+from comfyui_agent.store import operations as ops
 from comfyui_agent.web.access import Caller
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.problems import JsonAnswer, Problem
@@ -91,7 +92,7 @@ async def _once(
     address: Callable[[Answer], str],
     is_given_up: Callable[[str], bool],
 ) -> Response:
-    begun = await context.store.begin_wish(*keys, digest, context.lock.worker, made, is_given_up)
+    begun = await context.store.run(ops.begin_request, *keys, digest, context.lock.worker, made, is_given_up)
     match begun:
         case Repeated():
             answer = json.loads(begun.answer)
@@ -118,7 +119,7 @@ async def _once(
     try:
         answer = await make(made)
     except Problem:  # nothing was made; after anything else nobody can know: whoever asks again finds out
-        await context.store.drop_wish(*keys)
+        await context.store.run(ops.drop_request, *keys)
         raise
     return await _finish(context, keys, answer, address)
 
@@ -126,7 +127,7 @@ async def _once(
 async def _finish(
     context: Context, keys: tuple[str, str], answer: Answer, address: Callable[[Answer], str]
 ) -> Response:
-    await context.store.finish_wish(*keys, CREATED, await RENDERING.run(json.dumps, answer))
+    await context.store.run(ops.finish_request, *keys, CREATED, await RENDERING.run(json.dumps, answer))
     return await _created(answer, address)
 
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 from comfyui_agent.domain.tokens import Role
+from comfyui_agent.store import operations as ops
 from comfyui_agent.web.problems import Problem
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class OpenJobQuota:
         token_id = caller.token.id
         self._reserved[token_id] += count  # before the look, so that requests at the same time see each other
         try:
-            known = await self._store.open_jobs_of(token_id, self._most)
+            known = await self._store.run(ops.open_jobs_of, token_id, self._most)
             if known + self._reserved[token_id] > self._most:
                 raise self._full(known, count)
             yield

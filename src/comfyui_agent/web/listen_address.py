@@ -9,6 +9,7 @@ import ssl
 from dataclasses import dataclass
 
 from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 
 LOOPBACK_NAMES = frozenset({"localhost", "localhost.", "ip6-localhost"})
@@ -91,7 +92,7 @@ def tls_of(workspace: Workspace) -> ssl.SSLContext | None:
 
 async def listen(store: Store, host: str, port: int, tls: ssl.SSLContext | None = None) -> Listening:
     """Listen there; with port 0, at one that is free. NotServed if that cannot be."""
-    if not is_loopback(host) and all(token.revoked_at for token in await store.tokens()):
+    if not is_loopback(host) and all(token.revoked_at for token in await store.run(ops.list_tokens)):
         raise NotAllowed(
             f"ui.host {host} can be reached from other machines, and there are no tokens: make one with e3 token "
             "create --role admin, or leave ui.host at 127.0.0.1"

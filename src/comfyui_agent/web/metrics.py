@@ -22,8 +22,10 @@ from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.server_states import ServerState
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import printable, whole
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.gauges import Gauges
+from comfyui_agent.store.store import Store
 
 if TYPE_CHECKING:
     from comfyui_agent.engine.server_reports import ServerReport
@@ -56,10 +58,6 @@ UNFINISHED = tuple(status.value for status in BatchStatus if not status.has_ende
 
 # When each series began is a line more for each of them, which nobody asks for.
 disable_created_metrics()  # type: ignore[no-untyped-call]
-
-
-class Memory(Protocol):
-    async def gauges(self) -> Gauges: ...
 
 
 class Fleet(Protocol):
@@ -157,7 +155,7 @@ class Metrics:
     An exposition is there even if the database cannot be read or a server hangs: that is when people need it.
     """
 
-    def __init__(self, store: Memory, fleet: Fleet) -> None:
+    def __init__(self, store: Store, fleet: Fleet) -> None:
         self._store = store
         self._fleet = fleet
         self._registry = CollectorRegistry()
@@ -205,7 +203,7 @@ class Metrics:
 
     async def _read_memory(self) -> Gauges | None:
         try:
-            return await asyncio.wait_for(self._store.gauges(), PATIENCE)
+            return await asyncio.wait_for(self._store.run(ops.read_gauges), PATIENCE)
         except asyncio.TimeoutError:
             log.warning("the database did not answer within %g s: it is left out of the metrics", PATIENCE)
         except StoreError as error:

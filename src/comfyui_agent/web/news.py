@@ -9,9 +9,10 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
-from comfyui_agent.comfy.tasks import wait_until_set
+from comfyui_agent.clock import SYSTEM_CLOCK
 from comfyui_agent.domain.events import Event
 from comfyui_agent.events.bus import Bus
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
 from comfyui_agent.web.access import EVERYONE
@@ -56,7 +57,7 @@ class News:
 
     async def begin(self) -> None:
         """What happened before is not told, unless someone asks for it."""
-        self._told = await self._store.newest_event()
+        self._told = await self._store.run(ops.newest_event)
 
     async def follow(self) -> None:
         while True:
@@ -69,7 +70,7 @@ class News:
             await asyncio.sleep(PAUSE)
 
     async def catch_up(self) -> None:
-        while events := await self._store.events_after(self._told, AT_ONCE):
+        while events := await self._store.run(ops.events_after, self._told, AT_ONCE):
             for event in events:
                 self._tell(event)
             self._told = events[-1].id
@@ -122,7 +123,9 @@ class News:
         try:
             yield b": events of E3\nretry: 2000\n\n"
             if after is not None:
-                is_ours = after <= await self._store.newest_event()  # else it was another database that told of it
+                is_ours = after <= await self._store.run(
+                    ops.newest_event
+                )  # else it was another database that told of it
                 last = after if is_ours else last
                 async for event in self._missed(last):
                     last = event.id
@@ -130,7 +133,7 @@ class News:
                         yield as_sent(event)
             heard_at = time.monotonic()
             while not self._is_over and not listener.is_dropped:
-                await wait_until_set(listener.wakes, HEARTBEAT)
+                await SYSTEM_CLOCK.wait_for(listener.wakes, HEARTBEAT)
                 listener.wakes.clear()
                 while listener.waiting and not listener.is_dropped:
                     event, text = listener.waiting.popleft()
@@ -146,7 +149,7 @@ class News:
     async def _missed(self, after: int) -> AsyncIterator[Event]:
         while True:
             async with self._catching_up:
-                events = await self._store.events_after(after, AT_ONCE)
+                events = await self._store.run(ops.events_after, after, AT_ONCE)
             if not events:
                 return
             for event in events:

@@ -12,8 +12,10 @@ from typing import Any, cast
 
 import uvicorn
 
-from comfyui_agent.comfy.tasks import end_tasks, wait_while
+from comfyui_agent.clock import SYSTEM_CLOCK
+from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
@@ -133,7 +135,7 @@ async def _keep_indexing(context: Context) -> None:
     while True:
         indexed = 0
         try:
-            indexed = await context.store.index_names()
+            indexed = await ops.index_names(context.store)
         except StoreError as error:
             log.info("names could not be indexed: %s", error)
         await asyncio.sleep(0.02 if indexed else INDEX_PAUSE)
@@ -159,7 +161,7 @@ async def _answering(context: Context, listening: Listening) -> AsyncIterator[No
     server = _Server(config, Places(lambda address: is_loopback(address) or trusts(address)))
     running = asyncio.create_task(server.serve(sockets=[listening.socket]))
     try:
-        await wait_while(lambda: not server.started and not running.done(), every=0.01)
+        await SYSTEM_CLOCK.wait_while(lambda: not server.started and not running.done(), every=0.01)
         if running.done():
             running.result()
         yield

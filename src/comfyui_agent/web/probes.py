@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.web.metrics import CONTENT_TYPE
 from comfyui_agent.web.problems import Problem
@@ -93,7 +94,7 @@ async def metrics(request: Request) -> Response:
 
 async def _look_at(store: Store) -> Literal["ok", "cannot be read", "does not answer"]:
     try:
-        await asyncio.wait_for(store.counts(), PATIENCE)
+        await asyncio.wait_for(store.run(ops.count_jobs), PATIENCE)
     except asyncio.TimeoutError:
         return "does not answer"
     except StoreError:

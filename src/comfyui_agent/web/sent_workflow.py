@@ -9,20 +9,21 @@ from comfyui_agent.domain.attempts import Attempt
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.prompts import Graph
 from comfyui_agent.domain.sent_prompt import Sending, describe
+from comfyui_agent.store import operations as ops
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.problems import Problem
 from comfyui_agent.web.threads import FILES
 
 
 async def sending_of(context: Context, job: Job, attempts: Sequence[Attempt]) -> Sending:
-    batch = await context.store.batch(job.batch_id) if job.batch_id else None
+    batch = await context.store.run(ops.find_batch, job.batch_id) if job.batch_id else None
     graph, names = await _graph(context, job), await _names(context, job.workflow_id)
     return describe(job, effective_inputs(job, batch), attempts, graph, names)
 
 
 async def _graph(context: Context, job: Job) -> Graph:
     """The template of a job: its own, else the one that its workflow has now."""
-    template = await context.store.template(job.template_hash) if job.template_hash else None
+    template = await context.store.run(ops.find_template, job.template_hash) if job.template_hash else None
     if template is not None:
         return await FILES.run(template.graph)
     try:

@@ -31,6 +31,7 @@ from comfyui_agent.engine.intake.folder_scan import digest_of
 from comfyui_agent.engine.intake.input_files import NotKept, keep_patiently
 from comfyui_agent.engine.intake.submission import Answer, retry
 from comfyui_agent.engine.sweep_planner import Defined, Planner, define_sweep
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import BatchTaken
 from comfyui_agent.store.store import Store
 from comfyui_agent.web.problems import Problem, from_complaints
@@ -135,13 +136,13 @@ class Submissions:
             raise from_complaints(error) from None
         except NotKept as error:
             raise Problem(409, str(error), AGAIN) from None
-        holder = await self._store.holder_of_path(job.file_path) if job.file_path else None
+        holder = await self._store.run(ops.holder_of_path, job.file_path) if job.file_path else None
         if holder is not None:
             words = f"outputs.file_path: {job.file_path} belongs to {holder}"
             raise Problem(409, words, "Give this one another.", errors=[("outputs.file_path", words)])
         async with _room(by, 1):
-            [job_id] = await self._store.submit([replace(job, created_by=_maker(by))])
-        found = await self._store.find_by_name(name)
+            [job_id] = await self._store.run(ops.submit_jobs, [replace(job, created_by=_maker(by))])
+        found = await self._store.run(ops.find_job_by_name, name)
         if job_id is None or found is None:
             raise Problem(409, f"there is a job {name} already", "Give this one another name, or leave it out.")
         return found
@@ -200,7 +201,7 @@ class Submissions:
         if len(said.pages) > MOST_PAGES:
             words = f"{len(said.pages):,} pages are too many for one request: at most {MOST_PAGES:,}"
             raise Problem(409, words, "Queue it with e3 book create, or as several books.")
-        known = await self._store.batch(book_id)
+        known = await self._store.run(ops.find_batch, book_id)
         if known is not None and known.status is not BatchStatus.PENDING:  # else it may be what a dead process left
             raise Problem(409, f"there is a book {book_id} already", "Give another book_id, or regenerate its pages.")
         keep = checking(keep_patiently(self._workspace), self._admission.choices)
@@ -263,7 +264,7 @@ class Submissions:
             raise Problem(409, str(error).replace(" with --set", ""), AGAIN) from None
 
     async def _batch(self, batch_id: str) -> Batch:
-        found = await self._store.batch(batch_id)
+        found = await self._store.run(ops.find_batch, batch_id)
         if found is None:
             raise Problem(409, f"{batch_id} was removed at once", "Send it again.")
         return found

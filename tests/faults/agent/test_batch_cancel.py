@@ -12,6 +12,7 @@ import pytest
 from comfyui_agent.domain.batches import BatchStatus
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.lab.fault_proxy import Delay
+from comfyui_agent.store import operations as ops
 from support.agents import AgentWorkspace, is_stopped, leftovers, server_queue, wait_until
 from support.breaking import Make, Start, with_sleep_node
 from support.sweeps import (
@@ -56,7 +57,9 @@ def check_cancelled(workspace: AgentWorkspace, batch_id: str, *, done: int) -> N
     folder = f"jobs/finished/image/{batch_id}/"
     results = {path for job in kept for path in job.outputs}
     assert {path for path in files_of(workspace) if path.startswith(folder)} == results
-    assert not [each for each in workspace.store(lambda store: store.open_attempts()) if each.batch_id == batch_id]
+    assert not [
+        each for each in workspace.store(lambda store: store.run(ops.open_attempts)) if each.batch_id == batch_id
+    ]
     assert leftovers(workspace) == []
     assert told_of(workspace, batch_id) == ["batch.created", "batch.cancelled"]
 
@@ -72,7 +75,7 @@ def wait_closed(workspace: AgentWorkspace, batch_id: str) -> None:
     """Until nothing that was sent is unaccounted for."""
 
     def is_closed() -> bool:
-        attempts = workspace.store(lambda store: store.open_attempts())
+        attempts = workspace.store(lambda store: store.run(ops.open_attempts))
         return all(each.batch_id != batch_id for each in attempts)
 
     wait_for(is_closed, "the ends of all prompts", workspace)

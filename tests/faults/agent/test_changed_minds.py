@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from comfyui_agent.store import operations as ops
 from support.agents import AgentWorkspace, check_promises
 from support.servers import ServerProcess
 from support.stores import in_the_shell
@@ -20,8 +21,8 @@ def test_a_job_that_is_cancelled_and_wanted_again_at_once_is_rendered(
     agent = workspace.start()
     workspace.wait_for(lambda: workspace.counts().processing == 2, "two at work")
     first = workspace.job("job_00000.yaml")
-    assert workspace.store(lambda store: store.cancel([first.id])) == [first.id]
-    assert workspace.store(lambda store: store.retry([first.id])) == [first.id]
+    assert workspace.store(lambda store: store.run(ops.cancel_jobs, [first.id])) == [first.id]
+    assert workspace.store(lambda store: store.run(ops.retry_jobs, [first.id])) == [first.id]
     workspace.wait_done(2)
     workspace.kill(agent)
     assert workspace.finish() == 0

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.store import operations as ops
 from support.agents import (
     AgentWorkspace,
     check_promises,
@@ -123,11 +124,11 @@ def test_a_job_that_is_given_up_after_its_agent_died_leaves_no_files(
     die_at(workspace, moment)
     job = workspace.job(name)
     if fate == "cancelled":
-        assert workspace.store(lambda store: store.cancel([job.id])) == [job.id]
+        assert workspace.store(lambda store: store.run(ops.cancel_jobs, [job.id])) == [job.id]
     else:
         in_the_shell(workspace.database, f"DELETE FROM jobs WHERE id = {job.id}")
     agent = workspace.start()
-    workspace.wait_for(lambda: not workspace.store(lambda store: store.open_attempts()), "the run to be closed")
+    workspace.wait_for(lambda: not workspace.store(lambda store: store.run(ops.open_attempts)), "the run to be closed")
     workspace.wait_for(lambda: not named(workspace) and not leftovers(workspace), "no stray files", timeout=5)
     workspace.kill(agent)
     assert renders([server.output_dir]) == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from comfyui_agent.store import operations as ops
 from support.agents import AgentWorkspace, check_promises, renders, server_queue
 from support.breaking import (
     Make,
@@ -88,15 +89,15 @@ def test_once_another_server_has_taken_the_job_the_copy_of_the_lost_one_is_delet
     lost, other = (with_sleep_node(start_server(), server_kind) for _ in range(2))
     with proxied(lost) as proxy:
         workspace = make_workspace(proxy.it.url, other.url, E3_COMFYUI__FAILOVER_SECONDS="0.5")
-        workspace.store(lambda store: store.pause_server(other.url))
+        workspace.store(lambda store: store.run(ops.pause_server, other.url))
         submit(workspace, *(job(f"job_{n}.yaml", coloured(n + 1, seconds=20.0 * (1 - n) + 0.2)) for n in range(2)))
         agent = workspace.start("--until-idle")
         until(lambda: all(Stranger(lost.url).queue()), "one that runs and one that waits")
         proxy.do(lambda it: it.go_down())
         wait_until_all_wait(workspace, 2)
         by_colour = {each.config_name: each for each in workspace.jobs()}
-        workspace.store(lambda store: store.set_priority(by_colour["job_1.yaml"].id, 1))
-        workspace.store(lambda store: store.resume_server(other.url))
+        workspace.store(lambda store: store.run(ops.set_priority, by_colour["job_1.yaml"].id, 1))
+        workspace.store(lambda store: store.run(ops.resume_server, other.url))
         wait_told(workspace, "job.done", job_id=by_colour["job_1.yaml"].id)
         proxy.do(lambda it: it.heal())
         workspace.wait_for(lambda: server_queue(lost.url).pending == (), "the copy to be deleted")
@@ -120,8 +121,10 @@ def test_jobs_cancelled_while_they_wait_are_gone_and_deleted_when_the_server_is_
         proxy.do(lambda it: it.go_down())
         wait_until_all_wait(workspace, 2)
         ids = [each.id for each in workspace.jobs()]
-        workspace.store(lambda store: store.cancel(ids))
-        workspace.wait_for(lambda: not workspace.store(lambda store: store.open_attempts()), "the runs to be closed")
+        workspace.store(lambda store: store.run(ops.cancel_jobs, ids))
+        workspace.wait_for(
+            lambda: not workspace.store(lambda store: store.run(ops.open_attempts)), "the runs to be closed"
+        )
         proxy.do(lambda it: it.heal())
         workspace.wait_for(lambda: server_queue(server.url).all == (), "the prompts to be taken back")
         workspace.kill(agent)

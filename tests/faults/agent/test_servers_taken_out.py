@@ -11,6 +11,7 @@ import pytest
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.server_states import ServerState
 from comfyui_agent.lab.fault_proxy import Silence
+from comfyui_agent.store import operations as ops
 from support.agents import AgentWorkspace, check_promises, is_stopped, leave, renders, server_queue, wait_until
 from support.breaking import (
     Make,
@@ -55,15 +56,15 @@ def wait_taken_back(workspace: AgentWorkspace, server: ServerProcess) -> None:
 
 
 def drain(workspace: AgentWorkspace, server: ServerProcess) -> ServerState:
-    return workspace.store(lambda store: store.drain_server(server.url))
+    return workspace.store(lambda store: store.run(ops.drain_server, server.url))
 
 
 def resume(workspace: AgentWorkspace, server: ServerProcess) -> None:
-    assert workspace.store(lambda store: store.resume_server(server.url))
+    assert workspace.store(lambda store: store.run(ops.resume_server, server.url))
 
 
 def halt_of(workspace: AgentWorkspace, server: ServerProcess) -> ServerState | None:
-    halted = workspace.store(lambda store: store.halted_servers())
+    halted = workspace.store(lambda store: store.run(ops.halted_servers))
     return next((each.halt for each in halted if each.server == server.url), None)
 
 
@@ -73,7 +74,7 @@ def job_with(workspace: AgentWorkspace, prompt_id: str) -> Job:
 
 
 def has_no_runs(workspace: AgentWorkspace) -> bool:
-    return not workspace.store(lambda store: store.open_attempts())
+    return not workspace.store(lambda store: store.run(ops.open_attempts))
 
 
 def check_uncharged(jobs: list[Job]) -> None:
@@ -134,7 +135,7 @@ def test_prompts_at_a_paused_server_stay_there_while_another_does_the_rest(
     submit_sleepers(workspace, 7, 1.5)
     agent = workspace.start("--until-idle")
     has = set(wait_for_two(workspace, paused))
-    workspace.store(lambda store: store.pause_server(paused.url))
+    workspace.store(lambda store: store.run(ops.pause_server, paused.url))
     assert wait_for_end(workspace, agent) == 0
     jobs = check_promises(workspace, 7)
     check_uncharged(jobs)
@@ -151,7 +152,7 @@ def test_a_paused_server_is_no_reason_to_give_up_on_one_that_is_away(
     with proxied(other) as proxy:
         workspace = make_workspace(paused.url, proxy.it.url, E3_COMFYUI__FAILOVER_SECONDS="3")
         submit_sleepers(workspace, 2, 4.0)
-        workspace.store(lambda store: store.pause_server(paused.url))
+        workspace.store(lambda store: store.run(ops.pause_server, paused.url))
         agent = workspace.start("--until-idle")
         has = set(wait_for_two(workspace, other))
         proxy.do(lambda it: it.go_down())
@@ -240,7 +241,7 @@ def test_a_prompt_that_began_unnoticed_is_left_to_run(
         agent = workspace.start("--until-idle", E3_POLL_INTERVAL_MS="5000")
         _, second = wait_for_two(workspace, server)
         workspace.wait_for(lambda: server_queue(server.url).running == (second,), "the second to begin")
-        assert workspace.store(lambda store: store.drain_server(proxy.it.url)) is ServerState.DRAINING
+        assert workspace.store(lambda store: store.run(ops.drain_server, proxy.it.url)) is ServerState.DRAINING
         assert wait_for_end(workspace, agent) == 0
     jobs = check_promises(workspace, 2)
     check_uncharged(jobs)

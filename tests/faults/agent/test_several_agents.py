@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.store import operations as ops
 from support.agents import (
     AgentWorkspace,
     check_promises,
@@ -92,10 +93,10 @@ def test_cancelled_jobs_leave_the_server_and_others_are_untouched(
     assert server_queue(server.url).all == (jobs[running].prompt_id, jobs[queued].prompt_id)
 
     cancelled = [jobs[waiting].id, jobs[queued].id]
-    assert workspace.store(lambda store: store.cancel(cancelled)) == cancelled
+    assert workspace.store(lambda store: store.run(ops.cancel_jobs, cancelled)) == cancelled
     wait_gone(server, jobs[queued].prompt_id)
     assert server_queue(server.url).running == (jobs[running].prompt_id,), "the wrong prompt was stopped"
-    workspace.store(lambda store: store.cancel([jobs[running].id]))
+    workspace.store(lambda store: store.run(ops.cancel_jobs, [jobs[running].id]))
     wait_gone(server, jobs[running].prompt_id)
 
     workspace.wait_done(1)
@@ -120,10 +121,10 @@ def test_a_job_that_is_cancelled_while_its_result_is_brought_home_leaves_no_file
     wait_until(lambda: is_stopped(agent), "the stop")
     job = workspace.job(name)
     assert job.status is JobStatus.PROCESSING
-    workspace.store(lambda store: store.cancel([job.id]))
+    workspace.store(lambda store: store.run(ops.cancel_jobs, [job.id]))
     agent.send_signal(signal.SIGCONT)
     wait_until(lambda: f"{name}: dropped" in workspace.log.read_text(), "the agent to drop the job")
-    workspace.wait_for(lambda: not workspace.store(lambda store: store.open_attempts()), "the run to be closed")
+    workspace.wait_for(lambda: not workspace.store(lambda store: store.run(ops.open_attempts)), "the run to be closed")
     workspace.wait_for(lambda: result_files(workspace) == set(), "no file of a cancelled job", timeout=4)
     leave(agent)
     assert workspace.job(name).failure_class == "cancelled"

@@ -17,6 +17,7 @@ from urllib.parse import quote
 import pytest
 
 from comfyui_agent.domain.tokens import Role, hash_of, mint_token
+from comfyui_agent.store import operations as ops
 from support.agents import AgentWorkspace, wait_until
 from support.batches import refusal
 from support.servers import free_port
@@ -60,7 +61,7 @@ class Run:
 
     def token(self, role: Role) -> str:
         secret = mint_token()
-        self.workspace.store(lambda store: store.create_token(role.value, role, hash_of(secret)))
+        self.workspace.store(lambda store: store.run(ops.create_token, role.value, role, hash_of(secret)))
         return secret
 
     def log_in(self, token: str) -> str:
@@ -118,7 +119,7 @@ def refuse_whoever_comes_by_a_proxy(run: Run) -> None:
         assert run.ask("/admin", **{header: "203.0.113.7"}).status == 403
         assert run.ask("/readyz", **{header: "203.0.113.7"}).value == {"status": "not ready"}
     assert run.me(X_Remote_User="admin", Host="evil.example") == 403
-    assert run.workspace.store(lambda store: store.jobs()) == []
+    assert run.workspace.store(lambda store: store.run(ops.list_jobs)) == []
     assert set(run.ask("/readyz").value) == {"status", "database", "servers"}
 
 
@@ -148,9 +149,9 @@ def refuse_to_take_a_cookie_for_a_token(run: Run) -> None:
     assert run.me(Cookie=value) == 401
     again = run.log_in(user).partition(";")[0]
     assert (run.me(Cookie=again), again == value) == (200, False)
-    [known] = run.workspace.store(lambda store: store.tokens())
+    [known] = run.workspace.store(lambda store: store.run(ops.list_tokens))
     assert known.last_used_at is not None
-    run.workspace.store(lambda store: store.revoke_token(known.id))
+    run.workspace.store(lambda store: store.run(ops.revoke_token, known.id))
     soon(lambda: run.me(Cookie=again), 401)
     assert run.me(Authorization=f"Bearer {user}") == 401
 

@@ -10,6 +10,7 @@ import pytest
 from comfyui_agent.domain.batches import BatchKind, NewBatch
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.retry_policy import GiveUp
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.store import Store
 from support.agents import AgentWorkspace
@@ -20,14 +21,16 @@ NOBODY = "e3: no agent runs here: start one with e3 run\n"
 
 
 async def _night(store: Store) -> None:
-    await store.submit([wish("done.yaml"), wish("fox.yaml"), wish("owl.yaml"), wish("elk.yaml"), wish("waits.yaml")])
+    await store.run(
+        ops.submit_jobs, [wish("done.yaml"), wish("fox.yaml"), wish("owl.yaml"), wish("elk.yaml"), wish("waits.yaml")]
+    )
     done, fox, owl = await lease(store, most=3)
-    await store.complete(done.lease, ["jobs/finished/image/done.png"], 1.0)
+    await store.run(ops.complete_job, done.lease, ["jobs/finished/image/done.png"], 1.0)
     for leased in (fox, owl):
-        await store.fail(leased.lease, broken(), GiveUp(FailureClass.EXECUTION))
-    elk = await store.find("elk.yaml")
+        await store.run(ops.fail_job, leased.lease, broken(), GiveUp(FailureClass.EXECUTION))
+    elk = await store.run(ops.find_job, "elk.yaml")
     assert elk is not None
-    await store.cancel([elk.id])
+    await store.run(ops.cancel_jobs, [elk.id])
 
 
 @pytest.fixture
@@ -74,8 +77,10 @@ def test_what_cannot_be_dismissed_is_said(night: AgentWorkspace) -> None:
 
 def test_the_members_of_a_batch_are_dismissed_together(night: AgentWorkspace) -> None:
     async def group(store: Store) -> None:
-        jobs = [await store.find(name) for name in ("fox.yaml", "elk.yaml")]
-        await store.group(NewBatch("pair_1", "pair", BatchKind.FILES), [job.id for job in jobs if job is not None])
+        jobs = [await store.run(ops.find_job, name) for name in ("fox.yaml", "elk.yaml")]
+        await store.run(
+            ops.group_jobs, NewBatch("pair_1", "pair", BatchKind.FILES), [job.id for job in jobs if job is not None]
+        )
 
     night.store(group)
     assert "0 of 2 done, 1 needs attention" in call_e3("batch", "show", "pair", cwd=night.root).stdout
@@ -117,7 +122,7 @@ def test_a_near_miss_is_answered_with_what_was_meant(night: AgentWorkspace) -> N
     assert call_e3("show", "zzzzzz", cwd=night.root).stderr == "e3: there is no job 'zzzzzz': see e3 queue ls\n"
 
     async def books(store: Store) -> None:
-        await store.create_batch(NewBatch("winter_tales", "Winter Tales", BatchKind.BOOK), None)
+        await store.run(ops.create_batch, NewBatch("winter_tales", "Winter Tales", BatchKind.BOOK), None)
 
     night.store(books)
     assert "did you mean winter_tales?" in call_e3("book", "show", "winter_tails", cwd=night.root).stderr

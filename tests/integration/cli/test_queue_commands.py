@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from comfyui_agent.sim.process import ServerProcess
+from comfyui_agent.store import operations as ops
 from support.agents import AgentWorkspace, check_promises, sized_picture
 from support.command import e3
 from support.stores import in_the_shell
@@ -28,7 +29,7 @@ def workspace(comfyui_simulator: Callable[..., ServerProcess], tmp_path: Path) -
     server = comfyui_simulator()
     workspace = AgentWorkspace(tmp_path / "night", [server.url])
     workspace.submit(3)
-    workspace.store(lambda store: store.submit([_unknown_workflow()]))
+    workspace.store(lambda store: store.run(ops.submit_jobs, [_unknown_workflow()]))
     assert workspace.finish() == 1
     return workspace
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from comfyui_agent.domain.tokens import Role, hash_of
+from comfyui_agent.store import operations as ops
 from support.agents import AgentWorkspace
 from support.batches import document, refusal
 from support.workspaces import call_e3, new_workspace, run_e3
@@ -28,7 +29,7 @@ def test_a_token_is_printed_alone_and_once_and_only_its_hash_is_kept(workspace: 
     assert SECRET.match(secret)
     assert secret not in answer.stderr
     assert "e3 token revoke 1" in answer.stderr
-    [kept] = workspace.store(lambda store: store.tokens())
+    [kept] = workspace.store(lambda store: store.run(ops.list_tokens))
     assert (kept.name, kept.role, kept.hash) == ("studio", Role.ADMIN, hash_of(secret))
     everything = b"".join(path.read_bytes() for path in workspace.root.rglob("*") if path.is_file())
     assert hash_of(secret).encode() in everything
@@ -53,7 +54,7 @@ def test_two_tokens_are_never_the_same(workspace: AgentWorkspace) -> None:
 def test_tokens_are_listed_without_what_they_are(workspace: AgentWorkspace) -> None:
     place = ["-C", str(workspace.root)]
     secrets = [call_e3("token", "create", "--role", role, "--name", f"for-{role}", *place).stdout for role in Role]
-    workspace.store(lambda store: store.note_uses([(2, "")]))
+    workspace.store(lambda store: store.run(ops.note_uses, [(2, "")]))
     listed = call_e3("token", "ls", *place)
     heading, *lines = listed.stdout.splitlines()
     facts = document(call_e3("token", "ls", "--json", *place))
@@ -99,11 +100,11 @@ def test_access_is_opened_again_only_by_whoever_says_so(workspace: AgentWorkspac
     call_e3("token", "create", "--role", "admin", *place)
     words = refusal(call_e3("token", "open", *place), 1)
     assert words == "1 token would be revoked: say so with e3 token open --yes, or leave access closed"
-    assert workspace.store(lambda store: store.access()).is_closed
+    assert workspace.store(lambda store: store.run(ops.read_access)).is_closed
     answer = call_e3("token", "open", "--yes", *place)
     assert (answer.returncode, answer.stdout.count("\n")) == (0, 1)
     assert "whoever reaches the page on this machine is an admin" in answer.stdout
-    assert not workspace.store(lambda store: store.access()).is_closed
+    assert not workspace.store(lambda store: store.run(ops.read_access)).is_closed
     assert "There are no tokens" in call_e3("token", "ls", *place).stdout
     again = document(call_e3("token", "open", "--json", *place))
     assert again == {"access": "open", "revoked": []}, "nothing to ask about"
@@ -120,10 +121,10 @@ def test_where_this_machine_needs_a_token_in_any_case_nobody_is_told_otherwise_a
     words = refusal(call_e3("token", "open", "--yes", *place), 1)
     assert "would let nobody in" in words
     assert f"ui.{setting}" in words
-    assert [token.revoked_at for token in workspace.store(lambda store: store.tokens())] == [None, None]
+    assert [token.revoked_at for token in workspace.store(lambda store: store.run(ops.list_tokens))] == [None, None]
     call_e3("token", "revoke", "1", *place)
     told = [call_e3("token", "revoke", "2", *place).stderr, call_e3("token", "ls", *place).stdout]
-    workspace.store(lambda store: store.open_access(revoke=True))
+    workspace.store(lambda store: store.run(ops.open_access, revoke=True))
     for words in (*told, call_e3("token", "ls", *place).stdout):
         assert f"ui.{setting}" in words
         assert "e3 token open" not in words

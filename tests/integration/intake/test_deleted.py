@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from comfyui_agent.domain.retry_policy import Retry
 from comfyui_agent.engine.intake import monitor as monitor_module
 from comfyui_agent.engine.intake.submission import retry
+from comfyui_agent.store import operations as ops
 from support.intake import Intake, Running, complaints, intake, portrait, until
-from support.stores import broken
+from support.stores import broken, intercept
 
 DELETED = "cancelled: its file jobs/processing/image/knight.yaml was deleted"
 
 
 async def is_let_go(room: Intake, *running: Running) -> bool:
     """Whether monitors have noticed that files are gone and have made up their minds."""
-    return all(each.monitor.is_idle and not each.monitor._missing for each in running)
+    return all(each.monitor.is_idle and not each.monitor._files.missing for each in running)
 
 
 async def test_deleted_while_it_waits_it_is_cancelled(room: Intake) -> None:
@@ -38,7 +40,7 @@ async def test_deleted_while_nobody_watched_it_is_cancelled_by_the_next_monitor(
     await room.look_once()
     room.path("b.yaml").unlink()
     await room.look_once()
-    states = {job.config_name: (job.status, job.failure_class) for job in await room.store.jobs()}
+    states = {job.config_name: (job.status, job.failure_class) for job in await room.store.run(ops.list_jobs)}
     assert states == {"a.yaml": ("pending", None), "b.yaml": ("failed", "cancelled"), "c.yaml": ("pending", None)}
 
 
@@ -64,7 +66,7 @@ async def test_deleted_while_it_runs_the_job_goes_on(room: Intake) -> None:
 
 
 async def is_noticed(room: Intake, running: Running) -> bool:
-    return str(room.path()) not in running.monitor._known
+    return str(room.path()) not in running.monitor._files.known
 
 
 @pytest.mark.parametrize("state", ["failed", "done"])
@@ -85,7 +87,7 @@ async def test_deleted_in_backoff_it_is_cancelled(room: Intake) -> None:
     room.drop()
     await room.taken()
     leased = await room.run_job()
-    await room.store.requeue(leased.lease, broken(), Retry(60.0, charged=True))
+    await room.store.run(ops.requeue_job, leased.lease, broken(), Retry(60.0, charged=True))
     room.path().unlink()
     job = await room.taken(status="failed")
     assert (job.failure_class, job.next_attempt_at) == ("cancelled", None)
@@ -136,7 +138,7 @@ async def test_a_whole_folder_that_is_deleted_is_all_of_its_files(room: Intake) 
 
 
 async def counts_are(room: Intake, pending: int, failed: int) -> bool:
-    counts = await room.store.counts()
+    counts = await room.store.run(ops.count_jobs)
     return (counts.pending, counts.failed) == (pending, failed)
 
 
@@ -176,7 +178,7 @@ async def test_a_drive_that_goes_away_cancels_nothing_and_comes_back_as_it_was(
 
 
 async def is_known(room: Intake, running: Running) -> bool:
-    return running.monitor._known.get(str(room.path()), (0,))[0] > 0
+    return running.monitor._files.known.get(str(room.path()), (0,))[0] > 0
 
 
 async def test_a_folder_that_is_replaced_by_an_empty_one_in_one_moment_cancels_nothing(tmp_path: Path) -> None:
@@ -244,15 +246,15 @@ async def test_a_deletion_that_cannot_be_written_down_is_tried_again(
     await room.watching()
     room.drop()
     await room.taken()
-    real, tries = room.store.cancel_deleted, []
+    tries = []
 
-    async def cancel_deleted(sources: list[str]) -> list[str]:
+    async def cancel_deleted(real: Any, sources: list[str]) -> list[str]:
         tries.append(sources)
         if len(tries) < 3:
             raise StoreError("the disk is full")
         return await real(sources)
 
-    monkeypatch.setattr(room.store, "cancel_deleted", cancel_deleted)
+    intercept(monkeypatch, room.store, ops.cancel_deleted, cancel_deleted)
     room.path().unlink()
     assert (await room.taken(status="failed")).failure_class == "cancelled"
     assert len(tries) == 3

@@ -9,23 +9,27 @@ import shutil
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.domain.jobs import Job
+from comfyui_agent.engine.intake import folder_watch
 from comfyui_agent.engine.intake import monitor as monitor_module
 from comfyui_agent.engine.intake.folders import make_folders
 from comfyui_agent.engine.intake.monitor import Monitor
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from support.agents import locked_database
 from support.intake import KNIGHT, OLD, PATIENCE, Intake, complaints, intake, portrait, until
+from support.stores import intercept
 
 WATCHED = pytest.mark.parametrize("is_running", [True, False], ids=["while it runs", "before it starts"])
 
 
 async def all_jobs(room: Intake) -> list[Job]:
-    return sorted(await room.store.jobs(limit=100_000), key=lambda job: job.id)
+    return sorted(await room.store.run(ops.list_jobs, limit=100_000), key=lambda job: job.id)
 
 
 async def names(room: Intake) -> list[str]:
@@ -33,7 +37,7 @@ async def names(room: Intake) -> list[str]:
 
 
 async def there_are(room: Intake, count: int) -> bool:
-    return sum((await room.store.counts()).__dict__.values()) >= count
+    return sum((await room.store.run(ops.count_jobs)).__dict__.values()) >= count
 
 
 # What counts as a job file.
@@ -254,13 +258,13 @@ async def test_other_files_go_on_and_bad_ones_are_submitted_anew_when_they_are_p
         room.drop(f"bad_{number}.yaml", content)
         room.drop(f"good_{number}.yaml")
     running = await room.watching()
-    counts = await room.store.counts()
+    counts = await room.store.run(ops.count_jobs)
     assert (counts.failed, counts.pending) == (len(contents), len(contents))
     for number in range(len(contents)):
         room.drop(f"bad_{number}.yaml")
         await room.taken(f"bad_{number}.yaml", status="pending")
     await room.settled(running)
-    assert (await room.store.counts()).failed == 0
+    assert (await room.store.run(ops.count_jobs)).failed == 0
 
 
 async def test_a_bad_file_is_told_once_over_restarts(room: Intake) -> None:
@@ -486,7 +490,7 @@ async def test_where_watching_fails_it_is_told_once_and_files_are_still_taken_wi
     room: Intake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("watchfiles.awatch", fails)
-    monkeypatch.setattr(monitor_module, "TROUBLE_PAUSE", 0.1)
+    monkeypatch.setattr(folder_watch, "TROUBLE_PAUSE", 0.1)
     await room.watching()
     for number in range(3):
         began = time.monotonic()
@@ -511,7 +515,7 @@ async def test_watching_that_fails_again_after_it_had_worked_is_told_again(
         raise OSError("no more watches")
 
     monkeypatch.setattr("watchfiles.awatch", fails_works_fails)
-    monkeypatch.setattr(monitor_module, "TROUBLE_PAUSE", 0.01)
+    monkeypatch.setattr(folder_watch, "TROUBLE_PAUSE", 0.01)
     await room.watching()
 
     async def is_over() -> bool:
@@ -524,13 +528,13 @@ async def test_watching_that_fails_again_after_it_had_worked_is_told_again(
 async def test_a_database_that_is_locked_for_a_while_costs_nothing_but_time(
     room: Intake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, tries = room.store.file_jobs, []
+    tries = []
 
-    async def file_jobs(files: object) -> object:
+    async def file_jobs(real: Any, files: object) -> object:
         tries.append(files)
-        return await real(files)  # type: ignore[arg-type]
+        return await real(files)
 
-    monkeypatch.setattr(room.store, "file_jobs", file_jobs)
+    intercept(monkeypatch, room.store, ops.file_jobs, file_jobs)
     await room.watching()
     with locked_database(Path(room.workspace.database)):
         for number in range(20):
@@ -549,16 +553,16 @@ async def is_true(value: object) -> bool:
 async def test_a_database_that_refuses_for_a_while_is_told_once_and_asked_again(
     room: Intake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    real, tries = room.store.file_jobs, []
+    tries = []
 
-    async def file_jobs(files: object) -> object:
+    async def file_jobs(real: Any, files: object) -> object:
         tries.append(files)
         if len(tries) <= 3:
             raise StoreError("the disk is full")
-        return await real(files)  # type: ignore[arg-type]
+        return await real(files)
 
     monkeypatch.setattr(monitor_module, "TROUBLE_PAUSE", 0.05)
-    monkeypatch.setattr(room.store, "file_jobs", file_jobs)
+    intercept(monkeypatch, room.store, ops.file_jobs, file_jobs)
     await room.watching()
     room.drop()
     await room.taken()
@@ -570,16 +574,16 @@ async def test_a_database_that_refuses_for_a_while_is_told_once_and_asked_again(
 async def test_a_monitor_that_starts_while_the_database_does_not_answer_waits_for_it(
     room: Intake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, tries = room.store.pending_sources, []
+    tries = []
 
-    async def pending_sources() -> list[str]:
+    async def pending_sources(real: Any) -> list[str]:
         tries.append(1)
         if len(tries) <= 2:
             raise StoreError("the database is locked")
         return await real()
 
     monkeypatch.setattr(monitor_module, "TROUBLE_PAUSE", 0.05)
-    monkeypatch.setattr(room.store, "pending_sources", pending_sources)
+    intercept(monkeypatch, room.store, ops.pending_sources, pending_sources)
     room.drop()
     room.start()
     await room.taken()

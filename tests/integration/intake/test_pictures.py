@@ -14,6 +14,7 @@ import pytest
 from comfyui_agent.engine.intake import input_files as keeping_module
 from comfyui_agent.engine.intake import monitor as monitor_module
 from comfyui_agent.engine.intake.input_files import InputFiles
+from comfyui_agent.store import operations as ops
 from support.intake import Intake, complaints, intake, painted
 from support.pictures import png
 
@@ -102,7 +103,7 @@ async def test_an_original_that_has_not_changed_is_not_read_again(
     for number in range(50):
         room.drop(f"{number}.yaml", painted("pictures/castle.png", seed=number))
     await room.look_once()
-    assert len(await room.store.jobs(limit=100)) == 50
+    assert len(await room.store.run(ops.list_jobs, limit=100)) == 50
     assert len(reads) == 1
 
 

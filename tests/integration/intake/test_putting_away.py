@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from comfyui_agent.engine.intake import finished_files as putting_away_module
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.records import Leased
 from support.intake import KNIGHT, Intake, complaints, portrait
 
@@ -25,7 +26,7 @@ async def done(room: Intake) -> Leased:
     room.drop()
     await room.look_once()
     leased = await room.run_job()
-    await room.store.complete(leased.lease, ["jobs/finished/image/knight.png"], 1.0)
+    await room.store.run(ops.complete_job, leased.lease, ["jobs/finished/image/knight.png"], 1.0)
     return leased
 
 

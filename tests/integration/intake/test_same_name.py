@@ -8,6 +8,7 @@ import os
 
 import pytest
 
+from comfyui_agent.store import operations as ops
 from support.intake import KNIGHT, Intake, Running, complaints, portrait, until
 
 OTHER = portrait(seed=2)
@@ -55,7 +56,7 @@ async def test_the_same_bytes_again_are_nothing(room: Intake, state: str, is_run
 
 async def knows(running: Running, inode: int) -> bool:
     """Whether a monitor has judged the file of this inode."""
-    return any(signature[2] == inode for signature in running.monitor._known.values())
+    return any(signature[2] == inode for signature in running.monitor._files.known.values())
 
 
 async def test_a_touched_file_is_nothing(room: Intake) -> None:
@@ -69,7 +70,7 @@ async def test_a_touched_file_is_nothing(room: Intake) -> None:
 
 
 async def knows_time(running: Running) -> bool:
-    return any(signature[0] == 1_000_000_000 for signature in running.monitor._known.values())
+    return any(signature[0] == 1_000_000_000 for signature in running.monitor._files.known.values())
 
 
 @pytest.mark.parametrize("is_running", [True, False], ids=["while it runs", "over a restart"])
@@ -196,7 +197,7 @@ async def test_after_done_another_file_of_the_name_is_renamed_with_the_reason_in
     assert room.files() == {f"{HERE}.rejected", DONE}
     assert (room.root / f"{HERE}.rejected").read_text() == OTHER
     assert await room.job() == before
-    assert "done already" in (await room.store.rejections())[f"{HERE}.rejected"]
+    assert "done already" in (await room.store.run(ops.rejections))[f"{HERE}.rejected"]
     assert any("done already" in record.getMessage() for record in caplog.records)
     assert "alert.file" in {event.name for event in await room.events()}
 
@@ -205,7 +206,7 @@ async def test_a_second_rejected_file_of_a_name_does_not_overwrite_the_first(roo
     """Nor its reason."""
     await bring_to(room, "done")
     (room.root / f"{HERE}.rejected").write_text(portrait(seed=1))
-    await room.store.reject(f"{HERE}.rejected", "the first reason")
+    await room.store.run(ops.reject_file, f"{HERE}.rejected", "the first reason")
     for seed in (2, 3):
         room.drop(content=portrait(seed=seed))
         await room.look_once()
@@ -213,7 +214,7 @@ async def test_a_second_rejected_file_of_a_name_does_not_overwrite_the_first(roo
     names = [f"{HERE}{kept}.rejected" for kept in (".kept-1", ".kept-2", "")]
     assert texts == {name: portrait(seed=seed) for seed, name in enumerate(names, start=1)}
     done = "a job of this name is done already: give the file another name"
-    assert await room.store.rejections() == dict(zip(names, ["the first reason", done, done], strict=True))
+    assert await room.store.run(ops.rejections) == dict(zip(names, ["the first reason", done, done], strict=True))
 
 
 async def test_a_rejected_file_under_another_name_is_a_new_job(room: Intake) -> None:
@@ -250,7 +251,7 @@ async def test_after_done_the_name_in_another_folder_is_renamed_with_the_reason(
     assert not dropped.exists()
     assert room.files() == {f"{there}.rejected", DONE}
     words = f"the name belongs to {DONE}, which is done already: give the file another name"
-    assert await room.store.rejections() == {f"{there}.rejected": words}
+    assert await room.store.run(ops.rejections) == {f"{there}.rejected": words}
     assert (await room.events())[-1].message == f"{there}.rejected: {words}"
     assert await room.job() == before
 
@@ -272,14 +273,14 @@ async def test_the_same_name_in_another_folder_is_renamed_and_the_first_is_left_
     assert room.files() == {HERE, f"{there}.rejected"}
     assert (room.root / f"{there}.rejected").read_text() == content
     assert await room.job() == before
-    assert HERE in (await room.store.rejections())[f"{there}.rejected"]
+    assert HERE in (await room.store.run(ops.rejections))[f"{there}.rejected"]
 
 
 async def test_two_files_of_one_name_that_come_at_once_are_one_job_and_one_rejected_file(room: Intake) -> None:
     for folder in ("image", "video", "image/deeper"):
         room.drop(content=portrait(seed=len(folder)), folder=folder)
     await room.look_once()
-    (job,) = await room.store.jobs()
+    (job,) = await room.store.run(ops.list_jobs)
     assert job.status == "pending"
     rejected = {path for path in room.files() if path.endswith(".rejected")}
     assert room.files() - rejected == {job.source}
@@ -319,7 +320,7 @@ async def is_at(room: Intake, source: str) -> bool:
 
 
 async def has_nothing_missing(running: Running) -> bool:
-    return not running.monitor._missing
+    return not running.monitor._files.missing
 
 
 async def test_a_file_that_is_moved_and_changed_while_it_waits_is_the_same_job_with_what_it_says_now(
@@ -366,7 +367,7 @@ async def test_two_monitors_take_each_file_once_and_without_an_error(
 
 
 async def are_taken(room: Intake, count: int) -> bool:
-    return len(await room.store.jobs(limit=100_000)) == count
+    return len(await room.store.run(ops.list_jobs, limit=100_000)) == count
 
 
 async def test_two_monitors_see_a_change_and_a_deletion_once(room: Intake, caplog: pytest.LogCaptureFixture) -> None:

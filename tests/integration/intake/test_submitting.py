@@ -9,6 +9,7 @@ import pytest
 
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.engine.intake.submission import Answer, add_file, retry
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from support.intake import KNIGHT, Intake, painted, portrait, until
 from support.pictures import png
@@ -104,7 +105,7 @@ async def test_a_bad_file_from_outside_is_refused_and_leaves_nothing(room: Intak
     assert answer.job is None
     assert "inputs.sede" in answer.problem
     assert ":5:" in answer.problem
-    assert (room.files(), await room.store.jobs()) == (set(), [])
+    assert (room.files(), await room.store.run(ops.list_jobs)) == (set(), [])
 
 
 async def test_a_bad_file_in_the_folder_is_a_failed_row(room: Intake) -> None:
@@ -123,7 +124,7 @@ async def test_what_is_no_job_file_is_refused(room: Intake, tmp_path: Path, name
     (tmp_path / "folder.yaml").mkdir()
     (tmp_path / "notes.txt").write_text(portrait())
     answer = await add(room, tmp_path / name)
-    assert (answer.job, await room.store.jobs()) == (None, [])
+    assert (answer.job, await room.store.run(ops.list_jobs)) == (None, [])
     assert words in answer.problem
 
 
@@ -162,7 +163,7 @@ async def test_a_file_whose_result_would_go_to_a_path_of_another_job_says_so(roo
     answer = await add(room, tmp_path / "b.yaml")
     assert "belongs to the job a.yaml" in answer.problem
     assert room.files() == {"jobs/processing/image/a.yaml"}
-    assert [job.config_name for job in await room.store.jobs()] == ["a.yaml"]
+    assert [job.config_name for job in await room.store.run(ops.list_jobs)] == ["a.yaml"]
 
 
 async def test_a_picture_that_an_added_file_names_is_kept(room: Intake, tmp_path: Path) -> None:
@@ -297,7 +298,7 @@ async def test_a_cancelled_job_is_submitted_again_by_its_name(room: Intake, is_d
         room.path().unlink()
         await room.look_once()
     else:
-        await room.store.cancel([(await room.job()).id])
+        await room.store.run(ops.cancel_jobs, [(await room.job()).id])
     assert (await room.job()).failure_class == "cancelled"
     (answer,) = await again(room, KNIGHT)
     assert (answer.problem, (await room.job()).status) == ("", "pending")
@@ -309,14 +310,14 @@ async def test_hundreds_are_answered_in_their_order(room: Intake) -> None:
         room.drop(name, NEW_WORKFLOW if number % 3 else portrait(seed=number))
     await room.look_once()
     jobs = [await room.job(name) for name in names]
-    await room.store.cancel([job.id for job in jobs])
+    await room.store.run(ops.cancel_jobs, [job.id for job in jobs])
     wanted = [await room.job(name) for name in reversed(names)]
     answers = await retry(room.store, room.admission(), room.workspace, wanted)
     assert [answer.name for answer in answers] == list(reversed(names))
     for answer in answers:
         number = int(answer.name.removeprefix("take_").removesuffix(".yaml"))
         assert bool(answer.problem) == bool(number % 3)
-    assert (await room.store.counts()).pending == 200
+    assert (await room.store.run(ops.count_jobs)).pending == 200
 
 
 async def test_a_retry_beside_a_monitor_is_one_submission(room: Intake) -> None:
@@ -326,7 +327,7 @@ async def test_a_retry_beside_a_monitor_is_one_submission(room: Intake) -> None:
     inode = room.drop().stat().st_ino
 
     async def is_judged() -> bool:
-        return any(signature[2] == inode for signature in running.monitor._known.values())
+        return any(signature[2] == inode for signature in running.monitor._files.known.values())
 
     await until(is_judged, "the file to be judged")
     assert await room.submissions() == 2

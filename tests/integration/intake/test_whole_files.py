@@ -14,7 +14,9 @@ import pytest
 
 from comfyui_agent.domain.job_files import ReadFile
 from comfyui_agent.engine.intake import monitor as monitor_module
+from comfyui_agent.engine.intake import seen_files
 from comfyui_agent.engine.intake.admission import Admission
+from comfyui_agent.store import operations as ops
 from support.intake import KNIGHT, OLD, Intake, intake, portrait, until
 
 PIECES = ["job_type: T2I\n", "workflow_id: wf_realistic_portrait\n", "inputs:\n", "  prompt: x\n", "  seed: 7\n"]
@@ -25,7 +27,7 @@ HALF = "job_type: T2I\nworkflow_id: wf_text_to_video\ninputs:\n  prompt: half\n 
 
 async def test_a_file_that_was_moved_into_place_is_taken_at_once(room: Intake, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was whole when it came, and need not be left alone for a while, however long that is."""
-    monkeypatch.setattr(monitor_module, "SETTLED_SECONDS", 6.0)
+    monkeypatch.setattr(seen_files, "SETTLED_SECONDS", 6.0)
     await room.watching()
     room.drop()
     job = await room.taken(timeout=4)
@@ -49,7 +51,7 @@ async def test_a_file_that_is_written_with_short_pauses_is_taken_when_it_is_whol
         for piece in [*PIECES, LAST]:
             write(file, piece)
             await asyncio.sleep(0.12)
-            assert await room.store.find_by_name(KNIGHT) is None
+            assert await room.store.run(ops.find_job_by_name, KNIGHT) is None
     job = await room.taken()
     assert (job.status, await room.submissions()) == ("pending", 1)
     assert '"5.steps":3' in (job.inputs or "")
@@ -64,7 +66,7 @@ async def test_half_a_file_that_is_wrong_as_it_stands_is_not_taken_while_it_is_w
         for piece in PIECES[:3]:
             write(file, piece)
             await asyncio.sleep(0.5)
-            assert await room.store.find_by_name(KNIGHT) is None
+            assert await room.store.run(ops.find_job_by_name, KNIGHT) is None
         write(file, "".join(PIECES[3:]) + LAST)
     job = await room.taken()
     assert (job.status, await room.submissions()) == ("pending", 1)
@@ -91,18 +93,18 @@ async def test_half_a_file_that_could_be_a_whole_one_is_taken_and_then_updated(r
     job = await room.changed(half)
     assert (job.id, job.status, job.priority) == (half.id, "pending", 7)
     assert '"4.batch_size":3' in (job.inputs or "")
-    assert len(await room.store.jobs()) == 1
+    assert len(await room.store.run(ops.list_jobs)) == 1
 
 
 async def test_a_writer_that_goes_on_forever_is_waited_for(room: Intake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(monitor_module, "SETTLED_SECONDS", 1.0)
+    monkeypatch.setattr(seen_files, "SETTLED_SECONDS", 1.0)
     await room.watching()
     with room.path().open("w") as file:
         write(file, portrait())
         for number in range(15):
             await asyncio.sleep(0.1)
             write(file, f"# {number}\n")
-        assert await room.store.find_by_name(KNIGHT) is None
+        assert await room.store.run(ops.find_job_by_name, KNIGHT) is None
     await room.taken()
 
 
@@ -137,7 +139,7 @@ async def test_a_file_that_is_saved_as_editors_save_is_one_job(room: Intake) -> 
         copy.unlink()
     job = await room.changed(first)
     await until(lambda: is_seed(room, 3), "the last version to be taken")
-    assert (job.id, len(await room.store.jobs())) == (first.id, 1)
+    assert (job.id, len(await room.store.run(ops.list_jobs))) == (first.id, 1)
     assert "job.cancelled" not in {event.name for event in await room.events()}
 
 

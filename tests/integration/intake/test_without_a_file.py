@@ -13,6 +13,7 @@ from comfyui_agent.domain.jobs import NewJob
 from comfyui_agent.engine.intake import input_files as keeping_module
 from comfyui_agent.engine.intake.admission import LONGEST_NAME
 from comfyui_agent.engine.intake.input_files import NotKept, keep_patiently
+from comfyui_agent.store import operations as ops
 from support.intake import Intake, portrait
 from support.pictures import png
 
@@ -55,7 +56,7 @@ async def test_it_is_the_job_that_a_file_with_the_same_words_would_be(room: Inta
         ),
     )
     await room.look_once()
-    (other,) = await room.store.submit([made])
+    (other,) = await room.store.run(ops.submit_jobs, [made])
     beside, filed = await room.job("knight"), await room.job("knight.yaml")
     assert beside.id == other
     own = {"id", "config_name", "created_at", "digest", "source"}

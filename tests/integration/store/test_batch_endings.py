@@ -11,6 +11,7 @@ from comfyui_agent.domain.batches import BatchStatus
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.retry_policy import GiveUp, Retry
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.records import Lease, Leased
 from comfyui_agent.store.store import Store
@@ -49,7 +50,7 @@ async def half_done(store: Store) -> list[Leased]:
     await queue(store, 4)
     leased = await lease_of(store, FOX, most=3)
     await land(store, leased[:1])
-    await store.requeue(leased[2].lease, broken(), Retry(15.0, charged=True))
+    await store.run(ops.requeue_job, leased[2].lease, broken(), Retry(15.0, charged=True))
     return leased
 
 
@@ -58,31 +59,31 @@ async def test_cancelling_ends_what_has_not_ended(store: Store, database: Databa
     others = await lease(store, most=1)
     await half_done(store)
     database.clock.advance(5)
-    before = await store.newest_event()
-    assert await store.cancel_batch(FOX) == 3
+    before = await store.run(ops.newest_event)
+    assert await store.run(ops.cancel_batch, FOX) == 3
     found = await batch_of(store)
     assert (found.status, found.done, found.failed, found.generation) == (BatchStatus.CANCELLED, 1, 3, 1)
     assert (found.reason, found.completed_at) == ("by request", database.clock.text())
-    failed = await store.jobs(batch_id=FOX, status=JobStatus.FAILED)
+    failed = await store.run(ops.list_jobs, batch_id=FOX, status=JobStatus.FAILED)
     assert {job.failure_class for job in failed} == {"cancelled"}
     assert all("cancelled" in (job.error_trace or "") and FOX in (job.error_trace or "") for job in failed)
     assert {(job.worker_id, job.hold, job.next_attempt_at, job.needs_regeneration) for job in failed} == {
         (None, None, None, False)
     }
-    events = await store.events_after(before)
+    events = await store.run(ops.events_after, before)
     assert [event.name for event in events] == ["job.cancelled"] * 3 + ["batch.cancelled"]
     assert {event.failure_class for event in events[:3]} == {"cancelled"}
     assert await status_of(store, "other") == "active"
     await land(store, others)
-    assert await store.held(WORKER) == frozenset()
+    assert await store.run(ops.held_leases, WORKER) == frozenset()
 
 
 async def test_a_cancelled_batch_runs_nothing_any_more_and_completes_no_more(store: Store, database: Database) -> None:
     await half_done(store)
-    await store.cancel_batch(FOX)
+    await store.run(ops.cancel_batch, FOX)
     database.clock.advance(3600)
     assert await lease(store, most=9) == []
-    assert await store.is_idle()
+    assert await store.run(ops.is_queue_idle)
     assert await completions(store) == 0
 
 
@@ -91,8 +92,8 @@ async def test_what_has_ended_or_is_not_whole_is_not_cancelled(store: Store, dat
     await half_done(store)
     database.by_hand(f"UPDATE batches SET status = '{status}'")
     before = all_that_is_there(database)
-    assert await store.cancel_batch(FOX) is None
-    assert await store.cancel_batch("never") is None
+    assert await store.run(ops.cancel_batch, FOX) is None
+    assert await store.run(ops.cancel_batch, "never") is None
     assert all_that_is_there(database) == before
 
 
@@ -100,17 +101,17 @@ async def test_a_result_that_comes_after_the_cancel_changes_nothing_and_is_recor
     store: Store, database: Database
 ) -> None:
     _, running, _ = await half_done(store)
-    await store.cancel_batch(FOX)
+    await store.run(ops.cancel_batch, FOX)
     before = all_that_is_there(database)
 
     def late(lease: Lease) -> list[Awaitable[object]]:
         return [
-            store.complete(lease, ["late.png"], None),
-            store.fail(lease, broken(), GiveUp(FailureClass.EXECUTION)),
-            store.requeue(lease, broken(), Retry(0.0, charged=True)),
-            store.refuse(lease, broken()),
-            store.unsend(lease),
-            store.claim_files(lease, ["late.png"], LEASE_SECONDS),
+            store.run(ops.complete_job, lease, ["late.png"], None),
+            store.run(ops.fail_job, lease, broken(), GiveUp(FailureClass.EXECUTION)),
+            store.run(ops.requeue_job, lease, broken(), Retry(0.0, charged=True)),
+            store.run(ops.refuse_job, lease, broken()),
+            store.run(ops.return_unsent, lease),
+            store.run(ops.claim_files, lease, ["late.png"], LEASE_SECONDS),
         ]
 
     assert (await job_of(store, running.lease.job_id)).fence > running.lease.fence
@@ -120,28 +121,28 @@ async def test_a_result_that_comes_after_the_cancel_changes_nothing_and_is_recor
     assert all_that_is_there(database) == before
     attempt = await open_attempt(store)
     assert (attempt.prompt_id, attempt.is_wanted) == (running.prompt_id, False)
-    assert await store.adopt(attempt, "other", LEASE_SECONDS) is None
-    assert await store.withdraw(attempt, "its result was discarded") == []
-    (run,) = await store.attempts(running.lease.job_id)
+    assert await store.run(ops.adopt_attempt, attempt, "other", LEASE_SECONDS) is None
+    assert await store.run(ops.withdraw_attempt, attempt, "its result was discarded") == []
+    (run,) = await store.run(ops.list_attempts, running.lease.job_id)
     assert run.outcome == "cancelled"
     assert json.loads(run.error or "") == {"kind": "cancelled", "message": "its result was discarded"}
-    assert (await status_of(store), await store.open_attempts()) == ("cancelled", [])
+    assert (await status_of(store), await store.run(ops.open_attempts)) == ("cancelled", [])
 
 
 async def test_files_noted_for_a_run_that_was_cancelled_are_given_up(store: Store) -> None:
     await queue(store, 1)
     leased = await lease_one(store)
-    await store.claim_files(leased.lease, ["half.png"], LEASE_SECONDS)
-    await store.cancel_batch(FOX)
-    assert await store.withdraw(await open_attempt(store), "gone") == ["half.png"]
+    await store.run(ops.claim_files, leased.lease, ["half.png"], LEASE_SECONDS)
+    await store.run(ops.cancel_batch, FOX)
+    assert await store.run(ops.withdraw_attempt, await open_attempt(store), "gone") == ["half.png"]
 
 
 async def test_retry_all_leaves_a_cancelled_batch_alone_and_asking_for_it_does_not(store: Store) -> None:
     await half_done(store)
-    await store.cancel_batch(FOX)
-    assert await store.retry_batch(FOX) == 0
+    await store.run(ops.cancel_batch, FOX)
+    assert await store.run(ops.retry_batch, FOX) == 0
     assert await status_of(store) == "cancelled"
-    assert await store.retry_batch(FOX, with_cancelled=True) == 3
+    assert await store.run(ops.retry_batch, FOX, with_cancelled=True) == 3
     found = await batch_of(store)
     assert (found.status, found.generation, found.reason, found.completed_at) == (BatchStatus.ACTIVE, 2, None, None)
     await land(store, [await take_over(store)])
@@ -151,9 +152,9 @@ async def test_retry_all_leaves_a_cancelled_batch_alone_and_asking_for_it_does_n
 
 async def test_one_member_of_a_cancelled_batch_is_retried_by_name(store: Store) -> None:
     await half_done(store)
-    await store.cancel_batch(FOX)
-    _, _, third, fourth = await store.jobs(batch_id=FOX)
-    assert await store.retry([fourth.id]) == [fourth.id]
+    await store.run(ops.cancel_batch, FOX)
+    _, _, third, fourth = await store.run(ops.list_jobs, batch_id=FOX)
+    assert await store.run(ops.retry_jobs, [fourth.id]) == [fourth.id]
     assert (await batch_of(store)).generation == 2
     (leased,) = await lease(store, most=9)
     await land(store, [leased])
@@ -170,24 +171,24 @@ async def test_a_batch_expires_when_nothing_lands_although_members_are_rendered(
 ) -> None:
     await queue(store, 3)
     leased = await lease(store, most=2)
-    await store.complete(leased[0].lease, ["a.png"], None)
+    await store.run(ops.complete_job, leased[0].lease, ["a.png"], None)
     assert await look(store, database, 55) == []
     assert await status_of(store) == "collecting"
-    before = await store.newest_event()
+    before = await store.run(ops.newest_event)
     assert await look(store, database, 5) == [FOX]
     found = await batch_of(store)
     assert (found.status, found.done, found.failed) == (BatchStatus.EXPIRED, 1, 2)
     assert "59.5 s" in (found.reason or "")
     assert "batch_expiry_seconds" in (found.reason or "")
-    failed = await store.jobs(batch_id=FOX, status=JobStatus.FAILED)
+    failed = await store.run(ops.list_jobs, batch_id=FOX, status=JobStatus.FAILED)
     assert {(job.failure_class, job.needs_regeneration, job.worker_id) for job in failed} == {("timeout", True, None)}
     assert all(FOX in (job.error_trace or "") and "expired" in (job.error_trace or "") for job in failed)
-    events = await store.events_after(before)
+    events = await store.run(ops.events_after, before)
     assert [event.name for event in events] == ["job.failed", "job.failed", "batch.expired"]
     assert (events[-1].message, events[-1].batch_id) == (found.reason, FOX)
     assert await completions(store) == 0
     with pytest.raises(LeaseLost):
-        await store.complete(leased[1].lease, ["late.png"], None)
+        await store.run(ops.complete_job, leased[1].lease, ["late.png"], None)
     assert not (await open_attempt(store)).is_wanted
     assert await look(store, database, 600) == []
 
@@ -205,7 +206,7 @@ async def test_the_clock_begins_anew_with_every_result(store: Store, database: D
 async def test_a_run_that_is_tried_again_is_no_result(store: Store, database: Database) -> None:
     await queue(store, 1)
     await look(store, database, 50)
-    await store.requeue((await lease_one(store)).lease, broken(), Retry(0.0, charged=True))
+    await store.run(ops.requeue_job, (await lease_one(store)).lease, broken(), Retry(0.0, charged=True))
     assert await look(store, database, 10) == [FOX]
 
 
@@ -214,7 +215,7 @@ async def test_time_that_nobody_saw_does_not_count(store: Store, database: Datab
     await look(store, database, 55)
     for _ in range(20):
         database.clock.advance(GAP + 1)
-        assert await store.tick_batches([FOX], GAP, EXPIRY) == []
+        assert await store.run(ops.tick_batches, [FOX], GAP, EXPIRY) == []
     assert await look(store, database, 5) == [FOX]
 
 
@@ -222,13 +223,13 @@ async def test_two_agents_that_look_at_the_same_time_count_it_once(store: Store,
     other = database.open()
     await queue(store, 1)
     for _ in range(11):
-        assert await store.tick_batches([FOX], GAP, EXPIRY) == []
-        assert await other.tick_batches([FOX], GAP, EXPIRY) == []
+        assert await store.run(ops.tick_batches, [FOX], GAP, EXPIRY) == []
+        assert await other.run(ops.tick_batches, [FOX], GAP, EXPIRY) == []
         database.clock.advance(5)
-    assert await other.tick_batches([FOX], GAP, EXPIRY) == []
+    assert await other.run(ops.tick_batches, [FOX], GAP, EXPIRY) == []
     database.clock.advance(5)
-    assert await store.tick_batches([FOX], GAP, EXPIRY) == [FOX]
-    assert await other.tick_batches([FOX], GAP, EXPIRY) == []
+    assert await store.run(ops.tick_batches, [FOX], GAP, EXPIRY) == [FOX]
+    assert await other.run(ops.tick_batches, [FOX], GAP, EXPIRY) == []
     assert (await told(store)).count("batch.expired") == 1
 
 
@@ -248,7 +249,7 @@ async def test_a_clock_that_steps_neither_ends_a_batch_nor_keeps_it(
 async def test_only_the_batches_that_are_named_are_looked_at(store: Store, database: Database) -> None:
     await queue(store, 1)
     await queue(store, 1, "other")
-    assert await store.tick_batches(["never", "other", FOX], GAP, EXPIRY) == []
+    assert await store.run(ops.tick_batches, ["never", "other", FOX], GAP, EXPIRY) == []
     assert await look(store, database, 60) == [FOX]
     assert await status_of(store, "other") == "active"
 
@@ -256,7 +257,7 @@ async def test_only_the_batches_that_are_named_are_looked_at(store: Store, datab
 async def test_the_clock_of_a_retried_batch_begins_anew(store: Store, database: Database) -> None:
     await queue(store, 2)
     await look(store, database, 60)
-    assert await store.retry_batch(FOX) == 2
+    assert await store.run(ops.retry_batch, FOX) == 2
     assert ((await batch_of(store)).generation, (await batch_of(store)).reason) == (2, None)
     assert await look(store, database, 55) == []
     assert await look(store, database, 5) == [FOX]
@@ -268,8 +269,8 @@ async def test_the_clock_of_a_paused_batch_stands_still(store: Store, database: 
     await queue(store, 2)
     await lease_one(store)
     await look(store, database, 30)
-    await store.pause_batch(FOX)
+    await store.run(ops.pause_batch, FOX)
     assert await look(store, database, 300) == []
-    await store.resume_batch(FOX)
+    await store.run(ops.resume_batch, FOX)
     assert await look(store, database, 25) == []
     assert await look(store, database, 5) == [FOX]

@@ -26,6 +26,7 @@ from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.prompts import mint_prompt_id
 from comfyui_agent.domain.retry_policy import GiveUp, Retry
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Lease, OpenAttempt, Window
@@ -172,7 +173,7 @@ class BatchMachine(RuleBasedStateMachine):
     @rule(is_serial=st.booleans())
     def create(self, is_serial: bool) -> None:
         batch = ModelBatch(f"batch_{len(self.batches)}", is_serial)
-        self.do(self.store.create_batch(NewBatch(batch.id, "x", BatchKind.SWEEP, is_serial=is_serial), "door"))
+        self.do(self.store.run(ops.create_batch, NewBatch(batch.id, "x", BatchKind.SWEEP, is_serial=is_serial), "door"))
         self.batches.append(batch)
 
     @rule(pick=PICK, priorities=st.lists(st.integers(1, 3), min_size=1, max_size=2))
@@ -181,14 +182,14 @@ class BatchMachine(RuleBasedStateMachine):
         if len(batch.jobs) > 6:
             return
         wishes = [wish(f"{next(self.names)}", batch_id=batch.id, priority=each) for each in priorities]
-        for job_id, priority in zip(self.do(self.store.fill_batch(wishes)), priorities, strict=True):
+        for job_id, priority in zip(self.do(self.store.run(ops.fill_batch, wishes)), priorities, strict=True):
             batch.reopen()
             batch.jobs.append(ModelJob(job_id, priority, batch))
 
     @rule(pick=PICK)
     def open(self, pick: int) -> None:
         batch = self.a_batch(pick)
-        self.do(self.store.open_batch(batch.id))
+        self.do(self.store.run(ops.open_batch, batch.id))
         if batch.status == "pending":
             batch.status = "active"
             batch.told.append("batch.created")
@@ -198,10 +199,10 @@ class BatchMachine(RuleBasedStateMachine):
 
     @rule(worker=WORKERS, server=SERVERS, most=st.integers(1, 4))
     def lease(self, worker: str, server: str, most: int) -> None:
-        self.do(self.store.free_turns())
+        self.do(self.store.run(ops.free_turns))
         expected = self._next_jobs(server, most)
         prompt_ids = [mint_prompt_id() for _ in range(most)]
-        leased = self.do(self.store.lease(worker, Window(server, 4), prompt_ids, LEASE_SECONDS))
+        leased = self.do(self.store.run(ops.lease_jobs, worker, Window(server, 4), prompt_ids, LEASE_SECONDS))
         assert [each.lease.job_id for each in leased] == [job.id for job in expected]
         for job, each in zip(expected, leased, strict=True):
             job.batch.change(job, "processing")
@@ -230,7 +231,7 @@ class BatchMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.leases)
     @rule(pick=PICK)
     def complete(self, pick: int) -> None:
-        self._write(pick, lambda lease: self.store.complete(lease, ["a.png"], None), "done")
+        self._write(pick, lambda lease: self.store.run(ops.complete_job, lease, ["a.png"], None), "done")
 
     @precondition(lambda self: self.leases)
     @rule(pick=PICK)
@@ -241,23 +242,25 @@ class BatchMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.leases)
     @rule(pick=PICK)
     def fail(self, pick: int) -> None:
-        self._write(pick, lambda lease: self.store.fail(lease, broken(), GiveUp(FailureClass.EXECUTION)), "failed")
+        self._write(
+            pick, lambda lease: self.store.run(ops.fail_job, lease, broken(), GiveUp(FailureClass.EXECUTION)), "failed"
+        )
 
     @precondition(lambda self: self.leases)
     @rule(pick=PICK)
     def refuse(self, pick: int) -> None:
-        self._write(pick, lambda lease: self.store.refuse(lease, broken()), "failed")
+        self._write(pick, lambda lease: self.store.run(ops.refuse_job, lease, broken()), "failed")
 
     @precondition(lambda self: self.leases)
     @rule(pick=PICK)
     def unsend(self, pick: int) -> None:
-        self._write(pick, lambda lease: self.store.unsend(lease), "pending")
+        self._write(pick, lambda lease: self.store.run(ops.return_unsent, lease), "pending")
 
     @precondition(lambda self: self.leases)
     @rule(pick=PICK, wait=st.sampled_from([0.0, 15.0]))
     def requeue(self, pick: int, wait: float) -> None:
         again = Retry(wait, charged=True)
-        if job := self._write(pick, lambda lease: self.store.requeue(lease, broken(), again), "pending"):
+        if job := self._write(pick, lambda lease: self.store.run(ops.requeue_job, lease, broken(), again), "pending"):
             job.waits_until = self.now + wait if wait else None
 
     def _write(self, pick: int, write: Callable[[Lease], Coroutine[Any, Any, object]], status: str) -> ModelJob | None:
@@ -265,10 +268,10 @@ class BatchMachine(RuleBasedStateMachine):
         lease = self.leases[-1 - pick % len(self.leases)]
         job = self.job_with(lease.job_id)
         if job is None or job.status != "processing" or job.fence != lease.fence:
-            newest = self.do(self.store.newest_event())
+            newest = self.do(self.store.run(ops.newest_event))
             with pytest.raises(LeaseLost):
                 self.do(write(lease))
-            assert self.do(self.store.newest_event()) == newest
+            assert self.do(self.store.run(ops.newest_event)) == newest
             return None
         self.do(write(lease))
         job.waits_until = job.waits_until if status == "pending" else None
@@ -280,7 +283,7 @@ class BatchMachine(RuleBasedStateMachine):
     @rule(worker=WORKERS)
     def release(self, worker: str) -> None:
         ours = [job for job in self.jobs if job.worker == worker]
-        assert self.do(self.store.release(worker)) == len(ours)
+        assert self.do(self.store.run(ops.release_jobs, worker)) == len(ours)
         for job in ours:
             job.batch.change(job, "pending")
 
@@ -289,22 +292,22 @@ class BatchMachine(RuleBasedStateMachine):
     @rule(worker=WORKERS)
     def recover(self, worker: str) -> None:
         """Take over what waits and is at a server; take back what nobody wants."""
-        for seen in self.do(self.store.open_attempts()):
+        for seen in self.do(self.store.run(ops.open_attempts)):
             if seen.status == "pending":
                 self._adopt(seen, worker)
             elif not seen.is_wanted:
-                assert self.do(self.store.withdraw(seen, "taken back")) == []
+                assert self.do(self.store.run(ops.withdraw_attempt, seen, "taken back")) == []
                 self.orphans.pop(seen.attempt_id, None)
                 if job := self.job_with(seen.job_id):
                     job.attempt = None
         unattended = [job for job in self.jobs if job.status == "processing" and job.attempt is None]
-        assert self.do(self.store.put_back_unattended(lambda _: False)) == len(unattended)
+        assert self.do(self.store.run(ops.put_back_unattended, lambda _: False)) == len(unattended)
         for job in unattended:
             job.batch.change(job, "pending")
             job.fence += 1
 
     def _adopt(self, seen: OpenAttempt, worker: str) -> None:
-        leased = self.do(self.store.adopt(seen, worker, LEASE_SECONDS))
+        leased = self.do(self.store.run(ops.adopt_attempt, seen, worker, LEASE_SECONDS))
         job = self.job_with(seen.job_id)
         assert leased is not None
         assert job is not None
@@ -320,7 +323,7 @@ class BatchMachine(RuleBasedStateMachine):
             return
         job = self.a_job(pick)
         is_open = job.status in OPEN
-        assert self.do(self.store.cancel([JobId(job.id)])) == ([job.id] if is_open else [])
+        assert self.do(self.store.run(ops.cancel_jobs, [JobId(job.id)])) == ([job.id] if is_open else [])
         if is_open:
             job.batch.change(job, "failed")
             job.is_cancelled, job.waits_until, job.fence = True, None, job.fence + 1
@@ -329,7 +332,7 @@ class BatchMachine(RuleBasedStateMachine):
     def cancel_batch(self, pick: int) -> None:
         batch = self.a_batch(pick)
         can = batch.status in ("active", "collecting")
-        assert self.do(self.store.cancel_batch(batch.id)) == (batch.end("cancelled") if can else None)
+        assert self.do(self.store.run(ops.cancel_batch, batch.id)) == (batch.end("cancelled") if can else None)
 
     @rule(pick=PICK)
     def retry_job(self, pick: int) -> None:
@@ -337,7 +340,7 @@ class BatchMachine(RuleBasedStateMachine):
             return
         job = self.a_job(pick)
         failed = job.status == "failed"
-        assert self.do(self.store.retry([JobId(job.id)])) == ([job.id] if failed else [])
+        assert self.do(self.store.run(ops.retry_jobs, [JobId(job.id)])) == ([job.id] if failed else [])
         if failed:
             self._retried(job)
 
@@ -345,7 +348,7 @@ class BatchMachine(RuleBasedStateMachine):
     def retry_batch(self, pick: int, with_cancelled: bool) -> None:
         batch = self.a_batch(pick)
         failed = [job for job in batch.jobs if job.status == "failed" and (with_cancelled or not job.is_cancelled)]
-        assert self.do(self.store.retry_batch(batch.id, with_cancelled=with_cancelled)) == len(failed)
+        assert self.do(self.store.run(ops.retry_batch, batch.id, with_cancelled=with_cancelled)) == len(failed)
         for job in failed:
             self._retried(job)
 
@@ -359,7 +362,9 @@ class BatchMachine(RuleBasedStateMachine):
             return
         wanted = list({(job := self.a_job(pick)).id: job for pick in picks}.values())
         ended = [job for job in wanted if job.status in ENDED]
-        assert self.do(self.store.resubmit([(JobId(job.id), None) for job in wanted])) == [job.id for job in ended]
+        assert self.do(self.store.run(ops.resubmit_jobs, [(JobId(job.id), None) for job in wanted])) == [
+            job.id for job in ended
+        ]
         for job in ended:
             self._retried(job)
             job.attempt, job.fence = None, job.fence + 1
@@ -368,13 +373,13 @@ class BatchMachine(RuleBasedStateMachine):
     def pause(self, pick: int) -> None:
         batch = self.a_batch(pick)
         can = batch.status in ("active", "collecting") and not batch.is_paused
-        assert self.do(self.store.pause_batch(batch.id)) is can
+        assert self.do(self.store.run(ops.pause_batch, batch.id)) is can
         batch.is_paused |= can
 
     @rule(pick=PICK)
     def resume(self, pick: int) -> None:
         batch = self.a_batch(pick)
-        assert self.do(self.store.resume_batch(batch.id)) is batch.is_paused
+        assert self.do(self.store.run(ops.resume_batch, batch.id)) is batch.is_paused
         batch.is_paused = False
 
     # By hand.
@@ -431,7 +436,7 @@ class BatchMachine(RuleBasedStateMachine):
         batch = self.a_batch(pick)
         for step in [0.0, *seconds]:
             self.time_passes(step)
-            assert self.do(self.store.tick_batches([batch.id], GAP, EXPIRY)) == self._expired(batch)
+            assert self.do(self.store.run(ops.tick_batches, [batch.id], GAP, EXPIRY)) == self._expired(batch)
 
     def _expired(self, batch: ModelBatch) -> list[str]:
         if batch.status not in ("active", "collecting"):
@@ -449,7 +454,7 @@ class BatchMachine(RuleBasedStateMachine):
     @invariant()
     def every_batch_is_as_the_model_says(self) -> None:
         for batch in self.batches:
-            found = self.do(self.store.batch(batch.id))
+            found = self.do(self.store.run(ops.find_batch, batch.id))
             assert found is not None
             assert (found.status.value, found.generation) == (batch.status, batch.generation)
             assert found.is_paused is batch.is_paused
@@ -465,7 +470,7 @@ class BatchMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_was_told_is_what_happened(self) -> None:
-        events = self.do(self.store.events_after(0, 100_000))
+        events = self.do(self.store.run(ops.events_after, 0, 100_000))
         for batch in self.batches:
             told = [event.name for event in events if event.batch_id == batch.id and event.job_id is None]
             assert told == batch.told
@@ -474,7 +479,7 @@ class BatchMachine(RuleBasedStateMachine):
 
     @invariant()
     def members_that_go_one_by_one_have_one_run_at_most(self) -> None:
-        found = {(each.job_id, each.attempt_id) for each in self.do(self.store.open_attempts()) if each.status}
+        found = {(each.job_id, each.attempt_id) for each in self.do(self.store.run(ops.open_attempts)) if each.status}
         assert found == {(job.id, job.attempt) for job in self.jobs if job.attempt is not None}
         for batch in self.batches:
             if batch.is_serial:

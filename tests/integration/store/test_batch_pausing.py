@@ -8,6 +8,7 @@ import pytest
 
 from comfyui_agent.domain.batches import BatchStatus
 from comfyui_agent.domain.retry_policy import Retry
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.records import Leased
 from comfyui_agent.store.store import Store
 from support.batched import (
@@ -37,14 +38,14 @@ async def test_what_waits_in_a_paused_batch_stays_waiting_and_what_runs_runs_on(
     await queue(store, 3)
     await queue(store, 1, "other")
     running = await lease_one(store)
-    assert await store.pause_batch(FOX) is True
-    assert await store.pause_batch(FOX) is False
+    assert await store.run(ops.pause_batch, FOX) is True
+    assert await store.run(ops.pause_batch, FOX) is False
     assert (await batch_of(store)).is_paused
     assert [each.batch_id for each in await lease(store, most=9)] == ["other"]
     await land(store, [running])
     assert await status_of(store) == "collecting"
-    assert await store.resume_batch(FOX) is True
-    assert await store.resume_batch(FOX) is False
+    assert await store.run(ops.resume_batch, FOX) is True
+    assert await store.run(ops.resume_batch, FOX) is False
     await land(store, await lease(store, most=9))
     found = await batch_of(store)
     assert (found.status, found.is_paused, await completions(store)) == (BatchStatus.COMPLETE, False, 1)
@@ -52,68 +53,68 @@ async def test_what_waits_in_a_paused_batch_stays_waiting_and_what_runs_runs_on(
 
 async def test_nobody_waits_for_a_paused_batch(store: Store) -> None:
     await queue(store, 3)
-    await store.pause_batch(FOX)
-    assert await store.is_idle()
-    assert await store.is_batch_idle(FOX)
-    await store.resume_batch(FOX)
-    assert not await store.is_idle()
-    assert not await store.is_batch_idle(FOX)
+    await store.run(ops.pause_batch, FOX)
+    assert await store.run(ops.is_queue_idle)
+    assert await store.run(ops.is_batch_idle, FOX)
+    await store.run(ops.resume_batch, FOX)
+    assert not await store.run(ops.is_queue_idle)
+    assert not await store.run(ops.is_batch_idle, FOX)
 
 
 @pytest.mark.parametrize("status", ["pending", "complete", "cancelled", "expired"])
 async def test_what_has_ended_or_is_not_whole_is_not_paused(store: Store, database: Database, status: str) -> None:
     await queue(store, 2)
     database.by_hand(f"UPDATE batches SET status = '{status}'")
-    assert await store.pause_batch(FOX) is False
-    assert await store.pause_batch("never") is False
-    assert await store.resume_batch(FOX) is False
+    assert await store.run(ops.pause_batch, FOX) is False
+    assert await store.run(ops.pause_batch, "never") is False
+    assert await store.run(ops.resume_batch, FOX) is False
     assert await holds_of(store) == [None, None]
 
 
 async def test_a_backoff_goes_on_where_it_was_when_the_batch_is_resumed(store: Store, database: Database) -> None:
     await queue(store, 2)
     first, second = await lease(store, most=2)
-    await store.requeue(first.lease, broken(), Retry(60.0, charged=True))
-    await store.pause_batch(FOX)
-    await store.requeue(second.lease, broken(), Retry(15.0, charged=True))
+    await store.run(ops.requeue_job, first.lease, broken(), Retry(60.0, charged=True))
+    await store.run(ops.pause_batch, FOX)
+    await store.run(ops.requeue_job, second.lease, broken(), Retry(15.0, charged=True))
     assert await holds_of(store) == ["paused", "paused"]
     database.clock.advance(30)
     assert await lease(store, most=9) == []
-    await store.resume_batch(FOX)
+    await store.run(ops.resume_batch, FOX)
     assert [each.lease.job_id for each in await lease(store, most=9)] == [second.lease.job_id]
     database.clock.advance(30)
     assert [each.lease.job_id for each in await lease(store, most=9)] == [first.lease.job_id]
 
 
 async def _requeue(store: Store, database: Database, leased: Leased) -> None:
-    await store.requeue(leased.lease, broken(), Retry(0.0, charged=True))
+    await store.run(ops.requeue_job, leased.lease, broken(), Retry(0.0, charged=True))
 
 
 async def _unsend(store: Store, database: Database, leased: Leased) -> None:
-    await store.unsend(leased.lease)
+    await store.run(ops.return_unsent, leased.lease)
 
 
 async def _release(store: Store, database: Database, leased: Leased) -> None:
-    await store.release(WORKER)
+    await store.run(ops.release_jobs, WORKER)
 
 
 async def _put_back(store: Store, database: Database, leased: Leased) -> None:
-    await store.put_back_orphans(everybody)
+    await store.run(ops.put_back_orphans, everybody)
 
 
 async def _fail_and_retry(store: Store, database: Database, leased: Leased) -> None:
     await fall(store, [leased])
-    await store.retry([leased.lease.job_id])
+    await store.run(ops.retry_jobs, [leased.lease.job_id])
 
 
 async def _fail_and_retry_batch(store: Store, database: Database, leased: Leased) -> None:
     await fall(store, [leased])
-    await store.retry_batch(FOX)
+    await store.run(ops.retry_batch, FOX)
 
 
 async def _complete_and_wish(store: Store, database: Database, leased: Leased) -> None:
     await land(store, [leased])
-    await store.resubmit([(leased.lease.job_id, None)])
+    await store.run(ops.resubmit_jobs, [(leased.lease.job_id, None)])
 
 
 async def _reset_by_hand(store: Store, database: Database, leased: Leased) -> None:
@@ -136,11 +137,11 @@ WAITS_AGAIN: dict[str, Callable[[Store, Database, Leased], Awaitable[object]]] =
 async def test_what_comes_to_wait_in_a_paused_batch_waits_with_it(store: Store, database: Database, way: str) -> None:
     await queue(store, 2)
     leased = await lease_one(store)
-    await store.pause_batch(FOX)
+    await store.run(ops.pause_batch, FOX)
     await WAITS_AGAIN[way](store, database, leased)
     assert await holds_of(store) == ["paused", "paused"]
     assert await lease(store, most=9) == []
-    await store.resume_batch(FOX)
+    await store.run(ops.resume_batch, FOX)
     assert await holds_of(store) == [None, None]
     if way in ("release", "put-back", "by-hand"):
         await land(store, [await take_over(store)])
@@ -153,16 +154,16 @@ async def test_a_member_that_comes_into_a_paused_batch_waits_with_it(
     store: Store, database: Database, by_hand: bool
 ) -> None:
     await queue(store, 1)
-    await store.pause_batch(FOX)
+    await store.run(ops.pause_batch, FOX)
     if by_hand:
         database.by_hand(
             "INSERT INTO jobs (config_name, job_type, workflow_id, status, batch_id, batch_index) "
             f"VALUES ('late', 'T2I', 'wf', 'pending', '{FOX}', 9)"
         )
     else:
-        await store.submit([wish("late", batch_id=FOX, batch_index=9)])
+        await store.run(ops.submit_jobs, [wish("late", batch_id=FOX, batch_index=9)])
     assert await lease(store, most=9) == []
-    await store.resume_batch(FOX)
+    await store.run(ops.resume_batch, FOX)
     assert len(await lease(store, most=9)) == 2
 
 
@@ -170,9 +171,9 @@ async def test_what_was_ended_by_hand_while_paused_and_is_wanted_again_later_run
     store: Store, database: Database
 ) -> None:
     ids = await queue(store, 2)
-    await store.pause_batch(FOX)
+    await store.run(ops.pause_batch, FOX)
     database.by_hand(f"UPDATE jobs SET status = 'done' WHERE id = {ids[0]}")
-    await store.resume_batch(FOX)
+    await store.run(ops.resume_batch, FOX)
     database.by_hand(f"UPDATE jobs SET status = 'pending' WHERE id = {ids[0]}")
     assert [each.lease.job_id for each in await lease(store, most=9)] == ids
 
@@ -180,8 +181,8 @@ async def test_what_was_ended_by_hand_while_paused_and_is_wanted_again_later_run
 async def test_a_run_of_a_paused_batch_is_taken_over(store: Store) -> None:
     await queue(store, 2)
     await lease_one(store)
-    await store.pause_batch(FOX)
-    await store.release(WORKER)
+    await store.run(ops.pause_batch, FOX)
+    await store.run(ops.release_jobs, WORKER)
     await land(store, [await take_over(store)])
     assert (await batch_of(store)).done == 1
 
@@ -190,17 +191,17 @@ async def test_a_run_of_a_paused_batch_is_taken_over(store: Store) -> None:
 async def test_a_batch_that_ends_is_not_paused_in_its_next_generation(store: Store, ending: str) -> None:
     ids = await queue(store, 1)
     leased = await lease_one(store)
-    await store.pause_batch(FOX)
-    await (fall(store, [leased]) if ending == "land" else store.cancel_batch(FOX))
+    await store.run(ops.pause_batch, FOX)
+    await (fall(store, [leased]) if ending == "land" else store.run(ops.cancel_batch, FOX))
     assert not (await batch_of(store)).is_paused
     if ending == "cancel":
-        await store.withdraw(await open_attempt(store), "")
-    await store.retry(ids)
+        await store.run(ops.withdraw_attempt, await open_attempt(store), "")
+    await store.run(ops.retry_jobs, ids)
     assert len(await lease(store, most=9)) == 1
 
 
 async def test_cancelling_a_paused_batch_ends_it(store: Store) -> None:
     await queue(store, 3)
-    await store.pause_batch(FOX)
-    assert await store.cancel_batch(FOX) == 3
+    await store.run(ops.pause_batch, FOX)
+    assert await store.run(ops.cancel_batch, FOX) == 3
     assert (await status_of(store), await holds_of(store)) == ("cancelled", [None] * 3)

@@ -14,6 +14,7 @@ from comfyui_agent.domain.job_files import ReadFile
 from comfyui_agent.domain.jobs import Template
 from comfyui_agent.domain.retry_policy import GiveUp, Retry
 from comfyui_agent.store import batches, outcomes
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import BatchTaken, LeaseLost
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Leased
@@ -57,18 +58,18 @@ async def test_a_batch_that_is_being_filled_runs_nothing_and_is_waited_for(store
     await fill(store)
     assert await lease(store, most=9) == []
     assert await lease_of(store, FOX, most=9) == []
-    assert not await store.is_idle()
-    assert not await store.is_batch_idle(FOX)
+    assert not await store.run(ops.is_queue_idle)
+    assert not await store.run(ops.is_batch_idle, FOX)
     assert (await status_of(store), await told(store)) == ("pending", [])
-    await store.open_batch(FOX)
+    await store.run(ops.open_batch, FOX)
     assert (await status_of(store), await told(store)) == ("active", ["batch.created"])
     assert len(await lease(store, most=9)) == 3
 
 
 async def test_opening_a_batch_again_does_nothing(store: Store) -> None:
     await queue(store)
-    await store.pause_batch(FOX)
-    await store.open_batch(FOX)
+    await store.run(ops.pause_batch, FOX)
+    await store.run(ops.open_batch, FOX)
     assert await told(store) == ["batch.created"]
     assert await holds_of(store) == ["paused"] * 3
 
@@ -83,7 +84,7 @@ async def test_an_id_that_is_taken_is_refused_and_nothing_is_changed(store: Stor
     await queue(store)
     before = all_that_is_there(database)
     with pytest.raises(BatchTaken, match="fox_1"):
-        await store.create_batch(NewBatch(FOX, "again", BatchKind.BOOK), CREATOR)
+        await store.run(ops.create_batch, NewBatch(FOX, "again", BatchKind.BOOK), CREATOR)
     assert all_that_is_there(database) == before
 
 
@@ -95,7 +96,7 @@ async def test_a_part_with_a_name_that_is_taken_is_refused_whole(
     await fill(store)
     before = all_that_is_there(database)
     with pytest.raises(BatchTaken, match=names[1]):
-        await store.fill_batch([wish(name, batch_id=FOX, template=GRAPH) for name in names])
+        await store.run(ops.fill_batch, [wish(name, batch_id=FOX, template=GRAPH) for name in names])
     assert all_that_is_there(database) == before
 
 
@@ -104,18 +105,18 @@ async def test_what_a_dead_door_had_begun_is_as_if_it_had_never_been(store: Stor
     await fill(store, batch_id="living", creator="another-door")
     others = all_that_is_there(database)
     await fill(store, 7)
-    while await store.discard_unfinished(lambda worker: worker == CREATOR):
+    while await store.run(ops.discard_unfinished, lambda worker: worker == CREATOR):
         pass
     left = all_that_is_there(database)
     for table in ("jobs", "batches", "attempts", "job_counts"):
         assert left[table] == others[table]
-    await store.open_batch("living")
+    await store.run(ops.open_batch, "living")
     assert len(await lease(store, most=16)) == 6
 
 
 async def test_a_batch_that_nobody_is_said_to_fill_is_left_alone(store: Store) -> None:
     await fill(store, creator=None)
-    assert await store.discard_unfinished(everybody) == 0
+    assert await store.run(ops.discard_unfinished, everybody) == 0
     assert (await batch_of(store)).total == 3
 
 
@@ -126,11 +127,11 @@ async def test_much_that_a_dead_door_had_begun_is_removed_a_part_at_a_time(
     for number in range(3):
         await fill(store, 50, f"batch_{number}")
     removed = []
-    while part := await store.discard_unfinished(everybody):
+    while part := await store.run(ops.discard_unfinished, everybody):
         removed.append(part)
     assert sum(removed) == 3 * 51
     assert max(removed) <= 41
-    assert (await store.batches(), await store.jobs()) == ([], [])
+    assert (await store.run(ops.newest_batches), await store.run(ops.list_jobs)) == ([], [])
 
 
 @pytest.mark.slow
@@ -138,41 +139,41 @@ async def test_a_hundred_thousand_that_a_dead_door_had_begun_vanish_while_others
     await fill(store, 100_000)
     await queue(store, 50, "small")
     parts = 0
-    while await store.discard_unfinished(everybody):
+    while await store.run(ops.discard_unfinished, everybody):
         parts += 1
         await land(store, await lease(store))
     assert parts >= 100_000 / batches.DISCARDED_AT_ONCE
-    assert await store.batch(FOX) is None
+    assert await store.run(ops.find_batch, FOX) is None
     assert (await batch_of(store, "small")).done == parts
-    assert (await store.counts()).pending == 50 - parts
+    assert (await store.run(ops.count_jobs)).pending == 50 - parts
 
 
 async def test_a_member_that_was_cancelled_vanishes_with_a_batch_that_never_was(store: Store) -> None:
     first, *_ = await fill(store)
-    await store.cancel([first])
-    while await store.discard_unfinished(everybody):
+    await store.run(ops.cancel_jobs, [first])
+    while await store.run(ops.discard_unfinished, everybody):
         pass
-    assert await store.jobs() == []
+    assert await store.run(ops.list_jobs) == []
 
 
 async def test_a_member_that_was_cancelled_and_retried_still_waits_until_the_batch_is_whole(store: Store) -> None:
     first, *_ = await fill(store)
-    await store.cancel([first])
-    await store.retry([first])
+    await store.run(ops.cancel_jobs, [first])
+    await store.run(ops.retry_jobs, [first])
     assert await lease(store, most=9) == []
-    await store.open_batch(FOX)
+    await store.run(ops.open_batch, FOX)
     assert len(await lease(store, most=9)) == 3
 
 
 async def test_a_batch_is_complete_at_once_if_all_its_members_failed_before_it_was_whole(store: Store) -> None:
     ids = await fill(store)
-    await store.cancel(ids)
+    await store.run(ops.cancel_jobs, ids)
     assert await status_of(store) == "pending"
-    await store.open_batch(FOX)
+    await store.run(ops.open_batch, FOX)
     assert await told(store) == ["batch.created", "batch.completed"]
     found = await batch_of(store)
     assert (found.status, found.generation, found.failed) == (BatchStatus.COMPLETE, 1, 3)
-    assert await store.is_idle()
+    assert await store.run(ops.is_queue_idle)
 
 
 async def test_jobs_that_are_there_already_are_made_a_batch_in_the_order_they_are_named(store: Store) -> None:
@@ -180,10 +181,10 @@ async def test_jobs_that_are_there_already_are_made_a_batch_in_the_order_they_ar
     (done,) = await lease(store)
     await land(store, [done])
     other = await queue(store, 1, "other")
-    assert await store.group(NewBatch(FOX, "fox", BatchKind.FILES), [ids[2], ids[0], *other]) == 2
+    assert await store.run(ops.group_jobs, NewBatch(FOX, "fox", BatchKind.FILES), [ids[2], ids[0], *other]) == 2
     found = await batch_of(store)
     assert (found.kind, found.status, found.total, found.done) == (BatchKind.FILES, BatchStatus.ACTIVE, 2, 1)
-    assert [job.config_name async for job in store.members(FOX)] == ["c", "a"]
+    assert [job.config_name async for job in ops.batch_members(store, FOX)] == ["c", "a"]
     assert (await batch_of(store, "other")).total == 1
     await land(store, await lease(store, most=9))
     assert (await status_of(store), await told(store)) == ("complete", ["batch.created", "batch.completed"])
@@ -192,8 +193,8 @@ async def test_jobs_that_are_there_already_are_made_a_batch_in_the_order_they_ar
 async def test_jobs_that_are_made_a_batch_wait_and_run_as_before(store: Store, database: Database) -> None:
     ids = [await submit_one(store, name) for name in "abc"]
     waiting, running = await lease(store, most=2)
-    await store.requeue(waiting.lease, broken(), Retry(60.0, charged=True))
-    await store.group(NewBatch(FOX, "fox", BatchKind.FILES), ids)
+    await store.run(ops.requeue_job, waiting.lease, broken(), Retry(60.0, charged=True))
+    await store.run(ops.group_jobs, NewBatch(FOX, "fox", BatchKind.FILES), ids)
     assert [each.lease.job_id for each in await lease(store, most=9)] == [ids[2]]
     await land(store, [running])
     assert await status_of(store) == "collecting"
@@ -202,7 +203,7 @@ async def test_jobs_that_are_made_a_batch_wait_and_run_as_before(store: Store, d
 async def test_jobs_that_have_all_ended_are_a_batch_that_is_complete(store: Store) -> None:
     job_id = await submit_one(store)
     await land(store, await lease(store))
-    await store.group(NewBatch(FOX, "fox", BatchKind.FILES), [job_id])
+    await store.run(ops.group_jobs, NewBatch(FOX, "fox", BatchKind.FILES), [job_id])
     assert await told(store) == ["batch.created", "batch.completed"]
 
 
@@ -213,7 +214,7 @@ async def test_a_batch_says_what_its_members_are(store: Store, database: Databas
     ids = await queue(store, 5, wants_grid=True)
     leased = await lease(store, most=3)
     await land(store, leased[:1])
-    await store.cancel([ids[4]])
+    await store.run(ops.cancel_jobs, [ids[4]])
     found = await batch_of(store)
     assert found.as_json() == {
         "id": FOX,
@@ -248,42 +249,42 @@ async def test_the_newest_batches_come_first_and_can_be_of_one_kind(store: Store
     for name, kind in (("a", BatchKind.SWEEP), ("b", BatchKind.BOOK), ("c", BatchKind.SWEEP)):
         await queue(store, 1, name, kind=kind)
         database.clock.advance(1)
-    assert [batch.id for batch in await store.batches()] == ["c", "b", "a"]
-    assert [batch.id for batch in await store.batches(kind=BatchKind.SWEEP)] == ["c", "a"]
-    assert [batch.id for batch in await store.batches(limit=1)] == ["c"]
-    assert await store.batch("never") is None
+    assert [batch.id for batch in await store.run(ops.newest_batches)] == ["c", "b", "a"]
+    assert [batch.id for batch in await store.run(ops.newest_batches, kind=BatchKind.SWEEP)] == ["c", "a"]
+    assert [batch.id for batch in await store.run(ops.newest_batches, limit=1)] == ["c"]
+    assert await store.run(ops.find_batch, "never") is None
 
 
 async def test_all_members_can_be_gone_through_in_their_order(store: Store) -> None:
     ids = await queue(store, 2345)
     await queue(store, 3, "other")
-    await store.set_priority(ids[2000], 1)
-    assert [job.id async for job in store.members(FOX)] == ids
-    assert [job.id async for job in store.members("never")] == []
+    await store.run(ops.set_priority, ids[2000], 1)
+    assert [job.id async for job in ops.batch_members(store, FOX)] == ids
+    assert [job.id async for job in ops.batch_members(store, "never")] == []
 
 
 # The end.
 
 
 async def _complete(store: Store, database: Database, leased: Leased) -> None:
-    await store.complete(leased.lease, ["a.png"], None)
+    await store.run(ops.complete_job, leased.lease, ["a.png"], None)
 
 
 async def _fail(store: Store, database: Database, leased: Leased) -> None:
-    await store.fail(leased.lease, broken(), GiveUp(FailureClass.EXECUTION))
+    await store.run(ops.fail_job, leased.lease, broken(), GiveUp(FailureClass.EXECUTION))
 
 
 async def _refuse(store: Store, database: Database, leased: Leased) -> None:
-    await store.refuse(leased.lease, broken(FailureClass.INVALID))
+    await store.run(ops.refuse_job, leased.lease, broken(FailureClass.INVALID))
 
 
 async def _cancel(store: Store, database: Database, leased: Leased) -> None:
-    await store.cancel([leased.lease.job_id])
+    await store.run(ops.cancel_jobs, [leased.lease.job_id])
 
 
 async def _cancel_waiting(store: Store, database: Database, leased: Leased) -> None:
-    await store.requeue(leased.lease, broken(), Retry(15.0, charged=True))
-    await store.cancel([leased.lease.job_id])
+    await store.run(ops.requeue_job, leased.lease, broken(), Retry(15.0, charged=True))
+    await store.run(ops.cancel_jobs, [leased.lease.job_id])
 
 
 async def _delete(store: Store, database: Database, leased: Leased) -> None:
@@ -291,7 +292,7 @@ async def _delete(store: Store, database: Database, leased: Leased) -> None:
 
 
 async def _delete_waiting(store: Store, database: Database, leased: Leased) -> None:
-    await store.unsend(leased.lease)
+    await store.run(ops.return_unsent, leased.lease)
     database.by_hand(f"DELETE FROM jobs WHERE id = {leased.lease.job_id}")
 
 
@@ -304,7 +305,7 @@ async def _failed_by_hand(store: Store, database: Database, leased: Leased) -> N
 
 
 async def _next_worker(store: Store, database: Database, leased: Leased) -> None:
-    await store.release(WORKER)
+    await store.run(ops.release_jobs, WORKER)
     await land(store, [await take_over(store)])
 
 
@@ -350,7 +351,7 @@ async def test_the_completion_is_told_after_the_end_of_the_last_member(
     await queue(store, 1)
     (last,) = await lease(store)
     await ENDINGS[ending](store, database, last)
-    *_, before, newest = await store.events_after(0)
+    *_, before, newest = await store.run(ops.events_after, 0)
     assert (newest.name, newest.batch_id, newest.job_id) == ("batch.completed", FOX, None)
     assert (before.name, before.job_id) == (f"job.{TELLING[ending]}", last.lease.job_id)
     assert before.batch_id == FOX
@@ -358,11 +359,13 @@ async def test_the_completion_is_told_after_the_end_of_the_last_member(
 
 async def test_a_job_file_that_turns_bad_is_told_of_before_the_completion_of_its_batch(store: Store) -> None:
     source = "jobs/processing/image/fox.yaml"
-    await store.file_jobs([ReadFile(wish("fox.yaml", source=source, digest="good"))])
-    (job,) = await store.jobs()
-    await store.group(NewBatch(FOX, "fox", BatchKind.FILES), [job.id])
-    await store.file_jobs([ReadFile(wish("fox.yaml", source=source, digest="bad"), problem="line 3: what is this")])
-    names = [event.name for event in await store.events_after(0)]
+    await store.run(ops.file_jobs, [ReadFile(wish("fox.yaml", source=source, digest="good"))])
+    (job,) = await store.run(ops.list_jobs)
+    await store.run(ops.group_jobs, NewBatch(FOX, "fox", BatchKind.FILES), [job.id])
+    await store.run(
+        ops.file_jobs, [ReadFile(wish("fox.yaml", source=source, digest="bad"), problem="line 3: what is this")]
+    )
+    names = [event.name for event in await store.run(ops.events_after, 0)]
     assert names[-2:] == ["job.failed", "batch.completed"]
     assert await completions(store) == 1
 
@@ -387,8 +390,8 @@ async def test_what_happens_to_ended_members_is_no_second_completion(store: Stor
         f"DELETE FROM jobs WHERE id = {ids[1]};"
         f"UPDATE batches SET status = 'complete'"
     )
-    await store.cancel(ids)
-    await store.open_batch(FOX)
+    await store.run(ops.cancel_jobs, ids)
+    await store.run(ops.open_batch, FOX)
     assert (await status_of(store), await completions(store)) == ("complete", 1)
     assert (await batch_of(store)).generation == 1
 
@@ -421,7 +424,7 @@ async def test_what_is_undone_completes_nothing(store: Store, database: Database
     before = all_that_is_there(database)
 
     def fall_over(session: Session) -> None:
-        outcomes.complete(session, leased.lease, ["a.png"], None)
+        outcomes.complete_job(session, leased.lease, ["a.png"], None)
         raise RuntimeError("on purpose")
 
     with pytest.raises(RuntimeError, match="on purpose"):
@@ -435,22 +438,26 @@ async def test_members_of_many_workers_that_land_at_once_complete_it_once(store:
     stores = [store, database.open(), database.open()]
     ids = await queue(store, 30)
     leased = [await lease(each, most=8, worker=f"worker-{number}") for number, each in enumerate(stores)]
-    landing = [each.complete(one.lease, ["a"], None) for each, mine in zip(stores, leased, strict=True) for one in mine]
-    cancelling = [each.cancel(ids[10:]) for each in stores]
+    landing = [
+        each.run(ops.complete_job, one.lease, ["a"], None)
+        for each, mine in zip(stores, leased, strict=True)
+        for one in mine
+    ]
+    cancelling = [each.run(ops.cancel_jobs, ids[10:]) for each in stores]
     done = await asyncio.gather(*landing, *cancelling, return_exceptions=True)
     assert {type(answer) for answer in done} <= {list, LeaseLost}
     found = await batch_of(store)
     assert (found.status, found.generation, found.ended) == (BatchStatus.COMPLETE, 1, 30)
     assert await completions(store) == 1
-    events = [event for event in await store.events_after(0, 1000) if event.batch_id == FOX]
+    events = [event for event in await store.run(ops.events_after, 0, 1000) if event.batch_id == FOX]
     assert events[-1].name == "batch.completed"
 
 
 async def test_a_failed_run_that_is_tried_again_has_not_landed(store: Store, database: Database) -> None:
     await queue(store, 1)
     leased = await lease_one(store)
-    await store.requeue(leased.lease, broken(), Retry(0.0, charged=True))
-    await store.unsend((await lease_one(store)).lease)
+    await store.run(ops.requeue_job, leased.lease, broken(), Retry(0.0, charged=True))
+    await store.run(ops.return_unsent, (await lease_one(store)).lease)
     assert (await status_of(store), await told(store)) == ("active", ["batch.created"])
 
 
@@ -464,8 +471,8 @@ async def test_reserved_members_are_for_whoever_names_their_batch(store: Store, 
     assert [each.batch_id for each in await lease(store, most=9)] == ["other"]
     leased = await lease_of(store, FOX, most=9)
     assert [each.batch_id for each in leased] == [FOX, FOX]
-    assert {attempt.is_reserved for attempt in await store.open_attempts() if attempt.batch_id == FOX} == {True}
-    assert [each.is_reserved for each in await store.open_attempts() if each.batch_id == "other"] == [False]
+    assert {attempt.is_reserved for attempt in await store.run(ops.open_attempts) if attempt.batch_id == FOX} == {True}
+    assert [each.is_reserved for each in await store.run(ops.open_attempts) if each.batch_id == "other"] == [False]
 
 
 async def test_whoever_works_a_batch_off_leaves_the_rest_of_the_queue_alone(store: Store) -> None:
@@ -482,8 +489,8 @@ async def test_others_do_not_wait_for_reserved_members(
 ) -> None:
     await queue(store, 2, reserved=True)
     database.by_hand(f"UPDATE jobs SET hold = {hold}, status = '{status}'")
-    assert await store.is_idle()
-    assert await store.is_batch_idle(FOX) is (hold == "'burst'" and status == "pending")
+    assert await store.run(ops.is_queue_idle)
+    assert await store.run(ops.is_batch_idle, FOX) is (hold == "'burst'" and status == "pending")
 
 
 @pytest.mark.parametrize(
@@ -492,8 +499,8 @@ async def test_others_do_not_wait_for_reserved_members(
 async def test_what_may_run_soon_is_waited_for(store: Store, database: Database, hold: str, idle: bool) -> None:
     await queue(store, 2)
     database.by_hand(f"UPDATE jobs SET hold = {hold}")
-    assert (await store.is_idle(), await store.is_batch_idle(FOX)) == (idle, idle)
-    assert await store.is_batch_idle("never") is True
+    assert (await store.run(ops.is_queue_idle), await store.run(ops.is_batch_idle, FOX)) == (idle, idle)
+    assert await store.run(ops.is_batch_idle, "never") is True
 
 
 # What is told of members.
@@ -502,7 +509,7 @@ async def test_what_may_run_soon_is_waited_for(store: Store, database: Database,
 async def test_events_of_members_name_their_batch_and_those_of_others_none(store: Store) -> None:
     await queue(store, 1)
     await submit_one(store, "single")
-    by_name = {(event.config_name, event.name): event for event in await store.events_after(0)}
+    by_name = {(event.config_name, event.name): event for event in await store.run(ops.events_after, 0)}
     assert by_name["fox_1_0", "job.submitted"].batch_id == FOX
     assert by_name["single", "job.submitted"].batch_id is None
     assert {(event.book_id, event.page) for event in by_name.values()} == {(None, None)}
@@ -512,16 +519,16 @@ async def test_past_durations_are_those_of_the_same_workflow(store: Store, datab
     await queue(store, 3, template=GRAPH)
     await submit_one(store, "other", workflow_id="another")
     for seconds, leased in enumerate(await lease(store, most=4), start=1):
-        await store.complete(leased.lease, [], float(seconds))
+        await store.run(ops.complete_job, leased.lease, [], float(seconds))
         database.clock.advance(1)
-    assert await store.past_durations("wf_realistic_portrait") == [3.0, 2.0, 1.0]
-    assert await store.past_durations("unknown") == []
+    assert await store.run(ops.past_durations, "wf_realistic_portrait") == [3.0, 2.0, 1.0]
+    assert await store.run(ops.past_durations, "unknown") == []
 
 
 async def test_a_batch_is_worked_off_by_priority_and_then_by_age(store: Store) -> None:
     ids = await queue(store, 4)
-    await store.set_priority(ids[2], 1)
+    await store.run(ops.set_priority, ids[2], 1)
     leased = [(await lease_of(store, FOX))[0].lease.job_id for _ in ids]
     assert leased == [ids[2], ids[0], ids[1], ids[3]]
     assert all(before < after for before, after in pairwise(leased[1:]))
-    assert {attempt.server for attempt in await store.open_attempts()} == {SERVER}
+    assert {attempt.server for attempt in await store.run(ops.open_attempts)} == {SERVER}

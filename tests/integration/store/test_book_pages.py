@@ -10,6 +10,7 @@ import pytest
 from comfyui_agent.domain.batches import BatchKind
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.retry_policy import GiveUp, Retry
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from support.batched import FOX, fall, job_of, land, queue
 from support.stores import SERVER, Database, Rows, broken, lease, lease_one, open_attempt, submit_and_lease, wish
@@ -33,13 +34,14 @@ async def book(store: Store, database: Database) -> str:
         "INSERT INTO batches (id, name, kind, status) VALUES ('fox_1', 'fox', 'book', 'active');"
         "INSERT INTO batches (id, name, kind, status) VALUES ('sweep_1', 'sweep', 'sweep', 'active')"
     )
-    await store.submit(
+    await store.run(
+        ops.submit_jobs,
         [
             wish(f"page_{index}", batch_id="fox_1", batch_index=index, inputs={"6.text": f"fox {index}"})
             for index in range(5)
-        ]
+        ],
     )
-    await store.submit([wish("cell", batch_id="sweep_1", batch_index=0), wish("single")])
+    await store.run(ops.submit_jobs, [wish("cell", batch_id="sweep_1", batch_index=0), wish("single")])
     return "fox_1"
 
 
@@ -55,9 +57,9 @@ async def test_pages_of_books_and_nothing_else_are_shown_and_count_from_one(book
 
 async def test_a_page_has_the_words_of_its_badge(book: str, store: Store, database: Database) -> None:
     done, failed, _, cancelled = await lease(store, most=4)
-    await store.complete(done.lease, ["1.png"], None)
-    await store.fail(failed.lease, broken(), GiveUp(FailureClass.INVALID, needs_regeneration=True))
-    await store.cancel([cancelled.lease.job_id])
+    await store.run(ops.complete_job, done.lease, ["1.png"], None)
+    await store.run(ops.fail_job, failed.lease, broken(), GiveUp(FailureClass.INVALID, needs_regeneration=True))
+    await store.run(ops.cancel_jobs, [cancelled.lease.job_id])
     found = pages(database)
     badges = ["Done", "Needs attention", "Rendering", "Cancelled", "Pending"]
     assert [page["status"] for page in found] == badges
@@ -72,9 +74,9 @@ async def test_all_failures_of_a_page_are_listed_oldest_first(book: str, store: 
         leased = await lease_one(store)
         prompts.append(leased.prompt_id)
         if again:
-            await store.requeue(leased.lease, broken(message=message), Retry(0.0, charged=True))
+            await store.run(ops.requeue_job, leased.lease, broken(message=message), Retry(0.0, charged=True))
         else:
-            await store.fail(leased.lease, broken(message=message), GiveUp(FailureClass.EXECUTION))
+            await store.run(ops.fail_job, leased.lease, broken(message=message), GiveUp(FailureClass.EXECUTION))
     first, second, *_ = pages(database)
     assert [error["message"] for error in json.loads(first["image_error"])] == ["first", "second", "third"]
     assert {error["kind"] for error in json.loads(first["image_error"])} == {"execution"}
@@ -103,7 +105,7 @@ async def test_a_number_that_is_none_in_one_job_does_not_hide_every_page(
     book: str, store: Store, database: Database, value: float
 ) -> None:
     with contextlib.suppress(ValueError):
-        await store.submit([wish("odd", batch_id="fox_1", batch_index=9, inputs={"3.cfg": value})])
+        await store.run(ops.submit_jobs, [wish("odd", batch_id="fox_1", batch_index=9, inputs={"3.cfg": value})])
     assert len(pages(database)) >= 5
 
 
@@ -113,11 +115,11 @@ async def test_a_number_that_is_none_in_one_job_does_not_hide_every_page(
 async def test_a_page_that_fails_is_told_of_in_the_words_of_books(store: Store) -> None:
     (job_id,) = await queue(store, 1, kind=BatchKind.BOOK)
     first = await lease_one(store)
-    await store.requeue(first.lease, broken(message="once"), Retry(0.0, charged=True))
+    await store.run(ops.requeue_job, first.lease, broken(message="once"), Retry(0.0, charged=True))
     second = await lease_one(store)
-    before = await store.newest_event()
-    await store.fail(second.lease, broken(message="twice"), GiveUp(FailureClass.EXECUTION))
-    events = await store.events_after(0)
+    before = await store.run(ops.newest_event)
+    await store.run(ops.fail_job, second.lease, broken(message="twice"), GiveUp(FailureClass.EXECUTION))
+    events = await store.run(ops.events_after, 0)
     names = [event.name for event in events if event.id > before]
     assert names == ["job.failed", "book.page.failed", "batch.completed"]
     (retried,) = [event for event in events if event.name == "book.page.retry"]
@@ -125,12 +127,12 @@ async def test_a_page_that_fails_is_told_of_in_the_words_of_books(store: Store) 
     assert (retried.job_id, retried.book_id, retried.page, retried.message) == (job_id, FOX, 1, "once")
     assert (failed.server, failed.prompt_id, failed.failure_class) == (SERVER, second.prompt_id, "execution")
     assert (failed.book_id, failed.page, failed.batch_id, failed.message) == (FOX, 1, FOX, "twice")
-    assert await store.failures_since(0) == 1
+    assert await store.run(ops.failures_since, 0) == 1
 
 
 async def test_events_of_a_book_name_it_and_those_of_pages_their_page(store: Store) -> None:
     await queue(store, 2, kind=BatchKind.BOOK)
-    events = await store.events_after(0)
+    events = await store.run(ops.events_after, 0)
     assert [(event.name, event.book_id, event.page) for event in events] == [
         ("job.submitted", FOX, 1),
         ("job.submitted", FOX, 2),
@@ -142,11 +144,11 @@ async def test_events_of_a_book_name_it_and_those_of_pages_their_page(store: Sto
 async def test_nothing_else_is_told_of_in_the_words_of_books(store: Store, kind: BatchKind) -> None:
     await queue(store, 2, kind=kind)
     again, over = await lease(store, most=2)
-    await store.requeue(again.lease, broken(), Retry(60.0, charged=True))
-    await store.fail(over.lease, broken(), GiveUp(FailureClass.EXECUTION))
+    await store.run(ops.requeue_job, again.lease, broken(), Retry(60.0, charged=True))
+    await store.run(ops.fail_job, over.lease, broken(), GiveUp(FailureClass.EXECUTION))
     single = await submit_and_lease(store)
-    await store.fail(single.lease, broken(), GiveUp(FailureClass.EXECUTION))
-    assert not [event for event in await store.events_after(0) if event.name.startswith("book.")]
+    await store.run(ops.fail_job, single.lease, broken(), GiveUp(FailureClass.EXECUTION))
+    assert not [event for event in await store.run(ops.events_after, 0) if event.name.startswith("book.")]
 
 
 @pytest.mark.parametrize("kind", [BatchKind.BOOK, BatchKind.SWEEP])
@@ -154,7 +156,7 @@ async def test_a_page_whose_retries_are_spent_needs_regeneration(store: Store, k
     (job_id,) = await queue(store, 1, kind=kind)
     await fall(store, await lease(store))
     assert (await job_of(store, job_id)).needs_regeneration is (kind is BatchKind.BOOK)
-    await store.retry([job_id])
+    await store.run(ops.retry_jobs, [job_id])
     assert not (await job_of(store, job_id)).needs_regeneration
     await land(store, await lease(store))
     assert not (await job_of(store, job_id)).needs_regeneration
@@ -164,15 +166,15 @@ async def test_a_page_of_a_book_that_was_cancelled_needs_no_regeneration_and_one
     store: Store, database: Database
 ) -> None:
     await queue(store, 1, kind=BatchKind.BOOK)
-    await store.cancel_batch(FOX)
-    assert [page["needs_regeneration"] for page in await store.book_pages(FOX)] == [False]
+    await store.run(ops.cancel_batch, FOX)
+    assert [page["needs_regeneration"] for page in await store.run(ops.book_pages, FOX)] == [False]
     await queue(store, 1, "bear", kind=BatchKind.BOOK)
-    await store.tick_batches(["bear"], 10.0, 5.0)
+    await store.run(ops.tick_batches, ["bear"], 10.0, 5.0)
     database.clock.advance(6)
-    before = await store.newest_event()
-    assert await store.tick_batches(["bear"], 10.0, 5.0) == ["bear"]
-    assert [page["needs_regeneration"] for page in await store.book_pages("bear")] == [True]
-    told = [event.name for event in await store.events_after(before)]
+    before = await store.run(ops.newest_event)
+    assert await store.run(ops.tick_batches, ["bear"], 10.0, 5.0) == ["bear"]
+    assert [page["needs_regeneration"] for page in await store.run(ops.book_pages, "bear")] == [True]
+    told = [event.name for event in await store.run(ops.events_after, before)]
     assert told == ["job.failed", "book.page.failed", "batch.expired"]
 
 
@@ -181,8 +183,8 @@ async def test_the_pages_of_one_book_are_read_with_their_types(store: Store, dat
     facts = {"metadata": {"overrides": {"seed": 7, "text": "ein Füchslein"}}, "inputs": {"6.text": "bound"}}
     await queue(store, 2, kind=BatchKind.BOOK, **facts)
     _, _, first, _ = await lease(store, most=4)
-    await store.fail(first.lease, broken(message="boom"), GiveUp(FailureClass.EXECUTION))
-    found = await store.book_pages(FOX)
+    await store.run(ops.fail_job, first.lease, broken(message="boom"), GiveUp(FailureClass.EXECUTION))
+    found = await store.run(ops.book_pages, FOX)
     assert found == [
         {
             "book_id": FOX,
@@ -204,22 +206,24 @@ async def test_the_pages_of_one_book_are_read_with_their_types(store: Store, dat
     ]
     assert (found[1]["status"], found[1]["page"], found[1]["image_error"]) == ("Rendering", 2, [])
     assert isinstance(found[1]["job_metadata"]["prompt_ids"], list)
-    assert await store.book_pages("never") == []
+    assert await store.run(ops.book_pages, "never") == []
 
 
 @pytest.mark.parametrize("text", ["'no json'", "x'00ff'", "'[1]'", "5", "''", "NULL", "'{\"overrides\": [1]}'"])
 async def test_what_someone_wrote_into_one_page_hides_no_page(store: Store, database: Database, text: str) -> None:
     await queue(store, 2, kind=BatchKind.BOOK, inputs={"6.text": "a fox"})
     database.by_hand(f"UPDATE jobs SET metadata = {text} WHERE batch_index = 0")
-    first, second = await store.book_pages(FOX)
+    first, second = await store.run(ops.book_pages, FOX)
     untouched = {"prompt_ids": [], "overrides": {"6.text": "a fox"}, "retry_counts": []}
     assert first["job_metadata"] == second["job_metadata"] == untouched
 
 
 async def test_a_page_that_never_ran_says_what_is_wrong_with_it(store: Store) -> None:
     await queue(store, 1, kind=BatchKind.BOOK)
-    await store.refuse((await lease_one(store)).lease, broken(FailureClass.INVALID, "no such place 6.text"))
-    (page,) = await store.book_pages(FOX)
+    await store.run(
+        ops.refuse_job, (await lease_one(store)).lease, broken(FailureClass.INVALID, "no such place 6.text")
+    )
+    (page,) = await store.run(ops.book_pages, FOX)
     (error,) = page["image_error"]
     assert error["kind"] == "invalid"
     assert "no such place 6.text" in error["message"]
@@ -227,9 +231,9 @@ async def test_a_page_that_never_ran_says_what_is_wrong_with_it(store: Store) ->
 
 async def test_what_ended_a_page_is_among_its_failures_also_when_it_ended_without_a_run(store: Store) -> None:
     await queue(store, 1, kind=BatchKind.BOOK)
-    await store.requeue((await lease_one(store)).lease, broken(message="first"), Retry(0.0, charged=True))
-    await store.refuse((await lease_one(store)).lease, broken(FailureClass.INVALID, "second"))
-    (page,) = await store.book_pages(FOX)
+    await store.run(ops.requeue_job, (await lease_one(store)).lease, broken(message="first"), Retry(0.0, charged=True))
+    await store.run(ops.refuse_job, (await lease_one(store)).lease, broken(FailureClass.INVALID, "second"))
+    (page,) = await store.run(ops.book_pages, FOX)
     assert [error["kind"] for error in page["image_error"]] == ["execution", "invalid"]
     assert "second" in page["image_error"][1]["message"]
 
@@ -239,12 +243,12 @@ async def test_that_a_page_has_expired_is_said_also_when_its_prompt_was_taken_ba
 ) -> None:
     await queue(store, 1, kind=BatchKind.BOOK)
     await lease_one(store)
-    await store.tick_batches([FOX], 10.0, 5.0)
+    await store.run(ops.tick_batches, [FOX], 10.0, 5.0)
     database.clock.advance(6)
-    await store.tick_batches([FOX], 10.0, 5.0)
-    (before,) = await store.book_pages(FOX)
-    await store.withdraw(await open_attempt(store), "interrupted")
-    (after,) = await store.book_pages(FOX)
+    await store.run(ops.tick_batches, [FOX], 10.0, 5.0)
+    (before,) = await store.run(ops.book_pages, FOX)
+    await store.run(ops.withdraw_attempt, await open_attempt(store), "interrupted")
+    (after,) = await store.run(ops.book_pages, FOX)
     assert [error["kind"] for error in before["image_error"]] == ["timeout"]
     assert "timeout" in [error["kind"] for error in after["image_error"]]
 
@@ -261,30 +265,30 @@ async def test_pages_are_queued_anew_by_an_update_of_the_view_as_the_command_doe
     for book_id in (FOX, "bear"):
         await queue(store, 3, book_id, kind=BatchKind.BOOK)
         done, failed, cancelled = await lease(store, most=3)
-        await store.complete(done.lease, ["a.png"], 1.0)
-        await store.requeue(failed.lease, broken(), Retry(0.0, charged=True))
+        await store.run(ops.complete_job, done.lease, ["a.png"], 1.0)
+        await store.run(ops.requeue_job, failed.lease, broken(), Retry(0.0, charged=True))
         (failed,) = await lease(store)
-        await store.fail(failed.lease, broken(), GiveUp(FailureClass.EXECUTION))
-        await store.cancel([cancelled.lease.job_id])
+        await store.run(ops.fail_job, failed.lease, broken(), GiveUp(FailureClass.EXECUTION))
+        await store.run(ops.cancel_jobs, [cancelled.lease.job_id])
     database.by_hand(f"{AGAIN} book_id = '{FOX}'")
-    bears = [job.id async for job in store.members("bear")]
-    assert await store.resubmit([(job_id, None) for job_id in bears], avoid_cache=True) == bears
+    bears = [job.id async for job in ops.batch_members(store, "bear")]
+    assert await store.run(ops.resubmit_jobs, [(job_id, None) for job_id in bears], avoid_cache=True) == bears
     own = ("id", "config_name", "batch_id", "prompt_id", "start_time", "created_at")
     foxes, bears_now = [
         [{key: value for key, value in vars(job).items() if key not in own} for job in found]
-        for found in (await store.jobs(batch_id=FOX), await store.jobs(batch_id="bear"))
+        for found in (await store.run(ops.list_jobs, batch_id=FOX), await store.run(ops.list_jobs, batch_id="bear"))
     ]
     assert foxes == bears_now
     assert {(row["status"], row["retries_attempted"], row["needs_regeneration"]) for row in foxes} == {
         ("pending", 0, False)
     }
-    assert await store.open_attempts() == []
+    assert await store.run(ops.open_attempts) == []
     for book_id in (FOX, "bear"):
-        batch = await store.batch(book_id)
+        batch = await store.run(ops.find_batch, book_id)
         assert batch is not None
         assert (batch.status, batch.generation, batch.pending) == ("active", 2, 3)
     assert [page["needs_regeneration"] for page in pages(database)] == [0] * 6
-    assert (await store.counts()).pending == 6
+    assert (await store.run(ops.count_jobs)).pending == 6
     assert len(await lease(store, most=6)) == 6
 
 
@@ -293,11 +297,11 @@ async def test_pages_that_wait_or_render_are_left_alone_by_an_update_of_the_view
 ) -> None:
     await queue(store, 3, kind=BatchKind.BOOK)
     rendering, failed = await lease(store, most=2)
-    await store.fail(failed.lease, broken(), GiveUp(FailureClass.EXECUTION))
-    before = [job async for job in store.members(FOX)]
+    await store.run(ops.fail_job, failed.lease, broken(), GiveUp(FailureClass.EXECUTION))
+    before = [job async for job in ops.batch_members(store, FOX)]
     database.by_hand(f"{AGAIN} status IN ('Pending', 'Rendering')")
-    assert [job async for job in store.members(FOX)] == before
-    await store.complete(rendering.lease, [], None)
+    assert [job async for job in ops.batch_members(store, FOX)] == before
+    await store.run(ops.complete_job, rendering.lease, [], None)
 
 
 async def test_the_mark_can_be_taken_off_and_nothing_else_can_be_set(store: Store, database: Database) -> None:
@@ -322,20 +326,20 @@ async def test_failures_have_their_time_and_attempt_and_earlier_retries_are_kept
         database.clock.advance(1)
         times.append(database.clock.text())
         if number % 2:
-            await store.fail(leased.lease, broken(message=str(number)), GiveUp(FailureClass.EXECUTION))
+            await store.run(ops.fail_job, leased.lease, broken(message=str(number)), GiveUp(FailureClass.EXECUTION))
         else:
-            await store.requeue(leased.lease, broken(message=str(number)), Retry(0.0, charged=True))
-    (page,) = await store.book_pages(FOX)
+            await store.run(ops.requeue_job, leased.lease, broken(message=str(number)), Retry(0.0, charged=True))
+    (page,) = await store.run(ops.book_pages, FOX)
     told = [(error["message"], error["at"], error["attempt"]) for error in page["image_error"]]
     assert told == [(str(number), times[number], number + 1) for number in range(4)]
     assert (page["retry_count"], page["job_metadata"]["retry_counts"]) == (1, [1])
-    await store.retry_batch(FOX)
-    (page,) = await store.book_pages(FOX)
+    await store.run(ops.retry_batch, FOX)
+    (page,) = await store.run(ops.book_pages, FOX)
     assert (page["retry_count"], page["job_metadata"]["retry_counts"]) == (0, [1, 1])
     database.by_hand(
         "UPDATE jobs SET status = 'failed', error_trace = 'by hand', failure_class = 'invalid', end_time = 'x'"
     )
     database.by_hand("UPDATE attempts SET error = '\"no object\"' WHERE number = 1")
-    (page,) = await store.book_pages(FOX)
+    (page,) = await store.run(ops.book_pages, FOX)
     assert page["image_error"][0] == {"message": "no object", "at": times[0], "attempt": 1}
     assert page["image_error"][-1] == {"kind": "invalid", "message": "by hand", "at": "x", "attempt": 4}

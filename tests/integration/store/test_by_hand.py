@@ -11,6 +11,7 @@ import pytest
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.retry_policy import GiveUp, Retry
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from support.stores import (
     LEASE_SECONDS,
@@ -67,7 +68,7 @@ async def typed(store: Store, database: Database) -> AsyncIterator[Typed]:
 
     async def write_on() -> None:
         while not stop.is_set():
-            await asyncio.gather(*(store.note(Event(EventName.SERVER_UP)) for _ in range(4)))
+            await asyncio.gather(*(store.run(ops.add_event, Event(EventName.SERVER_UP)) for _ in range(4)))
 
     async def run(sql: str) -> Rows:
         return await asyncio.to_thread(database.by_hand, sql)
@@ -81,8 +82,9 @@ async def typed(store: Store, database: Database) -> AsyncIterator[Typed]:
 
 
 async def test_pending_jobs_are_listed_in_the_order_in_which_they_will_run(store: Store, typed: Typed) -> None:
-    await store.submit(
-        [wish("c", priority=90), wish("a", priority=10), wish("b", priority=10), wish("run", priority=1)]
+    await store.run(
+        ops.submit_jobs,
+        [wish("c", priority=90), wish("a", priority=10), wish("b", priority=10), wish("run", priority=1)],
     )
     await lease_one(store)
     rows = await typed("SELECT id, config_name, priority FROM jobs WHERE status='pending' ORDER BY priority, id;")
@@ -113,7 +115,7 @@ async def test_jobs_being_processed_are_listed_with_worker_and_lease(
 async def test_finished_jobs_are_listed_newest_first(store: Store, database: Database, typed: Typed) -> None:
     for number in range(22):
         leased = await submit_and_lease(store, str(number))
-        await store.complete(leased.lease, [], float(number))
+        await store.run(ops.complete_job, leased.lease, [], float(number))
         database.clock.advance(0.001)
     rows = await typed(
         "SELECT id, config_name, duration FROM jobs WHERE status='done' ORDER BY end_time DESC LIMIT 20;"
@@ -124,9 +126,9 @@ async def test_finished_jobs_are_listed_newest_first(store: Store, database: Dat
 
 async def test_failures_are_listed_with_their_last_error(store: Store, database: Database, typed: Typed) -> None:
     leased = await submit_and_lease(store)
-    await store.requeue(leased.lease, broken(message="first"), Retry(0.0, charged=True))
+    await store.run(ops.requeue_job, leased.lease, broken(message="first"), Retry(0.0, charged=True))
     again = await lease_one(store)
-    await store.fail(again.lease, broken(message="second"), GiveUp(FailureClass.EXECUTION))
+    await store.run(ops.fail_job, again.lease, broken(message="second"), GiveUp(FailureClass.EXECUTION))
     rows = await typed(
         "SELECT id, config_name, retries_attempted, run_count, error_trace\n"
         "FROM jobs\nWHERE status='failed'\nORDER BY end_time DESC;"
@@ -146,8 +148,8 @@ async def test_jobs_that_used_up_their_retries_are_listed_with_the_limit(store: 
     for name, limit, retries in (("global", None, 2), ("own", 1, 1), ("left", None, 1), ("cancelled", 9, 0)):
         await submit_one(store, name, retry_limit=limit)
         for _ in range(retries):
-            await store.requeue((await lease_one(store)).lease, broken(), Retry(0.0, charged=True))
-        await store.fail((await lease_one(store)).lease, broken(), GiveUp(FailureClass.EXECUTION))
+            await store.run(ops.requeue_job, (await lease_one(store)).lease, broken(), Retry(0.0, charged=True))
+        await store.run(ops.fail_job, (await lease_one(store)).lease, broken(), GiveUp(FailureClass.EXECUTION))
     rows = await typed(
         "SELECT id, config_name, retries_attempted, COALESCE(retry_limit, 2) AS limit_used\n"
         "FROM jobs\nWHERE status='failed' AND retries_attempted >= COALESCE(retry_limit, 2);"
@@ -159,7 +161,7 @@ async def test_jobs_that_used_up_their_retries_are_listed_with_the_limit(store: 
 
 
 async def test_a_bump_by_hand_is_honoured_by_the_next_lease(store: Store, typed: Typed) -> None:
-    await store.submit([wish("a"), wish("b"), wish("T2I_20250809123001_1_knight.yaml")])
+    await store.run(ops.submit_jobs, [wish("a"), wish("b"), wish("T2I_20250809123001_1_knight.yaml")])
     await lease_one(store)
     await typed("UPDATE jobs SET priority=1 WHERE config_name='T2I_20250809123001_1_knight.yaml';")
     leased = await lease(store, most=2)
@@ -174,16 +176,16 @@ async def test_orphans_recovered_by_hand_are_taken_over_and_live_jobs_are_left_a
     database.clock.advance(3600)
     alive = await submit_and_lease(store, "alive")
     await typed(ORPHAN_RECOVERY)
-    jobs = {job.config_name: job.status.value for job in await store.jobs()}
+    jobs = {job.config_name: job.status.value for job in await store.run(ops.list_jobs)}
     assert jobs == {"orphan": "pending", "alive": "processing"}
-    seen = next(each for each in await store.open_attempts() if each.job_id == orphan.lease.job_id)
-    taken = await store.adopt(seen, "second-agent", LEASE_SECONDS)
+    seen = next(each for each in await store.run(ops.open_attempts) if each.job_id == orphan.lease.job_id)
+    taken = await store.run(ops.adopt_attempt, seen, "second-agent", LEASE_SECONDS)
     assert taken is not None
     assert taken.prompt_id == orphan.prompt_id
-    job = await store.find("orphan")
+    job = await store.run(ops.find_job, "orphan")
     assert job is not None
     assert job.run_count == 1
-    await store.complete(alive.lease, [], None)
+    await store.run(ops.complete_job, alive.lease, [], None)
 
 
 async def test_an_orphan_that_was_never_at_a_server_is_leased_after_the_recovery_by_hand(
@@ -207,13 +209,13 @@ async def test_a_row_with_the_documented_columns_alone_is_a_job_like_any_other(
     )
     leased = await lease_one(store)
     assert (leased.config_name, leased.template_hash, leased.inputs) == ("hand.yaml", None, None)
-    await store.requeue(leased.lease, broken(), Retry(0.0, charged=True, strike=True), avoid_server=True)
+    await store.run(ops.requeue_job, leased.lease, broken(), Retry(0.0, charged=True, strike=True), avoid_server=True)
     again = await lease_one(store, server="http://other:8188")
     database.clock.advance(LEASE_SECONDS + 1)
     taken = await take_over(store)
     assert taken.lease.attempt_id == again.lease.attempt_id
-    await store.complete(taken.lease, ["a.png"], None)
-    job = await store.find("hand.yaml")
+    await store.run(ops.complete_job, taken.lease, ["a.png"], None)
+    job = await store.run(ops.find_job, "hand.yaml")
     assert job is not None
     assert (job.status, job.run_count, job.retries_attempted, job.priority) == ("done", 2, 1, 20)
     assert job.created_at is not None
@@ -224,17 +226,17 @@ async def test_a_row_of_which_everything_else_is_null_is_a_job_like_any_other(st
         "INSERT INTO jobs (config_name, job_type, workflow_id, status, priority, retries_attempted, run_count, fence, "
         "strikes, needs_regeneration) VALUES ('bare', 'T2I', 'wf', 'pending', NULL, NULL, NULL, NULL, NULL, NULL);"
     )
-    job = await store.find("bare")
+    job = await store.run(ops.find_job, "bare")
     assert job is not None
     assert (job.run_count, job.retries_attempted, job.strikes, job.needs_regeneration) == (0, 0, 0, False)
     leased = await lease_one(store)
-    await store.unsend(leased.lease)
+    await store.run(ops.return_unsent, leased.lease)
     leased = await lease_one(store)
     assert (await open_attempt(store)).fence == leased.lease.fence
-    await store.requeue(leased.lease, broken(), Retry(0.0, charged=True, strike=True))
+    await store.run(ops.requeue_job, leased.lease, broken(), Retry(0.0, charged=True, strike=True))
     again = await lease_one(store)
     assert (again.tally.retries_attempted, again.tally.strikes) == (1, 1)
-    await store.fail(again.lease, broken(), GiveUp(FailureClass.POISON))
+    await store.run(ops.fail_job, again.lease, broken(), GiveUp(FailureClass.POISON))
 
 
 @pytest.mark.parametrize("status", ["done", "failed"])
@@ -243,16 +245,18 @@ async def test_a_job_that_ended_and_is_set_to_pending_by_hand_runs_again(
 ) -> None:
     leased = await submit_and_lease(store)
     if status == "done":
-        await store.claim_files(leased.lease, ["a.png"], LEASE_SECONDS)
-        await store.complete(leased.lease, ["a.png"], None)
+        await store.run(ops.claim_files, leased.lease, ["a.png"], LEASE_SECONDS)
+        await store.run(ops.complete_job, leased.lease, ["a.png"], None)
     else:
-        await store.fail(leased.lease, broken(), GiveUp(FailureClass.EXECUTION))
+        await store.run(ops.fail_job, leased.lease, broken(), GiveUp(FailureClass.EXECUTION))
     await typed("UPDATE jobs SET status='pending' WHERE config_name='knight.yaml';")
     again = await lease_one(store)
     assert again.prompt_id != leased.prompt_id
-    assert await store.claim_files(again.lease, ["a.png"], LEASE_SECONDS) == (["a.png"] if status == "done" else [])
-    await store.complete(again.lease, ["a.png"], None)
-    assert (await store.counts()).done == 1
+    assert await store.run(ops.claim_files, again.lease, ["a.png"], LEASE_SECONDS) == (
+        ["a.png"] if status == "done" else []
+    )
+    await store.run(ops.complete_job, again.lease, ["a.png"], None)
+    assert (await store.run(ops.count_jobs)).done == 1
 
 
 async def test_the_documented_statements_do_nothing_to_a_database_that_is_there(store: Store, typed: Typed) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.retry_policy import GiveUp, Retry
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.store import Store
 from support.stores import (
@@ -34,9 +35,9 @@ async def test_a_worker_that_goes_on_renewing_keeps_its_job_when_the_clock_steps
 ) -> None:
     leased = await submit_and_lease(store)
     database.clock.advance(step)
-    assert await store.renew(WORKER, LEASE_SECONDS) == {(leased.lease.job_id, leased.lease.fence)}
+    assert await store.run(ops.renew_leases, WORKER, LEASE_SECONDS) == {(leased.lease.job_id, leased.lease.fence)}
     assert not (await open_attempt(store)).has_expired
-    await store.complete(leased.lease, ["a.png"], None)
+    await store.run(ops.complete_job, leased.lease, ["a.png"], None)
 
 
 async def test_a_step_forward_ends_leases_and_still_gives_one_completion(store: Store, database: Database) -> None:
@@ -45,9 +46,9 @@ async def test_a_step_forward_ends_leases_and_still_gives_one_completion(store: 
     fresh = await take_over(store)
     database.clock.advance(-HOUR)
     with pytest.raises(LeaseLost):
-        await store.complete(stale.lease, ["stale.png"], None)
-    await store.complete(fresh.lease, ["fresh.png"], None)
-    assert [event.name for event in await store.events_after(0)].count("job.done") == 1
+        await store.run(ops.complete_job, stale.lease, ["stale.png"], None)
+    await store.run(ops.complete_job, fresh.lease, ["fresh.png"], None)
+    assert [event.name for event in await store.run(ops.events_after, 0)].count("job.done") == 1
 
 
 async def test_a_renewed_lease_runs_from_the_time_of_the_database_after_a_step_back(
@@ -55,7 +56,7 @@ async def test_a_renewed_lease_runs_from_the_time_of_the_database_after_a_step_b
 ) -> None:
     await submit_and_lease(store)
     database.clock.advance(-HOUR)
-    await store.renew(WORKER, LEASE_SECONDS)
+    await store.run(ops.renew_leases, WORKER, LEASE_SECONDS)
     database.clock.advance(LEASE_SECONDS + 1)
     assert (await open_attempt(store)).has_expired
 
@@ -63,10 +64,10 @@ async def test_a_renewed_lease_runs_from_the_time_of_the_database_after_a_step_b
 @pytest.mark.parametrize("step", [2 * HOUR, -2 * HOUR, -48 * HOUR])
 async def test_a_backoff_ends_in_the_time_of_the_database(store: Store, database: Database, step: float) -> None:
     leased = await submit_and_lease(store)
-    await store.requeue(leased.lease, broken(), Retry(15.0, charged=True))
+    await store.run(ops.requeue_job, leased.lease, broken(), Retry(15.0, charged=True))
     database.clock.advance(step)
     if step == -2 * HOUR:
-        assert await store.seconds_until_next() == pytest.approx(2 * HOUR + 15, abs=0.1)
+        assert await store.run(ops.seconds_until_next) == pytest.approx(2 * HOUR + 15, abs=0.1)
         database.clock.advance(-step + 15)
     assert (await lease_one(store)).lease.job_id == leased.lease.job_id
 
@@ -77,23 +78,25 @@ async def test_agents_with_clocks_of_their_own_agree_since_nobody_asks_theirs(
     monkeypatch.setattr("time.time", lambda: 0.0)
     leased = await submit_and_lease(store)
     assert not (await open_attempt(store)).has_expired
-    await store.complete(leased.lease, [], None)
-    job = await store.find("knight.yaml")
+    await store.run(ops.complete_job, leased.lease, [], None)
+    job = await store.run(ops.find_job, "knight.yaml")
     assert job is not None
     assert job.end_time == database.clock.text()
 
 
 async def test_every_time_in_the_database_is_written_in_one_way(store: Store, database: Database) -> None:
-    await store.submit([wish("done"), wish("backoff"), wish("failed"), wish("refused"), wish("cancelled")])
+    await store.run(
+        ops.submit_jobs, [wish("done"), wish("backoff"), wish("failed"), wish("refused"), wish("cancelled")]
+    )
     done, backoff, failed, refused, cancelled = await lease(store, most=5)
-    await store.note_running(done.lease, 0.25)
+    await store.run(ops.note_running, done.lease, 0.25)
     database.clock.advance(1.234)
-    await store.complete(done.lease, ["a.png"], None)
-    await store.requeue(backoff.lease, broken(), Retry(15.5, charged=True))
-    await store.fail(failed.lease, broken(), GiveUp(FailureClass.EXECUTION))
-    await store.refuse(refused.lease, broken())
-    await store.cancel([cancelled.lease.job_id])
-    await store.withdraw(await open_attempt(store))
+    await store.run(ops.complete_job, done.lease, ["a.png"], None)
+    await store.run(ops.requeue_job, backoff.lease, broken(), Retry(15.5, charged=True))
+    await store.run(ops.fail_job, failed.lease, broken(), GiveUp(FailureClass.EXECUTION))
+    await store.run(ops.refuse_job, refused.lease, broken())
+    await store.run(ops.cancel_jobs, [cancelled.lease.job_id])
+    await store.run(ops.withdraw_attempt, await open_attempt(store))
     await submit_and_lease(store, "running")
     database.by_hand(
         "INSERT INTO jobs (config_name, job_type, workflow_id, status) VALUES ('by hand', 'T2I', 'w', 'pending');"

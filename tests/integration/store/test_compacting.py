@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from comfyui_agent.domain.jobs import NewJob, Template
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
 from support.agents import AgentWorkspace, sized_picture
 from support.stores import in_the_shell
@@ -55,7 +56,7 @@ def test_space_is_given_back_and_every_job_has_what_it_needs(grown: AgentWorkspa
     assert (found["templates"], found["pictures"], found["picture_bytes"]) == (1, 1, 1000)
     assert sorted(path.name for path in (grown.database.parent / "inputs").iterdir()) == ["a.png", "new.png"]
     job = grown.job("stays")
-    assert grown.store(lambda store: store.template(job.template_hash or "")) is not None
+    assert grown.store(lambda store: store.run(ops.find_template, job.template_hash or "")) is not None
     assert call_e3("db", "check", "-C", str(grown.root)).returncode == 0
     words = call_e3("db", "compact", "-C", str(grown.root)).stdout
     assert "Removed what no job used: 0 templates, 0 input pictures (0 MB)." in words

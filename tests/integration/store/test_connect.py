@@ -14,6 +14,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store, version_of
 from comfyui_agent.store.errors import (
     DatabaseCorrupt,
@@ -82,7 +83,7 @@ async def test_a_new_database_is_made_with_its_folders(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["sqlite:///{}", "{}"])
 async def test_a_database_is_named_by_a_path_or_a_url(path: Path, form: str) -> None:
     store = open_store(form.format(path), create=False)
-    assert (await store.counts()).pending == 1
+    assert (await store.run(ops.count_jobs)).pending == 1
     await store.close()
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import apsw
 import pytest
 
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.sqlite.driver import SqliteDriver
 from comfyui_agent.store.store import Store
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="killed with a signal
 SUBMITTER = """
 import asyncio, sys
 from comfyui_agent.domain.jobs import NewJob, Template
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 
 path, life = sys.argv[1], sys.argv[2]
@@ -36,7 +38,7 @@ async def submit(store, name):
     number = 0
     while True:
         wishes = [NewJob(f"{name}-{number}-{part}", "T2I", "wf", inputs={"6.text": "x" * 500}) for part in "ab"]
-        ids = await store.submit(wishes)
+        ids = await store.run(ops.submit_jobs, wishes)
         print(*ids, flush=True)
         number += 1
 
@@ -71,8 +73,8 @@ async def test_every_acknowledged_job_outlives_a_killed_writer(tmp_path: Path) -
         assert len(rows) == 2 * len(pairs), "a submission is there whole or not at all"
     assert len(acknowledged) > 50
     store = open_store(path)
-    assert (await store.counts()).pending == len(rows)
-    assert len({event.job_id for event in await store.events_after(0, 1_000_000)}) == len(rows)
+    assert (await store.run(ops.count_jobs)).pending == len(rows)
+    assert len({event.job_id for event in await store.run(ops.events_after, 0, 1_000_000)}) == len(rows)
     await store.close()
 
 
@@ -113,7 +115,7 @@ async def test_what_was_acknowledged_has_been_written_to_the_disk_for_good(tmp_p
         assert (disk.unkept, disk.kept > before) == (set(), True)
         leased = await lease_one(store)
         assert disk.unkept == set()
-        await store.complete(leased.lease, [], None)
+        await store.run(ops.complete_job, leased.lease, [], None)
         assert disk.unkept == set()
     await store.close()
     disk.unregister()

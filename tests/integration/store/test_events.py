@@ -10,6 +10,7 @@ from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.retry_policy import GiveUp, Retry
 from comfyui_agent.store import event_log
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from support.stores import SERVER, Database, broken, lease_one, submit_and_lease, submit_one
 
@@ -18,13 +19,13 @@ async def test_the_life_of_a_job_can_be_read_in_order(store: Store, database: Da
     await submit_one(store)
     database.clock.advance(2)
     first = await lease_one(store)
-    await store.requeue(first.lease, broken(), Retry(0.0, charged=True))
+    await store.run(ops.requeue_job, first.lease, broken(), Retry(0.0, charged=True))
     second = await lease_one(store)
-    await store.fail(second.lease, broken(), GiveUp(FailureClass.EXECUTION))
-    await store.retry([first.lease.job_id])
+    await store.run(ops.fail_job, second.lease, broken(), GiveUp(FailureClass.EXECUTION))
+    await store.run(ops.retry_jobs, [first.lease.job_id])
     third = await lease_one(store)
-    await store.complete(third.lease, ["a.png"], 1.0)
-    events = await store.events_after(0)
+    await store.run(ops.complete_job, third.lease, ["a.png"], 1.0)
+    events = await store.run(ops.events_after, 0)
     told = [event.name for event in events if event.name != "job.submitted"]
     assert told == ["job.started", "job.retry", "job.started", "job.failed", "job.started", "job.done"]
     assert events[0].name == "job.submitted"
@@ -39,10 +40,10 @@ async def test_the_life_of_a_job_can_be_read_in_order(store: Store, database: Da
 async def test_events_are_read_on_from_where_one_left_off(store: Store) -> None:
     for name in "abc":
         await submit_one(store, name)
-    newest = await store.newest_event()
-    assert [event.id for event in await store.events_after(0, 2)] == [newest - 2, newest - 1]
-    assert [event.id for event in await store.events_after(newest - 1)] == [newest]
-    assert await store.events_after(newest) == []
+    newest = await store.run(ops.newest_event)
+    assert [event.id for event in await store.run(ops.events_after, 0, 2)] == [newest - 2, newest - 1]
+    assert [event.id for event in await store.run(ops.events_after, newest - 1)] == [newest]
+    assert await store.run(ops.events_after, newest) == []
 
 
 async def test_events_of_many_writers_have_the_order_of_their_commits(store: Store, database: Database) -> None:
@@ -51,7 +52,7 @@ async def test_events_of_many_writers_have_the_order_of_their_commits(store: Sto
 
     async def follow() -> None:
         while len(seen) < 60:
-            seen.extend(event.id for event in await store.events_after(seen[-1] if seen else 0))
+            seen.extend(event.id for event in await store.run(ops.events_after, seen[-1] if seen else 0))
 
     writing = [submit_one(each, f"{number}-{id(each)}") for number in range(30) for each in (store, other)]
     await asyncio.wait_for(asyncio.gather(follow(), *writing), 20)
@@ -61,17 +62,17 @@ async def test_events_of_many_writers_have_the_order_of_their_commits(store: Sto
 async def test_what_is_undone_leaves_no_event(store: Store, database: Database) -> None:
     with pytest.raises(RuntimeError, match="on purpose"):
         await store.driver.write(_note_and_fall_over)
-    assert await store.events_after(0) == []
+    assert await store.run(ops.events_after, 0) == []
 
 
 def _note_and_fall_over(session: object) -> None:
-    event_log.note(session, Event(EventName.SERVER_UP))  # type: ignore[arg-type]
+    event_log.add_event(session, Event(EventName.SERVER_UP))  # type: ignore[arg-type]
     raise RuntimeError("on purpose")
 
 
 async def test_an_event_of_no_job_is_kept_with_what_applies(store: Store, database: Database) -> None:
-    await store.note(Event(EventName.SERVER_DOWN, server=SERVER, message="m" * 5000))
-    (event,) = await store.events_after(0)
+    await store.run(ops.add_event, Event(EventName.SERVER_DOWN, server=SERVER, message="m" * 5000))
+    (event,) = await store.run(ops.events_after, 0)
     assert (event.name, event.server, event.job_id, event.config_name) == ("server.down", SERVER, None, None)
     assert event.message == "m" * 1999 + "…"
     assert event.timestamp == database.clock.text()
@@ -80,7 +81,7 @@ async def test_an_event_of_no_job_is_kept_with_what_applies(store: Store, databa
 async def test_events_of_a_deleted_job_can_still_be_read(store: Store, database: Database) -> None:
     await submit_and_lease(store)
     database.by_hand("DELETE FROM jobs")
-    assert [(event.name, event.config_name) for event in await store.events_after(0)] == [
+    assert [(event.name, event.config_name) for event in await store.run(ops.events_after, 0)] == [
         ("job.submitted", None),
         ("job.started", None),
     ]
@@ -93,23 +94,25 @@ async def test_old_events_are_forgotten_some_at_a_time_and_many_others_push_out_
     monkeypatch.setattr(event_log, "KEPT_AUDIT", 7)
     monkeypatch.setattr(event_log, "PRUNED_AT_ONCE", 5)
     for _ in range(9):
-        await store.note(Event(EventName.AUDIT_JOB_CANCEL, actor="ann"))
+        await store.run(ops.add_event, Event(EventName.AUDIT_JOB_CANCEL, actor="ann"))
     for number in range(30):
         await submit_one(store, str(number))
-    assert await store.prune_events() == 5
-    while await store.prune_events():
+    assert await store.run(ops.prune_events) == 5
+    while await store.run(ops.prune_events):
         pass
-    assert [event.id for event in await store.events_after(0)] == [*range(3, 10), *range(30, 40)]
+    assert [event.id for event in await store.run(ops.events_after, 0)] == [*range(3, 10), *range(30, 40)]
     for _ in range(8):
-        await store.note(Event(EventName.AUDIT_JOB_CANCEL, actor="ann"))
-    while await store.prune_events():
+        await store.run(ops.add_event, Event(EventName.AUDIT_JOB_CANCEL, actor="ann"))
+    while await store.run(ops.prune_events):
         pass
-    assert [event.id for event in await store.events_after(0)] == list(range(38, 48)), "old audit events go, too"
+    assert [event.id for event in await store.run(ops.events_after, 0)] == list(range(38, 48)), (
+        "old audit events go, too"
+    )
 
 
 async def test_an_id_of_an_event_is_never_given_twice(store: Store, database: Database) -> None:
     await submit_one(store, "a")
-    newest = await store.newest_event()
+    newest = await store.run(ops.newest_event)
     database.by_hand("DELETE FROM events")
     await submit_one(store, "b")
-    assert await store.newest_event() > newest
+    assert await store.run(ops.newest_event) > newest

@@ -8,6 +8,7 @@ import pytest
 
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.retry_policy import GiveUp, Retry
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.records import Lease
 from comfyui_agent.store.store import Store
@@ -27,12 +28,12 @@ Write = Callable[[Store, Lease], Awaitable[object]]
 Loss = Callable[[Store, Database, Lease], Awaitable[object]]
 
 WRITES: dict[str, Write] = {
-    "claim_files": lambda store, lease: store.claim_files(lease, ["a.png"], LEASE_SECONDS),
-    "complete": lambda store, lease: store.complete(lease, ["a.png"], 1.0),
-    "requeue": lambda store, lease: store.requeue(lease, broken(), Retry(15.0, charged=True, strike=True)),
-    "fail": lambda store, lease: store.fail(lease, broken(), GiveUp(FailureClass.EXECUTION)),
-    "unsend": lambda store, lease: store.unsend(lease),
-    "refuse": lambda store, lease: store.refuse(lease, broken(FailureClass.INVALID)),
+    "claim_files": lambda store, lease: store.run(ops.claim_files, lease, ["a.png"], LEASE_SECONDS),
+    "complete": lambda store, lease: store.run(ops.complete_job, lease, ["a.png"], 1.0),
+    "requeue": lambda store, lease: store.run(ops.requeue_job, lease, broken(), Retry(15.0, charged=True, strike=True)),
+    "fail": lambda store, lease: store.run(ops.fail_job, lease, broken(), GiveUp(FailureClass.EXECUTION)),
+    "unsend": lambda store, lease: store.run(ops.return_unsent, lease),
+    "refuse": lambda store, lease: store.run(ops.refuse_job, lease, broken(FailureClass.INVALID)),
 }
 
 
@@ -43,12 +44,12 @@ async def expired_and_adopted(store: Store, database: Database, lease: Lease) ->
 
 
 async def cancelled(store: Store, database: Database, lease: Lease) -> None:
-    await store.cancel([lease.job_id])
+    await store.run(ops.cancel_jobs, [lease.job_id])
 
 
 async def cancelled_and_retried(store: Store, database: Database, lease: Lease) -> None:
-    await store.cancel([lease.job_id])
-    await store.retry([lease.job_id])
+    await store.run(ops.cancel_jobs, [lease.job_id])
+    await store.run(ops.retry_jobs, [lease.job_id])
 
 
 async def cancelled_retried_and_adopted(store: Store, database: Database, lease: Lease) -> None:
@@ -66,30 +67,30 @@ async def reset_by_hand_and_adopted(store: Store, database: Database, lease: Lea
 
 
 async def released(store: Store, database: Database, lease: Lease) -> None:
-    await store.release(WORKER)
+    await store.run(ops.release_jobs, WORKER)
 
 
 async def released_and_adopted(store: Store, database: Database, lease: Lease) -> None:
-    await store.release(WORKER)
+    await store.run(ops.release_jobs, WORKER)
     await take_over(store)
 
 
 async def put_back_as_an_orphan(store: Store, database: Database, lease: Lease) -> None:
-    assert await store.put_back_orphans(lambda _: True) == 1
+    assert await store.run(ops.put_back_orphans, lambda _: True) == 1
 
 
 async def failed_and_leased_anew(store: Store, database: Database, lease: Lease) -> None:
-    await store.fail(lease, broken(), GiveUp(FailureClass.EXECUTION))
-    await store.retry([lease.job_id])
+    await store.run(ops.fail_job, lease, broken(), GiveUp(FailureClass.EXECUTION))
+    await store.run(ops.retry_jobs, [lease.job_id])
     await lease_one(store)
 
 
 async def completed(store: Store, database: Database, lease: Lease) -> None:
-    await store.complete(lease, ["first.png"], 1.0)
+    await store.run(ops.complete_job, lease, ["first.png"], 1.0)
 
 
 async def unsent_and_leased_anew(store: Store, database: Database, lease: Lease) -> None:
-    await store.unsend(lease)
+    await store.run(ops.return_unsent, lease)
     await lease_one(store)
 
 
@@ -125,7 +126,7 @@ async def test_every_write_of_a_lost_lease_says_so_and_changes_nothing(
         with pytest.raises(LeaseLost, match=f"job {stale.job_id} is no longer this worker's"):
             await write(store, stale)
     assert everything(database) == before
-    assert (stale.job_id, stale.fence) not in await store.held(WORKER)
+    assert (stale.job_id, stale.fence) not in await store.run(ops.held_leases, WORKER)
 
 
 async def test_a_worker_that_lost_its_lease_no_longer_says_how_long_the_prompt_ran(
@@ -134,7 +135,7 @@ async def test_a_worker_that_lost_its_lease_no_longer_says_how_long_the_prompt_r
     stale = (await submit_and_lease(store)).lease
     await expired_and_adopted(store, database, stale)
     before = everything(database)
-    await store.note_running(stale, 5.0)
+    await store.run(ops.note_running, stale, 5.0)
     assert everything(database) == before
 
 
@@ -159,20 +160,20 @@ async def test_of_two_who_take_a_run_over_one_gets_it(store: Store, database: Da
     other = database.open()
     await submit_and_lease(store)
     seen = await open_attempt(store)
-    first = await store.adopt(seen, "second-agent", LEASE_SECONDS)
+    first = await store.run(ops.adopt_attempt, seen, "second-agent", LEASE_SECONDS)
     assert first is not None
-    assert await other.adopt(seen, "third-agent", LEASE_SECONDS) is None
-    assert await store.held("second-agent") == {(first.lease.job_id, first.lease.fence)}
+    assert await other.run(ops.adopt_attempt, seen, "third-agent", LEASE_SECONDS) is None
+    assert await store.run(ops.held_leases, "second-agent") == {(first.lease.job_id, first.lease.fence)}
 
 
 async def test_both_of_two_holders_of_a_job_complete_and_one_is_accepted(store: Store, database: Database) -> None:
     stale = await submit_and_lease(store)
     database.clock.advance(LEASE_SECONDS + 1)
     fresh = await take_over(store)
-    await store.complete(fresh.lease, ["fresh.png"], None)
+    await store.run(ops.complete_job, fresh.lease, ["fresh.png"], None)
     with pytest.raises(LeaseLost):
-        await store.complete(stale.lease, ["stale.png"], None)
-    job = await store.find("knight.yaml")
+        await store.run(ops.complete_job, stale.lease, ["stale.png"], None)
+    job = await store.run(ops.find_job, "knight.yaml")
     assert job is not None
     assert job.outputs == ("fresh.png",)
-    assert [event.name for event in await store.events_after(0)].count("job.done") == 1
+    assert [event.name for event in await store.run(ops.events_after, 0)].count("job.done") == 1

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from comfyui_agent.domain.idempotency import Beginning, Begun, Busy, Different, Repeated, TakenOver
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from support.batched import everybody, nobody
 from support.stores import Database, SqliteDatabase
@@ -18,6 +19,7 @@ DAY = 24 * 3600
 
 ONE_OF_MANY = """
 import asyncio, sys
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 
 async def main():
@@ -25,7 +27,8 @@ async def main():
     print("ready", flush=True)
     sys.stdin.readline()
     for number in range(20):
-        found = await store.begin_wish(f"key {number}", "s", "d", sys.argv[2], sys.argv[2], lambda worker: False)
+        me = sys.argv[2]
+        found = await store.run(ops.begin_request, f"key {number}", "s", "d", me, me, lambda worker: False)
         print(type(found).__name__, flush=True)
     await store.close()
 
@@ -35,13 +38,13 @@ asyncio.run(main())
 
 async def begin(store: Store, key: str = "key", scope: str = "batches ada", **facts: Any) -> Beginning:
     said = {"digest": "d1", "creator": "first", "made": "fox_1", "is_dead": nobody} | facts
-    return await store.begin_wish(key, scope, **said)
+    return await store.run(ops.begin_request, key, scope, **said)
 
 
 async def test_a_wish_is_begun_once_and_its_answer_is_given_to_whoever_asks_again(store: Store) -> None:
     assert await begin(store) == Begun()
     assert await begin(store) == Busy()
-    await store.finish_wish("key", "batches ada", 201, '{"id": "fox_1"}')
+    await store.run(ops.finish_request, "key", "batches ada", 201, '{"id": "fox_1"}')
     for creator in ("first", "second"):
         assert await begin(store, creator=creator, made="other_1") == Repeated(201, '{"id": "fox_1"}')
     assert await begin(store, is_dead=everybody) == Repeated(201, '{"id": "fox_1"}')
@@ -51,7 +54,7 @@ async def test_the_same_key_for_something_else_is_told_apart(store: Store) -> No
     await begin(store)
     assert await begin(store, digest="d2") == Different()
     assert await begin(store, digest="d2", is_dead=everybody) == Different()
-    await store.finish_wish("key", "batches ada", 201, "{}")
+    await store.run(ops.finish_request, "key", "batches ada", 201, "{}")
     assert await begin(store, digest="d2") == Different()
 
 
@@ -59,7 +62,7 @@ async def test_the_same_key_of_someone_else_is_another_wish(store: Store) -> Non
     assert await begin(store) == Begun()
     assert await begin(store, scope="batches bob") == Begun()
     assert await begin(store, scope="books ada", digest="d2") == Begun()
-    await store.finish_wish("key", "batches bob", 201, "bob's")
+    await store.run(ops.finish_request, "key", "batches bob", 201, "bob's")
     assert await begin(store) == Busy()
 
 
@@ -69,28 +72,28 @@ async def test_what_a_dead_process_began_is_taken_over_with_the_name_that_it_cho
     assert taken == TakenOver("fox_1")
     assert await begin(store, creator="third", is_dead=lambda creator: creator == "first") == Busy()
     assert await begin(store, creator="third", is_dead=lambda creator: creator == "second") == TakenOver("fox_1")
-    await store.finish_wish("key", "batches ada", 201, "made")
+    await store.run(ops.finish_request, "key", "batches ada", 201, "made")
     assert await begin(store) == Repeated(201, "made")
 
 
 async def test_what_was_dropped_is_as_if_it_had_never_been_asked_for(store: Store) -> None:
     await begin(store)
-    await store.drop_wish("key", "batches ada")
+    await store.run(ops.drop_request, "key", "batches ada")
     assert await begin(store, digest="d2") == Begun()
 
 
 async def test_an_answer_that_was_given_stands(store: Store) -> None:
     await begin(store)
-    await store.finish_wish("key", "batches ada", 201, "first")
-    await store.finish_wish("key", "batches ada", 500, "second")
-    await store.drop_wish("key", "batches ada")
+    await store.run(ops.finish_request, "key", "batches ada", 201, "first")
+    await store.run(ops.finish_request, "key", "batches ada", 500, "second")
+    await store.run(ops.drop_request, "key", "batches ada")
     assert await begin(store) == Repeated(201, "first")
 
 
 async def test_a_wish_is_remembered_for_a_week(store: Store, database: Database) -> None:
     await begin(store)
     await begin(store, key="unfinished")
-    await store.finish_wish("key", "batches ada", 201, "made")
+    await store.run(ops.finish_request, "key", "batches ada", 201, "made")
     database.clock.advance(7 * DAY - 1)
     assert await begin(store) == Repeated(201, "made")
     database.clock.advance(2)

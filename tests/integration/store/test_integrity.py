@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.integrity import examine
 from comfyui_agent.store.store import Store
 from support.stores import LEASE_SECONDS, WORKER, Database, everything, lease, submit_one, wish
@@ -14,9 +15,9 @@ from support.stores import LEASE_SECONDS, WORKER, Database, everything, lease, s
 @pytest.fixture
 async def at_work(store: Store, tmp_path: Path) -> Path:
     """A job that runs and one that is done, with its file."""
-    await store.submit([wish("done"), wish("runs")])
+    await store.run(ops.submit_jobs, [wish("done"), wish("runs")])
     done, _ = await lease(store, most=2)
-    await store.complete(done.lease, ["done.png"], None)
+    await store.run(ops.complete_job, done.lease, ["done.png"], None)
     (tmp_path / "done.png").write_bytes(b"bytes")
     return tmp_path
 
@@ -38,7 +39,7 @@ async def test_wrong_counts_are_found(store: Store, database: Database, at_work:
     database.by_hand("UPDATE job_counts SET jobs = 7 WHERE status = 'failed'")
     (message,) = (await findings(store, at_work)).values()
     assert "failed says 7, there are 0" in message
-    await store.recount()
+    await store.run(ops.recount)
     assert await findings(store, at_work) == {}
 
 
@@ -60,8 +61,8 @@ async def test_an_empty_memory_is_fine(store: Store, tmp_path: Path) -> None:
 async def test_files_that_belong_to_a_job_are_known(store: Store, database: Database) -> None:
     await submit_one(store)
     (leased,) = await lease(store)
-    await store.claim_files(leased.lease, ["a.png", "ä'.png"], LEASE_SECONDS)
-    assert await store.owned_files(["a.png", "ä'.png", "b.png"]) == {"a.png", "ä'.png"}
-    assert await store.owned_files([]) == frozenset()
+    await store.run(ops.claim_files, leased.lease, ["a.png", "ä'.png"], LEASE_SECONDS)
+    assert await store.run(ops.owned_files, ["a.png", "ä'.png", "b.png"]) == {"a.png", "ä'.png"}
+    assert await store.run(ops.owned_files, []) == frozenset()
     database.by_hand("DELETE FROM jobs")
-    assert await store.owned_files(["a.png"]) == frozenset()
+    assert await store.run(ops.owned_files, ["a.png"]) == frozenset()

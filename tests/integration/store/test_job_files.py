@@ -14,6 +14,7 @@ from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.job_files import Disposition, FileVerdict, ReadFile
 from comfyui_agent.domain.jobs import JobId, Template
 from comfyui_agent.domain.retry_policy import GiveUp, Retry
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import LeaseLost, StoreError
 from comfyui_agent.store.records import Leased
 from comfyui_agent.store.store import Store
@@ -123,7 +124,7 @@ NEVER_RUN = {
 
 
 async def file_one(store: Store, one: ReadFile) -> Disposition:
-    (ruling,) = await store.file_jobs([one])
+    (ruling,) = await store.run(ops.file_jobs, [one])
     return ruling
 
 
@@ -132,13 +133,13 @@ async def verdict_on(store: Store, one: ReadFile) -> FileVerdict:
 
 
 async def row(store: Store, name: str = KNIGHT) -> dict[str, Any]:
-    job = await store.find_by_name(name)
+    job = await store.run(ops.find_job_by_name, name)
     assert job is not None
     return asdict(job)
 
 
 async def told(store: Store, after: int = 0) -> list[tuple[str, str | None]]:
-    return [(event.name, event.config_name) for event in await store.events_after(after)]
+    return [(event.name, event.config_name) for event in await store.run(ops.events_after, after)]
 
 
 async def bring_to(store: Store, state: str, one: ReadFile | None = None) -> Leased | None:
@@ -148,11 +149,11 @@ async def bring_to(store: Store, state: str, one: ReadFile | None = None) -> Lea
         return None
     leased = await lease_one(store)
     if state == "done":
-        await store.complete(leased.lease, ["a.png"], 1.5)
+        await store.run(ops.complete_job, leased.lease, ["a.png"], 1.5)
     elif state == "failed":
-        await store.fail(leased.lease, broken(), GiveUp(FailureClass.EXECUTION, needs_regeneration=True))
+        await store.run(ops.fail_job, leased.lease, broken(), GiveUp(FailureClass.EXECUTION, needs_regeneration=True))
     elif state == "cancelled":
-        await store.cancel([leased.lease.job_id])
+        await store.run(ops.cancel_jobs, [leased.lease.job_id])
     return leased
 
 
@@ -189,17 +190,17 @@ async def test_a_bad_file_is_a_failed_row_that_never_ran_and_says_what_is_wrong(
     found = await row(store)
     assert {key: found[key] for key in expected} == expected
     assert found["retries_attempted"] == 0
-    assert await store.attempts(found["id"]) == []
+    assert await store.run(ops.list_attempts, found["id"]) == []
     assert await lease(store) == []
-    (event,) = await store.events_after(0)
+    (event,) = await store.run(ops.events_after, 0)
     assert (event.name, event.job_id, event.config_name) == ("job.failed", found["id"], KNIGHT)
     assert (event.failure_class, event.message) == ("invalid", problem)
-    assert await store.failures_since(0) == 1
+    assert await store.run(ops.failures_since, 0) == 1
 
 
 async def test_good_and_bad_files_of_one_call_each_get_their_own_end(store: Store, database: Database) -> None:
     files = [filed(name="a.yaml"), filed(name="b.yaml", problem="b is bad"), filed(name="c.yaml")]
-    rulings = await store.file_jobs(files)
+    rulings = await store.run(ops.file_jobs, files)
     assert [each.verdict for each in rulings] == [FileVerdict.ACCEPTED] * 3
     assert [each.reason for each in rulings] == ["", "b is bad", ""]
     assert [(await row(store, name))["status"] for name in ("a.yaml", "b.yaml", "c.yaml")] == [
@@ -217,22 +218,24 @@ async def test_good_and_bad_files_of_one_call_each_get_their_own_end(store: Stor
 
 async def test_ids_follow_the_order_of_the_files(store: Store) -> None:
     names = [f"take_{number}.yaml" for number in (3, 1, 2, 10, 4)]
-    await store.file_jobs([filed(name=name) for name in names])
-    assert [job.config_name for job in await store.jobs()] == names
+    await store.run(ops.file_jobs, [filed(name=name) for name in names])
+    assert [job.config_name for job in await store.run(ops.list_jobs)] == names
 
 
 async def test_no_files_are_no_trouble(store: Store, database: Database) -> None:
     before = everything(database)
-    assert await store.file_jobs([]) == []
+    assert await store.run(ops.file_jobs, []) == []
     assert everything(database) == before
 
 
 async def test_a_thousand_files_are_one_transaction(store: Store, database: Database) -> None:
     before = database.commits(store)
-    rulings = await store.file_jobs([filed(str(n), f"{n}.yaml", template=Template.of(GRAPH)) for n in range(1000)])
+    rulings = await store.run(
+        ops.file_jobs, [filed(str(n), f"{n}.yaml", template=Template.of(GRAPH)) for n in range(1000)]
+    )
     assert {each.verdict for each in rulings} == {FileVerdict.ACCEPTED}
     assert database.commits(store) == before + 1
-    assert len(await store.events_after(0, 5000)) == 1000
+    assert len(await store.run(ops.events_after, 0, 5000)) == 1000
 
 
 async def test_names_and_texts_are_taken_as_they_are(store: Store) -> None:
@@ -302,7 +305,9 @@ async def test_what_a_file_no_longer_says_is_no_longer_in_the_row(store: Store) 
 async def test_a_job_in_backoff_whose_file_changes_begins_anew_at_once(store: Store, database: Database) -> None:
     await file_one(store, full("first", 0))
     leased = await lease_one(store)
-    await store.requeue(leased.lease, broken(), Retry(3600.0, charged=True, strike=True), avoid_server=True)
+    await store.run(
+        ops.requeue_job, leased.lease, broken(), Retry(3600.0, charged=True, strike=True), avoid_server=True
+    )
     before = await row(store)
     assert before["hold"] == "backoff"
     assert await verdict_on(store, full("second", 1)) is FileVerdict.UPDATED
@@ -348,12 +353,12 @@ async def test_a_file_that_changes_while_its_job_runs_is_noted_and_the_run_is_le
     before = await row(store)
     assert await verdict_on(store, full("second", 1)) is FileVerdict.LATER
     assert await row(store) == before | {"resubmit": 1}
-    event = (await store.events_after(0))[-1]
+    event = (await store.run(ops.events_after, 0))[-1]
     assert (event.name, event.job_id) == ("alert.file", leased.lease.job_id)
     seen = everything(database)
     assert await verdict_on(store, full("third", 1)) is FileVerdict.LATER
     assert everything(database) == seen, "it is told once"
-    await store.complete(leased.lease, ["a.png"], 1.0)
+    await store.run(ops.complete_job, leased.lease, ["a.png"], 1.0)
 
 
 async def test_a_file_that_is_changed_and_changed_back_while_its_job_runs_is_not_submitted_again(store: Store) -> None:
@@ -363,7 +368,7 @@ async def test_a_file_that_is_changed_and_changed_back_while_its_job_runs_is_not
     await verdict_on(store, filed("second"))
     assert await verdict_on(store, filed("first")) is FileVerdict.UNCHANGED
     assert await row(store) == before
-    await store.complete(leased.lease, [], 1.0)
+    await store.run(ops.complete_job, leased.lease, [], 1.0)
     assert await verdict_on(store, filed("first")) is FileVerdict.FINISHED
     assert await verdict_on(store, filed("third")) is FileVerdict.REJECTED
 
@@ -372,7 +377,7 @@ async def test_cancelling_is_the_last_word_on_what_was_changed_while_it_ran(stor
     leased = await bring_to(store, "processing", full("first", 0))
     assert leased is not None
     await verdict_on(store, full("second", 1))
-    await store.cancel([leased.lease.job_id])
+    await store.run(ops.cancel_jobs, [leased.lease.job_id])
     for _ in range(2):
         assert await verdict_on(store, full("second", 1)) is FileVerdict.UNCHANGED
     found = await row(store)
@@ -388,13 +393,13 @@ async def test_what_was_changed_while_it_ran_is_submitted_again_when_that_has_en
     assert leased is not None
     await verdict_on(store, full("second", 1))
     if end == "done":
-        await store.complete(leased.lease, ["a.png"], 1.0)
+        await store.run(ops.complete_job, leased.lease, ["a.png"], 1.0)
     elif end == "failed":
-        await store.fail(leased.lease, broken(), GiveUp(FailureClass.EXECUTION))
+        await store.run(ops.fail_job, leased.lease, broken(), GiveUp(FailureClass.EXECUTION))
     else:
-        await store.requeue(leased.lease, broken(), Retry(60.0, charged=True))
+        await store.run(ops.requeue_job, leased.lease, broken(), Retry(60.0, charged=True))
     before = await row(store)
-    newest = await store.newest_event()
+    newest = await store.run(ops.newest_event)
     verdict = FileVerdict.UPDATED if end == "requeued" else FileVerdict.RESUBMITTED
     assert await verdict_on(store, full("second", 1)) is verdict
     expected = before | columns_of(1) | FRESH | {"digest": "second", "created_at": database.clock.text()}
@@ -403,7 +408,7 @@ async def test_what_was_changed_while_it_ran_is_submitted_again_when_that_has_en
     again = await lease_one(store)
     assert again.prompt_id != leased.prompt_id
     assert (again.inputs, again.pictures) == ('{"1.width":1}', '{"4.image":"1.png"}')
-    assert [attempt.number for attempt in await store.attempts(again.lease.job_id)] == [1, 2]
+    assert [attempt.number for attempt in await store.run(ops.list_attempts, again.lease.job_id)] == [1, 2]
 
 
 async def test_what_was_changed_into_something_bad_while_it_ran_leaves_the_result_alone(
@@ -412,7 +417,7 @@ async def test_what_was_changed_into_something_bad_while_it_ran_leaves_the_resul
     leased = await bring_to(store, "processing")
     assert leased is not None
     await verdict_on(store, filed("second", problem="bad"))
-    await store.complete(leased.lease, ["a.png"], 1.0)
+    await store.run(ops.complete_job, leased.lease, ["a.png"], 1.0)
     before = everything(database)
     ruling = await file_one(store, filed("second", problem="bad"))
     assert (ruling.verdict, ruling.reason) == (FileVerdict.REJECTED, "bad")
@@ -422,9 +427,9 @@ async def test_what_was_changed_into_something_bad_while_it_ran_leaves_the_resul
 async def test_an_agent_that_sees_the_change_first_notes_it_once(store: Store) -> None:
     leased = await bring_to(store, "done")
     assert leased is not None
-    newest = await store.newest_event()
-    await store.note_change(leased.lease.job_id)
-    await store.note_change(leased.lease.job_id)
+    newest = await store.run(ops.newest_event)
+    await store.run(ops.note_file_changed, leased.lease.job_id)
+    await store.run(ops.note_file_changed, leased.lease.job_id)
     assert await told(store, newest) == [("alert.file", KNIGHT)]
     assert (await row(store))["resubmit"] == 1
     assert await verdict_on(store, filed("second")) is FileVerdict.RESUBMITTED
@@ -432,7 +437,7 @@ async def test_an_agent_that_sees_the_change_first_notes_it_once(store: Store) -
 
 async def test_a_change_of_a_job_that_does_not_exist_is_nothing(store: Store, database: Database) -> None:
     before = everything(database)
-    await store.note_change(JobId(999))
+    await store.run(ops.note_file_changed, JobId(999))
     assert everything(database) == before
 
 
@@ -445,13 +450,13 @@ async def test_a_file_that_changes_after_its_job_failed_is_submitted_anew(
 ) -> None:
     await bring_to(store, state, full("first", 0))
     before = await row(store)
-    newest = await store.newest_event()
+    newest = await store.run(ops.newest_event)
     database.clock.advance(60)
     assert await verdict_on(store, full("second", 1)) is FileVerdict.RESUBMITTED
     expected = before | columns_of(1) | FRESH | {"digest": "second", "created_at": database.clock.text()}
     assert await row(store) == expected | {"fence": before["fence"] + 1, "run_count": 1}
     assert await told(store, newest) == [("job.submitted", KNIGHT)]
-    assert real_counts(database)["pending"] == (await store.counts()).pending == 1
+    assert real_counts(database)["pending"] == (await store.run(ops.count_jobs)).pending == 1
 
 
 async def test_a_bad_file_that_is_put_right_is_submitted_anew(store: Store) -> None:
@@ -521,7 +526,7 @@ async def test_the_same_name_in_another_folder_is_elsewhere_and_changes_nothing(
 async def test_a_file_that_was_moved_is_known_by_its_new_place(store: Store, database: Database, state: str) -> None:
     await bring_to(store, state)
     before = await row(store)
-    newest = await store.newest_event()
+    newest = await store.run(ops.newest_event)
     assert await verdict_on(store, filed(folder="video", is_moved=True)) is FileVerdict.UNCHANGED
     assert await row(store) == before | {"source": "jobs/processing/video/knight.yaml"}
     assert await told(store, newest) == []
@@ -544,15 +549,15 @@ async def test_a_file_that_was_moved_and_changed_is_judged_as_one_that_was_chang
 
 
 async def leave_cleanly(store: Store, leased: Leased) -> None:
-    assert await store.release("first-agent") == 1
+    assert await store.run(ops.release_jobs, "first-agent") == 1
 
 
 async def die_and_be_put_back(store: Store, leased: Leased) -> None:
-    assert await store.put_back_orphans(lambda _: True) == 1
+    assert await store.run(ops.put_back_orphans, lambda _: True) == 1
 
 
 async def be_cancelled(store: Store, leased: Leased) -> None:
-    assert await store.cancel([leased.lease.job_id])
+    assert await store.run(ops.cancel_jobs, [leased.lease.job_id])
 
 
 @pytest.mark.parametrize("part", [leave_cleanly, die_and_be_put_back, be_cancelled])
@@ -565,13 +570,13 @@ async def test_a_renewed_job_never_adopts_the_prompt_of_what_its_file_said_befor
     await part(store, leased)
     stale = await open_attempt(store)
     assert await verdict_on(store, filed("second", problem=problem)) in (FileVerdict.UPDATED, FileVerdict.RESUBMITTED)
-    assert await store.open_attempts() == []
-    assert await store.owned_prompts() == frozenset()
-    assert await store.adopt(stale, "second-agent", LEASE_SECONDS) is None
-    (attempt,) = await store.attempts(leased.lease.job_id)
+    assert await store.run(ops.open_attempts) == []
+    assert await store.run(ops.owned_prompts) == frozenset()
+    assert await store.run(ops.adopt_attempt, stale, "second-agent", LEASE_SECONDS) is None
+    (attempt,) = await store.run(ops.list_attempts, leased.lease.job_id)
     assert (attempt.outcome, attempt.ended_at) == ("cancelled", database.clock.text())
     with pytest.raises(LeaseLost):
-        await store.complete(leased.lease, ["old.png"], 1.0)
+        await store.run(ops.complete_job, leased.lease, ["old.png"], 1.0)
     found = await row(store)
     assert (found["outputs"], found["digest"]) == ((), "second")
     if problem:
@@ -579,7 +584,7 @@ async def test_a_renewed_job_never_adopts_the_prompt_of_what_its_file_said_befor
         return
     again = await lease_one(store)
     assert again.prompt_id != leased.prompt_id
-    assert [(each.number, each.outcome) for each in await store.attempts(leased.lease.job_id)] == [
+    assert [(each.number, each.outcome) for each in await store.run(ops.list_attempts, leased.lease.job_id)] == [
         (1, "cancelled"),
         (2, None),
     ]
@@ -588,7 +593,7 @@ async def test_a_renewed_job_never_adopts_the_prompt_of_what_its_file_said_befor
 async def test_an_unchanged_job_with_an_open_attempt_is_still_taken_over(store: Store) -> None:
     await file_one(store, full("first", 0))
     leased = await lease_one(store)
-    await store.release("first-agent")
+    await store.run(ops.release_jobs, "first-agent")
     assert await verdict_on(store, full("first", 0)) is FileVerdict.UNCHANGED
     again = await take_over(store)
     assert (again.prompt_id, again.source, again.digest) == (leased.prompt_id, SOURCE, "first")
@@ -608,7 +613,7 @@ async def test_a_path_of_a_file_that_waits_is_told_before_anything_is_written(st
     ruling = await file_one(store, going_to("x.png", "late.yaml", insists=False))
     assert (ruling.verdict, ruling.other_source) == (FileVerdict.TAKEN, "jobs/processing/image/owner.yaml")
     assert "belongs to the job owner.yaml" in ruling.reason
-    assert await store.find_by_name("late.yaml") is None
+    assert await store.run(ops.find_job_by_name, "late.yaml") is None
 
 
 @pytest.mark.parametrize("state", ["pending", "processing", "done"])
@@ -630,23 +635,25 @@ async def test_a_path_that_belongs_to_another_job_makes_the_file_a_failed_one(
 async def test_a_path_of_a_job_that_failed_is_free(store: Store) -> None:
     await bring_to(store, "failed", going_to("x.png", "failed.yaml"))
     await file_one(store, filed(name="bad.yaml", problem="bad", file_path="y.png"))
-    rulings = await store.file_jobs([going_to("x.png", "a.yaml"), going_to("y.png", "b.yaml")])
+    rulings = await store.run(ops.file_jobs, [going_to("x.png", "a.yaml"), going_to("y.png", "b.yaml")])
     assert [each.reason for each in rulings] == ["", ""]
-    assert (await store.counts()).pending == 2
+    assert (await store.run(ops.count_jobs)).pending == 2
 
 
 async def test_a_file_that_lies_there_as_the_result_of_another_job_is_never_to_be_overwritten(store: Store) -> None:
     await file_one(store, filed(name="owner.yaml"))
     leased = await lease_one(store)
-    await store.claim_files(leased.lease, ["jobs/finished/image/owner.png"], LEASE_SECONDS)
-    await store.complete(leased.lease, ["jobs/finished/image/owner.png"], 1.0)
+    await store.run(ops.claim_files, leased.lease, ["jobs/finished/image/owner.png"], LEASE_SECONDS)
+    await store.run(ops.complete_job, leased.lease, ["jobs/finished/image/owner.png"], 1.0)
     ruling = await file_one(store, going_to("jobs/finished/image/owner.png", "late.yaml"))
     assert "owner.yaml" in ruling.reason
     assert (await row(store, "late.yaml"))["status"] == "failed"
 
 
 async def test_of_two_files_of_one_call_that_want_one_path_the_first_gets_it(store: Store) -> None:
-    rulings = await store.file_jobs([going_to("x.png", "b.yaml"), going_to("x.png", "a.yaml"), filed(name="c.yaml")])
+    rulings = await store.run(
+        ops.file_jobs, [going_to("x.png", "b.yaml"), going_to("x.png", "a.yaml"), filed(name="c.yaml")]
+    )
     assert ["b.yaml" in each.reason for each in rulings] == [False, True, False]
     assert [(await row(store, name))["status"] for name in ("a.yaml", "b.yaml", "c.yaml")] == [
         "failed",
@@ -656,8 +663,8 @@ async def test_of_two_files_of_one_call_that_want_one_path_the_first_gets_it(sto
 
 
 async def test_a_bad_file_keeps_no_path_from_the_others_of_its_call(store: Store) -> None:
-    rulings = await store.file_jobs(
-        [filed(name="a.yaml", problem="bad", file_path="x.png"), going_to("x.png", "b.yaml")]
+    rulings = await store.run(
+        ops.file_jobs, [filed(name="a.yaml", problem="bad", file_path="x.png"), going_to("x.png", "b.yaml")]
     )
     assert [each.reason for each in rulings] == ["bad", ""]
 
@@ -667,7 +674,7 @@ async def test_a_file_that_is_not_submitted_keeps_no_path_from_the_others_of_its
     """One that failed and is as it was, one that is rejected: a monitor that starts sees them beside the new ones."""
     await bring_to(store, state, going_to("x.png", "a.yaml") if state == "failed" else filed(name="a.yaml"))
     old = going_to("x.png", "a.yaml", "first" if state == "failed" else "second")
-    rulings = await store.file_jobs([old, going_to("x.png", "b.yaml")])
+    rulings = await store.run(ops.file_jobs, [old, going_to("x.png", "b.yaml")])
     assert [each.verdict for each in rulings] == ["unchanged" if state == "failed" else "rejected", "accepted"]
     assert rulings[1].reason == ""
     assert (await row(store, "b.yaml"))["status"] == "pending"
@@ -676,9 +683,9 @@ async def test_a_file_that_is_not_submitted_keeps_no_path_from_the_others_of_its
 async def test_a_job_does_not_stand_in_its_own_way(store: Store) -> None:
     leased = await bring_to(store, "processing", going_to("x.png", KNIGHT))
     assert leased is not None
-    await store.claim_files(leased.lease, ["x.png"], LEASE_SECONDS)
+    await store.run(ops.claim_files, leased.lease, ["x.png"], LEASE_SECONDS)
     await verdict_on(store, going_to("x.png", KNIGHT, "second"))
-    await store.complete(leased.lease, ["x.png"], 1.0)
+    await store.run(ops.complete_job, leased.lease, ["x.png"], 1.0)
     ruling = await file_one(store, going_to("x.png", KNIGHT, "second"))
     assert (ruling.verdict, ruling.reason) == (FileVerdict.RESUBMITTED, "")
 
@@ -692,7 +699,7 @@ async def test_a_path_is_free_again_when_its_owner_has_chosen_another(store: Sto
 
 
 async def test_a_waiting_job_that_chooses_a_path_of_another_fails_and_leaves_its_own(store: Store) -> None:
-    await store.file_jobs([going_to("x.png", "a.yaml"), going_to("y.png", "b.yaml")])
+    await store.run(ops.file_jobs, [going_to("x.png", "a.yaml"), going_to("y.png", "b.yaml")])
     ruling = await file_one(store, going_to("x.png", "b.yaml", "second"))
     assert ruling.verdict is FileVerdict.UPDATED
     assert (await row(store, "b.yaml"))["status"] == "failed"
@@ -706,7 +713,7 @@ async def test_a_waiting_job_that_chooses_a_path_of_another_fails_and_leaves_its
 async def test_a_file_that_two_see_at_once_is_one_job_and_one_event(store: Store, database: Database) -> None:
     stores = [store, *(database.open() for _ in range(3))]
     files = [filed(name=f"{number}.yaml") for number in range(5)]
-    answers = await asyncio.gather(*(each.file_jobs(files) for each in stores for _ in range(3)))
+    answers = await asyncio.gather(*(each.run(ops.file_jobs, files) for each in stores for _ in range(3)))
     for number in range(5):
         verdicts = sorted(answer[number].verdict for answer in answers)
         assert verdicts == [FileVerdict.ACCEPTED] + [FileVerdict.UNCHANGED] * 11
@@ -715,7 +722,7 @@ async def test_a_file_that_two_see_at_once_is_one_job_and_one_event(store: Store
 
 async def test_a_change_that_two_see_at_once_is_one_submission(store: Store, database: Database) -> None:
     await bring_to(store, "failed")
-    newest = await store.newest_event()
+    newest = await store.run(ops.newest_event)
     other = database.open()
     answers = await asyncio.gather(*(verdict_on(each, filed("second")) for each in (store, other, store, other)))
     assert sorted(answers) == [FileVerdict.RESUBMITTED] + [FileVerdict.UNCHANGED] * 3
@@ -728,7 +735,7 @@ async def test_taking_files_in_wakes_whoever_works(store: Store) -> None:
     await file_one(store, filed())
     assert woken.is_set()
     woken.clear()
-    await store.cancel_deleted([SOURCE])
+    await store.run(ops.cancel_deleted, [SOURCE])
     assert woken.is_set()
 
 
@@ -748,10 +755,10 @@ async def test_when_one_file_cannot_be_written_down_none_is(store: Store, databa
     ]
     before = everything(database)
     with pytest.raises(StoreError):
-        await store.file_jobs(files)
+        await store.run(ops.file_jobs, files)
     assert everything(database) == before
     database.by_hand("DROP TRIGGER no_room")
-    assert [each.verdict for each in await store.file_jobs(files)] == [
+    assert [each.verdict for each in await store.run(ops.file_jobs, files)] == [
         FileVerdict.RESUBMITTED,
         FileVerdict.UPDATED,
         FileVerdict.ACCEPTED,
@@ -776,14 +783,14 @@ async def test_a_waiting_job_whose_file_is_deleted_is_cancelled(store: Store, da
     await file_one(store, full("first", 0))
     before = await row(store)
     database.clock.advance(5)
-    assert await store.cancel_deleted([SOURCE]) == [KNIGHT]
+    assert await store.run(ops.cancel_deleted, [SOURCE]) == [KNIGHT]
     expected = {"status": "failed", "failure_class": "cancelled", "end_time": database.clock.text(), "digest": None}
     trace = f"cancelled: its file {SOURCE} was deleted"
     assert await row(store) == before | expected | {"error_trace": trace, "fence": 1}
-    event = (await store.events_after(0))[-1]
+    event = (await store.run(ops.events_after, 0))[-1]
     assert (event.name, event.config_name, event.failure_class) == ("job.cancelled", KNIGHT, "cancelled")
     assert await lease(store) == []
-    assert await store.cancel_deleted([SOURCE]) == []
+    assert await store.run(ops.cancel_deleted, [SOURCE]) == []
     assert await told(store) == [("job.submitted", KNIGHT), ("job.cancelled", KNIGHT)]
 
 
@@ -791,45 +798,45 @@ async def test_a_waiting_job_whose_file_is_deleted_is_cancelled(store: Store, da
 async def test_only_jobs_that_wait_are_cancelled_with_their_files(store: Store, database: Database, state: str) -> None:
     await bring_to(store, state)
     before = everything(database)
-    assert await store.cancel_deleted([SOURCE]) == []
+    assert await store.run(ops.cancel_deleted, [SOURCE]) == []
     assert everything(database) == before
 
 
 async def test_only_jobs_of_those_files_are_cancelled(store: Store, database: Database) -> None:
-    await store.file_jobs([filed(name="a.yaml"), filed(name="b.yaml"), filed(name="c.yaml", folder="video")])
-    await store.submit([wish("by hand.yaml")])
+    await store.run(ops.file_jobs, [filed(name="a.yaml"), filed(name="b.yaml"), filed(name="c.yaml", folder="video")])
+    await store.run(ops.submit_jobs, [wish("by hand.yaml")])
     gone = ["jobs/processing/image/b.yaml", "jobs/processing/video/c.yaml", "jobs/processing/image/none.yaml"]
-    assert sorted(await store.cancel_deleted(gone)) == ["b.yaml", "c.yaml"]
-    assert await store.cancel_deleted([]) == []
+    assert sorted(await store.run(ops.cancel_deleted, gone)) == ["b.yaml", "c.yaml"]
+    assert await store.run(ops.cancel_deleted, []) == []
     assert {leased.config_name for leased in await lease(store, most=10)} == {"a.yaml", "by hand.yaml"}
 
 
 async def test_a_job_in_backoff_whose_file_is_deleted_never_runs_again(store: Store, database: Database) -> None:
     leased = await bring_to(store, "processing")
     assert leased is not None
-    await store.requeue(leased.lease, broken(), Retry(15.0, charged=True))
-    assert await store.cancel_deleted([SOURCE]) == [KNIGHT]
+    await store.run(ops.requeue_job, leased.lease, broken(), Retry(15.0, charged=True))
+    assert await store.run(ops.cancel_deleted, [SOURCE]) == [KNIGHT]
     found = await row(store)
     assert (found["hold"], found["next_attempt_at"], found["run_count"]) == (None, None, 1)
     database.clock.advance(3600)
     assert await lease(store) == []
-    assert await store.seconds_until_next() is None
+    assert await store.run(ops.seconds_until_next) is None
 
 
 async def test_the_prompt_of_a_job_whose_file_is_deleted_is_still_to_be_taken_back(store: Store) -> None:
     leased = await bring_to(store, "processing")
     assert leased is not None
-    await store.release("first-agent")
-    assert await store.cancel_deleted([SOURCE]) == [KNIGHT]
-    assert await store.owned_prompts() == {leased.prompt_id}
+    await store.run(ops.release_jobs, "first-agent")
+    assert await store.run(ops.cancel_deleted, [SOURCE]) == [KNIGHT]
+    assert await store.run(ops.owned_prompts) == {leased.prompt_id}
     attempt = await open_attempt(store)
     assert not attempt.is_wanted
-    assert await store.adopt(attempt, "second-agent", LEASE_SECONDS) is None
+    assert await store.run(ops.adopt_attempt, attempt, "second-agent", LEASE_SECONDS) is None
 
 
 async def test_a_file_that_is_put_back_as_it_was_is_a_new_wish(store: Store, database: Database) -> None:
     await file_one(store, full("first", 0))
-    await store.cancel_deleted([SOURCE])
+    await store.run(ops.cancel_deleted, [SOURCE])
     before = await row(store)
     assert await verdict_on(store, full("first", 0)) is FileVerdict.RESUBMITTED
     expected = before | FRESH | {"digest": "first", "created_at": database.clock.text(), "fence": 2}
@@ -839,24 +846,25 @@ async def test_a_file_that_is_put_back_as_it_was_is_a_new_wish(store: Store, dat
 
 async def test_a_file_of_a_job_that_a_person_cancelled_does_not_bring_it_back(store: Store) -> None:
     await file_one(store, filed())
-    await store.cancel([JobId(1)])
+    await store.run(ops.cancel_jobs, [JobId(1)])
     assert await verdict_on(store, filed()) is FileVerdict.UNCHANGED
-    assert await store.cancel_deleted([SOURCE]) == []
+    assert await store.run(ops.cancel_deleted, [SOURCE]) == []
     assert await lease(store) == []
 
 
 async def test_the_files_of_waiting_jobs_are_listed_and_no_others(store: Store) -> None:
-    await store.submit([wish("by hand.yaml", priority=90)])
-    await store.file_jobs(
+    await store.run(ops.submit_jobs, [wish("by hand.yaml", priority=90)])
+    await store.run(
+        ops.file_jobs,
         [
             filed(name="runs.yaml", priority=1),
             filed(name="waits.yaml"),
             filed(name="also.yaml", folder="video"),
             filed(name="bad.yaml", problem="bad"),
-        ]
+        ],
     )
     await lease_one(store)
-    assert sorted(await store.pending_sources()) == [
+    assert sorted(await store.run(ops.pending_sources)) == [
         "jobs/processing/image/waits.yaml",
         "jobs/processing/video/also.yaml",
     ]
@@ -866,23 +874,26 @@ async def test_the_files_of_waiting_jobs_are_listed_and_no_others(store: Store) 
 
 
 async def test_why_files_were_rejected_is_remembered_and_told(store: Store, database: Database) -> None:
-    await store.reject("a.yaml.rejected", "it is done already")
+    await store.run(ops.reject_file, "a.yaml.rejected", "it is done already")
     database.clock.advance(1)
-    await store.reject("b.yaml.rejected", "another one")
-    assert await store.rejections() == {"a.yaml.rejected": "it is done already", "b.yaml.rejected": "another one"}
-    assert [(event.name, event.message) for event in await store.events_after(0)] == [
+    await store.run(ops.reject_file, "b.yaml.rejected", "another one")
+    assert await store.run(ops.rejections) == {
+        "a.yaml.rejected": "it is done already",
+        "b.yaml.rejected": "another one",
+    }
+    assert [(event.name, event.message) for event in await store.run(ops.events_after, 0)] == [
         ("alert.file", "a.yaml.rejected: it is done already"),
         ("alert.file", "b.yaml.rejected: another one"),
     ]
 
 
 async def test_the_latest_reason_counts_and_the_oldest_rejection_is_first(store: Store, database: Database) -> None:
-    await store.reject("a", "old")
+    await store.run(ops.reject_file, "a", "old")
     database.clock.advance(1)
-    await store.reject("b", "reason")
+    await store.run(ops.reject_file, "b", "reason")
     database.clock.advance(1)
-    await store.reject("a", "new")
-    assert list((await store.rejections()).items()) == [("b", "reason"), ("a", "new")]
+    await store.run(ops.reject_file, "a", "new")
+    assert list((await store.run(ops.rejections)).items()) == [("b", "reason"), ("a", "new")]
 
 
 # What is known of a file lasts as long as its job.
@@ -900,28 +911,28 @@ async def test_source_digest_and_pictures_are_in_every_lease_and_survive_every_t
     await file_one(store, full("bytes", 0))
     leased = await lease_one(store)
     await assert_known(leased)
-    await store.unsend(leased.lease)
+    await store.run(ops.return_unsent, leased.lease)
     await assert_known()
     leased = await lease_one(store)
-    await store.release("first-agent")
+    await store.run(ops.release_jobs, "first-agent")
     leased = await take_over(store)
     await assert_known(leased)
-    await store.requeue(leased.lease, broken(), Retry(0.0, charged=True))
+    await store.run(ops.requeue_job, leased.lease, broken(), Retry(0.0, charged=True))
     leased = await lease_one(store)
     await assert_known(leased)
-    await store.fail(leased.lease, broken(), GiveUp(FailureClass.EXECUTION))
+    await store.run(ops.fail_job, leased.lease, broken(), GiveUp(FailureClass.EXECUTION))
     await assert_known()
-    await store.retry([leased.lease.job_id])
+    await store.run(ops.retry_jobs, [leased.lease.job_id])
     leased = await lease_one(store)
     await assert_known(leased)
-    await store.refuse(leased.lease, broken())
-    await store.retry([leased.lease.job_id])
+    await store.run(ops.refuse_job, leased.lease, broken())
+    await store.run(ops.retry_jobs, [leased.lease.job_id])
     leased = await lease_one(store)
-    await store.cancel([leased.lease.job_id])
+    await store.run(ops.cancel_jobs, [leased.lease.job_id])
     await assert_known()
     attempt = await open_attempt(store)
-    await store.withdraw(attempt)
-    await store.retry([leased.lease.job_id])
+    await store.run(ops.withdraw_attempt, attempt)
+    await store.run(ops.retry_jobs, [leased.lease.job_id])
     leased = await lease_one(store)
-    await store.complete(leased.lease, ["a.png"], 1.0)
+    await store.run(ops.complete_job, leased.lease, ["a.png"], 1.0)
     await assert_known()

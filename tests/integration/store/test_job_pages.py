@@ -11,6 +11,7 @@ from comfyui_agent.domain.batches import BatchKind, NewBatch
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store import job_pages
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.cursors import FIRST_ID, LAST_ID, CursorPlace, cursor_of
 from comfyui_agent.store.job_pages import BadCursor, JobFilter, JobPage
 from comfyui_agent.store.store import Store
@@ -81,7 +82,7 @@ async def all_of(store: Store, wanted: JobFilter, limit: int = 50) -> list[Job]:
     found: list[Job] = []
     cursor: str | None = None
     for _ in range(10_000):
-        page = await store.job_page(wanted, cursor, limit)
+        page = await store.run(ops.job_page, wanted, cursor, limit)
         assert len(page.jobs) <= limit
         assert page.is_whole == (len(page.jobs) == limit or page.cursor is None)
         found += page.jobs
@@ -128,22 +129,22 @@ async def test_what_waits_is_listed_as_it_is_leased(store: Store, database: Data
 
 async def test_an_empty_database_has_one_empty_page(store: Store) -> None:
     for wanted in (JobFilter(), JobFilter(text="a"), JobFilter(text="abc"), JobFilter(batch_id="none")):
-        assert await store.job_page(wanted) == JobPage([], None, True)
+        assert await store.run(ops.job_page, wanted) == JobPage([], None, True)
 
 
 async def test_the_last_page_says_that_it_is_the_last(store: Store) -> None:
-    await store.submit([wish(f"{number}.yaml") for number in range(4)])
-    first = await store.job_page(JobFilter(), None, 2)
+    await store.run(ops.submit_jobs, [wish(f"{number}.yaml") for number in range(4)])
+    first = await store.run(ops.job_page, JobFilter(), None, 2)
     assert first.cursor is not None
-    assert (await store.job_page(JobFilter(), first.cursor, 2)).cursor is None
+    assert (await store.run(ops.job_page, JobFilter(), first.cursor, 2)).cursor is None
 
 
 async def test_jobs_that_move_on_while_someone_reads_trouble_nobody(store: Store) -> None:
-    await store.submit([wish(f"{number}.yaml") for number in range(6)])
-    first = await store.job_page(JobFilter(), None, 2)
+    await store.run(ops.submit_jobs, [wish(f"{number}.yaml") for number in range(6)])
+    first = await store.run(ops.job_page, JobFilter(), None, 2)
     await land(store, await lease(store, most=3))
-    second = await store.job_page(JobFilter(), first.cursor, 2)
-    third = await store.job_page(JobFilter(), second.cursor, 50)
+    second = await store.run(ops.job_page, JobFilter(), first.cursor, 2)
+    third = await store.run(ops.job_page, JobFilter(), second.cursor, 50)
     assert names(second.jobs) == ["3.yaml", "4.yaml"]
     assert names(third.jobs) == ["5.yaml", "2.yaml", "1.yaml", "0.yaml"]
     assert third.cursor is None
@@ -153,14 +154,14 @@ async def test_jobs_that_move_on_while_someone_reads_trouble_nobody(store: Store
 async def test_a_page_has_at_least_one_job(store: Store, limit: int) -> None:
     await submit_one(store, "a")
     await submit_one(store, "b")
-    assert names((await store.job_page(JobFilter(), None, limit)).jobs) == ["a"]
+    assert names((await store.run(ops.job_page, JobFilter(), None, limit)).jobs) == ["a"]
 
 
 async def test_a_page_has_at_most_a_thousand(store: Store) -> None:
-    await store.submit([wish(f"{number:04}") for number in range(1001)])
-    page = await store.job_page(JobFilter(), None, 10**9)
+    await store.run(ops.submit_jobs, [wish(f"{number:04}") for number in range(1001)])
+    page = await store.run(ops.job_page, JobFilter(), None, 10**9)
     assert len(page.jobs) == 1000
-    assert names((await store.job_page(JobFilter(), page.cursor)).jobs) == ["1000"]
+    assert names((await store.run(ops.job_page, JobFilter(), page.cursor)).jobs) == ["1000"]
 
 
 # What belongs to something.
@@ -169,7 +170,9 @@ async def test_a_page_has_at_most_a_thousand(store: Store) -> None:
 @pytest.fixture
 async def mixed(store: Store, database: Database) -> Store:
     """Jobs that differ in one thing each."""
-    await store.submit([wish("plain"), wish("film", job_type="T2V"), wish("other", workflow_id="wf_other")])
+    await store.run(
+        ops.submit_jobs, [wish("plain"), wish("film", job_type="T2V"), wish("other", workflow_id="wf_other")]
+    )
     await queue(store, 2)
     database.by_hand(
         "UPDATE jobs SET server = 'http://b:8188', failure_class = 'oom' WHERE config_name = 'plain';"
@@ -205,7 +208,7 @@ ASKED: list[tuple[dict[str, Any], list[str]]] = [
 @pytest.mark.parametrize("is_indexed", [False, True])
 async def test_only_what_is_asked_for_is_found(mixed: Store, is_indexed: bool) -> None:
     if is_indexed:
-        assert await mixed.index_names() == 5
+        assert await ops.index_names(mixed) == 5
     found = [(asked, names(await all_of(mixed, JobFilter(**asked), 1))) for asked, _ in ASKED]
     assert found == ASKED
 
@@ -225,7 +228,7 @@ async def test_members_of_a_batch_are_listed_in_their_order_and_those_without_a_
     found: list[int] = []
     cursor: str | None = None
     while True:
-        page = await store.job_page(JobFilter(batch_id="b"), cursor, limit)
+        page = await store.run(ops.job_page, JobFilter(batch_id="b"), cursor, limit)
         jobs, cursor = page.jobs, page.cursor
         found += ids(jobs)
         if cursor is None:
@@ -255,7 +258,7 @@ async def test_where_little_fits_pages_are_short_and_lead_on_until_all_is_found(
     expected = [n for each in ORDER for n in listed(database, each, "workflow_id = 'rare'") if status in (None, each)]
     for limit in (1, 2, 50):
         assert ids(await all_of(store, JobFilter(status=status, workflow_id="rare"), limit)) == expected
-    page = await store.job_page(JobFilter(status=status, workflow_id="none"))
+    page = await store.run(ops.job_page, JobFilter(status=status, workflow_id="none"))
     assert (page.jobs, page.is_whole) == ([], False)
     assert page.cursor is not None
 
@@ -264,7 +267,7 @@ async def test_a_question_that_fits_nothing_looks_at_so_many_rows_and_no_more(
     store: Store, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_pages, "MOST_LOOKED_AT", 1000)
-    await store.submit([wish(f"{number:05}") for number in range(3000)])
+    await store.run(ops.submit_jobs, [wish(f"{number:05}") for number in range(3000)])
     for asked in ({"workflow_id": "none"}, {"text": "zz"}, {"text": "zzz"}, {"text": "zzz", "server": "none"}):
         looked_at: list[int] = []
         original = job_pages._Reader._take
@@ -274,7 +277,7 @@ async def test_a_question_that_fits_nothing_looks_at_so_many_rows_and_no_more(
             go_on(self, walk, ids)
 
         monkeypatch.setattr(job_pages._Reader, "_take", take)
-        page = await store.job_page(JobFilter(**asked))
+        page = await store.run(ops.job_page, JobFilter(**asked))
         monkeypatch.setattr(job_pages._Reader, "_take", original)
         assert (page.jobs, page.is_whole, sum(looked_at)) == ([], False, 1000)
 
@@ -283,21 +286,21 @@ async def test_a_question_that_fits_nothing_looks_at_so_many_rows_and_no_more(
 
 
 async def test_a_cursor_of_another_question_is_refused(store: Store) -> None:
-    await store.submit([wish(f"{number}.yaml") for number in range(3)])
-    page = await store.job_page(JobFilter(), None, 1)
+    await store.run(ops.submit_jobs, [wish(f"{number}.yaml") for number in range(3)])
+    page = await store.run(ops.job_page, JobFilter(), None, 1)
     for wanted in (JobFilter(status=JobStatus.DONE), JobFilter(text="yaml"), JobFilter(batch_id=FOX)):
         with pytest.raises(BadCursor, match="belongs to a page of another question"):
-            await store.job_page(wanted, page.cursor)
+            await store.run(ops.job_page, wanted, page.cursor)
     with pytest.raises(BadCursor):
-        await store.batch_page(None, page.cursor)
+        await store.run(ops.batch_page, None, page.cursor)
     with pytest.raises(BadCursor, match="not one that a page ended with"):
-        await store.job_page(JobFilter(), "nonsense")
+        await store.run(ops.job_page, JobFilter(), "nonsense")
     with pytest.raises(BadCursor):
-        await store.job_page(JobFilter(), "")
+        await store.run(ops.job_page, JobFilter(), "")
 
 
 async def test_a_cursor_that_someone_made_up_does_no_harm(store: Store) -> None:
-    await store.submit([wish(f"{number}.yaml") for number in range(3)])
+    await store.run(ops.submit_jobs, [wish(f"{number}.yaml") for number in range(3)])
     wanted = {
         **dict.fromkeys(ORDER, JobFilter()),
         "members": JobFilter(batch_id="none"),
@@ -308,7 +311,7 @@ async def test_a_cursor_that_someone_made_up_does_no_harm(store: Store) -> None:
     for order, asked in wanted.items():
         for key in (None, 7, -1.5, float("nan"), "text", b"bytes"):
             for row_id in (FIRST_ID, 2, LAST_ID):
-                page = await store.job_page(asked, cursor_of(order, CursorPlace(key, row_id)))
+                page = await store.run(ops.job_page, asked, cursor_of(order, CursorPlace(key, row_id)))
                 assert len(page.jobs) <= 3
 
 
@@ -319,7 +322,7 @@ async def test_a_cursor_that_someone_made_up_does_no_harm(store: Store) -> None:
 async def test_batches_are_listed_newest_first_and_each_once(store: Store, database: Database, limit: int) -> None:
     for number in range(6):
         kind = BatchKind.BOOK if number % 3 == 0 else BatchKind.SWEEP
-        await store.create_batch(NewBatch(f"batch_{number}", "b", kind), None)
+        await store.run(ops.create_batch, NewBatch(f"batch_{number}", "b", kind), None)
         if number % 2:
             database.clock.advance(1)
     database.by_hand("UPDATE batches SET created_at = 'some day' WHERE id = 'batch_1'")
@@ -328,7 +331,7 @@ async def test_batches_are_listed_newest_first_and_each_once(store: Store, datab
         found: list[str] = []
         cursor: str | None = None
         while True:
-            page = await store.batch_page(kind, cursor, limit)
+            page = await store.run(ops.batch_page, kind, cursor, limit)
             found += [batch.id for batch in page.batches]
             if (cursor := page.cursor) is None:
                 return found
@@ -341,16 +344,16 @@ async def test_batches_are_listed_newest_first_and_each_once(store: Store, datab
 async def test_a_page_of_batches_counts_their_members(store: Store) -> None:
     await queue(store, 3)
     await land(store, await lease(store))
-    (batch,) = (await store.batch_page()).batches
+    (batch,) = (await store.run(ops.batch_page)).batches
     assert (batch.id, batch.pending, batch.done, batch.total) == (FOX, 2, 1, 3)
-    assert batch == await store.batch(FOX)
+    assert batch == await store.run(ops.find_batch, FOX)
 
 
 async def test_a_cursor_of_one_kind_of_batches_is_not_one_of_another(store: Store) -> None:
     for number in range(2):
-        await store.create_batch(NewBatch(f"batch_{number}", "b", BatchKind.BOOK), None)
-    page = await store.batch_page(BatchKind.BOOK, None, 1)
+        await store.run(ops.create_batch, NewBatch(f"batch_{number}", "b", BatchKind.BOOK), None)
+    page = await store.run(ops.batch_page, BatchKind.BOOK, None, 1)
     with pytest.raises(BadCursor):
-        await store.batch_page(BatchKind.SWEEP, page.cursor)
+        await store.run(ops.batch_page, BatchKind.SWEEP, page.cursor)
     with pytest.raises(BadCursor):
-        await store.batch_page(None, page.cursor)
+        await store.run(ops.batch_page, None, page.cursor)

@@ -26,6 +26,7 @@ from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.prompts import mint_prompt_id
 from comfyui_agent.domain.retry_policy import GiveUp, Retry
 from comfyui_agent.domain.states import JobEvent, JobStatus, NotAllowed, next_status
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.records import Lease, OpenAttempt, Window
 from support.stores import KINDS, LEASE_SECONDS, Database, broken, wish
@@ -103,7 +104,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for job in self.jobs.values():
-            runs = [run.prompt_id for run in self.do(self.store.attempts(JobId(job.id)))]
+            runs = [run.prompt_id for run in self.do(self.store.run(ops.list_attempts, JobId(job.id)))]
             assert runs == job.attempts
         self.do(self.database.close())
         self.do(self.loop.shutdown_default_executor())
@@ -124,7 +125,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(priorities=st.lists(PRIORITY, min_size=1, max_size=3))
     def submit(self, priorities: list[int]) -> None:
         wishes = [wish(f"{next(self.names)}.yaml", priority=priority) for priority in priorities]
-        for job_id, priority in zip(self.do(self.store.submit(wishes)), priorities, strict=True):
+        for job_id, priority in zip(self.do(self.store.run(ops.submit_jobs, wishes)), priorities, strict=True):
             assert job_id is not None
             assert job_id not in self.jobs
             self.jobs[job_id] = ModelJob(job_id, priority)
@@ -133,14 +134,14 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(pick=PICK, priority=PRIORITY)
     def bump(self, pick: int, priority: int) -> None:
         job = self.a_job(pick)
-        assert self.do(self.store.set_priority(job.id, priority))
+        assert self.do(self.store.run(ops.set_priority, job.id, priority))
         job.priority = priority
 
     @precondition(lambda self: self.jobs)
     @rule(pick=PICK)
     def cancel(self, pick: int) -> None:
         job = self.a_job(pick)
-        cancelled = self.do(self.store.cancel([job.id]))
+        cancelled = self.do(self.store.run(ops.cancel_jobs, [job.id]))
         try:
             job.happens(JobEvent.CANCEL)
         except NotAllowed:
@@ -154,7 +155,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(pick=PICK)
     def retry(self, pick: int) -> None:
         job = self.a_job(pick)
-        retried = self.do(self.store.retry([job.id]))
+        retried = self.do(self.store.run(ops.retry_jobs, [job.id]))
         try:
             job.happens(JobEvent.RETRY)
         except NotAllowed:
@@ -188,7 +189,7 @@ class StoreMachine(RuleBasedStateMachine):
     def lease(self, worker: str, server: str, most: int, size: int) -> None:
         prompt_ids = [mint_prompt_id() for _ in range(most)]
         expected = self._next_jobs(server, most, size)
-        leased = self.do(self.store.lease(worker, Window(server, size), prompt_ids, LEASE_SECONDS))
+        leased = self.do(self.store.run(ops.lease_jobs, worker, Window(server, size), prompt_ids, LEASE_SECONDS))
         assert [each.lease.job_id for each in leased] == [job.id for job in expected]
         for job, each, prompt_id in zip(expected, leased, prompt_ids, strict=False):
             job.happens(JobEvent.LEASE)
@@ -222,20 +223,22 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(worker=WORKERS)
     def renew(self, worker: str) -> None:
         ours = {(job.id, job.fence) for job in self.jobs.values() if job.worker == worker}
-        assert self.do(self.store.held(worker)) == ours
-        assert self.do(self.store.renew(worker, LEASE_SECONDS)) == ours
+        assert self.do(self.store.run(ops.held_leases, worker)) == ours
+        assert self.do(self.store.run(ops.renew_leases, worker, LEASE_SECONDS)) == ours
 
     @rule(worker=WORKERS)
     def release(self, worker: str) -> None:
         ours = [job for job in self.jobs.values() if job.worker == worker]
-        assert self.do(self.store.release(worker)) == len(ours)
+        assert self.do(self.store.run(ops.release_jobs, worker)) == len(ours)
         for job in ours:
             job.happens(JobEvent.REQUEUE)
 
     @precondition(lambda self: self.leases)
     @rule(pick=PICK)
     def complete(self, pick: int) -> None:
-        if job := self._write(pick, lambda lease: self.store.complete(lease, [f"{lease.fence}.png"], None)):
+        if job := self._write(
+            pick, lambda lease: self.store.run(ops.complete_job, lease, [f"{lease.fence}.png"], None)
+        ):
             job.happens(JobEvent.COMPLETE)
             job.run_ends()
             job.completions, job.strikes = job.completions + 1, 0
@@ -243,7 +246,9 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.leases)
     @rule(pick=PICK)
     def fail(self, pick: int) -> None:
-        if job := self._write(pick, lambda lease: self.store.fail(lease, broken(), GiveUp(FailureClass.EXECUTION))):
+        if job := self._write(
+            pick, lambda lease: self.store.run(ops.fail_job, lease, broken(), GiveUp(FailureClass.EXECUTION))
+        ):
             job.happens(JobEvent.FAIL)
             job.run_ends()
 
@@ -251,7 +256,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(pick=PICK, wait=st.sampled_from([0.0, 15.0]), charged=st.booleans(), strike=st.booleans())
     def requeue(self, pick: int, wait: float, charged: bool, strike: bool) -> None:
         again = Retry(wait, charged=charged, strike=strike)
-        if job := self._write(pick, lambda lease: self.store.requeue(lease, broken(), again)):
+        if job := self._write(pick, lambda lease: self.store.run(ops.requeue_job, lease, broken(), again)):
             job.happens(JobEvent.REQUEUE)
             job.run_ends()
             job.waits_until = self.now + wait if wait else None
@@ -261,7 +266,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(pick=PICK, executed=st.sampled_from([0.0, 2.0]))
     def its_server_stops_answering(self, pick: int, executed: float) -> None:
         lost = broken(FailureClass.SERVER_LOST)
-        if job := self._write(pick, lambda lease: self.store.wait_for_server(lease, lost, 60.0, executed)):
+        if job := self._write(pick, lambda lease: self.store.run(ops.wait_for_server, lease, lost, 60.0, executed)):
             job.happens(JobEvent.REQUEUE)
             job.is_lost, job.was_executed = True, executed > 0
 
@@ -269,7 +274,9 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(pick=PICK, refuse=st.booleans())
     def never_sent(self, pick: int, refuse: bool) -> None:
         def write(lease: Lease) -> Coroutine[Any, Any, None]:
-            return self.store.refuse(lease, broken()) if refuse else self.store.unsend(lease)
+            return (
+                self.store.run(ops.refuse_job, lease, broken()) if refuse else self.store.run(ops.return_unsent, lease)
+            )
 
         if job := self._write(pick, write):
             job.happens(JobEvent.REQUEUE)
@@ -285,11 +292,11 @@ class StoreMachine(RuleBasedStateMachine):
         stale = self.outlived_leases()
         lease = stale[pick % len(stale)]
         for write in (
-            self.store.complete(lease, ["stale.png"], None),
-            self.store.fail(lease, broken(), GiveUp(FailureClass.EXECUTION)),
-            self.store.requeue(lease, broken(), Retry(0.0, charged=True)),
-            self.store.unsend(lease),
-            self.store.claim_files(lease, ["stale.png"], LEASE_SECONDS),
+            self.store.run(ops.complete_job, lease, ["stale.png"], None),
+            self.store.run(ops.fail_job, lease, broken(), GiveUp(FailureClass.EXECUTION)),
+            self.store.run(ops.requeue_job, lease, broken(), Retry(0.0, charged=True)),
+            self.store.run(ops.return_unsent, lease),
+            self.store.run(ops.claim_files, lease, ["stale.png"], LEASE_SECONDS),
         ):
             with pytest.raises(LeaseLost):
                 self.do(write)
@@ -312,18 +319,18 @@ class StoreMachine(RuleBasedStateMachine):
         return None
 
     def _everything(self) -> tuple[Any, ...]:
-        jobs = self.do(self.store.jobs(limit=1000))
-        return jobs, self.do(self.store.open_attempts()), self.do(self.store.newest_event())
+        jobs = self.do(self.store.run(ops.list_jobs, limit=1000))
+        return jobs, self.do(self.store.run(ops.open_attempts)), self.do(self.store.run(ops.newest_event))
 
     # What happens after a crash.
 
     @rule()
     def look_around(self) -> None:
-        self.seen += self.do(self.store.open_attempts())
+        self.seen += self.do(self.store.run(ops.open_attempts))
 
     @rule(pick=PICK, worker=WORKERS)
     def take_over(self, pick: int, worker: str) -> None:
-        seen = self.do(self.store.open_attempts())
+        seen = self.do(self.store.run(ops.open_attempts))
         if seen:
             self._adopt(seen[pick % len(seen)], worker)
 
@@ -334,7 +341,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _adopt(self, seen: OpenAttempt, worker: str) -> None:
         job = self.jobs[seen.job_id]
-        leased = self.do(self.store.adopt(seen, worker, LEASE_SECONDS))
+        leased = self.do(self.store.run(ops.adopt_attempt, seen, worker, LEASE_SECONDS))
         is_open = job.prompt_id == seen.prompt_id
         if job.fence != seen.fence or not is_open or job.status in (JobStatus.DONE, JobStatus.FAILED):
             assert leased is None
@@ -352,19 +359,19 @@ class StoreMachine(RuleBasedStateMachine):
         seen = self.seen[-1 - pick % len(self.seen)]
         job = self.jobs[seen.job_id]
         unwanted = job.prompt_id == seen.prompt_id and job.status in (JobStatus.DONE, JobStatus.FAILED)
-        assert self.do(self.store.withdraw(seen)) == ([] if unwanted else None)
+        assert self.do(self.store.run(ops.withdraw_attempt, seen)) == ([] if unwanted else None)
         if unwanted:
             job.run_ends()
 
     @rule(dead=WORKERS)
     def a_worker_dies(self, dead: str) -> None:
-        expired = {each.job_id for each in self.do(self.store.open_attempts()) if each.has_expired}
+        expired = {each.job_id for each in self.do(self.store.run(ops.open_attempts)) if each.has_expired}
         orphans = [
             job
             for job in self.jobs.values()
             if job.status is JobStatus.PROCESSING and (job.worker == dead or job.id in expired)
         ]
-        assert self.do(self.store.put_back_orphans(lambda worker: worker == dead)) == len(orphans)
+        assert self.do(self.store.run(ops.put_back_orphans, lambda worker: worker == dead)) == len(orphans)
         for job in orphans:
             job.happens(JobEvent.REQUEUE)
             job.fence += 1
@@ -373,7 +380,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_job_is_as_the_model_says(self) -> None:
-        found = {job.id: job for job in self.do(self.store.jobs(limit=1000))}
+        found = {job.id: job for job in self.do(self.store.run(ops.list_jobs, limit=1000))}
         assert found.keys() == self.jobs.keys()
         for model in self.jobs.values():
             job = found[model.id]
@@ -384,19 +391,21 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def counts_are_true(self) -> None:
-        counts = self.do(self.store.counts())
+        counts = self.do(self.store.run(ops.count_jobs))
         for status in JobStatus:
             assert getattr(counts, status) == sum(job.status is status for job in self.jobs.values())
 
     @invariant()
     def a_job_has_at_most_one_open_run(self) -> None:
-        found = [(each.job_id, each.prompt_id, each.server) for each in self.do(self.store.open_attempts())]
+        found = [(each.job_id, each.prompt_id, each.server) for each in self.do(self.store.run(ops.open_attempts))]
         model = [(job.id, job.prompt_id, job.server) for job in self.jobs.values() if job.prompt_id]
         assert sorted(found) == sorted(model)
 
     @invariant()
     def a_job_is_completed_at_most_once(self) -> None:
-        done = [event.job_id for event in self.do(self.store.events_after(0, 10_000)) if event.name == "job.done"]
+        done = [
+            event.job_id for event in self.do(self.store.run(ops.events_after, 0, 10_000)) if event.name == "job.done"
+        ]
         assert sorted(done) == sorted(job.id for job in self.jobs.values() if job.status is JobStatus.DONE)
         assert all(job.completions == (job.status is JobStatus.DONE) for job in self.jobs.values())
 

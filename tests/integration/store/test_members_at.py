@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from support.batched import FOX, queue
 from support.stores import wish
@@ -23,14 +24,14 @@ from support.stores import wish
 async def test_those_that_are_asked_for_come_in_their_order(store: Store, asked: list[int], found: list[int]) -> None:
     await queue(store, 10)
     await queue(store, 3, "other_1")
-    jobs = await store.members_at(FOX, asked)
+    jobs = await store.run(ops.members_at, FOX, asked)
     assert [(job.batch_id, job.batch_index) for job in jobs] == [(FOX, index) for index in found]
 
 
 async def test_those_that_someone_put_in_by_hand_do_not_displace_others(store: Store) -> None:
     await queue(store, 3)
-    await store.fill_batch([wish(f"twin_{number}", batch_id=FOX, batch_index=1) for number in range(5)])
-    await store.fill_batch([wish("lost", batch_id=FOX)])
-    jobs = await store.members_at(FOX, range(3))
+    await store.run(ops.fill_batch, [wish(f"twin_{number}", batch_id=FOX, batch_index=1) for number in range(5)])
+    await store.run(ops.fill_batch, [wish("lost", batch_id=FOX)])
+    jobs = await store.run(ops.members_at, FOX, range(3))
     assert [job.batch_index for job in jobs] == [0, 1, 1, 1, 1, 1, 1, 2]
-    assert [job.config_name for job in await store.members_without_place(FOX, 5)] == ["lost"]
+    assert [job.config_name for job in await store.run(ops.members_without_place, FOX, 5)] == ["lost"]

@@ -8,6 +8,7 @@ from comfyui_agent.domain.batches import BatchStatus
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import NewJob
 from comfyui_agent.domain.retry_policy import GiveUp, Retry
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store import overview
 from comfyui_agent.store.store import Store
 from support.batched import FOX, land, queue
@@ -17,15 +18,15 @@ MINUTE = len("2025-08-09 12:30")
 
 
 async def finish(store: Store, name: str, *, outputs: tuple[str, ...] = ("a.png",)) -> None:
-    await store.complete((await submit_and_lease(store, name)).lease, list(outputs), 1.0)
+    await store.run(ops.complete_job, (await submit_and_lease(store, name)).lease, list(outputs), 1.0)
 
 
 async def fail(store: Store, name: str) -> None:
-    await store.fail((await submit_and_lease(store, name)).lease, broken(), GiveUp(FailureClass.EXECUTION))
+    await store.run(ops.fail_job, (await submit_and_lease(store, name)).lease, broken(), GiveUp(FailureClass.EXECUTION))
 
 
 async def test_an_empty_database_has_nothing_to_show(store: Store, database: Database) -> None:
-    found = await store.overview()
+    found = await store.run(ops.read_overview)
     assert found.at == database.clock.text()
     assert found.counts.is_idle
     assert (found.done_last_five, found.failed_last_five, found.done_last_hour, found.failed_last_hour) == (0, 0, 0, 0)
@@ -45,7 +46,7 @@ async def test_what_ended_is_counted_in_its_minute_and_forgotten_after_an_hour(
     minute = database.clock.text()[:MINUTE]
     database.clock.advance(6 * 60)
     await finish(store, "late")
-    found = await store.overview()
+    found = await store.run(ops.read_overview)
     assert (found.done_last_hour, found.failed_last_hour) == (3, 1)
     assert (found.done_last_five, found.failed_last_five) == (1, 0)
     by_minute = {each.at: (each.done, each.failed) for each in found.minutes}
@@ -54,7 +55,7 @@ async def test_what_ended_is_counted_in_its_minute_and_forgotten_after_an_hour(
     assert (found.minutes[-1].done, found.minutes[-1].failed) == (1, 0)
     assert [each.at for each in found.minutes] == sorted(by_minute)
     database.clock.advance(11 * 60)
-    assert (await store.overview()).done_last_hour == 2
+    assert (await store.run(ops.read_overview)).done_last_hour == 2
 
 
 async def test_the_pace_is_that_of_the_last_five_minutes_or_of_less_if_work_began_then(
@@ -62,39 +63,39 @@ async def test_the_pace_is_that_of_the_last_five_minutes_or_of_less_if_work_bega
 ) -> None:
     database.clock.advance(60 - float(database.clock.text()[17:]))
     await finish(store, "first")
-    assert (await store.overview()).per_minute == 3.0  # as if it had been 20 seconds
+    assert (await store.run(ops.read_overview)).per_minute == 3.0  # as if it had been 20 seconds
     database.clock.advance(60)
     await finish(store, "second")
-    assert (await store.overview()).per_minute == 2.0
+    assert (await store.run(ops.read_overview)).per_minute == 2.0
     database.clock.advance(239)
-    assert (await store.overview()).per_minute == pytest.approx(2 / 299 * 60)
+    assert (await store.run(ops.read_overview)).per_minute == pytest.approx(2 / 299 * 60)
     database.clock.advance(11)
-    assert (await store.overview()).per_minute == pytest.approx(1 / 250 * 60)
+    assert (await store.run(ops.read_overview)).per_minute == pytest.approx(1 / 250 * 60)
     database.clock.advance(300)
-    assert (await store.overview()).per_minute == 0.0
+    assert (await store.run(ops.read_overview)).per_minute == 0.0
 
 
 async def test_what_is_tried_again_has_still_failed_then(store: Store) -> None:
     await fail(store, "a")
-    job = await store.find("a")
+    job = await store.run(ops.find_job, "a")
     assert job is not None
-    await store.retry([job.id])
-    found = await store.overview()
+    await store.run(ops.retry_jobs, [job.id])
+    found = await store.run(ops.read_overview)
     assert (found.counts.failed, found.failed_last_five, found.failed) == (0, 1, [])
 
 
 async def test_what_was_cancelled_has_not_failed(store: Store) -> None:
     job_id = await submit_one(store)
-    await store.cancel([job_id])
+    await store.run(ops.cancel_jobs, [job_id])
     await queue(store, 2)
-    await store.cancel_batch(FOX)
-    found = await store.overview()
+    await store.run(ops.cancel_batch, FOX)
+    found = await store.run(ops.read_overview)
     assert (found.counts.failed, found.failed_last_five, found.failed) == (3, 0, [])
 
 
 async def test_a_run_that_failed_and_is_tried_again_is_no_end(store: Store) -> None:
-    await store.requeue((await submit_and_lease(store)).lease, broken(), Retry(0.0, charged=True))
-    found = await store.overview()
+    await store.run(ops.requeue_job, (await submit_and_lease(store)).lease, broken(), Retry(0.0, charged=True))
+    found = await store.run(ops.read_overview)
     assert (found.failed_last_five, found.done_last_five) == (0, 0)
 
 
@@ -107,7 +108,7 @@ async def test_a_job_that_was_wrong_from_the_start_has_failed(store: Store, data
             "('older', 'T2I', 'wf', 'done', '2020-01-01'), ('none', 'T2I', 'wf', 'failed', NULL)"
         )
     )
-    found = await store.overview()
+    found = await store.run(ops.read_overview)
     assert (found.failed_last_five, found.done_last_five) == (1, 0)
 
 
@@ -115,7 +116,7 @@ async def test_a_clock_that_steps_back_shows_nothing_from_the_future(store: Stor
     database.clock.advance(3600)
     await finish(store, "a")
     database.clock.advance(-3600)
-    found = await store.overview()
+    found = await store.run(ops.read_overview)
     assert (found.done_last_hour, found.counts.done) == (0, 1)
 
 
@@ -133,9 +134,9 @@ async def test_the_newest_of_each_kind_are_shown(store: Store, database: Databas
         await fail(store, f"failed_{number}")
         database.clock.advance(1)
     await finish(store, "without", outputs=())
-    await store.submit([wish(f"running_{number}") for number in range(3)])
+    await store.run(ops.submit_jobs, [wish(f"running_{number}") for number in range(3)])
     await lease(store, most=3)
-    found = await store.overview()
+    found = await store.run(ops.read_overview)
     assert [job.config_name for job in found.done] == [f"done_{number}" for number in range(13, 1, -1)]
     assert [job.config_name for job in found.failed] == [f"failed_{number}" for number in range(13, 5, -1)]
     assert [job.config_name for job in found.processing] == [f"running_{number}" for number in range(3)]
@@ -149,7 +150,7 @@ async def test_old_results_are_not_searched_for_without_end(store: Store, databa
     for status in ("done", "failed"):
         database.by_hand(f"{columns} '{status}' || n, 'T2I', 'wf', '{status}', '2999-01-01', 'cancelled' {numbers}")
     assert overview.NEWEST_LOOKED_AT < 600
-    found = await store.overview()
+    found = await store.run(ops.read_overview)
     assert (found.done, found.failed) == ([], [])
 
 
@@ -159,13 +160,13 @@ async def test_batches_that_are_under_way_are_shown_with_their_counts(store: Sto
     for number in range(22):
         database.clock.advance(1)
         await queue(store, 2, f"batch_{number}")
-    await store.cancel_batch("batch_20")
+    await store.run(ops.cancel_batch, "batch_20")
     await land(store, await lease(store))
-    found = (await store.overview()).batches
+    found = (await store.run(ops.read_overview)).batches
     assert [batch.id for batch in found] == ["batch_21", *(f"batch_{number}" for number in range(19, 0, -1))]
     assert (found[0].pending, found[0].total) == (2, 2)
     database.by_hand("UPDATE batches SET status = 'complete' WHERE id > 'batch_1'")
-    (left,) = [batch for batch in (await store.overview()).batches if batch.id == "batch_0"]
+    (left,) = [batch for batch in (await store.run(ops.read_overview)).batches if batch.id == "batch_0"]
     assert (left.status, left.done, left.pending) == (BatchStatus.COLLECTING, 1, 1)
 
 
@@ -173,7 +174,7 @@ async def test_batches_that_are_under_way_are_shown_with_their_counts(store: Sto
 
 
 async def age(store: Store) -> float | None:
-    return (await store.overview()).queue_age_seconds
+    return (await store.run(ops.read_overview)).queue_age_seconds
 
 
 async def test_the_longest_wait_is_told_whatever_its_priority(store: Store, database: Database) -> None:
@@ -182,7 +183,7 @@ async def test_the_longest_wait_is_told_whatever_its_priority(store: Store, data
     await submit_one(store, "new", priority=1)
     database.clock.advance(5)
     assert await age(store) == pytest.approx(15, abs=0.01)
-    await store.set_priority(job_id, 0)
+    await store.run(ops.set_priority, job_id, 0)
     assert (await lease_one(store)).config_name == "old"
     assert await age(store) == pytest.approx(5, abs=0.01)
 
@@ -198,8 +199,8 @@ async def test_a_priority_written_by_hand_waits_as_well(store: Store, database: 
 
 async def test_what_is_held_back_on_purpose_is_not_late(store: Store, database: Database) -> None:
     await queue(store, 1)
-    await store.pause_batch(FOX)
-    await store.submit([NewJob("burst", "T2I", "wf", reserved=True)])
+    await store.run(ops.pause_batch, FOX)
+    await store.run(ops.submit_jobs, [NewJob("burst", "T2I", "wf", reserved=True)])
     database.clock.advance(60)
     assert await age(store) is None
 
@@ -209,7 +210,7 @@ async def test_a_job_that_is_tried_again_has_not_waited_since_it_was_made(store:
     database.clock.advance(100)
     leased = await lease_one(store)
     database.clock.advance(20)
-    await store.requeue(leased.lease, broken(), Retry(0.0, charged=True))
+    await store.run(ops.requeue_job, leased.lease, broken(), Retry(0.0, charged=True))
     database.clock.advance(3)
     assert await age(store) == pytest.approx(23, abs=0.01)
 

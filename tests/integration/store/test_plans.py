@@ -24,6 +24,7 @@ from comfyui_agent.store import (
     overview,
     recovery,
 )
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.cursors import CursorPlace, cursor_of
 from comfyui_agent.store.job_pages import JobFilter
@@ -143,7 +144,7 @@ def crowd(database: Database, hold: str, count: int, *, batch: str | None = None
 def lease_some(session: Session, batch_id: str | None = None) -> list[Leased]:
     ids = [mint_prompt_id() for _ in range(4)]
     window = Window(SERVER, 16, batch_id=batch_id)
-    found = leases.lease_jobs(session, WORKER, window, ids, LEASE_SECONDS, 10**12)
+    found = leases.lease_jobs(session, WORKER, window, ids, LEASE_SECONDS, longest_backoff=10**12)
     assert len(found) == 4
     return found
 
@@ -155,12 +156,12 @@ async def test_what_waits_in_front_costs_a_lease_nothing(store: Store, database:
     asked: dict[str, Callable[[Session], object]] = {
         "lease": lease_some,
         "lease of a batch": lambda session: lease_some(session, "reserved"),
-        "idle": job_queries.is_idle,
-        "batch idle": lambda session: batches.is_idle(session, FOX),
+        "idle": job_queries.is_queue_idle,
+        "batch idle": lambda session: batches.is_batch_idle(session, FOX),
         "grids": lambda session: batches.claim_grid(session, WORKER, lambda _: True, None),
         "filling": lambda session: batches.discard_unfinished(session, lambda _: True),
         "recovery": recovery.open_attempts,
-        "cancel": lambda session: job_commands.cancel(session, queued),
+        "cancel": lambda session: job_commands.cancel_jobs(session, queued),
     }
     before = {name: await steps_of(store, work) for name, work in asked.items()}
     crowd(database, hold, MANY // len(WAITING) if hold in ("backoff", "turn") else MANY)
@@ -172,16 +173,16 @@ async def test_one_member_of_a_large_batch_costs_no_more_than_one_of_a_small(sto
     await queue(store, 8)
     leased = await lease_one(store)
     (done,) = await lease(store)
-    await store.complete(done.lease, ["a.png"], None)
+    await store.run(ops.complete_job, done.lease, ["a.png"], None)
     asked: dict[str, Callable[[Session], object]] = {
         "lease": lambda session: lease_some(session, FOX),
-        "complete": lambda session: outcomes.complete(session, leased.lease, ["a.png"], None),
-        "requeue": lambda session: outcomes.requeue(session, leased.lease, broken(), Retry(0.0, charged=True)),
-        "refuse": lambda session: outcomes.refuse(session, leased.lease, broken()),
-        "cancel": lambda session: job_commands.cancel(session, [leased.lease.job_id]),
+        "complete": lambda session: outcomes.complete_job(session, leased.lease, ["a.png"], None),
+        "requeue": lambda session: outcomes.requeue_job(session, leased.lease, broken(), Retry(0.0, charged=True)),
+        "refuse": lambda session: outcomes.refuse_job(session, leased.lease, broken()),
+        "cancel": lambda session: job_commands.cancel_jobs(session, [leased.lease.job_id]),
         "wish": lambda session: batches.resubmit(session, done.lease.job_id, None, avoid_cache=False),
-        "clock": lambda session: batches.tick(session, [FOX], 10.0, 60.0),
-        "idle": lambda session: batches.is_idle(session, FOX),
+        "clock": lambda session: batches.tick_batches(session, [FOX], 10.0, 60.0),
+        "idle": lambda session: batches.is_batch_idle(session, FOX),
         "turns": batches.free_turns,
     }
     before = {name: await steps_of(store, work) for name, work in asked.items()}
@@ -200,15 +201,15 @@ async def test_what_is_done_with_a_whole_batch_costs_as_much_as_it_is_large(
     """Four times the members: about four times the work, and not sixteen times."""
     work: dict[str, Callable[[Session], object]] = {
         "release_members": lambda session: session.run("release_members", id=FOX),
-        "pause": lambda session: batches.pause(session, FOX),
-        "resume": lambda session: (batches.pause(session, FOX), batches.resume(session, FOX)),
-        "cancel": lambda session: batches.cancel(session, FOX),
+        "pause": lambda session: batches.pause_batch(session, FOX),
+        "resume": lambda session: (batches.pause_batch(session, FOX), batches.resume_batch(session, FOX)),
+        "cancel": lambda session: batches.cancel_batch(session, FOX),
         "retry": lambda session: (
-            batches.cancel(session, FOX),
-            batches.retry(session, FOX, with_cancelled=True),
+            batches.cancel_batch(session, FOX),
+            batches.retry_batch(session, FOX, with_cancelled=True),
         ),
         "put_off": lambda session: session.run("put_off_items", id=FOX),
-        "items": lambda session: bursts.items(session, FOX),
+        "items": lambda session: bursts.burst_items(session, FOX),
         "turns": batches.free_turns,
         "hold_for_turn": lambda session: session.run("hold_for_turn", batch_id=FOX),
     }
@@ -245,11 +246,11 @@ async def test_a_look_at_many_jobs_costs_no_more_than_one_at_few(store: Store, d
     await queue(store, 8)
     crowd(database, "waiting", 100)
     database.by_hand("UPDATE jobs SET hold = NULL WHERE hold = 'waiting'")
-    while await store.index_names():
+    while await ops.index_names(store):
         pass
     few = {
         "pages": await steps_of(store, pages),
-        "overview": await steps_of(store, overview.overview),
+        "overview": await steps_of(store, overview.read_overview),
         "batches": await steps_of(store, lambda session: job_pages.batch_page(session, None, None, 20)),
     }
     database.by_hand("UPDATE jobs SET config_name = 'few' || id")
@@ -258,11 +259,11 @@ async def test_a_look_at_many_jobs_costs_no_more_than_one_at_few(store: Store, d
         f"UPDATE jobs SET hold = NULL WHERE hold = 'waiting'; UPDATE jobs SET status = 'done', end_time = '{END}' "
         f"WHERE id > {MANY}; UPDATE jobs SET status = 'failed' WHERE id > {2 * MANY - 100}"
     )
-    while await store.index_names(20_000):
+    while await ops.index_names(store, 20_000):
         pass
     many = {
         "pages": await steps_of(store, pages),
-        "overview": await steps_of(store, overview.overview),
+        "overview": await steps_of(store, overview.read_overview),
         "batches": await steps_of(store, lambda session: job_pages.batch_page(session, None, None, 20)),
     }
     found = await store.driver.read(pages)

@@ -6,6 +6,7 @@ import pytest
 
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.retry_policy import GiveUp
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from support.stores import (
     LEASE_SECONDS,
@@ -45,11 +46,11 @@ async def test_an_open_run_is_seen_with_what_its_job_says(store: Store, database
 
 async def test_a_run_that_is_taken_over_stays_the_same_run(store: Store, database: Database) -> None:
     leased = await submit_and_lease(store, inputs={"6.text": "x"})
-    await store.note_running(leased.lease, 12.5)
-    before = await store.find("knight.yaml")
+    await store.run(ops.note_running, leased.lease, 12.5)
+    before = await store.run(ops.find_job, "knight.yaml")
     database.clock.advance(LEASE_SECONDS + 1)
     taken = await take_over(store, "second-agent")
-    job = await store.find("knight.yaml")
+    job = await store.run(ops.find_job, "knight.yaml")
     assert job is not None
     assert before is not None
     assert (taken.prompt_id, taken.server, taken.inputs) == (leased.prompt_id, SERVER, '{"6.text":"x"}')
@@ -59,9 +60,9 @@ async def test_a_run_that_is_taken_over_stays_the_same_run(store: Store, databas
     assert taken.lease.fence > leased.lease.fence
     assert (job.run_count, job.retries_attempted, job.strikes) == (1, 0, 0)
     assert (job.status, job.worker_id, job.start_time) == ("processing", "second-agent", before.start_time)
-    (attempt,) = await store.attempts(job.id)
+    (attempt,) = await store.run(ops.list_attempts, job.id)
     assert (attempt.prompt_id, attempt.worker_id) == (leased.prompt_id, "second-agent")
-    await store.complete(taken.lease, ["a.png"], None)
+    await store.run(ops.complete_job, taken.lease, ["a.png"], None)
 
 
 async def test_a_run_that_has_not_begun_is_taken_over_without_a_running_time(store: Store) -> None:
@@ -77,15 +78,15 @@ async def test_a_job_with_an_open_run_is_taken_over_and_never_leased_anew(store:
     assert (seen.status, seen.worker, seen.has_expired, seen.is_wanted) == ("pending", None, True, True)
     taken = await take_over(store)
     assert taken.prompt_id == leased.prompt_id
-    assert (await store.counts()).processing == 1
+    assert (await store.run(ops.count_jobs)).processing == 1
 
 
 async def test_after_a_clean_goodbye_the_next_agent_takes_over(store: Store) -> None:
     leased = await submit_and_lease(store)
-    await store.release(WORKER)
+    await store.run(ops.release_jobs, WORKER)
     taken = await take_over(store)
     assert (taken.prompt_id, taken.previous_worker) == (leased.prompt_id, WORKER)
-    job = await store.find("knight.yaml")
+    job = await store.run(ops.find_job, "knight.yaml")
     assert job is not None
     assert job.run_count == 1
 
@@ -93,33 +94,33 @@ async def test_after_a_clean_goodbye_the_next_agent_takes_over(store: Store) -> 
 async def test_a_run_that_has_ended_meanwhile_is_not_taken_over(store: Store) -> None:
     leased = await submit_and_lease(store)
     seen = await open_attempt(store)
-    await store.complete(leased.lease, ["a.png"], None)
-    assert await store.adopt(seen, "second-agent", LEASE_SECONDS) is None
-    assert await store.open_attempts() == []
+    await store.run(ops.complete_job, leased.lease, ["a.png"], None)
+    assert await store.run(ops.adopt_attempt, seen, "second-agent", LEASE_SECONDS) is None
+    assert await store.run(ops.open_attempts) == []
 
 
 async def test_a_run_that_ended_and_whose_job_waits_again_is_not_taken_over(store: Store) -> None:
     leased = await submit_and_lease(store)
     seen = await open_attempt(store)
-    await store.unsend(leased.lease)
-    assert await store.adopt(seen, "second-agent", LEASE_SECONDS) is None
+    await store.run(ops.return_unsent, leased.lease)
+    assert await store.run(ops.adopt_attempt, seen, "second-agent", LEASE_SECONDS) is None
     assert (await lease_one(store)).config_name == "knight.yaml"
 
 
 async def test_a_run_seen_before_its_job_was_cancelled_and_retried_has_to_be_looked_at_again(store: Store) -> None:
     leased = await submit_and_lease(store)
     seen = await open_attempt(store)
-    await store.cancel([leased.lease.job_id])
-    await store.retry([leased.lease.job_id])
-    assert await store.adopt(seen, "second-agent", LEASE_SECONDS) is None
+    await store.run(ops.cancel_jobs, [leased.lease.job_id])
+    await store.run(ops.retry_jobs, [leased.lease.job_id])
+    assert await store.run(ops.adopt_attempt, seen, "second-agent", LEASE_SECONDS) is None
     assert (await take_over(store)).prompt_id == leased.prompt_id
 
 
 async def test_a_run_seen_before_its_job_was_put_back_has_to_be_looked_at_again(store: Store) -> None:
     leased = await submit_and_lease(store)
     seen = await open_attempt(store)
-    assert await store.put_back_orphans(all_are_dead) == 1
-    assert await store.adopt(seen, "second-agent", LEASE_SECONDS) is None
+    assert await store.run(ops.put_back_orphans, all_are_dead) == 1
+    assert await store.run(ops.adopt_attempt, seen, "second-agent", LEASE_SECONDS) is None
     assert (await take_over(store)).prompt_id == leased.prompt_id
 
 
@@ -130,27 +131,27 @@ async def test_a_run_nobody_wants_is_withdrawn_and_never_taken_over(
     leased = await submit_and_lease(store)
     match ending:
         case "cancelled":
-            await store.cancel([leased.lease.job_id])
+            await store.run(ops.cancel_jobs, [leased.lease.job_id])
         case "deleted":
             database.by_hand("DELETE FROM jobs")
         case _:
             database.by_hand(f"UPDATE jobs SET status = '{ending.split()[0]}'")
     seen = await open_attempt(store)
     assert not seen.is_wanted
-    assert await store.adopt(seen, "second-agent", LEASE_SECONDS) is None
-    assert await store.withdraw(seen) == []
-    assert await store.withdraw(seen) is None
-    (attempt,) = await store.attempts(leased.lease.job_id)
+    assert await store.run(ops.adopt_attempt, seen, "second-agent", LEASE_SECONDS) is None
+    assert await store.run(ops.withdraw_attempt, seen) == []
+    assert await store.run(ops.withdraw_attempt, seen) is None
+    (attempt,) = await store.run(ops.list_attempts, leased.lease.job_id)
     assert (attempt.outcome, attempt.ended_at) == ("cancelled", database.clock.text())
-    assert await store.open_attempts() == []
+    assert await store.run(ops.open_attempts) == []
 
 
 async def test_a_run_whose_job_is_asked_for_again_is_not_withdrawn(store: Store) -> None:
     leased = await submit_and_lease(store)
-    await store.cancel([leased.lease.job_id])
+    await store.run(ops.cancel_jobs, [leased.lease.job_id])
     seen = await open_attempt(store)
-    await store.retry([leased.lease.job_id])
-    assert await store.withdraw(seen) is None
+    await store.run(ops.retry_jobs, [leased.lease.job_id])
+    assert await store.run(ops.withdraw_attempt, seen) is None
     assert (await take_over(store)).prompt_id == leased.prompt_id
 
 
@@ -158,9 +159,9 @@ async def test_a_run_that_is_withdrawn_hands_back_what_it_noted_and_never_delive
     store: Store, database: Database
 ) -> None:
     leased = await submit_and_lease(store)
-    await store.claim_files(leased.lease, ["a.png"], LEASE_SECONDS)
-    await store.cancel([leased.lease.job_id])
-    assert await store.withdraw(await open_attempt(store)) == ["a.png"]
+    await store.run(ops.claim_files, leased.lease, ["a.png"], LEASE_SECONDS)
+    await store.run(ops.cancel_jobs, [leased.lease.job_id])
+    assert await store.run(ops.withdraw_attempt, await open_attempt(store)) == ["a.png"]
     assert database.by_hand("SELECT path FROM files") == []
 
 
@@ -169,14 +170,14 @@ async def test_a_job_said_to_be_processing_of_which_nothing_is_anywhere_waits_ag
 ) -> None:
     await submit_one(store)
     database.by_hand("UPDATE jobs SET status = 'processing', worker_id = 'someone'")
-    assert await store.put_back_unattended(nobody_is_dead) == 1
+    assert await store.run(ops.put_back_unattended, nobody_is_dead) == 1
     assert (await lease_one(store)).config_name == "knight.yaml"
 
 
 async def test_a_job_whose_run_is_open_is_not_unattended(store: Store, database: Database) -> None:
     await submit_and_lease(store)
     database.clock.advance(LEASE_SECONDS + 1)
-    assert await store.put_back_unattended(all_are_dead) == 0
+    assert await store.run(ops.put_back_unattended, all_are_dead) == 0
 
 
 @pytest.mark.parametrize(("moved", "is_dead", "put_back"), [(0, False, 0), (0, True, 1), (31, False, 1)])
@@ -185,20 +186,20 @@ async def test_an_orphan_waits_again_when_its_lease_ran_out_or_its_agent_is_gone
 ) -> None:
     leased = await submit_and_lease(store)
     database.clock.advance(moved)
-    assert await store.put_back_orphans(lambda worker: is_dead and worker == WORKER) == put_back
-    assert (await store.counts()).pending == put_back
-    assert await store.owned_prompts() == {leased.prompt_id}
+    assert await store.run(ops.put_back_orphans, lambda worker: is_dead and worker == WORKER) == put_back
+    assert (await store.run(ops.count_jobs)).pending == put_back
+    assert await store.run(ops.owned_prompts) == {leased.prompt_id}
     if put_back:
         assert (await take_over(store)).prompt_id == leased.prompt_id
 
 
 async def test_a_retried_job_whose_run_ended_runs_anew(store: Store) -> None:
     leased = await submit_and_lease(store)
-    await store.fail(leased.lease, broken(), GiveUp(FailureClass.EXECUTION))
-    await store.retry([leased.lease.job_id])
+    await store.run(ops.fail_job, leased.lease, broken(), GiveUp(FailureClass.EXECUTION))
+    await store.run(ops.retry_jobs, [leased.lease.job_id])
     again = await lease_one(store)
     assert again.prompt_id != leased.prompt_id
-    assert [attempt.number for attempt in await store.attempts(leased.lease.job_id)] == [1, 2]
+    assert [attempt.number for attempt in await store.run(ops.list_attempts, leased.lease.job_id)] == [1, 2]
 
 
 async def test_the_database_itself_refuses_a_second_open_run_of_a_job(store: Store, database: Database) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store import job_orders, job_pages
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.integrity import examine
 from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.store.port import Session
@@ -28,7 +29,7 @@ ANEW = "DELETE FROM jobs; DELETE FROM sqlite_sequence"
 
 async def index_all(store: Store, most: int = 3) -> int:
     indexed = 0
-    while part := await store.index_names(most):
+    while part := await ops.index_names(store, most):
         indexed += part
     return indexed
 
@@ -38,7 +39,7 @@ async def search(store: Store, text: str, limit: int = 50, **asked: Any) -> list
     found: list[str] = []
     cursor: str | None = None
     while True:
-        page = await store.job_page(JobFilter(text=text, **asked), cursor, limit)
+        page = await store.run(ops.job_page, JobFilter(text=text, **asked), cursor, limit)
         found += [job.config_name for job in page.jobs]
         if (cursor := page.cursor) is None:
             return found
@@ -64,9 +65,9 @@ def test_every_job_with_the_text_is_found_once_and_no_other(
     def check(names: list[str], text: str, indexed: int, limit: int, status: JobStatus | None, common: int) -> None:
         monkeypatch.setattr(job_orders, "COMMON", common)
         loop.run_until_complete(store.driver.write(begin_anew))
-        loop.run_until_complete(store.submit([wish(name) for name in names]))
+        loop.run_until_complete(store.run(ops.submit_jobs, [wish(name) for name in names]))
         for _ in range(indexed):
-            loop.run_until_complete(store.index_names(3))
+            loop.run_until_complete(ops.index_names(store, 3))
         found = loop.run_until_complete(search(store, text, limit, status=status))
         expected = [name for name in reversed(names) if text.translate(SMALL) in name.translate(SMALL)]
         assert sorted(found) == sorted(expected)
@@ -117,7 +118,7 @@ FOUND = {
 
 @pytest.mark.parametrize("is_indexed", [False, True])
 async def test_what_looks_like_a_command_is_a_text_like_any_other(store: Store, is_indexed: bool) -> None:
-    await store.submit([wish(name) for name in NAMES])
+    await store.run(ops.submit_jobs, [wish(name) for name in NAMES])
     if is_indexed:
         assert await index_all(store) == len(NAMES)
     for limit in (1, 50):
@@ -138,42 +139,42 @@ async def test_a_text_longer_than_any_name_finds_nothing(store: Store) -> None:
 
 async def test_names_are_put_in_some_at_a_time_and_none_twice(store: Store, database: Database) -> None:
     other = database.open()
-    await store.submit([wish(f"knight_{number}") for number in range(100)])
-    parts = await asyncio.gather(*(each.index_names(9) for _ in range(10) for each in (store, other)))
+    await store.run(ops.submit_jobs, [wish(f"knight_{number}") for number in range(100)])
+    parts = await asyncio.gather(*(ops.index_names(each, 9) for _ in range(10) for each in (store, other)))
     assert sum(parts) == 100
     assert set(parts) <= {0, 1, 9}
     assert len(await search(other, "knight")) == 100
 
 
 async def test_the_step_from_new_names_to_indexed_ones_leaves_none_out(store: Store) -> None:
-    await store.submit([wish(f"knight_{number}") for number in range(6)])
+    await store.run(ops.submit_jobs, [wish(f"knight_{number}") for number in range(6)])
     for indexed in range(7):
         for limit in range(1, 7):
             assert await search(store, "knight", limit) == [f"knight_{number}" for number in range(5, -1, -1)]
-        assert await store.index_names(1) == (indexed < 6)
+        assert await ops.index_names(store, 1) == (indexed < 6)
 
 
 async def test_where_nothing_is_to_be_indexed_nothing_is_written(store: Store, database: Database) -> None:
-    assert await store.index_names() == 0
+    assert await ops.index_names(store) == 0
     await submit_one(store, "knight")
-    assert await store.index_names() == 1
+    assert await ops.index_names(store) == 1
     before = database.commits(store), store.version
-    assert await store.index_names() == 0
+    assert await ops.index_names(store) == 0
     assert (database.commits(store), store.version) == before
 
 
 async def test_jobs_that_are_gone_or_have_another_name_are_not_shown(store: Store, database: Database) -> None:
-    await store.submit([wish("knight_1"), wish("knight_2"), wish("knight_3")])
+    await store.run(ops.submit_jobs, [wish("knight_1"), wish("knight_2"), wish("knight_3")])
     await index_all(store)
     database.by_hand("DELETE FROM jobs WHERE id = 1; UPDATE jobs SET config_name = 'queen' WHERE id = 2")
     assert await search(store, "knight") == ["knight_3"]
 
 
 async def test_ids_that_begin_anew_by_hand_are_indexed_anew(store: Store, database: Database) -> None:
-    await store.submit([wish(f"knight_{number}") for number in range(5)])
+    await store.run(ops.submit_jobs, [wish(f"knight_{number}") for number in range(5)])
     await index_all(store)
     database.by_hand(ANEW)
-    await store.submit([wish("queen_1"), wish("queen_2")])
+    await store.run(ops.submit_jobs, [wish("queen_1"), wish("queen_2")])
     assert await search(store, "queen") == ["queen_2", "queen_1"]
     assert await index_all(store) == 2
     assert await search(store, "queen") == ["queen_2", "queen_1"]
@@ -182,7 +183,7 @@ async def test_ids_that_begin_anew_by_hand_are_indexed_anew(store: Store, databa
 
 
 async def test_an_index_that_was_forgotten_is_made_anew(store: Store, database: Database) -> None:
-    await store.submit([wish("knight_1"), wish("knight_2")])
+    await store.run(ops.submit_jobs, [wish("knight_1"), wish("knight_2")])
     await index_all(store)
     database.by_hand("DELETE FROM about WHERE key = 'names_indexed'; UPDATE jobs SET config_name = 'rook' WHERE id = 1")
     assert await index_all(store) == 2
@@ -214,7 +215,7 @@ async def test_a_text_in_a_column_of_numbers_that_is_no_text_is_mended(store: St
     await submit_one(store)
     for column in ("priority", "batch_index", "source", "digest", "pictures", "written", "retry_limit"):
         database.by_hand(f"UPDATE jobs SET {column} = CAST(x'e9' AS TEXT)")
-        assert len((await store.job_page(JobFilter())).jobs) == 1
+        assert len((await store.run(ops.job_page, JobFilter())).jobs) == 1
 
 
 async def test_many_that_have_the_text_are_found_in_the_order_of_their_state(
@@ -223,7 +224,9 @@ async def test_many_that_have_the_text_are_found_in_the_order_of_their_state(
     """A common text is looked for where the jobs of that state are, a rare one in the index."""
     monkeypatch.setattr(job_pages, "FEW", 0)
     monkeypatch.setattr(job_orders, "COMMON", 5)
-    await store.submit([wish(f"knight_{number}", priority=9 - number) for number in range(6)] + [wish("rook")])
+    await store.run(
+        ops.submit_jobs, [wish(f"knight_{number}", priority=9 - number) for number in range(6)] + [wish("rook")]
+    )
     await index_all(store)
     knights = [f"knight_{number}" for number in range(6)]
     assert await search(store, "knight", 2, status=JobStatus.PENDING) == knights[::-1]
@@ -242,7 +245,7 @@ async def bare(store: Store, database: Database) -> Callable[[str], Any]:
     """Runs statements as a program does that has no virtual tables, with some names in the index."""
     assert isinstance(database, SqliteDatabase)
     path = str(database.path)
-    await store.submit([wish(f"knight_{number}") for number in range(5)])
+    await store.run(ops.submit_jobs, [wish(f"knight_{number}") for number in range(5)])
     await index_all(store)
 
     def run(sql: str) -> Any:
@@ -266,7 +269,7 @@ async def test_a_program_without_the_module_writes_to_jobs_all_the_same(
     bare("UPDATE jobs SET config_name = 'bishop', status = 'done' WHERE id = 1")
     bare("UPDATE jobs SET status = 'failed', end_time = '2025-08-09 12:30:01.000' WHERE id = 2")
     bare("DELETE FROM jobs WHERE id = 3")
-    assert (await store.counts()).pending == 3
+    assert (await store.run(ops.count_jobs)).pending == 3
     assert await search(store, "rook") == ["rook"]
     assert await search(store, "knight") == ["knight_4", "knight_3", "knight_1"]
 

@@ -9,6 +9,7 @@ import pytest
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.retry_policy import GiveUp, Retry
 from comfyui_agent.domain.server_states import ServerInState, ServerState
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from support.stores import (
     SERVER,
@@ -27,106 +28,106 @@ OTHER = "http://other:8188"
 
 
 async def halt_of(store: Store, server: str = SERVER) -> ServerState | None:
-    return next((each.halt for each in await store.halted_servers() if each.server == server), None)
+    return next((each.halt for each in await store.run(ops.halted_servers) if each.server == server), None)
 
 
 async def drains_told(store: Store) -> list[str | None]:
-    return [event.server for event in await store.events_after(0) if event.name == "server.drained"]
+    return [event.server for event in await store.run(ops.events_after, 0) if event.name == "server.drained"]
 
 
 async def test_a_server_that_nobody_took_out_of_work_is_not_listed(store: Store) -> None:
     await submit_and_lease(store)
-    assert await store.halted_servers() == []
+    assert await store.run(ops.halted_servers) == []
 
 
 @pytest.mark.parametrize("halt", ["pause_server", "drain_server"])
 async def test_nothing_is_leased_for_a_server_that_is_out_of_work_by_whoever_asks(
     store: Store, database: Database, halt: str
 ) -> None:
-    await store.submit([wish("a"), wish("b")])
-    await getattr(store, halt)(SERVER)
+    await store.run(ops.submit_jobs, [wish("a"), wish("b")])
+    await store.run(getattr(ops, halt), SERVER)
     assert await lease(store) == []
     assert await lease(database.open(), worker="unaware") == []
     assert (await lease_one(store, server=OTHER)).config_name == "a"
-    assert await store.resume_server(SERVER)
+    assert await store.run(ops.resume_server, SERVER)
     assert (await lease_one(store)).config_name == "b"
 
 
 async def test_what_a_paused_server_has_is_kept_taken_over_and_done(store: Store) -> None:
     await submit_and_lease(store)
-    assert await store.pause_server(SERVER) is ServerState.PAUSED
-    assert await store.halted_servers() == [ServerInState(SERVER, ServerState.PAUSED, has_runs=True)]
+    assert await store.run(ops.pause_server, SERVER) is ServerState.PAUSED
+    assert await store.run(ops.halted_servers) == [ServerInState(SERVER, ServerState.PAUSED, has_runs=True)]
     again = await take_over(store)
-    await store.complete(again.lease, ["a.png"], None)
-    assert await store.halted_servers() == [ServerInState(SERVER, ServerState.PAUSED, has_runs=False)]
-    assert await store.finish_drain(SERVER) is False
+    await store.run(ops.complete_job, again.lease, ["a.png"], None)
+    assert await store.run(ops.halted_servers) == [ServerInState(SERVER, ServerState.PAUSED, has_runs=False)]
+    assert await store.run(ops.finish_drain, SERVER) is False
     assert await halt_of(store) is ServerState.PAUSED
 
 
 async def test_a_server_where_nothing_is_is_drained_at_once(store: Store) -> None:
     elsewhere = await submit_and_lease(store)
     assert elsewhere.server == SERVER
-    assert await store.drain_server(OTHER) is ServerState.DRAINED
-    assert await store.halted_servers() == [ServerInState(OTHER, ServerState.DRAINED, has_runs=False)]
+    assert await store.run(ops.drain_server, OTHER) is ServerState.DRAINED
+    assert await store.run(ops.halted_servers) == [ServerInState(OTHER, ServerState.DRAINED, has_runs=False)]
     assert await drains_told(store) == [OTHER]
 
 
 async def test_a_server_is_drained_when_the_last_run_of_all_agents_has_ended_there(
     store: Store, database: Database
 ) -> None:
-    await store.submit([wish("a"), wish("b"), wish("c")])
+    await store.run(ops.submit_jobs, [wish("a"), wish("b"), wish("c")])
     first, second = await lease(store, most=2)
     (third,) = await lease(database.open(), worker="second-agent")
-    assert await store.drain_server(SERVER) is ServerState.DRAINING
-    await store.complete(first.lease, ["a.png"], None)
-    assert await store.finish_drain(SERVER) is False
-    await store.requeue(second.lease, broken(FailureClass.INTERRUPTED), Retry(0.0, charged=False))
-    assert await store.finish_drain(SERVER) is False
-    assert await store.halted_servers() == [ServerInState(SERVER, ServerState.DRAINING, has_runs=True)]
-    await store.fail(third.lease, broken(), GiveUp(FailureClass.EXECUTION))
+    assert await store.run(ops.drain_server, SERVER) is ServerState.DRAINING
+    await store.run(ops.complete_job, first.lease, ["a.png"], None)
+    assert await store.run(ops.finish_drain, SERVER) is False
+    await store.run(ops.requeue_job, second.lease, broken(FailureClass.INTERRUPTED), Retry(0.0, charged=False))
+    assert await store.run(ops.finish_drain, SERVER) is False
+    assert await store.run(ops.halted_servers) == [ServerInState(SERVER, ServerState.DRAINING, has_runs=True)]
+    await store.run(ops.fail_job, third.lease, broken(), GiveUp(FailureClass.EXECUTION))
     assert await drains_told(store) == []
-    assert await store.finish_drain(SERVER) is True
-    assert await store.halted_servers() == [ServerInState(SERVER, ServerState.DRAINED, has_runs=False)]
+    assert await store.run(ops.finish_drain, SERVER) is True
+    assert await store.run(ops.halted_servers) == [ServerInState(SERVER, ServerState.DRAINED, has_runs=False)]
     assert await drains_told(store) == [SERVER]
 
 
 async def test_a_cancelled_job_keeps_its_server_from_being_drained_until_its_prompt_is_taken_back(store: Store) -> None:
     leased = await submit_and_lease(store)
-    await store.cancel([leased.lease.job_id])
-    assert await store.drain_server(SERVER) is ServerState.DRAINING
-    assert await store.withdraw(await open_attempt(store)) == []
-    assert await store.finish_drain(SERVER) is True
+    await store.run(ops.cancel_jobs, [leased.lease.job_id])
+    assert await store.run(ops.drain_server, SERVER) is ServerState.DRAINING
+    assert await store.run(ops.withdraw_attempt, await open_attempt(store)) == []
+    assert await store.run(ops.finish_drain, SERVER) is True
 
 
 async def test_of_several_agents_that_see_the_end_of_a_drain_one_tells_it(store: Store, database: Database) -> None:
     leased = await submit_and_lease(store)
-    await store.drain_server(SERVER)
-    await store.unsend(leased.lease)
+    await store.run(ops.drain_server, SERVER)
+    await store.run(ops.return_unsent, leased.lease)
     stores = [store, *(database.open() for _ in range(3))]
-    ends = await asyncio.gather(*(each.finish_drain(SERVER) for each in stores))
+    ends = await asyncio.gather(*(each.run(ops.finish_drain, SERVER) for each in stores))
     assert sorted(ends) == [False, False, False, True]
     assert await drains_told(store) == [SERVER]
 
 
 async def test_a_drain_that_is_asked_for_again_is_told_once(store: Store) -> None:
-    assert await store.drain_server(SERVER) is ServerState.DRAINED
-    assert await store.drain_server(SERVER) is ServerState.DRAINED
+    assert await store.run(ops.drain_server, SERVER) is ServerState.DRAINED
+    assert await store.run(ops.drain_server, SERVER) is ServerState.DRAINED
     assert await drains_told(store) == [SERVER]
-    await store.resume_server(SERVER)
-    assert await store.drain_server(SERVER) is ServerState.DRAINED
+    await store.run(ops.resume_server, SERVER)
+    assert await store.run(ops.drain_server, SERVER) is ServerState.DRAINED
     assert await drains_told(store) == [SERVER, SERVER], "this is another drain"
 
 
 async def test_the_last_word_counts(store: Store) -> None:
     leased = await submit_and_lease(store)
-    await store.pause_server(SERVER)
-    assert await store.drain_server(SERVER) is ServerState.DRAINING
-    await store.pause_server(SERVER)
-    await store.unsend(leased.lease)
-    assert await store.finish_drain(SERVER) is False
+    await store.run(ops.pause_server, SERVER)
+    assert await store.run(ops.drain_server, SERVER) is ServerState.DRAINING
+    await store.run(ops.pause_server, SERVER)
+    await store.run(ops.return_unsent, leased.lease)
+    assert await store.run(ops.finish_drain, SERVER) is False
     assert await halt_of(store) is ServerState.PAUSED
-    assert await store.resume_server(SERVER) is True
-    assert await store.resume_server(SERVER) is False
+    assert await store.run(ops.resume_server, SERVER) is True
+    assert await store.run(ops.resume_server, SERVER) is False
     assert await halt_of(store) is None
     assert await drains_told(store) == []
 
@@ -137,18 +138,18 @@ async def test_the_time_is_that_of_the_last_change(store: Store, database: Datab
         return str(row["since"])
 
     leased = await submit_and_lease(store)
-    await store.pause_server(SERVER)
+    await store.run(ops.pause_server, SERVER)
     paused_at = since()
     assert paused_at == database.clock.text()
     database.clock.advance(60)
-    await store.pause_server(SERVER)
+    await store.run(ops.pause_server, SERVER)
     assert since() == paused_at
     database.clock.advance(60)
-    await store.drain_server(SERVER)
+    await store.run(ops.drain_server, SERVER)
     assert since() == database.clock.text()
-    await store.complete(leased.lease, [], None)
+    await store.run(ops.complete_job, leased.lease, [], None)
     database.clock.advance(60)
-    await store.finish_drain(SERVER)
+    await store.run(ops.finish_drain, SERVER)
     assert since() == database.clock.text()
 
 
@@ -157,10 +158,10 @@ async def test_whoever_works_wakes_up_in_this_process_and_in_others(store: Store
     other = database.open()
     store.on_change(here.set)
     other.on_change(there.set)
-    for change in (store.pause_server, store.drain_server, store.resume_server):
+    for change in (ops.pause_server, ops.drain_server, ops.resume_server):
         here.clear()
         there.clear()
-        await change(SERVER)
+        await store.run(change, SERVER)
         assert here.is_set()
         await asyncio.wait_for(there.wait(), 5)
 

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import LeaseLost, StoreClosed
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Lease
@@ -36,11 +37,11 @@ async def writer_kept_busy(store: Store):  # type: ignore[no-untyped-def]
 async def test_what_one_store_commits_the_other_sees(store: Store, database: Database) -> None:
     other = database.open()
     await submit_one(store, "a")
-    assert (await other.counts()).pending == 1
+    assert (await other.run(ops.count_jobs)).pending == 1
     leased = await lease_one(other)
-    assert (await store.counts()).processing == 1
-    await other.complete(leased.lease, ["a.png"], None)
-    assert (await store.counts()).done == 1
+    assert (await store.run(ops.count_jobs)).processing == 1
+    await other.run(ops.complete_job, leased.lease, ["a.png"], None)
+    assert (await store.run(ops.count_jobs)).done == 1
 
 
 async def test_whoever_waits_is_told_of_changes_of_another_process(store: Store, database: Database) -> None:
@@ -73,7 +74,7 @@ async def test_callers_that_wait_at_the_same_time_share_a_commit(store: Store, d
     ids = await asyncio.gather(*waiting)
     assert len(set(ids)) == 200
     assert database.commits(store) - before <= 2
-    assert (await store.counts()).pending == 200
+    assert (await store.run(ops.count_jobs)).pending == 200
 
 
 async def test_callers_are_served_in_the_order_in_which_they_came(store: Store) -> None:
@@ -83,7 +84,7 @@ async def test_callers_are_served_in_the_order_in_which_they_came(store: Store) 
 
 async def test_one_caller_that_fails_does_the_others_no_harm(store: Store, database: Database) -> None:
     stale = (await submit_and_lease(store, "stale")).lease
-    await store.cancel([stale.job_id])
+    await store.run(ops.cancel_jobs, [stale.job_id])
     before = database.commits(store)
 
     def half_done(session: Session) -> None:
@@ -93,10 +94,10 @@ async def test_one_caller_that_fails_does_the_others_no_harm(store: Store, datab
     async with writer_kept_busy(store):
         calls = [
             submit_one(store, "a"),
-            store.complete(stale, ["a.png"], None),
+            store.run(ops.complete_job, stale, ["a.png"], None),
             submit_one(store, "b"),
             store.driver.write(half_done),
-            store.submit([wish("c"), wish("d", metadata={"x": object()})]),
+            store.run(ops.submit_jobs, [wish("c"), wish("d", metadata={"x": object()})]),
             submit_one(store, "e"),
         ]
         waiting = asyncio.gather(*calls, return_exceptions=True)
@@ -104,8 +105,8 @@ async def test_one_caller_that_fails_does_the_others_no_harm(store: Store, datab
     answers = await waiting
     assert [type(answer) for answer in answers] == [int, LeaseLost, int, RuntimeError, TypeError, int]
     assert database.commits(store) - before <= 2
-    assert [job.config_name for job in await store.jobs()] == ["a", "b", "e", "stale"]
-    assert [(job.priority, job.status) for job in await store.jobs()][-1] == (50, "failed")
+    assert [job.config_name for job in await store.run(ops.list_jobs)] == ["a", "b", "e", "stale"]
+    assert [(job.priority, job.status) for job in await store.run(ops.list_jobs)][-1] == (50, "failed")
 
 
 async def test_a_caller_that_gives_up_does_the_others_no_harm(store: Store) -> None:
@@ -121,7 +122,7 @@ async def test_a_caller_that_gives_up_does_the_others_no_harm(store: Store) -> N
 
 async def test_two_agents_that_lease_at_the_same_time_never_get_the_same_job(store: Store, database: Database) -> None:
     other = database.open()
-    await store.submit([wish(str(number)) for number in range(40)])
+    await store.run(ops.submit_jobs, [wish(str(number)) for number in range(40)])
     rounds = [lease(each, most=2, worker=str(each), size=100) for _ in range(15) for each in (store, other)]
     leased = [job.lease.job_id for jobs in await asyncio.gather(*rounds) for job in jobs]
     assert sorted(leased) == list(range(1, 41))
@@ -143,7 +144,7 @@ async def test_a_look_sees_one_moment_however_long_it_takes(store: Store, databa
     await submit_one(store, "c")
     go_on.set()
     assert await task == (1, 1)
-    assert (await store.counts()).pending == 3
+    assert (await store.run(ops.count_jobs)).pending == 3
 
 
 async def test_what_waits_when_the_store_is_closed_is_still_written(store: Store, database: Database) -> None:
@@ -153,18 +154,18 @@ async def test_what_waits_when_the_store_is_closed_is_still_written(store: Store
         closing = asyncio.create_task(store.close())
         await asyncio.sleep(0)
     await asyncio.gather(closing, *waiting)
-    assert (await database.open().counts()).pending == 5
+    assert (await database.open().run(ops.count_jobs)).pending == 5
 
 
 async def test_a_closed_store_says_so(store: Store) -> None:
     await store.close()
     await store.close()
     with pytest.raises(StoreClosed):
-        await store.submit([wish("a")])
+        await store.run(ops.submit_jobs, [wish("a")])
     with pytest.raises(StoreClosed):
-        await store.counts()
+        await store.run(ops.count_jobs)
     with pytest.raises(StoreClosed):
-        await store.complete(Lease(1, 1, 1), [], None)
+        await store.run(ops.complete_job, Lease(1, 1, 1), [], None)
 
 
 async def test_each_database_has_a_name_of_its_own(store: Store, database: Database) -> None:
@@ -174,8 +175,8 @@ async def test_each_database_has_a_name_of_its_own(store: Store, database: Datab
 
 async def test_a_column_added_by_hand_beside_a_running_agent_stops_nothing(store: Store, database: Database) -> None:
     first = await submit_and_lease(store, "a")
-    await store.complete(first.lease, [], None)
-    assert len(await store.jobs()) == 1
+    await store.run(ops.complete_job, first.lease, [], None)
+    assert len(await store.run(ops.list_jobs)) == 1
     database.by_hand("ALTER TABLE jobs ADD COLUMN my_own_notes TEXT")
     assert (await submit_and_lease(store, "b")).config_name == "b"
-    assert len(await store.jobs()) == 2
+    assert len(await store.run(ops.list_jobs)) == 2

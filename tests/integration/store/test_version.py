@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from support.stores import Database, lease, submit_one
 
@@ -45,12 +46,12 @@ async def test_it_stays_when_nothing_was_changed(store: Store, database: Databas
     await submit_one(store, "a")
     await lease(store)
     before = store.version
-    await store.overview()
+    await store.run(ops.read_overview)
     assert await lease(store) == []
-    assert await store.cancel([]) == []
-    assert await store.index_names() == 1
+    assert await store.run(ops.cancel_jobs, []) == []
+    assert await ops.index_names(store) == 1
     assert store.version == before + 1
-    assert await store.index_names() == 0
+    assert await ops.index_names(store) == 0
     database.by_hand("SELECT * FROM jobs")
     assert store.version == before + 1
 

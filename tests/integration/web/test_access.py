@@ -15,6 +15,7 @@ import pytest
 from fastapi import Request
 
 from comfyui_agent.domain.tokens import Role, hash_of, proxy_hash
+from comfyui_agent.store import operations as ops
 from comfyui_agent.web import page_server
 from comfyui_agent.web.app import create_app
 from comfyui_agent.web.problems import Problem, shown
@@ -80,11 +81,11 @@ async def test_a_token_that_is_taken_back_is_worth_nothing_at_once(house: Served
 async def test_a_stream_tells_nothing_more_to_a_token_that_was_taken_back(house: Served, path: str) -> None:
     user = await house.token(Role.USER)
     await house.token(Role.ADMIN)
-    [known, _] = await house.store.tokens()
+    [known, _] = await house.store.run(ops.list_tokens)
     async with watching(house, path, Authorization=f"Bearer {user}") as stream:
         await house.job("before")
         await stream.until(lambda frame: "before" in frame.data)
-        await house.store.revoke_token(known.id)
+        await house.store.run(ops.revoke_token, known.id)
         await soon(lambda: house.get("/api/v1/me", headers=bearer(user)), 401)
         await house.job("afterwards")
         assert not [frame for frame in await stream.rest() if "afterwards" in frame.data]
@@ -118,7 +119,7 @@ async def test_nothing_of_a_token_is_kept_but_its_hash_and_nothing_is_logged(
         assert (await house.post("/api/v1/jobs", body, headers={**bearer(secret), **key})).status == 201
         listed = await house.get("/api/v1/me", headers=bearer(secret))
         assert secret not in listed.text
-        hashes = [token.hash for token in await house.store.tokens()]
+        hashes = [token.hash for token in await house.store.run(ops.list_tokens)]
     files = [path for path in (tmp_path / "house" / "database").rglob("*") if path.is_file()]
     kept = b"".join(path.read_bytes() for path in files)
     assert hashes == [hash_of(secret)]
@@ -155,11 +156,11 @@ async def test_a_page_that_others_can_reach_is_never_open(tmp_path: Path) -> Non
         assert (await reached.get("/healthz", headers={"Host": "e3.example"})).status == 200
         named = {**bearer(secret), "Host": "e3.example"}
         assert (await reached.get("/api/v1/me", headers=named)).status == 200
-        [token] = await reached.store.tokens()
-        await reached.store.revoke_token(token.id)
+        [token] = await reached.store.run(ops.list_tokens)
+        await reached.store.run(ops.revoke_token, token.id)
         await soon(lambda: reached.get("/api/v1/me", headers=bearer(secret)), 401)
         check_problem(await reached.get("/api/v1/me"), 401)
-        await reached.store.open_access(revoke=True)
+        await reached.store.run(ops.open_access, revoke=True)
         check_problem(await reached.get("/api/v1/me"), 401)
 
 
@@ -180,17 +181,17 @@ async def test_behind_a_trusted_proxy_people_are_who_it_says_and_nothing_else_is
         check_problem(await house.get("/api/v1/me"), 401)
         anna = {"X-Remote-User": "anna", "X-Forwarded-For": "203.0.113.7"}
         assert (await house.get("/api/v1/me", headers=anna)).value == {"role": "user", "token": "anna"}
-        assert [row.address for row in await house.store.audit_trail(actor="anna")] == ["203.0.113.7"]
+        assert [row.address for row in await house.store.run(ops.audit_trail, actor="anna")] == ["203.0.113.7"]
         check_problem(await house.post("/api/v1/servers/nobody/pause", headers=anna), 403)
         check_problem(await house.get("/api/v1/me", headers={**anna, "Host": "evil.example"}), 403)
-        await house.store.create_token("anna", Role.ADMIN, proxy_hash("anna"))
+        await house.store.run(ops.create_token, "anna", Role.ADMIN, proxy_hash("anna"))
         await soon(lambda: house.post("/api/v1/servers/nobody/pause", headers=anna), 404)
-        [known] = await house.store.tokens()
-        await house.store.revoke_token(known.id)
+        [known] = await house.store.run(ops.list_tokens)
+        await house.store.run(ops.revoke_token, known.id)
         await soon(lambda: house.get("/api/v1/me", headers=anna), 401)
-        await house.store.create_token("anna", Role.READ, proxy_hash("anna"))
+        await house.store.run(ops.create_token, "anna", Role.READ, proxy_hash("anna"))
         assert (await soon(lambda: house.get("/api/v1/me", headers=anna), 200)).value["role"] == "read"
-        assert [token.id for token in await house.store.tokens()] == [known.id]
+        assert [token.id for token in await house.store.run(ops.list_tokens)] == [known.id]
 
 
 async def test_when_a_token_was_used_is_known(house: Served) -> None:
@@ -199,7 +200,7 @@ async def test_when_a_token_was_used_is_known(house: Served) -> None:
     for headers in (bearer(secret), cookie, cookie):
         assert (await house.get("/api/v1/me", headers=headers)).status == 200
     await house.context.gate._noting  # type: ignore[misc]
-    [known] = await house.store.tokens()
+    [known] = await house.store.run(ops.list_tokens)
     assert known.last_used_at is not None
 
 

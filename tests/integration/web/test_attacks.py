@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from comfyui_agent.engine import sweep_planner
+from comfyui_agent.store import operations as ops
 from comfyui_agent.web import connections
 from comfyui_agent.web.api import batches, jobs
 from comfyui_agent.web.connections import MOST_AHEAD, Connection
 from comfyui_agent.web.problems import JsonAnswer
 from support.attacks import ANSWER, blank_axes, connected, post
+from support.stores import intercept
 from support.web import Served, check_problem, eventually, served
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -85,13 +87,12 @@ async def test_a_long_list_has_a_share_of_the_time_and_short_ones_do_not_wait_fo
     house: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
-    really = house.store.job_page
 
-    async def job_page(wanted: Any, cursor: Any, limit: int, **more: Any) -> Any:
+    async def job_page(really: Any, wanted: Any, cursor: Any, limit: int, **more: Any) -> Any:
         read.append(limit)
         return await really(wanted, cursor, limit, **more)
 
-    monkeypatch.setattr(house.store, "job_page", job_page)
+    intercept(monkeypatch, house.store, ops.job_page, job_page)
     async with house.context.long_lists.turn():
         long = asyncio.ensure_future(house.get("/api/v1/jobs?limit=101"))
         with connected(house.url) as client:
@@ -108,14 +109,13 @@ async def test_a_list_whose_reader_left_meanwhile_is_not_encoded(
     house: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading, left, pages = asyncio.Event(), asyncio.Event(), list[Any]()
-    really = house.store.job_page
 
-    async def job_page(*given: Any, **more: Any) -> Any:
+    async def job_page(really: Any, *given: Any, **more: Any) -> Any:
         reading.set()
         await left.wait()
         return await really(*given, **more)
 
-    monkeypatch.setattr(house.store, "job_page", job_page)
+    intercept(monkeypatch, house.store, ops.job_page, job_page)
     monkeypatch.setattr(jobs, "_page", lambda page: pages.append(page) or JsonAnswer({}))
     with connected(house.url) as client:
         client.sendall(LIST)

@@ -14,12 +14,13 @@ import pytest_asyncio
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.tokens import Role
-from comfyui_agent.store import event_log
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import DatabaseFull
 from comfyui_agent.web import audit_trail
 from comfyui_agent.web.app import create_app
 from comfyui_agent.web.guard import UNSAFE
 from support.batches import document
+from support.stores import intercept
 from support.web import Answer, Served, bearer, check_problem, routes_of, served, watching
 from support.workspaces import call_e3, run_e3
 
@@ -42,7 +43,7 @@ async def locked(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tupl
 
 async def rows(house: Served, after: int = 0) -> list[Event]:
     """The audit trail behind an event, in its order."""
-    return [event for event in await house.store.events_after(after) if event.is_audit]
+    return [event for event in await house.store.run(ops.events_after, after) if event.is_audit]
 
 
 async def form(house: Served, path: str, token: str = "", **headers: str) -> Answer:
@@ -90,16 +91,18 @@ async def test_every_change_over_http_is_one_row_with_who_what_and_from_where(lo
     names = {"batch_id": "", "book_id": "winter", "page": "1"}
     cookie = ""
     for method, path, body, event, subject in CHANGES:
-        before = await house.store.newest_event()
+        before = await house.store.run(ops.newest_event)
         if "book" in path and "regenerate" in path:  # only what has ended is made anew
-            await house.store.cancel([job.id async for job in house.store.members("winter")])
+            await house.store.run(ops.cancel_jobs, [job.id async for job in ops.batch_members(house.store, "winter")])
         if path.endswith("/remove"):
-            await house.store.cancel([job.id for job in await house.store.jobs() if job.config_name == "fox"])
-            before = await house.store.newest_event()
+            await house.store.run(
+                ops.cancel_jobs, [job.id for job in await house.store.run(ops.list_jobs) if job.config_name == "fox"]
+            )
+            before = await house.store.run(ops.newest_event)
         if path == "/api/v1/batches/{batch_id}/dismiss":  # only what failed can be
             [leased] = await house.lease(1, names["batch_id"])
             await house.fail(leased)
-            before = await house.store.newest_event()
+            before = await house.store.run(ops.newest_event)
         address = path.format(**names, name=SERVER if "/servers/" in path else "fox")
         if path in ("/login", "/logout"):
             answer = await form(house, path, admin, **({"Cookie": cookie} if cookie else {}))
@@ -119,8 +122,8 @@ async def test_every_change_over_http_is_one_row_with_who_what_and_from_where(lo
 
 async def test_what_was_refused_or_only_looked_at_is_no_row(locked: tuple[Served, str, str]) -> None:
     house, user, admin = locked
-    await house.store.submit([])
-    before = await house.store.newest_event()
+    await house.store.run(ops.submit_jobs, [])
+    before = await house.store.run(ops.newest_event)
     await house.post("/api/v1/jobs/nobody/cancel", headers=bearer(admin))
     await house.post("/api/v1/servers/x/pause", headers=bearer(user))
     await house.post("/api/v1/batches", {**SWEEP, "dry_run": True}, headers=bearer(user))
@@ -131,7 +134,7 @@ async def test_what_was_refused_or_only_looked_at_is_no_row(locked: tuple[Served
 
 async def test_a_request_that_is_repeated_with_its_key_is_one_row(locked: tuple[Served, str, str]) -> None:
     house, user, _ = locked
-    before = await house.store.newest_event()
+    before = await house.store.run(ops.newest_event)
     for _ in range(3):
         await house.post("/api/v1/jobs", JOB, headers={**bearer(user), "Idempotency-Key": "once"})
     assert [row.name for row in await rows(house, before)] == ["audit.job.submit"]
@@ -142,7 +145,7 @@ async def test_many_jobs_are_one_row_with_their_count(locked: tuple[Served, str,
     names = [f"many-{number}" for number in range(12)]
     for name in names:
         await house.post("/api/v1/jobs", {**JOB, "name": name}, headers=bearer(user))
-    before = await house.store.newest_event()
+    before = await house.store.run(ops.newest_event)
     await house.post("/api/v1/jobs/cancel", {"names": names}, headers=bearer(user))
     [row] = await rows(house, before)
     assert row.message == "12 jobs: many-0, many-1, many-2, many-3, many-4 and 7 more"
@@ -160,14 +163,13 @@ async def test_a_job_is_made_even_if_the_audit_trail_cannot_be_written(
     locked: tuple[Served, str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     house, user, _ = locked
-    note = event_log.note
 
-    def fails(session: Any, event: Event, **facts: Any) -> None:
+    async def fails(really: Any, event: Event) -> None:
         if event.is_audit:
             raise DatabaseFull("there is no room")
-        note(session, event, **facts)
+        await really(event)
 
-    monkeypatch.setattr(event_log, "note", fails)
+    intercept(monkeypatch, house.store, ops.add_event, fails)
     answer = await house.post("/api/v1/jobs", {**JOB, "name": "unwritten"}, headers=bearer(user))
     assert answer.status == 201
     assert "audit.job.submit by token 1 (ann) is missing in the audit trail" in caplog.text
@@ -177,7 +179,7 @@ async def test_wrong_tokens_of_a_minute_are_one_row_for_each_address(
     locked: tuple[Served, str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     house, _, _ = locked
-    before = await house.store.newest_event()
+    before = await house.store.run(ops.newest_event)
     for _ in range(3):
         check_problem(await house.get("/api/v1/me", headers=bearer("e3_wrong")), 401)
     assert (await form(house, "/login", "e3_wrong_too")).status == 401
@@ -228,7 +230,7 @@ async def test_the_trail_comes_in_pages_of_what_is_asked_for(locked: tuple[Serve
 
 async def test_a_users_stream_is_not_told_who_asked_and_from_where(locked: tuple[Served, str, str]) -> None:
     house, user, admin = locked
-    before = await house.store.newest_event()
+    before = await house.store.run(ops.newest_event)
     for name in ("heard-1", "heard-2"):
         await house.post("/api/v1/jobs", {**JOB, "name": name}, headers=bearer(user))
     for question in ("", f"?after={before}"):
@@ -250,7 +252,7 @@ async def test_commands_that_steer_are_in_the_trail_with_the_user_of_the_machine
     async def e3(*arguments: str) -> Any:
         return await asyncio.to_thread(call_e3, *arguments, "-C", str(house.workspace.root))
 
-    before = await house.store.newest_event()
+    before = await house.store.run(ops.newest_event)
     fox, _ = [await house.job(name) for name in ("cli-fox", "cli-hare")]
     sweep = ("sweep", "picture", "--set", "color=1")
     batch = (await asyncio.to_thread(run_e3, *sweep, "-C", str(house.workspace.root))).stdout.strip()
@@ -294,7 +296,7 @@ async def test_commands_that_steer_are_in_the_trail_with_the_user_of_the_machine
 
 async def test_tokens_that_are_made_and_taken_back_are_in_the_trail_and_never_what_they_are(house: Served) -> None:
     place = ["-C", str(house.workspace.root)]
-    before = await house.store.newest_event()
+    before = await house.store.run(ops.newest_event)
     made = document(
         await asyncio.to_thread(
             call_e3, "token", "create", "--role", "user", "--shared", "--name", "shift", "--json", *place

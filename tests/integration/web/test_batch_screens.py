@@ -18,6 +18,7 @@ from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.jobs import Job, NewJob
 from comfyui_agent.domain.tokens import Role
 from comfyui_agent.engine.live_files import LiveRun
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from comfyui_agent.web.addresses import view_of
 from comfyui_agent.web.context import Context
@@ -90,11 +91,11 @@ class House:
         return await self._queue(NewBatch(batch_id, "Tales", BatchKind.BOOK, {"title": "Winter tales"}), jobs)
 
     async def _queue(self, batch: NewBatch, jobs: list[NewJob]) -> list[Job]:
-        await self.store.create_batch(batch, None)
+        await self.store.run(ops.create_batch, batch, None)
         facts = [{**vars(job), "batch_id": batch.id, "batch_index": index} for index, job in enumerate(jobs)]
-        await self.store.fill_batch([NewJob(**each) for each in facts])
-        await self.store.open_batch(batch.id)
-        return [job async for job in self.store.members(batch.id)]
+        await self.store.run(ops.fill_batch, [NewJob(**each) for each in facts])
+        await self.store.run(ops.open_batch, batch.id)
+        return [job async for job in ops.batch_members(self.store, batch.id)]
 
     async def render(self, *, done: int = 0, failed: int = 0) -> None:
         """The next members end so."""
@@ -152,7 +153,7 @@ async def test_a_step_and_a_preview_make_a_cell_look_different(house: House) -> 
 async def test_a_member_that_is_gone_leaves_its_place_empty(house: House) -> None:
     jobs = await house.sweep({"cfg": [4, 8], "seed": [1, 2]})
     await house.store.driver.write(lambda session: session.run("discard_members", id="fox_1", most=1))
-    gone = {job.id for job in jobs} - {job.id async for job in house.store.members("fox_1")}
+    gone = {job.id for job in jobs} - {job.id async for job in ops.batch_members(house.store, "fox_1")}
     place = next(job.batch_index for job in jobs if job.id in gone)
     assert "No job" in await house.part("/batches/fox_1", f"cell-{place}")
 
@@ -169,9 +170,9 @@ async def test_members_in_one_state_are_a_list_with_a_link_of_its_own(house: Hou
 async def test_what_was_cancelled_or_dismissed_is_in_no_count_and_has_a_list_of_its_own(house: House) -> None:
     await house.sweep({"seed": [1, 2, 3, 4]})
     await house.render(done=1, failed=2)
-    first = (await house.store.jobs(attention=True))[0]
-    await house.store.dismiss([first.id])
-    await house.store.cancel_batch("fox_1")
+    first = (await house.store.run(ops.list_jobs, attention=True))[0]
+    await house.store.run(ops.dismiss_jobs, [first.id])
+    await house.store.run(ops.cancel_batch, "fox_1")
     tabs = await house.part("/batches/fox_1", "batch-tabs")
     assert "△ Needs attention 1<" in tabs
     assert "◌ Cancelled or dismissed 2<" in tabs
@@ -208,10 +209,10 @@ async def test_actions_ask_with_the_count_and_only_admins_pause(house: House) ->
 async def test_what_was_cancelled_is_not_counted_as_failed(house: House) -> None:
     await house.sweep({"seed": [1, 2, 3]})
     await house.render(failed=1)
-    await house.store.cancel_batch("fox_1")
+    await house.store.run(ops.cancel_batch, "fox_1")
     assert "Retry 1 failed" in await house.part("/batches/fox_1", "batch-actions")
-    await house.store.retry_batch("fox_1")
-    await house.store.cancel_batch("fox_1")
+    await house.store.run(ops.retry_batch, "fox_1")
+    await house.store.run(ops.cancel_batch, "fox_1")
     assert "Retry 3 cancelled" in await house.part("/batches/fox_1", "batch-actions")
 
 
@@ -272,7 +273,7 @@ async def test_a_done_page_stays_visible_while_it_is_made_anew(house: House) -> 
     jobs = await house.book(1)
     await house.render(done=1)
     assert "page-before" not in await house.part("/books/tales", "page-1")
-    await house.store.resubmit([(jobs[0].id, None)])
+    await house.store.run(ops.resubmit_jobs, [(jobs[0].id, None)])
     card = await house.part("/books/tales", "page-1")
     assert "page-before" in card
     assert "Pending" in card
@@ -280,7 +281,7 @@ async def test_a_done_page_stays_visible_while_it_is_made_anew(house: House) -> 
 
 async def test_cancelled_pages_are_left_alone_by_retry_all(house: House) -> None:
     await house.book(2)
-    await house.store.cancel_batch("tales")
+    await house.store.run(ops.cancel_batch, "tales")
     assert "Retry all failed pages" not in await house.part("/books/tales", "book-actions")
 
 
@@ -325,7 +326,7 @@ async def test_a_list_is_rendered_again_only_when_others_are_in_it(house: House)
 async def test_an_admin_sees_every_error_and_no_token(house: House) -> None:
     await house.book(2)
     await house.render(failed=1)
-    await house.store.create_token("anna", Role.USER, "0123456789abcdef")
+    await house.store.run(ops.create_token, "anna", Role.USER, "0123456789abcdef")
     page = await house.page("/admin")
     for words in ("1 job needs attention", "All errors as JSON", "&#34;outcome&#34;", "anna"):
         assert words in page, words
@@ -337,11 +338,11 @@ async def test_an_admin_sees_every_error_and_no_token(house: House) -> None:
 
 async def test_alerts_of_the_last_day_are_shown_the_newest_first(house: House) -> None:
     await house.sweep({"seed": [1]})
-    await house.store.note(Event(EventName.ALERT_DISK, message="the disk is full"))
-    assert [alert.message for alert in await house.store.alerts(3600)] == ["the disk is full"]
-    await house.store.note(Event(EventName.SERVER_DOWN, server=SERVER, message="no alert"))
-    await house.store.note(Event(EventName.ALERT_SERVER, server=SERVER, message="it is gone"))
-    assert [alert.message for alert in await house.store.alerts(3600)] == ["it is gone", "the disk is full"]
+    await house.store.run(ops.add_event, Event(EventName.ALERT_DISK, message="the disk is full"))
+    assert [alert.message for alert in await house.store.run(ops.alerts, 3600)] == ["the disk is full"]
+    await house.store.run(ops.add_event, Event(EventName.SERVER_DOWN, server=SERVER, message="no alert"))
+    await house.store.run(ops.add_event, Event(EventName.ALERT_SERVER, server=SERVER, message="it is gone"))
+    assert [alert.message for alert in await house.store.run(ops.alerts, 3600)] == ["it is gone", "the disk is full"]
     assert "2 alerts in the last day" in await house.page("/admin")
 
 

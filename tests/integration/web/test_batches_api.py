@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from comfyui_agent.domain.batches import BatchKind, NewBatch
+from comfyui_agent.store import operations as ops
 from support.batched import queue
 from support.batches import KEYS
 from support.pictures import opened, png
@@ -52,13 +53,13 @@ async def test_a_sweep_is_queued_for_every_combination_and_found_where_the_answe
 
 
 async def test_a_dry_run_says_what_would_be_queued_and_queues_nothing(house: Served) -> None:
-    before = await house.store.counts()
+    before = await house.store.run(ops.count_jobs)
     answer = await house.post("/api/v1/batches", {**SWEEP, "dry_run": True})
     assert answer.status == 200
     assert (answer.value["total"], answer.value["mode"]) == (6, "matrix")
     assert answer.value["combinations"][0] == {"color": 1, "width": 32}
     assert answer.value["axes"][1] == {"name": "width", "places": ["1.width"], "values": [32, 64]}
-    assert await house.store.counts() == before
+    assert await house.store.run(ops.count_jobs) == before
 
 
 @pytest.mark.parametrize(
@@ -77,11 +78,11 @@ async def test_a_dry_run_says_what_would_be_queued_and_queues_nothing(house: Ser
 async def test_a_bad_definition_is_a_conflict_that_names_the_key_and_nothing_is_queued(
     house: Served, changes: dict[str, Any], key: str
 ) -> None:
-    before = await house.store.counts()
+    before = await house.store.run(ops.count_jobs)
     said = check_problem(await house.post("/api/v1/batches", {**SWEEP, **changes}), 409)
     assert any(each["key"].startswith(key) for each in said["errors"]), said
     assert "root:" not in str(said)
-    assert await house.store.counts() == before
+    assert await house.store.run(ops.count_jobs) == before
 
 
 async def test_bad_values_can_be_left_out_with_a_warning(house: Served) -> None:
@@ -224,16 +225,16 @@ async def test_the_grid_is_drawn_when_asked_for_and_then_shown(house: Served) ->
 @pytest.mark.parametrize("grid", ["../outside.png", "/etc/passwd", "config/global_config.yaml", "gone.png"])
 async def test_a_grid_that_a_hand_has_recorded_elsewhere_is_not_handed_out(house: Served, grid: str) -> None:
     made = await swept(house)
-    batch = await house.store.batch(made["id"])
+    batch = await house.store.run(ops.find_batch, made["id"])
     assert batch is not None
-    await house.store.note_grid(batch, grid)
+    await house.store.run(ops.note_grid, batch, grid)
     said = check_problem(await house.get(f"/api/v1/batches/{made['id']}/grid"), 404)
     assert str(house.workspace.root) not in str(said)
 
 
 async def test_a_batch_that_is_still_being_filled_cannot_be_cancelled(house: Served) -> None:
-    await house.store.create_batch(NewBatch("half_1", "half", BatchKind.SWEEP), house.context.lock.worker)
-    await house.store.fill_batch([wish("half_0", batch_id="half_1", batch_index=0)])
+    await house.store.run(ops.create_batch, NewBatch("half_1", "half", BatchKind.SWEEP), house.context.lock.worker)
+    await house.store.run(ops.fill_batch, [wish("half_0", batch_id="half_1", batch_index=0)])
     said = check_problem(await house.post("/api/v1/batches/half_1/cancel"), 409)
     assert "still being queued" in said["detail"]
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from comfyui_agent.domain.batches import BatchKind
+from comfyui_agent.store import operations as ops
 from support.batched import queue
 from support.web import Keys, Served, bearer, check_problem
 
@@ -38,11 +39,11 @@ async def told(house: Served, book_id: str, states: str, **headers: Any) -> None
 
 
 async def names(house: Served, book_id: str) -> list[str]:
-    return [job.config_name async for job in house.store.members(book_id)]
+    return [job.config_name async for job in ops.batch_members(house.store, book_id)]
 
 
 async def badges(house: Served, book_id: str) -> list[str]:
-    return [page["status"] for page in await house.store.book_pages(book_id)]
+    return [page["status"] for page in await house.store.run(ops.book_pages, book_id)]
 
 
 async def test_a_book_is_queued_page_by_page_and_found_where_the_answer_says(house: Served) -> None:
@@ -92,11 +93,11 @@ async def test_an_id_that_is_taken_is_a_conflict(house: Served) -> None:
 async def test_a_book_that_does_not_fit_is_a_conflict_that_names_the_key_and_nothing_is_queued(
     house: Served, changes: dict[str, Any], key: str
 ) -> None:
-    before = await house.store.counts()
+    before = await house.store.run(ops.count_jobs)
     said = check_problem(await house.post("/api/v1/books", {**book("unfit"), **changes}), 409)
     assert key in [each["key"] for each in said["errors"]], said
     assert str(house.workspace.root) not in str(said)
-    assert await house.store.counts() == before
+    assert await house.store.run(ops.count_jobs) == before
     check_problem(await house.get("/api/v1/books/unfit"), 404)
 
 

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 import pytest_asyncio
 
+from comfyui_agent.store import operations as ops
 from comfyui_agent.web import news
 from support.batched import queue
 from support.stores import wish
@@ -38,7 +39,7 @@ def names(frames: list[Frame]) -> list[tuple[str, str]]:
 
 async def told(house: Served) -> None:
     """Wait until everything that has happened was told to whoever listens."""
-    newest = await house.store.newest_event()
+    newest = await house.store.run(ops.newest_event)
     await eventually(lambda: house.context.news._told >= newest, "the events to be told")
 
 
@@ -148,7 +149,7 @@ async def test_many_listeners_hear_the_same_bytes_and_each_event_is_written_once
     listeners = [asyncio.create_task(listen()) for _ in range(12)]
     for _ in listeners:
         await ready.acquire()
-    await house.store.submit([wish(f"crowd-{number:02}") for number in range(20)])
+    await house.store.run(ops.submit_jobs, [wish(f"crowd-{number:02}") for number in range(20)])
     await asyncio.gather(*listeners)
     assert len(heard) == 12
     assert len(set(heard)) == 1
@@ -212,7 +213,7 @@ async def test_a_listener_that_does_not_read_is_let_go_and_can_come_back_where_i
     async with deaf(house, EVENTS) as reader:
         await eventually(lambda: listening._listeners, "the listener to be known")
         for number in range(1000):
-            await house.store.submit([wish(f"flood-{number}-{each}-{long}") for each in range(20)])
+            await house.store.run(ops.submit_jobs, [wish(f"flood-{number}-{each}-{long}") for each in range(20)])
             await told(house)
             if not listening._listeners:
                 break
@@ -223,7 +224,7 @@ async def test_a_listener_that_does_not_read_is_let_go_and_can_come_back_where_i
             heard += part
     last = [int(line[4:]) for line in heard.split(b"\n") if line.startswith(b"id: ")]
     assert last == sorted(set(last))
-    newest = await house.store.newest_event()
+    newest = await house.store.run(ops.newest_event)
     async with watching(house, EVENTS, Last_Event_ID=str(last[-1])) as stream:
         rest = await stream.until(lambda frame: frame.id == str(newest))
     numbers = [int(frame.id) for frame in rest if frame.id]

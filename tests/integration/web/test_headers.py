@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import DatabaseAway
 from comfyui_agent.web.guard import POLICY
 from comfyui_agent.web.outputs import MEDIA_TYPES, ResultFile
 from support.pictures import png
+from support.stores import intercept
 from support.web import Answer, Served, check_problem, served, watching
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -107,7 +109,7 @@ async def test_a_fault_of_e3_itself_is_a_problem_like_any_other_and_says_nothing
     async def fails(*_: object, **__: object) -> None:
         raise ZeroDivisionError("a secret of the inside")
 
-    monkeypatch.setattr(gallery.store, "job_page", fails)
+    intercept(monkeypatch, gallery.store, ops.job_page, fails)
     answer = await gallery.get("/api/v1/jobs")
     said = check_problem(answer, 500)
     assert check_headers(answer) == POLICY
@@ -127,7 +129,7 @@ async def test_a_database_that_is_away_is_told_to_people_on_a_page(
     async def away(*_: object, **__: object) -> None:
         raise DatabaseAway("the database is locked")
 
-    monkeypatch.setattr(gallery.store, "job_page", away)
+    intercept(monkeypatch, gallery.store, ops.job_page, away)
     page = await gallery.get("/queue", headers=PEOPLE)
     assert (page.status, page.headers["Content-Type"]) == (503, "text/html; charset=utf-8")
     assert "the database is locked" in page.text.lower()

@@ -22,6 +22,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 import pytest_asyncio
 
+from comfyui_agent.store import operations as ops
 from comfyui_agent.web import failures, guard
 from comfyui_agent.web.app import create_app
 from comfyui_agent.web.guard import DEEPEST, LARGEST_BODY, LARGEST_FORM, UNSAFE
@@ -524,8 +525,13 @@ ELSEWHERE_SITES: list[dict[str, str]] = [
 
 async def state_of(house: Served) -> Any:
     """All that a route can change."""
-    jobs = await house.store.jobs(limit=10_000)
-    return await house.store.newest_event(), jobs, await house.store.halted_servers(), await house.store.batches()
+    jobs = await house.store.run(ops.list_jobs, limit=10_000)
+    return (
+        await house.store.run(ops.newest_event),
+        jobs,
+        await house.store.run(ops.halted_servers),
+        await house.store.run(ops.newest_batches),
+    )
 
 
 async def test_a_page_of_another_site_changes_nothing(estate: Served) -> None:

@@ -19,6 +19,7 @@ from comfyui_agent.domain.jobs import NewJob, Template
 from comfyui_agent.domain.retry_policy import GiveUp
 from comfyui_agent.domain.tokens import Role
 from comfyui_agent.engine.live_files import LiveFile, LiveRun
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.web.addresses import ADDRESSES
 from support.stores import broken, wish
@@ -125,7 +126,7 @@ async def _queue_everything(house: Served) -> None:
         "metadata": {"note": EVIL, EVIL: EVIL},
     }
     for number, end in enumerate(("done", "failed", "rendering", "waiting")):
-        await store.submit([NewJob(f"{end}-{NAME}", priority=number, **facts)])
+        await store.run(ops.submit_jobs, [NewJob(f"{end}-{NAME}", priority=number, **facts)])
         if end == "waiting":
             continue
         [leased] = await house.lease()
@@ -133,18 +134,20 @@ async def _queue_everything(house: Served) -> None:
             await house.finish(leased)
         elif end == "failed":
             failure = broken(message=EVIL, node_id=EVIL, node_type=EVIL, traceback=EVIL)
-            await store.fail(leased.lease, failure, GiveUp(FailureClass.EXECUTION))
+            await store.run(ops.fail_job, leased.lease, failure, GiveUp(FailureClass.EXECUTION))
     settings = {"combination": {EVIL: EVIL}, "inputs": {EVIL: EVIL}, "page": 1}
     axes = [{"name": EVIL, "places": ["6.text"], "values": [EVIL, "b"]}]
     for batch_id, kind in (("sweep_1", BatchKind.SWEEP), ("book_1", BatchKind.BOOK)):
-        await store.create_batch(NewBatch(batch_id, EVIL, kind, {"axes": axes, "title": EVIL, "mode": "matrix"}), None)
+        await store.run(
+            ops.create_batch, NewBatch(batch_id, EVIL, kind, {"axes": axes, "title": EVIL, "mode": "matrix"}), None
+        )
         members = [wish(f"{batch_id}-{n}-{NAME}", batch_id=batch_id, batch_index=n, priority=n - 99) for n in range(3)]
-        await store.fill_batch([_with(member, settings) for member in members])
-        await store.open_batch(batch_id)
+        await store.run(ops.fill_batch, [_with(member, settings) for member in members])
+        await store.run(ops.open_batch, batch_id)
         done, failed = await house.lease(2, batch_id)
         await house.finish(done)
-        await store.fail(failed.lease, broken(message=EVIL), GiveUp(FailureClass.EXECUTION))
-    await store.pause_server(f"http://{MARK}'\"<b>:8188")
+        await store.run(ops.fail_job, failed.lease, broken(message=EVIL), GiveUp(FailureClass.EXECUTION))
+    await store.run(ops.pause_server, f"http://{MARK}'\"<b>:8188")
 
 
 def _with(job: NewJob, metadata: dict[str, Any]) -> NewJob:

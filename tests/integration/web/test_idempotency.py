@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from comfyui_agent.domain.batches import BatchKind, NewBatch
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.errors import DatabaseAway
 from comfyui_agent.web.api.jobs import NewJobSaid
 from comfyui_agent.web.idempotency import IdempotentRequest
-from support.stores import wish
+from support.stores import intercept, wish
 from support.web import Answer, Keys, Served, bearer, check_problem
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -44,9 +45,9 @@ class Create:
 
     async def count(self, house: Served) -> int:
         if self.route == "jobs":
-            return len(await house.store.jobs(limit=100_000))
+            return len(await house.store.run(ops.list_jobs, limit=100_000))
         kind = BatchKind.BOOK if self.route == "books" else BatchKind.SWEEP
-        return len(await house.store.batches(kind=kind, limit=10_000))
+        return len(await house.store.run(ops.newest_batches, kind=kind, limit=10_000))
 
 
 CREATES = [
@@ -66,7 +67,7 @@ async def begun_by_a_dead_one(house: Served, create: Create, key: str, made: str
     body = create.body(name)
     said = NewJobSaid(**body).model_dump(mode="json", exclude_unset=True) if create.route == "jobs" else body
     digest = IdempotentRequest(key=key, route=create.route, body=said).digest
-    await house.store.begin_wish(key, f"everyone {create.route}", digest, DEAD, made, lambda _: True)
+    await house.store.run(ops.begin_request, key, f"everyone {create.route}", digest, DEAD, made, lambda _: True)
 
 
 @every_create
@@ -163,14 +164,14 @@ async def test_what_a_process_had_made_when_it_died_is_found_and_not_made_again(
 async def test_what_a_process_had_half_made_when_it_died_is_made_whole(house: Served, create: Create) -> None:
     made = f"half_{create.route}"
     kind = BatchKind.BOOK if create.route == "books" else BatchKind.SWEEP
-    await house.store.create_batch(NewBatch(made, "half", kind), DEAD)
-    await house.store.fill_batch([wish(f"{made}_left", batch_id=made, batch_index=0)])
+    await house.store.run(ops.create_batch, NewBatch(made, "half", kind), DEAD)
+    await house.store.run(ops.fill_batch, [wish(f"{made}_left", batch_id=made, batch_index=0)])
     await begun_by_a_dead_one(house, create, "half", made)
     answer = await create.send(house, "half")
     assert answer.status == 201, answer.text
     assert (answer.value["id"], answer.value["status"]) == (made, "active")
     assert answer.value["total"] == (2 if create.route == "books" else 3)
-    assert await house.store.find_by_name(f"{made}_left") is None
+    assert await house.store.run(ops.find_job_by_name, f"{made}_left") is None
 
 
 @every_create
@@ -180,8 +181,14 @@ async def test_while_a_process_that_lives_is_at_it_the_request_is_a_conflict(hou
         said = create.body("x")
         body = NewJobSaid(**said).model_dump(mode="json", exclude_unset=True) if create.route == "jobs" else said
         digest = IdempotentRequest(key="alive", route=create.route, body=body).digest
-        await house.store.begin_wish(
-            "alive", f"everyone {create.route}", digest, other.worker, f"alive_{create.route}", other.is_dead
+        await house.store.run(
+            ops.begin_request,
+            "alive",
+            f"everyone {create.route}",
+            digest,
+            other.worker,
+            f"alive_{create.route}",
+            other.is_dead,
         )
         check_problem(await create.send(house, "alive"), 409)
     finally:
@@ -206,7 +213,7 @@ async def test_what_was_made_is_found_again_when_that_could_not_be_noted(
 
     before = await create.count(house)
     with monkeypatch.context() as patch:
-        patch.setattr(house.store, "finish_wish", away)
+        intercept(patch, house.store, ops.finish_request, away)
         check_problem(await create.send(house, "unnoted", "unnoted"), 503)
     assert await create.count(house) == before + 1
     answer = await create.send(house, "unnoted", "unnoted")
@@ -224,7 +231,7 @@ async def test_what_was_made_is_found_again_when_the_database_went_away_right_af
     before = await create.count(house)
     with monkeypatch.context() as patch:
         if create.route == "jobs":
-            patch.setattr(house.store, "find_by_name", away)
+            intercept(patch, house.store, ops.find_job_by_name, away)
         else:
             patch.setattr(house.context.doors, "_batch", away)
         check_problem(await create.send(house, "gone-away", "gone-away"), 503)

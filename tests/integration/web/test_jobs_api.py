@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from comfyui_agent.domain.jobs import NewJob
+from comfyui_agent.store import operations as ops
 from support.pictures import opened, png
 from support.web import SERVER, Served, check_problem
 
@@ -69,17 +70,17 @@ async def test_a_workflow_is_named_by_its_id_and_never_by_a_path(house: Served, 
 async def test_values_that_do_not_fit_are_a_conflict_that_names_the_key(
     house: Served, changes: dict[str, Any], key: str
 ) -> None:
-    before = await house.store.counts()
+    before = await house.store.run(ops.count_jobs)
     said = check_problem(await house.post("/api/v1/jobs", {**WISH, **changes}), 409)
     assert key in [each["key"] for each in said["errors"]]
-    assert await house.store.counts() == before
+    assert await house.store.run(ops.count_jobs) == before
 
 
 async def test_a_result_path_that_belongs_to_another_job_is_a_conflict(house: Served) -> None:
     place = {"outputs": {"file_path": "jobs/finished/image/mine.png"}}
     await house.post("/api/v1/jobs", {**WISH, **place, "name": "owner", "priority": -100})
     [leased] = await house.lease()
-    await house.store.claim_files(leased.lease, ["jobs/finished/image/mine.png"], 60)
+    await house.store.run(ops.claim_files, leased.lease, ["jobs/finished/image/mine.png"], 60)
     said = check_problem(await house.post("/api/v1/jobs", {**WISH, **place, "name": "thief"}), 409)
     assert "belongs to the job owner" in said["detail"]
 
@@ -154,7 +155,7 @@ async def test_a_file_that_is_not_there_is_not_found_and_a_preview_that_is_not_t
 
 
 async def test_a_job_that_a_hand_has_written_has_no_template_to_show(house: Served) -> None:
-    await house.store.submit([NewJob("by-hand", "T2I", "picture")])
+    await house.store.run(ops.submit_jobs, [NewJob("by-hand", "T2I", "picture")])
     check_problem(await house.get("/api/v1/jobs/by-hand/workflow"), 409)
 
 
@@ -200,7 +201,7 @@ async def test_an_answer_is_about_the_job_that_was_asked_for_even_if_another_is_
     house: Served,
 ) -> None:
     asked = await house.job("asked-for")
-    await house.store.submit([NewJob(str(asked.id), "T2I", "picture")])
+    await house.store.run(ops.submit_jobs, [NewJob(str(asked.id), "T2I", "picture")])
     for method, path, body in (("PUT", "priority", {"priority": 9}), ("POST", "cancel", None), ("POST", "retry", None)):
         answer = await house.ask(method, f"/api/v1/jobs/asked-for/{path}", body)
         assert answer.value["config_name"] == "asked-for"
@@ -325,7 +326,7 @@ async def test_what_was_sent_is_told_with_the_model_and_the_values(house: Served
     [leased] = await house.lease()
     sent = {"2.filename_prefix": "e3_x/0/1", "1.ckpt_name": "dream.safetensors"}
     lease = replace(leased.lease, sent=json.dumps(sent))
-    await house.store.complete(lease, [], 1.0)
+    await house.store.run(ops.complete_job, lease, [], 1.0)
     after = (await house.get("/api/v1/jobs/sent-one/workflow")).value
     assert after["sent"] == sent
     assert after["filled"]["1"]["inputs"]["ckpt_name"] == "dream.safetensors"

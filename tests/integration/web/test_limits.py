@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from comfyui_agent.domain.tokens import Role
+from comfyui_agent.store import operations as ops
 from support.web import Served, bearer, check_problem, served
 
 JOB = {"job_type": "T2I", "workflow_id": "picture", "inputs": {"color": 1}}
@@ -28,11 +29,11 @@ async def test_each_token_has_so_many_changes_and_reads_a_minute_and_probes_are_
         assert (await page.get("/", headers={**ann, "Accept": "text/html"})).status == 429
         assert (await page.post("/api/v1/jobs", JOB, headers=bob)).status == 201
         assert [(await page.get("/healthz")).status for _ in range(10)] == [200] * 10
-        assert (await page.store.counts()).pending == 4
+        assert (await page.store.run(ops.count_jobs)).pending == 4
 
 
 async def open_jobs(page: Served) -> int:
-    return await page.store.open_jobs_of(1, 1_000)
+    return await page.store.run(ops.open_jobs_of, 1, 1_000)
 
 
 async def test_a_user_has_so_many_open_jobs_however_they_are_made(tmp_path: Path) -> None:
@@ -55,7 +56,7 @@ async def test_a_user_has_so_many_open_jobs_however_they_are_made(tmp_path: Path
         for path, body in (
             (f"books/{book}/regenerate", {"pages": [1]}),
             (f"batches/{batch['id']}/retry", {"cancelled": True}),
-            ("jobs/retry", {"names": [job.config_name async for job in page.store.members(batch["id"])]}),
+            ("jobs/retry", {"names": [job.config_name async for job in ops.batch_members(page.store, batch["id"])]}),
         ):
             check_problem(await page.post(f"/api/v1/{path}", body, headers=ann), 429)
         assert (await page.post(f"/api/v1/jobs/{jobs[0]}/cancel", headers=ann)).status == 202

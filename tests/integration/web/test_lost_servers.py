@@ -13,6 +13,7 @@ from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.server_states import LostServer, StuckPrompt
 from comfyui_agent.engine.live_files import LiveRun
 from comfyui_agent.engine.server_reports import ServerReport
+from comfyui_agent.store import operations as ops
 from comfyui_agent.web.pages.job import _sentence
 from comfyui_agent.web.pages.servers import card_of
 from comfyui_agent.web.queue_summary import stands
@@ -32,7 +33,7 @@ async def house(tmp_path: Path) -> AsyncIterator[Served]:
 async def test_every_screen_says_which_server_a_job_waits_for_and_not_that_it_renders(house: Served) -> None:
     job = await house.job("fox.yaml")
     (leased,) = await house.lease()
-    await house.store.wait_for_server(leased.lease, broken(FailureClass.SERVER_LOST, "it waits"), 60.0, 0.0)
+    await house.store.run(ops.wait_for_server, leased.lease, broken(FailureClass.SERVER_LOST, "it waits"), 60.0, 0.0)
     shown = (await house.get(f"/api/v1/jobs/{job.id}")).value
     assert (shown["status"], shown["failure_class"]) == ("pending", "server_lost")
     since = f"gpu:8188, which has not answered since {shown['lost_at'][:19]} UTC"
@@ -45,12 +46,12 @@ async def test_every_screen_says_which_server_a_job_waits_for_and_not_that_it_re
     assert since in queue
     overview = (await house.get("/")).text
     assert "wait" in overview
-    assert (await house.store.overview()).lost == [LostServer(SERVER, 1, shown["lost_at"])]
+    assert (await house.store.run(ops.read_overview)).lost == [LostServer(SERVER, 1, shown["lost_at"])]
 
 
 async def test_the_first_sentence_names_servers_that_do_not_answer(house: Served) -> None:
     await house.job("fox.yaml")
-    found = replace(await house.store.overview(), lost=[LostServer(SERVER, 1, SINCE)])
+    found = replace(await house.store.run(ops.read_overview), lost=[LostServer(SERVER, 1, SINCE)])
     down, up = ServerReport("gpu:8188", SERVER, error="refused"), ServerReport("b", "http://b", STATS, 0, 0)
     assert "1 wait for a server (gpu:8188 has not answered since 12:03:11 UTC)" in stands(found, [down], 1)
     assert "1 waits for gpu:8188 (no answer since 12:03:11 UTC)" in stands(found, [down, up], 1)
@@ -59,7 +60,7 @@ async def test_the_first_sentence_names_servers_that_do_not_answer(house: Served
 async def test_a_job_whose_server_has_just_gone_says_that_it_waits_for_it(house: Served) -> None:
     await house.job("fox.yaml")
     (leased,) = await house.lease()
-    job = await house.store.find_by_id(leased.lease.job_id)
+    job = await house.store.run(ops.find_job_by_id, leased.lease.job_id)
     assert job is not None
     live = LiveRun(job.id, job.config_name, None, SERVER, "away")
     assert _sentence(job, live) == "Waits for gpu:8188, which does not answer."

@@ -15,6 +15,7 @@ import pytest_asyncio
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.tokens import Role
+from comfyui_agent.store import operations as ops
 from comfyui_agent.web.app import create_app
 from comfyui_agent.web.guard import UNSAFE
 from support.batched import queue
@@ -50,7 +51,7 @@ class House:
         return await asyncio.to_thread(call_e3, *arguments, "-C", str(self.served.workspace.root))
 
     async def status(self, name: str) -> JobStatus:
-        found = await self.served.store.find_by_name(name)
+        found = await self.served.store.run(ops.find_job_by_name, name)
         assert found is not None
         return found.status
 
@@ -75,8 +76,8 @@ async def test_what_is_made_over_http_remembers_its_token_and_shows_its_name(hou
     for path in (f"/api/v1/jobs/{job['id']}", f"/api/v1/batches/{batch['id']}", "/api/v1/books/anns"):
         shown = (await page.get(path, headers=house.bob)).value
         assert (shown["created_by"], shown["created_by_name"]) == (1, "ann"), path
-    assert {member.created_by async for member in page.store.members(batch["id"])} == {1}
-    assert {member.created_by async for member in page.store.members("anns")} == {1}
+    assert {member.created_by async for member in ops.batch_members(page.store, batch["id"])} == {1}
+    assert {member.created_by async for member in ops.batch_members(page.store, "anns")} == {1}
     for screen in ("/jobs/mine", f"/batches/{batch['id']}", "/books/anns"):
         assert "ann" in (await page.get(screen, headers=house.bob)).text.split("Made by")[1][:100], screen
 
@@ -88,7 +89,7 @@ async def test_the_command_line_shows_who_made_it_and_makes_what_is_nobodys(hous
     assert "token 2 (bob)" in (await house.e3("batch", "show", batch["id"])).stdout
     shown = document(await house.e3("show", "told", "--json"))
     assert (shown["created_by"], shown["created_by_name"]) == (2, "bob")
-    await house.served.store.submit([wish("by-file", source="jobs/processing/image/by-file")])
+    await house.served.store.run(ops.submit_jobs, [wish("by-file", source="jobs/processing/image/by-file")])
     assert "made by" not in (await house.e3("show", "by-file")).stdout
     shown = document(await house.e3("show", "by-file", "--json"))
     assert (shown["created_by"], shown["created_by_name"]) == (None, None)
@@ -143,11 +144,11 @@ async def test_only_whoever_made_it_may_change_it(
             sweep = {**SWEEP, "name": made, "set": {"color": "1"}}
             made = (await page.post("/api/v1/batches", sweep, headers=who)).value["id"]
         if noun != "jobs":
-            [member] = [job.as_json() async for job in page.store.members(made)]
+            [member] = [job.as_json() async for job in ops.batch_members(page.store, made)]
         if path.endswith("{batch}/dismiss"):  # only what failed can be
             await page.fail((await page.lease(1, made))[0])
         elif has_ended:
-            await page.store.cancel([JobId(member["id"])])
+            await page.store.run(ops.cancel_jobs, [JobId(member["id"])])
         return made, member["config_name"]
 
     async def ask(made: tuple[str, str], who: dict[str, str]) -> Answer:
@@ -155,12 +156,12 @@ async def test_only_whoever_made_it_may_change_it(
         return await page.ask(method, path.format(job=made[1], batch=made[0]), said, headers=who)
 
     thing = await make("anns", house.ann)
-    before = await page.store.find_by_name(thing[1])
+    before = await page.store.run(ops.find_job_by_name, thing[1])
     said = check_problem(await ask(thing, house.bob), 403)
     assert "not yours" in said["detail"]
     assert "ann" not in said["detail"].replace(thing[0], "").replace(thing[1], "").split(), "whose it is is not said"
     assert "admin" in said["remedy"]
-    assert await page.store.find_by_name(thing[1]) == before
+    assert await page.store.run(ops.find_job_by_name, thing[1]) == before
     allowed = {200, 201, 202}
     assert (await ask(thing, house.ann)).status in allowed
     for suffix, who in (("shift", house.shift), ("admin", house.admin)):
@@ -170,7 +171,7 @@ async def test_only_whoever_made_it_may_change_it(
 async def test_what_no_token_made_is_for_admins_and_shared_tokens(house: House) -> None:
     page = house.served
     for number, (who, status) in enumerate(((house.ann, 403), (house.shift, 202), (house.admin, 202))):
-        await page.store.submit([wish(f"filed-{number}")])
+        await page.store.run(ops.submit_jobs, [wish(f"filed-{number}")])
         await queue(page.store, 2, f"old_{number}")
         assert (await page.post(f"/api/v1/jobs/filed-{number}/cancel", headers=who)).status == status
         assert (await page.post(f"/api/v1/batches/old_{number}/cancel", headers=who)).status == status
@@ -233,7 +234,7 @@ async def test_users_ask_for_no_priority_below_the_floor(house: House, noun: str
         made = await page.post(f"/api/v1/{noun}", {**said[noun], "priority": priority}, headers=who)
         assert made.status == 201, made.text
     made = await page.post(f"/api/v1/{noun}", said[noun], headers=who)
-    members = [job async for job in page.store.members(str(made.value["id"]))]
+    members = [job async for job in ops.batch_members(page.store, str(made.value["id"]))]
     assert (members[0].priority if members else made.value["priority"]) == 50, "the default is everyone's"
 
 
@@ -251,7 +252,7 @@ async def test_a_name_is_taken_once_and_whoever_asks_for_it_again_gets_nothing(h
     made = await house.job("taken", house.ann)
     for who in (house.bob, house.admin):
         check_problem(await house.served.post("/api/v1/jobs", {**JOB, "name": "taken"}, headers=who), 409)
-    found = await house.served.store.find_by_name("taken")
+    found = await house.served.store.run(ops.find_job_by_name, "taken")
     assert found is not None
     assert (found.id, found.created_by) == (made["id"], 1)
 
@@ -260,10 +261,10 @@ async def test_a_file_that_takes_a_name_over_belongs_to_nobody(house: House) -> 
     """What a job file says is the file's, also where a token made a job of that name before."""
     page = house.served
     job = await house.job("over.yaml", house.ann)
-    await page.store.cancel([JobId(job["id"])])
+    await page.store.run(ops.cancel_jobs, [JobId(job["id"])])
     file = page.workspace.root / "over.yaml"
     file.write_text("job_type: T2I\nworkflow_id: picture\ninputs: {color: 2}\n")
     assert (await house.e3("add", str(file))).returncode == 0
-    found = await page.store.find_by_name("over.yaml")
+    found = await page.store.run(ops.find_job_by_name, "over.yaml")
     assert found is not None
     assert (found.status, found.created_by) == (JobStatus.PENDING, None)

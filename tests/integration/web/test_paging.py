@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from comfyui_agent.domain.batches import BatchKind
+from comfyui_agent.store import operations as ops
 from support.batched import queue
 from support.stores import wish
 from support.web import Served, check_problem, served
@@ -25,13 +26,15 @@ async def full(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served
     """Jobs in every state, some of which share all that they are ordered by; batches and books."""
     async with served(tmp_path_factory.mktemp("full")) as house:
         for name, count in (("finished", FINISHED), ("failed", FAILED), ("rendering", RENDERING)):
-            await house.store.submit([wish(f"{name}-{number:02}", priority=1) for number in range(count)])
+            await house.store.run(ops.submit_jobs, [wish(f"{name}-{number:02}", priority=1) for number in range(count)])
             for leased in await house.lease(count):
                 if name == "finished":
                     await house.finish(leased)
                 elif name == "failed":
                     await house.fail(leased)
-        await house.store.submit([wish(f"waiting-{number:02}", priority=50 + number % 3) for number in range(WAITING)])
+        await house.store.run(
+            ops.submit_jobs, [wish(f"waiting-{number:02}", priority=50 + number % 3) for number in range(WAITING)]
+        )
         for number in range(9):
             kind = BatchKind.BOOK if number % 3 == 0 else BatchKind.SWEEP
             await queue(house.store, 5, f"batch_{number}", kind=kind, priority=90)

@@ -15,6 +15,7 @@ import pytest_asyncio
 from comfyui_agent import __version__
 from comfyui_agent.comfy.frames import Preview
 from comfyui_agent.engine.live_files import LiveFile, LiveRun, want_previews
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.errors import DatabaseAway
 from support.pictures import png
@@ -100,7 +101,7 @@ async def test_a_server_is_paused_drained_and_resumed_by_its_name(rendering: Ser
 async def test_an_unknown_server_is_not_found(house: Served, action: str) -> None:
     for name in ("gpu77", "http:%2F%2Fexample.com:8188", "%00", "..", "[::1"):
         check_problem(await house.post(f"/api/v1/servers/{name}/{action}"), 404)
-    assert not await house.store.halted_servers()
+    assert not await house.store.run(ops.halted_servers)
 
 
 async def test_workflows_are_listed_and_shown_with_every_place(house: Served) -> None:
@@ -241,9 +242,7 @@ async def test_while_the_database_is_away_that_is_said_and_nothing_breaks(
     async def away(*_: object, **__: object) -> None:
         raise DatabaseAway("the database is locked by another process")
 
-    asked = ("job_page", "find_by_name", "batch_page", "batch", "overview", "submit", "halted_servers")
-    for name in asked:
-        monkeypatch.setattr(house.store, name, away)
+    monkeypatch.setattr(house.store, "run", away)
     wish = {"job_type": "T2I", "workflow_id": "picture"}
     for method, path, body in (
         ("GET", "/api/v1/jobs", None),

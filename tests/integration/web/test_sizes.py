@@ -12,6 +12,7 @@ from comfyui_agent.batches.members import effective_inputs
 from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.prompt_builder import PromptBuilder
+from comfyui_agent.store import operations as ops
 from comfyui_agent.web.api.responses import MOST_BYTES
 from comfyui_agent.web.problems import JsonAnswer
 from support.stores import in_the_shell
@@ -66,7 +67,7 @@ async def test_both_halves_of_a_job_count_together(house: Served) -> None:
 
 
 async def test_a_sweep_or_a_book_of_large_jobs_is_refused_and_nothing_is_queued(house: Served) -> None:
-    before = await house.store.counts()
+    before = await house.store.run(ops.count_jobs)
     huge, long = "x" * 900 * KB, "x" * 65 * KB
     assert (
         "a job may have 64 KB" in check_problem(await house.post("/api/v1/batches", sweep(house, huge)), 409)["detail"]
@@ -76,7 +77,7 @@ async def test_a_sweep_or_a_book_of_large_jobs_is_refused_and_nothing_is_queued(
     for body in ({"inputs": {"3.value": long}, "pages": [{}, {}]}, {"pages": [{"inputs": {"3.value": long}}]}):
         problem = check_problem(await house.post("/api/v1/books", {"workflow": "talking", **body}), 409)
         assert "page 1: inputs" in problem["detail"]
-    assert await house.store.counts() == before
+    assert await house.store.run(ops.count_jobs) == before
 
 
 STYLED = {"workflow": "styled", "inputs": {"style": "x" * 60 * KB}}
@@ -107,10 +108,10 @@ async def test_members_that_differ_in_long_values_are_bounded_as_a_whole(
 ) -> None:
     talking(house, "styled", "${style} with ${subject}")
     talking(house)
-    before = await house.store.counts()
+    before = await house.store.run(ops.count_jobs)
     problem = check_problem(await house.post(f"/api/v1/{path}", body), 409)
     assert problem["detail"] == f"{words} in the database: one request may take 128 MB"
-    assert await house.store.counts() == before
+    assert await house.store.run(ops.count_jobs) == before
 
 
 async def test_what_the_members_of_a_sweep_share_is_stored_once_and_shown_with_each(house: Served) -> None:
@@ -133,7 +134,7 @@ async def test_what_the_members_of_a_sweep_share_is_stored_once_and_shown_with_e
     assert (await house.post(f"/api/v1/jobs/{leased.lease.job_id}/retry")).status == 202
     (again,) = await house.lease(1, batch_id)
     assert (await PromptBuilder(house.store, workspace).prepare(again)).graph["3"]["inputs"]["value"] == text
-    await house.store.cancel_batch(batch_id)
+    await house.store.run(ops.cancel_batch, batch_id)
 
 
 async def test_what_the_pages_of_a_book_share_is_stored_once_and_a_changed_page_has_it_too(house: Served) -> None:
@@ -151,7 +152,7 @@ async def test_what_the_pages_of_a_book_share_is_stored_once_and_a_changed_page_
     ]
     assert member["settings"] == {"3.value": text, "width": 64, "color": 2}
     assert "snow snow" in (await house.get("/admin/books/snowy")).text
-    await house.store.cancel_batch("snowy")
+    await house.store.run(ops.cancel_batch, "snowy")
     changed = await house.post("/admin/books/snowy/regenerate-page/2", {"inputs": {"width": 128}})
     assert changed.status == 202, changed.text
     job = (await house.get("/api/v1/jobs/snowy_page_002")).value
@@ -159,7 +160,7 @@ async def test_what_the_pages_of_a_book_share_is_stored_once_and_a_changed_page_
     large = {"inputs": {"3.value": "x" * 40 * KB}}
     problem = check_problem(await house.post("/admin/books/snowy/regenerate-page/1", large), 409)
     assert "a job may have 64 KB" in problem["detail"]
-    await house.store.cancel_batch("snowy")
+    await house.store.run(ops.cancel_batch, "snowy")
 
 
 async def test_what_most_pages_of_a_book_have_is_stored_once_and_the_others_keep_their_own(house: Served) -> None:
@@ -181,13 +182,13 @@ async def test_what_most_pages_of_a_book_have_is_stored_once_and_the_others_keep
     assert [graph["3"]["inputs"]["value"] for graph in sent] == ["rain", text]
     shown = [(await house.get(f"/api/v1/jobs/sunny_page_{number:03}")).value["inputs"] for number in (1, 2)]
     assert shown == [{"3.value": "rain"}, {"3.value": text, "1.color": 1}]
-    await house.store.cancel_batch("sunny")
+    await house.store.run(ops.cancel_batch, "sunny")
     for page, said in ((3, text), (1, "rain")):
         again = await house.post(f"/admin/books/sunny/regenerate-page/{page}", {"inputs": {"width": 128}})
         assert again.status == 202, again.text
         inputs = (await house.get(f"/api/v1/jobs/sunny_page_{page:03}")).value["inputs"]
         assert (inputs["3.value"], inputs["1.width"]) == (said, 128)
-    await house.store.cancel_batch("sunny")
+    await house.store.run(ops.cancel_batch, "sunny")
 
 
 async def test_a_page_made_before_goes_on_with_the_inputs_that_it_keeps_itself(house: Served) -> None:
@@ -206,13 +207,13 @@ async def test_a_page_made_before_goes_on_with_the_inputs_that_it_keeps_itself(h
         f"UPDATE jobs SET metadata = '{kept}' WHERE batch_id = 'older';"
         """UPDATE batches SET metadata = '{"title": "older"}' WHERE id = 'older'""",
     )
-    await house.store.cancel_batch("older")
+    await house.store.run(ops.cancel_batch, "older")
     assert (await house.post("/admin/books/older/regenerate-page/1", {"inputs": {"color": 9}})).status == 202
-    job = await house.store.find_by_name("older_page_001")
+    job = await house.store.run(ops.find_job_by_name, "older_page_001")
     assert job is not None
-    batch = await house.store.batch("older")
+    batch = await house.store.run(ops.find_batch, "older")
     assert effective_inputs(job, batch) == {"1.color": 9, "1.width": 64}
-    await house.store.cancel_batch("older")
+    await house.store.run(ops.cancel_batch, "older")
 
 
 async def test_a_list_of_jobs_that_someone_made_huge_is_small_and_written_beside_the_loop(
@@ -289,6 +290,6 @@ async def test_a_batch_or_a_book_of_large_members_is_answered_in_parts(house: Se
     ]
     (listed,) = [each for each in (await house.get("/api/v1/books?limit=1000")).value["books"] if each["id"] == "wide"]
     assert listed["status"] == "complete"
-    for job in await house.store.jobs(batch_id="wide", status=JobStatus.FAILED, limit=1):
+    for job in await house.store.run(ops.list_jobs, batch_id="wide", status=JobStatus.FAILED, limit=1):
         assert job.metadata is not None
     by_hand(house, "DELETE FROM jobs WHERE batch_id = 'wide'; DELETE FROM batches WHERE id = 'wide'")

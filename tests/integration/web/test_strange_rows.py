@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from comfyui_agent.domain.jobs import NewJob, Template
+from comfyui_agent.store import operations as ops
 from comfyui_agent.web.addresses import ADDRESSES
 from support.batched import queue
 from support.stores import in_the_shell
@@ -77,8 +78,8 @@ async def attic(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serve
     folder = tmp_path_factory.mktemp("attic") / "house"
     async with served(folder) as house:
         template = Template.of({"1": {"class_type": "X", "inputs": {"text": HALF, "n": 1}, "_meta": {"title": HALF}}})
-        await house.store.submit(
-            [NewJob(f"strange-{number}", "T2I", "picture", template) for number in range(len(STRANGE))]
+        await house.store.run(
+            ops.submit_jobs, [NewJob(f"strange-{number}", "T2I", "picture", template) for number in range(len(STRANGE))]
         )
         await queue(house.store, len(STRANGE), "attic_1")
     states = ("pending", "processing", "failed", "done")

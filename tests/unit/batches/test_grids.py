@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from dataclasses import MISSING, dataclass, fields
 from itertools import product
 from math import prod
@@ -26,6 +25,7 @@ from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.pictures.compose import Spec
 from comfyui_agent.store.store import Store
+from support.stores import ScriptedStore
 
 FOLDER = "jobs/finished/image/knights_1a2b3c4d"
 THREE = {"seed": (1, 2), "cfg": (5, 6.5, 8), "text": ("a", "b", "c", "d")}
@@ -49,15 +49,14 @@ def batch_of(axes: dict[str, tuple[Any, ...]] | None, mode: Mode = Mode.MATRIX, 
 
 
 @dataclass
-class Members:
+class Members(ScriptedStore):
     """What is asked of a store: members, and paths, of which `taken` belong to others."""
 
     jobs: list[Job]
     taken: frozenset[str] = frozenset()
 
-    async def members(self, _: str) -> AsyncIterator[Job]:
-        for job in self.jobs:
-            yield job
+    async def members_after(self, _batch: str, after: Job | None, _most: int, **_: Any) -> list[Job]:
+        return self.jobs if after is None else []
 
     async def claim_grid_files(self, _: str, paths: list[str], *_more: Any) -> str:
         return next((f"{path} belongs to the job a" for path in paths if path in self.taken), "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, cast
 
@@ -25,6 +25,7 @@ from comfyui_agent.domain.jobs import Job, JobId, NewJob, Template
 from comfyui_agent.domain.recipes import Recipe
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store.store import Store
+from support.stores import ScriptedStore
 
 GRAPH: dict[str, Any] = {
     "3": {"class_type": "KSampler", "inputs": {"seed": 7, "steps": 20}},
@@ -63,7 +64,7 @@ SHELF = [
 ]
 
 
-class Shelf:
+class Shelf(ScriptedStore):
     """As much of a store as pages need: it remembers what is wished for."""
 
     def __init__(self, jobs: Sequence[Job] = SHELF, too_late: Sequence[int] = ()) -> None:
@@ -72,15 +73,14 @@ class Shelf:
         self.wishes: list[tuple[JobId, NewJob | None]] = []
         self.avoids_cache: bool | None = None
 
-    async def members(self, batch_id: str) -> AsyncIterator[Job]:
+    async def members_after(self, batch_id: str, after: Job | None, _most: int, **_: Any) -> Sequence[Job]:
         assert batch_id == "winter"
-        for job in self.jobs:
-            yield job
+        return self.jobs if after is None else []
 
-    async def find_by_id(self, job_id: JobId) -> Job | None:
+    async def find_job_by_id(self, job_id: JobId) -> Job | None:
         return next((job for job in self.jobs if job.id == job_id), None)
 
-    async def resubmit(
+    async def resubmit_jobs(
         self, wishes: Sequence[tuple[JobId, NewJob | None]], *, avoid_cache: bool = False
     ) -> list[JobId]:
         self.wishes, self.avoids_cache = list(wishes), avoid_cache

@@ -18,6 +18,7 @@ from comfyui_agent.store.tokens import Access
 from comfyui_agent.web import access, failures
 from comfyui_agent.web.access import Caller, Gate, bearer_of, session_of, while_admitted
 from comfyui_agent.web.problems import Problem
+from support.stores import ScriptedStore
 
 ADMIN, USER = "e3_admin", "e3_user"
 HOST = "10.0.0.7"
@@ -25,7 +26,7 @@ EARLIER, NOW, LATER = "2025-11-16 02:08:00.000", "2025-11-17 00:00:00.000", "202
 
 
 @dataclass
-class Memory:
+class Memory(ScriptedStore):
     """Tokens and sessions, and a version that goes up with every change."""
 
     known: list[Token] = field(default_factory=list)
@@ -37,7 +38,7 @@ class Memory:
     error: Exception | None = None
     delay: float = 0.0
 
-    async def access(self) -> Access:
+    async def read_access(self) -> Access:
         self.reads += 1
         if self.delay:
             await asyncio.sleep(self.delay)
@@ -53,7 +54,7 @@ class Memory:
         self.sessions.pop(hash_, None)
         self.version += 1
 
-    async def enrol(self, user: str, role: Role, _: str) -> Token:
+    async def enrol_user(self, user: str, role: Role, _: str) -> Token:
         return self.add("", role, name=user, hash=proxy_hash(user))
 
     async def note_uses(self, uses: set[tuple[int, str]]) -> None:

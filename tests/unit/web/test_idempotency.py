@@ -13,21 +13,23 @@ import pytest
 
 from comfyui_agent.domain.idempotency import Beginning, Begun, Busy, Different, Repeated, TakenOver
 from comfyui_agent.domain.tokens import Role
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import DatabaseAway
 from comfyui_agent.web.access import Caller
 from comfyui_agent.web.idempotency import REPLAYED, IdempotentRequest, once
 from comfyui_agent.web.problems import Problem
+from support.stores import ScriptedStore, intercept
 
 ME, DEAD, OTHER = "me", "dead", "other"
 
 
-class Wishes:
+class Wishes(ScriptedStore):
     """The memory of wishes."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str], dict[str, Any]] = {}
 
-    async def begin_wish(
+    async def begin_request(
         self, key: str, scope: str, digest: str, creator: str, made: str, is_dead: Callable[[str], bool]
     ) -> Beginning:
         await asyncio.sleep(0)
@@ -44,10 +46,10 @@ class Wishes:
         row["creator"] = creator
         return TakenOver(row["made"])
 
-    async def finish_wish(self, key: str, scope: str, _: int, answer: str) -> None:
+    async def finish_request(self, key: str, scope: str, _: int, answer: str) -> None:
         self.rows[key, scope]["answer"] = answer
 
-    async def drop_wish(self, key: str, scope: str) -> None:
+    async def drop_request(self, key: str, scope: str) -> None:
         del self.rows[key, scope]
 
 
@@ -172,7 +174,7 @@ async def test_what_could_not_be_noted_is_found_by_whoever_asks_again(
         raise DatabaseAway("locked")
 
     with monkeypatch.context() as patch:
-        patch.setattr(workshop.store, "finish_wish", away)
+        intercept(patch, workshop.store, ops.finish_request, away)
         with pytest.raises(DatabaseAway):
             await workshop.ask()
     assert read(await workshop.ask(name="second"))[1] == {"id": "a"}

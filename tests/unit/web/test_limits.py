@@ -12,6 +12,7 @@ from comfyui_agent.web import limits
 from comfyui_agent.web.access import Caller
 from comfyui_agent.web.limits import OPEN_FACTOR, OpenJobQuota, RequestLimits, TokenBuckets
 from comfyui_agent.web.problems import Problem
+from support.stores import ScriptedStore
 
 HOST = "10.0.0.7"
 
@@ -78,7 +79,7 @@ def test_zero_is_no_limit() -> None:
         counted.count_read(Caller(Role.ADMIN))
 
 
-class Memory:
+class Memory(ScriptedStore):
     """So many jobs of each token have not ended."""
 
     def __init__(self, known: int) -> None:

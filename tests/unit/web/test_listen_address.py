@@ -11,13 +11,14 @@ import pytest
 
 from comfyui_agent.domain.tokens import Role, Token
 from comfyui_agent.web.listen_address import Listening, NotAllowed, NotServed, PortTaken, is_loopback, listen
+from support.stores import ScriptedStore
 
 
-class Memory:
+class Memory(ScriptedStore):
     def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens
 
-    async def tokens(self) -> list[Token]:
+    async def list_tokens(self) -> list[Token]:
         return self._tokens
 
 

@@ -21,12 +21,14 @@ from comfyui_agent.domain.jobs import NewJob
 from comfyui_agent.domain.prompts import mint_prompt_id
 from comfyui_agent.domain.server_states import ServerState
 from comfyui_agent.engine.server_reports import ServerReport
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.errors import DatabaseAway
 from comfyui_agent.store.gauges import Gauges
 from comfyui_agent.store.records import Counts, Window
 from comfyui_agent.web import metrics as module
 from comfyui_agent.web.metrics import Metrics
+from support.stores import ScriptedStore
 
 GIGABYTE = 1024**3
 FIRST, SECOND = "http://gpu1:8188", "http://gpu2:8188"
@@ -37,14 +39,14 @@ def figures(counts: Counts | None = None, age: float = 0.0, newest: int = 0, **b
 
 
 @dataclass
-class Memory:
+class Memory(ScriptedStore):
     """A store that says what it is told to say; `silence` keeps it from answering."""
 
     figures: Gauges = field(default_factory=figures)
     error: Exception | None = None
     silence: asyncio.Event | None = None
 
-    async def gauges(self) -> Gauges:
+    async def read_gauges(self) -> Gauges:
         if self.silence is not None:
             await self.silence.wait()
         if self.error is not None:
@@ -393,11 +395,11 @@ async def test_with_a_real_database_it_tells_the_story_of_a_job(tmp_path: Path) 
     try:
         metrics = Metrics(store, Fleet())
         jobs = [NewJob(name, "T2I", "portrait") for name in ("one.yaml", "two.yaml")]
-        await store.submit(jobs)
+        await store.run(ops.submit_jobs, jobs)
         assert (await scrape(metrics)).of("e3_jobs", state="pending") == 2
-        [leased] = await store.lease("agent", Window(FIRST, 1), [mint_prompt_id()], 30.0)
-        await store.complete(leased.lease, ["one.png"], 3.0)
-        for event in await store.events_after(0):
+        [leased] = await store.run(ops.lease_jobs, "agent", Window(FIRST, 1), [mint_prompt_id()], 30.0)
+        await store.run(ops.complete_job, leased.lease, ["one.png"], 3.0)
+        for event in await store.run(ops.events_after, 0):
             metrics.hear(event)
         read = await scrape(metrics)
     finally:

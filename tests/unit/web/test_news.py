@@ -12,12 +12,13 @@ from comfyui_agent.domain.events import Event
 from comfyui_agent.store.errors import DatabaseAway
 from comfyui_agent.web import news
 from comfyui_agent.web.news import News, TooManyListeners, as_sent
+from support.stores import ScriptedStore
 from support.web import eventually
 
 FIRST = b": events of E3\nretry: 2000\n\n"
 
 
-class Memory:
+class Memory(ScriptedStore):
     """Events by number."""
 
     def __init__(self) -> None:

@@ -28,27 +28,28 @@ from comfyui_agent.web.access import Caller, scraper
 from comfyui_agent.web.limits import RequestLimits
 from comfyui_agent.web.metrics import CONTENT_TYPE, Metrics
 from comfyui_agent.web.problems import Problem, add_handlers
+from support.stores import ScriptedStore
 
 STATS = SystemStats("0.7.0", "3.12", "2.8", "posix", 0, 0, ())
 UP = ServerReport("gpu1:8188", "http://gpu1:8188", STATS, 0, 0)
 DOWN = ServerReport("gpu2:8188", "http://gpu2:8188", error="connection refused by http://anna:secret@gpu2:8188")
 
 
-class Store:
+class Store(ScriptedStore):
     """A database that answers, fails or is silent."""
 
     error: Exception | None = None
     is_silent = False
 
-    async def counts(self) -> Counts:
+    async def count_jobs(self) -> Counts:
         if self.is_silent:
             await asyncio.Event().wait()
         if self.error is not None:
             raise self.error
         return Counts()
 
-    async def gauges(self) -> Gauges:
-        return Gauges(await self.counts(), 0.0, {}, 0)
+    async def read_gauges(self) -> Gauges:
+        return Gauges(await self.count_jobs(), 0.0, {}, 0)
 
 
 class Fleet:

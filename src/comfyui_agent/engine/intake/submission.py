@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from comfyui_agent.clock import now
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.job_files import FileVerdict, ReadFile
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.kinds import folder_of
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.engine.clock import now
 from comfyui_agent.engine.intake.admission import Admission
 from comfyui_agent.engine.intake.folder_scan import Refused, Unsettled, is_job_file, read_whole, sign, trouble_with
 from comfyui_agent.engine.thread_pools import INTAKE
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 
 AT_ONCE = 250
@@ -35,7 +36,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of one wish: the job, or why there is none."""
+    """What became of one request: the job, or why there is none."""
 
     name: str
     job: Job | None
@@ -64,13 +65,13 @@ async def add_file(store: Store, admission: Admission, workspace: Workspace, pat
         return Answer(path.name, None, f"its pictures cannot be kept: {error}")
     if filed.problem and not is_here:
         return Answer(path.name, None, filed.problem)
-    known = await store.find_by_name(path.name)
+    known = await store.run(ops.find_job_by_name, path.name)
     if known is not None and known.status is JobStatus.DONE and not known.resubmit:
         is_same = known.digest == filed.job.digest
         return Answer(path.name, known, "" if is_same else DONE)
     if not is_here:
         file_path = filed.job.file_path
-        holder = await store.holder_of_path(file_path, besides=path.name) if file_path else None
+        holder = await store.run(ops.holder_of_path, file_path, besides=path.name) if file_path else None
         if holder is not None:
             words = f"outputs.file_path: {file_path} belongs to {holder}: give this one another"
             return Answer(path.name, known, words)
@@ -113,13 +114,15 @@ async def retry(store: Store, admission: Admission, workspace: Workspace, jobs: 
                 answers[job.config_name] = Answer(job.config_name, job, words)
             else:
                 without_file.append(job)
-        for filed, ruling in zip(files, await store.file_jobs(files), strict=True):
+        for filed, ruling in zip(files, await store.run(ops.file_jobs, files), strict=True):
             name = filed.job.config_name
-            answers[name] = Answer(name, await store.find_by_name(name), ruling.reason)
-    retried = set(await store.retry([job.id for job in without_file], forget_files=True))
+            answers[name] = Answer(name, await store.run(ops.find_job_by_name, name), ruling.reason)
+    retried = set(await store.run(ops.retry_jobs, [job.id for job in without_file], forget_files=True))
     for job in without_file:
         problem = "" if job.id in retried else "it is not failed any more"
-        answers[job.config_name] = Answer(job.config_name, await store.find_by_name(job.config_name), problem)
+        answers[job.config_name] = Answer(
+            job.config_name, await store.run(ops.find_job_by_name, job.config_name), problem
+        )
     return [answers[job.config_name] for job in jobs]
 
 
@@ -128,12 +131,12 @@ async def remove(store: Store, workspace: Workspace, jobs: Sequence[Job]) -> lis
 
     A job file that is still in the folder of job files is renamed `NAME.yaml.removed`: it would be taken in again.
     """
-    removed = set(await store.remove([job.id for job in jobs]))
+    removed = set(await store.run(ops.remove_jobs, [job.id for job in jobs]))
     for job in jobs:
         path = workspace.root / job.source if job.id in removed and job.source is not None else None
         if path is not None and path.is_relative_to(workspace.processing):
             with contextlib.suppress(FileNotFoundError):
-                await asyncio.to_thread(path.replace, path.with_name(f"{path.name}{REMOVED}"))
+                await INTAKE.run(path.replace, path.with_name(f"{path.name}{REMOVED}"))
     return [
         Answer(job.config_name, job, "" if job.id in removed else f"it {WORDS[job.status]}: cancel it first")
         for job in jobs
@@ -152,7 +155,7 @@ async def _refile(admission: Admission, workspace: Workspace, job: Job) -> ReadF
 
 
 async def _read(admission: Admission, path: Path) -> ReadFile:
-    """The job of a file, waiting a moment for whoever is writing it or its pictures; Unsettled if that goes on."""
+    """The job of a file. Waits a moment while the file or its pictures are being written; Unsettled if that goes on."""
     deadline = now() + PATIENCE
     while True:
         signature = sign(str(path))
@@ -168,8 +171,8 @@ async def _read(admission: Admission, path: Path) -> ReadFile:
 
 async def _file(store: Store, filed: ReadFile) -> Answer:
     name = filed.job.config_name
-    [ruling] = await store.file_jobs([replace(filed, insists=True)])
-    job = await store.find_by_name(name)
+    [ruling] = await store.run(ops.file_jobs, [replace(filed, insists=True)])
+    job = await store.run(ops.find_job_by_name, name)
     if ruling.verdict in (FileVerdict.REJECTED, FileVerdict.ELSEWHERE):
         return Answer(name, job, ruling.reason)
     return Answer(name, job, filed.problem or ruling.reason)

@@ -35,6 +35,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.lab.chaos.target import Ground, Server
 from comfyui_agent.lab.fault_proxy import FaultProxy
 from comfyui_agent.lab.payloads import Payload, fitted, new_run_prefix
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.store import Store
 
@@ -133,15 +134,15 @@ class Sandbox:
     # What can be seen of it.
 
     async def jobs(self, book_id: str | None = None) -> list[Job]:
-        found = await self._store.jobs(batch_id=book_id, limit=100_000)
+        found = await self._store.run(ops.list_jobs, batch_id=book_id, limit=100_000)
         return sorted(found, key=lambda job: job.id)
 
     async def attempts(self, job: Job) -> list[Attempt]:
-        return await self._store.attempts(job.id)
+        return await self._store.run(ops.list_attempts, job.id)
 
     async def events(self) -> list[Event]:
         """All so far, oldest first."""
-        while found := await self._store.events_after(self._events[-1].id if self._events else 0):
+        while found := await self._store.run(ops.events_after, self._events[-1].id if self._events else 0):
             self._events += found
         return self._events
 

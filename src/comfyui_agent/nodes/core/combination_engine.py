@@ -1,25 +1,25 @@
-"""Which values go together. Runs on Python 3.9."""
+"""Which values go together. Runs on Python 3.9.
+
+The functions take the values of each parameter, or parameters that have them as `parsed_values`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from comfyui_agent.domain import combinations
-
-Values = Any
-"""The values of a parameter; or the parameter, which has them as `parsed_values`."""
+from comfyui_agent.domain.combinations import Mode, combine_lists
 
 
-def cartesian(parameters: Sequence[Values]) -> list[tuple[Any, ...]]:
-    """Each value with each value of the others, the last parameter fastest. ValueError if that cannot be."""
-    return combinations.combine_lists([_values_of(each) for each in parameters], combinations.Mode.MATRIX)
+def cartesian(parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Each value with each value of the others, the last parameter fastest; ValueError if a parameter is empty."""
+    return combine_lists([_values_of(each) for each in parameters], Mode.MATRIX)
 
 
-def linear_zip(parameters: Sequence[Values]) -> list[tuple[Any, ...]]:
-    """First with first, second with second; one value alone stays. ValueError if lengths differ."""
-    return combinations.combine_lists([_values_of(each) for each in parameters], combinations.Mode.LINEAR)
+def linear_zip(parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """First with first, second with second. A single value is repeated; ValueError if lengths differ."""
+    return combine_lists([_values_of(each) for each in parameters], Mode.LINEAR)
 
 
-def _values_of(parameter: Values) -> Sequence[Any]:
+def _values_of(parameter: Any) -> Any:
     return list(parameter["parsed_values"]) if isinstance(parameter, Mapping) else parameter

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from comfyui_agent.domain.tokens import seconds_in
+from comfyui_agent.store import operations as ops
 from comfyui_agent.web.api.event_routes import LARGEST_ID
 from comfyui_agent.web.api.models import AuditPage, AuditRow
 from comfyui_agent.web.api.openapi_responses import problems
@@ -27,6 +28,6 @@ async def audit(
 ) -> Any:
     """The audit trail, the newest first: every change, who asked for it and from where. For admins."""
     seconds = None if since is None else seconds_in(since)
-    found = await context.store.audit_trail(seconds=seconds, actor=actor, before=before, most=limit + 1)
+    found = await context.store.run(ops.audit_trail, seconds=seconds, actor=actor, before=before, most=limit + 1)
     rows = [dict.fromkeys(AuditRow.model_fields) | event.as_json() for event in found[:limit]]
     return {"audit": rows, "next": found[limit - 1].id if len(found) > limit else None}

@@ -20,6 +20,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.engine.sweep_planner import Planner
 from comfyui_agent.engine.withdrawal import take_back
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import BadCursor, JobFilter
 from comfyui_agent.web.api.models import (
     BatchMade,
@@ -104,7 +105,7 @@ async def page_of_batches(
     context: Context, kind: BatchKind | None, limit: int, cursor: str | None, noun: str
 ) -> dict[str, Any]:
     try:
-        page = await context.store.batch_page(kind, cursor, limit)
+        page = await context.store.run(ops.batch_page, kind, cursor, limit)
     except BadCursor as error:
         raise Problem(404, str(error), "Begin without a cursor.") from None
     return {noun: [shown_batch(batch) for batch in page.batches], "next": page.cursor}
@@ -129,7 +130,7 @@ async def create(context: Here, by: By, request: Request, said: NewSweepSaid, ke
         return shown_batch(batch) | {"warnings": list(warnings)}
 
     async def find(batch_id: str) -> dict[str, Any] | None:
-        batch = await context.store.batch(batch_id)
+        batch = await context.store.run(ops.find_batch, batch_id)
         is_whole = batch is not None and batch.status is not BatchStatus.PENDING
         return shown_batch(batch) | {"warnings": []} if batch is not None and is_whole else None
 
@@ -170,7 +171,7 @@ async def show(context: Here, _: User, batch_id: BatchId) -> Any:
     """One batch: how it stands, its axes, and its jobs where they are not too many."""
     batch = await batch_named(context, batch_id)
     members = JobFilter(batch_id=batch.id)
-    page = await context.store.job_page(members, None, MOST_WITH_JOBS, most_bytes=MOST_BYTES)
+    page = await context.store.run(ops.job_page, members, None, MOST_WITH_JOBS, most_bytes=MOST_BYTES)
     shown = shown_batch(batch) | await maker_of(context, batch) | {"axes": batch.metadata.get("axes")}
     return await RENDERING.run(_whole, shown, None if page.cursor else page.jobs)
 
@@ -184,7 +185,7 @@ async def results(context: Here, _: User, batch_id: BatchId, limit: Limit = 100,
     """The members of a batch in their order, each with its settings and its results."""
     batch = await batch_named(context, batch_id)
     try:
-        page = await context.store.job_page(JobFilter(batch_id=batch.id), cursor, limit, most_bytes=MOST_BYTES)
+        page = await context.store.run(ops.job_page, JobFilter(batch_id=batch.id), cursor, limit, most_bytes=MOST_BYTES)
     except BadCursor as error:
         raise Problem(404, str(error), "Begin without a cursor.") from None
 
@@ -240,7 +241,7 @@ async def draw(context: Here, by: By, batch_id: BatchId, said: Annotated[GridSai
             made = await make_grid(context.store, context.workspace, batch, options)
     except NoGrid as error:
         raise Problem(409, str(error).replace("--", ""), "Change the layout, or wait for results.") from None
-    await context.store.note_grid(batch, context.workspace.shown(made.pictures[0]))
+    await context.store.run(ops.note_grid, batch, context.workspace.shown(made.pictures[0]))
     await by.audit(EventName.AUDIT_BATCH_GRID, batch_id=batch.id)
     return {
         "pictures": [context.workspace.shown(each) for each in made.pictures],
@@ -253,7 +254,7 @@ async def cancel(context: Here, by: By, batch_id: BatchId) -> Any:
     """Cancel what has not ended of a batch. Its prompts are taken back; no other is touched."""
     batch = await batch_named(context, batch_id)
     by.check_owner(batch)
-    ended = await context.store.cancel_batch(batch.id)
+    ended = await context.store.run(ops.cancel_batch, batch.id)
     if ended is None:
         state = "still being queued" if batch.status is BatchStatus.PENDING else f"{batch.status} already"
         raise Problem(409, f"{batch.id} is {state}", "There is nothing to cancel.")
@@ -268,7 +269,7 @@ async def retry(context: Here, by: By, batch_id: BatchId, said: Annotated[RetryB
     batch = await batch_named(context, batch_id)
     by.check_owner(batch)
     async with by.room(batch.failed):
-        count = await context.store.retry_batch(batch.id, with_cancelled=said is not None and said.cancelled)
+        count = await context.store.run(ops.retry_batch, batch.id, with_cancelled=said is not None and said.cancelled)
     if not count:
         remedy = (
             'What was cancelled or dismissed: {"cancelled": true}.' if batch.failed else "There is nothing to retry."
@@ -283,7 +284,7 @@ async def dismiss(context: Here, by: By, batch_id: BatchId) -> Any:
     """Put the failed members of a batch out of what needs attention. They stay in the history."""
     batch = await batch_named(context, batch_id)
     by.check_owner(batch)
-    count = await context.store.dismiss_batch(batch.id)
+    count = await context.store.run(ops.dismiss_batch, batch.id)
     if not count:
         raise Problem(409, f"nothing of {batch.id} needs attention", "There is nothing to dismiss.")
     await by.audit(EventName.AUDIT_JOB_DISMISS, batch_id=batch.id, message=counted(count, "job"))
@@ -294,7 +295,7 @@ async def dismiss(context: Here, by: By, batch_id: BatchId) -> Any:
 async def pause(context: Here, by: ByAdmin, batch_id: BatchId) -> Any:
     """What waits stays waiting, what is at a server runs on. For admins."""
     batch = await batch_named(context, batch_id)
-    if not await context.store.pause_batch(batch.id) and not batch.is_paused:
+    if not await context.store.run(ops.pause_batch, batch.id) and not batch.is_paused:
         raise Problem(409, f"{batch.id} is {batch.status}", "There is nothing to pause.")
     await by.audit(EventName.AUDIT_BATCH_PAUSE, batch_id=batch.id)
     return await _now(context, batch)
@@ -304,11 +305,12 @@ async def pause(context: Here, by: ByAdmin, batch_id: BatchId) -> Any:
 async def resume(context: Here, by: ByAdmin, batch_id: BatchId) -> Any:
     """Let a paused batch go on. For admins."""
     batch = await batch_named(context, batch_id)
-    if not await context.store.resume_batch(batch.id):
+    if not await context.store.run(ops.resume_batch, batch.id):
         raise Problem(409, f"{batch.id} is not paused", "There is nothing to resume.")
     await by.audit(EventName.AUDIT_BATCH_RESUME, batch_id=batch.id)
     return await _now(context, batch)
 
 
 async def _now(context: Context, batch: Batch) -> dict[str, Any]:
-    return shown_batch(await context.store.batch(batch.id) or batch)
+    found = await context.store.run(ops.find_batch, batch.id)
+    return shown_batch(found or batch)

@@ -14,6 +14,7 @@ from comfyui_agent.domain.batches import Batch, BatchKind, BatchStatus, mint_bat
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.rows import parsed
 from comfyui_agent.domain.texts import counted, listed
+from comfyui_agent.store import operations as ops
 from comfyui_agent.web.actor import Actor
 from comfyui_agent.web.api.batches import page_of_batches
 from comfyui_agent.web.api.models import BookPageShown, BookShown, Regenerated
@@ -86,11 +87,11 @@ async def create(context: Here, by: By, said: BookFile, key: Key = None) -> Resp
         return await _shown(context, book_id)
 
     async def find(book_id: str) -> dict[str, Any] | None:
-        batch = await context.store.batch(book_id)
+        batch = await context.store.run(ops.find_batch, book_id)
         is_whole = batch is not None and batch.status is not BatchStatus.PENDING
         if not is_whole:
             return None
-        said_before = [parsed(job.metadata) async for job in context.store.members(book_id, is_whole=True)]
+        said_before = [parsed(job.metadata) async for job in ops.batch_members(context.store, book_id, is_whole=True)]
         pages = [each.get("overrides") if isinstance(each, dict) else None for each in said_before]
         return await _shown(context, book_id) if pages == [page.inputs for page in said.pages] else None
 
@@ -108,8 +109,8 @@ async def show(context: Here, _: User, book_id: BookId, after: After = 0) -> Any
 
 async def _shown(context: Context, book_id: str, after: int = 0) -> dict[str, Any]:
     batch = await _book(context, book_id)
-    pages = await context.store.book_pages(
-        batch.id, after=after or -math.inf, until=after + MOST_PAGES, most_bytes=MOST_BYTES
+    pages = await context.store.run(
+        ops.book_pages, batch.id, after=after or -math.inf, until=after + MOST_PAGES, most_bytes=MOST_BYTES
     )
     last = after + MOST_PAGES
     shown = shown_batch(batch) | await maker_of(context, batch)

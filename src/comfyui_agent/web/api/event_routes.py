@@ -9,6 +9,7 @@ from fastapi.responses import StreamingResponse
 
 from comfyui_agent import __version__
 from comfyui_agent.domain.tokens import Role
+from comfyui_agent.store import operations as ops
 from comfyui_agent.web.access import while_admitted
 from comfyui_agent.web.api.models import Me, StatusShown
 from comfyui_agent.web.api.openapi_responses import problems
@@ -48,7 +49,7 @@ async def events(
 @router.get("/status", response_model=StatusShown, responses=problems())
 async def status(context: Here, _: User) -> Any:
     """How it stands: what the overview of the page begins with."""
-    found = await context.store.overview()
+    found = await context.store.run(ops.read_overview)
     agents = await context.fleet.agents()
     reports = await context.fleet.reports()
     return {

@@ -17,6 +17,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.intake.job_file import JobFile
 from comfyui_agent.engine.intake.submission import WORDS, remove
 from comfyui_agent.engine.live_files import read_preview
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import BadCursor, JobFilter, JobPage
 from comfyui_agent.web.api.models import Changed, JobPageShown, JobRemoved, JobRow, JobShown
 from comfyui_agent.web.api.openapi_responses import AsInteger, file_answer, file_answers, problems
@@ -142,7 +143,7 @@ async def list_jobs(
 async def _list(context: Context, request: Request, wanted: JobFilter, cursor: str | None, limit: int) -> JsonAnswer:
     await _check_there(request)
     try:
-        page = await context.store.job_page(wanted, cursor, limit, most_bytes=MOST_BYTES)
+        page = await context.store.run(ops.job_page, wanted, cursor, limit, most_bytes=MOST_BYTES)
     except BadCursor as error:
         raise Problem(404, str(error), "Begin without a cursor.") from None
     await _check_there(request)
@@ -172,7 +173,7 @@ async def submit(context: Here, by: By, said: NewJobSaid, key: Key = None) -> Re
         return job.as_json()
 
     async def find(name: str) -> dict[str, Any] | None:
-        job = await context.store.find_by_name(name)
+        job = await context.store.run(ops.find_job_by_name, name)
         return None if job is None or job.digest != context.doors.digest_of(body) else job.as_json()
 
     wish = IdempotentRequest(key=key, route="jobs", body=said.model_dump(mode="json", exclude_unset=True))
@@ -197,7 +198,7 @@ async def cancel_several(context: Here, by: By, said: NamesSaid) -> Any:
     """Cancel jobs that wait or render. Their prompts are taken back; no other is touched."""
     jobs, unknown = await _named(context, said.names)
     by.check_owners(jobs)
-    cancelled = set(await context.store.cancel([job.id for job in jobs]))
+    cancelled = set(await context.store.run(ops.cancel_jobs, [job.id for job in jobs]))
     refused = [
         {"name": job.config_name, "reason": f"it {WORDS[job.status]}"} for job in jobs if job.id not in cancelled
     ]
@@ -210,7 +211,7 @@ async def cancel_several(context: Here, by: By, said: NamesSaid) -> Any:
 async def dismiss_several(context: Here, by: By, said: FailedSaid) -> Any:
     """Put failed jobs out of what needs attention: those that are named, or all of yours. They stay in the history."""
     jobs, unknown = await _meant(context, by, said)
-    await context.store.dismiss([job.id for job in jobs])
+    await context.store.run(ops.dismiss_jobs, [job.id for job in jobs])
     refused = [
         {"name": job.config_name, "reason": f"it {WORDS[job.status]}: only failed jobs can be dismissed"}
         for job in jobs
@@ -225,7 +226,7 @@ async def dismiss_several(context: Here, by: By, said: FailedSaid) -> Any:
 async def show(context: Here, _: User, name: Name) -> Any:
     """One job: its state, its results, every run and what went wrong."""
     job = await find_job(context, name)
-    attempts = await context.store.attempts(job.id)
+    attempts = await context.store.run(ops.list_attempts, job.id)
     sending = await sending_of(context, job, attempts)
     live = next((run for run in await context.fleet.live() if run.job_id == job.id), None)
     preview = f"{PREFIX}/jobs/{job.id}/preview?v={live.preview}" if live is not None and live.preview else None
@@ -260,7 +261,7 @@ async def set_priority(context: Here, by: By, name: Name, said: PrioritySaid) ->
     by.check_priority(said.priority)
     if job.status is JobStatus.DONE:
         raise Problem(409, f"{job.config_name} is done already: its priority changes nothing", "Choose one that waits.")
-    await context.store.set_priority(job.id, said.priority)
+    await context.store.run(ops.set_priority, job.id, said.priority)
     words = f"from {job.priority} to {said.priority}"
     await by.audit(EventName.AUDIT_JOB_PRIORITY, job_id=job.id, message=words)
     return JsonAnswer((await find_job(context, str(job.id))).as_json())
@@ -284,7 +285,7 @@ async def cancel_one(context: Here, by: By, name: Name) -> Any:
     """Cancel a job that waits or renders. Its prompt is taken back; no other is touched."""
     job = await find_job(context, name)
     by.check_owner(job)
-    if not await context.store.cancel([job.id]):
+    if not await context.store.run(ops.cancel_jobs, [job.id]):
         raise Problem(409, f"{job.config_name}: it {WORDS[job.status]}", "There is nothing to cancel.")
     await by.audit(EventName.AUDIT_JOB_CANCEL, job_id=job.id)
     return JsonAnswer((await find_job(context, str(job.id))).as_json(), 202)
@@ -297,7 +298,7 @@ async def dismiss_one(context: Here, by: By, name: Name) -> Any:
     by.check_owner(job)
     if job.status is not JobStatus.FAILED:
         raise Problem(409, f"{job.config_name}: it {WORDS[job.status]}", "Only failed jobs can be dismissed.")
-    await context.store.dismiss([job.id])
+    await context.store.run(ops.dismiss_jobs, [job.id])
     await by.audit(EventName.AUDIT_JOB_DISMISS, job_id=job.id)
     return JsonAnswer((await find_job(context, str(job.id))).as_json(), 202)
 
@@ -322,10 +323,10 @@ async def workflow_of(context: Here, _: User, name: Name) -> dict[str, Any]:
     are not known yet.
     """
     job = await find_job(context, name)
-    template = await context.store.template(job.template_hash) if job.template_hash else None
+    template = await context.store.run(ops.find_template, job.template_hash) if job.template_hash else None
     if template is None:
         raise Problem(409, f"{job.config_name} has no template of its own", f"Its workflow is {job.workflow_id}.")
-    sending = await sending_of(context, job, await context.store.attempts(job.id))
+    sending = await sending_of(context, job, await context.store.run(ops.list_attempts, job.id))
     return {
         "workflow_id": job.workflow_id,
         "prompt": template.graph(),
@@ -420,7 +421,7 @@ async def _meant(context: Context, by: By, said: FailedSaid) -> tuple[list[Job],
     found: list[Job] = []
     cursor: str | None = None
     while len(found) < MOST_AT_ONCE:
-        page = await context.store.job_page(JobFilter(attention=True), cursor, 1_000)
+        page = await context.store.run(ops.job_page, JobFilter(attention=True), cursor, 1_000)
         found += [job for job in page.jobs if by.may_change(job)]
         cursor = page.cursor
         if cursor is None:

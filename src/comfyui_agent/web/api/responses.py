@@ -14,6 +14,7 @@ from comfyui_agent.batches.members import effective_inputs
 from comfyui_agent.batches.name_lookup import NoBatch, SeveralBatches, find_batch
 from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.jobs import Job
+from comfyui_agent.store import operations as ops
 from comfyui_agent.web.access import Caller, admin, caller
 from comfyui_agent.web.actor import Actor
 from comfyui_agent.web.context import Context
@@ -98,7 +99,7 @@ async def batch_named(context: Context, name: str, kind: BatchKind | None = None
 
 async def whole_job(context: Context, job: Job) -> dict[str, Any]:
     """All of a job; its inputs with those that its batch keeps for all members."""
-    batch = await context.store.batch(job.batch_id) if job.batch_id else None
+    batch = await context.store.run(ops.find_batch, job.batch_id) if job.batch_id else None
     return job.as_json() | ({"inputs": effective_inputs(job, batch)} if batch and job.template_hash else {})
 
 
@@ -118,7 +119,7 @@ def shown_batch(batch: Batch) -> dict[str, Any]:
 
 async def maker_of(context: Context, found: Job | Batch) -> dict[str, str | None]:
     """What the token is called that made something."""
-    return {"created_by_name": await context.store.token_name(found.created_by)}
+    return {"created_by_name": await context.store.run(ops.token_name, found.created_by)}
 
 
 def shown_result(result: Shown) -> dict[str, Any]:

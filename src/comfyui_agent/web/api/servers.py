@@ -10,6 +10,7 @@ from fastapi import APIRouter, Path
 from comfyui_agent.comfy.server_names import NoServer, find_server, name_of
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.server_states import ServerState
+from comfyui_agent.store import operations as ops
 from comfyui_agent.web.api.models import ServerHalted, ServerShown
 from comfyui_agent.web.api.openapi_responses import problems
 from comfyui_agent.web.api.responses import PREFIX, ByAdmin, Here, User
@@ -38,7 +39,7 @@ async def list_servers(context: Here, _: User) -> Any:
 async def pause(context: Here, by: ByAdmin, name: ServerName) -> Any:
     """Give a server no new prompts. What it has runs on there and is brought home. For admins."""
     url = await _find(context, name)
-    halt = await context.store.pause_server(url)
+    halt = await context.store.run(ops.pause_server, url)
     await by.audit(EventName.AUDIT_SERVER_PAUSE, server=url)
     return _halted(url, halt)
 
@@ -47,7 +48,7 @@ async def pause(context: Here, by: ByAdmin, name: ServerName) -> Any:
 async def drain(context: Here, by: ByAdmin, name: ServerName) -> Any:
     """Empty a server: no new prompts, what waits there goes elsewhere, what runs there finishes. For admins."""
     url = await _find(context, name)
-    halt = await context.store.drain_server(url)
+    halt = await context.store.run(ops.drain_server, url)
     await by.audit(EventName.AUDIT_SERVER_DRAIN, server=url)
     return _halted(url, halt)
 
@@ -56,7 +57,7 @@ async def drain(context: Here, by: ByAdmin, name: ServerName) -> Any:
 async def resume(context: Here, by: ByAdmin, name: ServerName) -> Any:
     """Put a server back to work that was paused or drained. For admins."""
     url = await _find(context, name)
-    await context.store.resume_server(url)
+    await context.store.run(ops.resume_server, url)
     await by.audit(EventName.AUDIT_SERVER_RESUME, server=url)
     return _halted(url, None)
 

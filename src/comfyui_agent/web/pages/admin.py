@@ -14,6 +14,7 @@ from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.texts import counted, whole
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import BadCursor, JobFilter, JobPage
 from comfyui_agent.web.explanations import explain
 from comfyui_agent.web.pages.batch_pace import stands
@@ -35,7 +36,7 @@ CHANGES = 30
 async def build(view: View) -> Screen:
     store = view.context.store
     page = await _failed(view)
-    attempts = await asyncio.gather(*(store.attempts(job.id) for job in page.jobs))
+    attempts = await asyncio.gather(*(store.run(ops.list_attempts, job.id) for job in page.jobs))
     rows = [
         Fragment(
             f"trouble-{number}",
@@ -51,10 +52,10 @@ async def build(view: View) -> Screen:
         "next": link(view, cursor=page.cursor) if page.cursor else "",
         "first": link(view, cursor=None) if view.asked("cursor") else "",
     }
-    alerts = await store.alerts(DAY)
-    changes = await store.audit_trail(most=CHANGES)
+    alerts = await store.run(ops.alerts, DAY)
+    changes = await store.run(ops.audit_trail, most=CHANGES)
     servers = await servers_part(view)
-    counts = await store.counts()
+    counts = await store.run(ops.count_jobs)
     fragments = (
         Fragment("troubles", "admin_troubles.html", whole, key=(tuple(job.id for job in page.jobs), page.cursor)),
         *rows,
@@ -72,7 +73,7 @@ async def build(view: View) -> Screen:
 
 
 async def _tokens(view: View) -> Fragment:
-    access = await view.context.store.access()
+    access = await view.context.store.run(ops.read_access)
     tokens = [token for token in access.tokens if token.revoked_at is None]  # one that expired long ago is left out
     return Fragment("tokens", "admin_tokens.html", {"tokens": tokens, "is_closed": access.is_closed})
 
@@ -83,7 +84,7 @@ async def _failed(view: View) -> JobPage:
         raise NoScreen(f"there is no failure class {asked[:40]!r}: see /admin")
     try:
         wanted = JobFilter(attention=True, failure_class=asked or None)
-        return await view.context.store.job_page(wanted, view.asked("cursor") or None, ON_A_PAGE)
+        return await view.context.store.run(ops.job_page, wanted, view.asked("cursor") or None, ON_A_PAGE)
     except BadCursor:
         raise NoScreen("this part of the list is not there any more: begin at /admin") from None
 
@@ -122,7 +123,7 @@ async def build_book(view: View) -> Screen:
     live = await live_by_job(view)
     pages = await pages_here(view, book)
     first, last = (page_of(pages[0]) - 1, page_of(pages[-1])) if pages else (0, 0)
-    known = await view.context.store.book_pages(book.id, after=first, until=last)
+    known = await view.context.store.run(ops.book_pages, book.id, after=first, until=last)
     rows = {row["page"]: row for row in known}
     fragments = [await actions(view, book)]
     for job in pages:

@@ -11,6 +11,7 @@ from comfyui_agent.domain.batches import Batch
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.live_files import LiveRun
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import BadCursor, JobFilter, JobPage
 from comfyui_agent.web.pages.batch_pace import stands
 from comfyui_agent.web.pages.cells import batch_here, link, live_by_job, looks, maker, short_label, shown
@@ -74,7 +75,7 @@ async def build(view: View) -> Screen:
 async def _slots(view: View, batch: Batch, window: Window) -> tuple[dict[int, Slot], list[Slot]]:
     """The places on the screen by number, and behind the last of a contact sheet what has none."""
     found: dict[int, Job] = {}
-    for job in await view.context.store.members_at(batch.id, window.indexes):
+    for job in await view.context.store.run(ops.members_at, batch.id, window.indexes):
         found.setdefault(job.batch_index or 0, job)
     known = window.indexes if window.is_matrix else sorted(found)
     slots = {
@@ -82,7 +83,7 @@ async def _slots(view: View, batch: Batch, window: Window) -> tuple[dict[int, Sl
         for index in known
     }
     room = 0 if window.is_matrix or window.after else ON_A_SHEET - len(slots)
-    loose = await view.context.store.members_without_place(batch.id, room) if room > 0 else []
+    loose = await view.context.store.run(ops.members_without_place, batch.id, room) if room > 0 else []
     return slots, [Slot(f"member-{job.id}", job, job.config_name) for job in loose]
 
 
@@ -111,7 +112,7 @@ async def _page(view: View, batch: Batch) -> JobPage:
         wanted = JobFilter(
             status=None if asked in ATTENTION else JobStatus(asked), attention=ATTENTION.get(asked), batch_id=batch.id
         )
-        return await view.context.store.job_page(wanted, view.asked("cursor") or None, ON_A_LIST)
+        return await view.context.store.run(ops.job_page, wanted, view.asked("cursor") or None, ON_A_LIST)
     except BadCursor:
         raise NoScreen("this part of the list is not there any more: begin at its first page") from None
     except ValueError:

@@ -10,6 +10,7 @@ from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.pace import ENOUGH
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from comfyui_agent.web.html import parsed
 from comfyui_agent.web.screens import View
@@ -62,7 +63,7 @@ async def pace_of(store: Store, batch: Batch) -> float | None:
 async def at_the_front(store: Store, batch: Batch, most: int) -> list[Job]:
     """The members around the place that the work has come to."""
     last = min(batch.total, batch.ended + batch.processing)
-    return await store.members_at(batch.id, range(max(0, last - most), last))
+    return await store.run(ops.members_at, batch.id, range(max(0, last - most), last))
 
 
 async def newest_results(store: Store, batch: Batch, most: int) -> list[Job]:

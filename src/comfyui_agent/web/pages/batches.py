@@ -11,6 +11,7 @@ from comfyui_agent.domain.badges import BATCH_MARKS
 from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.texts import attention, counted
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import BadCursor
 from comfyui_agent.store.store import Store
 from comfyui_agent.web.pages.batch_pace import newest_results
@@ -45,7 +46,7 @@ async def listed(view: View, kind: BatchKind | None) -> tuple[list[Batch], tuple
     """A part of the list. The list is one fragment that changes when others are in it; each batch in it is its own."""
     store = view.context.store
     try:
-        page = await store.batch_page(kind, view.asked("cursor") or None, ON_A_PAGE)
+        page = await store.run(ops.batch_page, kind, view.asked("cursor") or None, ON_A_PAGE)
     except BadCursor:
         raise NoScreen("this part of the list is not there any more: begin at its first page") from None
     live = await live_by_job(view)
@@ -75,7 +76,7 @@ async def listed(view: View, kind: BatchKind | None) -> tuple[list[Batch], tuple
 async def _strip(store: Store, batch: Batch) -> list[Job]:
     """Those that stand for a batch: the newest of its results; of a book its first pages."""
     if batch.kind is BatchKind.BOOK:
-        return await store.members_at(batch.id, range(IN_A_STRIP))
+        return await store.run(ops.members_at, batch.id, range(IN_A_STRIP))
     return await newest_results(store, batch, IN_A_STRIP)
 
 

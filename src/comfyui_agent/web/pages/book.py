@@ -10,6 +10,7 @@ from comfyui_agent.domain.attempts import Attempt
 from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.web.explanations import explain
 from comfyui_agent.web.pages.batch_pace import stands
@@ -45,7 +46,7 @@ async def pages_here(view: View, book: Batch) -> list[Job]:
     """The pages on this screen, in their order; of two that a hand has made one page, the first."""
     first = _first(view, book)
     found: dict[int, Job] = {}
-    for job in await view.context.store.members_at(book.id, range(first, first + ON_A_SCREEN)):
+    for job in await view.context.store.run(ops.members_at, book.id, range(first, first + ON_A_SCREEN)):
         found.setdefault(page_of(job), job)
     return list(found.values())
 
@@ -55,13 +56,13 @@ async def attempts_of(view: View, pages: Sequence[Job]) -> dict[int, Sequence[At
     told = [
         job for job in pages if job.status is JobStatus.FAILED or (job.error_trace and job.status is not JobStatus.DONE)
     ]
-    found = await asyncio.gather(*(view.context.store.attempts(job.id) for job in told))
+    found = await asyncio.gather(*(view.context.store.run(ops.list_attempts, job.id) for job in told))
     return {job.id: attempts for job, attempts in zip(told, found, strict=True)}
 
 
 async def actions(view: View, book: Batch) -> Fragment:
     """What can be done with the whole book. “Retry all failed pages” leaves cancelled and dismissed ones alone."""
-    needy = await view.context.store.job_page(JobFilter(attention=True, batch_id=book.id), None, COUNTED)
+    needy = await view.context.store.run(ops.job_page, JobFilter(attention=True, batch_id=book.id), None, COUNTED)
     again = [page_of(job) for job in needy.jobs]
     return Fragment("book-actions", "book_actions.html", {"book": book, "again": again})
 

@@ -10,6 +10,7 @@ from comfyui_agent.batches.members import label_of, settings_of
 from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.engine.live_files import LiveRun
+from comfyui_agent.store import operations as ops
 from comfyui_agent.web.screens import NoScreen, View
 
 LONGEST_VALUE = 600
@@ -18,7 +19,7 @@ LONGEST_VALUE = 600
 async def batch_here(view: View, kind: BatchKind | None = None) -> Batch:
     """The batch that the address names; NoScreen if there is none of that kind."""
     name = view.names["book_id" if kind is BatchKind.BOOK else "batch_id"]
-    batch = await view.context.store.batch(name)
+    batch = await view.context.store.run(ops.find_batch, name)
     if batch is None or (kind is not None and batch.kind is not kind):
         what, where = ("book", "/books") if kind is BatchKind.BOOK else ("batch", "/batches")
         raise NoScreen(f"there is no {what} {name!r}: see {where}")
@@ -29,7 +30,7 @@ async def maker(view: View, found: Job | Batch) -> str:
     """What the token is called that made something; empty where none did."""
     if found.created_by is None:
         return ""
-    return await view.context.store.token_name(found.created_by) or f"token {found.created_by}"
+    return await view.context.store.run(ops.token_name, found.created_by) or f"token {found.created_by}"
 
 
 async def live_by_job(view: View) -> dict[int, LiveRun]:

@@ -17,6 +17,7 @@ from comfyui_agent.domain.rows import parsed
 from comfyui_agent.domain.sizes import bytes_of
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.live_files import LiveRun
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.web.explanations import Explanation, explain
 from comfyui_agent.web.html import parsed as moment_of
@@ -64,13 +65,13 @@ async def build(view: View) -> Screen:
     job = await job_named(store, name)
     if job is None:
         raise NoScreen(f"there is no job {name[:200]!r}: look for it in the queue")
-    attempts = await store.attempts(job.id)
+    attempts = await store.run(ops.list_attempts, job.id)
     live = next((run for run in await view.context.fleet.live() if run.job_id == job.id), None)
-    batch = await store.batch(job.batch_id) if job.batch_id else None
+    batch = await store.run(ops.find_batch, job.batch_id) if job.batch_id else None
     sending = await sending_of(view.context, job, attempts)
     results = await FILES.run(view.context.outputs.shown, job, MOST_RESULTS)
     shown_graph = await FILES.run(_shown_graph, sending.graph)
-    first = await store.job_page(JobFilter(status=JobStatus.PENDING), None, 1)
+    first = await store.run(ops.job_page, JobFilter(status=JobStatus.PENDING), None, 1)
     lowest = next((each.priority for each in first.jobs if isinstance(each.priority, int)), DEFAULT_PRIORITY)
     given = [(each.name, _shown(each.value), each.node) for each in sending.given]
     sent = sending.attempt

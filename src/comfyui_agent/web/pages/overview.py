@@ -14,6 +14,7 @@ from comfyui_agent.domain.pace import rate_of
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.engine.live_files import LiveRun
 from comfyui_agent.engine.server_reports import ServerReport
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.overview import Overview
 from comfyui_agent.web.queue_summary import is_worked_off, stands
 from comfyui_agent.web.screens import Fragment, Screen, View
@@ -24,7 +25,7 @@ MOST_FOLLOWING = 4
 
 
 async def build(view: View) -> Screen:
-    found = await view.context.store.overview()
+    found = await view.context.store.run(ops.read_overview)
     fleet = view.context.fleet
     reports, agents = await fleet.reports(), await fleet.agents()
     live = {run.job_id: run for run in await fleet.live()}

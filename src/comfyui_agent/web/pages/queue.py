@@ -12,6 +12,7 @@ from comfyui_agent.domain.jobs import DEFAULT_PRIORITY, Job
 from comfyui_agent.domain.rows import parsed
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import attention
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import BadCursor, JobFilter, JobPage
 from comfyui_agent.store.records import Counts
 from comfyui_agent.store.store import Store
@@ -42,10 +43,10 @@ async def build(view: View) -> Screen:
     store, asked = view.context.store, _asked(view)
     cursor = view.asked("cursor")
     try:
-        page = await store.job_page(_wanted(asked), cursor or None, AT_ONCE)
+        page = await store.run(ops.job_page, _wanted(asked), cursor or None, AT_ONCE)
     except BadCursor:
         raise NoScreen("this part of the list is not there: begin at /queue") from None
-    counts = await store.counts()
+    counts = await store.run(ops.count_jobs)
     live = await live_by_job(view)
     lowest = await _lowest(store, page)
     return Screen(
@@ -150,7 +151,7 @@ def _note(job: Job) -> str:
 async def _lowest(store: Store, page: JobPage) -> int:
     """The priority of what runs next: whatever is below it runs before everything that waits."""
     seen = [job.priority for job in page.jobs if job.status is JobStatus.PENDING and isinstance(job.priority, int)]
-    first = await store.job_page(JobFilter(status=JobStatus.PENDING), None, 1)
+    first = await store.run(ops.job_page, JobFilter(status=JobStatus.PENDING), None, 1)
     seen += [job.priority for job in first.jobs if isinstance(job.priority, int)]
     return min(seen, default=DEFAULT_PRIORITY)
 

@@ -13,6 +13,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.lab.chaos.sandbox import Sandbox, moment_of
 from comfyui_agent.lab.chaos.target import Ground
 from comfyui_agent.lab.payloads import Payload
+from support.stores import ScriptedStore
 
 
 def job(number: int, **facts: Any) -> Job:
@@ -20,13 +21,13 @@ def job(number: int, **facts: Any) -> Job:
     return Job(**{**blank, "id": JobId(number), "status": JobStatus.DONE, "run_count": 1, **facts})
 
 
-class Remembered:
+class Remembered(ScriptedStore):
     """A store that holds these jobs and events."""
 
     def __init__(self, jobs: list[Job], events: list[Event]) -> None:
         self._jobs, self._events = jobs, events
 
-    async def jobs(self, **_: Any) -> list[Job]:
+    async def list_jobs(self, **_: Any) -> list[Job]:
         return self._jobs
 
     async def events_after(self, event_id: int) -> list[Event]:
