@@ -6,6 +6,10 @@ STAMP  := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 # Tests mostly wait: four at a time. One at a time where they share a ComfyUI that is running already.
 AT_ONCE := $(if $(E3_COMFYUI_URL),,-n 4 --dist worksteal)
+# Tests of promises about seconds run alone. Only their files are collected: that takes long for all.
+TIMED = $(shell grep -rl --include='test_*.py' 'mark\.timing' tests)
+# Tests start hundreds of processes: compiled modules are kept between them, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE :=
 # Tests in a browser keep a loop running in their process, which others could not bear.
 BROWSERS := -n 3 --dist loadfile
 
@@ -37,13 +41,15 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 test: lint
-	$(PYTEST) -m "not slow" --ignore tests/browser $(AT_ONCE) || $(BIN)/python tests/support/second_try.py
-	$(PYTEST) -m "not slow" tests/browser $(BROWSERS) || $(BIN)/python tests/support/second_try.py
+	$(PYTEST) -m "not slow and not timing" --ignore tests/browser $(AT_ONCE)
+	$(PYTEST) -m "timing and not slow" $(TIMED)
+	$(PYTEST) -m "not slow" tests/browser $(BROWSERS)
 
 faults: $(STAMP)
-	$(PYTEST) tests/faults $(AT_ONCE)
-	$(PYTEST) tests -m slow --ignore tests/faults --ignore tests/browser $(AT_ONCE)
-	$(PYTEST) tests/browser -m slow
+	$(PYTEST) -m "not timing" tests/faults $(AT_ONCE)
+	$(PYTEST) -m "slow and not timing" --ignore tests/faults --ignore tests/browser $(AT_ONCE)
+	$(PYTEST) -m "timing and slow" $(TIMED)
+	$(PYTEST) -m slow tests/browser
 
 bench: $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group bench

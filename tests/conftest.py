@@ -9,7 +9,14 @@ import aiohttp
 import hypothesis
 import pytest
 
-from support.children import pytest_configure, pytest_runtest_call, pytest_runtest_teardown  # noqa: F401
+from support.children import (  # noqa: F401
+    pytest_configure,
+    pytest_runtest_call,
+    pytest_runtest_teardown,
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+    pytest_testnodedown,
+)
 from support.running import KINDS, RENDER_SECONDS, Servers
 from support.servers import REAL_DIR, ServerProcess, real_comfyui, simulator
 from support.wire import Wire

@@ -17,6 +17,7 @@ ENDED = re.compile(r"^        (?P<name>[a-z]+)\S*?(?: at .+)?: [\d.]+ s$", re.MU
 MOST = 1e6
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(220)
 def test_every_measurement_runs_and_its_figures_are_sane() -> None:
     command = [sys.executable, str(BENCH / "run.py"), "--quick"]

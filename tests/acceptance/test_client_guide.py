@@ -9,10 +9,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from PIL import Image
 
 from comfyui_agent.sim.process import ServerProcess
+from support.agents import server_queue, wait_until
 from support.sampled_graphs import text_to_image
 
 PAGE = (Path(__file__).parents[2] / "docs" / "client.md").read_text(encoding="utf-8")
@@ -50,8 +50,9 @@ def test_the_program_in_the_guide_goes_on_after_it_was_killed(
 ) -> None:
     server = comfyui_simulator("--render-seconds", "2")
     prepare(tmp_path)
-    with pytest.raises(subprocess.TimeoutExpired):
-        _run(tmp_path, server.url, timeout=1.5)
+    with subprocess.Popen(_command(server.url), cwd=tmp_path) as program:
+        wait_until(lambda: server_queue(server.url).running, "the prompt at the server")
+        program.kill()
     assert (tmp_path / "prompt_id.txt").exists()
     answer = _run(tmp_path, server.url)
     assert answer.returncode == 0, answer.stderr
@@ -69,6 +70,9 @@ def test_the_program_in_the_guide_explains_a_rejection(
     assert "Traceback" not in answer.stderr
 
 
-def _run(folder: Path, url: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "render.py", url, "my_workflow_api.json"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False)
+def _command(url: str) -> list[str]:
+    return [sys.executable, "render.py", url, "my_workflow_api.json"]
+
+
+def _run(folder: Path, url: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(_command(url), cwd=folder, capture_output=True, text=True, timeout=60, check=False)

@@ -92,6 +92,7 @@ def test_the_harness_runs_as_printed_while_its_log_can_be_followed(checkout: Pat
     ) in judged.stdout
 
 
+@pytest.mark.slow
 def test_a_baseline_of_it_holds_all_that_the_document_asks_for(checkout: Path, server: ServerProcess) -> None:
     finish(harness(checkout, server, "--baseline"))
     (day,) = (checkout / "infra" / "observability" / "baselines").iterdir()

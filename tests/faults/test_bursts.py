@@ -72,6 +72,8 @@ def wait_at_work(folder: BurstFolder, count: int = 1) -> tuple[str, ...]:
 # The killing ground.
 
 
+@pytest.mark.timing
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("prompts", "kills"),
@@ -139,6 +141,7 @@ def _clean(folder: BurstFolder, prompts: int) -> list[int]:
     return sizes_said(ended)
 
 
+@pytest.mark.timing
 @pytest.mark.slow
 def test_a_burst_that_is_killed_makes_the_next_one_smaller(make_folder: Make) -> None:
     """15, 5, 1, and back: SIGTERM and kill -9 alike; what they left at the server is taken over."""
@@ -249,6 +252,7 @@ def test_killed_bursts_poll_more_slowly(make_folder: Make) -> None:
 # Signals.
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 @pytest.mark.slow
 def test_a_burst_that_is_told_to_leave_saves_everything_in_time(make_folder: Make, number: int, code: int) -> None:
@@ -269,6 +273,7 @@ def test_a_burst_that_is_told_to_leave_saves_everything_in_time(make_folder: Mak
     check_all_done(folder)
 
 
+@pytest.mark.timing
 def test_burst_after_burst_ends_with_its_parent(make_folder: Make) -> None:
     folder = make_folder("--render-seconds", "8")
     folder.write_many(3)
@@ -337,6 +342,7 @@ def test_two_started_at_once_render_nothing_twice(make_folder: Make) -> None:
     check_all_done(folder)
 
 
+@pytest.mark.timing
 @pytest.mark.slow
 def test_a_second_burst_leaves_within_seconds(make_folder: Make) -> None:
     folder = make_folder("--render-seconds", "9")
@@ -577,6 +583,7 @@ def test_a_state_file_without_room_is_said_and_written_when_there_is_room(make_f
     assert folder.renders() == 3
 
 
+@pytest.mark.timing
 @pytest.mark.slow
 def test_a_burst_without_room_for_its_state_file_still_leaves_in_time(make_folder: Make) -> None:
     folder = make_folder("--render-seconds", "0.5")

@@ -43,7 +43,7 @@ async def chaos_with(weakness: str, scenario: str, folder: Path, patience: float
         pytest.param("gpu-oom", "never-frees", "memory", marks=slow),
         pytest.param("gpu-oom", "no-retry-after-oom", "the next try", marks=slow),
         pytest.param("gpu-oom", "no-wait-after-oom", "the wait before it", marks=slow),
-        ("network-blip", "posts-again", "posts"),
+        pytest.param("network-blip", "posts-again", "posts", marks=slow),
         pytest.param("network-blip", "gives-up-on-lost-answers", "the pages", marks=slow),
         pytest.param("network-blip", "renders-again-what-is-unsure", "renders at the server", marks=slow),
         pytest.param("comfyui-crash", "waits-for-ever", "every page", marks=slow),
@@ -63,7 +63,7 @@ async def test_a_recovery_that_is_switched_off_is_found_out(
     assert check in failed, verdict.as_json()
 
 
-@pytest.mark.parametrize("weakness", ["dies-at-work", pytest.param("does-not-start", marks=slow)])
+@pytest.mark.parametrize("weakness", [pytest.param("dies-at-work", marks=slow), "does-not-start"])
 async def test_an_agent_that_dies_fails_and_is_not_waited_for(weakness: str, tmp_path: Path) -> None:
     verdict = await chaos_with(weakness, "prompt-validation", tmp_path, patience=60.0)
     assert verdict.word is ScenarioOutcome.FAILED

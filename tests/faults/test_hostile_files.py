@@ -22,9 +22,9 @@ from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from support.agents import wait_until
 from support.breaking import Stranger
-from support.command import e3
 from support.sampling import some
 from support.servers import ServerProcess, simulator
+from support.workspaces import call_e3 as e3
 from support.yaml_workspaces import (
     COLOUR,
     YamlWorkspace,
@@ -178,7 +178,7 @@ CONTENTS = {
 }
 
 
-@pytest.mark.parametrize("case", some(CONTENTS, 3))
+@pytest.mark.parametrize("case", some(CONTENTS, 6))
 def test_a_file_that_is_no_job_is_one_failed_row(yard: Yard, case: str) -> None:
     content, words = CONTENTS[case]
     yard.failed(yard.drop(content), words)
@@ -212,6 +212,7 @@ def test_what_is_a_megabyte_long_is_named_in_a_line_that_can_be_read(yard: Yard,
     assert re.search("there is no such key|has no place|has no node", job.error_trace or "")
 
 
+@pytest.mark.slow
 def test_a_megabyte_of_merged_keys_holds_nobody_up(own_yard: Yard) -> None:
     parts = ", ".join(f"{{k{n}: 1}}" for n in range(33_000))
     name = own_yard.drop(f"{HEAD}inputs:\n  <<: [{parts}]\n")
@@ -352,7 +353,7 @@ def test_names_of_any_letters_are_rendered_and_moved(yard: Yard) -> None:
 BAD_NAMES = [b"new\nline.yaml", b"clear\x1b[2J.yaml", b"bell\x07.yaml", b"tab\t.yaml", b"\xff\xfe.yaml", b"\xc3.yaml"]
 
 
-@pytest.mark.parametrize("is_there_first", [True, False])
+@pytest.mark.parametrize("is_there_first", some([True, False], 2))
 def test_names_that_cannot_be_written_are_one_line_each_and_no_row(
     server: ServerProcess, resting: YamlWorkspace, is_there_first: bool
 ) -> None:
@@ -373,7 +374,7 @@ def test_names_that_cannot_be_written_are_one_line_each_and_no_row(
     assert sum("control characters" in line for line in doctor.stdout.splitlines()) == len(BAD_NAMES)
 
 
-@pytest.mark.parametrize("is_there_first", [True, False])
+@pytest.mark.parametrize("is_there_first", some([True, False], 2))
 def test_a_folder_that_is_not_utf_8_holds_nobody_up(resting: YamlWorkspace, is_there_first: bool) -> None:
     agent = None if is_there_first else Yard(resting)
     folder = Path(os.fsdecode(os.fsencode(resting.processing) + b"/caf\xe9"))
@@ -430,7 +431,7 @@ def test_a_device_is_not_read(yard: Yard) -> None:
     yard.still_works()
 
 
-@pytest.mark.parametrize("is_there_first", [True, False])
+@pytest.mark.parametrize("is_there_first", some([True, False], 2))
 def test_links_in_circles_are_one_failed_row_or_one_line_each(resting: YamlWorkspace, is_there_first: bool) -> None:
     agent = None if is_there_first else Yard(resting)
     (resting.processing / "itself.yaml").symlink_to("itself.yaml")
@@ -444,6 +445,7 @@ def test_links_in_circles_are_one_failed_row_or_one_line_each(resting: YamlWorks
         )
 
 
+@pytest.mark.slow
 def test_what_lies_behind_a_link_is_not_watched(resting: YamlWorkspace) -> None:
     far = resting.root.parent / "far"
     for number in range(50):
@@ -457,6 +459,7 @@ def test_what_lies_behind_a_link_is_not_watched(resting: YamlWorkspace) -> None:
     assert watched <= folders + 10
 
 
+@pytest.mark.slow
 def test_a_file_that_becomes_a_pipe_while_its_job_runs_does_not_stop_the_agent_from_leaving(
     tmp_path: Path,
 ) -> None:
@@ -553,7 +556,7 @@ TOO_LONG = {
 }
 
 
-@pytest.mark.parametrize("case", TOO_LONG)
+@pytest.mark.parametrize("case", some(TOO_LONG, 3))
 def test_a_name_that_no_disk_takes_is_one_failed_row_and_holds_nobody_up(own_yard: Yard, case: str) -> None:
     name = own_yard.drop(TOO_LONG[case])
     own_yard.workspace.drop("good.yaml", colour_job(1))
@@ -563,6 +566,7 @@ def test_a_name_that_no_disk_takes_is_one_failed_row_and_holds_nobody_up(own_yar
     own_yard.still_works()
 
 
+@pytest.mark.slow
 def test_a_link_at_one_result_does_not_lead_the_results_of_others_astray(resting: YamlWorkspace) -> None:
     (resting.root / "elsewhere").mkdir()
     (resting.finished / "first.png").symlink_to(resting.root / "elsewhere" / "other.png")
@@ -648,6 +652,7 @@ def nobodys(server: ServerProcess) -> Iterator[YamlWorkspace]:
         yield workspace
 
 
+@pytest.mark.slow
 def test_a_file_that_may_not_be_read_is_one_failed_row_until_it_may(nobodys: YamlWorkspace) -> None:
     agent = nobodys.start()
     path = nobodys.processing / "private.yaml"
@@ -665,6 +670,7 @@ def test_a_file_that_may_not_be_read_is_one_failed_row_until_it_may(nobodys: Yam
     assert agent.poll() is None
 
 
+@pytest.mark.slow
 def test_a_folder_that_may_not_be_read_for_a_while_cancels_nothing(nobodys: YamlWorkspace) -> None:
     folder = nobodys.processing / "sub"
     folder.mkdir()
@@ -682,6 +688,7 @@ def test_a_folder_that_may_not_be_read_for_a_while_cancels_nothing(nobodys: Yaml
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_a_picture_that_may_not_be_read_holds_nobody_up(nobodys: YamlWorkspace) -> None:
     write_picture(nobodys.root / "private" / "picture.png").parent.chmod(0o700)
     nobodys.start()

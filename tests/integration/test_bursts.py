@@ -95,6 +95,7 @@ def test_people_read_how_it_stands(folder: BurstFolder) -> None:
     assert last.out.splitlines()[-2:] == ["Overall: 3/3", "Next burst: none, nothing is pending"]
 
 
+@pytest.mark.timing
 def test_a_burst_with_nothing_to_do_asks_no_server(folder: BurstFolder) -> None:
     folder.write_many(2)
     assert folder.call().code == 0
@@ -359,6 +360,7 @@ def test_a_burst_asks_no_more_often_than_its_polls(folder: BurstFolder, servers:
 # Time and company.
 
 
+@pytest.mark.timing
 def test_a_burst_out_of_time_ends_cleanly_and_the_next_takes_its_prompts_over(folder: BurstFolder) -> None:
     folder.use(slow_text_picture(1.0))
     keys = folder.write_many(2)

@@ -391,6 +391,7 @@ async def test_the_file_is_written_after_each_item(folder: BurstFolder, monkeypa
     assert {1, 2} & set(told), "only told at the end"
 
 
+@pytest.mark.slow
 async def test_a_burst_that_leaves_while_it_writes_leaves_a_true_file(
     folder: BurstFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ def own_simulator(tmp_path: Path) -> Iterator[ServerProcess]:
     process.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_sweep_that_waits_does_the_work_with_a_bar_that_moves(
     servers: Servers, server_kind: str, own_simulator: ServerProcess, tmp_path: Path

@@ -140,7 +140,7 @@ class AgentWorkspace:
         while not condition():
             if time.monotonic() > deadline:
                 raise AssertionError(f"waited {timeout} s for {what}: {self.counts()}\n{self.tail()}")
-            time.sleep(0.02)
+            time.sleep(0.05)  # each look may open the database
 
     def wait_done(self, at_least: int, timeout: float = 30) -> None:
         self.wait_for(lambda: self.counts().done >= at_least, f"{at_least} done", timeout)

@@ -1,4 +1,4 @@
-"""A pytest plugin: no process that a test starts outlives that test, and none outlives the run, however either ends."""
+"""A pytest plugin: no process outlives the test that started it, nor the run. One that does fails the run."""
 
 from __future__ import annotations
 
@@ -7,20 +7,25 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 MARK = "PYTEST_STARTED_BY"
-"""Inherited by everything that a run starts, so that it is found when the run is gone."""
+"""Inherited by every process of a run, so that it is found when the run is gone."""
 
 WATCHDOGS: list[subprocess.Popen[bytes]] = []
 """While they are here, the pipes to them stay open."""
 
 BEFORE = pytest.StashKey[set[int]]()
+LEFTOVERS = pytest.StashKey[list[str]]()
 KEPT: set[int] = set()
+GRACE_SECONDS = 3.0
+"""A process that was killed takes a moment to go."""
 
 WATCHDOG = """
 import os, signal, sys, time
@@ -60,8 +65,57 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
             kill_trees(children_of(os.getpid()) - item.stash[BEFORE] - KEPT)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """After the last fixture, a process that still runs belongs to nobody. A worker of xdist tells its controller."""
+    config = session.config
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["leftovers"] = leftovers()
+        return
+    if not config.pluginmanager.hasplugin("dsession"):  # a controller has started nothing but workers
+        config.stash[LEFTOVERS] = leftovers()
+    if config.stash.get(LEFTOVERS, []) and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    told = getattr(node, "workeroutput", None) or {}
+    node.config.stash.setdefault(LEFTOVERS, []).extend(told.get("leftovers", []))
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if found := config.stash.get(LEFTOVERS, []):
+        terminalreporter.section("processes that outlived their tests", red=True)
+        for line in found:
+            terminalreporter.write_line(line)
+
+
+def leftovers() -> list[str]:
+    """Every process that this one has started, directly or not, and that still runs: its command and its test."""
+    mark = f"{MARK}={os.environ.get(MARK)}".encode()
+    deadline = time.monotonic() + GRACE_SECONDS
+    while True:
+        found = [line for pid in Path("/proc").glob("[0-9]*") if (line := _described(pid, mark))]
+        if not found or time.monotonic() > deadline:
+            return found
+        time.sleep(0.05)
+
+
+def _described(process: Path, mark: bytes) -> str | None:
+    try:
+        environment = (process / "environ").read_bytes().split(b"\0")
+        command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return None
+    if mark not in environment or process.name == str(os.getpid()):
+        return None
+    test = next((each.partition(b"=")[2] for each in environment if each.startswith(b"PYTEST_CURRENT_TEST=")), b"?")
+    return f"{process.name} {command[:200]}(started in {test.decode(errors='replace')})"
+
+
 def die_with_this_process() -> None:
-    """Whatever this process starts from now on is killed when it ends, even by SIGKILL. Linux only."""
+    """Kill every process that this one starts from now on when it ends, even by SIGKILL. Linux only."""
     if not Path("/proc/self/environ").exists():
         return
     environment = {name: value for name, value in os.environ.items() if name != MARK}
@@ -74,7 +128,7 @@ def die_with_this_process() -> None:
 
 
 def keep(process: subprocess.Popen[bytes] | None) -> None:
-    """Later tests use it too, though a test may have started it."""
+    """Later tests use this process too. The fixture that owns it ends it."""
     assert process is not None
     KEPT.add(process.pid)
 

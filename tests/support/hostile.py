@@ -11,7 +11,7 @@ import hashlib
 import json
 import struct
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -268,3 +268,14 @@ def assert_no_secret(text: str) -> None:
     assert PASSWORD not in text
     assert TOKEN not in text
     assert base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode() not in text
+
+
+async def side_by_side(checks: Iterable[Awaitable[None]], at_once: int = 6) -> None:
+    """Checks that mostly wait, a few of them at a time."""
+    turns = asyncio.Semaphore(at_once)
+
+    async def take_turn(check: Awaitable[None]) -> None:
+        async with turns:
+            await check
+
+    await asyncio.gather(*map(take_turn, checks))

@@ -71,12 +71,12 @@ def run_e3(
     )
 
 
-def call_e3(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def call_e3(*arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     """`e3` in this process: the same lines and exit status without the time that a start takes. Not for agents."""
     out, err, before = io.StringIO(), io.StringIO(), Path.cwd()
     with (
         mock.patch.object(sys, "argv", ["e3", *arguments]),
-        mock.patch.dict(os.environ, {"COLUMNS": "200", "NO_COLOR": "1"}),
+        mock.patch.dict(os.environ, {"COLUMNS": "200", "NO_COLOR": "1", **environment}),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):

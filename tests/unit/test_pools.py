@@ -75,6 +75,7 @@ run_until_signal(work())
 """
 
 
+@pytest.mark.timing
 def test_neither_a_busy_thread_nor_one_that_hangs_keeps_the_process_alive() -> None:
     with subprocess.Popen([sys.executable, "-c", LEAVING], stdout=subprocess.PIPE) as process:
         try:

@@ -55,6 +55,8 @@ class Attacked:
             assert client.recv(100).startswith(b"HTTP/1.1 413")
 
 
+@pytest.mark.slow
+@pytest.mark.timing
 @pytest.mark.parametrize("readers", [200, pytest.param(1_000, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
 def test_plans_for_nobody_and_slow_readers_stop_neither_rendering_nor_probes_nor_the_end(
     start_server: Start, tmp_path_factory: pytest.TempPathFactory, readers: int

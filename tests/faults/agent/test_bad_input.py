@@ -12,9 +12,9 @@ import pytest
 
 from comfyui_agent.domain.states import JobStatus
 from support.breaking import tree, wait_told
-from support.command import e3
 from support.sampling import some
 from support.servers import ServerProcess, free_port, simulator
+from support.workspaces import call_e3
 from support.yaml_workspaces import (
     COLOUR,
     WORKFLOWS,
@@ -180,9 +180,9 @@ def test_good_files_among_bad_ones_are_rendered_and_the_exit_says_that_some_fail
 
 
 def test_what_failed_is_listed_with_its_reason(evening: Evening) -> None:
-    listed = e3("queue", "ls", "--status", "failed", "--json", "-C", str(evening.workspace.root))
+    listed = call_e3("queue", "ls", "--status", "failed", "--json", "-C", str(evening.workspace.root))
     assert {row["config_name"] for row in json.loads(listed.stdout)} == {f"{name}.yaml" for name in BAD}
-    shown = evening.workspace.call("show", "unknown_key.yaml", "--json")
+    shown = ask(evening.workspace, "show", "unknown_key.yaml", "--json")
     assert "did you mean priority?" in json.loads(shown.stdout)["error_trace"]
 
 
@@ -192,7 +192,7 @@ def test_adding_a_bad_file_from_elsewhere_is_one_line_and_copies_nothing(
 ) -> None:
     path = tmp_path / f"{case}.yaml"
     path.write_text(BAD[case][0])
-    added = without_server.call("add", str(path))
+    added = ask(without_server, "add", str(path))
     assert (added.returncode, added.stdout) == (1, "")
     [line] = added.stderr.splitlines()
     assert line.startswith(f"e3: {case}.yaml: ")
@@ -201,6 +201,7 @@ def test_adding_a_bad_file_from_elsewhere_is_one_line_and_copies_nothing(
     assert without_server.jobs() == []
 
 
+@pytest.mark.slow
 def test_a_bad_file_that_is_mended_is_rendered_and_so_nothing_is_lost(start_server: Start, make_yaml: MakeYaml) -> None:
     workspace = make_yaml(start_server().url)
     agent = workspace.start()
@@ -220,6 +221,7 @@ def test_a_bad_file_that_is_mended_is_rendered_and_so_nothing_is_lost(start_serv
     assert {path.name for path in workspace.finished.glob("*.yaml")} == set(names)
 
 
+@pytest.mark.slow
 def test_a_missing_picture_that_comes_later_is_found_by_a_retry(start_server: Start, make_yaml: MakeYaml) -> None:
     workspace = make_yaml(start_server().url)
     workspace.drop("late.yaml", picture_job("pictures/late.png"))
@@ -230,6 +232,7 @@ def test_a_missing_picture_that_comes_later_is_found_by_a_retry(start_server: St
     assert workspace.job("late.yaml").status is JobStatus.DONE
 
 
+@pytest.mark.slow
 def test_jobs_wait_for_a_server_that_is_down_and_go_on_when_it_comes_up(
     start_server: Start, make_yaml: MakeYaml
 ) -> None:
@@ -253,6 +256,11 @@ def test_jobs_wait_for_a_server_that_is_down_and_go_on_when_it_comes_up(
 COMMANDS = pytest.mark.parametrize("command", ["run", "monitor"])
 
 
+def ask(workspace: YamlWorkspace, command: str, *flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A command that ends soon, in this process."""
+    return call_e3(command, "-C", str(workspace.root), *flags, **environment)
+
+
 def check_refused(answer: subprocess.CompletedProcess[str], code: int, *words: str) -> str:
     """One line on stderr that says what and where, nothing on stdout, and the exit code."""
     assert answer.returncode == code, (answer.stdout, answer.stderr)
@@ -266,15 +274,15 @@ def check_refused(answer: subprocess.CompletedProcess[str], code: int, *words: s
 
 @COMMANDS
 def test_a_folder_that_is_no_workspace_is_one_line_and_stays_empty(tmp_path: Path, command: str) -> None:
-    answer = e3(command, "--until-idle", "-C", str(tmp_path))
+    answer = call_e3(command, "--until-idle", "-C", str(tmp_path))
     check_refused(answer, 1, f"there is no workspace in {tmp_path}", "e3 init")
     assert list(tmp_path.iterdir()) == []
 
 
 @COMMANDS
 def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path, command: str) -> None:
-    check_refused(e3(command, "-C", str(tmp_path / "nowhere")), 2, "there is no folder", "nowhere")
-    missing = e3(command, "-C", str(tmp_path), "--config", "nowhere.yaml")
+    check_refused(call_e3(command, "-C", str(tmp_path / "nowhere")), 2, "there is no folder", "nowhere")
+    missing = call_e3(command, "-C", str(tmp_path), "--config", "nowhere.yaml")
     check_refused(missing, 2, "--config", "there is no file", "nowhere.yaml")
 
 
@@ -315,7 +323,7 @@ def test_a_wrong_configuration_is_one_line_with_file_line_and_key(
     config.write_bytes(content if isinstance(content, bytes) else content.encode())
     without_server.drop("knight.yaml", colour_job(1))
     before = tree(without_server.root)
-    check_refused(without_server.call(command, "--until-idle"), 2, *words)
+    check_refused(ask(without_server, command, "--until-idle"), 2, *words)
     assert tree(without_server.root) == before
 
 
@@ -331,7 +339,7 @@ VARIABLES = {
 def test_a_wrong_variable_is_one_line_with_its_name(make_yaml: MakeYaml, case: str) -> None:
     variables, words = VARIABLES[case]
     workspace = make_yaml()
-    check_refused(workspace.call("run", "--until-idle", **variables), 2, *words)
+    check_refused(ask(workspace, "run", "--until-idle", **variables), 2, *words)
 
 
 RECIPES = {
@@ -358,11 +366,12 @@ def test_a_wrong_list_of_workflows_is_one_line_and_no_file_is_called_bad(
     content, words = RECIPES[case]
     (without_server.root / "config" / "workflows.yaml").write_text(content)
     without_server.drop("knight.yaml", colour_job(1))
-    check_refused(without_server.call(command, "--until-idle"), 2, *words)
+    check_refused(ask(without_server, command, "--until-idle"), 2, *words)
     assert without_server.waiting_files() == ["image/knight.yaml"]
     assert not without_server.database.exists()
 
 
+@pytest.mark.slow
 def test_a_list_of_workflows_that_breaks_while_an_agent_runs_is_one_line_and_the_last_good_one_counts(
     start_server: Start, make_yaml: MakeYaml
 ) -> None:
@@ -398,7 +407,8 @@ def test_a_database_of_another_kind_is_one_line_without_its_password(
         options = ["--database", url]
     without_server.drop("knight.yaml", colour_job(1))
     before = tree(without_server.root)
-    line = check_refused(without_server.call(command, "--until-idle", *options, **variables), 1, "postgresql://", "yet")
+    answer = ask(without_server, command, "--until-idle", *options, **variables)
+    line = check_refused(answer, 1, "postgresql://", "yet")
     assert "hunter2" not in line
     assert tree(without_server.root) == before
 
@@ -424,10 +434,10 @@ def nobodys() -> Iterator[YamlWorkspace]:
             pytest.param("database", 0o000, id="database-closed"),
             pytest.param("config", 0o000, id="configuration-closed"),
         ],
-        2,
+        4,
     ),
 )
-@COMMANDS
+@pytest.mark.parametrize("command", some(["run", "monitor"], 2))
 def test_a_folder_that_may_not_be_used_is_one_line_that_names_it(
     nobodys: YamlWorkspace, folder: str, mode: int, command: str
 ) -> None:
@@ -439,6 +449,7 @@ def test_a_folder_that_may_not_be_used_is_one_line_that_names_it(
     assert tree(nobodys.root) == before
 
 
+@pytest.mark.slow
 def test_a_folder_of_results_that_closes_while_an_agent_runs_is_waited_for() -> None:
     """A job that is done at its server is not lost because its place cannot be written to now."""
     folder = Path("jobs/finished/image")
@@ -477,7 +488,7 @@ USAGE: dict[str, tuple[Any, ...]] = {
 @pytest.mark.parametrize("case", USAGE)
 def test_wrong_usage_is_exit_2_without_a_traceback(without_server: YamlWorkspace, case: str) -> None:
     first, *rest = USAGE[case]
-    answer = e3(first, *rest, cwd=without_server.root)
+    answer = call_e3(first, *rest, cwd=without_server.root)
     assert answer.returncode == 2
     assert answer.stdout == ""
     assert answer.stderr

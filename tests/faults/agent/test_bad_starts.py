@@ -12,8 +12,8 @@ import pytest
 from comfyui_agent.store.connect import migrate_store
 from support.agents import AgentWorkspace, check_promises, renders
 from support.breaking import Make, Start, is_root, small_disk, tree, wait_for_end, wait_told
-from support.command import e3
 from support.sampling import some
+from support.workspaces import call_e3
 
 
 def test_a_server_that_comes_up_later_gets_every_job_once(start_server: Start, make_workspace: Make) -> None:
@@ -92,7 +92,7 @@ def _execute(path: Path, statement: str) -> None:
 
 def check_refused(root: Path, command: tuple[str, ...], words: str) -> None:
     before = tree(root)
-    done = e3(*command, "-C", str(root), timeout=30)
+    done = call_e3(*command, "-C", str(root))
     assert done.returncode == 1, done
     lines = done.stderr.splitlines()
     assert len(lines) == 1, done.stderr
@@ -115,7 +115,7 @@ def test_a_database_that_is_not_ours_to_use_is_one_line_and_stays_as_it_is(
     check_refused(root, command, words)
 
 
-@pytest.mark.parametrize("command", COMMANDS[:2])
+@pytest.mark.parametrize("command", some(COMMANDS[:2], 2))
 @pytest.mark.parametrize("make", [corrupt, cut_short])
 def test_a_corrupt_database_is_one_line_and_stays_as_it_is(
     server_kind: str, tmp_path: Path, make: Callable[[Path], str], command: tuple[str, ...]
@@ -134,7 +134,7 @@ def test_a_check_of_a_corrupt_database_says_what_to_do(
     root = tmp_path / "workspace"
     make(root / "database" / "comfyui_agent.db")
     before = tree(root)
-    done = e3("db", "check", "-C", str(root), timeout=30)
+    done = call_e3("db", "check", "-C", str(root))
     assert done.returncode == 1, done
     assert "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) <= 1
@@ -160,7 +160,7 @@ def read_only(tmp_path: Path) -> Iterator[Path]:
     (root / "database").chmod(0o755)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", some(COMMANDS, 3))
 def test_a_read_only_database_is_one_line(server_kind: str, read_only: Path, command: tuple[str, ...]) -> None:
     _without_servers(server_kind)
     check_refused(read_only, command, "read-only")

@@ -81,6 +81,8 @@ def wait_closed(workspace: AgentWorkspace, batch_id: str) -> None:
     wait_for(is_closed, "the ends of all prompts", workspace)
 
 
+@pytest.mark.slow
+@pytest.mark.timing
 @pytest.mark.timeout(180)
 def test_cancelled_at_half_it_is_gone_from_the_server_at_once_and_another_batch_goes_on(
     start_server: Start, make_workspace: Make, server_kind: str

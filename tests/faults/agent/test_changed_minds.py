@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from comfyui_agent.store import operations as ops
 from support.agents import AgentWorkspace, check_promises
 from support.servers import ServerProcess
@@ -29,6 +31,7 @@ def test_a_job_that_is_cancelled_and_wanted_again_at_once_is_rendered(
     check_promises(workspace, 2)
 
 
+@pytest.mark.slow
 def test_a_result_that_was_moved_away_behind_a_link_is_left_alone(start_server: Start, make_workspace: Make) -> None:
     workspace = make_workspace(start_server().url)
     workspace.submit(1)

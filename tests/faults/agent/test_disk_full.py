@@ -75,6 +75,7 @@ def test_results_wait_for_room(start_server: Start, make_workspace: Make) -> Non
         check_nothing_was_lost_or_rendered_twice(workspace, renders([server.output_dir]))
 
 
+@pytest.mark.slow
 def test_an_agent_killed_while_results_wait_for_room_leaves_them_to_the_next(
     start_server: Start, make_workspace: Make
 ) -> None:
@@ -133,6 +134,7 @@ def _done(workspace: AgentWorkspace) -> int:
     return int(done)
 
 
+@pytest.mark.slow
 def test_files_that_may_not_grow_are_waited_for(start_server: Start, make_workspace: Make, server_kind: str) -> None:
     """The same without root: the system refuses what the agent writes, to whatever file."""
     server = start_server("--render-seconds", "0.1")
@@ -167,6 +169,7 @@ def test_a_job_that_finds_no_room_is_not_acknowledged(start_server: Start, make_
         check_promises(workspace, JOBS + 1)
 
 
+@pytest.mark.slow
 def test_an_agent_that_starts_on_a_full_disk_says_so_and_changes_nothing(
     start_server: Start, make_workspace: Make
 ) -> None:

@@ -38,6 +38,7 @@ def workspace(start_server: Start, tmp_path: Path) -> AgentWorkspace:
     return new_workspace(tmp_path / "night", start_server().url)
 
 
+@pytest.mark.slow
 def test_jobs_called_like_grids_lose_nothing_and_neither_do_the_grids(
     workspace: AgentWorkspace, request: pytest.FixtureRequest
 ) -> None:

@@ -150,6 +150,7 @@ def test_a_prompt_that_runs_too_long_is_interrupted_by_its_id_charged_and_tried_
     check_promises(workspace, 2, done=1)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_job_that_waits_long_at_the_server_does_not_time_out(
     start_server: Start, make_workspace: Make, server_kind: str

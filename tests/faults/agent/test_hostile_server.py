@@ -158,7 +158,7 @@ def test_beside_a_server_that_only_pretends_to_work_every_job_is_done_by_the_goo
 
 
 @pytest.mark.usefixtures("nothing_outside")
-@pytest.mark.parametrize("replies", some(SPOILS_RESULTS, 2))
+@pytest.mark.parametrize("replies", some(SPOILS_RESULTS, 6))
 def test_results_of_a_hostile_server_fail_with_a_reason_and_the_good_one_goes_on(
     start_server: Start, make_workspace: Make, replies: Callable[[], dict[str, Reply]]
 ) -> None:
@@ -197,7 +197,7 @@ def test_results_of_a_hostile_server_fail_with_a_reason_and_the_good_one_goes_on
             pytest.param(lambda: lying(GET_view=answer(b"x", length=10**13)), id="ten-terabytes"),
             pytest.param(lambda: dict.fromkeys(lying(), redirect()), id="redirects-everywhere"),
         ],
-        3,
+        7,
     ),
 )
 def test_alone_with_a_hostile_server_the_agent_stays_small_alive_and_honest(
@@ -295,7 +295,7 @@ def prepare_by_hand(workspace: AgentWorkspace, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("nothing_outside")
-@pytest.mark.parametrize("values", some(HOSTILE_ROWS, 3))
+@pytest.mark.parametrize("values", some(HOSTILE_ROWS, 13))
 def test_a_hostile_row_fails_with_a_reason_and_the_others_go_on(
     start_server: Start, make_workspace: Make, tmp_path: Path, values: tuple[Any, ...]
 ) -> None:
@@ -321,6 +321,7 @@ def _states(workspace: AgentWorkspace) -> list[str]:
     return [status for (status,) in by_hand(workspace, "SELECT status FROM jobs ORDER BY id")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "column", some(["timeout_seconds", "retry_limit", "priority", "retries_attempted", "strikes"], 3)
 )
@@ -340,6 +341,7 @@ def test_a_number_that_is_a_word_harms_no_other_job_and_its_own_ends(
     _stop(workspace, agent)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_outside")
 @pytest.mark.parametrize("column", some(["config_name", "workflow_id", "inputs", "metadata", "error_trace"], 3))
 def test_text_that_is_no_text_harms_no_other_job(

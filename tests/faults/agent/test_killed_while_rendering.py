@@ -49,6 +49,7 @@ def kill_and_take_over(
     return successor
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("prompts", some([1, 2], 2), ids=["running", "running and waiting"])
 def test_the_next_agent_takes_over_at_once_what_is_at_the_server(
     start_server: Start, make_workspace: Make, server_kind: str, prompts: int
@@ -70,6 +71,7 @@ def test_the_next_agent_takes_over_at_once_what_is_at_the_server(
     assert [len(workspace.attempts(name)) for name in names] == [1] * prompts
 
 
+@pytest.mark.timing
 @pytest.mark.slow
 def test_agents_that_wait_beside_it_take_over_within_moments(
     start_server: Start, make_workspace: Make, server_kind: str

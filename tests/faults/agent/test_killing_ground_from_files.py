@@ -190,6 +190,7 @@ def test_a_file_whose_agent_died_before_moving_it_is_moved_by_the_next_one(
     assert renders([server.output_dir]) == 1
 
 
+@pytest.mark.slow
 def test_a_file_whose_executor_died_before_moving_it_is_moved_while_the_monitor_runs(
     start_server: Start, make_yaml: MakeYaml
 ) -> None:
@@ -204,6 +205,7 @@ def test_a_file_whose_executor_died_before_moving_it_is_moved_while_the_monitor_
     check_files_promises(workspace)
 
 
+@pytest.mark.slow
 def test_a_file_whose_agent_died_after_writing_it_down_is_not_taken_in_again(
     start_server: Start, make_yaml: MakeYaml
 ) -> None:

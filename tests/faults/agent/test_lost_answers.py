@@ -9,7 +9,7 @@ from support.agents import check_promises, renders
 from support.breaking import Make, Start, prompts_posted, proxied
 from support.sampling import some
 
-JOBS = 30
+JOBS = 20
 POST = "POST /prompt"
 
 
@@ -24,7 +24,7 @@ POST = "POST /prompt"
             pytest.param(Late(0.3), 2, id="arrives-after-its-sender-gave-up"),
             pytest.param(Silence(), 2, id="never-answered", marks=pytest.mark.slow),
         ],
-        2,
+        10,
     ),
 )
 def test_jobs_whose_posts_are_never_answered_are_rendered_once(
@@ -59,6 +59,7 @@ def test_posts_that_never_arrive_are_made_again_under_new_ids(start_server: Star
         assert len(ids) == len(set(ids))
 
 
+@pytest.mark.slow
 def test_an_agent_killed_while_answers_are_lost_leaves_nothing_to_render_twice(
     start_server: Start, make_workspace: Make
 ) -> None:

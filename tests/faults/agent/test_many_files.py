@@ -95,6 +95,7 @@ def test_several_monitors_at_once_take_every_file_in_once(make_yaml: MakeYaml, s
     check_taken_in_once(workspace, count)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("count", [FEWER, MANY])
 def test_the_memory_of_an_agent_does_not_grow_with_the_files_it_takes_in(
@@ -112,6 +113,7 @@ def test_the_memory_of_an_agent_does_not_grow_with_the_files_it_takes_in(
     assert grown < GROWTH_MB, f"{before:.1f} MB with a thousand files, {grown:.1f} MB more with {count}"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_files_deleted_by_the_thousand_while_nobody_watched_are_cancelled_and_the_others_are_not(
     make_yaml: MakeYaml, server_kind: str

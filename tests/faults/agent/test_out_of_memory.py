@@ -64,6 +64,7 @@ def steps(proxy: Lodger[FaultProxy]) -> list[str]:
     return proxy.do(lambda it: [wanted[request] for request in it.requests if request in wanted])
 
 
+@pytest.mark.slow
 def test_a_job_that_never_fits_ends_as_oom_within_its_limit_and_the_others_go_on(
     start_server: Start, make_workspace: Make
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from comfyui_agent.domain.states import JobStatus
 from support.agents import colour_of
 from support.breaking import only_simulator, proxied
+from support.sampling import some
 from support.servers import ServerProcess
 from support.yaml_workspaces import (
     MakeYaml,
@@ -50,6 +51,7 @@ def check_colour(workspace: YamlWorkspace, colour: tuple[int, int, int]) -> None
         assert colour_of(workspace.root / job.outputs[0]) == NUMBER[colour], job.config_name
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_picture_deleted_after_submission_is_rendered_on_whichever_server(
     start_server: Start, make_yaml: MakeYaml
@@ -79,6 +81,7 @@ def test_a_picture_replaced_after_submission_is_the_one_that_was_submitted(
     check_colour(workspace, RED)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_fifty_jobs_with_one_picture_leave_one_file_at_each_server(start_server: Start, make_yaml: MakeYaml) -> None:
     servers = [start_server("--render-seconds", "0.02"), start_server("--render-seconds", "0.02")]
@@ -92,6 +95,7 @@ def test_fifty_jobs_with_one_picture_leave_one_file_at_each_server(start_server:
     assert len(list((workspace.root / "database" / "inputs").iterdir())) == 1
 
 
+@pytest.mark.slow
 def test_a_picture_is_sent_to_a_server_once(start_server: Start, make_yaml: MakeYaml) -> None:
     with proxied(start_server()) as proxy:
         workspace = make_yaml(proxy.do(lambda it: it.url))
@@ -102,6 +106,7 @@ def test_a_picture_is_sent_to_a_server_once(start_server: Start, make_yaml: Make
         assert proxy.do(lambda it: sum(request == "POST /upload/image" for request in it.requests)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_two_names_for_the_same_bytes_are_one_picture_at_the_server(start_server: Start, make_yaml: MakeYaml) -> None:
     server = start_server()
@@ -153,7 +158,7 @@ def test_a_server_that_comes_back_without_its_inputs_costs_no_retry(start_server
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("moment", ["before_upload", "uploaded"])
+@pytest.mark.parametrize("moment", some(["uploaded", "before_upload"], 2))
 def test_an_agent_killed_between_picture_and_prompt_costs_nothing(
     start_server: Start, make_yaml: MakeYaml, moment: str
 ) -> None:

@@ -45,7 +45,7 @@ def from_checkpoint(name: str) -> dict[str, Any]:
             pytest.param({"1": node("NoSuchNode")}, "missing", "NoSuchNode", id="node-not-installed"),
             pytest.param(from_checkpoint("absent.safetensors"), "missing", "absent.safetensors", id="model-not-there"),
         ],
-        2,
+        5,
     ),
 )
 def test_a_rejected_job_is_tried_once_more_and_then_needs_a_person(
@@ -71,6 +71,7 @@ def test_a_rejected_job_is_tried_once_more_and_then_needs_a_person(
     assert [(each.run_count, each.retries_attempted) for each in good] == [(1, 0)] * 4
 
 
+@pytest.mark.slow
 def test_a_job_that_allows_no_retry_is_rejected_once(start_server: Start, make_workspace: Make) -> None:
     workspace = make_workspace(start_server().url)
     submit(workspace, job("bad.yaml", too_wide(), retry_limit=0))
@@ -95,6 +96,7 @@ def test_what_one_server_lacks_is_rendered_by_another_and_not_charged(
     assert told(workspace, "job.retry", failure_class="missing", server=poor.url), "nothing was tried at the poor one"
 
 
+@pytest.mark.slow
 def test_what_no_server_has_is_missing(start_server: Start, make_workspace: Make, server_kind: str) -> None:
     servers = [start_server() for _ in range(2)]
     workspace = make_workspace(*(server.url for server in servers))

@@ -27,8 +27,8 @@ from support.breaking import (
     wait_told,
     with_sleep_node,
 )
-from support.command import e3
 from support.servers import ServerProcess
+from support.workspaces import call_e3 as e3
 
 
 def submit_sleepers(workspace: AgentWorkspace, count: int, seconds: float, name: str = "job") -> list[str]:

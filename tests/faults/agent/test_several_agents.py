@@ -23,6 +23,7 @@ from support.agents import (
     submit_slow,
     wait_until,
 )
+from support.sampling import some
 from support.servers import ServerProcess
 from support.stores import Rows, in_the_shell
 
@@ -81,6 +82,7 @@ class Watcher:
             time.sleep(0.005)
 
 
+@pytest.mark.slow
 def test_cancelled_jobs_leave_the_server_and_others_are_untouched(
     start_server: Start, make_workspace: Make, server_kind: str
 ) -> None:
@@ -110,7 +112,7 @@ def test_cancelled_jobs_leave_the_server_and_others_are_untouched(
     assert renders([server.output_dir]) == 1
 
 
-@pytest.mark.parametrize("moment", ["claimed", "named"])
+@pytest.mark.parametrize("moment", some(["claimed", "named"], 2))
 def test_a_job_that_is_cancelled_while_its_result_is_brought_home_leaves_no_file(
     start_server: Start, make_workspace: Make, moment: str
 ) -> None:
@@ -181,6 +183,7 @@ def test_a_job_deleted_by_hand_while_it_renders_is_taken_back(
     assert renders([server.output_dir]) == 1
 
 
+@pytest.mark.slow
 @by_hand
 def test_jobs_run_by_priority_and_a_bump_by_hand_is_honoured_by_the_next_dispatch(
     start_server: Start, make_workspace: Make, server_kind: str

@@ -26,6 +26,7 @@ from support.agents import (
     submit_slow,
     wait_until,
 )
+from support.sampling import some
 from support.servers import ServerProcess
 from support.threaded_proxy import threaded_proxy
 
@@ -72,8 +73,9 @@ def hanging(server: ServerProcess) -> Iterator[None]:
         server.process.send_signal(signal.SIGCONT)
 
 
-@SIGNALS
-@pytest.mark.parametrize("since", [has_begun, is_running])
+@pytest.mark.timing
+@MOSTLY_TERM
+@pytest.mark.parametrize("since", some([has_begun, is_running], 2))
 def test_an_idle_agent_leaves_at_once(
     start_server: Start,
     make_workspace: Make,
@@ -90,7 +92,8 @@ def test_an_idle_agent_leaves_at_once(
     assert "Traceback" not in workspace.log.read_text()
 
 
-@pytest.mark.parametrize("turns", range(6))
+@pytest.mark.timing
+@pytest.mark.parametrize("turns", some(range(6), 6))
 def test_an_agent_that_is_told_to_leave_as_a_job_ends_leaves(
     start_server: Start, make_workspace: Make, turns: int
 ) -> None:
@@ -105,6 +108,7 @@ def test_an_agent_that_is_told_to_leave_as_a_job_ends_leaves(
     assert lock_files(workspace) == []
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("stops", [4, pytest.param(60, marks=[pytest.mark.slow, pytest.mark.timeout(400)])])
 @pytest.mark.slow
 def test_a_busy_agent_leaves_in_time_again_and_again(start_server: Start, make_workspace: Make, stops: int) -> None:
@@ -119,11 +123,12 @@ def test_a_busy_agent_leaves_in_time_again_and_again(start_server: Start, make_w
     assert {job.retries_attempted for job in workspace.jobs()} == {0}
 
 
+@pytest.mark.timing
 @MOSTLY_TERM
 def test_prompts_stay_at_the_server_and_the_next_agent_takes_them_over(
     start_server: Start, make_workspace: Make, server_kind: str, number: int, code: int
 ) -> None:
-    server = start_server("--render-seconds", "3")
+    server = start_server("--render-seconds", "2")
     workspace = make_workspace(server.url)
     names = submit_slow(workspace, server_kind, 2)
     agent = workspace.start()
@@ -141,6 +146,7 @@ def test_prompts_stay_at_the_server_and_the_next_agent_takes_them_over(
     assert "Traceback" not in workspace.log.read_text()
 
 
+@pytest.mark.timing
 @pytest.mark.slow
 @SIGNALS
 def test_a_slow_download_is_left_to_the_next_agent(
@@ -162,6 +168,8 @@ def test_a_slow_download_is_left_to_the_next_agent(
     assert "Traceback" not in workspace.log.read_text()
 
 
+@pytest.mark.timing
+@pytest.mark.slow
 @MOSTLY_TERM
 def test_a_locked_database_does_not_hold_it_up(
     start_server: Start, make_workspace: Make, server_kind: str, number: int, code: int
@@ -182,6 +190,8 @@ def test_a_locked_database_does_not_hold_it_up(
     assert [(job.run_count, job.retries_attempted) for job in ended] == [(1, 0), (1, 0)]
 
 
+@pytest.mark.timing
+@pytest.mark.slow
 @MOSTLY_TERM
 def test_a_result_that_cannot_be_recorded_does_not_hold_it_up(
     start_server: Start, make_workspace: Make, number: int, code: int
@@ -204,6 +214,7 @@ def test_a_result_that_cannot_be_recorded_does_not_hold_it_up(
     assert (job.run_count, job.retries_attempted, renders([server.output_dir])) == (1, 0, 1)
 
 
+@pytest.mark.timing
 @pytest.mark.slow
 @SIGNALS
 def test_a_database_that_is_locked_from_the_start_does_not_hold_it_up(
@@ -220,6 +231,8 @@ def test_a_database_that_is_locked_from_the_start_does_not_hold_it_up(
     check_promises(workspace, 1)
 
 
+@pytest.mark.timing
+@pytest.mark.slow
 @MOSTLY_TERM
 def test_a_server_that_hangs_does_not_hold_it_up(
     start_server: Start, make_workspace: Make, server_kind: str, number: int, code: int
@@ -238,6 +251,7 @@ def test_a_server_that_hangs_does_not_hold_it_up(
     assert [(job.run_count, job.retries_attempted) for job in ended] == [(1, 0), (1, 0)]
 
 
+@pytest.mark.timing
 @pytest.mark.slow
 @SIGNALS
 def test_a_server_that_hangs_from_the_start_does_not_hold_it_up(
@@ -255,6 +269,8 @@ def test_a_server_that_hangs_from_the_start_does_not_hold_it_up(
     assert renders([server.output_dir]) == 2
 
 
+@pytest.mark.timing
+@pytest.mark.slow
 def test_a_second_ctrl_c_does_not_wait(start_server: Start, make_workspace: Make, server_kind: str) -> None:
     server = start_server("--render-seconds", "3")
     workspace = make_workspace(server.url)

@@ -57,6 +57,7 @@ def grown(workspace: AgentWorkspace) -> int:
     return sum(path.stat().st_size for path in workspace.database.parent.glob(f"{workspace.database.name}*"))
 
 
+@pytest.mark.slow
 def test_large_jobs_are_refused_and_what_members_share_is_stored_once(attacked: tuple[AgentWorkspace, str]) -> None:
     workspace, url = attacked
     before = grown(workspace)

@@ -37,6 +37,7 @@ def wait_until_taken(workspace: AgentWorkspace, name: str, before: Job) -> None:
     workspace.wait_for(lambda: workspace.job(name).worker_id not in (None, before.worker_id), "being taken over", 15)
 
 
+@pytest.mark.slow
 def test_the_one_that_took_over_finishes_and_the_one_that_wakes_up_drops_the_job(
     start_server: Start, make_workspace: Make, server_kind: str
 ) -> None:
@@ -67,7 +68,7 @@ def test_the_one_that_took_over_finishes_and_the_one_that_wakes_up_drops_the_job
     assert (workspace.job(name).run_count, len(workspace.attempts(name))) == (1, 1)
 
 
-@pytest.mark.parametrize("moment", some(["downloaded", "claimed", "one_named", "named"], 2))
+@pytest.mark.parametrize("moment", some(["one_named", "downloaded", "claimed", "named"], 4))
 def test_an_agent_that_is_stopped_while_it_brings_a_result_home_changes_nothing_afterwards(
     start_server: Start, make_workspace: Make, moment: str
 ) -> None:

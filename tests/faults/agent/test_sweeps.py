@@ -56,7 +56,7 @@ FOUR = {"1.color": (1, 2), "1.width": (64, 65)}
 @pytest.mark.parametrize(
     ("axes", "agents", "kills"),
     [
-        pytest.param(NINETY, 3, 2, id="three agents, short"),
+        pytest.param(NINETY, 2, 1, id="two agents, short"),
         pytest.param(NINETY, 1, 5, id="one agent", marks=pytest.mark.slow),
         pytest.param(NINETY, 3, 5, id="three agents", marks=pytest.mark.slow),
         pytest.param(MANY, 1, 25, id="one agent, many", marks=pytest.mark.slow),
@@ -292,6 +292,7 @@ def test_a_batch_that_was_paused_stays_so_through_agents_that_die(
 # `e3 sweep --wait`.
 
 
+@pytest.mark.timing
 @pytest.mark.slow
 def test_a_waiting_sweep_that_is_told_to_leave_leaves_its_prompts_to_be_taken_over(
     start_server: Start, make_workspace: Make, server_kind: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from support.hostile import PASSWORD, TOKEN, HostileServer, answer, hostile_serv
 
 SMALL = Limits(
     connect_seconds=2.0,
-    answer_seconds=0.15,
+    answer_seconds=0.25,
     silent_download_seconds=0.15,
     download_seconds=0.3,
     poll_seconds=0.02,
@@ -31,6 +32,8 @@ SMALL = Limits(
     socket_frame_bytes=400_000,
     file_bytes=2_000_000,
 )
+PATIENT = replace(SMALL, answer_seconds=0.75, silent_download_seconds=0.75, download_seconds=1.5)
+"""For servers that do answer: a busy machine is no silent server."""
 STATS = {
     "system": {"comfyui_version": "0.7.0", "ram_total": 100, "ram_free": 50, "os": "posix"},
     "devices": [{"name": "card", "type": "cuda", "index": 0, "vram_total": 100, "vram_free": 50}],
@@ -77,13 +80,13 @@ def fresh() -> Callable[..., AbstractAsyncContextManager[tuple[HostileServer, Co
 
 @pytest.fixture
 async def comfy(server: HostileServer) -> AsyncIterator[ComfyClient]:
-    async with ComfyClient(server.url, limits=SMALL, listen=False) as client:
+    async with ComfyClient(server.url, limits=PATIENT, listen=False) as client:
         yield client
 
 
 @pytest.fixture
 async def listening(server: HostileServer) -> AsyncIterator[ComfyClient]:
-    async with ComfyClient(server.url, limits=SMALL) as client:
+    async with ComfyClient(server.url, limits=PATIENT) as client:
         yield client
 
 

@@ -32,6 +32,7 @@ from support.hostile import (
     raw,
     reset,
     says,
+    side_by_side,
 )
 from support.sampling import some
 
@@ -162,34 +163,43 @@ async def test_nonsense_while_a_running_prompt_is_cancelled_ends_in_a_clear_erro
 
 
 async def test_nonsense_ends_in_a_clear_error(fresh: Callable[..., Any], folder: Path) -> None:
-    for question, name in [*product(CALLS, PARSED), *product(STEPS, SOME)]:
+    async def check(question: str, name: str) -> None:
         route, call = (CALLS | STEPS)[question]
+        place = folder / f"{question}-{name}"
+        place.mkdir()
         async with fresh(f"{question}, {name}") as (server, comfy):
             server.replies[route] = PARSED[name]
-            await _ends_clearly(server, call(comfy, folder))
-            assert not list(folder.iterdir())
+            await _ends_clearly(server, call(comfy, place))
+            assert not list(place.iterdir())
+
+    await side_by_side(check(*case) for case in [*product(CALLS, PARSED), *product(STEPS, SOME)])
 
 
 async def test_a_prompt_whose_answer_is_nonsense_is_looked_up_and_never_sent_again(fresh: Callable[..., Any]) -> None:
-    for name, reply in PARSED.items():
+    async def check(name: str) -> None:
         async with fresh(name) as (server, comfy):
-            server.replies["POST /prompt"] = reply
+            server.replies["POST /prompt"] = PARSED[name]
             await _ends_clearly(server, comfy.submit(picture(), mint_prompt_id()))
             assert server.asked("POST /prompt") == 1
+
+    await side_by_side(check(name) for name in PARSED)
 
 
 @pytest.mark.parametrize("where", some(["GET /queue", "GET /history"], 3))
 async def test_a_watch_over_nonsense_ends_with_a_class_and_a_reason(fresh: Callable[..., Any], where: str) -> None:
     unreadable = {FailureClass.OUTPUT} if where == "GET /history" else set()
-    for name, reply in PARSED.items():
+
+    async def check(name: str) -> None:
         async with fresh(name) as (server, comfy):
-            server.replies[where] = reply
+            server.replies[where] = PARSED[name]
             outcome = await comfy.take_over(mint_prompt_id(), picture()).outcome(SOON)
             assert isinstance(outcome, Failed)
             assert outcome.failure.kind in {FailureClass.SERVER_LOST} | unreadable
             assert_one_line(outcome.failure.message)
             assert_no_secret(repr(outcome) + outcome.failure.trace())
             assert server.name in outcome.failure.message
+
+    await side_by_side(check(name) for name in PARSED)
 
 
 @pytest.mark.parametrize("reply", [pytest.param(reply, id=name) for name, reply in SOME.items()])

@@ -203,6 +203,7 @@ ENDLESS = {
 }
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("sent", [pytest.param(sent, id=name) for name, sent in ENDLESS.items()])
 async def test_endless_frames_neither_fill_the_memory_nor_hold_up_the_end(
     server: HostileServer, sent: bytes, small_client: Callable[[], ComfyClient]

@@ -99,6 +99,7 @@ def soon(found: Callable[[], int], status: int) -> None:
     wait_until(lambda: found() == status, f"a {status}", 10)
 
 
+@pytest.mark.slow
 def test_nobody_becomes_someone_else_at_an_agent_that_runs(run: Run) -> None:
     refuse_whoever_comes_by_a_proxy(run)
     refuse_to_take_a_cookie_for_a_token(run)

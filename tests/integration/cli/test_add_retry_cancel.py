@@ -339,6 +339,7 @@ def test_retry_of_a_job_that_has_not_failed_is_one_line(night: AgentWorkspace, s
     assert night.job("knight.yaml").status is JobStatus(status)
 
 
+@pytest.mark.slow
 def test_a_job_that_failed_is_rendered_after_it_was_mended(servers: Servers, tmp_path: Path) -> None:
     night = new_workspace(tmp_path / "night", servers.url("sim"))
     drop(night, "knight.yaml", job_text(inputs={"colour": 7}))
@@ -389,6 +390,7 @@ def rendering(comfyui_simulator: Callable[..., ServerProcess], tmp_path: Path) -
     workspace.stop_all()
 
 
+@pytest.mark.timing
 def test_cancel_takes_back_the_prompt_at_the_server_and_no_other(rendering: AgentWorkspace) -> None:
     url = rendering.servers[0]
     running, waiting = server_queue(url).running, server_queue(url).pending

@@ -209,6 +209,7 @@ def test_only_books_are_offered_for_books(night: AgentWorkspace) -> None:
 # Watching.
 
 
+@pytest.mark.slow
 def test_on_a_terminal_there_is_a_bar_the_rate_the_time_left_and_the_step(
     comfyui_simulator: Callable[..., ServerProcess], tmp_path: Path
 ) -> None:
@@ -353,6 +354,7 @@ def test_a_retry_of_nothing_says_so(night: AgentWorkspace) -> None:
     assert (answer.returncode, answer.stdout) == (0, f"◐ {batch_id}: nothing needs attention\n")
 
 
+@pytest.mark.slow
 def test_what_is_tried_again_completes_as_another_generation_with_its_grid_made_anew(
     servers: Servers, tmp_path: Path
 ) -> None:

@@ -303,6 +303,7 @@ def test_pages_are_rendered_pictures_and_films_with_a_page_that_fails(shelf: Age
     assert document(book(shelf, "ls", "--json"))[0]["generation"] == 2
 
 
+@pytest.mark.slow
 def test_a_page_that_is_done_keeps_its_picture_until_the_new_one_is_there(shelf: AgentWorkspace) -> None:
     """With new inputs, and as it was: then it is really rendered again, which the server's cache would spare itself."""
     create(shelf)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.agents import AgentWorkspace
+from support.sampling import some
 from support.workspaces import drop, everything_in, new_workspace, run_e3
 
 SHELLS = ("bash", "zsh", "fish")
@@ -41,19 +42,19 @@ def offered(shell: str, line: str, cwd: Path) -> list[str]:
     return [each.split('"')[1] for each in inner.splitlines()]
 
 
-@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("shell", some(SHELLS, 3))
 def test_names_of_jobs_are_offered(night: AgentWorkspace, shell: str) -> None:
     assert sorted(offered(shell, "e3 show knight", night.root)) == ["knight_1.yaml", "knight_2.yaml"]
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
+@pytest.mark.parametrize("shell", some(["bash", "zsh"], 2))
 def test_commands_and_options_are_offered(night: AgentWorkspace, shell: str) -> None:
     assert {"init", "doctor", "run", "add", "queue"} <= set(offered(shell, "e3 ", night.root))
     assert offered(shell, "e3 queue s", night.root) == ["set-priority"]
     assert {"--until-idle", "--config", "--json", "--server"} <= set(offered(shell, "e3 run --", night.root))
 
 
-@pytest.mark.parametrize("command", ["retry", "cancel", "queue set-priority"])
+@pytest.mark.parametrize("command", some(["retry", "cancel", "queue set-priority"], 3))
 def test_every_command_on_jobs_offers_their_names(night: AgentWorkspace, command: str) -> None:
     assert sorted(offered("bash", f"e3 {command} ", night.root)) == sorted(NAMES)
 

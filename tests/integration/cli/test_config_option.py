@@ -13,6 +13,7 @@ import typer
 from comfyui_agent.cli.app import app
 from support.agents import AgentWorkspace
 from support.running import Servers
+from support.sampling import some
 from support.workspaces import call_e3, drop, job_text, new_workspace, run_e3
 
 WITHOUT_WORKSPACE = {"e3 init", "e3 demo", "e3 sim", "e3 loadtest compare", "e3 nodes install"}
@@ -115,7 +116,7 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("how", ["-C", "--workspace", "--config", "E3_CONFIG"])
+@pytest.mark.parametrize("how", some(["-C", "--workspace", "--config", "E3_CONFIG"], 2))
 def test_every_command_means_the_workspace_that_it_is_told(
     tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

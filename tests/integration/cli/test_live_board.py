@@ -15,6 +15,7 @@ from comfyui_agent.sim.process import ServerProcess
 from support.agents import AgentWorkspace
 from support.hostile import Question, Reply, Writer, hostile_server, says
 from support.running import Servers
+from support.sampling import some
 from support.stores import in_the_shell
 from support.terminal import Terminal, in_terminal
 from support.workspaces import NOWHERE, QUICK, call_e3, drop, job_text, new_workspace
@@ -60,7 +61,7 @@ def test_it_shows_how_it_stands_every_step_the_rate_and_the_time_that_is_left(sl
     assert is_clean(terminal)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+@pytest.mark.parametrize("number", some([signal.SIGINT, signal.SIGTERM], 2), ids=["ctrl-c", "sigterm"])
 def test_stopped_in_the_middle_it_leaves_the_terminal_clean(slow: AgentWorkspace, number: signal.Signals) -> None:
     with in_terminal("run", cwd=slow.root) as terminal:
         terminal.wait_for("step ")
@@ -73,6 +74,7 @@ def test_stopped_in_the_middle_it_leaves_the_terminal_clean(slow: AgentWorkspace
     assert "Traceback" not in terminal.text
 
 
+@pytest.mark.slow
 def test_without_colour_it_loses_nothing(slow: AgentWorkspace) -> None:
     with in_terminal("run", cwd=slow.root, environment={"NO_COLOR": "1"}) as terminal:
         terminal.wait_for(lambda: bool(STEP.search(terminal.text)))
@@ -83,7 +85,7 @@ def test_without_colour_it_loses_nothing(slow: AgentWorkspace) -> None:
     assert is_clean(terminal)
 
 
-@pytest.mark.parametrize("columns", [40, 20])
+@pytest.mark.parametrize("columns", some([20, 40], 2))
 def test_a_narrow_terminal_and_a_long_name_do_not_break_it(slow: AgentWorkspace, columns: int) -> None:
     name = "k" * 200 + ".yaml"
     drop(slow, name, portrait(99) + "priority: 1\n")
@@ -96,6 +98,7 @@ def test_a_narrow_terminal_and_a_long_name_do_not_break_it(slow: AgentWorkspace,
     assert f"● Done  {name}" in terminal.screen.text.replace("\n", "")
 
 
+@pytest.mark.slow
 def test_a_narrow_terminal_still_shows_the_step_in_one_line(slow: AgentWorkspace) -> None:
     with in_terminal("run", cwd=slow.root, columns=40) as terminal:
         terminal.wait_for("● Done")
@@ -104,6 +107,7 @@ def test_a_narrow_terminal_still_shows_the_step_in_one_line(slow: AgentWorkspace
     assert re.search(r"◐  knight_\d\.yaml.*step \d+ of 30", terminal.text)
 
 
+@pytest.mark.slow
 def test_a_terminal_with_few_rows_shows_the_sentence(slow: AgentWorkspace) -> None:
     with in_terminal("run", cwd=slow.root, rows=3) as terminal:
         terminal.wait_for(lambda: bool(re.search("[1-6] of 6 done", terminal.text)))
@@ -115,6 +119,7 @@ def test_a_terminal_with_few_rows_shows_the_sentence(slow: AgentWorkspace) -> No
 # Names and texts from outside.
 
 
+@pytest.mark.slow
 def test_a_name_that_looks_like_markup_is_shown_as_it_is_on_the_board(slow: AgentWorkspace) -> None:
     drop(slow, "[red]first.yaml", portrait(99) + "priority: 1\n")
     with in_terminal("run", cwd=slow.root) as terminal:

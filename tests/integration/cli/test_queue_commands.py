@@ -13,8 +13,8 @@ import pytest
 from comfyui_agent.sim.process import ServerProcess
 from comfyui_agent.store import operations as ops
 from support.agents import AgentWorkspace, check_promises, sized_picture
-from support.command import e3
 from support.stores import in_the_shell
+from support.workspaces import call_e3 as e3
 
 COLUMNS = (  # noqa: SIM905 - a list of words
     "id config_name job_type workflow_id priority status retries_attempted run_count retry_limit start_time end_time "

@@ -18,6 +18,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.sim.process import ServerProcess
 from support.agents import AgentWorkspace, leave, server_queue, wait_until
 from support.running import Servers
+from support.sampling import some
 from support.stores import in_the_shell
 from support.workspaces import call_e3, drop, job_text, new_workspace, run_e3, start_e3, wait_for_words
 
@@ -195,8 +196,9 @@ def test_a_reader_that_has_enough_does_not_stop_the_work(night: AgentWorkspace) 
 # Signals.
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("command", ["run", "monitor", "execute"])
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "status"), some([(signal.SIGTERM, 143), (signal.SIGINT, 130)], 2))
 def test_a_signal_ends_it_soon_with_the_status_that_shells_expect(
     night: AgentWorkspace, command: str, number: signal.Signals, status: int
 ) -> None:
@@ -209,6 +211,8 @@ def test_a_signal_ends_it_soon_with_the_status_that_shells_expect(
     assert said.count("0 done, 0 need attention, 0 pending.") == 1
 
 
+@pytest.mark.slow
+@pytest.mark.timing
 def test_what_runs_at_the_server_when_it_is_stopped_is_taken_over_by_the_next_start(slow: AgentWorkspace) -> None:
     drop(slow, "knight.yaml")
     process = start_e3(slow, "run")
@@ -224,6 +228,7 @@ def test_what_runs_at_the_server_when_it_is_stopped_is_taken_over_by_the_next_st
 # Watching.
 
 
+@pytest.mark.timing
 def test_a_file_that_is_dropped_while_it_runs_is_picked_up_within_a_second_or_so(night: AgentWorkspace) -> None:
     process = start_e3(night, "run")
     wait_for_words(night, "Watching jobs/processing")

@@ -91,6 +91,7 @@ def test_usage_that_is_wrong_is_said_so(workspace: AgentWorkspace, arguments: li
     assert (answer.returncode, answer.stdout) == (2, "")
 
 
+@pytest.mark.timing
 def test_it_serves_until_a_signal_and_ends_within_two_seconds_with_streams_open(workspace: AgentWorkspace) -> None:
     port = free_port()
     with started(workspace, "serve", "--port", str(port)) as process:

@@ -15,8 +15,8 @@ from comfyui_agent.domain.server_states import ServerState
 from comfyui_agent.engine.server_reports import ServerReport
 from comfyui_agent.sim.process import ServerProcess, free_port
 from support.agents import locked_database
-from support.command import e3
 from support.wire import Wire
+from support.workspaces import call_e3 as e3
 
 KEYS = {"name", "url", "state", "version", "devices", "queue_running", "queue_pending", "error", "stuck_since"}
 

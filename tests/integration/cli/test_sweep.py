@@ -662,6 +662,7 @@ def test_waiting_for_no_server_can_be_interrupted(tmp_path: Path) -> None:
 # Queueing many.
 
 
+@pytest.mark.slow
 def test_ten_thousand_are_queued_within_seconds(lonely: AgentWorkspace) -> None:
     began = time.monotonic()
     batch_id = sweep(lonely, "picture", "--set", "color=1..100", "--set", "width=1..100")

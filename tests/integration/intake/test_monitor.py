@@ -486,6 +486,7 @@ async def test_where_nothing_is_told_of_changes_the_looks_find_them(
         assert (await room.taken(status="failed")).failure_class == "cancelled"
 
 
+@pytest.mark.timing
 async def test_where_watching_fails_it_is_told_once_and_files_are_still_taken_within_two_seconds(
     room: Intake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

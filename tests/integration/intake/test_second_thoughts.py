@@ -74,6 +74,7 @@ async def test_until_idle_does_not_wait_for_runs_that_are_not_its_own(room: Inta
     assert (await room.job()).resubmit == 1
 
 
+@pytest.mark.timing
 async def test_leaving_does_not_wait_for_pictures_that_are_being_kept(
     room: Intake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,7 @@ async def test_a_file_that_was_moved_into_place_is_taken_at_once(room: Intake, m
     assert (again.id, '"5.seed":2' in (again.inputs or "")) == (job.id, True)
 
 
+@pytest.mark.timing
 async def test_a_file_is_left_alone_until_it_has_not_changed_for_a_while(room: Intake) -> None:
     await room.watching()
     began = time.monotonic()
@@ -73,6 +74,7 @@ async def test_half_a_file_that_is_wrong_as_it_stands_is_not_taken_while_it_is_w
     assert [event.name for event in await room.events()] == ["job.submitted"]
 
 
+@pytest.mark.timing
 async def test_a_file_that_is_never_finished_is_a_bad_one(room: Intake) -> None:
     await room.watching()
     began = time.monotonic()
@@ -147,6 +149,7 @@ async def is_seed(room: Intake, seed: int) -> bool:
     return f'"5.seed":{seed}' in ((await room.job()).inputs or "")
 
 
+@pytest.mark.timing
 async def test_files_are_picked_up_within_a_second(room: Intake) -> None:
     """Of being whole: moved into place, or 300 ms after the last byte."""
     await room.watching()

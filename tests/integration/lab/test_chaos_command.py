@@ -229,6 +229,7 @@ def secret_in(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
 
 
+@pytest.mark.slow
 def test_the_secrets_of_an_address_are_used_and_never_written(own_simulator: ServerProcess, tmp_path: Path) -> None:
     url = own_simulator.url.replace("http://", f"http://someone:{SECRET}@") + f"/?token={SECRET}"
     kept = tmp_path / "kept"
@@ -338,6 +339,7 @@ def test_a_machine_that_does_not_let_packets_be_lost_skips_it(
 # Stopped in the middle.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=slow)])
 def test_what_was_judged_before_it_was_stopped_is_reported_as_a_part(
     number: int, code: int, chaos: Callable[..., subprocess.Popen[str]], tmp_path: Path

@@ -59,6 +59,7 @@ def adds_up(report: Report) -> bool:
     return bool(summary["total_jobs"] == total == len(report["results"]))
 
 
+@pytest.mark.timing
 async def test_a_closed_loop_reports_what_the_server_noted(varying: ServerProcess) -> None:
     """With k at work at one server, a prompt is sent when the k-th before it ends."""
     at_once, jobs = 6, 42
@@ -85,6 +86,7 @@ async def test_a_closed_loop_reports_what_the_server_noted(varying: ServerProces
     assert summary["cached_jobs"] == 0
 
 
+@pytest.mark.timing
 async def test_below_its_capacity_an_open_loop_waits_for_nothing(varying: ServerProcess) -> None:
     report = await press([varying.url], mode=Mode.OPEN, levels=[420.0], jobs=16, even_arrivals=True)
     ran = known_to(varying, report)
@@ -96,6 +98,7 @@ async def test_below_its_capacity_an_open_loop_waits_for_nothing(varying: Server
     assert report["environment"]["parameters"]["arrivals"] == "even"
 
 
+@pytest.mark.timing
 async def test_above_its_capacity_the_wait_is_not_hidden(three: list[ServerProcess]) -> None:
     """A picture takes 0.3 s and one is wanted each 0.15 s: each waits 0.15 s longer than the one before."""
     jobs, gap = 10, 0.15
@@ -112,6 +115,7 @@ async def test_above_its_capacity_the_wait_is_not_hidden(three: list[ServerProce
     assert [row["index"] for row in report["results"]] == list(range(jobs))
 
 
+@pytest.mark.timing
 @pytest.mark.slow
 async def test_the_knee_is_found_where_it_was_put_and_the_servers_add_up(three: list[ServerProcess]) -> None:
     slow = with_sleep(page(), 0.4)  # so that what passes between two prompts, on a busy machine too, weighs little
@@ -134,6 +138,7 @@ async def test_the_knee_is_found_where_it_was_put_and_the_servers_add_up(three: 
     assert summary["total_jobs"] == 27
 
 
+@pytest.mark.timing
 async def test_slow_transfers_do_not_wait_for_each_other(servers: Servers) -> None:
     """Each reader of a URL waits for its own file: the load generator has no queue of its own."""
     address = urlsplit(servers.url("sim"))
@@ -165,6 +170,7 @@ async def test_errors_are_counted_exactly(tmp_path_factory: pytest.TempPathFacto
     assert summary["images"] == summary["completed"]
 
 
+@pytest.mark.timing
 async def test_a_prompt_that_never_ends_is_a_timeout_and_so_is_what_waits_behind_it(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -362,6 +362,7 @@ def test_a_signal_with_json_is_still_one_document(slow: ServerProcess, tmp_path:
     assert json.loads(out)["summary"]["partial"] is True
 
 
+@pytest.mark.slow
 def test_a_signal_while_it_warms_up_leaves_nothing_behind(slow: ServerProcess, tmp_path: Path) -> None:
     with started(tmp_path, slow.url, "--warmup", "100") as process:
         wait_until(lambda: not is_idle(slow.url), "the first prompt at the server")
@@ -487,6 +488,7 @@ def test_a_password_in_an_address_is_shown_nowhere(servers: Servers, tmp_path: P
         assert "geheim" not in path.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_does_not_cost_the_report(servers: Servers, tmp_path: Path) -> None:
     """`e3 loadtest | head -1`"""
     workflow_file(tmp_path)

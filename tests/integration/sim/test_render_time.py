@@ -20,10 +20,12 @@ async def renders(wire: Wire, count: int) -> list[float]:
     return [seconds(await wire.run(await text_to_image(wire))) for _ in range(count)]
 
 
+@pytest.mark.timing
 async def test_without_the_switch_a_render_takes_no_time(plain: Wire) -> None:
     assert min(await renders(plain, 3)) < 0.2
 
 
+@pytest.mark.timing
 async def test_every_prompt_takes_the_render_time_once(start: Start, connect: Connect) -> None:
     async with connect(start("--render-seconds", "0.3")) as wire:
         for taken in await renders(wire, 2):
@@ -37,6 +39,7 @@ async def test_every_prompt_takes_the_render_time_once(start: Start, connect: Co
         assert seconds(await wire.run(without_sampler)) < 0.2, "the cache answers"
 
 
+@pytest.mark.timing
 async def test_a_model_is_loaded_once_and_again_after_it_was_freed(start: Start, connect: Connect) -> None:
     switches = ("--models", "ink.safetensors", "--models", "oil.safetensors", "--model-load-seconds", "0.3")
     async with connect(start(*switches)) as wire:

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from comfyui_agent.cli.app import app
 from support.graphs import picture, slow_graph
+from support.sampling import some
 from support.servers import ServerProcess, free_port, simulator
 
 from .conftest import Connect, Start
@@ -52,7 +53,8 @@ def test_it_says_where_it_is_when_the_start_delay_is_over(start: Start) -> None:
     assert server.log.read_text() == expected, "it ends without a word"
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.timing
+@pytest.mark.parametrize(("number", "code"), some([(signal.SIGTERM, 143), (signal.SIGINT, 130)], 2))
 async def test_a_signal_in_the_middle_of_a_render_ends_it_within_two_seconds(
     start: Start, connect: Connect, number: signal.Signals, code: int
 ) -> None:
@@ -66,6 +68,7 @@ async def test_a_signal_in_the_middle_of_a_render_ends_it_within_two_seconds(
         assert "execution_interrupted" not in socket.types()
 
 
+@pytest.mark.timing
 async def test_a_signal_ends_one_that_hangs(start: Start, connect: Connect) -> None:
     server = start("--hang-after", "0")
     async with connect(server) as wire:

@@ -29,6 +29,7 @@ from comfyui_agent.domain.states import JobEvent, JobStatus, NotAllowed, next_st
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.records import Lease, OpenAttempt, Window
+from support.sampling import some
 from support.stores import KINDS, LEASE_SECONDS, Database, broken, wish
 
 T = TypeVar("T")
@@ -411,8 +412,9 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(600)  # a failure takes a while to be made small
+@pytest.mark.parametrize("examples", some([15, 60], 2))
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_store_does_what_the_model_says(kind: str, tmp_path: Path) -> None:
+def test_the_store_does_what_the_model_says(kind: str, examples: int, tmp_path: Path) -> None:
     numbers = count()
 
     def make() -> Database:
@@ -425,7 +427,7 @@ def test_the_store_does_what_the_model_says(kind: str, tmp_path: Path) -> None:
 
     Machine.make = staticmethod(make)
     quick = settings(
-        max_examples=60,
+        max_examples=examples,
         stateful_step_count=40,
         deadline=None,
         suppress_health_check=list(HealthCheck),

@@ -36,9 +36,11 @@ SERVER = "127.0.0.1:9"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def locked(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Served, str, str]]:
-    """With a user and an admin."""
+    """With a user, who has queued a job, and an admin."""
     async with served(tmp_path_factory.mktemp("locked")) as asking:
-        yield asking, await asking.token(Role.USER, "ann"), await asking.token(Role.ADMIN, "studio")
+        user, admin = await asking.token(Role.USER, "ann"), await asking.token(Role.ADMIN, "studio")
+        assert (await asking.post("/api/v1/jobs", {**JOB, "name": "first"}, headers=bearer(user))).status == 201
+        yield asking, user, admin
 
 
 async def rows(house: Served, after: int = 0) -> list[Event]:

@@ -245,6 +245,7 @@ async def test_a_listener_resumes_across_a_restart_of_the_page(tmp_path: Path) -
     assert [name for _, name in names(frames)] == ["two", "three", "four"]
 
 
+@pytest.mark.timing
 async def test_a_listener_is_told_of_the_end_by_the_end(tmp_path: Path) -> None:
     async with served(tmp_path / "house") as place:
         streams = [watching(place, EVENTS) for _ in range(3)]

@@ -85,6 +85,7 @@ async def test_a_part_is_rendered_once_for_everyone_who_looks_at_the_same_page(h
     assert 0 < together <= 3 * alone
 
 
+@pytest.mark.timing
 async def test_a_page_is_rendered_at_most_four_times_a_second_however_much_happens(house: Served) -> None:
     async with watching(house, QUEUE) as stream:
         await first(stream)
@@ -170,6 +171,7 @@ async def test_a_page_that_is_quiet_says_that_all_is_well(house: Served, monkeyp
         await stream.until(lambda frame: frame.event == "beat")
 
 
+@pytest.mark.timing
 async def test_the_page_ends_within_two_seconds_with_fifty_streams_open_and_says_goodbye(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         async with served(tmp_path / "house") as place:

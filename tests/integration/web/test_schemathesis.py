@@ -33,6 +33,7 @@ async def tried(folder: Path, url: str, examples: int, *options: str) -> tuple[i
         return process.returncode or 0, said.decode("utf-8", "replace")
 
 
+@pytest.mark.slow
 async def test_schemathesis_finds_nothing(tmp_path: Path, servers: Servers) -> None:
     code, said = await tried(tmp_path, servers.url("sim"), EXAMPLES, "--seed", "7")
     assert code == 0, said[-20_000:]

@@ -80,6 +80,7 @@ async def place(**settings: Any) -> AsyncIterator[Place]:
             yield found
 
 
+@pytest.mark.timing
 async def test_hundreds_that_wait_and_the_one_that_runs_are_gone_soon_and_with_few_requests() -> None:
     async with place() as here:
         running = await here.post(sleeper())
@@ -172,6 +173,7 @@ async def looked(proxy: FaultProxy) -> None:
     await asyncio.sleep(0.1)
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(
     ("settings", "interrupts"),
     [

@@ -143,6 +143,7 @@ async def test_it_is_not_ready_without_a_database_and_does_not_say_where_that_li
     assert answer.json() == {"status": "not ready", "database": "cannot be read", "servers": {"gpu1:8188": "up"}}
 
 
+@pytest.mark.timing
 async def test_it_says_within_two_seconds_what_does_not_answer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     assert probes.PATIENCE < 2.0
     monkeypatch.setattr(probes, "PATIENCE", 0.05)

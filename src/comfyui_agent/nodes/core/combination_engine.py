@@ -12,12 +12,12 @@ from comfyui_agent.domain.combinations import Mode, combine_lists
 
 
 def cartesian(parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Each value with each value of the others, the last parameter fastest; ValueError if a parameter is empty."""
+    """Each value with each value of the others, the last parameter fastest. ValueError if that cannot be."""
     return combine_lists([_values_of(each) for each in parameters], Mode.MATRIX)
 
 
 def linear_zip(parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """First with first, second with second. A single value is repeated; ValueError if lengths differ."""
+    """First with first, second with second; one value alone stays. ValueError if lengths differ."""
     return combine_lists([_values_of(each) for each in parameters], Mode.LINEAR)
 
 

@@ -47,16 +47,21 @@ def _apply_next(database: apsw.Connection) -> None:
 
 def refuse_strangers(database: apsw.Connection, path: Path) -> None:
     """Raise unless this database is ours, or may become so."""
-    version = version_of(database)
+    database.execute("BEGIN")  # one snapshot: another process may be migrating it
+    try:
+        version = version_of(database)
+        application: int = database.execute("PRAGMA application_id").get
+        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+        columns = {row[1] for row in database.execute("PRAGMA table_info(jobs)")}
+    finally:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
     if version > NEWEST:
         raise DatabaseTooNew(
             f"the database {path} has version {version}, this E3 knows up to {NEWEST}: install the newer E3 again"
         )
-    application: int = database.execute("PRAGMA application_id").get
     if application == OURS:
         return
-    tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    columns = {row[1] for row in database.execute("PRAGMA table_info(jobs)")}
     if version or application or (tables and not columns >= DOCUMENTED):
         raise NotADatabase(f"{path} is a database of another program: name another file")
     taken = sorted(columns & ADDED)

@@ -29,6 +29,7 @@ def test_a_row_without_duration_ends_where_it_began() -> None:
     assert Row(0, "", RowStatus.FAILED, 1.5, seconds=5.0).ended_seconds == 6.5
 
 
+@pytest.mark.timing
 def test_moments_of_both_clocks_are_seconds_of_the_run() -> None:
     clock = RunClock()
     assert clock.seconds_of(time.monotonic()) == pytest.approx(clock.seconds, abs=0.05)
