@@ -91,6 +91,12 @@ def test_a_name_without_a_map_is_an_address_or_a_match() -> None:
         assert PLACES.find(name) == [where], (name, where)
 
 
+def test_a_name_reaches_its_places_and_those_with_its_placeholder() -> None:
+    places = Places({"1": node("A", x="a ${word}", y="")})
+    names = ("word", "y", "zzz")
+    assert [places.reached(name, recipe()) for name in names] == [["1.x"], ["1.y"], []]
+
+
 def test_node_ids_may_hold_underscores() -> None:
     graph = {"my_node": node("A", my_text="old")}
     assert bound({"my_node_my_text": "new"}, None, graph) == {"my_node.my_text": "new"}
