@@ -71,12 +71,6 @@ def test_how_many_prompts_a_level_sends() -> None:
     assert plan(Mode.BOOKS, 5.0, pages=12).jobs_of(5) == 60
 
 
-def test_the_whole_is_known_only_if_no_duration_ends_it() -> None:
-    assert plan(Mode.CLOSED, 1.0, 2.0, jobs=10).total == 20
-    assert plan(Mode.CLOSED, 1.0, 2.0, jobs=10, duration=5.0).total is None
-    assert plan(duration=5.0).total is None
-
-
 def test_every_run_has_seeds_of_its_own_unless_they_are_asked_for() -> None:
     assert plan().seed != plan().seed
     assert plan(seed=5).as_json()["seed"] == 5
