@@ -36,19 +36,18 @@ class ProgressView:
     """
 
     def __init__(self, status: Callable[[], Status], *, err: bool = False) -> None:
+        self._status = status
         self._err = err
-        self._progress: Progress | None = _live(status) if on_terminal() and not err else None
-
-    @property
-    def is_live(self) -> bool:
-        return self._progress is not None
+        self._progress: Progress | None = None
+        self.is_live = on_terminal() and not err
 
     @property
     def width(self) -> int:
         return self._progress.console.width if self._progress is not None else 0
 
     def __enter__(self) -> ProgressView:
-        if self._progress is not None:
+        if self.is_live:
+            self._progress = _live(self._status)
             self._progress.start()
         return self
 
