@@ -44,7 +44,7 @@ async def chaos_with(weakness: str, scenario: str, folder: Path, patience: float
         pytest.param("gpu-oom", "never-frees", "memory", marks=slow),
         pytest.param("gpu-oom", "no-retry-after-oom", "the next try", marks=slow),
         pytest.param("gpu-oom", "no-wait-after-oom", "the wait before it", marks=slow),
-        ("network-blip", "posts-again", "posts"),
+        pytest.param("network-blip", "posts-again", "posts", marks=slow),
         pytest.param("network-blip", "gives-up-on-lost-answers", "the pages", marks=slow),
         pytest.param("network-blip", "renders-again-what-is-unsure", "renders at the server", marks=slow),
         pytest.param("comfyui-crash", "waits-for-ever", "every page", marks=slow),

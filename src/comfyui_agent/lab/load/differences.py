@@ -55,29 +55,18 @@ def compare_shares(metric: str, words: str, a: Share, b: Share, good: int) -> Me
         side = " and ".join(name for name, share in (("A", a), ("B", b)) if not share.total)
         reason = f"{words}: nothing was measured in {side}."
         return _undecided(metric, "share", (None, None), Judgement.NOT_MEASURED, reason)
-    change = b.value - a.value
+    values, change = (a.value, b.value), b.value - a.value
     both = f"{a} and {b}"
     if min(a.total, b.total) < FEWEST_VALUES:
         reason = f"{words} {both}: at least {FEWEST_VALUES} are needed."
-        few = _undecided(metric, "share", (a.value, b.value), Judgement.TOO_FEW, reason)
-        return few.model_copy(update={"change": change})
+        return _metric(metric, "share", values, Judgement.TOO_FEW, reason, change)
     low, high = difference_of(a, b, CONFIDENT)
     surely = difference_of(a, b, SURE)
     verdict = _side_of_zero(low, high, good)
     what = "no difference beyond noise" if verdict is Judgement.NOISE else f"{verdict}"
     sentence = f"{words} {both}: {what} ({_points(low)} to {_points(high)} points, 95 %)."
-    return Metric(
-        metric=metric,
-        unit="share",
-        a=a.value,
-        b=b.value,
-        change=change,
-        low=low,
-        high=high,
-        verdict=verdict,
-        sentence=sentence,
-        is_sure=surely[0] > 0 or surely[1] < 0,
-    )
+    is_sure = surely[0] > 0 or surely[1] < 0
+    return _metric(metric, "share", values, verdict, sentence, change, (low, high), is_sure)
 
 
 def short(metric: Metric) -> str:
@@ -89,12 +78,11 @@ def short(metric: Metric) -> str:
 
 def _judged(metric: str, words: str, unit: str, a: Estimate, b: Estimate, good: int) -> Metric:
     """Whether two figures differ by more than their scatter. `good` is the sign of an improvement."""
-    change = _relative(a.value, b.value)
+    values, change = (a.value, b.value), _relative(a.value, b.value)
     both = f"{_quantity(a.value, unit)} and {_quantity(b.value, unit)}"
     if change is None or b.value <= 0:
         sentence = f"{words} {both}: no relative change can be told from nothing."
-        nothing = _undecided(metric, unit, (a.value, b.value), Judgement.NOISE, sentence)
-        return nothing.model_copy(update={"change": None})
+        return _metric(metric, unit, values, Judgement.NOISE, sentence, None)
     reach = reach_of(a, b, CONFIDENT)
     centre = math.log(b.value / a.value)
     low, high = math.expm1(centre - reach), math.expm1(min(centre + reach, 50.0))
@@ -104,26 +92,38 @@ def _judged(metric: str, words: str, unit: str, a: Estimate, b: Estimate, good: 
         sentence = f"{words} {both}: {_percent(change)} is within noise ({interval})."
     else:
         sentence = f"{words} is {verdict}: {both}, {_percent(change)} ({interval})."
+    is_sure = abs(centre) > reach_of(a, b, SURE)
+    return _metric(metric, unit, values, verdict, sentence, change, (low, high), is_sure)
+
+
+def _undecided(metric: str, unit: str, values: Figures, verdict: Judgement, sentence: str) -> Metric:
+    """A figure without an interval."""
+    return _metric(metric, unit, values, verdict, sentence, _relative(*values))
+
+
+def _metric(
+    metric: str,
+    unit: str,
+    values: Figures,
+    verdict: Judgement,
+    sentence: str,
+    change: float | None,
+    interval: Figures = (None, None),
+    is_sure: bool = False,
+) -> Metric:
+    a, b = values
+    low, high = interval
     return Metric(
         metric=metric,
         unit=unit,
-        a=a.value,
-        b=b.value,
+        a=a,
+        b=b,
         change=change,
         low=low,
         high=high,
         verdict=verdict,
         sentence=sentence,
-        is_sure=abs(centre) > reach_of(a, b, SURE),
-    )
-
-
-def _undecided(metric: str, unit: str, values: Figures, verdict: Judgement, sentence: str) -> Metric:
-    """A figure without an interval."""
-    a, b = values
-    change = _relative(a, b)
-    return Metric(
-        metric=metric, unit=unit, a=a, b=b, change=change, low=None, high=None, verdict=verdict, sentence=sentence
+        is_sure=is_sure,
     )
 
 

@@ -83,8 +83,8 @@ class Nobody:
 
 def driver_of(fake: Any, *targets: Target, watcher: Any = None, **plan: Any) -> Driver:
     targets = targets or (target(),)
-    wishes = LoadPlan(tuple(each.name for each in targets), (PAGE,), **plan)
-    return Driver(wishes, targets, fake, watcher or Nobody())
+    made = LoadPlan(tuple(each.name for each in targets), (PAGE,), **plan)
+    return Driver(made, targets, fake, watcher or Nobody())
 
 
 async def until(condition: Callable[[], bool], turns: int = 100_000) -> None:

@@ -1,4 +1,4 @@
-"""Plans: wishes as people type them, and one line where they do not fit."""
+"""Plans: options as people type them, and one line where they do not fit."""
 
 from __future__ import annotations
 
