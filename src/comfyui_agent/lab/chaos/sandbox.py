@@ -35,7 +35,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.lab.chaos.plan import ChaosPlan
 from comfyui_agent.lab.chaos.server import Server
 from comfyui_agent.lab.fault_proxy import FaultProxy
-from comfyui_agent.lab.payloads import Payload, fitted, new_run_prefix
+from comfyui_agent.lab.payloads import fitted, new_run_prefix
 from comfyui_agent.lab.reports.chaos import PageCounts
 from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.store import Store
@@ -69,18 +69,14 @@ class Sandbox:
         self._prefix = new_run_prefix()
         self._events: list[Event] = []
 
-    async def payload(self) -> Payload:
-        """The workflow as the server can run it."""
-        async with self.client() as client:
-            return await fitted(self.plan.payload, client)
-
     def client(self) -> ComfyClient:
         """Straight to the server, past the proxy."""
         return ComfyClient(self.server.url, listen=False)
 
     async def healthy(self, count: int) -> list[Graph]:
         """So many different pages that the server can render."""
-        payload = await self.payload()
+        async with self.client() as client:
+            payload = await fitted(self.plan.payload, client)
         start = 1000 * self._books
         return [payload.varied(start + number, self._chance, self._prefix) for number in range(count)]
 
@@ -171,14 +167,6 @@ class Sandbox:
             if waiting < FEWEST_WAITING and self._books < MOST_BOOKS:
                 await self.queue_book(await self.healthy(pages))
             await asyncio.sleep(LOOK_SECONDS)
-
-    async def until(self, condition: Callable[[], bool], seconds: float) -> bool:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            if time.monotonic() > deadline:
-                return False
-            await asyncio.sleep(LOOK_SECONDS)
-        return True
 
     async def until_done(self, count: int) -> bool:
         """Wait until so many pages are done; False if no page ends for too long, or the agent is gone."""

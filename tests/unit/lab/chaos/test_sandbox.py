@@ -60,11 +60,11 @@ async def test_two_pages_may_be_done_in_the_same_millisecond() -> None:
 async def test_the_first_event_after_a_moment_is_found_beyond_the_first_page_of_events() -> None:
     events = [event(number, EventName.JOB_STARTED, f"0{number}.000") for number in range(1, 6)]
     events += [event(6, EventName.ALERT_SERVER, "06.000"), event(7, EventName.ALERT_SERVER, "07.000")]
-    arena = sandbox_of([], events)
+    sandbox = sandbox_of([], events)
     after = moment_of("2026-11-15 12:00:06.500")
-    assert await arena.first(0.0, EventName.ALERT_SERVER) == moment_of("2026-11-15 12:00:06.000")
-    assert await arena.first(after, EventName.ALERT_SERVER) == moment_of("2026-11-15 12:00:07.000")
-    assert await arena.first(after, EventName.JOB_FAILED) is None
+    assert await sandbox.first(0.0, EventName.ALERT_SERVER) == moment_of("2026-11-15 12:00:06.000")
+    assert await sandbox.first(after, EventName.ALERT_SERVER) == moment_of("2026-11-15 12:00:07.000")
+    assert await sandbox.first(after, EventName.JOB_FAILED) is None
 
 
 async def test_pages_are_counted_by_how_they_ended() -> None:
