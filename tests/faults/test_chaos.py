@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shlex
 import sys
 import time
@@ -68,7 +69,7 @@ async def test_a_recovery_that_is_switched_off_is_found_out(
 async def test_an_agent_that_dies_fails_and_is_not_waited_for(weakness: str, tmp_path: Path) -> None:
     result = await chaos_with(weakness, "prompt-validation", tmp_path, patience=60.0)
     assert result.verdict == ScenarioOutcome.FAILED
-    assert result.reason.startswith("every page: expected ends, saw 4 of 4 did not; the agent is gone")
+    assert re.match("every page: expected ends, saw [34] of 4 did not; the agent is gone", result.reason), result.reason
     assert (result.seconds or 0.0) < 30
 
 
