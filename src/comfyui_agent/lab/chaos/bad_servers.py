@@ -186,8 +186,8 @@ def _check_rise(findings: Findings, quick: float | None, slow: float | None, pau
         seen, limit = f"{rise:.2f} s, from {quick:.2f} s to {slow:.2f} s", f"{between:.2f} s"
         is_seen, is_between = rise >= 0.8 * pause, quick <= between < slow
     findings.check("p95 rises", f"by {pause:g} s or more", seen, is_seen)
-    told = f"{limit}: {'so' if is_between else 'not so'}"
-    findings.check("a target between the two", "met before, missed after", told, is_between)
+    placed = f"{limit}: {'so' if is_between else 'not so'}"
+    findings.check("a target between the two", "met before, missed after", placed, is_between)
 
 
 def with_sleep(graph: Graph, seconds: float) -> dict[str, Any]:
