@@ -21,10 +21,10 @@ else:  # pragma: no cover - not Linux
 
 
 class Clock:
-    """The clock of this machine. A test's clock replaces `now`, `sleep` and `first_of`."""
+    """The interpreter's monotonic clock. A test's clock replaces `now`, `sleep` and `first_of`."""
 
     def now(self) -> float:
-        return now()
+        return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -49,4 +49,14 @@ class Clock:
             await self.sleep(every)
 
 
-SYSTEM_CLOCK = Clock()
+class BootClock(Clock):
+    """Counts the time that the machine was asleep, too: leases run out meanwhile."""
+
+    def now(self) -> float:
+        return now()
+
+
+MONOTONIC_CLOCK = Clock()
+"""For clients whose times are compared with `time.monotonic()`."""
+SYSTEM_CLOCK = BootClock()
+"""For agents."""

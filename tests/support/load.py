@@ -13,9 +13,9 @@ from typing import Any
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.lab.load.document import build_report
 from comfyui_agent.lab.load.plan import LoadPlan, Mode
-from comfyui_agent.lab.load.rows import Row
 from comfyui_agent.lab.load.run import load_test
 from comfyui_agent.lab.payloads import Payload
+from comfyui_agent.lab.reports.load import Row
 from support.graphs import picture
 from support.sampled_graphs import text_to_image
 
@@ -65,11 +65,15 @@ class Onlooker:
 
 
 async def press(
-    servers: Sequence[str], graph: Any = None, mode: Mode = Mode.CLOSED, levels: Iterable[float] = (1.0,), **wishes: Any
+    servers: Sequence[str],
+    graph: Any = None,
+    mode: Mode = Mode.CLOSED,
+    levels: Iterable[float] = (1.0,),
+    **options: Any,
 ) -> Report:
     """A load test in this process, to its report."""
-    plan = LoadPlan(tuple(servers), (payload(graph),), mode, tuple(levels), **wishes)
-    return build_report(await load_test(plan, Onlooker()), Sla())
+    plan = LoadPlan(tuple(servers), (payload(graph),), mode, tuple(levels), **options)
+    return build_report(await load_test(plan, Onlooker()), Sla()).as_json()
 
 
 def asked(url: str, route: str) -> Any:

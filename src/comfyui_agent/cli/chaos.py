@@ -7,7 +7,7 @@ import contextlib
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,11 +19,12 @@ from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, chec
 if TYPE_CHECKING:
     from comfyui_agent.config.settings import Sla
     from comfyui_agent.config.workspace import Workspace
+    from comfyui_agent.lab.chaos.plan import ChaosPlan
     from comfyui_agent.lab.chaos.scenarios import Scenario
     from comfyui_agent.lab.chaos.suite import Suite
-    from comfyui_agent.lab.chaos.target import Ground
-    from comfyui_agent.lab.chaos.verdicts import ScenarioVerdict
     from comfyui_agent.lab.load.plan import LoadPlan
+    from comfyui_agent.lab.reports.chaos import ScenarioResult
+    from comfyui_agent.lab.reports.load import LoadReport
 
 MARKS = {"passed": "●", "failed": "△", "skipped": "○"}
 DEFAULT_WORKFLOW = "book_small"
@@ -86,7 +87,7 @@ def chaos(
     e3 chaos all --server http://127.0.0.1:8188 --start-command "python main.py --port 8188"
         In front of your own ComfyUI, which is started, killed and started again.
     """
-    from comfyui_agent.lab.chaos.target import Ground
+    from comfyui_agent.lab.chaos.plan import ChaosPlan
     from comfyui_agent.lab.files import this_moment
 
     workspace = workspace_at(folder, servers=[server] if server else None, config=config)
@@ -96,7 +97,7 @@ def chaos(
         fail("--start-command starts the ComfyUI at --server: give its address too", code=2)
     scenarios = _scenarios(names)
     sla = workspace.settings.sla
-    ground = Ground(
+    plan = ChaosPlan(
         payload_named(workflow, workspace, folder),
         server,
         _command(start_command),
@@ -106,7 +107,7 @@ def chaos(
         netem=netem,
     )
     report = output or workspace.root / "infra" / "observability" / f"chaos_{this_moment()}.json"
-    run_until_signal(_run(scenarios, ground, sla, keep, report, as_json))
+    run_until_signal(_run(scenarios, plan, sla, keep, report, as_json))
 
 
 def _scenarios(names: list[str]) -> list[Scenario]:
@@ -121,7 +122,7 @@ def _scenarios(names: list[str]) -> list[Scenario]:
 
 
 def _command(text: str | None) -> tuple[str, ...] | None:
-    from comfyui_agent.lab.chaos.target import read_command
+    from comfyui_agent.lab.chaos.plan import read_command
 
     try:
         return None if text is None else read_command(text)
@@ -130,7 +131,7 @@ def _command(text: str | None) -> tuple[str, ...] | None:
 
 
 @contextlib.contextmanager
-def _arena_folder(keep: Path | None) -> Iterator[Path]:
+def _sandbox_folder(keep: Path | None) -> Iterator[Path]:
     if keep is None:
         with tempfile.TemporaryDirectory(prefix="e3-chaos-", ignore_cleanup_errors=True) as place:
             yield Path(place)
@@ -141,33 +142,31 @@ def _arena_folder(keep: Path | None) -> Iterator[Path]:
 
 
 async def _run(
-    scenarios: list[Scenario], ground: Ground, sla: Sla, keep: Path | None, place: Path, as_json: bool
+    scenarios: list[Scenario], plan: ChaosPlan, sla: Sla, keep: Path | None, place: Path, as_json: bool
 ) -> int:
     from comfyui_agent.lab.chaos.sandbox import Sandbox
     from comfyui_agent.lab.chaos.suite import Suite, facts_of, run_scenario
     from comfyui_agent.lab.files import Unwritable, check_report
-    from comfyui_agent.lab.load.rows import RunClock
 
     try:
         check_report(place)
     except Unwritable as error:
         fail(str(error), code=2)
-    suite = Suite(ground, sla, RunClock(), [], [])
+    suite = Suite(plan, sla)
 
-    async def learn(arena: Sandbox) -> None:
+    async def learn(sandbox: Sandbox) -> None:
         if not suite.servers:
-            suite.servers.append(await facts_of(arena))
+            suite.servers.append(await facts_of(sandbox))
 
     try:
-        with _arena_folder(keep) as folder:
+        with _sandbox_folder(keep) as folder:
             for scenario in scenarios:
                 typer.echo(f"○ {scenario.name}: {scenario.trigger}", err=as_json)
-                verdict = await run_scenario(scenario, ground, folder / scenario.name, sla, learn)
-                suite.verdicts.append(verdict)
-                _tell(verdict, err=as_json)
+                suite.results.append(await run_scenario(scenario, plan, folder / scenario.name, sla, learn))
+                _print_result(suite.results[-1], err=as_json)
     except asyncio.CancelledError:
         suite.is_partial = True
-        if suite.verdicts:
+        if suite.results:
             _keep(suite, place, as_json)
         else:
             typer.echo("Stopped before anything was judged.", err=True)
@@ -175,12 +174,10 @@ async def _run(
     return _keep(suite, place, as_json)
 
 
-async def press_with_scenario(
-    name: str, plan: LoadPlan, workspace: Workspace, start_command: str | None
-) -> dict[str, Any]:
-    """A scenario instead of plain load: its pages are the rows of the report, its verdict stands in the summary."""
-    from comfyui_agent.lab.chaos.load_scenario import press
-    from comfyui_agent.lab.chaos.target import Ground
+async def press_with_scenario(name: str, plan: LoadPlan, workspace: Workspace, start_command: str | None) -> LoadReport:
+    """A load test whose rows are the pages of a scenario."""
+    from comfyui_agent.lab.chaos.load_scenario import load_test_with_scenario
+    from comfyui_agent.lab.chaos.plan import ChaosPlan
 
     scenarios = _scenarios([name])
     if len(scenarios) != 1 or scenarios[0].name != name:
@@ -189,7 +186,7 @@ async def press_with_scenario(
         fail("--scenario stands in front of one server: give one --server", code=2)
     scenario = scenarios[0]
     sla = workspace.settings.sla
-    ground = Ground(
+    chaos_plan = ChaosPlan(
         plan.payloads[0],
         plan.servers[0],
         _command(start_command),
@@ -197,20 +194,20 @@ async def press_with_scenario(
         patience=max(plan.timeout, sla.recovery_seconds),
     )
     typer.echo(f"○ {scenario.name}: {scenario.trigger}", err=True)
-    with _arena_folder(None) as folder:
-        asked = {**plan.as_json(), "scenario": scenario.name}
-        verdict, report = await press(scenario, ground, folder, sla, asked)
-    _tell(verdict, err=True)
+    with _sandbox_folder(None) as folder:
+        parameters = {**plan.as_json(), "scenario": scenario.name}
+        report = await load_test_with_scenario(scenario, chaos_plan, folder, sla, parameters)
+    assert report.summary.scenario is not None
+    _print_result(report.summary.scenario, err=True)
     return report
 
 
-def _tell(verdict: ScenarioVerdict, *, err: bool) -> None:
-    word = str(verdict.word)
-    typer.echo(one_line(f"{MARKS[word]} {verdict.scenario}: {word}, {verdict.reason}"), err=err)
-    for check in verdict.findings.checks:
+def _print_result(result: ScenarioResult, *, err: bool) -> None:
+    typer.echo(one_line(f"{MARKS[result.verdict]} {result.scenario}: {result.verdict}, {result.reason}"), err=err)
+    for check in result.checks:
         if not check.passed:
             typer.echo(one_line(f"    {check.what}: expected {check.expected}, saw {check.seen}"), err=err)
-    for stage in sorted(verdict.findings.stages, key=lambda each: each.seconds):
+    for stage in result.stages:
         typer.echo(one_line(f"    {stage.seconds:7.2f} s  {stage.stage:<11}  {stage.what}"), err=err)
 
 
@@ -221,17 +218,17 @@ def _keep(suite: Suite, place: Path, as_json: bool) -> int:
     report = suite.report()
     page = page_beside(place)
     if as_json:
-        print_json(report)
+        print_json(report.as_json())
     try:
-        write_json(place, report)
+        write_json(place, report.as_json())
         write_text(page, chaos_page(report, place.name))
     except Unwritable as error:
         fail(str(error))
-    summary = report["summary"]
-    words = f"{summary['passed']} of {summary['total']} passed"
-    words += f", {summary['skipped']} skipped" if summary["skipped"] else ""
-    if summary["recovery_sec"] is not None:
-        words += f", slowest recovery {summary['recovery_sec']:.1f} s"
-    typer.echo(f"{words}, in {summary['wall_clock_sec']:.0f} s.", err=as_json)
+    summary = report.summary
+    text = f"{summary.passed} of {summary.total} passed"
+    text += f", {summary.skipped} skipped" if summary.skipped else ""
+    if summary.recovery_sec is not None:
+        text += f", slowest recovery {summary.recovery_sec:.1f} s"
+    typer.echo(f"{text}, in {summary.wall_clock_sec:.0f} s.", err=as_json)
     typer.echo(f"Written: {place}\nWritten: {page}", err=as_json)
-    return 0 if summary["verdict"] == "passed" else 1
+    return 0 if summary.verdict == "passed" else 1

@@ -1,11 +1,11 @@
-"""`e3 loadtest`: press on ComfyUI and measure; `e3 loadtest compare`: what of two reports is noise and what is not."""
+"""`e3 loadtest` measures ComfyUI under load; `e3 loadtest compare` compares two reports."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,7 @@ from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, chec
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.lab.load.plan import LoadPlan, Mode
+    from comfyui_agent.lab.reports.load import LoadReport
 
 DEFAULT_WORKFLOW = "book_medium"
 DEFAULT_LEVEL = "4"
@@ -177,24 +178,24 @@ def compare(
     """
     from comfyui_agent.lab.files import Unwritable, write_text
     from comfyui_agent.lab.load.comparison import compare as compared
-    from comfyui_agent.lab.load.reports import BadReport, read_report
     from comfyui_agent.lab.pages.compare_page import compare_page
+    from comfyui_agent.lab.reports.reading import BadReport, read_report
 
     try:
-        comparison = compared(read_report(a), read_report(b)).as_json()
+        comparison = compared(read_report(a), read_report(b))
         if output is not None:
             write_text(output, compare_page(comparison))
     except (BadReport, Unwritable) as error:
         fail(str(error), code=2)
     if as_json:
-        print_json(comparison)
+        print_json(comparison.as_json())
         return
-    typer.echo(one_line(comparison["verdict"]))
-    for caution in comparison["cautions"]:
+    typer.echo(one_line(comparison.verdict))
+    for caution in comparison.cautions:
         typer.echo(one_line(f"△ {caution}"))
-    width = max((len(each["metric"]) for each in comparison["metrics"]), default=0)
-    for each in comparison["metrics"]:
-        typer.echo(one_line(f"  {each['metric']:<{width}}  {each['verdict']:<12}  {each['sentence']}"))
+    width = max(len(each.metric) for each in comparison.metrics)
+    for each in comparison.metrics:
+        typer.echo(one_line(f"  {each.metric:<{width}}  {each.verdict!s:<12}  {each.sentence}"))
     if output is not None:
         typer.echo(f"Page: {output}")
 
@@ -235,7 +236,7 @@ class _Place:
         return page_beside(self.report)
 
     def prepared(self) -> _Place:
-        """Said before any load if nothing can be written."""
+        """Fail before any load if nothing can be written."""
         from comfyui_agent.lab.files import Unwritable, check_report, check_writable
 
         try:
@@ -247,8 +248,8 @@ class _Place:
             fail(str(error), code=2)
         return self
 
-    def keep(self, report: dict[str, Any], log: Path, run_id: str) -> list[Path]:
-        """Write everything; what was written, the report first."""
+    def keep(self, report: LoadReport, log: Path, run_id: str) -> list[Path]:
+        """Write everything. Returns the paths, the report first."""
         from comfyui_agent.lab.files import Unwritable, write_json, write_text
         from comfyui_agent.lab.load.baseline import write_baseline
         from comfyui_agent.lab.pages.load_page import load_page
@@ -257,7 +258,7 @@ class _Place:
         written = []
         try:
             if self._is_wanted:
-                write_json(self.report, report)
+                write_json(self.report, report.as_json())
                 write_text(self.page, page)
                 written += [self.report, self.page]
             if self.baseline is not None:
@@ -290,13 +291,13 @@ async def _press(plan: LoadPlan, workspace: Workspace, place: _Place, as_json: b
     if log.trouble is not None:
         run.warnings.append(log.trouble)
     report = build_report(run, workspace.settings.sla)
-    report["environment"]["metrics_log"] = str(log.path) if log.trouble is None else None
-    report["environment"]["load_test"] = log.run_id
-    _tell(report, as_json)
-    _tell_written(await asyncio.to_thread(place.keep, report, log.path, log.run_id), as_json)
+    report.environment.metrics_log = str(log.path) if log.trouble is None else None
+    report.environment.load_test = log.run_id
+    _print_report(report, as_json)
+    _print_written(await asyncio.to_thread(place.keep, report, log.path, log.run_id), as_json)
     if run.was_stopped:
         raise asyncio.CancelledError
-    return 0 if report["summary"]["completed"] else 1
+    return 0 if report.summary.completed else 1
 
 
 async def _press_with(
@@ -306,35 +307,36 @@ async def _press_with(
 
     place.prepared()
     report = await press_with_scenario(scenario, plan, workspace, start_command)
-    _tell(report, as_json)
-    _tell_written(await asyncio.to_thread(place.keep, report, workspace.metrics_log, ""), as_json)
-    return 0 if report["summary"]["scenario"]["verdict"] == "passed" else 1
+    _print_report(report, as_json)
+    _print_written(await asyncio.to_thread(place.keep, report, workspace.metrics_log, ""), as_json)
+    scenario_result = report.summary.scenario
+    return 0 if scenario_result is not None and scenario_result.verdict == "passed" else 1
 
 
 def _shown(plan: LoadPlan) -> str:
-    from comfyui_agent.lab.load.levels import level_words
+    from comfyui_agent.lab.load.plan import level_text
 
     *lower, last = plan.levels
-    levels = ", ".join([*(f"{level:g}" for level in lower), level_words(last, plan.mode.unit)])
+    levels = ", ".join([*(f"{level:g}" for level in lower), level_text(last, plan.mode.unit)])
     names = " and ".join(payload.name for payload in plan.payloads)
     where = plan.servers[0] if len(plan.servers) == 1 else f"{len(plan.servers)} servers"
     return f"{levels} of {names} at {where.rpartition('@')[2]}"
 
 
-def _tell_written(written: list[Path], as_json: bool) -> None:
+def _print_written(written: list[Path], as_json: bool) -> None:
     for path in written:
         with contextlib.suppress(OSError):
             typer.echo(f"Written: {path}", err=as_json)
 
 
-def _tell(report: dict[str, Any], as_json: bool) -> None:
+def _print_report(report: LoadReport, as_json: bool) -> None:
     from comfyui_agent.lab.load.sentences import summary_lines
 
     with contextlib.suppress(OSError):  # nobody listens any more: the report is written all the same
         if as_json:
-            print_json(report)
+            print_json(report.as_json())
         else:
-            for line in summary_lines(report["summary"]):
+            for line in summary_lines(report.summary):
                 typer.echo(one_line(line))
-        for warning in report["summary"]["warnings"]:
+        for warning in report.summary.warnings:
             typer.echo(one_line(f"△ {warning}"), err=True)

@@ -1,16 +1,15 @@
-"""`e3 profile`: where the time and the memory of workflows go."""
+"""`e3 profile`: measures the time and the memory of workflows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from comfyui_agent.cli.completion import workflow_names
-from comfyui_agent.cli.output import fail, log_for_people, on_terminal, one_line, print_json
-from comfyui_agent.cli.profile_view import Board, Lines, summary_of
+from comfyui_agent.cli.output import fail, log_for_people, one_line, print_json
 from comfyui_agent.cli.signals import run_until_signal
 from comfyui_agent.cli.workflows import payload_named
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, check_addresses, workspace_at
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.lab.payloads import Payload
     from comfyui_agent.lab.profiling.profile import Profiling
+    from comfyui_agent.lab.reports.environment import ServerFacts
+    from comfyui_agent.lab.reports.profile import ProfileReport
 
 
 def profile(
@@ -83,24 +84,24 @@ def profile(
 
 @dataclass
 class _Session:
-    """One call of the command: what was asked for, and what came of it."""
+    """One call of the command: its options and its results."""
 
     runs: int
     timeout: float
     as_json: bool
-    reports: list[dict[str, Any]] = field(default_factory=list)
+    reports: list[ProfileReport] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
     failed: bool = False
 
-    def complain(self, words: str) -> None:
+    def complain(self, message: str) -> None:
         self.failed = True
-        typer.echo(one_line(f"e3: {words}"), err=True)
+        typer.echo(one_line(f"e3: {message}"), err=True)
 
 
 async def _profile(workspace: Workspace, payloads: list[Payload], folder: Path, session: _Session) -> int:
     from comfyui_agent.comfy.client import ComfyClient
     from comfyui_agent.comfy.errors import ComfyError, Unreachable
-    from comfyui_agent.lab.measurement.machine import server_facts, this_machine
+    from comfyui_agent.lab.measurement.machine import server_facts
     from comfyui_agent.lab.profiling.profile import Profiling
 
     async with ComfyClient(workspace.settings.comfyui.urls[0]) as client:
@@ -110,12 +111,12 @@ async def _profile(workspace: Workspace, payloads: list[Payload], folder: Path, 
             fail(f"{error.message} Start it, or name another with --server")
         except ComfyError as error:
             fail(error.message)
-        environment = {"machine": this_machine(), "servers": [await server_facts(client)]}
+        facts = await server_facts(client)
         work = [Profiling(client, each, runs=session.runs, timeout=session.timeout) for each in payloads]
         try:
             ready = [each for each in work if await _prepared(each, session)]
             if ready:
-                await _measure(client, ready, folder, environment, session)
+                await _measure(client, ready, folder, facts, session)
         finally:
             _end(folder, session)
     return 1 if session.failed else 0
@@ -134,13 +135,14 @@ async def _prepared(work: Profiling, session: _Session) -> bool:
 
 
 async def _measure(
-    client: ComfyClient, work: list[Profiling], folder: Path, facts: dict[str, Any], session: _Session
+    client: ComfyClient, work: list[Profiling], folder: Path, facts: ServerFacts, session: _Session
 ) -> None:
+    from comfyui_agent.cli.profile_view import ProfileView
     from comfyui_agent.lab.profiling.runner import RunFailed
 
-    view = Board() if on_terminal() and not session.as_json else Lines(err=session.as_json)
-    view.begin(str(client.address))
-    try:
+    view = ProfileView(err=session.as_json)
+    view.progress.say(f"Profiling on {client.address}. Ctrl-C stops; what was measured until then is kept.")
+    with view.progress:
         for each in work:
             view.follow(each)
             try:
@@ -149,19 +151,18 @@ async def _measure(
                 session.complain(f"{each.payload.name}: {error}")
             finally:
                 _keep(each, folder, facts, session)
-    finally:
-        view.end()
 
 
-def _keep(work: Profiling, folder: Path, facts: dict[str, Any], session: _Session) -> None:
-    """Write what was measured, be it all or a part; nothing if no run came to its end."""
+def _keep(work: Profiling, folder: Path, facts: ServerFacts, session: _Session) -> None:
+    """Write what was measured, all or a part; nothing if no run ended."""
     from comfyui_agent.lab.files import Unwritable
+    from comfyui_agent.lab.measurement.machine import this_machine
     from comfyui_agent.lab.profiling.report import environment_of, raw_lines, report_of
     from comfyui_agent.lab.profiling.report_files import write_profile
 
     if not work.runs:
         return
-    report = report_of(work, environment_of(work, facts))
+    report = report_of(work, environment_of(work, this_machine(), facts))
     session.reports.append(report)
     try:
         session.files.append(write_profile(folder, work.payload.name, report, raw_lines(work)))
@@ -170,6 +171,7 @@ def _keep(work: Profiling, folder: Path, facts: dict[str, Any], session: _Sessio
 
 
 def _end(folder: Path, session: _Session) -> None:
+    from comfyui_agent.cli.profile_view import summary_of
     from comfyui_agent.lab.files import Unwritable
     from comfyui_agent.lab.pages.profile_page import profile_page
     from comfyui_agent.lab.profiling.report_files import write_page
@@ -181,7 +183,7 @@ def _end(folder: Path, session: _Session) -> None:
         except Unwritable as error:
             session.complain(str(error))
     if session.as_json:
-        print_json(session.reports)
+        print_json([report.as_json() for report in session.reports])
         return
     for report in session.reports:
         typer.echo()

@@ -1,145 +1,93 @@
-"""How a profile goes on, and what came of it: a line that lives on a terminal, plain lines elsewhere."""
+"""The progress of a profile, and its summary."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import typer
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from comfyui_agent.cli.output import one_line
+from comfyui_agent.cli.progress import ProgressView, Status
+from comfyui_agent.lab.quantities import short_seconds
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from comfyui_agent.lab.profiling.profile import Profiling
     from comfyui_agent.lab.profiling.runs import Kind, Run
+    from comfyui_agent.lab.reports.profile import NodeCost, ProfileReport
 
 NODES_SHOWN = 6
-BAR = 24
+BAR_WIDTH = 24
 
 
-class Lines:
-    """A line for the beginning and the end of each run."""
+class ProfileView:
+    """Says when each run ends, and shows the step of the current one, or in plain lines when it begins."""
 
     def __init__(self, *, err: bool) -> None:
-        self._err = err
         self._work: Profiling | None = None
-
-    def begin(self, server: str) -> None:
-        self._say(f"Profiling on {server}. Ctrl-C stops; what was measured until then is kept.")
+        self._run = ""
+        self.progress = ProgressView(self._status, err=err)
 
     def follow(self, work: Profiling) -> None:
-        self._work = work
+        self._work, self._run = work, ""
 
     def began(self, name: str, kind: Kind, number: int, total: int) -> None:
-        self._say(f"◐ Rendering  {name}  {_which(kind, number, total)}")
+        self._run = f"{name}  {kind} run {number} of {total}" if number else f"{name}  {kind} run"
+        if not self.progress.is_live:
+            self.progress.say(f"◐ Rendering  {self._run}")
 
     def ended(self, name: str, run: Run) -> None:
         cached = "  from the cache" if run.cached else ""
-        self._say(f"● Done  {name}  {run.kind} run  {_seconds(run.duration_sec)}{cached}")
+        self.progress.say(f"● Done  {name}  {run.kind} run  {short_seconds(run.duration_sec)}{cached}")
 
-    def _say(self, words: str) -> None:
-        typer.echo(one_line(words), err=self._err)
-
-    def end(self) -> None:
-        pass
-
-
-class Board(Lines):
-    """A line that lives, for the run under way. What ended scrolls by above."""
-
-    def __init__(self) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
-        super().__init__(err=False)
-        self._words = ""
-        self._console = Console(highlight=False)
-        self._live = Live(console=self._console, get_renderable=self._view, refresh_per_second=8, transient=True)
-
-    def begin(self, server: str) -> None:
-        super().begin(server)
-        self._live.start()
-
-    def follow(self, work: Profiling) -> None:
-        super().follow(work)
-        self._words = ""
-
-    def began(self, name: str, kind: Kind, number: int, total: int) -> None:
-        self._words = f"{name}  {_which(kind, number, total)}"
-
-    def _view(self) -> Text:
-        from rich.text import Text
-
-        progress = self._work.progress if self._work else None
+    def _status(self) -> Status:
+        run, progress = one_line(self._run), self._work.progress if self._work else None
         if progress is None or not progress.node_type:
-            return Text(f"◐ {one_line(self._words)}" if self._words else "○ Freeing the server's memory")
+            return Status(f"◐ {run}" if run else "○ Freeing the server's memory")
         node = one_line(progress.node_type)
         if not progress.steps:
-            return Text(f"◐ {one_line(self._words)}  {node}")
-        filled = round(BAR * min(1.0, progress.step / progress.steps))
-        bar = Text("━" * filled, "cyan") + Text("─" * (BAR - filled), "dim")
-        return bar + Text(f" {one_line(self._words)}  {node}, step {progress.step} of {progress.steps}")
-
-    def _say(self, words: str) -> None:
-        from rich.text import Text
-
-        self._console.print(Text(one_line(words)), soft_wrap=True)
-
-    def end(self) -> None:
-        self._live.stop()
+            return Status(f"◐ {run}  {node}")
+        step = f"step {progress.step} of {progress.steps}"
+        return Status(f" {run}  {node}, {step}", progress.step / progress.steps, BAR_WIDTH)
 
 
-def _which(kind: Kind, number: int, total: int) -> str:
-    return f"{kind} run {number} of {total}" if number else f"{kind} run"
+def summary_of(report: ProfileReport) -> list[str]:
+    """A profile in a few lines: how long, where the time goes, how much memory, and warnings."""
+    mark = "△" if report.partial or report.warnings else "●"
+    times = f"{short_seconds(report.duration_sec)} warm, {short_seconds(report.cold_duration_sec)} cold"
+    first = f"{mark} {report.workflow.name}: {times}{', partial' if report.partial else ''}"
+    if report.nodes and report.nodes[0].share:
+        node = report.nodes[0]
+        first += f". Node {node.node_id} ({node.class_type}) takes {_percent(node.share)} of a warm run"
+    load, sampling, transfer = map(short_seconds, (report.model_load_sec, report.sampling_sec, report.transfer_sec))
+    return [
+        f"{first}.",
+        f"  Model load {load} (cold), sampling {sampling}, transfer {transfer}. {_memory(report)}",
+        f"  {report.fits_at_once.sentence}",
+        *(["", *_table(report.nodes)] if report.nodes else []),
+        *(f"  △ {warning}" for warning in report.warnings),
+    ]
 
 
-def summary_of(report: dict[str, Any]) -> list[str]:
-    """A profile in a few lines: how long, where the time goes, what it holds, what to know about it."""
-    name, nodes = report["workflow"]["name"], report["nodes"]
-    mark = "△" if report["partial"] or report["warnings"] else "●"
-    lines = [f"{mark} {name}: {_seconds(report['duration_sec'])} warm, {_seconds(report['cold_duration_sec'])} cold"]
-    lines[0] += ", partial" if report["partial"] else ""
-    if nodes and nodes[0]["share"]:
-        first = nodes[0]
-        lines[0] += f". Node {first['node_id']} ({first['class_type']}) takes {_percent(first['share'])} of a warm run"
-    lines[0] += "."
-    lines.append(
-        f"  Model load {_seconds(report['model_load_sec'])} (cold), sampling {_seconds(report['sampling_sec'])}, "
-        f"transfer {_seconds(report['transfer_sec'])}. {_memory(report['peak_vram_mb'], report['idle_vram_mb'])}"
-    )
-    lines.append(f"  {report['fits_at_once']['sentence']}")
-    lines += ["", *_table(nodes)] if nodes else []
-    return lines + [f"  △ {warning}" for warning in report["warnings"]]
-
-
-def _table(nodes: list[dict[str, Any]]) -> list[str]:
+def _table(nodes: Sequence[NodeCost]) -> list[str]:
     rows = [["Node", "Class", "Cold", "Warm", "Share"]]
     for node in nodes[:NODES_SHOWN]:
-        times = [_seconds(node["cold_sec"]), _seconds(node["warm_sec"]), _percent(node["share"])]
-        rows.append([one_line(node["node_id"]), one_line(node["class_type"]), *times])
+        times = [short_seconds(node.cold_sec), short_seconds(node.warm_sec), _percent(node.share)]
+        rows.append([one_line(node.node_id), one_line(node.class_type), *times])
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     lines = []
     for row in rows:
-        words = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
+        names = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
         numbers = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
-        lines.append("  " + "  ".join([*words, *numbers]))
+        lines.append("  " + "  ".join([*names, *numbers]))
     more = len(nodes) - NODES_SHOWN
     return lines + ([f"  and {more} more"] if more > 0 else [])
-
-
-def _seconds(value: float | None) -> str:
-    """Three digits, in the unit that reads best."""
-    if value is None:
-        return "-"
-    return f"{value * 1000:.0f} ms" if value < 0.1 else f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
 
 
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{share * 100:.0f} %"
 
 
-def _memory(peak: int | None, idle: int | None) -> str:
-    if peak is None:
+def _memory(report: ProfileReport) -> str:
+    if report.peak_vram_mb is None:
         return "Video memory was not seen."
-    return f"Video memory {peak:,} MB at most" + ("." if idle is None else f", {idle:,} MB idle.")
+    idle = "." if report.idle_vram_mb is None else f", {report.idle_vram_mb:,} MB idle."
+    return f"Video memory {report.peak_vram_mb:,} MB at most{idle}"

@@ -1,4 +1,4 @@
-"""What happens in the queue, for people: a board that lives on a terminal, plain lines elsewhere."""
+"""The live board of the queue, and events as lines for people."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from comfyui_agent.cli.output import one_line
+from comfyui_agent.cli.progress import ProgressView, Status, bar
 from comfyui_agent.comfy.watch import Progress, Stage
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.pace import Pace, duration_of, rate_of
@@ -45,10 +43,10 @@ WORDS = {
 }
 QUIET = frozenset({EventName.JOB_SUBMITTED, EventName.JOB_STARTED, EventName.BATCH_CREATED})
 TOLD_TWICE = frozenset({EventName.BOOK_PAGE_FAILED, EventName.BOOK_PAGE_RETRY})
-"""The same in the words of books: people are told once."""
+"""Events of books that repeat an event of a job."""
 REFRESH = 0.5
 MOST_ROWS = 12
-BAR = 24
+BAR_WIDTH = 24
 MEDIUM, WIDE = 60, 80
 
 
@@ -65,26 +63,25 @@ def tell(event: Event) -> str:
 
 
 class QueueBoard:
-    """One sentence on how it stands, and a row for everything at work. What ended scrolls by above."""
+    """One sentence on the queue, and a row for each run at work. What ended scrolls by above."""
 
     def __init__(self, bus: Bus, store: Store, agent: Agent | None = None) -> None:
         self._bus = bus
         self._store = store
         self._agent = agent
-        self._console = Console(highlight=False)
+        self._progress = ProgressView(self._status)
         self._before: Counts | None = None
         self._counts: Counts | None = None
         self._pace = Pace()
 
     async def show(self) -> None:
-        with Live(self._view(), console=self._console, refresh_per_second=8, transient=True) as live:
+        with self._progress:
             unsubscribe = self._bus.subscribe(self._hear)
             try:
                 while True:
                     with contextlib.suppress(StoreError):
                         self._counts = await self._store.run(ops.count_jobs)
                         self._before = self._before or self._counts
-                    live.update(self._view())
                     await asyncio.sleep(REFRESH)
             finally:
                 unsubscribe()
@@ -93,20 +90,14 @@ class QueueBoard:
         if event.name == EventName.JOB_DONE:
             self._pace.count(time.monotonic())
         if event.name not in QUIET | TOLD_TWICE and not event.is_audit:
-            self._console.print(Text(tell(event)), soft_wrap=True)
+            self._progress.say(tell(event))
 
-    def _view(self) -> Group:
-        width = self._console.width
-        table = Table.grid(padding=(0, 2))
+    def _status(self) -> Status:
         runs = self._agent.runs if self._agent else []
-        for run in runs[:MOST_ROWS]:
-            name = Text(one_line(run.leased.config_name), no_wrap=True, overflow="ellipsis")
-            cells = [Text("◐" if _is_running(run) else "○"), name, _state(run, width >= WIDE)]
-            table.add_row(*cells, *([_place(run)] if width >= MEDIUM else []))
-        return Group(Text(self._sentence()), table)
+        return Status(self._sentence(), rows=[_row(run, self._progress.width) for run in runs[:MOST_ROWS]])
 
     def _sentence(self) -> str:
-        """What was done before this start does not count: people want to know how this night goes."""
+        """Counts from the start of this board on: people want to know how this night goes."""
         counts, before = self._counts, self._before
         if counts is None or before is None:
             return "Looking at the queue…"
@@ -133,6 +124,12 @@ class QueueBoard:
         return "" if up else ", waiting for the server"
 
 
+def _row(run: Run, width: int) -> list[Text]:
+    name = Text(one_line(run.leased.config_name), no_wrap=True, overflow="ellipsis")
+    cells = [Text("◐" if _is_running(run) else "○"), name, _state(run, width >= WIDE)]
+    return [*cells, Text(run.server.name.partition("://")[2], "dim")] if width >= MEDIUM else cells
+
+
 def _is_running(run: Run) -> bool:
     return run.progress is not None and run.progress.stage is Stage.RUNNING
 
@@ -147,10 +144,6 @@ def _state(run: Run, with_bar: bool) -> Text:
     return _rendering(run.progress, with_bar) if _is_running(run) else Text("waiting at the server")
 
 
-def _place(run: Run) -> Text:
-    return Text(run.server.name.partition("://")[2], "dim")
-
-
 def _rendering(progress: Progress, with_bar: bool) -> Text:
     node = one_line(progress.node_type)
     if not progress.steps:
@@ -158,6 +151,4 @@ def _rendering(progress: Progress, with_bar: bool) -> Text:
     step = f"step {progress.step} of {progress.steps}"
     if not with_bar:
         return Text(step, "cyan")
-    filled = round(BAR * min(1.0, progress.step / progress.steps))
-    bar = "━" * filled + "─" * (BAR - filled)
-    return Text(f"{bar} {node}, {step}", "cyan")
+    return Text(f"{bar(progress.step / progress.steps, BAR_WIDTH)} {node}, {step}", "cyan")

@@ -1,4 +1,4 @@
-"""`e3 sla check`: what was measured, held against what was promised."""
+"""`e3 sla check`: holds reports against the targets."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from comfyui_agent.cli.output import fail, on_terminal, one_line, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, workspace_at
 
 if TYPE_CHECKING:
+    from comfyui_agent.lab.reports.sla import Finding
     from comfyui_agent.lab.sla.review import Review
-    from comfyui_agent.lab.sla.verdicts import Finding
 
 MARKS = {"met": "●", "missed": "△", "not measured": "○"}
 COLOURS = {"met": "green", "missed": "yellow", "not measured": "dim"}
@@ -61,7 +61,7 @@ def check(
         A baseline, for a CI system that shall insist on every target.
     """
     from comfyui_agent.lab.files import Unwritable, write_text
-    from comfyui_agent.lab.load.reports import BadReport
+    from comfyui_agent.lab.reports.reading import BadReport
     from comfyui_agent.lab.sla.evidence import gather
     from comfyui_agent.lab.sla.junit import as_junit
     from comfyui_agent.lab.sla.review import review
@@ -99,12 +99,12 @@ def _print(review: Review) -> None:
         typer.echo(one_line(review.advice))
     for each in review.reports:
         for note in each.notes:
-            typer.echo(one_line(f"{each.report.name}: {note}"))
+            typer.echo(one_line(f"{each.name}: {note}"))
 
 
 def _cells(finding: Finding) -> list[str]:
-    word = str(finding.verdict)
-    cells = [f"{MARKS[word]} {word}", finding.target.label, finding.measured_text, finding.wanted_text]
+    verdict = str(finding.verdict)
+    cells = [f"{MARKS[verdict]} {verdict}", finding.target.label, finding.measured_text, finding.wanted_text]
     return [one_line(cell) for cell in [*cells, finding.sentence]]
 
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
-from comfyui_agent.clock import SYSTEM_CLOCK, Clock
+from comfyui_agent.clock import MONOTONIC_CLOCK, Clock
 from comfyui_agent.comfy import cancellation, downloads, lookup, memory, shapes, submission, uploads
 from comfyui_agent.comfy.address import ServerAddress
 from comfyui_agent.comfy.answers import QueueView, SystemStats
@@ -47,7 +47,7 @@ class ComfyClient:
         client_id: str | None = None,
         limits: Limits | None = None,
         listen: bool = True,
-        clock: Clock = SYSTEM_CLOCK,
+        clock: Clock = MONOTONIC_CLOCK,
     ) -> None:
         self._clock = clock
         self.address = ServerAddress.parse(url)

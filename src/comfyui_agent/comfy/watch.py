@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from comfyui_agent.clock import SYSTEM_CLOCK, Clock
+from comfyui_agent.clock import MONOTONIC_CLOCK, Clock
 from comfyui_agent.comfy import shapes
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.frames import Event, Preview
@@ -56,7 +56,7 @@ class Watch:
         prompt_id: PromptId,
         graph: Graph | None,
         expected: frozenset[str] | None,
-        clock: Clock = SYSTEM_CLOCK,
+        clock: Clock = MONOTONIC_CLOCK,
     ) -> None:
         self._clock = clock
         self.prompt_id = prompt_id
@@ -193,7 +193,7 @@ class Heard:
     `moments` are the first of those that came, for whoever wants to know where the time went.
     """
 
-    clock: Clock = SYSTEM_CLOCK
+    clock: Clock = MONOTONIC_CLOCK
     start: bool = False
     success: bool = False
     end: bool = False

@@ -1,4 +1,4 @@
-"""A TCP proxy that misbehaves on request, in front of any HTTP server. It needs no root.
+"""A TCP proxy that injects faults, in front of any HTTP server. It needs no root.
 
 `async with FaultProxy("127.0.0.1", 8188) as proxy:` and then, say, `proxy.inject(Reset(), on="POST /prompt")`.
 Connections pass unharmed until a request matches a rule; what the server answers to that request meets the fault.
@@ -8,145 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import re
 import socket
 import struct
 import time
-from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Protocol
+
+from comfyui_agent.lab.faults import Cut, Delay, Fault, Garbage, Late, Loss, Plain, Refuse, Reset, Rule, Silence, Slice
+
+__all__ = [
+    "Cut",
+    "Delay",
+    "Fault",
+    "FaultProxy",
+    "Garbage",
+    "Late",
+    "Loss",
+    "Plain",
+    "Refuse",
+    "Reset",
+    "Silence",
+    "Slice",
+]
 
 REQUEST = re.compile(rb"([A-Z]+ [^ \r\n]+) HTTP/1\.[01]\r\n")
 CHUNK = 65536
-
-
-class Cut(Exception):
-    """Ends a connection from inside a fault."""
-
-
-class Fault(Protocol):
-    """What happens to the bytes of an answer. Raising `Cut` resets the connection to the client."""
-
-    async def request(self) -> None:
-        """A matching request is about to be passed on."""
-
-    async def answer(self, chunk: bytes, passed: int) -> list[bytes]:
-        """What to send instead of a chunk of the answer, of which `passed` bytes went by before."""
-
-
-@dataclass(frozen=True)
-class Plain:
-    """Passes everything on; the base of the others."""
-
-    async def request(self) -> None:
-        return None
-
-    async def answer(self, chunk: bytes, passed: int) -> list[bytes]:  # noqa: ARG002 - others need it
-        return [chunk]
-
-
-@dataclass(frozen=True)
-class Refuse(Plain):
-    """Resets before the server hears of the request."""
-
-    async def request(self) -> None:
-        raise Cut
-
-
-@dataclass(frozen=True)
-class Late(Plain):
-    """Resets the client at once and passes the request on a while later: a post whose sender believes it lost."""
-
-    seconds: float = 0.5
-
-
-@dataclass(frozen=True)
-class Reset(Plain):
-    """Lets the request through and resets when the answer has come so far: the answer is lost, or half of it."""
-
-    after: int = 0
-
-    async def answer(self, chunk: bytes, passed: int) -> list[bytes]:
-        if passed + len(chunk) > self.after:
-            if self.after > passed:
-                return [chunk[: self.after - passed], b""]
-            raise Cut
-        return [chunk]
-
-
-@dataclass(frozen=True)
-class Delay(Plain):
-    """Holds back each piece of the answer."""
-
-    seconds: float = 1.0
-
-    async def answer(self, chunk: bytes, passed: int) -> list[bytes]:  # noqa: ARG002
-        await asyncio.sleep(self.seconds)
-        return [chunk]
-
-
-@dataclass(frozen=True)
-class Slice(Plain):
-    """Passes the answer on in small pieces."""
-
-    size: int = 1
-    pause: float = 0.0
-
-    async def answer(self, chunk: bytes, passed: int) -> list[bytes]:  # noqa: ARG002
-        await asyncio.sleep(self.pause)
-        return [chunk[start : start + self.size] for start in range(0, len(chunk), self.size)]
-
-
-@dataclass(frozen=True)
-class Silence(Plain):
-    """Swallows the answer from some byte on; the connection stays open."""
-
-    after: int = 0
-
-    async def answer(self, chunk: bytes, passed: int) -> list[bytes]:
-        return [chunk[: max(0, self.after - passed)]]
-
-
-@dataclass(frozen=True)
-class Garbage(Plain):
-    """Replaces the answer by noise, from some byte on."""
-
-    after: int = 0
-    seed: int = 0
-
-    async def answer(self, chunk: bytes, passed: int) -> list[bytes]:
-        kept = max(0, self.after - passed)
-        return [chunk[:kept] + random.Random(self.seed + passed).randbytes(max(0, len(chunk) - kept))]
-
-
-@dataclass(frozen=True)
-class Loss(Plain):
-    """Resets at each piece of an answer with some probability."""
-
-    rate: float = 0.1
-    dice: random.Random = field(default_factory=lambda: random.Random(0))
-
-    async def answer(self, chunk: bytes, passed: int) -> list[bytes]:  # noqa: ARG002
-        if self.dice.random() < self.rate:
-            raise Cut
-        return [chunk]
-
-
-@dataclass
-class Rule:
-    """Which requests meet a fault, and how many of them still will (None: all)."""
-
-    fault: Fault
-    on: str
-    times: int | None
-
-    def takes(self, request: str) -> bool:
-        if self.times == 0 or self.on not in request:
-            return False
-        if self.times is not None:
-            self.times -= 1
-        return True
 
 
 class FaultProxy:
@@ -164,7 +50,7 @@ class FaultProxy:
         self.moments: list[float] = []
         """When each of them came, in seconds since the epoch."""
         self.faults_met = 0
-        """How many requests were really cut, held up or changed; some faults leave most alone."""
+        """How many requests were really cut, held up or changed."""
 
     @property
     def url(self) -> str:
@@ -188,19 +74,19 @@ class FaultProxy:
                 link.close(reset=True)
 
     def silence_all(self, on: str = "") -> None:
-        """Keep those connections open and pass nothing more to the client."""
+        """Keep the open connections whose last request contains `on`, and pass nothing more to the client."""
         for link in self._links:
             if on in link.request:
                 link.fault = Silence()
 
     def abandon_all(self, on: str = "") -> None:
-        """Reset the client's side and leave the server's side open, as a vanished network does."""
+        """Reset the client's side and keep the server's side open, as when a network vanishes."""
         for link in list(self._links):
             if on in link.request:
                 link.abandon()
 
     def bury_abandoned(self) -> None:
-        """Now let the server notice that abandoned clients are gone."""
+        """Close the server's side of abandoned connections."""
         for link in list(self._links):
             if link.is_abandoned:
                 link.close(reset=False)
@@ -350,7 +236,7 @@ class _Link:
                     return
 
     def _meet(self) -> None:
-        """The request that is under way has met its fault; that counts once."""
+        """Count the current request as hit by its fault, once."""
         self._proxy.faults_met += not self._has_met
         self._has_met = True
 

@@ -1,4 +1,4 @@
-"""Where reports go: said before anything is measured if they cannot, written whole or not at all."""
+"""Writing reports: checked before anything is measured, and written whole or not at all."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ LONGEST_STEM = 80
 
 
 class Unwritable(Exception):
-    """A place where no report can be written: which, why, and what to do."""
+    """A report cannot be written there: why, and what to do."""
 
 
 def check_writable(folder: Path, option: str = "--output") -> None:
-    """Make a folder and write to it, so that a long measurement is not lost at its end."""
+    """Make a folder and write to it. Unwritable if that fails, before a long measurement."""
     probe = folder / f".e3-{secrets.token_hex(4)}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -33,7 +33,7 @@ def check_writable(folder: Path, option: str = "--output") -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Whole or not at all."""
+    """Write a file whole or not at all. Unwritable if that fails."""
     part = path.with_name(f".e3-{secrets.token_hex(4)}")
     try:
         if path.exists() and not path.is_file():  # a pipe, a terminal: not to be replaced
@@ -55,7 +55,7 @@ def write_json(path: Path, document: Any) -> None:
 
 
 def unused(folder: Path, stem: str, endings: Iterable[str]) -> str:
-    """A name that no earlier report has: the stem, else `STEM_2` and so on."""
+    """The stem if no file has it with one of the endings, else `STEM_2` and so on."""
     endings = tuple(endings)
     number, name = 1, stem
     while any((folder / f"{name}{ending}").exists() for ending in endings):
@@ -65,7 +65,7 @@ def unused(folder: Path, stem: str, endings: Iterable[str]) -> str:
 
 
 def file_stem(text: str) -> str:
-    """A name that every file system takes."""
+    """The text as a file name that every file system takes."""
     name = re.sub(r"[^\w.-]+", "-", text).strip(".-")
     return name.encode("utf-8", "replace")[:LONGEST_STEM].decode("utf-8", "ignore").strip(".-") or "report"
 
@@ -79,12 +79,12 @@ def this_moment() -> str:
 
 
 def page_beside(report: Path) -> Path:
-    """The page of a report: of its name, and never the report itself."""
+    """The path of a report's page, which is never the path of the report."""
     return report.with_suffix(".html" if report.suffix.lower() != ".html" else ".page.html")
 
 
 def check_report(report: Path) -> None:
-    """Said before anything is measured: whether a report can be written there. Unwritable in one line."""
+    """Unwritable if the report or its page cannot be written there."""
     check_writable(report.parent)
     for path in (report, page_beside(report) if report.name else report):
         try:

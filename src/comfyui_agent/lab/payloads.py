@@ -1,4 +1,4 @@
-"""What is sent to a server that is measured: a workflow, made different for each prompt so that no cache answers it."""
+"""The workflow that is sent to a measured server, made different for each prompt so that no cache answers it."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ from comfyui_agent.domain.prompts import (
     saving_nodes,
 )
 from comfyui_agent.engine.server_inputs import AUTO, FOLDER, first_model, offered
+from comfyui_agent.lab.reports.environment import WorkflowFacts
 from comfyui_agent.lab.samples import MODEL
 
 SEED_INPUTS = ("seed", "noise_seed")
 SEEDS = 2**31
-"""Many seed inputs end there."""
+"""The upper limit of many seed inputs."""
 OWN_INPUT = "e3_load"
-"""An input that no node declares: servers keep it from the node and count it when they look into their cache."""
+"""An input that no node declares. Servers do not pass it to the node, but it is part of their cache key."""
 FOLDER_SIZE = 200
-"""A save node lists the whole folder that it saves to: full folders would be measured instead of the workflow."""
+"""A save node lists its whole folder each time, so a full folder would slow the measurement."""
 
 
 Place = tuple[str, str]
@@ -42,22 +43,22 @@ Place = tuple[str, str]
 
 
 class PayloadError(Exception):
-    """A workflow that cannot be sent: what is wrong, and what to do."""
+    """A workflow cannot be sent: what is wrong, and what to do."""
 
 
 @dataclass(frozen=True)
 class Payload:
-    """A workflow to press with, and the digest that tells it from others."""
+    """A workflow to measure, and the digest of its graph."""
 
     name: str
     graph: Graph
     digest: str
     outputs: frozenset[str] = frozenset()
-    """The nodes that a server runs for their own sake; known once the payload is fitted to it."""
+    """The output nodes; known once the payload is fitted to a server."""
     pictures: Mapping[str, Path] = field(default_factory=dict)
-    """The files of this machine that it takes, by place."""
+    """Local files to upload, by place."""
     notes: tuple[str, ...] = ()
-    """What a reader of the figures should know: what was changed to fit it to a server."""
+    """What was changed to fit it to a server, for readers of the report."""
 
     @classmethod
     def of(cls, name: str, graph: Graph) -> Payload:
@@ -66,7 +67,7 @@ class Payload:
 
     @cached_property
     def needed(self) -> frozenset[str]:
-        """The outputs and all nodes that lead to them; every node as long as the outputs are not known."""
+        """The outputs and all nodes that lead to them; every node while the outputs are unknown."""
         return leading_to(self.graph, self.outputs) if self.outputs else frozenset(self.graph)
 
     @cached_property
@@ -85,7 +86,7 @@ class Payload:
         return bool(self.seed_places)
 
     def varied(self, index: int, chance: random.Random, prefix: str) -> Graph:
-        """The workflow as prompt number `index`: seeds that nobody has used, results in a folder of the run's own."""
+        """The workflow as prompt number `index`, with new seeds, and results in a folder of this run."""
         values: dict[Place, Any] = {where: chance.randrange(SEEDS) for where in self.seed_places}
         if not values:
             token = f"{chance.getrandbits(64):x}"
@@ -94,7 +95,7 @@ class Payload:
         return _placed(self.graph, values | self._own_prefixes(index, prefix))
 
     def same(self, index: int, prefix: str) -> Graph:
-        """The workflow unchanged but for where its results go: what a cache answers."""
+        """The workflow with the same seeds, which a cache answers. Only the folder of its results differs."""
         return _placed(self.graph, self._own_prefixes(index, prefix))
 
     def _own_prefixes(self, index: int, prefix: str) -> dict[Place, Any]:
@@ -102,8 +103,9 @@ class Payload:
         savers = natural_order(saving_nodes(self.graph))
         return {(node_id, SAVES_UNDER): f"{folder}/{index:06d}_{number}" for number, node_id in enumerate(savers)}
 
-    def as_json(self) -> dict[str, Any]:
-        return {"name": self.name, "sha256": self.digest, "nodes": len(self.graph)}
+    @property
+    def facts(self) -> WorkflowFacts:
+        return WorkflowFacts(name=self.name, sha256=self.digest, nodes=len(self.graph))
 
 
 def new_run_prefix() -> str:
@@ -112,7 +114,7 @@ def new_run_prefix() -> str:
 
 
 def read_payload(path: Path) -> Payload:
-    """A workflow in API format, bare or wrapped as a `/prompt` body; PayloadError in one line."""
+    """A workflow in API format, bare or wrapped as a `/prompt` body. PayloadError if it cannot be read."""
     try:
         if not path.exists():
             raise PayloadError(
@@ -127,10 +129,10 @@ def read_payload(path: Path) -> Payload:
 
 
 async def fitted(payload: Payload, client: ComfyClient) -> Payload:
-    """The payload for this server, with its pictures there: `auto` becomes the first model that it offers, and so does
-    the model of the samples where the server does not have it, with a note.
+    """The payload for this server, with its pictures uploaded.
 
-    PayloadError if the server lacks a node or a model; ComfyError if it cannot be asked.
+    `auto` becomes the first model that the server offers. So does the model of the samples where the server does not
+    have it, with a note. PayloadError if the server lacks a node or a model; ComfyError if it cannot be asked.
     """
     graph = payload.graph
     chosen: dict[Place, str] = {}
@@ -159,7 +161,7 @@ async def fitted(payload: Payload, client: ComfyClient) -> Payload:
 
 
 async def _brought(pictures: Mapping[str, Path], client: ComfyClient) -> dict[str, str]:
-    """Upload pictures; what the server calls each of them, by place."""
+    """Upload pictures. Returns the server's name of each, by place."""
     found = {}
     for where, path in pictures.items():
         found[where] = (await client.upload(path, path.name, subfolder=FOLDER)).reference
@@ -183,7 +185,7 @@ def _models(payload: Payload, node_id: str, definition: Mapping[str, Any], serve
 
 
 def _placed(graph: Graph, values: Mapping[Place, Any]) -> Graph:
-    """A copy with each value at its place; ids of nodes may hold anything."""
+    """A copy with each value at its place. Node ids may contain any character."""
     placed = dict(graph)
     for (node_id, name), value in values.items():
         placed[node_id] = {**placed[node_id], "inputs": {**inputs_of(placed, node_id), name: value}}
@@ -191,6 +193,6 @@ def _placed(graph: Graph, values: Mapping[Place, Any]) -> Graph:
 
 
 def _loads_model(graph: Graph, node_id: str) -> bool:
-    """Whether a node reads a model from disk: done anew for each prompt, that would be measured instead."""
+    """Whether a node loads a model. It must stay the same, or each prompt would load the model again."""
     inputs = inputs_of(graph, node_id)
     return any(isinstance(each, str) and each.lower().endswith(MODEL_ENDINGS) for each in inputs.values())

@@ -6,13 +6,13 @@ from pathlib import Path
 
 SAMPLES = ("book_small", "book_medium", "book_large")
 MODEL = "v1-5-pruned-emaonly-fp16.safetensors"
-"""The checkpoint that they name: that of ComfyUI's own default workflow."""
+"""The checkpoint in the samples, which is that of ComfyUI's default workflow."""
 SHIPPED = Path(__file__).with_name("sample_payloads")
 CHECKOUT = Path(__file__).parents[3] / "infra" / "comfyui" / "samples"
 
 
 def sample_path(name: str, root: Path) -> Path | None:
-    """Where a sample is: the workspace's own, else the one that comes with E3; None if the name is no sample's."""
+    """The file of a sample in the workspace, else the one that comes with E3; None if there is no such sample."""
     if name not in SAMPLES:
         return None
     places = [root / "infra" / "comfyui" / "samples", SHIPPED, CHECKOUT]

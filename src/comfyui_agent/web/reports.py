@@ -1,4 +1,4 @@
-"""Reports of the lab in the workspace: which there are, what each found in one line, and no other file."""
+"""The reports of the lab in the workspace, with one line on each. No other file can be had here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from pathlib import Path, PurePosixPath
 
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.texts import is_whole, printable
-from comfyui_agent.web.report_summary import Finding, ReportKind, of_document, of_page
+from comfyui_agent.lab.reports.kinds import ReportKind
+from comfyui_agent.web.report_summary import ReportLine, line_of_document, line_of_page
 
 OBSERVED = PurePosixPath("infra/observability")
 PROFILED = PurePosixPath("infra/comfyui/profiling")
@@ -26,7 +27,7 @@ WRITTEN = re.compile(r"\d{4}-\d\d-\d\dT\d{6}Z")
 
 
 class NoReport(Exception):
-    """There is no report of that name: what was asked for, and where to look."""
+    """There is no report of that name."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Report:
 
 @dataclass(frozen=True)
 class _File:
-    """A file that may be one."""
+    """A file whose name is that of a report."""
 
     path: Path
     relative: PurePosixPath
@@ -65,20 +66,20 @@ class _File:
 
 
 def find_reports(workspace: Workspace, most: int = 200) -> list[Report]:
-    """The newest first. Of each file only the first part is read, and nothing of one that has not changed since."""
+    """All reports, from the newest. Only the first part of a file is read, and again only after it has changed."""
     files = sorted(_files(workspace), key=lambda file: (file.changed, str(file.relative)), reverse=True)
     documents = [file for file in files if not file.is_page]
     pages = {file.relative: file for file in files if file.is_page}
-    told = {document.relative.with_suffix(".html") for document in documents}
+    paired = {document.relative.with_suffix(".html") for document in documents}
     profiled = {document.relative.parent for document in documents if document.kind is ReportKind.PROFILE}
-    alone = [page for path, page in pages.items() if path not in told and path.parent not in profiled]
+    alone = [page for path, page in pages.items() if path not in paired and path.parent not in profiled]
     found = [_report(document, _page_of(document, pages)) for document in documents[:most]]
     found += [_report(page, page) for page in alone[:most]]
     return sorted(found, key=lambda report: (report.written_at, report.name), reverse=True)[:most]
 
 
 def report_file(workspace: Workspace, relative: str) -> Path:
-    """The file of a report, by its path in the workspace. NoReport for everything else, whatever it is."""
+    """The file of a report by its path in the workspace. NoReport for any other path."""
     path = PurePosixPath(relative)
     is_plain = str(path) == relative and "\\" not in relative and relative.isprintable()
     if not is_plain or _kind_of(path) is None:
@@ -94,7 +95,7 @@ def report_file(workspace: Workspace, relative: str) -> Path:
 
 
 def _kind_of(relative: PurePosixPath) -> ReportKind | None:
-    """What a report of that name is; None if the lab writes none such there."""
+    """The kind of a report with that path; None if the lab writes no such file."""
     name = relative.name
     if not is_whole(str(relative)):
         return None
@@ -129,7 +130,7 @@ def _files(workspace: Workspace) -> Iterator[_File]:
 
 
 def _entries(root: Path, folder: PurePosixPath) -> list[os.DirEntry[str]]:
-    """What is in a folder, if it lies where its name says."""
+    """The entries of a folder; none if its path leads through a link."""
     path = root / folder
     try:
         if path.resolve() != path:
@@ -151,32 +152,31 @@ def _page_of(document: _File, pages: Mapping[PurePosixPath, _File]) -> _File | N
 
 
 def _report(file: _File, page: _File | None) -> Report:
-    is_document = not file.is_page
-    finding = _found_in(file.path, file.kind, file.changed, file.size)
+    line = _read_line(file.path, file.kind, file.changed, file.size)
     return Report(
         name=file.relative.stem,
         kind=file.kind,
-        written_at=_utc(finding.began or _written(file.relative.name) or file.changed),
-        finding=finding.words,
-        needs_attention=finding.needs_attention,
+        written_at=_utc(line.began or _written(file.relative.name) or file.changed),
+        finding=line.text,
+        needs_attention=line.needs_attention,
         page=str(page.relative) if page else None,
-        document=str(file.relative) if is_document else None,
+        document=None if file.is_page else str(file.relative),
         is_baseline="baselines" in file.relative.parts,
     )
 
 
 @lru_cache(maxsize=1024)
-def _found_in(path: Path, kind: ReportKind, changed: float, size: int) -> Finding:  # noqa: ARG001 - read anew when changed
+def _read_line(path: Path, kind: ReportKind, changed: float, size: int) -> ReportLine:  # noqa: ARG001 - for the cache
     try:
         with path.open("rb") as file:
             text = file.read(HEAD).decode("utf-8", "replace")
     except OSError as error:
-        return Finding(f"It cannot be read: {error.strerror or error}.", needs_attention=True)
-    return of_page(text) if path.suffix == ".html" else of_document(kind, text)
+        return ReportLine(f"It cannot be read: {error.strerror or error}.", needs_attention=True)
+    return line_of_page(text) if path.suffix == ".html" else line_of_document(kind, text)
 
 
 def _written(name: str) -> float | None:
-    """When, as the name of a file says it: `load_2025-11-16T020800Z`."""
+    """The time in a file name such as `load_2025-11-16T020800Z`."""
     found = WRITTEN.search(name)
     if found is None:
         return None

@@ -276,7 +276,7 @@ def test_ones_own_server_behind_a_login_is_seen_to_come_up(tmp_path: Path) -> No
         ),
     ],
 )
-def test_bad_wishes_are_refused_at_once(
+def test_bad_options_are_refused_at_once(
     arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "taken").write_text("a file")

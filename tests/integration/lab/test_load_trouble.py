@@ -258,7 +258,7 @@ def test_without_json_the_figures_are_told_all_the_same(half_second: ServerProce
 
 
 @pytest.mark.parametrize(
-    ("wishes", "goes_with"),
+    ("options", "goes_with"),
     [
         (("--even",), "--rate"),
         (("--even", "--concurrency", "2"), "--rate"),
@@ -268,21 +268,21 @@ def test_without_json_the_figures_are_told_all_the_same(half_second: ServerProce
         (("--jobs", "5", "--books", "2"), "--books"),
     ],
 )
-def test_a_flag_that_would_do_nothing_is_refused(tmp_path: Path, wishes: tuple[str, ...], goes_with: str) -> None:
-    answer = _refused(tmp_path, wishes)
+def test_a_flag_that_would_do_nothing_is_refused(tmp_path: Path, options: tuple[str, ...], goes_with: str) -> None:
+    answer = _refused(tmp_path, options)
     assert (answer.returncode, answer.stdout) == (2, "")
     (line,) = answer.stderr.splitlines()
-    assert wishes[0] in line
+    assert options[0] in line
     assert goes_with in line
 
 
-@pytest.mark.parametrize("wishes", [("--even", "--rate", "5"), ("--parallel-pages", "--books", "2")])
-def test_the_same_flag_with_what_it_goes_with_is_taken(tmp_path: Path, wishes: tuple[str, ...]) -> None:
-    answer = _refused(tmp_path, wishes)
+@pytest.mark.parametrize("options", [("--even", "--rate", "5"), ("--parallel-pages", "--books", "2")])
+def test_the_same_flag_with_what_it_goes_with_is_taken(tmp_path: Path, options: tuple[str, ...]) -> None:
+    answer = _refused(tmp_path, options)
     assert answer.returncode == 1
     assert "127.0.0.1:9" in answer.stderr  # where there is no server
 
 
-def _refused(folder: Path, wishes: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+def _refused(folder: Path, options: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
     workflow = str(workflow_file(folder))
-    return call_e3("loadtest", "--workflow", workflow, "--server", NOWHERE, *wishes, cwd=folder)
+    return call_e3("loadtest", "--workflow", workflow, "--server", NOWHERE, *options, cwd=folder)

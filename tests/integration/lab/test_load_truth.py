@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from comfyui_agent.lab.chaos.scenarios import with_sleep
+from comfyui_agent.lab.chaos.bad_servers import with_sleep
 from comfyui_agent.lab.fault_proxy import Delay, FaultProxy
 from comfyui_agent.lab.load.plan import Mode
 from comfyui_agent.lab.measurement import measured_prompt

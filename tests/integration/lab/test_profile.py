@@ -152,7 +152,9 @@ def test_memory_is_that_of_the_simulated_card(measured: Measured) -> None:
 
 def test_it_says_on_what_it_was_measured(measured: Measured) -> None:
     folder, report = measured
-    assert report["workflow"] == Payload.of("portrait", json.loads((folder / "portrait.json").read_text())).as_json()
+    assert (
+        report["workflow"] == Payload.of("portrait", json.loads((folder / "portrait.json").read_text())).facts.as_json()
+    )
     environment = report["environment"]
     assert environment["kind"] == "profile"
     assert environment["parameters"]["runs"] == 2

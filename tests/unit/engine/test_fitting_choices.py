@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from comfyui_agent.clock import SYSTEM_CLOCK, Clock
+from comfyui_agent.clock import SYSTEM_CLOCK, BootClock
 from comfyui_agent.comfy.uploads import Uploaded
 from comfyui_agent.config.settings import Settings
 from comfyui_agent.config.workspace import Workspace
@@ -230,7 +230,7 @@ async def test_what_a_server_offers_is_asked_again_after_a_while(
     own: ServerInputs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1000.0]
-    monkeypatch.setattr(Clock, "now", lambda _: clock[0])
+    monkeypatch.setattr(BootClock, "now", lambda _: clock[0])
     server = server_with([MODELS])
     await fitted(own, server)
     server.definitions["CheckpointLoaderSimple"] = definition([["new.safetensors"]])

@@ -180,7 +180,7 @@ def test_the_digest_tells_workflows_apart_and_not_their_spelling(tmp_path: Path)
     assert (first.name, second.name) == ("a", "b")
     assert first.digest == second.digest != other.digest
     assert re.fullmatch(r"[0-9a-f]{64}", first.digest)
-    assert first.as_json() == {"name": "a", "sha256": first.digest, "nodes": 7}
+    assert first.facts.as_json() == {"name": "a", "sha256": first.digest, "nodes": 7}
 
 
 def test_words_in_any_script_and_broken_ones_have_a_digest() -> None:

@@ -12,7 +12,9 @@ import pytest
 
 from comfyui_agent.config.settings import Settings
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.web.report_summary import Finding, ReportKind, head_of, of_document, of_page
+from comfyui_agent.lab.reports.kinds import ReportKind
+from comfyui_agent.lab.reports.reading import read_head
+from comfyui_agent.web.report_summary import ReportLine, line_of_document, line_of_page
 from comfyui_agent.web.reports import HEAD, NoReport, Report, find_reports, report_file
 
 LOAD = {
@@ -167,8 +169,8 @@ def test_a_report_that_may_not_be_read_says_so(lab: Lab) -> None:
 
 
 def found(kind: ReportKind, document: Any) -> tuple[str, bool]:
-    finding = of_document(kind, json.dumps(document, indent=2))
-    return finding.words, finding.needs_attention
+    line = line_of_document(kind, json.dumps(document, indent=2))
+    return line.text, line.needs_attention
 
 
 def test_a_load_test_in_one_line() -> None:
@@ -215,11 +217,12 @@ def test_what_is_no_report_is_a_line_and_no_error() -> None:
 
 
 def test_a_line_is_short_and_does_nothing_to_who_reads_it() -> None:
-    words = of_document(ReportKind.PROFILE, json.dumps({"workflow": {"name": "a\n\x1b[31m" + "b" * 999}})).words
+    document = {"workflow": {"name": "a\n\x1b[31m" + "b" * 999}}
+    words = line_of_document(ReportKind.PROFILE, json.dumps(document)).text
     assert words.startswith("a \\x1b[31mbbb")
     assert len(words) < 300
-    assert of_page("<title>" + "x" * HEAD) == Finding("")
-    assert of_page("<title>" * 200_000) == Finding("")  # at once, not after hours
+    assert line_of_page("<title>" + "x" * HEAD) == ReportLine("")
+    assert line_of_page("<title>" * 200_000) == ReportLine("")  # at once, not after hours
 
 
 @pytest.mark.parametrize(
@@ -238,7 +241,7 @@ def test_a_line_is_short_and_does_nothing_to_who_reads_it() -> None:
     ],
 )
 def test_of_a_document_that_is_cut_off_what_is_whole_is_read(text: str, head: dict[str, Any]) -> None:
-    assert head_of(text) == head
+    assert read_head(text) == head
 
 
 # What can be had.

@@ -1,4 +1,4 @@
-"""A scenario as a load test: the pages of the agent under test as rows, with the verdict and the recovery time."""
+"""A scenario as a load test: the pages of the agent under test are the rows of the report."""
 
 from __future__ import annotations
 
@@ -11,62 +11,78 @@ from comfyui_agent import __version__
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.lab.chaos.plan import ChaosPlan
 from comfyui_agent.lab.chaos.sandbox import Sandbox, moment_of
 from comfyui_agent.lab.chaos.scenarios import Scenario
 from comfyui_agent.lab.chaos.suite import facts_of, run_scenario
-from comfyui_agent.lab.chaos.target import Ground
-from comfyui_agent.lab.chaos.verdicts import ScenarioVerdict
-from comfyui_agent.lab.load.rows import Row, RowStatus, RunClock
 from comfyui_agent.lab.load.summary import figures, short_figures
 from comfyui_agent.lab.measurement.machine import this_machine
+from comfyui_agent.lab.measurement.moments import RunClock
+from comfyui_agent.lab.reports.chaos import ScenarioResult
+from comfyui_agent.lab.reports.environment import Environment, ServerFacts
+from comfyui_agent.lab.reports.kinds import ReportKind
+from comfyui_agent.lab.reports.load import LoadReport, LoadSummary, Row, RowStatus, ServerSummary
 
 
-async def press(
-    scenario: Scenario, ground: Ground, folder: Path, sla: Sla, plan: Mapping[str, Any]
-) -> tuple[ScenarioVerdict, dict[str, Any]]:
-    """Run a scenario, and the report of a load test about its pages. `plan` is what was asked for."""
+async def load_test_with_scenario(
+    scenario: Scenario, plan: ChaosPlan, folder: Path, sla: Sla, parameters: Mapping[str, Any]
+) -> LoadReport:
+    """Run a scenario and report its pages as a load test. The result of the scenario is part of the summary."""
     clock = RunClock()
     rows: list[Row] = []
-    facts: list[dict[str, Any]] = []
+    servers: list[ServerFacts] = []
 
-    async def look(arena: Sandbox) -> None:
-        rows.extend(await _rows(arena, clock))
-        facts.append(await facts_of(arena))
+    async def look(sandbox: Sandbox) -> None:
+        for index, job in enumerate(await sandbox.jobs()):
+            rows.append(await _row(sandbox, clock, index, job))
+        servers.append(await facts_of(sandbox))
 
-    verdict = await run_scenario(scenario, ground, folder, sla, look)
-    return verdict, _report(verdict, rows, facts, ground, sla, clock, plan)
+    result = await run_scenario(scenario, plan, folder, sla, look)
+    environment = Environment(
+        kind=ReportKind.LOAD,
+        e3=__version__,
+        started_at=clock.at(0.0),
+        ended_at=clock.at(clock.seconds),
+        machine=this_machine(),
+        servers=servers,
+        workflow=plan.payload.facts,
+        parameters=dict(parameters),
+        sla=sla.model_dump(),
+        gpu_source="none",
+        gpu_trace=[],
+        metrics_log=None,
+    )
+    return LoadReport(summary=_summary(result, rows, servers), results=rows, environment=environment)
 
 
-async def _rows(arena: Sandbox, clock: RunClock) -> list[Row]:
-    """A page each, from the first time it was sent to its end, with all its retries."""
-    return [await _row(arena, clock, index, job) for index, job in enumerate(await arena.jobs())]
-
-
-async def _row(arena: Sandbox, clock: RunClock, index: int, job: Job) -> Row:
-    attempts = [attempt for attempt in await arena.attempts(job) if attempt.started_at]
+async def _row(sandbox: Sandbox, clock: RunClock, index: int, job: Job) -> Row:
+    """A page, from the first time it was sent to its end, with all its retries."""
+    attempts = [attempt for attempt in await sandbox.attempts(job) if attempt.started_at]
     began = moment_of(attempts[0].started_at or "") if attempts else None
     ended = moment_of(attempts[-1].ended_at) if attempts and attempts[-1].ended_at else None
     seconds = clock.seconds_of_time(began) if began is not None else 0.0
     duration = ended - began if began is not None and ended is not None else None
     is_done = job.status is JobStatus.DONE
-    status = RowStatus.COMPLETED if is_done else RowStatus.FAILED
-    if job.status not in (JobStatus.DONE, JobStatus.FAILED):
-        status = RowStatus.TIMEOUT
-    error = None if is_done else _reason(attempts[-1].error if attempts else None, job)
+    status = {JobStatus.DONE: RowStatus.COMPLETED, JobStatus.FAILED: RowStatus.FAILED}
     return Row(
-        index,
-        job.prompt_id or "",
-        status,
+        index=index,
+        prompt_id=job.prompt_id or "",
+        status=status.get(job.status, RowStatus.TIMEOUT),
         duration_sec=duration,
+        queue_sec=None,
         exec_sec=job.duration if is_done else None,
-        error=error,
+        transfer_sec=None,
+        cached=False,
+        error=None if is_done else _reason(attempts[-1].error if attempts else None, job),
         failure_class=job.failure_class,
-        server=str(arena.server.address),
-        workflow=arena.ground.payload.name,
+        server=str(sandbox.server.address),
+        workflow=sandbox.plan.payload.name,
+        level=0.0,
         started_at=clock.at(seconds),
         ended_at=clock.at(seconds + (duration or 0.0)),
         seconds=seconds,
         images=len(job.outputs) if is_done else 0,
+        bytes=0,
     )
 
 
@@ -79,45 +95,22 @@ def _reason(error: str | None, job: Job) -> str:
         return "it did not end"
 
 
-def _report(
-    verdict: ScenarioVerdict,
-    rows: Sequence[Row],
-    facts: list[dict[str, Any]],
-    ground: Ground,
-    sla: Sla,
-    clock: RunClock,
-    plan: Mapping[str, Any],
-) -> dict[str, Any]:
-    wall = max((row.ended_seconds for row in rows), default=0.0) - min((row.seconds for row in rows), default=0.0)
-    summary = figures(rows, wall) | {
-        "mode": "scenario",
-        "partial": False,
-        "unfinished": 0,
-        "warnings": [],
-        "levels": [],
-        "knee": None,
-        "servers": [{"server": each["server"], **short_figures(rows, wall)} for each in facts],
-        "peak_gpu_mem_mb": None,
-        "avg_gpu_util": None,
-        "scenario": verdict.as_json(),
-    }
-    if verdict.findings.recovery_sec is not None:
-        summary["recovery_sec"] = verdict.findings.recovery_sec
-    return {
-        "summary": summary,
-        "results": [row.as_json() for row in rows],
-        "environment": {
-            "kind": "loadtest",
-            "e3": __version__,
-            "started_at": clock.at(0.0),
-            "ended_at": clock.at(clock.seconds),
-            "machine": this_machine(),
-            "servers": facts,
-            "workflow": ground.payload.as_json(),
-            "parameters": dict(plan),
-            "sla": sla.model_dump(),
-            "gpu_source": "none",
-            "gpu_trace": [],
-            "metrics_log": None,
-        },
-    }
+def _summary(result: ScenarioResult, rows: Sequence[Row], servers: Sequence[ServerFacts]) -> LoadSummary:
+    wall = max((row.ended_seconds for row in rows), default=0.0) - min((row.sent_seconds for row in rows), default=0.0)
+    short = short_figures(rows, wall)
+    found = figures(rows, wall)
+    if result.recovery_sec is not None:
+        found["recovery_sec"] = result.recovery_sec
+    return LoadSummary(
+        **found,
+        mode="scenario",
+        partial=False,
+        unfinished=0,
+        warnings=[],
+        levels=[],
+        knee=None,
+        servers=[ServerSummary(server=each.server or "", **short) for each in servers],
+        peak_gpu_mem_mb=None,
+        avg_gpu_util=None,
+        scenario=result,
+    )

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from comfyui_agent.lab.chaos.verdicts import Skipped
+from comfyui_agent.lab.chaos.findings import Skipped
 
 DEVICE = re.compile(r"[A-Za-z0-9][\w.@-]{0,14}")
 DROPPED = re.compile(r"netem.*?dropped (\d+)", re.DOTALL)
@@ -16,22 +16,22 @@ DROPPED = re.compile(r"netem.*?dropped (\d+)", re.DOTALL)
 
 @asynccontextmanager
 async def lossy(device: str, share: float) -> AsyncIterator[None]:
-    """A network device loses a share of its packets meanwhile; what is put on is taken off, whatever happens.
+    """Within the block a network device loses a share of its packets.
 
-    Skipped if this machine does not allow that, or if no packet was lost there. RuntimeError if it stays on.
+    Skipped if this machine does not allow that, or if no packet was lost. RuntimeError if it cannot be undone.
     """
     if not DEVICE.fullmatch(device):
         raise Skipped(f"{device!r} is no network device: name one, such as eth0")
     adding = asyncio.ensure_future(_tc("qdisc", "add", "dev", device, "root", "netem", "loss", f"{share * 100:g}%"))
     try:
-        told, code = await asyncio.shield(adding)
+        message, code = await asyncio.shield(adding)
     except asyncio.CancelledError:
         _, code = await adding
         if code == 0:
             await _take_off(device)
         raise
     if code != 0:
-        raise Skipped(f"tc refused ({told}): run as root, or leave --netem out to use the proxy")
+        raise Skipped(f"tc refused ({message}): run as root, or leave --netem out to use the proxy")
     try:
         yield
         found = DROPPED.search((await _tc("-s", "qdisc", "show", "dev", device))[0])
@@ -44,22 +44,22 @@ async def lossy(device: str, share: float) -> AsyncIterator[None]:
 async def _take_off(device: str) -> None:
     removing = asyncio.ensure_future(_tc("qdisc", "del", "dev", device, "root"))
     try:
-        told, code = await asyncio.shield(removing)
+        message, code = await asyncio.shield(removing)
     except asyncio.CancelledError:
         await removing
         raise
     if code != 0:
-        raise RuntimeError(f"{device} still loses packets, tc refused ({told}): run tc qdisc del dev {device} root")
+        raise RuntimeError(f"{device} still loses packets, tc refused ({message}): run tc qdisc del dev {device} root")
 
 
 async def _tc(*words: str) -> tuple[str, int]:
-    """What tc says, in one line, and its exit code."""
+    """The output of tc in one line, and its exit code."""
     program = shutil.which("tc")
     if program is None:
         raise Skipped("there is no tc on this machine: install iproute2, or leave --netem out to use the proxy")
     process = await asyncio.create_subprocess_exec(
         program, *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, start_new_session=True
     )
-    told, _ = await process.communicate()
+    output, _ = await process.communicate()
     code = process.returncode or 0
-    return " ".join(told.decode("utf-8", "replace").split()) or f"exit {code}", code
+    return " ".join(output.decode("utf-8", "replace").split()) or f"exit {code}", code

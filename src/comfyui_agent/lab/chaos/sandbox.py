@@ -1,4 +1,4 @@
-"""A throw-away workspace with an agent in it, a fault proxy in front of its server, and someone who watches."""
+"""The sandbox of a scenario: a throw-away workspace, an agent in it, and a fault proxy in front of its server."""
 
 from __future__ import annotations
 
@@ -32,9 +32,11 @@ from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.prompts import Graph
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.lab.chaos.target import Ground, Server
+from comfyui_agent.lab.chaos.plan import ChaosPlan
+from comfyui_agent.lab.chaos.server import Server
 from comfyui_agent.lab.fault_proxy import FaultProxy
-from comfyui_agent.lab.payloads import Payload, fitted, new_run_prefix
+from comfyui_agent.lab.payloads import fitted, new_run_prefix
+from comfyui_agent.lab.reports.chaos import PageCounts
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.store import Store
@@ -50,12 +52,12 @@ OURS = ("E3_", "COMFY_")
 
 
 class Sandbox:
-    """Where one scenario happens. Made by `open_arena`."""
+    """Runs the agent under test and watches it. Made by `open_sandbox`."""
 
     def __init__(
-        self, ground: Ground, root: Path, server: Server, proxy: FaultProxy, store: Store, workspace: Workspace
+        self, plan: ChaosPlan, root: Path, server: Server, proxy: FaultProxy, store: Store, workspace: Workspace
     ) -> None:
-        self.ground = ground
+        self.plan = plan
         self.server = server
         self.proxy = proxy
         self._root = root
@@ -68,20 +70,14 @@ class Sandbox:
         self._prefix = new_run_prefix()
         self._events: list[Event] = []
 
-    # Work for the agent.
-
-    async def payload(self) -> Payload:
-        """The workflow as the server can run it."""
-        async with self.client() as client:
-            return await fitted(self.ground.payload, client)
-
     def client(self) -> ComfyClient:
         """Straight to the server, past the proxy."""
         return ComfyClient(self.server.url, listen=False)
 
     async def healthy(self, count: int) -> list[Graph]:
-        """So many pages that the server renders, each another."""
-        payload = await self.payload()
+        """So many different pages that the server can render."""
+        async with self.client() as client:
+            payload = await fitted(self.plan.payload, client)
         start = 1000 * self._books
         return [payload.varied(start + number, self._chance, self._prefix) for number in range(count)]
 
@@ -103,14 +99,12 @@ class Sandbox:
         await queue_batch(self._store, self._workspace.locks, book.batch, book.jobs)
         return await self.jobs(name)
 
-    # The agent under test.
-
     def start_agent(self) -> None:
         environment = {key: value for key, value in os.environ.items() if not key.startswith(OURS)}
         environment["E3_COMFYUI__SERVERS"] = self._url  # it may hold a secret: not for a file
         with (self._root / "agent.log").open("ab") as log:
             self._agent = subprocess.Popen(  # noqa: S603 - our own command, or a test's
-                [*self.ground.agent, "-C", str(self._root)],
+                [*self.plan.agent, "-C", str(self._root)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -131,11 +125,12 @@ class Sandbox:
             self._agent.kill()
             await asyncio.to_thread(self._agent.wait, LEAVING_SECONDS)
 
-    # What can be seen of it.
-
     async def jobs(self, book_id: str | None = None) -> list[Job]:
         found = await self._store.run(ops.list_jobs, batch_id=book_id, limit=100_000)
         return sorted(found, key=lambda job: job.id)
+
+    async def job(self, job_id: int) -> Job:
+        return next(job for job in await self.jobs() if job.id == job_id)
 
     async def attempts(self, job: Job) -> list[Attempt]:
         return await self._store.run(ops.list_attempts, job.id)
@@ -166,7 +161,7 @@ class Sandbox:
         return None
 
     async def keep_busy(self, pages: int, is_enough: Callable[[float], bool]) -> None:
-        """Until it is enough, told the seconds so far, see to it that the agent does not run out of pages."""
+        """Queue more pages whenever few are left, until `is_enough` holds for the seconds so far."""
         began = time.monotonic()
         while not is_enough(time.monotonic() - began):
             waiting = sum(job.status not in ENDED for job in await self.jobs())
@@ -174,22 +169,14 @@ class Sandbox:
                 await self.queue_book(await self.healthy(pages))
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def until(self, condition: Callable[[], bool], seconds: float) -> bool:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            if time.monotonic() > deadline:
-                return False
-            await asyncio.sleep(LOOK_SECONDS)
-        return True
-
     async def until_done(self, count: int) -> bool:
-        """Until so many pages are done; False if nothing moves for too long, or the agent is gone."""
+        """Wait until so many pages are done; False if no page ends for too long, or the agent is gone."""
         return await self._until(lambda jobs: sum(job.status is JobStatus.DONE for job in jobs) >= count)
 
     async def until_at_work(self) -> bool:
-        """Until the server executes a prompt; False if there is nothing left to execute, or nothing moves."""
+        """Wait until the server executes a prompt; False if all pages have ended, or after `patience` seconds."""
         async with self.client() as client:
-            deadline = time.monotonic() + self.ground.patience
+            deadline = time.monotonic() + self.plan.patience
             while time.monotonic() < deadline and self.is_agent_alive:
                 if (await client.queue()).running:
                     return True
@@ -201,7 +188,7 @@ class Sandbox:
         return await self._until(lambda jobs: all(job.status in ENDED for job in jobs))
 
     async def _until(self, is_so: Callable[[list[Job]], bool]) -> bool:
-        """Patience is counted from the last page that ended: a page that is tried again and again is no progress."""
+        """Patience is counted from the last page that ended. Another try of a page is no progress."""
         known, moved_at = -1, time.monotonic()
         while True:
             jobs = await self.jobs()
@@ -210,30 +197,30 @@ class Sandbox:
             ended = sum(job.status in ENDED for job in jobs)
             if ended != known:
                 known, moved_at = ended, time.monotonic()
-            if time.monotonic() - moved_at > self.ground.patience or not self.is_agent_alive:
+            if time.monotonic() - moved_at > self.plan.patience or not self.is_agent_alive:
                 return False
             await asyncio.sleep(LOOK_SECONDS)
 
     async def take_back(self) -> None:
-        """Leave nothing at a server that others use: its workspace goes, so nobody would fetch it."""
+        """Cancel all prompts at a server that others use: nobody will fetch their results."""
         ids = [attempt.prompt_id for job in await self.jobs() for attempt in await self.attempts(job)]
         with contextlib.suppress(ComfyError):
             async with self.client() as client:
                 await client.cancel_all([prompt_id for prompt_id in ids if prompt_id], timeout=BACK_SECONDS)
 
-    async def counts(self) -> dict[str, int]:
+    async def counts(self) -> PageCounts:
         jobs = await self.jobs()
-        return {
-            "total": len(jobs),
-            "done": sum(job.status is JobStatus.DONE for job in jobs),
-            "failed": sum(job.status is JobStatus.FAILED for job in jobs),
-        }
+        return PageCounts(
+            total=len(jobs),
+            done=sum(job.status is JobStatus.DONE for job in jobs),
+            failed=sum(job.status is JobStatus.FAILED for job in jobs),
+        )
 
 
 @asynccontextmanager
-async def open_arena(ground: Ground, root: Path, flags: Sequence[str]) -> AsyncIterator[Sandbox]:
-    """A workspace, a server and a proxy for one scenario; all of it ended at the end, the folder left as it is."""
-    server = Server(ground, root / "server", flags)
+async def open_sandbox(plan: ChaosPlan, root: Path, flags: Sequence[str]) -> AsyncIterator[Sandbox]:
+    """A workspace, a server and a proxy for one scenario. They end with the block; the folder stays."""
+    server = Server(plan, root / "server", flags)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(server.stop)
         await server.start()
@@ -242,11 +229,11 @@ async def open_arena(ground: Ground, root: Path, flags: Sequence[str]) -> AsyncI
         workspace = _make_workspace(root / "workspace")
         store = await asyncio.to_thread(open_store, workspace.database, create=True)
         stack.push_async_callback(store.close, timeout=0.5)
-        arena = Sandbox(ground, workspace.root, server, proxy, store, workspace)
-        if not ground.is_simulated:
-            stack.push_async_callback(arena.take_back)
-        stack.push_async_callback(arena.stop_agent)
-        yield arena
+        sandbox = Sandbox(plan, workspace.root, server, proxy, store, workspace)
+        if not plan.is_simulated:
+            stack.push_async_callback(sandbox.take_back)
+        stack.push_async_callback(sandbox.stop_agent)
+        yield sandbox
 
 
 def _make_workspace(root: Path) -> Workspace:

@@ -1,121 +1,131 @@
-"""Running scenarios one after another, and their report."""
+"""Runs scenarios one after another, and makes their report."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from comfyui_agent import __version__
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.domain.texts import printable
-from comfyui_agent.lab.chaos.sandbox import Sandbox, open_arena
+from comfyui_agent.lab.chaos.findings import Findings, ScenarioOutcome, Skipped, judge
+from comfyui_agent.lab.chaos.plan import ChaosPlan
+from comfyui_agent.lab.chaos.sandbox import Sandbox, open_sandbox
 from comfyui_agent.lab.chaos.scenarios import SCENARIOS, Scenario
-from comfyui_agent.lab.chaos.target import Ground
-from comfyui_agent.lab.chaos.verdicts import Findings, ScenarioOutcome, ScenarioVerdict, Skipped, judge
-from comfyui_agent.lab.load.rows import RunClock
 from comfyui_agent.lab.measurement.machine import server_facts, this_machine
+from comfyui_agent.lab.measurement.moments import RunClock
 from comfyui_agent.lab.payloads import PayloadError
+from comfyui_agent.lab.reports.chaos import ChaosReport, ChaosSummary, PageCounts, ScenarioResult
+from comfyui_agent.lab.reports.environment import Environment, ServerFacts
+from comfyui_agent.lab.reports.kinds import ReportKind
 from comfyui_agent.store.errors import StoreError
 
 
 @dataclass
 class Suite:
-    """The scenarios that were run, and what each came to."""
+    """The scenarios that were run, with their results."""
 
-    ground: Ground
+    plan: ChaosPlan
     sla: Sla
-    clock: RunClock
-    verdicts: list[ScenarioVerdict]
-    servers: list[dict[str, Any]]
+    clock: RunClock = field(default_factory=RunClock)
+    results: list[ScenarioResult] = field(default_factory=list)
+    servers: list[ServerFacts] = field(default_factory=list)
     is_partial: bool = False
 
-    @property
-    def recovery_sec(self) -> float | None:
-        times = [each.findings.recovery_sec for each in self.verdicts if each.findings.recovery_sec is not None]
-        return max(times, default=None)
+    def _count(self, outcome: ScenarioOutcome) -> int:
+        return sum(each.verdict == outcome for each in self.results)
 
-    def count(self, word: ScenarioOutcome) -> int:
-        return sum(each.word is word for each in self.verdicts)
-
-    def report(self) -> dict[str, Any]:
-        failed = self.count(ScenarioOutcome.FAILED) or not self.count(ScenarioOutcome.PASSED)
-        verdict = (
-            "partial"
-            if self.is_partial and not failed
-            else str(ScenarioOutcome.FAILED if failed else ScenarioOutcome.PASSED)
+    def report(self) -> ChaosReport:
+        passed, failed = self._count(ScenarioOutcome.PASSED), self._count(ScenarioOutcome.FAILED)
+        verdict = str(ScenarioOutcome.FAILED if failed or not passed else ScenarioOutcome.PASSED)
+        if self.is_partial and passed and not failed:
+            verdict = "partial"
+        recoveries = [each.recovery_sec for each in self.results if each.recovery_sec is not None]
+        return ChaosReport(
+            summary=ChaosSummary(
+                kind=ReportKind.CHAOS,
+                total=len(self.results),
+                passed=passed,
+                failed=failed,
+                skipped=self._count(ScenarioOutcome.SKIPPED),
+                verdict=verdict,
+                recovery_sec=max(recoveries, default=None),
+                wall_clock_sec=round(self.clock.seconds, 3),
+                partial=self.is_partial,
+            ),
+            results=self.results,
+            environment=self._environment(),
         )
-        return {
-            "summary": {
-                "kind": "chaos",
-                "total": len(self.verdicts),
-                "passed": self.count(ScenarioOutcome.PASSED),
-                "failed": self.count(ScenarioOutcome.FAILED),
-                "skipped": self.count(ScenarioOutcome.SKIPPED),
-                "verdict": verdict,
-                "recovery_sec": self.recovery_sec,
-                "wall_clock_sec": round(self.clock.seconds, 3),
-                "partial": self.is_partial,
+
+    def _environment(self) -> Environment:
+        plan = self.plan
+        return Environment(
+            kind=ReportKind.CHAOS,
+            e3=__version__,
+            started_at=self.clock.at(0.0),
+            ended_at=self.clock.at(self.clock.seconds),
+            machine=this_machine(),
+            servers=self.servers,
+            workflow=plan.payload.facts,
+            parameters={
+                "scenarios": [each.scenario for each in self.results],
+                "server": None if plan.url is None else "given",
+                "quick": plan.is_quick,
+                "pages": plan.pages,
+                "patience": plan.patience,
+                "netem": plan.netem,
             },
-            "results": [each.as_json() for each in self.verdicts],
-            "environment": {
-                "kind": "chaos",
-                "e3": __version__,
-                "started_at": self.clock.at(0.0),
-                "ended_at": self.clock.at(self.clock.seconds),
-                "machine": this_machine(),
-                "servers": self.servers,
-                "workflow": self.ground.payload.as_json(),
-                "parameters": {
-                    "scenarios": [each.scenario for each in self.verdicts],
-                    "server": None if self.ground.url is None else "given",
-                    "quick": self.ground.is_quick,
-                    "pages": self.ground.pages,
-                    "patience": self.ground.patience,
-                    "netem": self.ground.netem,
-                },
-                "sla": self.sla.model_dump(),
-            },
-        }
+            sla=self.sla.model_dump(),
+        )
 
 
 async def run_scenario(
-    scenario: Scenario, ground: Ground, folder: Path, sla: Sla, look: Callable[[Sandbox], Any] | None = None
-) -> ScenarioVerdict:
-    """Run one scenario in a folder of its own. Whatever happens, there is a verdict.
+    scenario: Scenario,
+    plan: ChaosPlan,
+    folder: Path,
+    sla: Sla,
+    look: Callable[[Sandbox], Awaitable[None]] | None = None,
+) -> ScenarioResult:
+    """Run one scenario in a folder of its own. An error becomes a failed result.
 
-    `look` is awaited with the arena before it is taken down.
+    `look` is awaited with the sandbox before it is taken down.
     """
-    findings, counts = Findings(), {}
+    findings, counts = Findings(), PageCounts()
     began = time.monotonic()
     try:
-        async with open_arena(ground, folder, scenario.flags) as arena:
-            await scenario.run(arena, findings)
-            counts = await arena.counts()
+        async with open_sandbox(plan, folder, scenario.flags) as sandbox:
+            await scenario.run(sandbox, findings)
+            counts = await sandbox.counts()
             if look is not None:
-                await look(arena)
-        word, reason = judge(findings, sla.recovery_seconds)
+                await look(sandbox)
+        outcome, reason = judge(findings, sla.recovery_seconds)
     except Skipped as error:
-        word, reason = ScenarioOutcome.SKIPPED, str(error)
+        outcome, reason = ScenarioOutcome.SKIPPED, str(error)
     except (ComfyError, PayloadError, StoreError, RuntimeError, OSError, ValueError) as error:
         message = error.message if isinstance(error, ComfyError) else str(error)
-        word, reason = ScenarioOutcome.FAILED, f"it could not be run: {printable(message)}"
-    seconds = time.monotonic() - began
-    return ScenarioVerdict(scenario.name, scenario.expected, word, reason, seconds, findings, counts)
+        outcome, reason = ScenarioOutcome.FAILED, f"it could not be run: {printable(message)}"
+    return ScenarioResult(
+        scenario=scenario.name,
+        verdict=outcome,
+        reason=reason,
+        expected=scenario.expected,
+        seconds=round(time.monotonic() - began, 3),
+        recovery_sec=findings.recovery_sec,
+        checks=findings.checks,
+        stages=sorted(findings.stages, key=lambda stage: stage.seconds or 0.0),
+        jobs=counts,
+    )
 
 
-async def facts_of(arena: Sandbox) -> dict[str, Any]:
-    async with arena.client() as client:
+async def facts_of(sandbox: Sandbox) -> ServerFacts:
+    async with sandbox.client() as client:
         return await server_facts(client)
 
 
 def find_scenarios(names: Sequence[str], sets: dict[str, Sequence[str]]) -> list[Scenario]:
-    """The scenarios that names and names of sets stand for, each once; KeyError for a name that is none."""
-    wanted: dict[str, None] = {}
-    for name in names:
-        for each in sets.get(name, (name,)):
-            wanted[each] = None
+    """The scenarios that names and names of sets stand for, each once. KeyError for an unknown name."""
+    wanted = dict.fromkeys(each for name in names for each in sets.get(name, (name,)))
     return [SCENARIOS[name] for name in wanted]

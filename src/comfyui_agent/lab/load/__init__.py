@@ -1,1 +1,1 @@
-"""Load tests: press on servers as planned, measure every prompt, and say what it comes to."""
+"""Load tests: send prompts as planned, measure each one, judge and compare the result."""

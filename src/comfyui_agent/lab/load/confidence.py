@@ -1,6 +1,6 @@
-"""How far the difference of two figures may reach by chance.
+"""Confidence intervals for the difference of two figures.
 
-Half a dozen stretches of a run say less than a hundred jobs seem to, which is what Student's t is for. Pure.
+Student's t takes into account that a run has few independent stretches.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CONFIDENT, SURE = 0.95, 0.99
 
 @dataclass(frozen=True)
 class Share:
-    """So many of so many."""
+    """`hits` of `total`."""
 
     hits: int
     total: int
@@ -30,13 +30,13 @@ class Share:
 
 
 def reach_of(a: Estimate, b: Estimate, confidence: float) -> float:
-    """How far the logarithm of B by A may lie from what was seen, to either side."""
+    """Half the width of the interval for the logarithm of B / A."""
     spread, freedom = _together(a, b)
     return spread * _student(confidence, freedom)
 
 
 def difference_of(a: Share, b: Share, confidence: float) -> tuple[float, float]:
-    """Newcombe's interval for B less A."""
+    """Newcombe's interval for B - A."""
     (low_a, high_a), (low_b, high_b) = _wilson(a, confidence), _wilson(b, confidence)
     difference = b.value - a.value
     low = difference - math.hypot(b.value - low_b, high_a - a.value)

@@ -1,4 +1,4 @@
-"""Pressing: so many prompts at once, so many a minute, or so many books, until a level is done."""
+"""Sends the prompts of a level: so many at once, so many a minute, or so many books."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any, Protocol
 
 from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.lab.load.measurement import LevelRun
 from comfyui_agent.lab.load.plan import LoadPlan, Mode
 from comfyui_agent.lab.load.prompt_runner import REJECTED, Rendering, Target, rejection, take_all_back
-from comfyui_agent.lab.load.rows import Row
-from comfyui_agent.lab.load.summary import LevelRun
+from comfyui_agent.lab.reports.load import Row
 
 GIVE_UP_SECONDS = 30.0
 
 
 class Watcher(Protocol):
-    """Whoever wants to know how it goes."""
+    """Is called for each prompt that is sent and for each that ends."""
 
     def sent(self, target: Target) -> None: ...
 
@@ -39,14 +39,14 @@ class Driver:
         self._turn = 0
         self._completed = 0
         self.left: list[str] = []
-        """Prompts that could not be taken back."""
+        """Ids of prompts that could not be taken back."""
         self.rows: list[Row] = []
         self.levels: list[LevelRun] = []
         self.lateness: list[float] = []
         """By how much each arrival of an open loop was sent too late."""
         self._began = self._answered_at = 0.0
         self.gave_up = False
-        """Whether every server was lost for too long, so that what was left was not sent."""
+        """Whether every server was lost for so long that the rest was not sent."""
 
     @property
     def unfinished(self) -> int:
@@ -59,7 +59,7 @@ class Driver:
         self._began = self._answered_at = time.monotonic()
         is_whole = False
         try:
-            await self._pressing(level)
+            await self._send_level(level)
             is_whole = not self.gave_up
         finally:
             self.left += await take_all_back(self._targets)
@@ -74,7 +74,7 @@ class Driver:
         wall = max((row.ended_seconds for row in rows), default=began) - began
         return LevelRun(level, tuple(rows), wall, is_whole)
 
-    async def _pressing(self, level: float) -> None:
+    async def _send_level(self, level: float) -> None:
         if self._plan.mode is Mode.OPEN:
             await self._arrive(level)
         elif self._plan.mode is Mode.BOOKS:
@@ -86,7 +86,7 @@ class Driver:
             await self._together(self._work_off(left, level) for _ in range(workers))
 
     async def _together(self, works: Iterable[Coroutine[Any, Any, None]]) -> None:
-        """Do all of it at once; if one fails, or this is cancelled, none of it goes on."""
+        """Run all at once. If one fails, or this is cancelled, all of them end."""
         tasks = [asyncio.create_task(work) for work in works]
         try:
             await asyncio.gather(*tasks)
@@ -107,7 +107,7 @@ class Driver:
             await self._one(level)
 
     async def _arrive(self, per_minute: float) -> None:
-        """Arrivals that wait for nothing: neither for an answer nor for the one before."""
+        """Send prompts at their times, whatever becomes of the others."""
         left = Countdown(self._plan.jobs_of(per_minute), self._plan.duration)
         gap = 60.0 / per_minute
         due = time.monotonic()
@@ -148,7 +148,7 @@ class Driver:
         self._watcher.ended(row)
 
     def _next_target(self) -> Target:
-        """The server with the least to do, of those that were not lost just now; of several, each in its turn."""
+        """The server with the least to do, of those that were not lost just now. Equals take turns."""
         now = time.monotonic()
         ready = [target for target in self._targets if target.rests_until <= now] or self._targets
         least = min(len(target.open) for target in ready)
@@ -157,7 +157,7 @@ class Driver:
         return next(target for target in order if len(target.open) == least)
 
     async def _until_one_is_ready(self) -> None:
-        """In a closed loop nobody sends to a server that is known to be gone; arrivals of an open loop do."""
+        """In a closed loop, wait while all servers are lost. An open loop sends all the same."""
         soonest = min(target.rests_until for target in self._targets)
         if self._plan.mode is Mode.OPEN or soonest <= time.monotonic():
             return
@@ -168,7 +168,7 @@ class Driver:
 
 
 class Countdown:
-    """Says whether there is one more to send: by their number, by the time, or by whichever is over first."""
+    """How many prompts are left: by number, by time, or by whichever ends first."""
 
     def __init__(self, count: int | None, seconds: float | None, now: Callable[[], float] = time.monotonic) -> None:
         self._left = count
@@ -176,7 +176,7 @@ class Countdown:
         self._until = None if seconds is None else now() + seconds
 
     def take(self, due: float | None = None) -> bool:
-        """`due` is when it would be sent, if not now."""
+        """Whether one more may be sent, now or at `due`."""
         if self._until is not None and max(self._now(), due or 0.0) >= self._until:
             return False
         if self._left is None:

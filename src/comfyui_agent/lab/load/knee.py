@@ -1,13 +1,13 @@
-"""Where more load brings no more pictures. Pure."""
+"""Where more load brings no more pictures."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from comfyui_agent.lab.load.levels import level_words
+from comfyui_agent.lab.load.plan import level_text
+from comfyui_agent.lab.reports.load import KneeFacts
 
 NEAR = 0.95
 """A level counts as flat when it brings this share of the best throughput seen, or is not surely below it."""
@@ -17,13 +17,12 @@ SURE = 2.5
 
 @dataclass(frozen=True)
 class Step:
-    """One level of a ramp."""
+    """One level of a ramp. `noise` is the standard error of the throughput, as a share of it."""
 
     level: float
     images_per_minute: float
     success_rate: float
     noise: float = 0.0
-    """The standard error of the throughput, as a share of it."""
 
     def is_below(self, best: Step) -> bool:
         """Whether it brings clearly less: by more than a twentieth, and by more than chance."""
@@ -31,21 +30,8 @@ class Step:
         return self.images_per_minute < best.images_per_minute - max((1 - NEAR) * best.images_per_minute, chance)
 
 
-@dataclass(frozen=True)
-class Knee:
-    """The level up to which more load pays."""
-
-    level: float
-    images_per_minute: float
-    reason: str
-
-    def as_json(self, unit: str) -> dict[str, Any]:
-        facts = {"level": self.level, "images_per_minute": self.images_per_minute}
-        return {**facts, "unit": unit, "reason": self.reason}
-
-
-def find_knee(steps: Sequence[Step], most_errors: float, unit: str) -> Knee | None:
-    """The least level that brings nearly all there is, or the last one before errors rise above `most_errors`.
+def find_knee(steps: Sequence[Step], most_errors: float, unit: str) -> KneeFacts | None:
+    """The lowest level that brings nearly all there is, or the last one before errors rise above `most_errors`.
 
     None if throughput still rose at the last level: the knee lies beyond what was tried.
     """
@@ -60,15 +46,14 @@ def find_knee(steps: Sequence[Step], most_errors: float, unit: str) -> Knee | No
     if flat is not sound[-1]:
         more = 100 * (best / flat.images_per_minute - 1)
         gain = f"higher levels bring at most {more:.1f} % more" if more > 0 else "higher levels bring no more"
-        return Knee(
-            flat.level, flat.images_per_minute, f"throughput flattens at {level_words(flat.level, unit)}: {gain}"
-        )
-    if len(sound) < len(steps):
+        reason = f"throughput flattens at {level_text(flat.level, unit)}: {gain}"
+    elif len(sound) < len(steps):
         broken = steps[len(sound)]
         share = f"at {broken.level:g}, {100 * (1 - broken.success_rate):.0f} % fail"
-        reason = f"errors rise after {level_words(flat.level, unit)}: {share}"
-        return Knee(flat.level, flat.images_per_minute, reason)
-    return None
+        reason = f"errors rise after {level_text(flat.level, unit)}: {share}"
+    else:
+        return None
+    return KneeFacts(level=flat.level, images_per_minute=flat.images_per_minute, unit=unit, reason=reason)
 
 
 def _before_errors(steps: Sequence[Step], most_errors: float) -> Sequence[Step]:

@@ -1,4 +1,4 @@
-"""What a load test adds to the metrics log while it runs."""
+"""The lines that a load test writes to the metrics log."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.events.log import append, end_last_line
-from comfyui_agent.lab.load.rows import Row
+from comfyui_agent.lab.reports.load import Row
 
 
 class LoadLog:
-    """Writes a line for each prompt that ended. A log that cannot be written is told once, and not tried again."""
+    """Writes a line for each prompt that ended. After a failure it writes no more and keeps the reason in `trouble`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,15 +1,15 @@
-"""What a load test does: what it sends, where to, how many at once or how often, and for how long."""
+"""The plan of a load test: what is sent where, how many at once or how often, and for how long."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 from comfyui_agent.domain.values import BadValues, parse
 from comfyui_agent.lab.payloads import Payload
+from comfyui_agent.lab.text_enum import TextEnum
 
 PAGES_OF_A_BOOK = 12
 JOBS_OF_A_LEVEL = 5
@@ -17,23 +17,26 @@ FEWEST_JOBS = 20
 MOST_LEVELS = 100
 
 
-class Mode(str, Enum):
+class Mode(TextEnum):
     """What is held steady. In a closed loop the next prompt waits for one to end; in an open loop none waits."""
 
     CLOSED = "closed"
     OPEN = "open"
     BOOKS = "books"
 
-    def __str__(self) -> str:
-        return self.value
-
     @property
     def unit(self) -> str:
         return {Mode.CLOSED: "prompts at once", Mode.OPEN: "prompts/min", Mode.BOOKS: "books at once"}[self]
 
 
+def level_text(level: float, unit: str) -> str:
+    """`4 prompts at once`, `1 book at once`, `20 prompts/min`."""
+    one = {"prompts at once": "prompt at once", "books at once": "book at once", "prompts/min": "prompt/min"}
+    return f"{level:g} {one.get(unit, unit) if level == 1 else unit}".rstrip()
+
+
 class BadPlan(ValueError):
-    """Wishes that do not fit together, in one line."""
+    """Options that do not fit together, in one line."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class LoadPlan:
     pages: int = PAGES_OF_A_BOOK
     parallel_pages: bool = True
     seed: int = field(default_factory=lambda: secrets.randbelow(2**32))
-    """Another for each run: a server remembers the prompts of the run before."""
+    """Different for each run, because a server's cache knows the prompts of the run before."""
 
     def jobs_of(self, level: float) -> int | None:
         """How many prompts a level sends; None where its duration alone says when it ends."""
@@ -64,12 +67,6 @@ class LoadPlan:
         if self.mode is Mode.OPEN:
             return max(FEWEST_JOBS, int(level))
         return max(FEWEST_JOBS, JOBS_OF_A_LEVEL * int(max(self.levels)))  # the same at each level: ends weigh the same
-
-    @property
-    def total(self) -> int | None:
-        """How many prompts the whole test sends, if that is known before."""
-        counts = [self.jobs_of(level) for level in self.levels]
-        return None if None in counts or self.duration is not None else sum(count or 0 for count in counts)
 
     def as_json(self) -> dict[str, Any]:
         facts: dict[str, Any] = {

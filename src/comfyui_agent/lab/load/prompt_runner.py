@@ -1,4 +1,4 @@
-"""Prompts of a load test at its servers: what is sent, and what becomes of it."""
+"""Runs one prompt of a load test at one of its servers."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import asyncio
 import random
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.prompts import Graph, PromptId
 from comfyui_agent.domain.texts import printable
-from comfyui_agent.lab.load.rows import Row, RowStatus, RunClock
 from comfyui_agent.lab.measurement.measured_prompt import MeasuredPrompt, Prompting
+from comfyui_agent.lab.measurement.moments import RunClock
 from comfyui_agent.lab.payloads import Payload, PayloadError, fitted
+from comfyui_agent.lab.reports.load import Row, RowStatus
 
 ALL_BACK_SECONDS = 15.0
 LONGEST_ERROR = 500
@@ -30,13 +31,13 @@ class Target:
     client: ComfyClient
     payloads: tuple[Payload, ...]
     open: set[PromptId] = field(default_factory=set)
-    """Prompts that it has and that have not ended."""
+    """Prompts that were sent to it and have not ended."""
     unheard: int = 0
-    """Completed prompts whose end was not heard on the websocket, but found by asking."""
+    """Completed prompts whose end was found by asking, not heard on the websocket."""
     lost: list[float] = field(default_factory=list)
     """When prompts were lost with it, in seconds of the run."""
     rests_until: float = 0.0
-    """After a loss it gets nothing for a while: who answers at once, with an error, must not draw all the load."""
+    """After a loss it gets nothing for a while: a server that fails at once would draw all the load."""
 
     @classmethod
     async def of(cls, client: ComfyClient, payloads: tuple[Payload, ...]) -> Target:
@@ -48,7 +49,7 @@ class Target:
         return str(self.client.address)
 
     def prompt(self, index: int, chance: random.Random, prefix: str, *, same: bool) -> tuple[Payload, Graph]:
-        """Which payload prompt number `index` is, and what is sent."""
+        """The payload and the graph of prompt number `index`."""
         payload = self.payloads[index % len(self.payloads)]
         return payload, payload.same(index, prefix) if same else payload.varied(index, chance, prefix)
 
@@ -64,29 +65,29 @@ class Rendering:
     same_seeds: bool = False
 
     async def render(self, target: Target, index: int, level: float = 0.0) -> Row:
-        """Send a prompt and follow it until its result can be fetched by its URL: a row, whatever happens.
+        """Send a prompt and follow it until its result can be fetched by its URL. Every end is a row.
 
-        Cancelled, the prompt stays among those that the target has open.
+        If this is cancelled, the prompt stays in `target.open`.
         """
         payload, graph = target.prompt(index, self.chance, self.prefix, same=self.same_seeds)
         prompting = Prompting(target.client, payload, graph)
         target.open.add(prompting.prompt_id)
         measured = await prompting.measure(self.timeout)
         target.open.discard(prompting.prompt_id)
-        row = replace(self._row(index, measured), server=target.name, workflow=payload.name, level=level)
+        row = self._row(index, measured, target.name, payload.name, level)
         target.unheard += row.is_completed and measured.is_unheard
         if row.failure_class == FailureClass.SERVER_LOST.value:
             target.lost.append(row.ended_seconds)
             target.rests_until = time.monotonic() + REST_SECONDS
         return row
 
-    def _row(self, index: int, measured: MeasuredPrompt) -> Row:
+    def _row(self, index: int, measured: MeasuredPrompt, server: str, workflow: str, level: float) -> Row:
         failure = measured.failure
         seconds = self.clock.seconds_of(measured.sent_at)
         return Row(
-            index,
-            measured.prompt_id,
-            _status(measured),
+            index=index,
+            prompt_id=measured.prompt_id,
+            status=_status(measured),
             duration_sec=measured.duration_sec,
             queue_sec=measured.queue_sec,
             exec_sec=measured.exec_sec,
@@ -94,6 +95,9 @@ class Rendering:
             cached=measured.is_cached,
             error=None if failure is None else printable(failure.message)[:LONGEST_ERROR],
             failure_class=None if failure is None else failure.kind.value,
+            server=server,
+            workflow=workflow,
+            level=level,
             started_at=self.clock.at(seconds),
             ended_at=self.clock.at(seconds + measured.duration_sec),
             seconds=seconds,
@@ -107,7 +111,7 @@ def rejection(row: Row) -> PayloadError:
 
 
 async def take_all_back(targets: Iterable[Target]) -> list[str]:
-    """Leave nothing behind at the servers; the ids of prompts that could not be taken back."""
+    """Take all open prompts back from the servers. Returns the ids of those that could not be."""
     busy = [target for target in targets if target.open]
     return [prompt_id for left in await asyncio.gather(*map(_empty, busy)) for prompt_id in left]
 

@@ -1,8 +1,8 @@
-"""How far a figure of one run scatters.
+"""The scatter of a figure of one run, by a block bootstrap.
 
-Jobs that queue behind each other are not independent, so the scatter of a figure is found by resampling whole stretches
-of a run, in the order in which its jobs ended (circular moving blocks). A stretch is a tenth of the run, or longer
-where jobs hang together for longer. Pure; the same values always give the same answer.
+Jobs that queue behind each other are not independent, so whole stretches of a run are resampled, in the order in which
+its jobs ended (circular moving blocks). A stretch is a tenth of the run, or longer where jobs depend on each other for
+longer. The same values always give the same answer.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ STRETCHES = 10
 FEWEST_VALUES = 10
 FEWEST_STRETCHES = 5
 FEWEST_PEAKS = 3
-"""A percentile that was passed in fewer separate stretches of time rests on single events."""
+"""A percentile needs this many separate peaks above it; with fewer it rests on single events."""
 THRESHOLDS = 48
-MEMORIES = 3
-"""A stretch is so many times as long as what a run remembers."""
+AUTOCORRELATION_TIMES = 3
+"""A stretch is at least so many autocorrelation times long."""
 WINDOW = 5
 FINEST = 1000
-"""Longer series are looked at in so many steps to see how long they remember."""
+"""Longer series are reduced to about so many values before their autocorrelation is computed."""
 
 
 @dataclass(frozen=True)
@@ -43,24 +43,28 @@ class Series:
 
     @cached_property
     def stretch(self) -> float:
-        """How many jobs in a row are taken as one piece."""
+        """How many jobs in a row make one block."""
         count = len(self.values)
-        return max(count / STRETCHES, 2 * (1 + self.waiting), MEMORIES * _memory(self.values) if count >= 30 else 1.0)
+        return max(
+            count / STRETCHES,
+            2 * (1 + self.waiting),
+            AUTOCORRELATION_TIMES * _autocorrelation_time(self.values) if count >= 30 else 1.0,
+        )
 
     @cached_property
     def draws(self) -> tuple[int, list[list[int]]]:
-        """The length of a block, and where the blocks of each replicate begin; always the same."""
+        """The length of a block, and where the blocks of each replicate begin."""
         count, length, chance = len(self.values), max(1, round(self.stretch)), random.Random(SEED)
         return length, [chance.choices(range(count), k=max(1, round(count / length))) for _ in range(REPLICATES)]
 
     def figure(self, share: float | None) -> float | None:
-        """The percentile of a share, or the mean; None of nothing."""
+        """The percentile of a share, or the mean if `share` is None; None without values."""
         if not self.values:
             return None
         return fmean(self.values) if share is None else percentile(self.values, share)
 
     def lack(self, share: float | None) -> str:
-        """Why nothing can be said of that percentile, or of the mean; empty if something can."""
+        """Why that percentile, or the mean, cannot be judged; empty if it can."""
         values = self.values
         if len(values) < FEWEST_VALUES:
             return f"{counted(len(values), 'value is', 'values are')} too few, at least {FEWEST_VALUES} are needed,"
@@ -75,7 +79,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure of one run: the scatter of its logarithm, and on how many independent pieces that rests."""
+    """A figure of one run, the scatter of its logarithm, and how many independent pieces that rests on."""
 
     value: float
     scatter: float
@@ -92,7 +96,7 @@ def mean_of(series: Series) -> Estimate:
 
 
 def rate_of(rate: float, amounts: Sequence[float], times: Series) -> Estimate:
-    """So much in so much time: each amount with the time that it took."""
+    """Amounts by the time that they took."""
     count = len(times.values)
     length, draws = times.draws
     amount_sums, time_sums = _block_sums(amounts, length), _block_sums(times.values, length)
@@ -105,7 +109,7 @@ def rate_of(rate: float, amounts: Sequence[float], times: Series) -> Estimate:
 
 
 def percentile_of(series: Series, share: float) -> Estimate:
-    """Instead of sorting each replicate, count in each block what lies below a few dozen thresholds around it."""
+    """Instead of sorting each replicate, count in each block the values below some thresholds around the percentile."""
     values, count = series.values, len(series.values)
     length, draws = series.draws
     drawn = length * len(draws[0])
@@ -127,17 +131,17 @@ def percentile_of(series: Series, share: float) -> Estimate:
 
 
 def _estimate(value: float, replicates: Sequence[float], count: int, drawn: int, pieces: float) -> Estimate:
-    """The scatter is that of the logarithm; a replicate that is nothing at all has none."""
+    """The scatter of the logarithm; infinite if a replicate is zero."""
     logs = [math.log(each) for each in replicates if each > 0]
     scatter = _deviation(logs) * math.sqrt(drawn / count) if len(logs) == len(replicates) else math.inf
     return Estimate(value, scatter, pieces)
 
 
-def _memory(values: Sequence[float]) -> float:
-    """How many jobs in a row say as much as one on its own: the integrated time of autocorrelation, after Sokal."""
+def _autocorrelation_time(values: Sequence[float]) -> float:
+    """How many jobs in a row say as much as one alone: Sokal's integrated autocorrelation time."""
     coarse = math.ceil(len(values) / FINEST)
     if coarse > 1:
-        return coarse * _memory(_block_sums(values, coarse)[: 1 - coarse : coarse])
+        return coarse * _autocorrelation_time(_block_sums(values, coarse)[: 1 - coarse : coarse])
     mean = fmean(values)
     off = [value - mean for value in values]
     whole = sum(map(mul, off, off))
@@ -151,13 +155,13 @@ def _memory(values: Sequence[float]) -> float:
 
 
 def _block_sums(values: Sequence[float], length: int) -> list[float]:
-    """The sum of the block that begins at each place; the last ones go on at the beginning."""
+    """The sum of the block that begins at each place. The last blocks continue at the beginning."""
     before = [0.0, *accumulate([*values, *values[: length - 1]])]
     return list(map(sub, before[length:], before))
 
 
 def _thresholds(values: Sequence[float], share: float, reach: float) -> list[float]:
-    """Some of the values around a percentile, from below it to above it by a share."""
+    """At most THRESHOLDS values around a percentile, from `reach` below it to `reach` above it."""
     ordered, last = sorted(values), len(values) - 1
     low, high = max(0, math.floor((share - reach) * last)), min(last, math.ceil((share + reach) * last))
     steps = min(THRESHOLDS, high - low + 1)
@@ -165,7 +169,7 @@ def _thresholds(values: Sequence[float], share: float, reach: float) -> list[flo
 
 
 def _first(count: int, holds: Callable[[int, list[int]], bool], draw: list[int]) -> int:
-    """The first place where something holds that goes on holding; the last if it never does."""
+    """The first place from which on `holds` is true, by bisection; the last place if it never is."""
     low, high = 0, count - 1
     while low < high:
         middle = (low + high) // 2
@@ -174,7 +178,7 @@ def _first(count: int, holds: Callable[[int, list[int]], bool], draw: list[int])
 
 
 def _peaks(values: Sequence[float], threshold: float) -> int:
-    """How often a series rises above a threshold; jobs in a row count once. One that never changes has no need to."""
+    """How often a series rises above a threshold. For a constant series it is the number of values."""
     if min(values) == max(values):
         return len(values)
     above = [False, *(value > threshold for value in values)]

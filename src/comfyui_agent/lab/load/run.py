@@ -15,21 +15,20 @@ from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.load.driver import GIVE_UP_SECONDS, Driver, Watcher
-from comfyui_agent.lab.load.levels import level_words
-from comfyui_agent.lab.load.measurement import LoadRun
-from comfyui_agent.lab.load.plan import LoadPlan, Mode
+from comfyui_agent.lab.load.measurement import LevelRun, LoadRun
+from comfyui_agent.lab.load.plan import LoadPlan, Mode, level_text
 from comfyui_agent.lab.load.prompt_runner import REJECTED, Rendering, Target, rejection, take_all_back
-from comfyui_agent.lab.load.rows import RowStatus, RunClock
-from comfyui_agent.lab.load.summary import LevelRun
 from comfyui_agent.lab.measurement.gpu import GpuTrace
 from comfyui_agent.lab.measurement.machine import server_facts
+from comfyui_agent.lab.measurement.moments import RunClock
 from comfyui_agent.lab.measurement.statistics import percentile
 from comfyui_agent.lab.payloads import new_run_prefix
+from comfyui_agent.lab.reports.load import RowStatus
 
 POLL_SECONDS = 2.0
 DEAF_POLL_SECONDS = 0.2
 LOST_SECONDS = 10.0
-"""A prompt whose server cannot be asked for so long has failed."""
+"""A prompt fails when its server cannot be asked for so long."""
 HOPELESS = 0.5
 """A ramp ends when more than this share of a level failed."""
 LATE_SECONDS = 0.05
@@ -37,7 +36,7 @@ LATE_SHARE = 0.05
 
 
 class Onlooker(Watcher, Protocol):
-    """Whoever shows how the test goes."""
+    """Is also called when a level begins and when it ends."""
 
     def began(self, level: float, jobs: int | None) -> None: ...
 
@@ -45,7 +44,7 @@ class Onlooker(Watcher, Protocol):
 
 
 async def load_test(plan: LoadPlan, onlooker: Onlooker) -> LoadRun:
-    """Press as planned. PayloadError or ComfyError if that cannot even begin.
+    """Run the plan. PayloadError or ComfyError if it cannot begin.
 
     Cancelled in the middle, it takes its prompts back and returns what was measured, marked as partial.
     """
@@ -97,7 +96,7 @@ async def _climb(plan: LoadPlan, driver: Driver, onlooker: Onlooker, run: LoadRu
         failed = sum(not row.is_completed for row in done.rows)
         is_last = number + 1 == len(plan.levels)
         if not is_last and done.rows and failed > HOPELESS * len(done.rows):
-            where = level_words(level, plan.mode.unit)
+            where = level_text(level, plan.mode.unit)
             run.warnings.append(
                 f"the ramp ended at {where}: {failed} of {counted(len(done.rows), 'prompt')} failed there"
             )
@@ -139,7 +138,7 @@ def _seed_warnings(plan: LoadPlan, target: Target) -> list[str]:
 async def _warm_up(
     plan: LoadPlan, targets: Sequence[Target], chance: random.Random, warnings: list[str]
 ) -> list[float]:
-    """Have each payload rendered at each server before anything counts; a rejected one ends it here."""
+    """Render each payload at each server before anything counts. PayloadError if one is rejected."""
     rendering = Rendering(RunClock(), new_run_prefix(), chance, plan.timeout)
 
     async def warm(target: Target) -> list[float]:

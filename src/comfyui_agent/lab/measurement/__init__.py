@@ -1,1 +1,1 @@
-"""What is measured while something else works: the graphics card, the machine, and numbers made of many."""
+"""Measured prompts, graphics cards, machines, and statistics of many values."""

@@ -1,4 +1,4 @@
-"""The graphics card over time, beside the work and without delaying it."""
+"""Samples of the graphics card, taken while something else works."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import ipaddress
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from types import TracebackType
-from typing import Any
 
 from comfyui_agent.comfy.address import ServerAddress
 from comfyui_agent.comfy.answers import Device, SystemStats
@@ -19,30 +17,17 @@ from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.lab.measurement.moments import utc_text
 from comfyui_agent.lab.measurement.nvml import MEGABYTE, Nvml
+from comfyui_agent.lab.reports.environment import GpuSample
 
 JOIN_SECONDS = 2.0
 
 
-@dataclass(frozen=True)
-class GpuSample:
-    """One look at the card that a server renders on. `seconds` count from the beginning of the trace."""
-
-    ts: str
-    seconds: float
-    gpu_util: int | None
-    gpu_mem_mb: int | None
-    server: str
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
 class GpuTrace:
-    """Looks again and again while it is entered: `async with GpuTrace([client], every=0.5) as trace: …`.
+    """Takes samples while it is entered: `async with GpuTrace([client], every=0.5) as trace: …`.
 
-    Cards of this machine are asked through NVML, by a thread of its own; those of others through `/system_stats`,
-    which does not know how busy a card is. A look that fails is left out. A card that several servers share is
-    looked at once, for the first of them; a server that renders without a card has no samples.
+    Cards of this machine are asked through NVML by a thread, other cards through `/system_stats`, which does not know
+    how busy a card is. A look that fails is left out. A card that several servers share is sampled once, for the
+    first of them. A server that renders without a card has no samples.
     """
 
     def __init__(self, clients: Sequence[ComfyClient], every: float = 0.5) -> None:
@@ -71,7 +56,6 @@ class GpuTrace:
 
     @property
     def seconds(self) -> float:
-        """Since the beginning."""
         return time.monotonic() - self._began
 
     def at(self, moment: float) -> float:
@@ -80,8 +64,8 @@ class GpuTrace:
 
     @property
     def samples(self) -> list[GpuSample]:
-        """So far, in the order of time."""
-        return sorted(self._taken, key=lambda sample: sample.seconds)
+        """In the order of time."""
+        return sorted(self._taken, key=lambda sample: sample.seconds or 0.0)
 
     @property
     def source(self) -> str:
@@ -96,7 +80,7 @@ class GpuTrace:
         await asyncio.gather(self._look_here(here), *(self._ask(client) for client in elsewhere))
 
     async def _look_here(self, clients: Sequence[ComfyClient]) -> None:
-        """Servers of this machine: those whose cards NVML knows by its thread, the others like any other."""
+        """Servers of this machine: through NVML where it knows their card, else like any other server."""
         devices = await asyncio.gather(*(rendering_device(client) for client in clients))
         local = {str(c.address): device for c, device in zip(clients, devices, strict=True) if device is not None}
         found: asyncio.Future[frozenset[str]] = asyncio.get_running_loop().create_future()
@@ -115,12 +99,12 @@ class GpuTrace:
         found: asyncio.Future[frozenset[str]],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """The thread: find the cards of servers on this machine, say which were found, and look at them."""
+        """The thread: find the cards of servers on this machine, set `found`, and sample them."""
         with Nvml() as nvml:
             cards = {server: nvml.card_of(device) for server, device in local.items()}
             known = {server: card for server, card in cards.items() if card is not None}
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(_tell, found, frozenset(known))
+                loop.call_soon_threadsafe(_resolve, found, frozenset(known))
             looked_at = {nvml.identity_of(card) or server: (server, card) for server, card in reversed(known.items())}
             while known and not self._leaving.is_set():
                 for server, card in looked_at.values():
@@ -140,20 +124,22 @@ class GpuTrace:
             await asyncio.sleep(self._until_next())
 
     def _until_next(self) -> float:
-        """Looks keep to their beat, however long one took."""
+        """Seconds until the next sample is due, however long this one took."""
         return self._every - self.seconds % self._every
 
     def _add(self, server: str, util: int | None, used_mb: int | None) -> None:
-        self._taken.append(GpuSample(utc_text(), round(self.seconds, 3), util, used_mb, server))
+        seconds = round(self.seconds, 3)
+        sample = GpuSample(ts=utc_text(), seconds=seconds, gpu_util=util, gpu_mem_mb=used_mb, server=server)
+        self._taken.append(sample)
 
 
-def _tell(found: asyncio.Future[frozenset[str]], servers: frozenset[str]) -> None:
+def _resolve(found: asyncio.Future[frozenset[str]], servers: frozenset[str]) -> None:
     if not found.done():
         found.set_result(servers)
 
 
 def is_local(address: ServerAddress) -> bool:
-    """Whether a server's address is of this machine, as far as the address tells."""
+    """Whether an address is a loopback address."""
     host = address.url.host or ""
     try:
         return ipaddress.ip_address(host).is_loopback

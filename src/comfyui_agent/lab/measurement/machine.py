@@ -1,4 +1,4 @@
-"""What a measurement was made on: this machine, and the servers."""
+"""Facts about this machine and about servers, for reports."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.lab.measurement.gpu import driver_version, first_card, is_local
 from comfyui_agent.lab.measurement.nvml import MEGABYTE
+from comfyui_agent.lab.reports.environment import DeviceFacts, ServerFacts
 
 CPU_FACTS = Path("/proc/cpuinfo")
+UNKNOWN = ("comfyui_version", "python", "pytorch", "system", "driver", "nodes")
 
 
 def this_machine() -> dict[str, Any]:
-    """platform, python, cpu, cores, memory_mb and e3, the version of E3; None where it cannot be told."""
+    """platform, python, cpu, cores, memory_mb and e3, the version of E3. None where it is unknown."""
     return {
         "platform": platform.platform(),
         "python": platform.python_version(),
@@ -30,30 +32,20 @@ def this_machine() -> dict[str, Any]:
     }
 
 
-async def server_facts(client: ComfyClient) -> dict[str, Any]:
-    """server, comfyui_version, python, pytorch, system, devices, driver and nodes (how many classes it knows).
-
-    What cannot be asked is None, so that a report can be written after its server is gone. `driver` is known of
-    servers on this machine alone.
-    """
-    facts: dict[str, Any] = {"server": str(client.address)}
-    facts |= dict.fromkeys(("comfyui_version", "python", "pytorch", "system"))
-    facts |= {"devices": [], "driver": None, "nodes": None}
+async def server_facts(client: ComfyClient) -> ServerFacts:
+    """What a server says about itself. What cannot be asked is None: the server may be gone already."""
+    facts = ServerFacts(server=str(client.address), devices=[], **dict.fromkeys(UNKNOWN))
     with contextlib.suppress(ComfyError):
         stats = await client.system_stats()
-        facts |= {
-            "comfyui_version": stats.version,
-            "python": stats.python,
-            "pytorch": stats.pytorch,
-            "system": stats.system,
-            "devices": [
-                {"name": device.name, "kind": device.kind, "vram_total_mb": device.vram_total // MEGABYTE}
-                for device in stats.devices
-            ],
-        }
+        facts.comfyui_version, facts.python = stats.version, stats.python
+        facts.pytorch, facts.system = stats.pytorch, stats.system
+        facts.devices = [
+            DeviceFacts(name=device.name, kind=device.kind, vram_total_mb=device.vram_total // MEGABYTE)
+            for device in stats.devices
+        ]
         if is_local(client.address) and first_card(stats) is not None:
-            facts["driver"] = await asyncio.to_thread(driver_version)
-        facts["nodes"] = len(await client.object_info())
+            facts.driver = await asyncio.to_thread(driver_version)
+        facts.nodes = len(await client.object_info())
     return facts
 
 

@@ -1,4 +1,4 @@
-"""One prompt at one server, and every part of its time measured."""
+"""One prompt at one server, with each part of its time measured."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ class MeasuredPrompt:
     bytes: int = 0
     cached_nodes: frozenset[str] = frozenset()
     is_cached: bool = False
-    """Whether the server's cache answered: no needed node ran but those that save, under a new name."""
+    """Whether the server's cache answered: of the needed nodes, only those that save ran."""
     is_unheard: bool = False
-    """Whether the end was known, but not heard on the websocket: it was found by asking."""
+    """Whether the end was found by asking, not heard on the websocket."""
     moments: tuple[Moment, ...] = ()
-    """What the websocket told of a prompt that gave its results."""
+    """What was heard on the websocket, for a prompt that gave results."""
     failure: Failure | None = None
-    """Why it gave none."""
+    """Why it gave no results."""
 
     @property
     def is_late(self) -> bool:
-        """Whether it was given up because it took too long."""
+        """Whether it timed out."""
         return self.failure is not None and self.failure.kind is FailureClass.TIMEOUT
 
 
 class Prompting:
-    """One prompt of a payload, as it fits the server: `graph` is what is sent, once."""
+    """Sends one prompt of a payload and measures it. `graph` is what is sent."""
 
     def __init__(self, client: ComfyClient, payload: Payload, graph: Graph) -> None:
         self.prompt_id = mint_prompt_id()
@@ -67,13 +67,13 @@ class Prompting:
 
     @property
     def progress(self) -> Progress | None:
-        """How far it is; None as long as the server has not taken it."""
+        """How far it is; None before the server has accepted it."""
         return None if self._watch is None else self._watch.progress
 
     async def measure(self, timeout: float) -> MeasuredPrompt:
-        """Send it and follow it until its results are read: measured, whatever happens at the server.
+        """Send it and follow it until its results are read. A failure is part of the result.
 
-        One that takes too long is taken back. Cancelled, the server still has it: see to it that it is taken back.
+        A prompt that takes too long is taken back. If this is cancelled, the caller must take it back.
         """
         sent = MeasuredPrompt(self.prompt_id, time.monotonic())
         following = asyncio.create_task(self._follow(sent))
@@ -132,7 +132,7 @@ class Prompting:
 
 
 async def take_back(client: ComfyClient, prompt_id: PromptId) -> None:
-    """Nobody waits for this prompt any more: it shall not burden what is measured next."""
+    """Cancel a prompt at its server, so that it does not disturb the next measurement."""
     with contextlib.suppress(ComfyError, asyncio.TimeoutError):
         await client.cancel(prompt_id, timeout=CANCEL_SECONDS)
 

@@ -1,4 +1,4 @@
-"""Many numbers in one."""
+"""Percentiles."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def median(values: Sequence[float]) -> float | None:
-    """The middle; None if there is nothing."""
+    """None without values."""
     return percentile(values, 0.5) if values else None

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from comfyui_agent.lab.pages.labels import LETTER
-from comfyui_agent.lab.pages.lanes import Lanes, laid
+from comfyui_agent.lab.pages.lanes import Lanes, lay_out
 from comfyui_agent.lab.pages.marks import Look, Series, legend, outline
-from comfyui_agent.lab.pages.markup import Html, joined, label, place, shape
-from comfyui_agent.lab.pages.plots import nothing, picture
+from comfyui_agent.lab.pages.shapes import LETTER, Label, Path, Picture, Shape, empty_picture, place
 
 FARTHEST = 300.0
 """In percent: whatever lies beyond is drawn at the edge, with its number."""
@@ -18,7 +16,7 @@ LOOKS = {"better": Look.DOTS, "worse": Look.TRIANGLES, "noise": Look.SQUARES, "t
 
 @dataclass(frozen=True)
 class Change:
-    """A relative change (0.12 is 12 % more), what it may be from low to high, what that means, and it in words."""
+    """A relative change (0.12 is 12 % more), the ends of its interval, the verdict on it, and the change as text."""
 
     name: str
     value: float
@@ -26,6 +24,11 @@ class Change:
     high: float | None
     verdict: str
     text: str
+
+    @property
+    def extent(self) -> list[float | None]:
+        """What the axis must hold: no interval of too few values."""
+        return [self.value] if self.verdict == "too few" else [self.value, self.low, self.high]
 
 
 @dataclass(frozen=True)
@@ -36,51 +39,44 @@ class Changes:
     sentence: str
     changes: Sequence[Change]
 
-    def svg(self, width: int) -> Html:
-        """The changes at one of the widths."""
+    def picture(self, width: int) -> Picture:
         if not self.changes:
-            return picture(width, 48, self.title, self.sentence, nothing(width))
+            return empty_picture(width, self.title, self.sentence)
         known = [name for name in LOOKS if any(change.verdict == name for change in self.changes)]
-        series = [Series(name, [(0, 0)], LOOKS[name], has_line=False) for name in known]
-        keys, top = legend(series, 0, 0, width)
-        ends = [_percent(end) for change in self.changes for end in _told(change)]
+        keys, top = legend([Series(name, [(0, 0)], LOOKS[name], has_line=False) for name in known], width)
+        ends = [_percent(end) for change in self.changes for end in change.extent]
         room = max(len(change.text) for change in self.changes) * LETTER + 20
         names = [change.name for change in self.changes]
-        lanes = laid(width, names, 20.0, top + 22, min(0.0, *ends), max(0.0, *ends), room)
+        lanes = lay_out(width, names, 20.0, top + 22, min(0.0, *ends), max(0.0, *ends), room)
         zero = lanes.scale(0)
-        pieces = [
-            keys,
-            lanes.frame("Change from A to B (%)"),
-            label("tick", "no change", zero, lanes.top - 10, "middle"),
+        shapes = [
+            *keys,
+            *lanes.frame("Change from A to B (%)"),
+            Label("tick", "no change", zero, lanes.top - 10, "middle"),
+            Path("zero", f"M{place(zero)} {place(lanes.top - 4)}V{place(lanes.bottom)}"),
         ]
-        pieces.append(shape("path", class_="zero", d=f"M{place(zero)} {place(lanes.top - 4)}V{place(lanes.bottom)}"))
         for number, change in enumerate(self.changes):
-            pieces.append(_drawn(change, lanes, lanes.start(number) + 10))
-        return picture(width, lanes.bottom + 44, self.title, self.sentence, *pieces)
+            shapes += _shapes(change, lanes, lanes.start(number) + 10)
+        return Picture(width, lanes.bottom + 44, self.title, self.sentence, shapes)
 
 
-def _drawn(change: Change, lanes: Lanes, y: float) -> Html:
+def _shapes(change: Change, lanes: Lanes, y: float) -> list[Shape]:
     look = LOOKS.get(change.verdict, Look.SQUARES)
     low, high = (change.value if end is None else end for end in (change.low, change.high))
     start, end, middle = (lanes.scale(_percent(value)) for value in (low, high, change.value))
-    kind = "whisker" if change.verdict in ("better", "worse") else "whisker dim"
-    ends = _end(start, y, 5 if _percent(low) < lanes.scale.low else 0)
-    ends += _end(end, y, -5 if _percent(high) > lanes.scale.high else 0)
-    return joined(
-        shape("path", class_=kind, d=f"M{place(start)} {place(y)}H{place(end)}{ends}") if low != high else "",
-        shape("path", class_=f"marks large {look.value}", d=outline(look, [(middle, y)])),
-        label("note", change.text, lanes.scale.end + 14, y + 4),
-    )
+    shapes: list[Shape] = []
+    if low != high:
+        kind = "whisker" if change.verdict in ("better", "worse") else "whisker dim"
+        ends = _end(start, y, 5 if _percent(low) < lanes.scale.low else 0)
+        ends += _end(end, y, -5 if _percent(high) > lanes.scale.high else 0)
+        shapes.append(Path(kind, f"M{place(start)} {place(y)}H{place(end)}{ends}"))
+    shapes.append(Path(f"marks large {look.value}", outline(look, [(middle, y)])))
+    return [*shapes, Label("note", change.text, lanes.scale.end + 14, y + 4)]
 
 
 def _end(x: float, y: float, tip: float) -> str:
     """The end of an interval: a stroke, or an arrow if it goes on beyond the axis."""
     return f"M{place(x + tip)} {place(y - 4)}L{place(x)} {place(y)}L{place(x + tip)} {place(y + 4)}"
-
-
-def _told(change: Change) -> list[float | None]:
-    """What the axis must hold: not an interval that says nothing."""
-    return [change.value] if change.verdict == "too few" else [change.value, change.low, change.high]
 
 
 def _percent(share: float | None) -> float:

@@ -3,117 +3,93 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from comfyui_agent.lab.pages import facts
 from comfyui_agent.lab.pages.changes import Change, Changes
-from comfyui_agent.lab.pages.markup import Html, element
-from comfyui_agent.lab.pages.page import Page, figure, flattened, notices, section, table, verdict
-from comfyui_agent.lab.pages.quantities import change, date, measured, points, said
+from comfyui_agent.lab.pages.rendering import Mark, flattened, render
+from comfyui_agent.lab.quantities import DASH, change, date, points
+from comfyui_agent.lab.reports.comparison import Comparison, Judgement, Metric
 
-TONES = {"better": "good", "worse": "bad"}
-WORDS = {"worse": "worse", "better": "better", "noise": "within noise", "too few": "too few to say"}
+TONES = {Judgement.BETTER: "good", Judgement.WORSE: "bad"}
+SUMMARY = {
+    Judgement.WORSE: "worse",
+    Judgement.BETTER: "better",
+    Judgement.NOISE: "within noise",
+    Judgement.TOO_FEW: "too few to say",
+}
 FARTHEST = 100.0
-"""A hundred times as much says: nobody knows how much."""
-NOT_DRAWN = ("not measured",)
+"""A change by more than a hundred times is shown as `any`: nobody knows how much."""
 
 
-def compare_page(comparison: Mapping[str, Any], json_name: str = "") -> str:
-    """A comparison as a page that needs nothing else. What it lacks is shown as a dash or left out."""
-    a, b = facts.part(comparison.get("a")), facts.part(comparison.get("b"))
-    metrics = facts.rows(comparison.get("metrics"))
-    return Page(
-        "Comparison of two load tests",
-        f"{said(a.get('name'))} and {said(b.get('name'))}",
-        _stands(comparison, metrics),
-        f"A is {said(a.get('name'))}, started {date(a.get('started_at'))}. "
-        f"B is {said(b.get('name'))}, started {date(b.get('started_at'))}.",
-        [
-            notices(facts.texts(comparison.get("cautions"))),
-            section("What changed", figure(_changes(metrics)), _metric_table(metrics), _words_list(metrics)),
-            section("What was compared", _sides(a, b)),
+def compare_page(comparison: Comparison) -> str:
+    """A comparison as a page that needs nothing else."""
+    a, b = comparison.a, comparison.b
+    return render(
+        "compare.html",
+        kind="Comparison of two load tests",
+        title=f"{a.name} and {b.name}",
+        stands=_stands(comparison),
+        subtitle=f"A is {a.name}, started {date(a.started_at)}. B is {b.name}, started {date(b.started_at)}.",
+        comparison=comparison,
+        changes=_changes(comparison.metrics),
+        rows=[
+            (metric, name_of(metric), Mark(TONES.get(metric.verdict, "dim"), str(metric.verdict)), _interval(metric))
+            for metric in comparison.metrics
         ],
-        {},
-        json_name,
-    ).text()
+        sides=_sides(comparison),
+        environment=None,
+        json_name="",
+    )
 
 
-def _stands(comparison: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> Html:
-    words = {facts.text(row.get("verdict")) for row in metrics}
-    tone = "bad" if "worse" in words else "good" if "better" in words else "dim"
-    return verdict(tone, facts.text(comparison.get("verdict")).strip() or "Nothing could be compared.")
+def name_of(metric: Metric) -> str:
+    return metric.metric.removesuffix("_sec").replace("_", " ")
 
 
-def _changes(metrics: Sequence[Mapping[str, Any]]) -> Changes | None:
-    found = []
-    for row in metrics:
-        value = facts.number(row.get("change"))
-        if value is not None and row.get("verdict") not in NOT_DRAWN:
-            low, high = _bound(row.get("low")), _bound(row.get("high"))
-            found.append(Change(_name(row), value, low, high, facts.text(row.get("verdict")), _words(row)(value)))
+def _stands(comparison: Comparison) -> Mark:
+    verdicts = {metric.verdict for metric in comparison.metrics}
+    tone = "bad" if Judgement.WORSE in verdicts else "good" if Judgement.BETTER in verdicts else "dim"
+    return Mark(tone, comparison.verdict)
+
+
+def _changes(metrics: Sequence[Metric]) -> Changes | None:
+    shown = [metric for metric in metrics if metric.verdict is not Judgement.NOT_MEASURED]
+    found = [
+        Change(name_of(metric), metric.change, metric.low, _bound(metric), str(metric.verdict), _change(metric))
+        for metric in shown
+        if metric.change is not None
+    ]
     if not found:
         return None
     counts = Counter(each.verdict for each in found)
-    parts = [f"{counts[word]} {text}" for word, text in WORDS.items() if counts[word]]
+    parts = [f"{counts[verdict.value]} {text}" for verdict, text in SUMMARY.items() if counts[verdict.value]]
     return Changes(
-        f"Of {len(found)} figures: {', '.join(parts)}" if parts else f"{len(found)} figures were compared",
+        f"Of {len(found)} figures: {', '.join(parts)}",
         "Each mark is the change from A to B; the line through it is where the true change may lie. A line that "
         "crosses “no change” may be chance. Shares are compared in points of a hundred.",
         found,
     )
 
 
-def _metric_table(metrics: Sequence[Mapping[str, Any]]) -> Html:
-    rows = [
-        [
-            _name(row),
-            measured(facts.number(row.get("a")), facts.text(row.get("unit"))),
-            measured(facts.number(row.get("b")), facts.text(row.get("unit"))),
-            _words(row)(facts.number(row.get("change"))),
-            _interval(row),
-            verdict(TONES.get(facts.text(row.get("verdict")), "dim"), said(row.get("verdict"))),
-        ]
-        for row in metrics
-    ]
-    heads = ["Figure", "A", "B", "Change", "May be", "Verdict"]
-    return table("All figures", heads, rows, texts=(0, 5))
-
-
-def _words_list(metrics: Sequence[Mapping[str, Any]]) -> Html:
-    sentences = [sentence for row in metrics if (sentence := facts.text(row.get("sentence")).strip())]
-    return element("ul", *(element("li", each) for each in sentences), class_="words") if sentences else Html()
-
-
-def _interval(row: Mapping[str, Any]) -> str:
-    low, high = _bound(row.get("low")), _bound(row.get("high"))
-    if low is None or high is None:
-        return said(None)
-    start, end = change(low).removesuffix(" %"), _words(row)(high)
-    return f"{start} to {end}" if high < FARTHEST else f"{change(low)} to any"
-
-
-def _bound(value: Any) -> float | None:
-    """An end of an interval; one that lies beyond all sense lies far off."""
-    if isinstance(value, float) and value > FARTHEST:
-        return FARTHEST
-    return facts.number(value)
-
-
-def _words(row: Mapping[str, Any]) -> Callable[[float | None], str]:
+def _change(metric: Metric) -> str:
     """Shares differ by points; everything else changes by a part of itself."""
-    return points if row.get("unit") == "share" else change
+    return points(metric.change) if metric.unit == "share" else change(metric.change)
 
 
-def _sides(a: Mapping[str, Any], b: Mapping[str, Any]) -> Html:
-    """All that is known of both, what differs marked."""
-    of_a, of_b = dict(flattened(a)), dict(flattened(b))
-    rows = []
-    for name in dict.fromkeys([*of_a, *of_b]):
-        left, right = of_a.get(name, said(None)), of_b.get(name, said(None))
-        rows.append([name, left, element("b", "≠ ", right) if left != right else right])
-    return table("", ["", "A", "B"], rows, texts=(0, 1, 2))
+def _bound(metric: Metric) -> float | None:
+    return None if metric.high is None else min(metric.high, FARTHEST)
 
 
-def _name(row: Mapping[str, Any]) -> str:
-    return said(row.get("metric")).removesuffix("_sec").replace("_", " ")
+def _interval(metric: Metric) -> str:
+    if metric.low is None or metric.high is None:
+        return DASH
+    if metric.high >= FARTHEST:
+        return f"{change(metric.low)} to any"
+    end = points(metric.high) if metric.unit == "share" else change(metric.high)
+    return f"{change(metric.low).removesuffix(' %')} to {end}"
+
+
+def _sides(comparison: Comparison) -> list[tuple[str, str, str]]:
+    """All that is known of both runs: the name of a fact, and its text in A and in B."""
+    a, b = dict(flattened(comparison.a.as_json())), dict(flattened(comparison.b.as_json()))
+    return [(name, a.get(name, DASH), b.get(name, DASH)) for name in dict.fromkeys([*a, *b])]

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
-from typing import Any
 
-from comfyui_agent.lab.pages import facts, time_axis
-from comfyui_agent.lab.pages.downsampling import Point
 from comfyui_agent.lab.pages.marks import LOOKS, Series
 from comfyui_agent.lab.pages.plots import Axis, Band, Note, Plot, Target
-from comfyui_agent.lab.pages.quantities import memory, share
+from comfyui_agent.lab.pages.scales import time_unit
+from comfyui_agent.lab.pages.shapes import Point
+from comfyui_agent.lab.quantities import memory, share
+from comfyui_agent.lab.reports.environment import GpuSample, ServerFacts
 
 MOST_STRETCHES = 150
 
-Trace = Sequence[Mapping[str, Any]]
 
-
-def memory_plot(trace: Trace, total_mb: float | None, bands: Sequence[Band] = ()) -> Plot | None:
+def memory_plot(trace: Sequence[GpuSample], total_mb: float | None, bands: Sequence[Band] = ()) -> Plot | None:
     """Memory in use; None if no sample has it. Bands are in seconds."""
     by_server = _by_server(trace, "gpu_mem_mb")
     points = [point for found in by_server.values() for point in found]
@@ -33,12 +31,12 @@ def memory_plot(trace: Trace, total_mb: float | None, bands: Sequence[Band] = ()
         {server: [(at, value / 1024) for at, value in found] for server, found in by_server.items()},
         [Target(total_mb / 1024, f"card: {memory(total_mb)}")] if total_mb else [],
         bands,
-        Note((peak[0], peak[1] / 1024), memory(peak[1])),
+        [Note((peak[0], peak[1] / 1024), memory(peak[1]))],
     )
 
 
-def utilisation_plot(trace: Trace, bands: Sequence[Band] = ()) -> Plot | None:
-    """How busy the cards were; None if no sample has it, as with servers that are only asked from afar."""
+def utilisation_plot(trace: Sequence[GpuSample], bands: Sequence[Band] = ()) -> Plot | None:
+    """How busy the cards were; None if no sample has it, as with servers on other machines."""
     by_server = _by_server(trace, "gpu_util")
     points = [point for found in by_server.values() for point in found]
     if not points:
@@ -66,27 +64,28 @@ def _plot(
     by_server: Mapping[str, Sequence[Point]],
     targets: Sequence[Target],
     bands: Sequence[Band],
-    note: Note | None = None,
+    notes: Sequence[Note] = (),
 ) -> Plot:
-    time = time_axis.over(max(at for found in by_server.values() for at, _ in found))
+    unit = time_unit(max(at for found in by_server.values() for at, _ in found))
     names = sorted(by_server)
+    series = [
+        Series(name if len(names) > 1 else "", unit.points(by_server[name]), look, has_marks=False)
+        for name, look in zip(names, LOOKS * len(names), strict=False)
+    ]
     return Plot(
         title,
         sentence,
-        time.axis("Time since the start"),
+        Axis(f"Time since the start ({unit.name})"),
         y,
-        [
-            Series(name if len(names) > 1 else "", time.points(by_server[name]), look, has_marks=False)
-            for name, look in zip(names, LOOKS * len(names), strict=False)
-        ],
+        series,
         targets,
-        [Note((time.at(note.point[0]), note.point[1]), note.text)] if note else [],
-        [Band(time.at(band.start), time.at(band.end), band.text) for band in bands],
+        [Note((note.point[0] / unit.size, note.point[1]), note.text) for note in notes],
+        [Band(band.start / unit.size, band.end / unit.size, band.text) for band in bands],
     )
 
 
 def smoothed(points: Sequence[Point]) -> list[Point]:
-    """The means of short stretches: a card's utilisation jumps with each look at it."""
+    """The means of short stretches: the utilisation of a card jumps from sample to sample."""
     if len(points) <= MOST_STRETCHES:
         return list(points)
     ends = [number * len(points) // MOST_STRETCHES for number in range(MOST_STRETCHES + 1)]
@@ -94,19 +93,15 @@ def smoothed(points: Sequence[Point]) -> list[Point]:
     return [(fmean(at for at, _ in each), fmean(value for _, value in each)) for each in stretches]
 
 
-def _by_server(trace: Trace, key: str) -> dict[str, list[Point]]:
+def _by_server(trace: Sequence[GpuSample], key: str) -> dict[str, list[Point]]:
     found: dict[str, list[Point]] = {}
     for sample in trace:
-        at, value = facts.number(sample.get("seconds")), facts.number(sample.get(key))
-        if at is not None and value is not None:
-            found.setdefault(facts.text(sample.get("server")), []).append((at, value))
+        value = getattr(sample, key)
+        if sample.seconds is not None and value is not None:
+            found.setdefault(sample.server, []).append((sample.seconds, value))
     return found
 
 
-def largest_card(servers: Sequence[Mapping[str, Any]]) -> float | None:
-    """The memory of the largest card among servers, in MB; of all cards of a server together, as it is sampled."""
-    sums = []
-    for server in servers:
-        sizes = [facts.number(device.get("vram_total_mb")) or 0 for device in facts.rows(server.get("devices"))]
-        sums.append(sum(sizes))
-    return max(sums, default=0) or None
+def largest_card(servers: Sequence[ServerFacts]) -> float | None:
+    """The most memory among servers, in MB: of all cards of a server together, as it is sampled."""
+    return max((sum(device.vram_total_mb or 0 for device in server.devices) for server in servers), default=0) or None

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from comfyui_agent.lab.pages.downsampling import Point
-from comfyui_agent.lab.pages.markup import Html, label
+from comfyui_agent.lab.pages.shapes import LETTER, Label, Point
 
-LETTER = 7.4
-"""About the width of a letter in pixels; system fonts differ, so there is room."""
 ON_A_TEXT, OUTSIDE = 1_000, 300
 
 
 @dataclass(frozen=True)
 class Spot:
-    """A place for a text: its anchor, as drawings have it."""
+    """A place for a text."""
 
     x: float
     y: float
@@ -23,7 +20,7 @@ class Spot:
 
 
 @dataclass(frozen=True)
-class Box:
+class Area:
     """A rectangle; y grows downwards."""
 
     left: float
@@ -31,43 +28,40 @@ class Box:
     right: float
     bottom: float
 
-    def overlaps(self, other: Box) -> bool:
-        return (
-            self.left < other.right and other.left < self.right and self.top < other.bottom and other.top < self.bottom
-        )
+    def overlaps(self, other: Area) -> bool:
+        is_beside = self.right <= other.left or other.right <= self.left
+        return not (is_beside or self.bottom <= other.top or other.bottom <= self.top)
 
     def has(self, point: Point) -> bool:
         return self.left <= point[0] <= self.right and self.top <= point[1] <= self.bottom
 
 
 class Labels:
-    """The texts of one plot: they stay in its field, and apart from each other and from the points if they can."""
+    """The texts of one plot. They stay in its field, and apart from each other and from the points if they can."""
 
-    def __init__(self, field: Box, points: Sequence[Point]) -> None:
+    def __init__(self, field: Area, points: Sequence[Point]) -> None:
         self._field = field
         self._points = points
-        self._taken: list[Box] = []
+        self._taken: list[Area] = []
 
-    def put(self, kind: str, text: str, spots: Sequence[Spot]) -> Html:
+    def put(self, kind: str, text: str, spots: Sequence[Spot]) -> Label:
         """The text at the best of the spots; of equals at the first."""
         best = min(spots, key=lambda spot: self._cost(covered(text, spot)))
         self._taken.append(covered(text, best))
-        return label(kind, text, best.x, best.y, best.anchor)
+        return Label(kind, text, best.x, best.y, best.anchor)
 
-    def _cost(self, box: Box) -> int:
-        on_texts = sum(box.overlaps(taken) for taken in self._taken)
-        field = self._field
-        is_outside = (
-            box.left < field.left or box.right > field.right or box.top < field.top or box.bottom > field.bottom
-        )
-        return on_texts * ON_A_TEXT + is_outside * OUTSIDE + sum(box.has(point) for point in self._points)
+    def _cost(self, area: Area) -> int:
+        on_texts = sum(area.overlaps(taken) for taken in self._taken)
+        corners = ((area.left, area.top), (area.right, area.bottom))
+        is_outside = not all(map(self._field.has, corners))
+        return on_texts * ON_A_TEXT + is_outside * OUTSIDE + sum(map(area.has, self._points))
 
 
-def covered(text: str, spot: Spot) -> Box:
-    """What a text covers, about."""
+def covered(text: str, spot: Spot) -> Area:
+    """About what a text covers."""
     width = len(text) * LETTER
     left = spot.x - {"start": 0.0, "middle": width / 2, "end": width}[spot.anchor]
-    return Box(left, spot.y - 11, left + width, spot.y + 4)
+    return Area(left, spot.y - 11, left + width, spot.y + 4)
 
 
 def beside(x: float, y: float, gap: float) -> list[Spot]:
@@ -80,11 +74,8 @@ def beside(x: float, y: float, gap: float) -> list[Spot]:
 
 def along(y: float, left: float, right: float) -> list[Spot]:
     """The spots at a line across the field."""
-    above, below, middle = y - 6, y + 15, (left + right) / 2
-    return [
-        *(Spot(right, above, "end"), Spot(left + 6, above, "start"), Spot(middle, above, "middle")),
-        *(Spot(right, below, "end"), Spot(left + 6, below, "start"), Spot(middle, below, "middle")),
-    ]
+    places = ((right, "end"), (left + 6, "start"), ((left + right) / 2, "middle"))
+    return [Spot(x, height, anchor) for height in (y - 6, y + 15) for x, anchor in places]
 
 
 def upright(x: float, top: float, bottom: float) -> list[Spot]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 
-from comfyui_agent.lab.pages.downsampling import Point
-from comfyui_agent.lab.pages.labels import LETTER
-from comfyui_agent.lab.pages.markup import Html, joined, label, place, shape
+from comfyui_agent.lab.pages.shapes import LETTER, Label, Path, Point, Shape, place
+
+MOST_DRAWN = 1_500
 
 
 class Look(Enum):
@@ -41,52 +41,62 @@ class Series:
     has_marks: bool = True
     is_stepped: bool = False
 
+    def shapes(self, places: Sequence[Point]) -> list[Shape]:
+        """The series with its points at these places."""
+        found: list[Shape] = []
+        if self.has_line and len(places) > 1:
+            found.append(Path(f"line {self.look.value}", _way(places, self.is_stepped)))
+        if self.has_marks or len(places) == 1:
+            found.append(Path(f"marks {self.look.value}", outline(self.look, places)))
+        return found
 
-def drawn(series: Series, places: Sequence[Point]) -> Html:
-    """A series whose points lie at these places."""
-    pieces = []
-    if series.has_line and len(places) > 1:
-        pieces.append(shape("path", class_=f"line {series.look.value}", d=_way(places, series.is_stepped)))
-    if series.has_marks or len(places) == 1:
-        pieces.append(shape("path", class_=f"marks {series.look.value}", d=outline(series.look, places)))
-    return joined(*pieces)
-
-
-def traced(series: Series, places: Sequence[Point]) -> list[Point]:
-    """Points all along what is drawn of a series, its lines included."""
-    found = list(places)
-    if series.has_line:
-        for (x, y), (next_x, next_y) in pairwise(places):
-            steps = int(max(abs(next_x - x), abs(next_y - y)) / 4)
-            found += [(x + (next_x - x) * n / steps, y + (next_y - y) * n / steps) for n in range(1, steps)]
-    return found
+    def traced(self, places: Sequence[Point]) -> list[Point]:
+        """Points all along what is drawn, its lines included."""
+        found = list(places)
+        if self.has_line:
+            for (x, y), (next_x, next_y) in pairwise(places):
+                steps = int(max(abs(next_x - x), abs(next_y - y)) / 4)
+                found += [(x + (next_x - x) * n / steps, y + (next_y - y) * n / steps) for n in range(1, steps)]
+        return found
 
 
-def outline(look: Look, places: Sequence[Point]) -> Html:
+def outline(look: Look, places: Sequence[Point]) -> str:
     """The marks at all these places, as one path."""
-    return Html("".join(OUTLINES[look].format(x=place(x), y=place(y)) for x, y in places))
+    return "".join(OUTLINES[look].format(x=place(x), y=place(y)) for x, y in places)
 
 
-def legend(series: Sequence[Series], left: float, top: float, width: float) -> tuple[Html, float]:
-    """What each series is, in rows as wide as there is room; and the height of that."""
-    pieces: list[Html] = []
-    x, y = left, top + 6
+def legend(series: Sequence[Series], width: float) -> tuple[list[Shape], float]:
+    """The name of each series, in rows as wide as there is room, and the height of them all."""
+    shapes: list[Shape] = []
+    x, y = 0.0, 6.0
     for one in series:
-        name = one.name
-        room = 26 + LETTER * len(name) + 16
-        if x > left and x + room > left + width:
-            x, y = left, y + 20
-        sample = [(x, y), (x + 18, y)] if one.has_line and not one.has_marks else [(x + 9, y)]
+        room = 26 + LETTER * len(one.name) + 16
+        if x > 0 and x + room > width:
+            x, y = 0.0, y + 20
         if one.has_line:
-            pieces.append(shape("path", class_=f"line {one.look.value}", d=_way([(x, y), (x + 18, y)], False)))
+            shapes.append(Path(f"line {one.look.value}", _way([(x, y), (x + 18, y)], False)))
         if one.has_marks:
-            pieces.append(shape("path", class_=f"marks {one.look.value}", d=outline(one.look, sample)))
-        pieces.append(label("legend", name, x + 25, y + 4))
+            shapes.append(Path(f"marks {one.look.value}", outline(one.look, [(x + 9, y)])))
+        shapes.append(Label("legend", one.name, x + 25, y + 4))
         x += room
-    return joined(*pieces), (y - top + 14 if pieces else 0)
+    return shapes, y + 14 if shapes else 0.0
 
 
-def _way(places: Sequence[Point], is_stepped: bool) -> Html:
+def thinned(points: Sequence[Point], most: int = MOST_DRAWN) -> list[Point]:
+    """At most so many points, by x: the lowest and highest of each stretch, and the first and the last of all."""
+    ordered = sorted(points, key=lambda point: point[0])
+    if len(ordered) <= most:
+        return ordered
+    stretches = max(1, (most - 2) // 2)
+    kept = {0, len(ordered) - 1}
+    for stretch in range(stretches):
+        numbers = range(stretch * len(ordered) // stretches, (stretch + 1) * len(ordered) // stretches)
+        kept.add(min(numbers, key=lambda number: ordered[number][1]))
+        kept.add(max(numbers, key=lambda number: ordered[number][1]))
+    return [ordered[number] for number in sorted(kept)]
+
+
+def _way(places: Sequence[Point], is_stepped: bool) -> str:
     (x, y), *others = places
     between = "H{x}V{y}" if is_stepped else "L{x} {y}"
-    return Html(f"M{place(x)} {place(y)}" + "".join(between.format(x=place(x), y=place(y)) for x, y in others))
+    return f"M{place(x)} {place(y)}" + "".join(between.format(x=place(x), y=place(y)) for x, y in others)

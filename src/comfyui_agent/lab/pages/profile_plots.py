@@ -2,92 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
 
-from comfyui_agent.lab.pages import facts
-from comfyui_agent.lab.pages.lanes import Bar, Bars, Fill, Part
+from comfyui_agent.lab.pages.bars import Bar, Bars, Fill, Part
 from comfyui_agent.lab.pages.plots import Band
-from comfyui_agent.lab.pages.quantities import seconds, share
+from comfyui_agent.lab.quantities import seconds, share
+from comfyui_agent.lab.reports.profile import NodeCost, RunFigures
 
-Rows = Sequence[Mapping[str, Any]]
 MOST_NODES = 12
-PARTS = (
-    ("queue_sec", Part("Queue", Fill.EMPTY)),
-    ("model_load_sec", Part("Model load", Fill.STRIPED)),
-    ("sampling_sec", Part("Sampling", Fill.SOLID)),
-    ("other_sec", Part("Other nodes", Fill.SOFT)),
-    ("transfer_sec", Part("Transfer", Fill.GREY)),
-)
+PARTS = {
+    "queue_sec": Part("Queue", Fill.EMPTY),
+    "model_load_sec": Part("Model load", Fill.STRIPED),
+    "sampling_sec": Part("Sampling", Fill.SOLID),
+    "other_sec": Part("Other nodes", Fill.SOFT),
+    "transfer_sec": Part("Transfer", Fill.GREY),
+}
 
 
-def node_name(node: Mapping[str, Any]) -> str:
+def node_name(node: NodeCost) -> str:
     """A node as people know it: its title, and its class where that says more."""
-    title, kind = facts.text(node.get("title")).strip(), facts.text(node.get("class_type")).strip()
+    title, kind = node.title.strip(), node.class_type.strip()
     if title and kind and title.replace(" ", "") != kind:
         return f"{title} ({kind})"
-    return kind or title or f"node {facts.text(node.get('node_id'))}"
+    return kind or title or f"node {node.node_id}"
 
 
-def node_plot(nodes: Rows) -> Bars | None:
+def node_plot(nodes: Sequence[NodeCost]) -> Bars | None:
     """Seconds of the nodes that cost most, cold and warm."""
-    timed = [(node, facts.number(node.get("cold_sec")), facts.number(node.get("warm_sec"))) for node in nodes]
-    known = [each for each in timed if each[1] is not None or each[2] is not None]
-    known.sort(key=lambda each: max(each[1] or 0.0, each[2] or 0.0), reverse=True)
-    shown = known[:MOST_NODES]
-    if not shown:
+    known = [node for node in nodes if node.cold_sec is not None or node.warm_sec is not None]
+    if not known:
         return None
-    has_warm = any(warm is not None for _, _, warm in known)
-    costliest = max(known, key=lambda each: (each[2] if has_warm else each[1]) or 0.0)
-    part = facts.number(costliest[0].get("share"))
-    of_all = f", {share(part)} of a warm run" if part is not None else ""
-    cost = f"{seconds(costliest[2])} warm{of_all}" if has_warm else f"{seconds(costliest[1])} cold"
-    rest = len(known) - len(shown)
+    known.sort(key=lambda node: max(node.cold_sec or 0.0, node.warm_sec or 0.0), reverse=True)
+    shown, rest = known[:MOST_NODES], len(known) - MOST_NODES
+    has_warm = any(node.warm_sec is not None for node in known)
+    costliest = max(known, key=lambda node: (node.warm_sec if has_warm else node.cold_sec) or 0.0)
+    of_all = f", {share(costliest.share)} of a warm run" if costliest.share is not None else ""
+    cost = f"{seconds(costliest.warm_sec)} warm{of_all}" if has_warm else f"{seconds(costliest.cold_sec)} cold"
     return Bars(
-        f"{node_name(costliest[0])} costs most: {cost}",
+        f"{node_name(costliest)} costs most: {cost}",
         "Median time of each node, costliest first: cold, after the server's memory was freed"
         + (", and warm." if has_warm else "; no warm run was measured.")
         + (f" {rest} that cost less are in the table below." if rest > 0 else ""),
         "Time in the node (s)",
         [Part("Warm", Fill.SOLID), Part("Cold", Fill.STRIPED)] if has_warm else [Part("Cold", Fill.STRIPED)],
-        [_node_bar(node, cold, warm, has_warm) for node, cold, warm in shown],
+        [_node_bar(node, has_warm) for node in shown],
     )
 
 
-def _node_bar(node: Mapping[str, Any], cold: float | None, warm: float | None, has_warm: bool) -> Bar:
-    if has_warm:
-        return Bar(node_name(node), [warm, cold], f"{seconds(warm)}\n{seconds(cold)}")
-    return Bar(node_name(node), [cold], seconds(cold))
+def _node_bar(node: NodeCost, has_warm: bool) -> Bar:
+    times = [node.warm_sec, node.cold_sec] if has_warm else [node.cold_sec]
+    return Bar(node_name(node), times, "\n".join(map(seconds, times)))
 
 
-def run_plot(runs: Rows) -> Bars | None:
+def run_plot(runs: Sequence[RunFigures]) -> Bars | None:
     """What each run was made of."""
     bars, loads = [], []
     for number, run in enumerate(runs, start=1):
-        values = [facts.number(run.get(key)) for key, _ in PARTS]
-        total = facts.number(run.get("duration_sec"))
+        values = [getattr(run, key) for key in PARTS]
         if any(value is not None for value in values):
-            whole = sum(value or 0.0 for value in values) if total is None else total
-            bars.append(Bar(f"{number} {facts.text(run.get('kind'))}".strip(), values, seconds(whole)))
-            loads += [values[1]] if run.get("kind") == "cold" and values[1] is not None else []
+            total = sum(value or 0.0 for value in values) if run.duration_sec is None else run.duration_sec
+            bars.append(Bar(f"{number} {run.kind}".strip(), values, seconds(total)))
+            loads += [run.model_load_sec] if run.kind == "cold" and run.model_load_sec is not None else []
     if not bars:
         return None
     return Bars(
         f"Loading models adds {seconds(fmean(loads))} to a cold run" if loads else "What each run was made of",
         "Each run, from the prompt sent to the result fetched, by what it was spent on.",
         "Duration (s)",
-        [part for _, part in PARTS],
+        list(PARTS.values()),
         bars,
         is_stacked=True,
     )
 
 
-def run_bands(runs: Rows) -> list[Band]:
+def run_bands(runs: Sequence[RunFigures]) -> list[Band]:
     """When each run was, for plots over time."""
-    found = []
-    for run in runs:
-        start, length = facts.number(run.get("seconds")), facts.number(run.get("duration_sec"))
-        if start is not None and length is not None:
-            found.append(Band(start, start + length, facts.text(run.get("kind"))))
-    return found
+    return [
+        Band(run.seconds, run.seconds + run.duration_sec, run.kind)
+        for run in runs
+        if run.seconds is not None and run.duration_sec is not None
+    ]

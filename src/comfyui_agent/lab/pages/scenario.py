@@ -1,91 +1,48 @@
-"""One chaos scenario: its verdict, what was expected, the checks, and when each stage happened."""
+"""One chaos scenario on a page."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from comfyui_agent.domain.texts import counted
-from comfyui_agent.lab.pages import facts
-from comfyui_agent.lab.pages.markup import Html, joined
-from comfyui_agent.lab.pages.page import figure, paragraph, section, table, verdict
-from comfyui_agent.lab.pages.quantities import clock, said, seconds
-from comfyui_agent.lab.pages.stages import Stage, Stages
+from comfyui_agent.lab.pages.rendering import Mark
+from comfyui_agent.lab.pages.stages import StageMark, Stages
 from comfyui_agent.lab.pages.targets import against
+from comfyui_agent.lab.quantities import seconds
+from comfyui_agent.lab.reports.chaos import ScenarioResult
+from comfyui_agent.lab.reports.fields import as_number
 
 TONES = {"passed": "good", "failed": "bad"}
 
 
-def scenario_section(result: Mapping[str, Any], sla: Mapping[str, Any]) -> Html:
-    """A scenario with all that is known of it."""
-    name = said(result.get("scenario", result.get("name")))
-    return section(
-        name,
-        paragraph(joined(judged(result), *_behind(": ", result.get("reason")))),
-        paragraph(joined(*_behind("Expected: ", result.get("expected")))),
-        figure(_stages(result, facts.number(sla.get("recovery_seconds")))),
-        _stage_table(result),
-        _checks(result),
-        paragraph(_jobs(facts.part(result.get("jobs")))),
-    )
+@dataclass(frozen=True)
+class ScenarioView:
+    """A result with its verdict and its drawing."""
 
+    result: ScenarioResult
+    sla: Mapping[str, Any]
 
-def judged(result: Mapping[str, Any]) -> Html:
-    """The verdict with its mark."""
-    word = facts.text(result.get("verdict"))
-    return verdict(TONES.get(word, "dim"), word or "no verdict")
+    @property
+    def verdict(self) -> Mark:
+        return Mark(TONES.get(self.result.verdict, "dim"), self.result.verdict or "no verdict")
 
+    @property
+    def passed(self) -> int:
+        """How many checks passed."""
+        return sum(check.passed for check in self.result.checks)
 
-def _behind(prefix: str, value: Any) -> list[str]:
-    text = facts.text(value).strip()
-    return [prefix, text] if text else []
-
-
-def _stages(result: Mapping[str, Any], target: float | None) -> Stages | None:
-    found = []
-    for row in facts.rows(result.get("stages")):
-        at = facts.number(row.get("seconds"))
-        if at is not None:
-            found.append(Stage(said(row.get("stage")), at))
-    if not found:
-        return None
-    recovery = facts.number(result.get("recovery_sec"))
-    if recovery is not None:
-        title = f"Work went on after {against(recovery, target)}"
-    else:
-        last = max(found, key=lambda stage: stage.seconds)
-        title = f"The last stage, {last.name}, came {seconds(last.seconds)} after the fault"
-    return Stages(
-        title,
-        "When each stage happened, counted from the moment the fault was made.",
-        sorted(found, key=lambda stage: stage.seconds),
-        target if recovery is not None else None,
-    )
-
-
-def _stage_table(result: Mapping[str, Any]) -> Html:
-    rows = [
-        [said(row.get("stage")), seconds(facts.number(row.get("seconds"))), said(row.get("what")), clock(row.get("ts"))]
-        for row in facts.rows(result.get("stages"))
-    ]
-    return table("Stages", ["Stage", "After the fault", "What happened", "When (UTC)"], rows, texts=(0, 2, 3))
-
-
-def _checks(result: Mapping[str, Any]) -> Html:
-    rows = [
-        [
-            verdict("good", "held") if row.get("passed") is True else verdict("bad", "failed"),
-            said(row.get("what")),
-            said(row.get("expected")),
-            said(row.get("seen")),
-        ]
-        for row in facts.rows(result.get("checks"))
-    ]
-    return table("Checks", ["Verdict", "What", "Expected", "Seen"], rows, texts=(0, 1, 2, 3))
-
-
-def _jobs(jobs: Mapping[str, Any]) -> str:
-    if not jobs:
-        return ""
-    total, done, failed = (facts.amount(jobs.get(key)) for key in ("total", "done", "failed"))
-    return f"{counted(total, 'job')} in this scenario: {done:,} done, {failed:,} failed."
+    @property
+    def stages(self) -> Stages | None:
+        """When each stage happened; None if nothing was noted."""
+        known = [StageMark(each.stage, each.seconds) for each in self.result.stages if each.seconds is not None]
+        if not known:
+            return None
+        known.sort(key=lambda stage: stage.seconds)
+        recovery, target = self.result.recovery_sec, as_number(self.sla.get("recovery_seconds"))
+        if recovery is not None:
+            title = f"Work went on after {against(recovery, target)}"
+        else:
+            title = f"The last stage, {known[-1].name}, came {seconds(known[-1].seconds)} after the fault"
+        sentence = "When each stage happened, counted from the moment the fault was made."
+        return Stages(title, sentence, known, None if recovery is None else target)

@@ -1,107 +1,86 @@
-"""Targets beside what was measured, judged as `e3 sla check` judges them."""
+"""The figures of a load test beside their targets, judged as `e3 sla check` judges them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-from pydantic import ValidationError
 
 from comfyui_agent.config.settings import Sla
-from comfyui_agent.lab.load.reports import Report, ReportKind
-from comfyui_agent.lab.pages import facts
-from comfyui_agent.lab.pages.markup import Html
-from comfyui_agent.lab.pages.page import Tile, verdict
-from comfyui_agent.lab.pages.quantities import DASH, rate, seconds, share, wanted, whole
+from comfyui_agent.lab.pages.rendering import Mark
+from comfyui_agent.lab.quantities import rate, seconds, share, wanted, whole
+from comfyui_agent.lab.reports.load import LoadReport, LoadSummary
+from comfyui_agent.lab.reports.sla import Finding, Target, TargetVerdict
 from comfyui_agent.lab.sla.load_targets import judge_load
 from comfyui_agent.lab.sla.recovery import judge_recovery
-from comfyui_agent.lab.sla.verdicts import Finding, Target, TargetVerdict
 
-Wording = Callable[[float | None], str]
-FIGURES: Mapping[Target, tuple[str, Wording]] = {
-    Target.THROUGHPUT: ("images_per_minute", rate),
-    Target.LATENCY: ("p95_duration_sec", seconds),
-    Target.ERRORS: ("", share),
-    Target.CONCURRENCY: ("concurrent_books", whole),
-    Target.RECOVERY: ("recovery_sec", seconds),
+FORMATS: dict[Target, Callable[[float | None], str]] = {
+    Target.THROUGHPUT: rate,
+    Target.LATENCY: seconds,
+    Target.ERRORS: share,
+    Target.CONCURRENCY: whole,
+    Target.RECOVERY: seconds,
 }
-"""Where the summary has what a target is about, and how it is said."""
 TONES = {TargetVerdict.MET: "good", TargetVerdict.MISSED: "bad", TargetVerdict.NOT_MEASURED: "dim"}
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A figure, and the finding on its target if there is one."""
+class TargetFigure:
+    """A figure that a target is about, and the finding on it if there is one."""
 
     target: Target
     value: float | None
     finding: Finding | None = None
 
     @property
-    def name(self) -> str:
-        return self.target.label
+    def text(self) -> str:
+        return FORMATS[self.target](self.value)
 
     @property
-    def verdict(self) -> TargetVerdict | None:
-        return self.finding.verdict if self.finding else None
-
-    def tile(self) -> Tile:
-        """The figure, and below it what it should be."""
-        return Tile(self.name, FIGURES[self.target][1](self.value), self._below())
-
-    def _below(self) -> Html | str:
+    def below(self) -> Mark | None:
+        """The verdict and what was wanted."""
         if self.finding is None:
-            return ""
+            return None
         sign = "≥" if self.target.is_floor else "≤"
-        asked = f"{sign} {wanted(FIGURES[self.target][1](self.finding.wanted))}".replace(" ", "\N{NO-BREAK SPACE}")
-        return verdict(TONES[self.finding.verdict], f"{self.finding.verdict}, {asked}")
+        asked = f"{sign} {wanted(FORMATS[self.target](self.finding.wanted))}".replace(" ", "\N{NO-BREAK SPACE}")
+        return Mark(TONES[self.finding.verdict], f"{self.finding.verdict}, {asked}")
 
 
-def judged(report: Mapping[str, Any]) -> list[Judged]:
-    """The figures that a load test has targets for; those that it did not measure are left out."""
-    summary = facts.part(report.get("summary"))
+def target_figures(report: LoadReport) -> list[TargetFigure]:
+    """The figures that a load test has targets for, without those that it did not measure."""
     findings = {finding.target: finding for finding in _findings(report)}
     found = []
-    for target, (key, _) in FIGURES.items():
+    for target in FORMATS:
         finding = findings.get(target)
-        value = finding.measured if finding else None
-        if value is None:
-            value = facts.number(summary.get(key)) if key else error_share(summary)
+        value = finding.measured if finding is not None else None
+        value = _value(target, report.summary) if value is None else value
         if value is not None or finding is not None:
-            found.append(Judged(target, value, finding))
+            found.append(TargetFigure(target, value, finding))
     return found
 
 
-def error_share(summary: Mapping[str, Any]) -> float | None:
-    """Jobs that failed or timed out, of all."""
-    total = facts.amount(summary.get("total_jobs"))
-    failed = facts.amount(summary.get("failed")) + facts.amount(summary.get("timeouts"))
-    return failed / total if total else None
+def against(value: float, target: float | None) -> str:
+    """Seconds that should not be above their target, in the words of a title."""
+    if target is None:
+        return seconds(value)
+    return f"{seconds(value)}, {'within' if value <= target else 'above'} the target of {wanted(seconds(target))}"
 
 
-def against(value: float | None, target: float | None, wording: Wording = seconds) -> str:
-    """A figure that should not be above its target, in the words of a title."""
-    if value is None or target is None:
-        return wording(value) if value is not None else DASH
-    return f"{wording(value)}, {'within' if value <= target else 'above'} the target of {wanted(wording(target))}"
+def _value(target: Target, summary: LoadSummary) -> float | None:
+    if target is Target.ERRORS:
+        return (summary.failed + summary.timeouts) / summary.total_jobs if summary.total_jobs else None
+    values = {
+        Target.THROUGHPUT: summary.images_per_minute,
+        Target.LATENCY: summary.p95_duration_sec,
+        Target.CONCURRENCY: summary.concurrent_books,
+        Target.RECOVERY: summary.recovery_sec,
+    }
+    return values.get(target)
 
 
-def _findings(report: Mapping[str, Any]) -> list[Finding]:
-    """What the report says of its own targets; nothing if it has none, or no jobs."""
-    environment, results = facts.part(report.get("environment")), facts.rows(report.get("results"))
-    targets = _sla(facts.part(environment.get("sla")))
-    if targets is None or not results:
+def _findings(report: LoadReport) -> list[Finding]:
+    """The findings on the report's own targets; none if it has no targets or no jobs."""
+    if not report.environment.sla or not report.results:
         return []
-    document = Report(Path("report"), ReportKind.LOADTEST, facts.part(report.get("summary")), results, environment)
-    recovery = judge_recovery(document, targets)
-    return [*judge_load(document, targets), *([recovery] if recovery else [])]
-
-
-def _sla(written: Mapping[str, Any]) -> Sla | None:
-    known = {key: value for key, value in written.items() if key in Sla.model_fields}
-    try:
-        return Sla.model_validate(known) if known else None
-    except ValidationError:
-        return None
+    targets = Sla.model_validate(report.environment.sla)
+    recovery = judge_recovery(report, targets)
+    return [*judge_load(report, targets), *([recovery] if recovery else [])]

@@ -1,4 +1,4 @@
-"""Profiling one workflow on one server: a cold run, then warm ones, the graphics card looked at all the while."""
+"""Profiles one workflow on one server: a cold run, then warm ones, with samples of the graphics card."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from typing import Protocol
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.watch import Progress
-from comfyui_agent.lab.measurement.gpu import GpuSample, GpuTrace, rendering_device
+from comfyui_agent.lab.measurement.gpu import GpuTrace, rendering_device
 from comfyui_agent.lab.measurement.moments import utc_text
 from comfyui_agent.lab.measurement.nvml import MEGABYTE
 from comfyui_agent.lab.payloads import Payload, fitted, new_run_prefix
 from comfyui_agent.lab.profiling.runner import RunFailed, Runner
 from comfyui_agent.lab.profiling.runs import Kind, Run
+from comfyui_agent.lab.reports.environment import GpuSample
 
 LOOK_EVERY = 0.25
 FREE_SECONDS = 5.0
@@ -31,7 +32,7 @@ CACHED = "{count} of {total} runs were answered from the server's cache and meas
 
 
 class Watcher(Protocol):
-    """Whoever wants to know how it goes."""
+    """Is called when a run begins and when it ends."""
 
     def began(self, name: str, kind: Kind, number: int, total: int) -> None: ...
 
@@ -39,7 +40,7 @@ class Watcher(Protocol):
 
 
 class Profiling:
-    """One workflow. What was measured so far is here at any time, whatever ends it."""
+    """One workflow. What was measured so far can be read at any time."""
 
     def __init__(self, client: ComfyClient, payload: Payload, *, runs: int, timeout: float) -> None:
         self.client = client
@@ -50,7 +51,7 @@ class Profiling:
         self.runs: list[Run] = []
         self._warnings: list[str] = []
         self.is_partial = True
-        self.idle_vram_mb: int | None = None
+        self.idle_vram_mb: float | None = None
         self.vram_total_mb: int | None = None
         self.trace = GpuTrace([client], every=LOOK_EVERY)
         self._runner = Runner(client, timeout)
@@ -63,22 +64,22 @@ class Profiling:
 
     @property
     def progress(self) -> Progress | None:
-        """How far the run is that is under way."""
+        """How far the current run is."""
         return self._runner.progress
 
     @property
     def warnings(self) -> list[str]:
-        """What keeps the numbers from meaning what they say."""
+        """Why the numbers may not mean what they say."""
         cached = sum(run.cached for run in self.runs)
         return [*self._warnings, *([CACHED.format(count=cached, total=len(self.runs))] if cached else [])]
 
     async def prepare(self) -> None:
-        """See that the server can run it, and bring it what it needs. PayloadError or ComfyError if not."""
+        """Check that the server can run it, and upload what it needs. PayloadError or ComfyError if not."""
         self.payload = await fitted(self.payload, self.client)
         self._warnings += self.payload.notes
 
     async def measure(self, watcher: Watcher) -> None:
-        """All runs. RunFailed ends it where it stands, and so does a cancellation."""
+        """Do all runs. RunFailed if one fails; the runs before it are kept."""
         self.started_at = utc_text()
         async with self.trace:
             try:
@@ -97,7 +98,7 @@ class Profiling:
         self.is_partial = False
 
     async def _free(self) -> None:
-        """Empty the server, and note what it holds then."""
+        """Free the server's memory, and note what it holds then."""
         device = await rendering_device(self.client)
         self.vram_total_mb = None if device is None else device.vram_total // MEGABYTE
         await self._note_other_work()
@@ -108,11 +109,11 @@ class Profiling:
         if device is not None:
             self.idle_vram_mb = await self._seen_after(self.trace.seconds)
 
-    async def _seen_after(self, seconds: float) -> int | None:
+    async def _seen_after(self, seconds: float) -> float | None:
         """The memory in the first sample after a moment; None if none comes soon."""
         until = time.monotonic() + 4 * LOOK_EVERY
         while time.monotonic() < until:
-            found = [each.gpu_mem_mb for each in self.samples if each.seconds >= seconds]
+            found = [each.gpu_mem_mb for each in self.samples if (each.seconds or 0.0) >= seconds]
             if found:
                 return found[0]
             await asyncio.sleep(LOOK_EVERY / 5)
@@ -132,8 +133,8 @@ class Profiling:
         await self._note_other_work()
         return replace(run, peak_vram_mb=await self._peak(run))
 
-    async def _peak(self, run: Run) -> int | None:
-        """The most that was held during a run; after one that fell between two looks, what it left in memory."""
+    async def _peak(self, run: Run) -> float | None:
+        """The most that was held during a run, or right after it if the run fell between two samples."""
         held = most_held(self.samples, run.seconds, run.ended_seconds)
         if held is not None or self.vram_total_mb is None:
             return held
@@ -147,7 +148,7 @@ class Profiling:
             await asyncio.sleep(0.02)
 
     async def _note_other_work(self) -> None:
-        """Between its runs, whatever the server has is not ours."""
+        """Warn if the server has work. Between runs it is not ours."""
         with contextlib.suppress(ComfyError):
             queue = await self.client.queue()
             if queue.running or queue.pending:
@@ -158,7 +159,7 @@ class Profiling:
             self._warnings.append(sentence)
 
 
-def most_held(samples: Iterable[GpuSample], began: float, ended: float) -> int | None:
-    """The most memory, in MB, that was seen in a stretch of a trace; None if nothing was seen."""
-    during = [each for each in samples if began <= each.seconds <= ended]
+def most_held(samples: Iterable[GpuSample], began: float, ended: float) -> float | None:
+    """The most memory in MB that was seen between two moments of a trace; None if nothing was seen."""
+    during = [each for each in samples if began <= (each.seconds or 0.0) <= ended]
     return max((each.gpu_mem_mb for each in during if each.gpu_mem_mb is not None), default=None)

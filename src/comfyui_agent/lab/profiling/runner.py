@@ -1,4 +1,4 @@
-"""Having one workflow run once, and measuring it."""
+"""Runs a workflow once and measures it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from comfyui_agent.lab.profiling.timeline import node_times
 
 
 class RunFailed(Exception):
-    """A run that gave no result: what happened, and what to do, in one line."""
+    """A run gave no result: what happened and what to do, in one line."""
 
 
 @dataclass
@@ -32,13 +32,12 @@ class Runner:
 
     @property
     def progress(self) -> Progress | None:
-        """How far the run is that is under way."""
         return None if self.prompting is None else self.prompting.progress
 
     async def run(self, kind: Kind, payload: Payload, graph: Graph, trace: GpuTrace) -> Run:
-        """Send a prompt, wait for its end, and read its results through. RunFailed if there are none.
+        """Send a prompt, wait for its end, and read its results. RunFailed if there are none.
 
-        Whatever ends this early, the prompt is taken back from the server.
+        If this ends early, the prompt is taken back from the server.
         """
         prompting = self.prompting = Prompting(self.client, payload, graph)
         started_at = utc_text()
@@ -48,7 +47,7 @@ class Runner:
             await take_back(self.client, prompting.prompt_id)
             raise
         if measured.failure is not None:
-            raise RunFailed(_told(measured.failure))
+            raise RunFailed(_message(measured.failure))
         return Run(
             kind=kind,
             prompt_id=measured.prompt_id,
@@ -73,7 +72,7 @@ def _waited(measured: MeasuredPrompt) -> float | None:
     return max(0.0, measured.ended_sec - measured.exec_sec)
 
 
-def _told(failure: Failure) -> str:
+def _message(failure: Failure) -> str:
     if failure.kind is FailureClass.TIMEOUT:
         return f"{failure.message}: allow it more with --timeout"
     place = f" at node {failure.node_id} ({failure.node_type})" if failure.node_id else ""

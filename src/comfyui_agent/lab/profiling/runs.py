@@ -1,31 +1,28 @@
-"""One run of a workflow as it was measured, and how its time is told apart. Pure."""
+"""One run of a workflow, and how its time splits into loading, sampling and the rest."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 from comfyui_agent.comfy.watch import Moment
 from comfyui_agent.domain.node_classes import FILE_INPUTS, MODEL_ENDINGS
 from comfyui_agent.domain.prompts import Graph, class_of, inputs_of
 from comfyui_agent.lab.measurement.statistics import median
 from comfyui_agent.lab.profiling.timeline import NodeTime
+from comfyui_agent.lab.text_enum import TextEnum
 
 SAMPLING_INPUTS = frozenset({"sampler_name", "sampler", "sigmas", "latent_image"})
 SAMPLER = re.compile("sampler", re.IGNORECASE)
 LOADER = re.compile("Loader")
 
 
-class Kind(str, Enum):
-    """After `/free`, or with everything in memory that the run before left there."""
+class Kind(TextEnum):
+    """A cold run follows `/free`; a warm one finds in memory what the run before left there."""
 
     COLD = "cold"
     WARM = "warm"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True)
@@ -46,12 +43,12 @@ class Run:
     """Whether the server's cache answered, so that nothing was measured."""
     nodes: tuple[NodeTime, ...]
     moments: tuple[Moment, ...]
-    peak_vram_mb: int | None = None
+    peak_vram_mb: float | None = None
 
 
 @dataclass(frozen=True)
 class Split:
-    """Loading models apart from sampling, and all else. None where the websocket told nothing."""
+    """Seconds of loading models, of sampling, and of all else. None if nothing was heard on the websocket."""
 
     model_load_sec: float | None
     sampling_sec: float | None
@@ -75,7 +72,7 @@ def typical_steps(runs: Iterable[Run]) -> dict[str, float]:
 
 
 def split(run: Run, graph: Graph, typical: Mapping[str, float]) -> Split:
-    """Loading is the time of loader nodes, and what a stepping node takes before its first step beyond a usual one."""
+    """Loading is the time of loader nodes, and the time before a node's first step beyond one usual step."""
     if not run.nodes:
         return Split(None, None, None)
     loading = sampling = 0.0
@@ -97,7 +94,7 @@ def _loading_in(node: NodeTime, graph: Graph, typical: Mapping[str, float]) -> f
 
 
 def is_loader(graph: Graph, node_id: str) -> bool:
-    """Whether a node brings a model into memory: it names the file of one, or is called a loader and takes no media."""
+    """Whether a node loads a model: it names a model file, or is called a loader and takes no media."""
     inputs = inputs_of(graph, node_id)
     if any(isinstance(value, str) and value.lower().endswith(MODEL_ENDINGS) for value in inputs.values()):
         return True
@@ -108,6 +105,6 @@ def is_sampler(graph: Graph, node_id: str) -> bool:
     return bool(SAMPLER.search(class_of(graph, node_id)) or SAMPLING_INPUTS & inputs_of(graph, node_id).keys())
 
 
-def counted(runs: Sequence[Run], kind: Kind) -> list[Run]:
-    """The runs of a kind that measured something: not those that the server's cache answered."""
+def measured_runs(runs: Sequence[Run], kind: Kind) -> list[Run]:
+    """The runs of a kind, without those that the server's cache answered."""
     return [run for run in runs if run.kind is kind and not run.cached]

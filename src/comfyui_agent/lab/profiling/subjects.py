@@ -1,4 +1,4 @@
-"""What a workflow of a workspace is measured with: its template, its defaults, and the pictures that those name."""
+"""A workflow of the workspace as it is measured: its template, its defaults, and the pictures they name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from comfyui_agent.lab.payloads import Payload, PayloadError
 
 
 def bound_to_defaults(workflow: Workflow, workspace: Workspace) -> Payload:
-    """What is required and has no default stays as the template has it. PayloadError if it cannot be made whole."""
+    """The workflow with its defaults. A required input without a default keeps the template's value.
+
+    PayloadError if a default does not fit, or if its picture cannot be used.
+    """
     recipe = replace(workflow.recipe, required_inputs=())
     try:
         values = bind(workflow.places, recipe, {})

@@ -1,10 +1,9 @@
-"""From what the websocket said, and when, to the seconds of each node. Pure."""
+"""The seconds of each node, from what was heard on the websocket."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from comfyui_agent.comfy.watch import Moment
 from comfyui_agent.domain.prompts import Graph, class_of
@@ -12,7 +11,7 @@ from comfyui_agent.domain.prompts import Graph, class_of
 
 @dataclass(frozen=True)
 class NodeTime:
-    """What one node of a run took. `first_step_sec` is None, and `steps` 0, if it reported no steps."""
+    """What one node of a run took. Without reported steps, `first_step_sec` is None and `steps` is 0."""
 
     node_id: str
     class_type: str
@@ -21,15 +20,6 @@ class NodeTime:
     steps: int = 0
     step_gaps: tuple[float, ...] = field(default=(), repr=False)
     """Seconds from each step to the next."""
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "node_id": self.node_id,
-            "class_type": self.class_type,
-            "seconds": round(self.seconds, 3),
-            "first_step_sec": None if self.first_step_sec is None else round(self.first_step_sec, 3),
-            "steps": self.steps,
-        }
 
 
 @dataclass
@@ -46,8 +36,8 @@ class _Stay:
 def node_times(moments: Sequence[Moment], graph: Graph) -> tuple[NodeTime, ...]:
     """The seconds of each node that ran, in the order in which they began.
 
-    A node lasts until the next one begins, or until the prompt has ended; without an end, until the last thing that
-    was heard. What a node expands into counts as the node itself; one that begins several times is summed up.
+    A node lasts until the next one begins or the prompt ends; without an end, until the last moment that was heard.
+    What a node expands into counts as the node itself. A node that begins several times is summed up.
     """
     found: dict[str, list[_Stay]] = {}
     for stay in _stays(moments, graph):

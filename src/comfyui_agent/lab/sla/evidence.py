@@ -1,4 +1,4 @@
-"""From what was named on the command line to reports and their logs."""
+"""The reports that were named on the command line, and their logs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from comfyui_agent.lab.load.reports import BadReport, Report, read_report
+from comfyui_agent.lab.reports.chaos import ChaosReport
+from comfyui_agent.lab.reports.load import LoadReport
+from comfyui_agent.lab.reports.reading import BadReport, read_report
 
 REPORTS = ("load*.json", "chaos*.json")
 LOGS = "*.ndjson"
@@ -14,17 +16,17 @@ LOGS = "*.ndjson"
 
 @dataclass(frozen=True)
 class Evidence:
-    """A report, and the logs in which its run may be told of."""
+    """A report, and the metrics logs of its time."""
 
-    report: Report
+    report: LoadReport | ChaosReport
     logs: tuple[Path, ...]
 
 
 def gather(named: Sequence[Path], log: Path | None, root: Path) -> list[Evidence]:
-    """The reports, those of folders included, each once.
+    """The reports, also those of folders, each once. BadReport if one cannot be read.
 
-    A log that is named is taken for all of them; else those beside a report; else the one that the report names,
-    relative to the workspace. BadReport, in one line, for what cannot be read.
+    A log that is named counts for all of them. Without one, the logs beside a report are taken, else the log that
+    the report names, relative to the workspace.
     """
     if log is not None and not log.is_file():
         raise BadReport(f"there is no log {log}")
@@ -43,12 +45,12 @@ def _reports_in(folder: Path) -> list[Path]:
     return found
 
 
-def _logs_of(report: Report, root: Path) -> tuple[Path, ...]:
+def _logs_of(report: LoadReport | ChaosReport, root: Path) -> tuple[Path, ...]:
     beside = tuple(sorted(path for path in report.path.parent.glob(LOGS) if path.is_file()))
     if beside:
         return beside
-    written = report.environment.get("metrics_log")
-    if not isinstance(written, str) or not written or "\0" in written:
+    written = report.environment.metrics_log
+    if not written or "\0" in written:
         return ()
     place = root / written
     return (place,) if place.is_file() else ()

@@ -6,15 +6,15 @@ import re
 from xml.etree import ElementTree
 
 from comfyui_agent.domain.texts import printable
+from comfyui_agent.lab.reports.sla import Finding, TargetVerdict
 from comfyui_agent.lab.sla.review import Review
-from comfyui_agent.lab.sla.verdicts import Finding, TargetVerdict
 
 SUITE = "e3 sla"
 NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def as_junit(review: Review, *, strict: bool) -> str:
-    """One test case a target: missed is a failure; not measured is skipped, or strictly a failure too."""
+    """One test case a target. A missed one fails; one that was not measured is skipped, with `strict` it fails."""
     cases = [_case(finding, strict=strict) for finding in review.findings]
     counts = {
         "tests": str(len(cases)),
@@ -28,9 +28,9 @@ def as_junit(review: Review, *, strict: bool) -> str:
     properties = ElementTree.SubElement(suite, "properties")
     for number, each in enumerate(review.reports, 1):
         name = f"report.{number}"
-        ElementTree.SubElement(properties, "property", {"name": name, "value": _clean(str(each.report.path))})
+        ElementTree.SubElement(properties, "property", {"name": name, "value": _clean(each.path)})
     suite.extend(cases)
-    notes = [f"{each.report.name}: {note}" for each in review.reports for note in each.notes]
+    notes = [f"{each.name}: {note}" for each in review.reports for note in each.notes]
     if notes:
         ElementTree.SubElement(suite, "system-out").text = _clean("\n".join(notes))
     ElementTree.indent(suites)
@@ -54,5 +54,5 @@ def _case(finding: Finding, *, strict: bool) -> ElementTree.Element:
 
 
 def _clean(text: str) -> str:
-    """What XML takes: control characters are shown, not written."""
+    """A text that XML can hold: control characters are shown, not written."""
     return NOT_XML.sub("\N{REPLACEMENT CHARACTER}", printable(text))

@@ -2,47 +2,55 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.domain.texts import counted
-from comfyui_agent.lab.load.levels import level_words
-from comfyui_agent.lab.load.reports import Report, ReportKind
-from comfyui_agent.lab.sla.sample import (
-    FEWEST_FOR_P95,
-    FEWEST_FOR_THROUGHPUT,
-    Sample,
-    jobs_for_errors,
-    samples_of,
-)
-from comfyui_agent.lab.sla.verdicts import Finding, Target, TargetVerdict, overall, quantity, wanted_of
+from comfyui_agent.lab.load.plan import level_text
+from comfyui_agent.lab.load.sample import Sample, samples_of
+from comfyui_agent.lab.reports.load import LoadReport
+from comfyui_agent.lab.reports.sla import Finding, Target, TargetVerdict, overall, quantity
 
 SLACK = 1e-9
 NEAR_BEST = 0.95
+FEWEST_FOR_P95 = 20
+FEWEST_FOR_THROUGHPUT = 10
+FEWEST_FOR_NO_ERRORS = 100
+"""Prompts without a failure that are taken as proof where not even one failure is allowed."""
 SCENARIO, OPEN, BOOKS = "scenario", "open", "books"
+PARTIAL = "the run was stopped before its end, which can show a miss but not that a target is met."
 
 
-def judge_load(report: Report, targets: Sla) -> list[Finding]:
+def judge_load(report: LoadReport, targets: Sla) -> list[Finding]:
     """The targets that a load test can judge; none if something was broken on purpose meanwhile.
 
     A ramp presses until something gives way, so it is judged at one level: of those that keep latency and errors and
-    come near the highest throughput, the one with the most prompts; if none does, the gentlest.
+    come near the highest throughput, the one with the most prompts; if none does, the lowest.
     """
-    if report.kind is not ReportKind.LOADTEST or report.mode == SCENARIO:
+    mode = report.summary.mode
+    if mode == SCENARIO:
         return []
-    levels = [_Level(sample, targets, is_open=report.mode == OPEN) for sample in samples_of(report)]
+    levels = [_Level(sample, targets, is_open=mode == OPEN) for sample in samples_of(report)]
     steady = [level for level in levels if not level.is_breached]
     chosen = _most_telling(steady) if steady else levels[0]
     found = [chosen.throughput(), chosen.latency(), chosen.errors()]
-    is_serial = report.parameters.get("parallel_pages") is not True
-    return [*found, _concurrency(levels, targets, is_serial=is_serial)] if report.mode == BOOKS else found
+    if mode == BOOKS:
+        is_serial = report.environment.parameters.get("parallel_pages") is not True
+        found.append(_concurrency(levels, targets, is_serial=is_serial))
+    return found
 
 
-def judge_levels(report: Report, targets: Sla) -> dict[float, TargetVerdict]:
-    """Whether each level kept latency and errors; those without a job are left out."""
+def judge_levels(report: LoadReport, targets: Sla) -> dict[float, TargetVerdict]:
+    """Whether each level kept latency and errors; levels without a job are left out."""
     levels = [_Level(sample, targets) for sample in samples_of(report)]
     return {level.sample.level: level.verdict for level in levels if level.sample.rows}
+
+
+def jobs_for_errors(allowed: float) -> int:
+    """How many prompts it takes to see a rate of errors: with fewer, a single failure is more than is allowed."""
+    return FEWEST_FOR_NO_ERRORS if allowed <= 0 else max(10, math.ceil(1 / allowed - 1e-9))
 
 
 def _most_telling(levels: Sequence[_Level]) -> _Level:
@@ -53,7 +61,7 @@ def _most_telling(levels: Sequence[_Level]) -> _Level:
 
 @dataclass(frozen=True)
 class _Level:
-    """One level, and how it stands to the targets."""
+    """One level, judged by the targets."""
 
     sample: Sample
     targets: Sla
@@ -72,69 +80,68 @@ class _Level:
         measured = sample.images_per_minute
         if measured is None:
             return self._not_measured(Target.THROUGHPUT, None, "No job ran.")
-        if not sample.is_mostly_real:
+        if not sample.is_mostly_rendered:
             return self._not_measured(Target.THROUGHPUT, None, self._cached())
-        told = f"{counted(sample.images, 'image')} in {sample.wall_clock_sec:.1f} s{self._where}"
+        seen = f"{counted(sample.images, 'image')} in {sample.wall_clock_sec:.1f} s{self._where}"
         if measured < wanted - SLACK:
             offered = sample.offered_per_minute
             if self.is_open and offered is not None and offered < wanted and not self.is_breached:
-                asked = f"{told}, but only {offered:.3g} images/min were asked for: press harder."
+                asked = f"{seen}, but only {offered:.3g} images/min were asked for: press harder."
                 return self._not_measured(Target.THROUGHPUT, measured, asked)
             if sample.is_partial and self._with_unfinished() >= wanted:
-                return self._not_measured(Target.THROUGHPUT, measured, f"{told}; {PARTIAL}")
-            return self._missed(Target.THROUGHPUT, measured, f"{told}.")
+                return self._not_measured(Target.THROUGHPUT, measured, f"{seen}; {PARTIAL}")
+            return self._finding(Target.THROUGHPUT, measured, TargetVerdict.MISSED, f"{seen}.")
         if len(sample.rendered) < FEWEST_FOR_THROUGHPUT:
             jobs = counted(len(sample.rendered), "job is", "jobs are")
-            few = f"{told}, but {jobs} too few: run at least {FEWEST_FOR_THROUGHPUT}."
-            return self._too_few(Target.THROUGHPUT, measured, few, FEWEST_FOR_THROUGHPUT)
-        return self._met(Target.THROUGHPUT, measured, told)
+            few = f"{seen}, but {jobs} too few: run at least {FEWEST_FOR_THROUGHPUT}."
+            return self._not_measured(Target.THROUGHPUT, measured, few, FEWEST_FOR_THROUGHPUT)
+        return self._met(Target.THROUGHPUT, measured, seen)
 
     def latency(self) -> Finding:
         sample, wanted = self.sample, self.targets.p95_seconds
         measured = sample.p95
         if measured is None:
             return self._not_measured(Target.LATENCY, None, f"No job was completed{self._where}.")
-        if not sample.is_mostly_real:
+        if not sample.is_mostly_rendered:
             return self._not_measured(Target.LATENCY, None, self._cached())
         count = len(sample.latencies)
         within = quantity(measured, Target.LATENCY, wanted)
-        told = f"95 of 100 results were there within {within}, of {counted(count, 'job')}"
+        seen = f"95 of 100 results were there within {within}, of {counted(count, 'job')}"
         if sample.timeouts:
-            told += f", {sample.timeouts} of them given up and counted with the time they were waited for"
-        told += self._where
+            seen += f", {len(sample.timeouts)} of them given up and counted with the time they were waited for"
+        seen += self._where
         if measured > wanted + SLACK:
-            return self._missed(Target.LATENCY, measured, f"{told}.")
+            return self._finding(Target.LATENCY, measured, TargetVerdict.MISSED, f"{seen}.")
         if count < FEWEST_FOR_P95:
             few = f"The slowest of {counted(count, 'job')} took {max(sample.latencies):.3g} s{self._where}, but "
             few += f"{counted(count, 'job is', 'jobs are')} too few: run at least {FEWEST_FOR_P95}."
-            return self._too_few(Target.LATENCY, measured, few, FEWEST_FOR_P95)
-        return self._met(Target.LATENCY, measured, told)
+            return self._not_measured(Target.LATENCY, measured, few, FEWEST_FOR_P95)
+        return self._met(Target.LATENCY, measured, seen)
 
     def errors(self) -> Finding:
         sample, wanted = self.sample, self.targets.error_rate
         measured = sample.error_rate
         if measured is None:
             return self._not_measured(Target.ERRORS, None, f"No job was rendered{self._where}.")
-        told = f"{sample.failed} of {counted(sample.worked_on, 'job')} failed or timed out{self._where}"
+        seen = f"{sample.failed} of {counted(sample.worked_on, 'job')} failed or timed out{self._where}"
         needed = jobs_for_errors(wanted)
         if measured > wanted + SLACK:
             few = f"; so few jobs are a weak proof, run at least {needed}" if sample.worked_on < needed else ""
-            return self._missed(Target.ERRORS, measured, f"{told}{few}.")
+            return self._finding(Target.ERRORS, measured, TargetVerdict.MISSED, f"{seen}{few}.")
         if sample.worked_on < needed:
             allowed = quantity(wanted, Target.ERRORS)
-            few = f"{told}, but it takes at least {needed} jobs to see a rate of {allowed}."
-            return self._too_few(Target.ERRORS, measured, few, needed)
-        return self._met(Target.ERRORS, measured, told)
+            few = f"{seen}, but it takes at least {needed} jobs to see a rate of {allowed}."
+            return self._not_measured(Target.ERRORS, measured, few, needed)
+        return self._met(Target.ERRORS, measured, seen)
 
     @property
     def _where(self) -> str:
         return f" {self.sample.where}" if self.sample.where else ""
 
     def _cached(self) -> str:
-        completed = sum(row.is_completed for row in self.sample.rows)
         return (
-            f"{self.sample.cached} of {counted(completed, 'answer')} came from the server's cache{self._where}: they "
-            "measured nothing. Let the seeds vary."
+            f"{self.sample.cached} of {counted(self.sample.completed, 'answer')} came from the server's cache"
+            f"{self._where}: they measured nothing. Let the seeds vary."
         )
 
     def _with_unfinished(self) -> float:
@@ -143,54 +150,46 @@ class _Level:
         each = sample.images / len(sample.rendered) if sample.rendered else 1.0
         return (sample.images + sample.unfinished * each) / sample.wall_clock_sec * 60
 
-    def _met(self, target: Target, measured: float, told: str) -> Finding:
+    def _met(self, target: Target, measured: float, seen: str) -> Finding:
         if self.sample.is_partial:
-            return self._not_measured(target, measured, f"{told}; {PARTIAL}")
-        return Finding(target, wanted_of(target, self.targets), measured, TargetVerdict.MET, f"{told}.")
+            return self._not_measured(target, measured, f"{seen}; {PARTIAL}")
+        return self._finding(target, measured, TargetVerdict.MET, f"{seen}.")
 
-    def _missed(self, target: Target, measured: float, told: str) -> Finding:
-        return Finding(target, wanted_of(target, self.targets), measured, TargetVerdict.MISSED, told)
+    def _not_measured(self, target: Target, measured: float | None, why: str, needed: int | None = None) -> Finding:
+        return self._finding(target, measured, TargetVerdict.NOT_MEASURED, why, needed)
 
-    def _not_measured(self, target: Target, measured: float | None, why: str) -> Finding:
-        return Finding(target, wanted_of(target, self.targets), measured, TargetVerdict.NOT_MEASURED, why)
-
-    def _too_few(self, target: Target, measured: float, why: str, needed: int) -> Finding:
-        return replace(self._not_measured(target, measured, why), jobs_needed=needed)
-
-
-PARTIAL = "the run was stopped before its end, which can show a miss but not that a target is met."
+    def _finding(
+        self, target: Target, measured: float | None, verdict: TargetVerdict, sentence: str, needed: int | None = None
+    ) -> Finding:
+        return Finding.on(target, self.targets, measured, verdict, sentence, needed)
 
 
 def _concurrency(levels: list[_Level], targets: Sla, *, is_serial: bool) -> Finding:
-    """The most books at once that keep latency and errors within their targets; more than a number that did not keep
-    them do not count. Books whose pages come one after another can miss the target, but not meet it."""
-    wanted = float(targets.concurrent_books)
+    """The most books at once that keep latency and errors, below the first number that did not.
+
+    Books whose pages come one after another can miss the target, but not meet it.
+    """
 
     def finding(measured: float | None, verdict: TargetVerdict, sentence: str) -> Finding:
-        return Finding(Target.CONCURRENCY, wanted, measured, verdict, sentence)
+        return Finding.on(Target.CONCURRENCY, targets, measured, verdict, sentence)
 
     tried = [level for level in levels if level.sample.level > 0]
-    breached = [level for level in tried if level.is_breached]
-    first = min(breached, key=lambda level: level.sample.level, default=None)
+    first = next((level for level in tried if level.is_breached), None)
     below = [level for level in tried if first is None or level.sample.level < first.sample.level]
     kept = [level.sample.level for level in below if level.verdict is TargetVerdict.MET]
     best = max(kept, default=0.0)
-    most = level_words(best, "books at once")
-    if best >= wanted and is_serial:
-        flight = counted(int(best), "prompt")
-        few = f"{most} stayed within the targets, but page by page: with {flight} in flight."
+    most = level_text(best, "books at once")
+    if best >= targets.concurrent_books and is_serial:
+        few = f"{most} stayed within the targets, but page by page: with {counted(int(best), 'prompt')} in flight."
         return finding(best, TargetVerdict.NOT_MEASURED, f"{few} Press again without --serial-pages.")
-    if best >= wanted:
+    if best >= targets.concurrent_books:
         return finding(best, TargetVerdict.MET, f"{most} stayed within the latency and error targets.")
     if first is not None:
-        missed = " and ".join(
-            each.target.label.lower()
-            for each in (first.latency(), first.errors())
-            if each.verdict is TargetVerdict.MISSED
-        )
-        words = f"At {level_words(first.sample.level, 'books at once')} the target for {missed} was missed"
+        both = (first.latency(), first.errors())
+        missed = " and ".join(each.target.label.lower() for each in both if each.verdict is TargetVerdict.MISSED)
+        at = f"At {level_text(first.sample.level, 'books at once')} the target for {missed} was missed"
         rest = f"{best:g} stayed within the targets" if kept else "nothing that was tried stayed within the targets"
-        return finding(best, TargetVerdict.MISSED, f"{words}; {rest}.")
+        return finding(best, TargetVerdict.MISSED, f"{at}; {rest}.")
     if kept:
         why = f"{most} stayed within the targets, and more were not tried."
         return finding(best, TargetVerdict.NOT_MEASURED, why)

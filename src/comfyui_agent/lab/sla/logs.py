@@ -10,20 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from comfyui_agent.domain.events import EventName
-from comfyui_agent.lab.load.reports import Report, moment
+from comfyui_agent.lab.reports.fields import as_moment
+from comfyui_agent.lab.reports.load import LoadReport
 from comfyui_agent.lab.sla.spikes import End
 
 FAILURES = frozenset({EventName.JOB_FAILED.value, EventName.JOB_RETRY.value})
 """A run that failed counts, also if its job runs again."""
 ENDS = FAILURES | {EventName.JOB_DONE.value}
 SLACK_SECONDS = 1.0
-"""Lines are written a little after what they tell of."""
+"""Lines are written a little after the event."""
 ROTATED = 5
 
 
 @dataclass
 class Reading:
-    """What logs told of a run: how its prompts ended, by prompt id where there is one, and what could not be read."""
+    """How the prompts of a run ended according to logs, by prompt id where there is one, and what could not be read."""
 
     ends: dict[str, End] = field(default_factory=dict)
     paths: list[Path] = field(default_factory=list)
@@ -31,13 +32,13 @@ class Reading:
     troubles: list[str] = field(default_factory=list)
 
 
-def read_logs(paths: Iterable[Path], report: Report) -> Reading:
-    """The ends that logs tell of between the begin and the end of a run; lines of other load tests are left out.
+def read_logs(paths: Iterable[Path], report: LoadReport) -> Reading:
+    """The ends that logs hold for the time of a run, without those of other load tests.
 
-    A log that cannot be read is a trouble in words, never an error.
+    A log that cannot be read is listed in `troubles`; it is not an error.
     """
     reading = Reading()
-    began, ended = report.started_at, report.ended_at
+    began, ended = report.environment.began, report.environment.ended
     if began is None or ended is None:
         return reading
     lines: list[dict[str, Any]] = []
@@ -49,7 +50,7 @@ def read_logs(paths: Iterable[Path], report: Report) -> Reading:
             reading.troubles.append(f"{path} cannot be read: {os.strerror(error.errno) if error.errno else error}")
     prompts = {row.prompt_id for row in report.rows if row.prompt_id}
     own = {line["load_test"] for line in lines if line["prompt_id"] in prompts}
-    own.add(str(report.environment.get("load_test") or ""))
+    own.add(report.environment.load_test or "")
     for number, line in enumerate(lines):
         if line["load_test"] and line["load_test"] not in own:
             continue
@@ -58,22 +59,22 @@ def read_logs(paths: Iterable[Path], report: Report) -> Reading:
     return reading
 
 
-def ends_of(report: Report, reading: Reading) -> list[End]:
-    """All ends of a run, each once: those of the log, and those of the report that the log does not know."""
-    told = {key.rpartition(" ")[0] for key in reading.ends}
+def ends_of(report: LoadReport, reading: Reading) -> list[End]:
+    """All ends of a run, each once: those of the log, then those of the report that the log does not have."""
+    logged = {key.rpartition(" ")[0] for key in reading.ends}
     ends = list(reading.ends.values())
-    began = report.started_at if report.has_times else None
+    began = report.environment.began if report.has_times else None
     for row in report.rows:
-        at = moment(row.ended_at)
+        at = as_moment(row.ended_at)
         if at is None and began is not None:
             at = began + row.ended_seconds
-        if at is not None and (not row.prompt_id or row.prompt_id not in told):
+        if at is not None and (not row.prompt_id or row.prompt_id not in logged):
             ends.append(End(at, not row.is_completed, row.failure_class or str(row.status)))
     return ends
 
 
 def _with_rotated(paths: Iterable[Path], began: float) -> list[Path]:
-    """Logs, and before each the older files of it that were still written when the run began."""
+    """Logs, each after its rotated files that were still written when the run began."""
     found: list[Path] = []
     for path in paths:
         older = [path.with_name(f"{path.name}.{number}") for number in range(ROTATED, 0, -1)]
@@ -88,14 +89,14 @@ def _lines(path: Path, since: float, until: float, reading: Reading) -> Sequence
 
 
 def _parsed(file: Iterable[bytes], reading: Reading) -> Iterator[dict[str, Any]]:
-    """Lines that tell of an end, with the time as seconds; others are passed over without being taken apart."""
+    """Lines about an end, with the time as seconds. Other lines are skipped without being parsed."""
     for line in file:
         if b'"job.' not in line:
             reading.bad_lines += bool(line.strip()) and not line.lstrip().startswith(b"{")
             continue
         try:
             facts = json.loads(line)
-            at = moment(facts["timestamp"])
+            at = as_moment(facts["timestamp"])
             is_end = facts["event"] in ENDS
         except (ValueError, KeyError, TypeError, RecursionError):
             reading.bad_lines += 1

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from comfyui_agent.config.settings import Sla
-from comfyui_agent.lab.load.reports import Report, as_number
-from comfyui_agent.lab.pages.quantities import listed
+from comfyui_agent.lab.quantities import listed
+from comfyui_agent.lab.reports.chaos import ChaosReport
+from comfyui_agent.lab.reports.fields import as_number
+from comfyui_agent.lab.reports.load import LoadReport
+from comfyui_agent.lab.reports.sla import Finding, ReviewedReport, Target, TargetVerdict, overall, worst
 from comfyui_agent.lab.sla.evidence import Evidence
 from comfyui_agent.lab.sla.load_targets import judge_load
 from comfyui_agent.lab.sla.recovery import judge_recovery
 from comfyui_agent.lab.sla.spike_target import judge_spikes
-from comfyui_agent.lab.sla.verdicts import Finding, Target, TargetVerdict, overall, wanted_of, worst
 
 SIMULATED = "simulated"
 NO_LOAD = "None of the reports is a load test without faults: e3 loadtest makes one."
@@ -28,49 +30,33 @@ UNTRIED = {
 
 
 @dataclass(frozen=True)
-class Reviewed:
-    """A report that was judged, and what a reader should know about it."""
-
-    report: Report
-    notes: tuple[str, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "path": str(self.report.path),
-            "kind": str(self.report.kind),
-            "started_at": self.report.environment.get("started_at"),
-            "workflow": self.report.workflow.get("name"),
-            "notes": list(self.notes),
-        }
-
-
-@dataclass(frozen=True)
 class Review:
-    """The verdict on each target, in the order in which they are written down, and on the whole."""
+    """The verdict on each target, in the order of `Target`, and on the whole."""
 
     findings: tuple[Finding, ...]
-    reports: tuple[Reviewed, ...]
+    reports: tuple[ReviewedReport, ...]
 
     @property
     def verdict(self) -> TargetVerdict:
         return overall(self.findings)
 
     def fails(self, *, strict: bool) -> bool:
-        """Whether this is a bad verdict; strictly, what was not measured is bad as well."""
+        """Whether a target is missed; with `strict`, a target that was not measured fails as well."""
         return self.verdict is TargetVerdict.MISSED or (strict and self.verdict is TargetVerdict.NOT_MEASURED)
 
     @property
     def sentence(self) -> str:
-        """How it stands, in one sentence."""
-        names = {verdict: self._named(verdict) for verdict in TargetVerdict}
+        """The whole in one sentence."""
         if self.verdict is TargetVerdict.MET:
             return f"All {len(self.findings)} targets are met."
-        not_measured = f"not measured: {names[TargetVerdict.NOT_MEASURED]}" if names[TargetVerdict.NOT_MEASURED] else ""
+        open_targets = self._named(TargetVerdict.NOT_MEASURED)
+        not_measured = f"not measured: {open_targets}" if open_targets else ""
         met = sum(finding.verdict is TargetVerdict.MET for finding in self.findings)
         counted = f"{met} of {len(self.findings)} targets are met"
         if self.verdict is TargetVerdict.NOT_MEASURED:
             return f"Nothing is missed, {counted}; {not_measured}."
-        return f"Missed: {names[TargetVerdict.MISSED]}. {counted}{'; ' if not_measured else ''}{not_measured}."
+        missed = self._named(TargetVerdict.MISSED)
+        return f"Missed: {missed}. {counted}{'; ' if not_measured else ''}{not_measured}."
 
     @property
     def advice(self) -> str:
@@ -93,7 +79,7 @@ class Review:
         return {
             "verdict": str(self.verdict),
             "targets": [finding.as_json() for finding in self.findings],
-            "reports": [reviewed.as_json() for reviewed in self.reports],
+            "reports": [report.as_json() for report in self.reports],
         }
 
     def _named(self, verdict: TargetVerdict) -> str:
@@ -101,39 +87,54 @@ class Review:
 
 
 def review(evidence: Sequence[Evidence], targets: Sla) -> Review:
-    """Judge each report for what it measures; of several on one target the worst counts."""
+    """Judge each report for what it measures. Of several findings on one target the worst counts."""
     found: dict[Target, list[tuple[str, Finding]]] = {target: [] for target in Target}
     reviewed = []
     for each in evidence:
-        spikes, notes = judge_spikes(each.report, each.logs, targets)
-        for finding in (*judge_load(each.report, targets), judge_recovery(each.report, targets), spikes):
+        report, notes = each.report, _notes_on(each.report, targets)
+        findings = [judge_recovery(report, targets)]
+        if isinstance(report, LoadReport):
+            spikes, log_notes = judge_spikes(report, each.logs, targets)
+            findings += [*judge_load(report, targets), spikes]
+            notes += log_notes
+        for finding in findings:
             if finding is not None:
-                found[finding.target].append((each.report.name, finding))
-        reviewed.append(Reviewed(each.report, (*_notes_on(each.report, targets), *notes)))
+                found[finding.target].append((report.path.name, finding))
+        reviewed.append(_reviewed(report, notes))
     return Review(tuple(_decisive(target, found[target], targets) for target in Target), tuple(reviewed))
 
 
+def _reviewed(report: LoadReport | ChaosReport, notes: list[str]) -> ReviewedReport:
+    environment = report.environment
+    return ReviewedReport(
+        path=str(report.path),
+        kind=str(report.kind),
+        started_at=environment.started_at,
+        workflow=environment.workflow.name,
+        notes=notes,
+    )
+
+
 def _decisive(target: Target, found: Sequence[tuple[str, Finding]], targets: Sla) -> Finding:
-    """The finding that counts; it says whose it is where it stands against others."""
+    """The finding that counts. Where there are several, its sentence names its report."""
     if not found:
-        return Finding(target, wanted_of(target, targets), None, TargetVerdict.NOT_MEASURED, UNTRIED[target])
+        return Finding.on(target, targets, None, TargetVerdict.NOT_MEASURED, UNTRIED[target])
     finding = worst([each for _, each in found])
     name = next(name for name, each in found if each is finding)
-    return replace(finding, sentence=f"{name}: {finding.sentence}") if len(found) > 1 else finding
+    return finding.model_copy(update={"sentence": f"{name}: {finding.sentence}"}) if len(found) > 1 else finding
 
 
-def _notes_on(report: Report, targets: Sla) -> list[str]:
+def _notes_on(report: LoadReport | ChaosReport, targets: Sla) -> list[str]:
     notes = []
     if report.is_partial:
         notes.append("the run was stopped before its end")
-    if any(SIMULATED in str(server).lower() for server in report.servers):
+    if any(SIMULATED in str(server).lower() for server in report.environment.servers):
         notes.append("it was measured on the simulator: it says nothing about a graphics card")
-    failed = [str(each.get("scenario")) for each in report.results if each.get("verdict") == "failed"]
-    if failed:
-        notes.append(f"scenarios that failed: {', '.join(failed)}")
-    written = {str(target): as_number(report.targets.get(str(target))) for target in Target}
-    for name, value in written.items():
-        judged_by = getattr(targets, name, None)
-        if value is not None and judged_by is not None and value != float(judged_by):
-            notes.append(f"when it was measured, {name} was {value:g}; it is judged by {float(judged_by):g}")
+    if isinstance(report, ChaosReport):
+        failed = [each.scenario for each in report.results if each.verdict == "failed"]
+        notes += [f"scenarios that failed: {', '.join(failed)}"] if failed else []
+    for name in Sla.model_fields:
+        then, now = as_number(report.environment.sla.get(name)), float(getattr(targets, name))
+        if then is not None and then != now:
+            notes.append(f"when it was measured, {name} was {then:g}; it is judged by {now:g}")
     return notes

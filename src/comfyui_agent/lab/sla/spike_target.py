@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.domain.texts import counted
-from comfyui_agent.lab.load.reports import Report, ReportKind
+from comfyui_agent.lab.reports.load import LoadReport
+from comfyui_agent.lab.reports.sla import Finding, Target, TargetVerdict
 from comfyui_agent.lab.sla.load_targets import PARTIAL, SCENARIO
 from comfyui_agent.lab.sla.logs import Reading, ends_of, read_logs
 from comfyui_agent.lab.sla.spikes import FEWEST_ENDS, Spike, find_spikes
-from comfyui_agent.lab.sla.verdicts import Finding, Target, TargetVerdict
 
 
-def judge_spikes(report: Report, logs: Sequence[Path], targets: Sla) -> tuple[Finding | None, list[str]]:
-    """Whether errors came in heaps during a load test, and what is to be said of its logs.
+def judge_spikes(report: LoadReport, logs: Sequence[Path], targets: Sla) -> tuple[Finding | None, list[str]]:
+    """Whether errors came in spikes during a load test, and notes on its logs.
 
-    None where faults were made on purpose: errors were expected there. The logs and the report's own rows are taken
-    together, each prompt once.
+    None where faults were made on purpose. The logs and the report's own rows are taken together, each prompt once.
     """
 
-    def finding(measured: float | None, verdict: TargetVerdict, sentence: str) -> Finding:
-        return Finding(Target.SPIKES, 0.0, measured, verdict, sentence)
+    def finding(measured: float | None, verdict: TargetVerdict, sentence: str, needed: int | None = None) -> Finding:
+        return Finding.on(Target.SPIKES, targets, measured, verdict, sentence, needed)
 
-    if report.kind is ReportKind.CHAOS or report.mode == SCENARIO:
+    if report.summary.mode == SCENARIO:
         return None, []
     reading = read_logs(logs, report)
     ends = ends_of(report, reading)
@@ -34,18 +32,19 @@ def judge_spikes(report: Report, logs: Sequence[Path], targets: Sla) -> tuple[Fi
     notes = _notes(reading, logs)
     seen = f"among {counted(len(ends), 'end')}, {len(reading.ends)} of them told by the metrics log"
     if spikes:
-        told = f"{counted(len(spikes), 'spike')} {seen}: {_told(max(spikes, key=lambda spike: spike.failures))}."
-        return finding(float(len(spikes)), TargetVerdict.MISSED, told), notes
+        largest = _sentence(max(spikes, key=lambda spike: spike.failures))
+        sentence = f"{counted(len(spikes), 'spike')} {seen}: {largest}."
+        return finding(float(len(spikes)), TargetVerdict.MISSED, sentence), notes
     if len(ends) < FEWEST_ENDS:
         known = counted(len(ends), "end with a time is", "ends with a time are")
         few = f"{known} too few to see a spike: {FEWEST_ENDS} are needed."
-        return replace(finding(None, TargetVerdict.NOT_MEASURED, few), jobs_needed=FEWEST_ENDS), notes
+        return finding(None, TargetVerdict.NOT_MEASURED, few, FEWEST_ENDS), notes
     if report.is_partial:
         return finding(0.0, TargetVerdict.NOT_MEASURED, f"No spike {seen}; {PARTIAL}"), notes
     return finding(0.0, TargetVerdict.MET, f"No spike {seen}."), notes
 
 
-def _told(spike: Spike) -> str:
+def _sentence(spike: Spike) -> str:
     why = f", mostly {spike.why}" if spike.why else ""
     return f"{spike.failures} of {spike.ends} failed from {_clock(spike.began)} to {_clock(spike.ended)} UTC{why}"
 

@@ -1,4 +1,4 @@
-"""Errors that come in a heap: when is it a spike?"""
+"""Finds spikes of errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class End:
 
 @dataclass(frozen=True)
 class Spike:
-    """Windows of failures that touch each other: how many failed of how many that ended, from when to when."""
+    """Windows of failures that overlap: from when to when, and how many runs failed of how many that ended."""
 
     began: float
     ended: float
@@ -64,7 +64,7 @@ def is_spike(failures: int, ends: int, budget: float) -> bool:
 
 
 def _likelihood(failures: int, ends: int, rate: float) -> float:
-    """How likely so many or more failures are at a rate, each on its own (the upper tail of the binomial)."""
+    """The probability of so many or more failures at a rate (the upper tail of the binomial)."""
     if rate <= 0:
         return 0.0
     if rate >= 1:

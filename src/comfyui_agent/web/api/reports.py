@@ -29,7 +29,7 @@ async def list_reports(context: Here, _: User) -> Any:
         "reports": [
             {
                 "path": each.path,
-                "kind": each.kind,
+                "kind": each.kind.label,
                 "written_at": each.written_at,
                 "finding": each.finding,
                 "url": f"{PREFIX}/reports/{quote(each.path)}",

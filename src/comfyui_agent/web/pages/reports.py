@@ -1,11 +1,11 @@
-"""What the reliability lab has measured, the newest first."""
+"""The page with all reports of the lab."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from comfyui_agent.lab.reports.kinds import ReportKind
 from comfyui_agent.web.pages.windows import Choice
-from comfyui_agent.web.report_summary import ReportKind
 from comfyui_agent.web.reports import Report, find_reports
 from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
 from comfyui_agent.web.threads import FILES

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from comfyui_agent.lab.chaos.findings import Skipped
 from comfyui_agent.lab.chaos.netem import lossy
-from comfyui_agent.lab.chaos.verdicts import Skipped
 
 
 class FakeTc:

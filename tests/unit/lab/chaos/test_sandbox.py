@@ -10,9 +10,10 @@ from typing import Any, cast
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.jobs import Job, JobId
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.lab.chaos.plan import ChaosPlan
 from comfyui_agent.lab.chaos.sandbox import Sandbox, moment_of
-from comfyui_agent.lab.chaos.target import Ground
 from comfyui_agent.lab.payloads import Payload
+from comfyui_agent.lab.reports.chaos import PageCounts
 from support.stores import ScriptedStore
 
 
@@ -34,11 +35,11 @@ class Remembered(ScriptedStore):
         return [event for event in self._events if event.id > event_id][:2]
 
 
-def arena_of(jobs: list[Job], events: list[Event]) -> Sandbox:
+def sandbox_of(jobs: list[Job], events: list[Event]) -> Sandbox:
     server, proxy = SimpleNamespace(url="http://127.0.0.1:8188"), SimpleNamespace(port=9)
-    ground = Ground(Payload.of("page", {}))
+    plan = ChaosPlan(Payload.of("page", {}))
     store = Remembered(jobs, events)
-    return Sandbox(ground, Path(), *cast("tuple[Any, Any, Any, Any]", (server, proxy, store, None)))
+    return Sandbox(plan, Path(), *cast("tuple[Any, Any, Any, Any]", (server, proxy, store, None)))
 
 
 def event(number: int, name: EventName, second: str, job_id: int | None = None) -> Event:
@@ -47,30 +48,30 @@ def event(number: int, name: EventName, second: str, job_id: int | None = None) 
 
 async def test_pages_are_told_in_the_order_in_which_they_were_done() -> None:
     events = [event(1, EventName.JOB_DONE, "02.000", 7), event(2, EventName.JOB_DONE, "01.500", 3)]
-    finished = await arena_of([job(3), job(5), job(7)], events).finished()
+    finished = await sandbox_of([job(3), job(5), job(7)], events).finished()
     assert [found.id for _, found in finished] == [3, 7]
 
 
 async def test_two_pages_may_be_done_in_the_same_millisecond() -> None:
     events = [event(1, EventName.JOB_DONE, "02.000", 3), event(2, EventName.JOB_DONE, "02.000", 5)]
-    finished = await arena_of([job(3), job(5)], events).finished()
+    finished = await sandbox_of([job(3), job(5)], events).finished()
     assert [found.id for _, found in finished] == [3, 5]
 
 
 async def test_the_first_event_after_a_moment_is_found_beyond_the_first_page_of_events() -> None:
     events = [event(number, EventName.JOB_STARTED, f"0{number}.000") for number in range(1, 6)]
     events += [event(6, EventName.ALERT_SERVER, "06.000"), event(7, EventName.ALERT_SERVER, "07.000")]
-    arena = arena_of([], events)
+    sandbox = sandbox_of([], events)
     after = moment_of("2026-11-15 12:00:06.500")
-    assert await arena.first(0.0, EventName.ALERT_SERVER) == moment_of("2026-11-15 12:00:06.000")
-    assert await arena.first(after, EventName.ALERT_SERVER) == moment_of("2026-11-15 12:00:07.000")
-    assert await arena.first(after, EventName.JOB_FAILED) is None
+    assert await sandbox.first(0.0, EventName.ALERT_SERVER) == moment_of("2026-11-15 12:00:06.000")
+    assert await sandbox.first(after, EventName.ALERT_SERVER) == moment_of("2026-11-15 12:00:07.000")
+    assert await sandbox.first(after, EventName.JOB_FAILED) is None
 
 
 async def test_pages_are_counted_by_how_they_ended() -> None:
     states = [JobStatus.DONE, JobStatus.DONE, JobStatus.FAILED, JobStatus.PENDING]
     jobs = [job(number, status=status) for number, status in enumerate(states)]
-    assert await arena_of(jobs, []).counts() == {"total": 4, "done": 2, "failed": 1}
+    assert await sandbox_of(jobs, []).counts() == PageCounts(total=4, done=2, failed=1)
 
 
 def test_times_of_the_database_are_utc() -> None:

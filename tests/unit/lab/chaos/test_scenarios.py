@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 
 from comfyui_agent.config.settings import Sla
-from comfyui_agent.lab.chaos.scenarios import OVERSIZED, QUICK, SCENARIOS, _sizes, with_sleep
+from comfyui_agent.lab.chaos.bad_pages import OVERSIZED, _sizes
+from comfyui_agent.lab.chaos.bad_servers import with_sleep
+from comfyui_agent.lab.chaos.findings import ScenarioOutcome, Skipped
+from comfyui_agent.lab.chaos.plan import ChaosPlan
+from comfyui_agent.lab.chaos.scenarios import QUICK, SCENARIOS
+from comfyui_agent.lab.chaos.server import Server
 from comfyui_agent.lab.chaos.suite import Suite, find_scenarios
-from comfyui_agent.lab.chaos.target import Ground, Server
-from comfyui_agent.lab.chaos.verdicts import Findings, ScenarioOutcome, ScenarioVerdict, Skipped
-from comfyui_agent.lab.load.rows import RunClock
 from comfyui_agent.lab.payloads import Payload
+from comfyui_agent.lab.reports.chaos import ScenarioResult
 from support.agents import sized_picture
 
 NAMES = ["prompt-validation", "gpu-oom", "network-blip", "comfyui-crash", "artificial-latency"]
@@ -56,16 +59,15 @@ def test_the_sizes_of_a_workflow_are_found_where_all_of_them_are_numbers() -> No
 
 def test_a_server_that_does_not_speak_plain_http_is_skipped() -> None:
     with pytest.raises(Skipped, match=r"^https://example.org is not plain http"):
-        Server(Ground(PAGE, "https://user:secret@example.org:443"), None, ())  # type: ignore[arg-type]
+        Server(ChaosPlan(PAGE, "https://user:secret@example.org:443"), None, ())  # type: ignore[arg-type]
 
 
 def suite_of(*words: ScenarioOutcome, recovery: tuple[float | None, ...] = ()) -> dict[str, Any]:
-    verdicts = []
+    results = []
     for number, word in enumerate(words):
-        findings = Findings(recovery_sec=recovery[number] if number < len(recovery) else None)
-        verdicts.append(ScenarioVerdict(NAMES[number], "", word, "", 1.0, findings))
-    report = Suite(Ground(PAGE), Sla(), RunClock(), verdicts, []).report()
-    return dict(report["summary"])
+        seconds = recovery[number] if number < len(recovery) else None
+        results.append(ScenarioResult(scenario=NAMES[number], verdict=word, recovery_sec=seconds))
+    return Suite(ChaosPlan(PAGE), Sla(), results=results).report().summary.as_json()
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from comfyui_agent.lab.load.baseline import baseline_folder, lines_of, write_baseline
+from comfyui_agent.lab.reports.environment import Environment
+from comfyui_agent.lab.reports.load import LoadReport
 
 RUN = "abcd1234"
-ENVIRONMENT = {"started_at": "2026-11-15T10:00:00.000Z", "ended_at": "2026-11-15T10:05:00.000Z"}
+TIMES = {"started_at": "2026-11-15T10:00:00.000Z", "ended_at": "2026-11-15T10:05:00.000Z"}
+ENVIRONMENT = Environment.model_validate(TIMES)
 
 
-def report(name: str = "book_medium", **summary: Any) -> dict[str, Any]:
+def document(name: str = "book_medium", **summary: Any) -> dict[str, Any]:
     return {
         "summary": {
             "total_jobs": 12,
@@ -31,7 +34,7 @@ def report(name: str = "book_medium", **summary: Any) -> dict[str, Any]:
         },
         "results": [],
         "environment": {
-            **ENVIRONMENT,
+            **TIMES,
             "e3": "1.2.3",
             "machine": {"cpu": "A | B", "cores": 8, "platform": "Linux"},
             "servers": [
@@ -48,6 +51,10 @@ def report(name: str = "book_medium", **summary: Any) -> dict[str, Any]:
             "parameters": {"mode": "closed", "levels": [4], "jobs": 12, "timeout": 420.0},
         },
     }
+
+
+def report(name: str = "book_medium", **summary: Any) -> LoadReport:
+    return LoadReport.model_validate(document(name, **summary))
 
 
 def line(**facts: Any) -> str:
@@ -72,7 +79,7 @@ def test_all_four_files_are_there_and_the_readme_says_what_was_measured_on_what(
     folder.mkdir()
     path = write_baseline(folder, report(), "<html></html>", log, RUN)
     assert path == folder / "load_book_medium.json"
-    assert json.loads(path.read_text(encoding="utf-8")) == report()
+    assert json.loads(path.read_text(encoding="utf-8")) == document()
     assert (folder / "load_book_medium.html").read_text() == "<html></html>"
     (kept,) = folder.glob("*.ndjson")
     assert kept.read_text() == log.read_text()
@@ -129,11 +136,11 @@ def test_a_partial_one_says_so_first(tmp_path: Path, log: Path) -> None:
 
 
 def test_a_server_of_which_nothing_is_known_is_no_trouble(tmp_path: Path, log: Path) -> None:
-    bare = report()
+    bare = document()
     bare["environment"]["servers"] = [
         {"server": "http://x", "comfyui_version": None, "python": None, "pytorch": None, "devices": [], "driver": None}
     ]
-    write_baseline(tmp_path, bare, "", log, RUN)
+    write_baseline(tmp_path, LoadReport.model_validate(bare), "", log, RUN)
     assert "no device known" in (tmp_path / "README.md").read_text(encoding="utf-8")
 
 

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from comfyui_agent.lab.load.comparison import compare
-from comfyui_agent.lab.load.reports import BadReport, Report, ReportKind
+from comfyui_agent.lab.reports.chaos import ChaosReport, ChaosSummary
+from comfyui_agent.lab.reports.load import LoadReport
+from comfyui_agent.lab.reports.reading import BadReport
 
 Rows = list[dict[str, Any]]
 TIMES = ("p50_duration_sec", "p95_duration_sec", "avg_duration_sec", "images_per_minute")
@@ -58,11 +60,12 @@ def row(index: int, sent: float, duration: float, wait: float, **changes: Any) -
     }
 
 
-def report(rows: Rows, name: str = "a.json", environment: dict[str, Any] | None = None, **summary: Any) -> Report:
+def report(rows: Rows, name: str = "a.json", environment: dict[str, Any] | None = None, **summary: Any) -> LoadReport:
     wall = max((each["seconds"] + each["duration_sec"] for each in rows), default=0.0)
     summary = {"total_jobs": len(rows), "mode": "closed", "partial": False, "wall_clock_sec": wall} | summary
     facts = {"kind": "loadtest", "workflow": {"name": "book", "sha256": "1"}, "parameters": {"levels": [4]}}
-    return Report(Path(name), ReportKind.LOADTEST, summary, rows, facts | (environment or {}))
+    document = {"summary": summary, "results": rows, "environment": facts | (environment or {})}
+    return LoadReport.model_validate({**document, "path": Path(name)})
 
 
 def verdicts(a: Rows, b: Rows) -> dict[str, str]:
@@ -80,11 +83,13 @@ def wrongly_called(made: Any, pairs: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("made", [on_its_own, queued])
-def test_two_runs_of_one_distribution_are_called_noise_in_93_of_100_cases(made: Any) -> None:
+def test_two_runs_of_one_distribution_are_called_noise_in_nearly_all_cases(made: Any) -> None:
+    """Twenty cases; the slow form of this test has a thousand."""
+
     def shorter(seed: int) -> Rows:
         return [each | {"exec_sec": None} for each in made(seed)]
 
-    assert {name: wrong for name, wrong in wrongly_called(shorter, 100).items() if wrong > 7} == {}
+    assert {name: wrong for name, wrong in wrongly_called(shorter, 20).items() if wrong > 2} == {}
 
 
 @pytest.mark.slow
@@ -98,7 +103,7 @@ def test_of_a_thousand_cases_as_many_are_called_noise(made: Any) -> None:
 
 @pytest.mark.parametrize("made", [on_its_own, queued])
 def test_fifteen_percent_slower_is_found_and_put_in_figures(made: Any) -> None:
-    for pair in range(8):
+    for pair in range(3):
         a, b = made(2 * pair), made(2 * pair + 1, slower=1.15)
         found = {metric.metric: metric for metric in compare(report(a), report(b)).metrics}
         for name in ("p50_duration_sec", "avg_duration_sec", "p50_exec_sec", "images_per_minute"):
@@ -125,8 +130,13 @@ def in_moods(seed: int, count: int = 600) -> Rows:
     return rows
 
 
-def test_neighbours_that_are_alike_do_not_pass_for_evidence() -> None:
+@pytest.mark.slow
+def test_of_forty_cases_with_neighbours_that_are_alike_few_pass_for_evidence() -> None:
     assert {name: wrong for name, wrong in wrongly_called(in_moods, 40).items() if wrong > 4} == {}
+
+
+def test_neighbours_that_are_alike_do_not_pass_for_evidence() -> None:
+    assert {name: wrong for name, wrong in wrongly_called(in_moods, 12).items() if wrong > 2} == {}
 
 
 def test_a_few_jobs_in_one_queue_are_too_few() -> None:
@@ -154,7 +164,7 @@ def test_a_report_compared_with_itself_differs_in_nothing() -> None:
     comparison = compare(same, same)
     assert {metric.verdict.value for metric in comparison.metrics} == {"noise"}
     assert comparison.verdict.startswith("Nothing but noise")
-    assert comparison.cautions == ()
+    assert comparison.cautions == []
 
 
 @pytest.mark.parametrize("count", [1, 9])
@@ -243,11 +253,11 @@ def test_a_verdict_on_different_things_sends_to_the_cautions() -> None:
 
 def test_another_seed_another_server_and_another_place_are_no_difference() -> None:
     facts = {"parameters": {"levels": [4], "seed": 5, "servers": ["http://b:8188"], "output": "b.json"}}
-    assert compare(report(on_its_own(1)), report(on_its_own(2), "b.json", facts)).cautions == ()
+    assert compare(report(on_its_own(1)), report(on_its_own(2), "b.json", facts)).cautions == []
 
 
 def test_chaos_cannot_be_compared() -> None:
-    chaos = Report(Path("chaos.json"), ReportKind.CHAOS, {"total": 1}, [], {"kind": "chaos"})
+    chaos = ChaosReport(path=Path("chaos.json"), summary=ChaosSummary(total=1))
     with pytest.raises(BadReport, match=r"chaos.json is a chaos report"):
         compare(report(on_its_own(1)), chaos)
 
@@ -255,12 +265,9 @@ def test_chaos_cannot_be_compared() -> None:
 def test_rows_without_times_have_no_throughput() -> None:
     timeless = [{key: value for key, value in each.items() if key != "seconds"} for each in on_its_own(1)]
     whole = report(on_its_own(1))
-    found = {metric.metric: metric.verdict.value for metric in compare(whole, _with_rows(whole, timeless)).metrics}
+    without = LoadReport.model_validate(whole.as_json() | {"results": timeless})
+    found = {metric.metric: metric.verdict.value for metric in compare(whole, without).metrics}
     assert (found["images_per_minute"], found["avg_duration_sec"]) == ("not measured", "noise")
-
-
-def _with_rows(like: Report, rows: Rows) -> Report:
-    return Report(like.path, like.kind, like.summary, rows, like.environment)
 
 
 def test_the_json_has_the_keys_that_pages_and_scripts_read() -> None:

@@ -15,8 +15,9 @@ from comfyui_agent.lab.load import driver
 from comfyui_agent.lab.load.driver import Countdown, Driver
 from comfyui_agent.lab.load.plan import LoadPlan, Mode
 from comfyui_agent.lab.load.prompt_runner import Rendering, Target
-from comfyui_agent.lab.load.rows import Row, RowStatus, RunClock
+from comfyui_agent.lab.measurement.moments import RunClock
 from comfyui_agent.lab.payloads import Payload
+from comfyui_agent.lab.reports.load import Row, RowStatus
 
 PAGE = Payload.of("page", {"1": {"class_type": "X", "inputs": {"seed": 1}}})
 
@@ -63,7 +64,15 @@ class Fake:
         target.open.discard(f"id{index}")  # type: ignore[arg-type]
         ended = time.monotonic() - began
         seconds = self.clock.seconds_of(began)
-        return Row(index, f"id{index}", RowStatus.COMPLETED, ended, server=target.name, level=level, seconds=seconds)
+        return Row(
+            index=index,
+            prompt_id=f"id{index}",
+            status=RowStatus.COMPLETED,
+            duration_sec=ended,
+            server=target.name,
+            level=level,
+            seconds=seconds,
+        )
 
 
 class Nobody:
@@ -74,8 +83,8 @@ class Nobody:
 
 def driver_of(fake: Any, *targets: Target, watcher: Any = None, **plan: Any) -> Driver:
     targets = targets or (target(),)
-    wishes = LoadPlan(tuple(each.name for each in targets), (PAGE,), **plan)
-    return Driver(wishes, targets, fake, watcher or Nobody())
+    made = LoadPlan(tuple(each.name for each in targets), (PAGE,), **plan)
+    return Driver(made, targets, fake, watcher or Nobody())
 
 
 async def until(condition: Callable[[], bool], turns: int = 100_000) -> None:

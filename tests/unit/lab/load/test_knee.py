@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from comfyui_agent.lab.load.knee import Knee, Step, find_knee
+from comfyui_agent.lab.load.knee import Step, find_knee
+from comfyui_agent.lab.reports.load import KneeFacts
 
 UNIT = "prompts at once"
 
@@ -17,7 +18,7 @@ def ramp(rates: Sequence[float], success: Sequence[float] | None = None) -> list
     return [Step(number, *each) for number, each in enumerate(zip(rates, success, strict=True), start=1)]
 
 
-def knee_of(rates: Sequence[float], success: Sequence[float] | None = None) -> Knee | None:
+def knee_of(rates: Sequence[float], success: Sequence[float] | None = None) -> KneeFacts | None:
     return find_knee(ramp(rates, success), 0.02, UNIT)
 
 
@@ -80,4 +81,4 @@ def test_the_sentence_counts_from_what_was_reached() -> None:
     assert found is not None
     assert found.level == 2
     assert re.search(r"\b2(\.0)? ?% more", found.reason)
-    assert found.as_json(UNIT) == {"level": 2, "images_per_minute": 98.0, "unit": UNIT, "reason": found.reason}
+    assert found.as_json() == {"level": 2, "images_per_minute": 98.0, "unit": UNIT, "reason": found.reason}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,11 +11,13 @@ import pytest
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.lab.load.document import build_report
 from comfyui_agent.lab.load.knee import Step, find_knee
-from comfyui_agent.lab.load.measurement import LoadRun
+from comfyui_agent.lab.load.measurement import LevelRun, LoadRun
 from comfyui_agent.lab.load.plan import LoadPlan, Mode
-from comfyui_agent.lab.load.rows import Row, RowStatus, RunClock
-from comfyui_agent.lab.load.summary import LevelRun, short_figures
+from comfyui_agent.lab.load.summary import short_figures
+from comfyui_agent.lab.measurement.moments import RunClock
 from comfyui_agent.lab.payloads import Payload
+from comfyui_agent.lab.reports.environment import ServerFacts
+from comfyui_agent.lab.reports.load import Row, RowStatus
 
 PAGE = Payload.of("page", {"1": {"class_type": "X", "inputs": {"seed": 1}}})
 SIGMA = 0.2
@@ -47,9 +48,9 @@ def level_run(level: int, ends: Sequence[tuple[float, str]], is_whole: bool = Tr
     """What a closed loop sees: each prompt is sent when the one that is `level` before it ends."""
     moments = sorted(moment for moment, _ in ends)
     sent = [0.0] * level + moments
-    row = Row(0, "", RowStatus.COMPLETED, level=level, images=1)
+    row = {"status": RowStatus.COMPLETED, "level": level, "images": 1}
     rows = [
-        replace(row, index=number, prompt_id=f"id{number}", server=server, seconds=begun, duration_sec=moment - begun)
+        Row.model_validate(row | {"index": number, "server": server, "seconds": begun, "duration_sec": moment - begun})
         for number, ((moment, server), begun) in enumerate(zip(sorted(ends), sent, strict=False))
     ]
     return LevelRun(level, tuple(rows), moments[-1] if moments else 0.0, is_whole)
@@ -125,8 +126,8 @@ class Trace:
 
 def knee_of(levels: Sequence[LevelRun], mode: Mode = Mode.CLOSED) -> Any:
     plan = LoadPlan(("http://a",), (PAGE,), mode, tuple(run.level for run in levels))
-    run = LoadRun(plan, RunClock(), [{"server": "http://a"}], Trace(), list(levels), [])  # type: ignore[arg-type]
-    return build_report(run, Sla())["summary"]["knee"]
+    run = LoadRun(plan, RunClock(), [ServerFacts(server="http://a")], Trace(), list(levels), [])  # type: ignore[arg-type]
+    return build_report(run, Sla()).summary.knee
 
 
 def steady(level: int, rate: float, jobs: int) -> LevelRun:
@@ -136,10 +137,10 @@ def steady(level: int, rate: float, jobs: int) -> LevelRun:
 def test_a_level_with_fewer_prompts_than_at_once_is_no_part_of_the_knee() -> None:
     reached = [steady(1, 1.0, 12), steady(2, 2.0, 12), steady(4, 2.0, 12)]
     never = steady(16, 9.0, 12)
-    assert knee_of([*reached, never])["level"] == 2
+    assert knee_of([*reached, never]).level == 2
     assert knee_of([*reached, steady(16, 9.0, 16)]) is None  # it was reached, and throughput still rose
 
 
 def test_a_rate_and_books_are_no_numbers_of_prompts_at_once() -> None:
     levels = [steady(60, 1.0, 12), steady(120, 2.0, 12), steady(240, 2.0, 12)]
-    assert knee_of(levels, Mode.OPEN)["level"] == 120
+    assert knee_of(levels, Mode.OPEN).level == 120

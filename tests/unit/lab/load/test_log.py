@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from comfyui_agent.lab.load.log import LoadLog
-from comfyui_agent.lab.load.rows import Row, RowStatus
+from comfyui_agent.lab.reports.load import Row, RowStatus
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -18,10 +18,32 @@ def test_each_prompt_is_a_line_as_soon_as_it_ends(tmp_path: Path) -> None:
     path = tmp_path / "infra" / "observability" / "metrics.ndjson"
     log = LoadLog(path)
     assert len(lines(path)) == 1
-    log.ended(Row(0, "one", RowStatus.COMPLETED, 3.0, queue_sec=1.0, exec_sec=1.9, server="http://x"))
+    log.ended(
+        Row(
+            index=0,
+            prompt_id="one",
+            status=RowStatus.COMPLETED,
+            duration_sec=3.0,
+            queue_sec=1.0,
+            exec_sec=1.9,
+            server="http://x",
+        )
+    )
     assert len(lines(path)) == 2
-    log.ended(Row(1, "two", RowStatus.FAILED, 2.0, error="Füchse\nbroke it", failure_class="execution", server="y"))
-    log.ended(Row(2, "three", RowStatus.TIMEOUT, 2.0, failure_class="timeout", server="y"))
+    log.ended(
+        Row(
+            index=1,
+            prompt_id="two",
+            status=RowStatus.FAILED,
+            duration_sec=2.0,
+            error="Füchse\nbroke it",
+            failure_class="execution",
+            server="y",
+        )
+    )
+    log.ended(
+        Row(index=2, prompt_id="three", status=RowStatus.TIMEOUT, duration_sec=2.0, failure_class="timeout", server="y")
+    )
     log.finish()
     began, done, failed, late, ended = lines(path)
     assert {each["load_test"] for each in lines(path)} == {log.run_id}
@@ -43,7 +65,7 @@ def test_two_runs_can_be_told_apart(tmp_path: Path) -> None:
 def test_a_log_that_cannot_be_written_is_told_once_and_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     log = LoadLog(tmp_path / "file" / "metrics.ndjson")
-    log.ended(Row(0, "one", RowStatus.COMPLETED, 1.0))
+    log.ended(Row(index=0, prompt_id="one", status=RowStatus.COMPLETED, duration_sec=1.0))
     log.finish()
     assert log.trouble is not None
     assert "cannot be written" in log.trouble
@@ -56,6 +78,6 @@ def test_a_folder_in_its_place_is_told(tmp_path: Path) -> None:
 
 def test_words_that_are_no_unicode_are_written(tmp_path: Path) -> None:
     log = LoadLog(tmp_path / "a")
-    log.ended(Row(0, "one", RowStatus.FAILED, 1.0, error="\ud800"))
+    log.ended(Row(index=0, prompt_id="one", status=RowStatus.FAILED, duration_sec=1.0, error="\ud800"))
     assert log.trouble is None
     assert len(lines(tmp_path / "a")) == 2

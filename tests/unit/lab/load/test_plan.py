@@ -1,4 +1,4 @@
-"""Plans: wishes as people type them, and one line where they do not fit."""
+"""Plans: options as people type them, and one line where they do not fit."""
 
 from __future__ import annotations
 
@@ -69,12 +69,6 @@ def test_how_many_prompts_a_level_sends() -> None:
     assert plan(duration=5.0).jobs_of(4) is None
     assert plan(duration=5.0, jobs=3).jobs_of(4) == 3
     assert plan(Mode.BOOKS, 5.0, pages=12).jobs_of(5) == 60
-
-
-def test_the_whole_is_known_only_if_no_duration_ends_it() -> None:
-    assert plan(Mode.CLOSED, 1.0, 2.0, jobs=10).total == 20
-    assert plan(Mode.CLOSED, 1.0, 2.0, jobs=10, duration=5.0).total is None
-    assert plan(duration=5.0).total is None
 
 
 def test_every_run_has_seeds_of_its_own_unless_they_are_asked_for() -> None:

@@ -7,20 +7,21 @@ import random
 
 import pytest
 
-from comfyui_agent.lab.load.rows import Row, RowStatus
-from comfyui_agent.lab.load.summary import counts, figures, short_figures
+from comfyui_agent.lab.load.summary import figures, short_figures
+from comfyui_agent.lab.reports.load import Row, RowStatus
 
 
 def row(index: int = 0, duration: float | None = 1.0, status: RowStatus = RowStatus.COMPLETED, **facts: object) -> Row:
     images = 1 if status is RowStatus.COMPLETED else 0
-    return Row(index, f"id{index}", status, duration, **({"images": images} | facts))  # type: ignore[arg-type]
+    known = {"index": index, "prompt_id": f"id{index}", "status": status, "duration_sec": duration, "images": images}
+    return Row.model_validate(known | facts)
 
 
 def test_total_is_always_the_sum_of_the_three() -> None:
     chance = random.Random(1)
     for _ in range(50):
         rows = [row(n, status=chance.choice(list(RowStatus))) for n in range(chance.randrange(30))]
-        found = counts(rows)
+        found = figures(rows, 1.0)
         assert found["total_jobs"] == len(rows) == found["completed"] + found["failed"] + found["timeouts"]
 
 

@@ -29,7 +29,7 @@ async def test_a_server_is_described_by_its_own_word(servers: Servers, monkeypat
     monkeypatch.setitem(sys.modules, "pynvml", None)
     url = servers.url("sim")
     async with ComfyClient(url, listen=False) as client:
-        facts = await server_facts(client)
+        facts = (await server_facts(client)).as_json()
     assert set(facts) == KEYS
     assert facts["server"] == url
     assert facts["comfyui_version"]
@@ -40,7 +40,7 @@ async def test_a_server_is_described_by_its_own_word(servers: Servers, monkeypat
 
 async def test_a_server_that_is_gone_leaves_a_report_possible() -> None:
     async with ComfyClient(NOWHERE, listen=False) as client:
-        facts = await server_facts(client)
+        facts = (await server_facts(client)).as_json()
     assert set(facts) == KEYS
     assert facts["server"] == NOWHERE
     assert facts["devices"] == []

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-import copy
-import random
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 from html.parser import HTMLParser
-from typing import Any
+from typing import Any, Protocol
+
+from comfyui_agent.lab.pages import chaos_page as chaos
+from comfyui_agent.lab.pages import compare_page as compare
+from comfyui_agent.lab.pages import load_page as load
+from comfyui_agent.lab.pages import profile_page as profile
+from comfyui_agent.lab.pages.rendering import templates
+from comfyui_agent.lab.pages.shapes import Picture
+from comfyui_agent.lab.reports.chaos import ChaosReport
+from comfyui_agent.lab.reports.comparison import Comparison
+from comfyui_agent.lab.reports.load import LoadReport
+from comfyui_agent.lab.reports.profile import ProfileReport
 
 EVIL = "</title></svg><script>alert(1)</script><img src=x onerror=alert(2)>\"' onload='alert(3) & <!-- ]]> {{body}}"
 SLA = {
@@ -19,7 +28,32 @@ SLA = {
 }
 DEVICES = [{"name": "RTX 5060 Ti", "kind": "cuda", "vram_total_mb": 16384}]
 HERE = "http://127.0.0.1:8188"
-ODD = (None, "odd", "", float("nan"), float("inf"), -1, 0, 1e308, True, [], {}, [None, 3, "x"], {"a": {}})
+
+
+def load_page(report: dict[str, Any], json_name: str = "") -> str:
+    return load.load_page(LoadReport.model_validate(report), json_name)
+
+
+def chaos_page(report: dict[str, Any]) -> str:
+    return chaos.chaos_page(ChaosReport.model_validate(report))
+
+
+def profile_page(reports: Sequence[dict[str, Any]], json_names: Sequence[str] = ()) -> str:
+    return profile.profile_page([ProfileReport.model_validate(report) for report in reports], json_names)
+
+
+def compare_page(report: dict[str, Any]) -> str:
+    return compare.compare_page(Comparison.model_validate(report))
+
+
+class Drawing(Protocol):
+    def picture(self, width: int) -> Picture: ...
+
+
+def svg(drawing: Drawing, width: int) -> str:
+    """A drawing as a page has it."""
+    module: Any = templates().get_template("drawing.html").module
+    return str(module.svg(drawing.picture(width)))
 
 
 class Parsed(HTMLParser):
@@ -136,9 +170,11 @@ def comparison() -> dict[str, Any]:
         words = {"verdict": verdict, "sentence": f"{name} in words"}
         return {"metric": name, "unit": unit, "change": change, "low": low, "high": high} | sides | words
 
+    same = {"workflow": "book", "mode": "closed", "levels": [4.0], "jobs": 60, "servers": [HERE]}
+    same |= {"comfyui_version": ["0.7.0"], "devices": ["RTX"], "e3": "0.6.0", "partial": False}
     return {
-        "a": {"name": "bare.json", "started_at": "2026-11-15T23:10:00Z", "driver": "575"},
-        "b": {"name": "container.json", "started_at": "2026-11-16T23:10:00Z", "driver": "576"},
+        "a": {"name": "bare.json", "started_at": "2026-11-15T23:10:00Z", "driver": "575"} | same,
+        "b": {"name": "container.json", "started_at": "2026-11-16T23:10:00Z", "driver": "576"} | same,
         "cautions": ["The driver differs: 575 in A, 576 in B."],
         "metrics": [
             metric("p95_duration_sec", "s", 0.2, 0.1, 0.4, "worse"),
@@ -198,37 +234,16 @@ def scenario(name: str, verdict: str, recovery: float | None) -> dict[str, Any]:
 def chaos_report() -> dict[str, Any]:
     results = [scenario("comfyui-crash", "passed", 40.0), scenario("network-blip", "failed", 150.0)]
     return {
-        "summary": {"kind": "chaos", "verdict": "failed", "recovery_sec": 150.0, "wall_clock_sec": 130.0},
+        "summary": {"kind": "chaos", "total": 2, "verdict": "failed", "recovery_sec": 150.0, "wall_clock_sec": 130.0},
         "results": results,
         "environment": {"kind": "chaos", "e3": "0.6.0", "sla": SLA},
     }
 
 
-def spoiled(report: dict[str, Any], times: int) -> Iterator[dict[str, Any]]:
-    """The report with some of its values replaced by odd ones, again and again; the same ones each time."""
-    chance = random.Random(6)
-    for _ in range(times):
-        broken = copy.deepcopy(report)
-        for _ in range(chance.randint(1, 6)):
-            _spoil(broken, chance)
-        yield broken
-
-
-def _spoil(value: Any, chance: random.Random) -> None:
-    keys = list(value) if isinstance(value, dict) else list(range(len(value)))
-    if not keys:
-        return
-    key = chance.choice(keys)
-    if isinstance(value[key], (dict, list)) and value[key] and chance.random() < 0.9:
-        _spoil(value[key], chance)
-    else:
-        value[key] = chance.choice(ODD)
-
-
 def poisoned(value: Any) -> Any:
     """A report all of whose texts are hostile, but for the words that steer a page."""
     words = {"completed", "failed", "timeout", "passed", "skipped", "worse", "better", "noise", "not measured"}
-    words |= {"cold", "warm", "share", "s", "images/min"}
+    words |= {"cold", "warm", "share", "s", "images/min", "closed"}
     if isinstance(value, dict):
         return {key: poisoned(inner) for key, inner in value.items()}
     if isinstance(value, list):

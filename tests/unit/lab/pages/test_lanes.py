@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from comfyui_agent.lab.pages.bars import Bar, Bars, Fill, Part
 from comfyui_agent.lab.pages.changes import Change, Changes
-from comfyui_agent.lab.pages.lanes import Bar, Bars, Fill, Part
-from comfyui_agent.lab.pages.plots import NARROW, WIDE
-from comfyui_agent.lab.pages.stages import Stage, Stages
-from unit.lab.pages.made import Parsed, places
+from comfyui_agent.lab.pages.shapes import NARROW, WIDE
+from comfyui_agent.lab.pages.stages import StageMark, Stages
+from unit.lab.pages.made import Parsed, places, svg
 
 PARTS = [Part("Queue", Fill.EMPTY), Part("Execution", Fill.SOLID), Part("Transfer", Fill.STRIPED)]
 
@@ -24,7 +24,7 @@ def rectangles(page: Parsed, kind: str) -> list[tuple[float, float]]:
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 def test_parts_of_a_stack_follow_each_other_in_proportion(width: int) -> None:
-    page = Parsed(bars(Bar("all", [4.0, 2.0, 1.0], "7 s"), is_stacked=True).svg(width))
+    page = Parsed(svg(bars(Bar("all", [4.0, 2.0, 1.0], "7 s"), is_stacked=True), width))
     ((queue, long),) = rectangles(page, "empty")
     ((work, half),) = rectangles(page, "solid")
     ((fetch, short),) = rectangles(page, "striped")
@@ -36,7 +36,7 @@ def test_parts_of_a_stack_follow_each_other_in_proportion(width: int) -> None:
 
 
 def test_bars_of_a_pair_begin_at_zero_and_lie_below_each_other() -> None:
-    page = Parsed(bars(Bar("node", [8.0, 2.0, 4.0], "8 s\n2 s\n4 s")).svg(WIDE))
+    page = Parsed(svg(bars(Bar("node", [8.0, 2.0, 4.0], "8 s\n2 s\n4 s")), WIDE))
     starts, lengths = zip(*(rectangles(page, kind)[0] for kind in ("empty", "solid", "striped")), strict=True)
     assert len(set(starts)) == 1
     assert [lengths[0] / lengths[1], lengths[0] / lengths[2]] == pytest.approx([4, 2], abs=0.05)
@@ -47,20 +47,20 @@ def test_bars_of_a_pair_begin_at_zero_and_lie_below_each_other() -> None:
 
 
 def test_what_was_not_measured_has_no_bar_but_its_dash() -> None:
-    page = Parsed(bars(Bar("node", [None, 2.0, 0.0], "-\n2 s\n0 s")).svg(WIDE))
+    page = Parsed(svg(bars(Bar("node", [None, 2.0, 0.0], "-\n2 s\n0 s")), WIDE))
     assert [len(rectangles(page, kind)) for kind in ("empty", "solid", "striped")] == [0, 1, 0]
     assert page.said("text", "note") == ["-", "2 s", "0 s"]
 
 
 def test_fillings_can_be_told_apart_without_colour() -> None:
-    page = Parsed(bars(Bar("all", [4.0, 2.0, 20.0], ""), is_stacked=True).svg(WIDE))
+    page = Parsed(svg(bars(Bar("all", [4.0, 2.0, 20.0], ""), is_stacked=True), WIDE))
     assert len(page.named("path", "stripes")) == 2
     assert page.said("text", "legend") == ["Queue", "Execution", "Transfer"]
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 def test_long_names_are_cut_to_their_room(width: int) -> None:
-    page = Parsed(bars(Bar("n" * 500, [1.0, 1.0, 1.0]), Bar("short", [1.0])).svg(width))
+    page = Parsed(svg(bars(Bar("n" * 500, [1.0, 1.0, 1.0]), Bar("short", [1.0])), width))
     long, short = page.said("text", "lane")
     assert long.endswith("…")
     assert len(long) < 60
@@ -71,20 +71,20 @@ def test_long_names_are_cut_to_their_room(width: int) -> None:
 @pytest.mark.parametrize("shown", [[], [Bar("a", [])], [Bar("a", [0.0, 0.0, 0.0])], [Bar("", [None, 1e15, 1e-9])]])
 def test_odd_bars_make_a_sound_drawing(shown: list[Bar], width: int) -> None:
     for is_stacked in (True, False):
-        svg = bars(*shown, is_stacked=is_stacked, target=3.0, target_text="target").svg(width)
-        assert Parsed(svg).named("svg")
-        assert all(part not in svg for part in ("nan", "inf", "e+"))
+        drawn = svg(bars(*shown, is_stacked=is_stacked, target=3.0, target_text="target"), width)
+        assert Parsed(drawn).named("svg")
+        assert all(part not in drawn for part in ("nan", "inf", "e+"))
 
 
 def test_a_target_is_drawn_across_the_lanes() -> None:
-    page = Parsed(bars(Bar("a", [5.0, 10.0, 20.0]), target=10.0, target_text="target 10 s").svg(WIDE))
+    page = Parsed(svg(bars(Bar("a", [5.0, 10.0, 20.0]), target=10.0, target_text="target 10 s"), WIDE))
     ((x, _),) = places(page.named("path", "target")[0]["d"])
     start, length = rectangles(page, "solid")[0]
     assert x == pytest.approx(start + length, abs=0.2)
 
 
 def test_a_target_far_off_is_named_at_the_edge() -> None:
-    page = Parsed(bars(Bar("a", [5.0, 10.0, 20.0]), target=900.0, target_text="target 900 s").svg(WIDE))
+    page = Parsed(svg(bars(Bar("a", [5.0, 10.0, 20.0]), target=900.0, target_text="target 900 s"), WIDE))
     assert page.named("path", "target") == []
     assert page.said("text", "target") == ["target 900 s →"]
 
@@ -100,7 +100,7 @@ def zero_of(page: Parsed) -> float:
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 def test_changes_lie_on_their_side_of_no_change(width: int) -> None:
     shown = [change("p95", 0.2, 0.1, 0.4, "worse"), change("rate", -0.1, -0.2, 0.05, "noise")]
-    page = Parsed(Changes("t", "s", shown).svg(width))
+    page = Parsed(svg(Changes("t", "s", shown), width))
     zero = zero_of(page)
     ((worse, _),) = places(page.named("path", "large triangles")[0]["d"])
     ((noise, _),) = places(page.named("path", "large squares")[0]["d"])
@@ -114,20 +114,20 @@ def test_changes_lie_on_their_side_of_no_change(width: int) -> None:
 
 def test_an_interval_that_says_nothing_does_not_stretch_the_axis() -> None:
     shown = [change("p95", 0.2, 0.1, 0.4, "worse"), change("p99", 0.1, -0.9, 90.0, "too few")]
-    alone = Parsed(Changes("t", "s", shown[:1]).svg(WIDE))
-    both = Parsed(Changes("t", "s", shown).svg(WIDE))
+    alone = Parsed(svg(Changes("t", "s", shown[:1]), WIDE))
+    both = Parsed(svg(Changes("t", "s", shown), WIDE))
     assert zero_of(alone) == zero_of(both)
 
 
 def test_no_changes_make_a_sound_drawing() -> None:
-    assert "Nothing was measured." in Parsed(Changes("t", "s", []).svg(WIDE)).whole
-    assert Parsed(Changes("t", "s", [change("a", 0, None, None, "noise")]).svg(NARROW)).named("svg")
+    assert "Nothing was measured." in Parsed(svg(Changes("t", "s", []), WIDE)).whole
+    assert Parsed(svg(Changes("t", "s", [change("a", 0, None, None, "noise")]), NARROW)).named("svg")
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 def test_stages_lie_at_their_seconds(width: int) -> None:
-    stages = [Stage("fault", 0.0), Stage("alert", 10.0), Stage("recovered", 40.0)]
-    page = Parsed(Stages("t", "s", stages, target=60.0).svg(width))
+    stages = [StageMark("fault", 0.0), StageMark("alert", 10.0), StageMark("recovered", 40.0)]
+    page = Parsed(svg(Stages("t", "s", stages, target=60.0), width))
     spots = [places(found["d"])[0][0] for found in page.named("path", "marks")]
     ((target, _),) = places(page.named("path", "target")[0]["d"])
     assert spots[2] - spots[0] == pytest.approx(4 * (spots[1] - spots[0]), abs=0.5)
@@ -137,6 +137,6 @@ def test_stages_lie_at_their_seconds(width: int) -> None:
 
 
 def test_what_was_noted_before_the_fault_lies_before_it() -> None:
-    page = Parsed(Stages("t", "s", [Stage("warm", -5.0), Stage("fault", 0.0)]).svg(WIDE))
+    page = Parsed(svg(Stages("t", "s", [StageMark("warm", -5.0), StageMark("fault", 0.0)]), WIDE))
     before, fault = (places(found["d"])[0][0] for found in page.named("path", "marks"))
     assert before < fault

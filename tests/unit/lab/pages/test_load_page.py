@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from comfyui_agent.config.settings import Sla
-from comfyui_agent.lab.load.reports import Report, ReportKind
-from comfyui_agent.lab.pages.load_page import load_page
+from comfyui_agent.lab.reports.load import LoadReport
 from comfyui_agent.lab.sla.load_targets import judge_load
-from unit.lab.pages.made import SLA, Parsed, level, load_report, places, row
+from unit.lab.pages.made import SLA, Parsed, level, load_page, load_report, places, row
 
 
 def page_of(report: dict[str, Any]) -> Parsed:
@@ -88,9 +86,7 @@ def test_targets_stand_beside_what_was_measured_with_the_reason() -> None:
 
 def test_the_page_judges_as_the_sla_check_does() -> None:
     report = load_report()
-    path, sla = Path("load.json"), Sla.model_validate(SLA)
-    document = Report(path, ReportKind.LOADTEST, report["summary"], report["results"], report["environment"])
-    findings = judge_load(document, sla)
+    findings = judge_load(LoadReport.model_validate(report), Sla.model_validate(SLA))
     page = page_of(report)
     told = [text.strip().partition(",")[0] for text in page.said("span", "verdict")[1:4]]
     assert told == [str(finding.verdict) for finding in findings]

@@ -8,11 +8,11 @@ import re
 import pytest
 
 from comfyui_agent.lab.pages import labels
-from comfyui_agent.lab.pages.downsampling import Point
-from comfyui_agent.lab.pages.labels import Box, Labels, Spot, covered
+from comfyui_agent.lab.pages.labels import Area, Labels, Spot, covered
 from comfyui_agent.lab.pages.marks import LOOKS, Look, Series
-from comfyui_agent.lab.pages.plots import NARROW, WIDE, Axis, Band, Note, Plot, Target
-from unit.lab.pages.made import Parsed, places
+from comfyui_agent.lab.pages.plots import Axis, Band, Note, Plot, Target
+from comfyui_agent.lab.pages.shapes import NARROW, WIDE, Point
+from unit.lab.pages.made import Parsed, places, svg
 
 
 def plot(*series: Series, **facts: object) -> Plot:
@@ -21,7 +21,7 @@ def plot(*series: Series, **facts: object) -> Plot:
 
 
 def drawn(shown: Plot, width: int = WIDE) -> Parsed:
-    return Parsed(shown.svg(width))
+    return Parsed(svg(shown, width))
 
 
 def heights(page: Parsed) -> dict[str, float]:
@@ -115,9 +115,9 @@ def test_rare_marks_are_not_thinned_away_by_many_others() -> None:
 def test_odd_data_make_a_sound_drawing(points: list[Point], width: int) -> None:
     note = [Note(points[0], "here")] if points else []
     shown = plot(Series("", points), notes=note, targets=[Target(5, "target")], bands=[Band(0, 0, "run")])
-    svg = shown.svg(width)
-    assert not re.search(r"nan|inf|e[+-]?\d", " ".join(re.findall(r'="([^"]*)"', svg)))
-    page = Parsed(svg)
+    text = svg(shown, width)
+    assert not re.search(r"nan|inf|e[+-]?\d", " ".join(re.findall(r'="([^"]*)"', text)))
+    page = Parsed(text)
     if not points:
         assert page.said("text", "axis") == ["Nothing was measured."]
     for found in page.named("path", "marks"):
@@ -150,11 +150,11 @@ def test_bands_are_named_where_there_is_room() -> None:
 
 
 def test_a_text_is_put_where_it_covers_no_point_and_no_other_text() -> None:
-    field = Box(0, 0, 300, 200)
+    field = Area(0, 0, 300, 200)
     texts = Labels(field, [(150, 88)])
-    first = Parsed(texts.put("note", "12.2 s", labels.beside(150, 100, 10))).named("text")[0]
-    second = Parsed(texts.put("note", "12.2 s", labels.beside(150, 100, 10))).named("text")[0]
-    boxes = [covered("12.2 s", Spot(float(at["x"]), float(at["y"]), at["text-anchor"])) for at in (first, second)]
+    first = texts.put("note", "12.2 s", labels.beside(150, 100, 10))
+    second = texts.put("note", "12.2 s", labels.beside(150, 100, 10))
+    boxes = [covered("12.2 s", Spot(at.x, at.y, at.anchor)) for at in (first, second)]
     assert not any(box.has((150, 88)) for box in boxes)
     assert not boxes[0].overlaps(boxes[1])
 
@@ -175,6 +175,5 @@ def test_a_number_does_not_stand_on_the_line_between_points() -> None:
 
 
 def test_a_text_at_the_edge_stays_inside() -> None:
-    found = Parsed(Labels(Box(0, 0, 300, 200), []).put("note", "a long number", labels.beside(298, 100, 10)))
-    (text,) = found.named("text")
-    assert covered("a long number", Spot(float(text["x"]), float(text["y"]), text["text-anchor"])).right <= 300
+    text = Labels(Area(0, 0, 300, 200), []).put("note", "a long number", labels.beside(298, 100, 10))
+    assert covered("a long number", Spot(text.x, text.y, text.anchor)).right <= 300

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from comfyui_agent.lab.pages import scales
-from comfyui_agent.lab.pages.downsampling import thinned
+from comfyui_agent.lab.pages.marks import thinned
 
 
 def test_a_scale_puts_its_ends_at_its_places() -> None:
@@ -68,3 +68,13 @@ def test_thinning_keeps_the_extremes_and_the_ends() -> None:
 def test_every_stretch_keeps_its_own_extremes() -> None:
     points = [(float(at), 9.0 if at % 100 == 50 else 1.0) for at in range(10_000)]
     assert sum(value == 9.0 for _, value in thinned(points, most=202)) == 100
+
+
+@pytest.mark.parametrize(
+    ("longest", "label", "at_an_hour"),
+    [(300, "Time (s)", 3600.0), (301, "Time (min)", 60.0), (20_000, "Time (h)", 1.0)],
+)
+def test_time_is_in_the_unit_that_gives_round_numbers(longest: float, label: str, at_an_hour: float) -> None:
+    unit = scales.time_unit(longest)
+    assert f"Time ({unit.name})" == label
+    assert unit.points([(3600.0, 7.0)]) == [(at_an_hour, 7.0)]

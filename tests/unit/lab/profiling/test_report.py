@@ -6,12 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from comfyui_agent.comfy.watch import Moment
-from comfyui_agent.lab.measurement.gpu import GpuSample
 from comfyui_agent.lab.payloads import Payload
 from comfyui_agent.lab.profiling.profile import most_held
 from comfyui_agent.lab.profiling.report import raw_lines, report_of
 from comfyui_agent.lab.profiling.runs import Kind, Run
 from comfyui_agent.lab.profiling.timeline import NodeTime
+from comfyui_agent.lab.reports.environment import Environment, GpuSample
 from support.graphs import node
 
 GRAPH = {
@@ -47,7 +47,8 @@ def run(kind: Kind, number: int, *nodes: NodeTime, cached: bool = False) -> Run:
 
 
 def sample(seconds: float, util: int | None = None, memory: int | None = None) -> GpuSample:
-    return GpuSample("2026-03-01T00:00:00.000Z", seconds, util, memory, SERVER)
+    moment = "2026-03-01T00:00:00.000Z"
+    return GpuSample(ts=moment, seconds=seconds, gpu_util=util, gpu_mem_mb=memory, server=SERVER)
 
 
 def profile_of(*runs: Run, samples: tuple[GpuSample, ...] = (), **facts: Any) -> Any:
@@ -73,7 +74,7 @@ WARM = [
 
 
 def test_warm_figures_are_medians_and_loading_is_that_of_the_cold_run() -> None:
-    report = report_of(profile_of(COLD, *WARM), {"kind": "profile"})
+    report = report_of(profile_of(COLD, *WARM), Environment(kind="profile")).as_json()
     assert report["duration_sec"] == 4.5
     assert report["cold_duration_sec"] == 14.0
     assert report["sampling_sec"] == 3.0
@@ -85,7 +86,7 @@ def test_warm_figures_are_medians_and_loading_is_that_of_the_cold_run() -> None:
 
 
 def test_nodes_come_by_their_cost_in_warm_runs() -> None:
-    nodes = report_of(profile_of(COLD, *WARM), {})["nodes"]
+    nodes = report_of(profile_of(COLD, *WARM), Environment()).as_json()["nodes"]
     assert [each["node_id"] for each in nodes] == ["5", "6", "1"]
     assert nodes[0] == {
         "node_id": "5",
@@ -100,7 +101,7 @@ def test_nodes_come_by_their_cost_in_warm_runs() -> None:
 
 
 def test_with_a_cold_run_alone_what_is_warm_is_not_known() -> None:
-    report = report_of(profile_of(COLD, is_partial=True), {})
+    report = report_of(profile_of(COLD, is_partial=True), Environment()).as_json()
     assert report["partial"] is True
     assert (report["duration_sec"], report["sampling_sec"]) == (None, None)
     assert report["cold_duration_sec"] == 14.0
@@ -114,15 +115,15 @@ def test_with_a_cold_run_alone_what_is_warm_is_not_known() -> None:
 
 def test_a_run_from_the_cache_is_shown_and_not_counted() -> None:
     cached = run(Kind.WARM, 4, NodeTime("6", "VAEDecode", 0.0), cached=True)
-    report = report_of(profile_of(COLD, *WARM[:1], cached, cached), {})
+    report = report_of(profile_of(COLD, *WARM[:1], cached, cached), Environment()).as_json()
     assert report["duration_sec"] == 4.5
     assert [each["cached"] for each in report["runs"]] == [False, False, True, True]
 
 
 def test_how_busy_the_card_was_counts_while_something_ran() -> None:
     samples = (sample(9.0, 3), sample(10.5, 90), sample(12.0, 100), sample(13.0, None), sample(19.0, 5))
-    assert report_of(profile_of(WARM[0], samples=samples), {})["avg_gpu_util"] == 95.0
-    assert report_of(profile_of(WARM[0], samples=samples[:1]), {})["avg_gpu_util"] is None
+    assert report_of(profile_of(WARM[0], samples=samples), Environment()).avg_gpu_util == 95.0
+    assert report_of(profile_of(WARM[0], samples=samples[:1]), Environment()).avg_gpu_util is None
 
 
 def test_the_most_that_was_held_is_of_the_stretch_alone() -> None:

@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from comfyui_agent.lab.profiling.runs import Kind, Run, Split, counted, is_loader, is_sampler, split, typical_steps
+from comfyui_agent.lab.profiling.runs import (
+    Kind,
+    Run,
+    Split,
+    is_loader,
+    is_sampler,
+    measured_runs,
+    split,
+    typical_steps,
+)
 from comfyui_agent.lab.profiling.timeline import NodeTime
 
 
@@ -86,7 +95,7 @@ def test_what_was_not_heard_is_not_known() -> None:
 
 def test_runs_that_the_cache_answered_do_not_count() -> None:
     cold, warm, cached = run(Kind.COLD), run(Kind.WARM), run(Kind.WARM, cached=True)
-    assert counted([cold, warm, cached], Kind.WARM) == [warm]
+    assert measured_runs([cold, warm, cached], Kind.WARM) == [warm]
 
 
 @pytest.mark.parametrize(

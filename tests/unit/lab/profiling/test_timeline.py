@@ -46,13 +46,7 @@ def test_steps_tell_when_the_first_came_and_how_far_apart_they_are() -> None:
     (node,) = node_times(moments, GRAPH)
     assert (node.seconds, node.first_step_sec, node.steps) == (5.5, 3.0, 4)
     assert node.step_gaps == (0.5, 0.5, 1.0)
-    assert node.as_json() == {
-        "node_id": "5",
-        "class_type": "KSampler",
-        "seconds": 5.5,
-        "first_step_sec": 3.0,
-        "steps": 4,
-    }
+    assert (node.node_id, node.class_type) == ("5", "KSampler")
 
 
 def test_a_node_that_begins_several_times_is_summed_up() -> None:

@@ -9,14 +9,17 @@ from xml.etree import ElementTree
 import pytest
 
 from comfyui_agent.config.settings import Sla
-from comfyui_agent.lab.load.reports import Report, ReportKind
+from comfyui_agent.lab.reports.chaos import ChaosReport
+from comfyui_agent.lab.reports.environment import ServerFacts
+from comfyui_agent.lab.reports.load import LoadReport
+from comfyui_agent.lab.reports.sla import Finding, Target, TargetVerdict, quantity
 from comfyui_agent.lab.sla.evidence import Evidence
 from comfyui_agent.lab.sla.junit import as_junit
 from comfyui_agent.lab.sla.review import Review, review
-from comfyui_agent.lab.sla.verdicts import Finding, Target, TargetVerdict, quantity
 
 STARTED = "2026-11-15T23:00:00.000Z"
 TARGETS = Sla()
+Report = LoadReport | ChaosReport
 
 
 def rows(count: int = 100, duration: float = 10.0, every: float = 2.0, **changes: Any) -> list[dict[str, Any]]:
@@ -25,16 +28,20 @@ def rows(count: int = 100, duration: float = 10.0, every: float = 2.0, **changes
     return [{"index": n, "prompt_id": f"p{n}", "seconds": n * every, **row, **changes} for n in range(count)]
 
 
-def load(results: list[dict[str, Any]], name: str = "load.json", *, is_parallel: bool = True, **summary: Any) -> Report:
+def load(
+    results: list[dict[str, Any]], name: str = "load.json", *, is_parallel: bool = True, **summary: Any
+) -> LoadReport:
     ends = [each["seconds"] + (each["duration_sec"] or 0) for each in results]
     facts = {"total_jobs": len(results), "mode": "closed", "wall_clock_sec": max(ends, default=0.0)} | summary
     environment = {"kind": "loadtest", "started_at": STARTED, "ended_at": "2026-11-15T23:59:00.000Z"}
     environment |= {"parameters": {"parallel_pages": is_parallel}}
-    return Report(Path(name), ReportKind.LOADTEST, facts, results, environment)
+    document = {"summary": facts, "results": results, "environment": environment}
+    return LoadReport.model_validate({**document, "path": Path(name)})
 
 
-def chaos(*results: dict[str, Any], name: str = "chaos.json", **summary: Any) -> Report:
-    return Report(Path(name), ReportKind.CHAOS, {"total": len(results)} | summary, results, {"kind": "chaos"})
+def chaos(*results: dict[str, Any], name: str = "chaos.json", **summary: Any) -> ChaosReport:
+    document = {"summary": {"total": len(results)} | summary, "results": results, "environment": {"kind": "chaos"}}
+    return ChaosReport.model_validate({**document, "path": Path(name)})
 
 
 def scenario(name: str, recovery: float | None, verdict: str = "passed") -> dict[str, Any]:
@@ -215,7 +222,7 @@ def test_an_open_loop_that_asked_for_less_did_not_measure_what_the_servers_can_d
 
 def ramp(
     *levels: tuple[float, float, float], mode: str = "closed", unit: str = "prompts at once", **more: Any
-) -> Report:
+) -> LoadReport:
     """Levels as (number, seconds between prompts, duration)."""
     results, facts, begin = [], [], 0.0
     for number, every, duration in levels:
@@ -244,7 +251,7 @@ def test_only_the_last_level_of_a_stopped_ramp_is_partial() -> None:
     assert words(report)["images_per_minute"] == "met"
 
 
-def books(*levels: tuple[float, float, float], **more: Any) -> Report:
+def books(*levels: tuple[float, float, float], **more: Any) -> LoadReport:
     return ramp(*levels, mode="books", unit="books at once", **more)
 
 
@@ -335,7 +342,7 @@ def test_a_service_that_never_came_back_has_missed_the_recovery() -> None:
 def test_a_scenario_that_breaks_nothing_says_nothing_of_recovery() -> None:
     report = chaos(scenario("prompt-validation", None, "failed"))
     assert words(report)["recovery_seconds"] == "not measured"
-    assert judged(report).reports[0].notes == ("scenarios that failed: prompt-validation",)
+    assert judged(report).reports[0].notes == ["scenarios that failed: prompt-validation"]
 
 
 def test_what_was_skipped_is_said_and_a_stopped_suite_meets_nothing() -> None:
@@ -366,13 +373,12 @@ def test_a_report_that_could_not_measure_does_not_undo_one_that_did() -> None:
 
 def test_other_targets_at_the_time_and_the_simulator_are_noted() -> None:
     report = load(rows())
-    facts = {**report.environment, "sla": {"p95_seconds": 60.0, "error_rate": 0.02}}
-    facts["servers"] = [{"server": "http://a:1", "pytorch": "simulated"}]
-    noted = Report(report.path, report.kind, report.summary, report.results, facts)
-    assert judged(noted).reports[0].notes[:2] == (
+    report.environment.sla = {"p95_seconds": 60.0, "error_rate": 0.02}
+    report.environment.servers = [ServerFacts(server="http://a:1", pytorch="simulated")]
+    assert judged(report).reports[0].notes[:2] == [
         "it was measured on the simulator: it says nothing about a graphics card",
         "when it was measured, p95_seconds was 60; it is judged by 45",
-    )
+    ]
 
 
 def test_the_json_has_the_keys_that_scripts_read() -> None:

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from comfyui_agent.config.settings import Sla
-from comfyui_agent.lab.load.reports import Report, ReportKind
+from comfyui_agent.lab.reports.load import LoadReport
+from comfyui_agent.lab.reports.sla import Finding, TargetVerdict
 from comfyui_agent.lab.sla.logs import ends_of, read_logs
 from comfyui_agent.lab.sla.spike_target import judge_spikes
 from comfyui_agent.lab.sla.spikes import End, find_spikes, is_spike
-from comfyui_agent.lab.sla.verdicts import Finding, TargetVerdict
 
 BUDGET = 0.02
 
@@ -77,7 +77,7 @@ STARTED, ENDED = "2026-11-15T23:00:00.000Z", "2026-11-15T23:05:00.000Z"
 BEGAN = 1_794_783_600.0
 
 
-def report(folder: Path, statuses: str = "." * 60, **environment: Any) -> Report:
+def report(folder: Path, statuses: str = "." * 60, **environment: Any) -> LoadReport:
     """A run with a prompt a second; `x` is one that failed."""
     rows = [
         {"prompt_id": f"p{n}", "status": "failed" if mark == "x" else "completed", "seconds": n, "duration_sec": 1.0}
@@ -85,7 +85,8 @@ def report(folder: Path, statuses: str = "." * 60, **environment: Any) -> Report
     ]
     facts = {"kind": "loadtest", "started_at": STARTED, "ended_at": ENDED, **environment}
     summary = {"total_jobs": len(rows), "mode": "closed"}
-    return Report(folder / "load.json", ReportKind.LOADTEST, summary, rows, facts)
+    document = {"summary": summary, "results": rows, "environment": facts}
+    return LoadReport.model_validate({**document, "path": folder / "load.json"})
 
 
 def line(minute: int, second: int, event: str = "job.failed", **facts: Any) -> str:
@@ -98,7 +99,7 @@ def log(folder: Path, *lines: str, name: str = "metrics.ndjson") -> Path:
     return path
 
 
-def judged(report: Report, *logs: Path) -> tuple[Finding, list[str]]:
+def judged(report: LoadReport, *logs: Path) -> tuple[Finding, list[str]]:
     finding, notes = judge_spikes(report, logs, Sla())
     assert finding is not None
     return finding, notes
@@ -182,11 +183,12 @@ def test_too_few_ends_show_no_spike_and_no_absence_of_one(tmp_path: Path) -> Non
 
 def test_a_report_without_any_time_has_not_measured_spikes(tmp_path: Path) -> None:
     whole = report(tmp_path)
-    rows = [{"prompt_id": each["prompt_id"], "status": "failed", "duration_sec": 1.0} for each in whole.results]
-    timeless = Report(whole.path, whole.kind, whole.summary, rows, whole.environment)
+    rows = [{"prompt_id": each.prompt_id, "status": "failed", "duration_sec": 1.0} for each in whole.results]
+    timeless = LoadReport.model_validate(whole.as_json() | {"results": rows})
     assert judged(timeless)[0].verdict is TargetVerdict.NOT_MEASURED
 
 
 def test_where_faults_were_made_on_purpose_spikes_are_not_judged(tmp_path: Path) -> None:
-    made = Report(tmp_path / "chaos.json", ReportKind.CHAOS, {"total": 1}, [], {"kind": "chaos"})
+    made = report(tmp_path)
+    made.summary.mode = "scenario"
     assert judge_spikes(made, [], Sla()) == (None, [])

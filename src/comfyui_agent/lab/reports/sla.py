@@ -1,31 +1,29 @@
-"""The words of a judgement: met, missed, not measured."""
+"""Targets and the verdicts on them, as `e3 sla check --json` prints them."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
-from typing import Any
+from pathlib import PurePath
 
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.domain.texts import counted
-from comfyui_agent.lab.pages.quantities import listed
+from comfyui_agent.lab.quantities import listed
+from comfyui_agent.lab.reports.fields import Number, OptionalText, Part
+from comfyui_agent.lab.reports.load import LoadSummary
+from comfyui_agent.lab.text_enum import TextEnum
 
 
-class TargetVerdict(str, Enum):
+class TargetVerdict(TextEnum):
     """What can be said of a target. What was not measured is neither met nor missed."""
 
     MET = "met"
     MISSED = "missed"
     NOT_MEASURED = "not measured"
 
-    def __str__(self) -> str:
-        return self.value
 
-
-class Target(str, Enum):
+class Target(TextEnum):
     """What is judged: the keys of `sla` in the settings, and spikes of errors."""
 
     THROUGHPUT = "images_per_minute"
@@ -35,63 +33,59 @@ class Target(str, Enum):
     RECOVERY = "recovery_seconds"
     SPIKES = "error_spikes"
 
-    def __str__(self) -> str:
-        return self.value
-
     @property
     def label(self) -> str:
-        return LABELS[self]
+        return WORDS[self][0]
 
     @property
     def unit(self) -> str:
-        return UNITS[self]
+        return WORDS[self][1]
 
     @property
     def is_floor(self) -> bool:
         """Whether more is better."""
         return self in (Target.THROUGHPUT, Target.CONCURRENCY)
 
+    def wanted(self, targets: Sla) -> float:
+        """The target as a figure. No spike at all is wanted."""
+        return 0.0 if self is Target.SPIKES else float(getattr(targets, str(self)))
 
-LABELS = {
-    Target.THROUGHPUT: "Throughput",
-    Target.CONCURRENCY: "Books at once",
-    Target.LATENCY: "Latency p95",
-    Target.ERRORS: "Errors",
-    Target.RECOVERY: "Recovery",
-    Target.SPIKES: "Error spikes",
-}
-UNITS = {
-    Target.THROUGHPUT: "images/min",
-    Target.CONCURRENCY: "books",
-    Target.LATENCY: "s",
-    Target.ERRORS: "share",
-    Target.RECOVERY: "s",
-    Target.SPIKES: "spikes",
+
+WORDS = {
+    Target.THROUGHPUT: ("Throughput", "images/min"),
+    Target.CONCURRENCY: ("Books at once", "books"),
+    Target.LATENCY: ("Latency p95", "s"),
+    Target.ERRORS: ("Errors", "share"),
+    Target.RECOVERY: ("Recovery", "s"),
+    Target.SPIKES: ("Error spikes", "spikes"),
 }
 
 
-@dataclass(frozen=True)
-class Finding:
-    """A verdict on one target, with the figure it rests on and a sentence for the person."""
+class Finding(Part):
+    """A verdict on one target, with the figure it rests on and a sentence for people."""
 
     target: Target
     wanted: float
-    measured: float | None
+    measured: Number
+    unit: str
     verdict: TargetVerdict
     sentence: str
     jobs_needed: int | None = None
     """How many jobs it takes to judge this, where there were too few."""
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "target": str(self.target),
-            "wanted": self.wanted,
-            "measured": None if self.measured is None else round(self.measured, 6),
-            "unit": self.target.unit,
-            "verdict": str(self.verdict),
-            "sentence": self.sentence,
-            **({} if self.jobs_needed is None else {"jobs_needed": self.jobs_needed}),
-        }
+    @classmethod
+    def on(
+        cls,
+        target: Target,
+        targets: Sla,
+        measured: float | None,
+        verdict: TargetVerdict,
+        sentence: str,
+        jobs_needed: int | None = None,
+    ) -> Finding:
+        wanted, unit = target.wanted(targets), target.unit
+        found = cls(target=target, wanted=wanted, measured=measured, unit=unit, verdict=verdict, sentence=sentence)
+        return found if jobs_needed is None else found.model_copy(update={"jobs_needed": jobs_needed})
 
     @property
     def wanted_text(self) -> str:
@@ -103,13 +97,22 @@ class Finding:
         return "-" if self.measured is None else quantity(self.measured, self.target, beside=self.wanted)
 
 
-def wanted_of(target: Target, targets: Sla) -> float:
-    """The target as a figure; no spike at all is wanted."""
-    return 0.0 if target is Target.SPIKES else float(getattr(targets, str(target)))
+class ReviewedReport(Part):
+    """A report that was judged, and what a reader should know about it."""
+
+    path: str
+    kind: str
+    started_at: OptionalText
+    workflow: OptionalText
+    notes: list[str]
+
+    @property
+    def name(self) -> str:
+        return PurePath(self.path).name
 
 
 def worst(findings: Sequence[Finding]) -> Finding:
-    """Of several findings on one target: a miss before all, then what was measured, and of that the poorest figure."""
+    """Of several findings on one target: a miss first, then what was measured, and of that the poorest figure."""
 
     def badness(finding: Finding) -> tuple[int, float]:
         order = (TargetVerdict.NOT_MEASURED, TargetVerdict.MET, TargetVerdict.MISSED).index(finding.verdict)
@@ -121,7 +124,7 @@ def worst(findings: Sequence[Finding]) -> Finding:
 
 
 def overall(findings: Iterable[Finding]) -> TargetVerdict:
-    """Met only if all of it is met: what nobody has measured is no promise kept."""
+    """Met only if all of it is met."""
     verdicts = {finding.verdict for finding in findings}
     for verdict in (TargetVerdict.MISSED, TargetVerdict.NOT_MEASURED):
         if verdict in verdicts:
@@ -129,22 +132,21 @@ def overall(findings: Iterable[Finding]) -> TargetVerdict:
     return TargetVerdict.MET if verdicts else TargetVerdict.NOT_MEASURED
 
 
-def verdicts_in(summary: Mapping[str, Any]) -> dict[Target, TargetVerdict]:
-    """What the summary of a load test says of its targets; strange words are left out."""
+def verdicts_in(summary: LoadSummary) -> dict[Target, TargetVerdict]:
+    """The verdicts that a load test's summary holds; unknown words are left out."""
     found: dict[Target, TargetVerdict] = {}
-    written = summary.get("targets")
-    for key, word in written.items() if isinstance(written, Mapping) else ():
+    for key, verdict in summary.targets.items():
         with contextlib.suppress(ValueError):
-            found[Target(key)] = TargetVerdict(word)
+            found[Target(key)] = TargetVerdict(verdict)
     return found
 
 
 def standing(verdicts: Mapping[Target, TargetVerdict]) -> str:
     """`1 target missed (Latency p95), 2 met`, for one line; empty if nothing was judged."""
-    named = {
-        verdict: [target.label for target, each in verdicts.items() if each is verdict] for verdict in TargetVerdict
-    }
-    met, missed = named[TargetVerdict.MET], named[TargetVerdict.MISSED]
+    met, missed = (
+        [target.label for target, each in verdicts.items() if each is verdict]
+        for verdict in (TargetVerdict.MET, TargetVerdict.MISSED)
+    )
     if missed:
         return f"{counted(len(missed), 'target')} missed ({listed(missed)}), {len(met)} met"
     return f"{counted(len(met), 'target')} met ({listed(met)}), none missed" if met else ""

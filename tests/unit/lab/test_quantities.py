@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from comfyui_agent.lab.pages import quantities
-from comfyui_agent.lab.pages.quantities import DASH, MINUS
+from comfyui_agent.lab import quantities
+from comfyui_agent.lab.quantities import DASH, MINUS
 
 
 @pytest.mark.parametrize(

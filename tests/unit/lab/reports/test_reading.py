@@ -9,8 +9,12 @@ from typing import Any
 
 import pytest
 
-from comfyui_agent.lab.load import reports
-from comfyui_agent.lab.load.reports import BadReport, ReportKind, as_number, moment, read_report
+from comfyui_agent.lab.load.sample import samples_of
+from comfyui_agent.lab.reports import reading
+from comfyui_agent.lab.reports.chaos import ChaosReport
+from comfyui_agent.lab.reports.fields import as_moment, as_number
+from comfyui_agent.lab.reports.load import LoadReport
+from comfyui_agent.lab.reports.reading import BadReport, read_report
 
 ROW = {
     "index": 0,
@@ -38,9 +42,15 @@ def written(folder: Path, content: Any) -> Path:
     return path
 
 
+def load_test(path: Path) -> LoadReport:
+    report = read_report(path)
+    assert isinstance(report, LoadReport)
+    return report
+
+
 def test_the_keys_of_the_contract_alone_are_enough(tmp_path: Path) -> None:
-    report = read_report(written(tmp_path, document()))
-    assert (report.kind, report.mode, report.is_partial) == (ReportKind.LOADTEST, "", False)
+    report = load_test(written(tmp_path, document()))
+    assert (report.summary.mode, report.is_partial) == ("", False)
     (row,) = report.rows
     assert (row.is_completed, row.duration_sec, row.queue_sec, row.images) == (True, 2.5, 0.5, 1)
     assert not report.has_times
@@ -48,51 +58,55 @@ def test_the_keys_of_the_contract_alone_are_enough(tmp_path: Path) -> None:
 
 def test_rows_come_in_the_order_in_which_they_ended(tmp_path: Path) -> None:
     rows = [ROW | {"index": 0, "seconds": 0.0, "duration_sec": 9.0}, ROW | {"index": 1, "seconds": 1.0}]
-    report = read_report(written(tmp_path, document(results=rows)))
+    report = load_test(written(tmp_path, document(results=rows)))
     assert [row.index for row in report.rows] == [1, 0]
     assert report.has_times
 
 
 def test_without_seconds_the_times_of_day_tell_when(tmp_path: Path) -> None:
     rows = [ROW | {"ended_at": "2026-11-15T23:10:11.250Z"}, ROW | {"started_at": "2026-11-15T23:10:02.250Z"}]
-    report = read_report(written(tmp_path, document(results=rows)))
+    report = load_test(written(tmp_path, document(results=rows)))
     assert sorted(row.ended_seconds for row in report.rows) == pytest.approx([3.5, 10.0])
 
 
 def test_the_levels_of_a_ramp_have_their_own_rows(tmp_path: Path) -> None:
     rows = [ROW | {"index": 0, "level": 4}, ROW | {"index": 1, "level": 1}, ROW | {"index": 2, "level": 4}]
     levels = [{"level": 4, "unit": "prompts at once", "wall_clock_sec": 9.0}, {"level": 1, "wall_clock_sec": 3.0}]
-    report = read_report(written(tmp_path, document(results=rows, summary={"total_jobs": 3, "levels": levels})))
-    assert [(each.level, len(each.rows), each.wall_clock_sec) for each in report.levels] == [(1, 1, 3.0), (4, 2, 9.0)]
+    report = load_test(written(tmp_path, document(results=rows, summary={"total_jobs": 3, "levels": levels})))
+    assert [(each.level, len(each.rows), each.wall_clock_sec) for each in samples_of(report)] == [
+        (1, 1, 3.0),
+        (4, 2, 9.0),
+    ]
 
 
 def test_one_level_is_the_whole_run(tmp_path: Path) -> None:
     levels = [{"level": 5, "unit": "books at once", "wall_clock_sec": 1.0}]
     summary = {"total_jobs": 1, "wall_clock_sec": 2.5, "levels": levels}
-    (level,) = read_report(written(tmp_path, document(summary=summary, results=[ROW | {"level": 5}]))).levels
-    assert (level.level, level.unit, level.wall_clock_sec, len(level.rows)) == (5, "books at once", 2.5, 1)
+    (level,) = samples_of(load_test(written(tmp_path, document(summary=summary, results=[ROW | {"level": 5}]))))
+    assert (level.level, level.where, level.wall_clock_sec, len(level.rows)) == (5, "", 2.5, 1)
 
 
 def test_what_is_no_number_is_unknown_and_no_error(tmp_path: Path) -> None:
     odd = ROW | {"duration_sec": "long", "queue_sec": -1, "exec_sec": True, "images": None, "level": [], "cached": "no"}
-    (row,) = read_report(written(tmp_path, document(results=[odd]))).rows
+    (row,) = load_test(written(tmp_path, document(results=[odd]))).rows
     assert (row.duration_sec, row.queue_sec, row.exec_sec, row.cached) == (None, None, None, False)
 
 
 def test_a_row_that_does_not_say_how_it_ended_counts_as_failed(tmp_path: Path) -> None:
-    (row,) = read_report(written(tmp_path, document(results=[ROW | {"status": "fine"}]))).rows
+    (row,) = load_test(written(tmp_path, document(results=[ROW | {"status": "fine"}]))).rows
     assert not row.is_completed
 
 
 def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
-    assert read_report(written(tmp_path, b"\xef\xbb\xbf" + json.dumps(document()).encode())).rows
-    assert read_report(written(tmp_path, json.dumps(document()).encode("utf-16"))).rows
+    assert load_test(written(tmp_path, b"\xef\xbb\xbf" + json.dumps(document()).encode())).rows
+    assert load_test(written(tmp_path, json.dumps(document()).encode("utf-16"))).rows
 
 
 def test_a_chaos_report_is_known_by_its_kind(tmp_path: Path) -> None:
     chaos = {"summary": {"kind": "chaos", "total": 1}, "results": [{"scenario": "gpu-oom"}], "environment": {}}
     report = read_report(written(tmp_path, chaos))
-    assert (report.kind, report.rows) == (ReportKind.CHAOS, ())
+    assert isinstance(report, ChaosReport)
+    assert [each.scenario for each in report.results] == ["gpu-oom"]
 
 
 @pytest.mark.parametrize(
@@ -137,11 +151,11 @@ def test_a_file_that_is_not_there_a_folder_and_a_pipe_are_one_line(tmp_path: Pat
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path, document())
-    monkeypatch.setattr(reports, "LARGEST", path.stat().st_size - 1)
+    monkeypatch.setattr(reading, "LARGEST", path.stat().st_size - 1)
     with pytest.raises(BadReport, match="too large"):
         read_report(path)
-    monkeypatch.setattr(reports, "LARGEST", path.stat().st_size)
-    assert read_report(path).rows
+    monkeypatch.setattr(reading, "LARGEST", path.stat().st_size)
+    assert load_test(path).rows
 
 
 @pytest.mark.parametrize("value", [True, "1", None, float("nan"), float("inf"), 10**400, [], {}])
@@ -153,9 +167,9 @@ def test_only_finite_numbers_are_numbers(value: Any) -> None:
     "text", ["2026-11-15T12:00:00.000Z", "2026-11-15 12:00:00.000", "2026-11-15T13:00:00+01:00", "2026-11-15T12:00:00"]
 )
 def test_times_of_reports_and_of_the_log_are_the_same_moment(text: str) -> None:
-    assert moment(text) == 1_794_744_000.0
+    assert as_moment(text) == 1_794_744_000.0
 
 
 @pytest.mark.parametrize("value", [None, 5, "", "yesterday", "9999-99-99"])
 def test_what_is_no_time_is_none(value: Any) -> None:
-    assert moment(value) is None
+    assert as_moment(value) is None

@@ -8,25 +8,31 @@ from datetime import datetime, timezone
 
 import pytest
 
-from comfyui_agent.lab.load.rows import Row, RowStatus, RunClock
+from comfyui_agent.lab.measurement.moments import RunClock
+from comfyui_agent.lab.reports.load import Row, RowStatus
 
 
-def test_a_row_tells_all_that_was_promised_and_is_json() -> None:
-    told = Row(3, "id", RowStatus.TIMEOUT, 1.23456789, error="no result after 1 s").as_json()
-    assert set(told) >= {"index", "prompt_id", "status", "duration_sec", "queue_sec", "exec_sec", "cached", "error"}
-    assert told["status"] == "timeout"
-    assert told["duration_sec"] == 1.234568
-    assert json.loads(json.dumps(told)) == told
+def test_a_row_is_json_with_microseconds() -> None:
+    row = Row(index=3, prompt_id="id", status=RowStatus.TIMEOUT, duration_sec=1.23456789, error="no result after 1 s")
+    document = row.as_json()
+    assert document == {
+        "index": 3,
+        "prompt_id": "id",
+        "status": "timeout",
+        "duration_sec": 1.234568,
+        "error": "no result after 1 s",
+    }
+    assert json.loads(json.dumps(document)) == document
 
 
 def test_only_a_completed_row_is_completed() -> None:
-    assert [Row(0, "", status).is_completed for status in RowStatus] == [True, False, False]
+    assert [Row(status=status).is_completed for status in RowStatus] == [True, False, False]
     assert [str(status) for status in RowStatus] == ["completed", "failed", "timeout"]
 
 
 def test_a_row_without_duration_ends_where_it_began() -> None:
-    assert Row(0, "", RowStatus.FAILED, seconds=5.0).ended_seconds == 5.0
-    assert Row(0, "", RowStatus.FAILED, 1.5, seconds=5.0).ended_seconds == 6.5
+    assert Row(seconds=5.0).ended_seconds == 5.0
+    assert Row(duration_sec=1.5, seconds=5.0).ended_seconds == 6.5
 
 
 @pytest.mark.timing

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
 from comfyui_agent.lab.load.confidence import Share
-from comfyui_agent.lab.load.reports import Report
 from comfyui_agent.lab.load.resampling import Series
-from comfyui_agent.lab.load.rows import Row
+from comfyui_agent.lab.load.sample import samples_of
+from comfyui_agent.lab.reports.comparison import ComparedRun
+from comfyui_agent.lab.reports.environment import ServerFacts
+from comfyui_agent.lab.reports.load import LoadReport, Row
 
 
 class Side:
-    """What of a report is compared. Answers from the cache are left out of the times: they measured nothing."""
+    """What is compared of a report. Times leave out answers from the cache, which measured nothing."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: LoadReport) -> None:
         self.report = report
+        self.levels = [sample.level for sample in samples_of(report)]
         completed = [row for row in report.rows if row.is_completed]
         rendered = [row for row in completed if not row.cached]
         self.completed = Share(len(completed), len(report.rows))
@@ -33,44 +36,42 @@ class Side:
 
     @property
     def devices(self) -> list[str]:
-        return _told_once(_devices(server) for server in self.report.servers)
+        return _each_once(_device_names(server) for server in self.report.environment.servers)
 
     def versions(self, key: str) -> list[str]:
         """What its servers say under a key, each once."""
-        return _told_once(server.get(key) for server in self.report.servers)
+        return _each_once(getattr(server, key) for server in self.report.environment.servers)
 
-    def as_json(self) -> dict[str, Any]:
-        """What a reader needs to know which run this was."""
-        report = self.report
-        return {
-            "name": report.name,
-            "started_at": report.environment.get("started_at"),
-            "workflow": report.workflow.get("name"),
-            "mode": report.mode,
-            "levels": [level.level for level in report.levels],
-            "jobs": len(report.rows),
-            "servers": [server.get("server") for server in report.servers],
-            "comfyui_version": self.versions("comfyui_version"),
-            "devices": self.devices,
-            "e3": report.environment.get("e3"),
-            "partial": report.is_partial,
-        }
+    def as_run(self) -> ComparedRun:
+        environment = self.report.environment
+        return ComparedRun(
+            name=self.report.path.name,
+            started_at=environment.started_at,
+            workflow=environment.workflow.name,
+            mode=self.report.summary.mode,
+            levels=[*self.levels],
+            jobs=len(self.report.rows),
+            servers=[server.server for server in environment.servers],
+            comfyui_version=self.versions("comfyui_version"),
+            devices=self.devices,
+            e3=environment.e3,
+            partial=self.report.is_partial,
+        )
 
 
-def told(value: Any) -> str:
-    """A value of a report in words."""
+def as_words(value: Any) -> str:
+    """A value of a report as text."""
     if isinstance(value, (list, tuple)):
-        return ", ".join(map(told, value)) or "none"
+        return ", ".join(map(as_words, value)) or "none"
     return "unknown" if value is None else str(value)[:120]
 
 
-def _told_once(values: Iterable[Any]) -> list[str]:
-    return sorted({told(value) for value in values})
+def _each_once(values: Iterable[Any]) -> list[str]:
+    return sorted({as_words(value) for value in values})
 
 
-def _devices(server: Mapping[str, Any]) -> str:
-    devices = server.get("devices")
-    return ", ".join(str(each.get("name")) for each in devices or () if isinstance(each, dict))
+def _device_names(server: ServerFacts) -> str:
+    return ", ".join(device.name for device in server.devices)
 
 
 def _gaps(completed: Sequence[Row]) -> list[float]:

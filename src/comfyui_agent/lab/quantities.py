@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from comfyui_agent.lab.pages import facts
+from collections.abc import Sequence
+from datetime import datetime, timezone
+
+from comfyui_agent.lab.reports.fields import as_moment
 
 DASH, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 
 
-def plain(value: float | None, digits: int = 3) -> str:
-    """A number with about so many digits that count: 0.043, 4.31, 38.2, 1,240."""
+def plain(value: float | None) -> str:
+    """A number with about three digits that count: 0.043, 4.31, 38.2, 1,240."""
     if value is None:
         return DASH
-    size = abs(value)
-    decimals = next((places for places, below in ((0, 100), (1, 10), (2, 1)) if size >= below), 3) + digits - 3
-    return minus(f"{value:,.{max(0, decimals)}f}")
+    decimals = next((places for places, below in ((0, 100), (1, 10), (2, 1)) if abs(value) >= below), 3)
+    return minus(f"{value:,.{decimals}f}")
 
 
 def seconds(value: float | None) -> str:
@@ -31,6 +33,13 @@ def seconds(value: float | None) -> str:
     if minutes < 180:
         return f"{sign}{minutes} min {rest} s" if rest else f"{sign}{minutes} min"
     return f"{sign}{minutes // 60} h {minutes % 60} min"
+
+
+def short_seconds(value: float | None) -> str:
+    """A duration in one line of a terminal or a list: 43 ms, 2.31 s, 38.2 s."""
+    if value is None:
+        return "-"
+    return f"{value * 1000:.0f} ms" if value < 0.1 else f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
 
 
 def rate(value: float | None) -> str:
@@ -74,31 +83,23 @@ def whole(value: float | None) -> str:
 
 
 def measured(value: float | None, unit: str) -> str:
-    """A quantity by the name of its unit."""
-    known = {"s": seconds, "images/min": rate, "share": share, "MB": memory}
-    if value is None or unit in known:
-        return known.get(unit, plain)(value)
-    return f"{trimmed(plain(value))} {unit}".rstrip()
+    """A figure of a comparison by the name of its unit."""
+    return {"s": seconds, "images/min": rate, "share": share}[unit](value)
 
 
-def said(value: object) -> str:
-    """A text of a report, or a dash."""
-    return facts.text(value).strip() or DASH
-
-
-def date(value: object) -> str:
+def date(value: str | None) -> str:
     """A point in time in UTC, or the text as it stands."""
-    found = facts.moment(value)
-    return f"{found:%Y-%m-%d %H:%M} UTC" if found else said(value)
+    found = as_moment(value)
+    return (value or "").strip() or DASH if found is None else f"{_utc(found):%Y-%m-%d %H:%M} UTC"
 
 
-def clock(value: object) -> str:
+def clock(value: str) -> str:
     """The time of day in UTC, to a tenth of a second, or the text as it stands."""
-    found = facts.moment(value)
-    return f"{found:%H:%M:%S}.{found.microsecond // 100_000}" if found else said(value)
+    found = as_moment(value)
+    return value or DASH if found is None else f"{_utc(found):%H:%M:%S}.{_utc(found).microsecond // 100_000}"
 
 
-def listed(names: list[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     """a, b and c."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
@@ -119,3 +120,7 @@ def minus(digits: str) -> str:
     if digits.startswith("-"):
         return MINUS + digits[1:] if any(digit in "123456789" for digit in digits) else digits[1:]
     return digits
+
+
+def _utc(moment: float) -> datetime:
+    return datetime.fromtimestamp(moment, timezone.utc)

@@ -1,0 +1,210 @@
+"""Scenarios with a server in trouble: a network that loses answers, a crash, and slow pages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from comfyui_agent.comfy.lookup import Ended
+from comfyui_agent.domain.attempts import DONE
+from comfyui_agent.domain.events import EventName
+from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.placement import place
+from comfyui_agent.domain.prompts import Graph, inputs_of, saving_nodes
+from comfyui_agent.lab.chaos.findings import Findings, Skipped
+from comfyui_agent.lab.chaos.netem import lossy
+from comfyui_agent.lab.chaos.page_checks import check_all_ended, check_others_done, check_pages_get_done
+from comfyui_agent.lab.chaos.sandbox import Sandbox, moment_of
+from comfyui_agent.lab.faults import Delay, Loss, Reset
+from comfyui_agent.lab.measurement.statistics import percentile
+
+LOST_SHARE = 0.1
+LOST_POSTS = 2
+FEEDS = 5
+LONGEST_PAUSE = 30.0
+TOO_QUICK = "the pages are rendered too quickly for the server to be caught at work: give a heavier workflow"
+
+
+async def network_blip(sandbox: Sandbox, findings: Findings) -> None:
+    """Answers are lost, the websocket breaks, and after a while all is well again."""
+    count = sandbox.plan.amount(16, 50)
+    await sandbox.queue_book(await sandbox.healthy(count))
+    sandbox.start_agent()
+    await check_pages_get_done(sandbox, findings)
+    seconds = 3.0 if sandbox.plan.is_quick else 10.0
+    if sandbox.plan.netem is not None:
+        async with lossy(sandbox.plan.netem, LOST_SHARE):
+            findings.begin(time.time(), f"{LOST_SHARE:.0%} of the packets at {sandbox.plan.netem} are lost")
+            await sandbox.keep_busy(count, lambda passed: passed >= seconds)
+    else:
+        await _lose_answers(sandbox, findings, count, seconds)
+    healed = time.time()
+    findings.stage("healed", healed, "the network is as before")
+    ended = await sandbox.until_all_ended()
+    await check_all_ended(sandbox, findings, ended)
+    done = [moment for moment, _ in await sandbox.finished()]
+    refill = next((moment for moment in done if moment >= healed), None)
+    findings.stage("refill", refill, "the next page is done")
+    findings.stage("all done", done[-1] if done and ended else None, "the last page is done")
+    findings.recovered(refill, since=healed)
+    await check_others_done(sandbox, findings)
+    await _check_rendered_once(sandbox, findings)
+
+
+async def _lose_answers(sandbox: Sandbox, findings: Findings, count: int, seconds: float) -> None:
+    """Lose answers in the proxy for some seconds, and until posts were hit: slow pages are posted seldom."""
+    proxy, patience = sandbox.proxy, sandbox.plan.patience
+    findings.begin(time.time(), "one answer in ten is lost, the next two answers to posts, and the websocket")
+    proxy.inject(Reset(), on="POST /prompt", times=LOST_POSTS)
+    proxy.inject(Loss(LOST_SHARE), times=None)
+    proxy.cut_all("/ws")
+    before = len(proxy.when("POST /prompt"))
+
+    def is_enough(passed: float) -> bool:
+        are_hit = len(proxy.when("POST /prompt")) >= before + LOST_POSTS
+        return passed >= seconds and (are_hit or passed >= patience or not sandbox.is_agent_alive)
+
+    await sandbox.keep_busy(count, is_enough)
+    proxy.heal()
+    hit = min(LOST_POSTS, len(proxy.when("POST /prompt")) - before)
+    if hit < LOST_POSTS and sandbox.is_agent_alive:
+        raise Skipped(f"the pages are too slow: no two were posted within {patience:g} s; give a lighter workflow")
+    findings.check("answers lost", "some", f"{proxy.faults_met}, {hit} of them to posts", proxy.faults_met > 0)
+
+
+async def _check_rendered_once(sandbox: Sandbox, findings: Findings) -> None:
+    """No page was sent twice because an answer was lost, and none is at the server under two ids."""
+    jobs, ids, rendered = await sandbox.jobs(), [], 0
+    async with sandbox.client() as client:
+        for job in jobs:
+            known = [attempt.prompt_id for attempt in await sandbox.attempts(job) if attempt.prompt_id]
+            ids += known
+            for prompt_id in known:
+                rendered += isinstance(await client.look_up(prompt_id), Ended)
+    posts = len(sandbox.proxy.when("POST /prompt"))
+    findings.check("renders at the server", f"{len(jobs)}, one a page", rendered, rendered == len(jobs))
+    findings.check("posts", f"at most {len(ids)}, one a try", posts, posts <= len(ids))
+
+
+async def comfyui_crash(sandbox: Sandbox, findings: Findings) -> None:
+    """The server is killed while it renders, and started again."""
+    if not sandbox.server.can_be_killed:
+        raise Skipped("the server was not started here: give --start-command, so that it can be killed and restarted")
+    count = sandbox.plan.amount(5, 12)
+    await sandbox.queue_book(await sandbox.healthy(count))
+    sandbox.start_agent()
+    await check_pages_get_done(sandbox, findings)
+    await _catch_at_work(sandbox, count)
+    fault = time.time()
+    await sandbox.server.kill()
+    findings.begin(fault, "the server is killed while it renders")
+    await sandbox.server.restart()
+    findings.stage("server back", time.time(), "the server answers again")
+    ended = await sandbox.until_all_ended()
+    await check_all_ended(sandbox, findings, ended)
+    if ended and not await _was_at_work(sandbox, fault):
+        raise Skipped(TOO_QUICK)
+    alert = await sandbox.first(fault, EventName.ALERT_SERVER)
+    requeue = await sandbox.first(fault, EventName.JOB_RETRY)
+    refill = await sandbox.refilled(fault)
+    findings.stage("alert", alert, f"{EventName.ALERT_SERVER}: the server is gone")
+    findings.stage("requeue", requeue, "its pages wait again")
+    findings.stage("refill", refill, "a page that was begun since is done")
+    findings.stage("all done", (await sandbox.finished())[-1][0] if ended else None, "the last page is done")
+    findings.recovered(refill)
+    findings.check("an alert", "alert.server", "seen" if alert is not None else "none", alert is not None)
+    findings.check("what was lost", "requeued", "seen" if requeue is not None else "none", requeue is not None)
+    charged = [job.config_name for job in await sandbox.jobs() if job.retries_attempted]
+    findings.check("retries charged to pages", "none", charged or "none", not charged)
+    await check_others_done(sandbox, findings)
+
+
+async def _catch_at_work(sandbox: Sandbox, count: int) -> None:
+    """Wait until the server executes a page. If pages end too quickly, queue more of them."""
+    for more in range(FEEDS):
+        if await sandbox.until_at_work():
+            return
+        if not sandbox.is_agent_alive:
+            break
+        await sandbox.queue_book(await sandbox.healthy(count * 10 * (more + 1)))
+    raise Skipped(TOO_QUICK)
+
+
+async def _was_at_work(sandbox: Sandbox, moment: float) -> bool:
+    """Whether a page was at the server at a moment. Pages of milliseconds may end just before it is killed."""
+    runs = [attempt for job in await sandbox.jobs() for attempt in await sandbox.attempts(job)]
+    return any(
+        attempt.started_at is not None
+        and moment_of(attempt.started_at) <= moment
+        and (attempt.ended_at is None or moment_of(attempt.ended_at) >= moment)
+        for attempt in runs
+    )
+
+
+async def artificial_latency(sandbox: Sandbox, findings: Findings) -> None:
+    """The same pages twice, the second time with a pause in each."""
+    count = sandbox.plan.amount(4, 10)
+    await sandbox.queue_book(await sandbox.healthy(1))  # which loads the model
+    sandbox.start_agent()
+    ended = await sandbox.until_all_ended()
+    before = await sandbox.queue_book(await sandbox.healthy(count))
+    ended = ended and await sandbox.until_all_ended()
+    quick = await _p95(sandbox, before)
+    pause = 0.5 if sandbox.plan.is_quick else 1.0
+    pause = round(min(max(pause, quick or 0.0), LONGEST_PAUSE), 1)  # as long as a page itself: more than chance
+    findings.begin(time.time(), f"every page takes {pause:g} s longer from now on")
+    after = await sandbox.queue_book(await _slowed(sandbox, count, pause))
+    ended = ended and await sandbox.until_all_ended()
+    sandbox.proxy.heal()
+    await check_all_ended(sandbox, findings, ended)
+    slow = await _p95(sandbox, after)
+    last = max((moment for moment, _ in await sandbox.finished()), default=None)
+    findings.stage("all done", last, "the last page is done")
+    _check_rise(findings, quick, slow, pause)
+    runs = [job.run_count for job in await sandbox.jobs()]
+    findings.check("patience", "each page tried once", f"at most {max(runs, default=0)} tries", set(runs) == {1})
+    await check_others_done(sandbox, findings)
+
+
+async def _slowed(sandbox: Sandbox, count: int, pause: float) -> list[Graph]:
+    """Pages that pause: by a Sleep node where the server has one, else the proxy holds answers back."""
+    pages = await sandbox.healthy(count)
+    async with sandbox.client() as client:
+        has_sleep = await client.definitions.of("Sleep") is not None
+    if has_sleep:
+        return [with_sleep(graph, pause) for graph in pages]
+    sandbox.proxy.inject(Delay(pause), on="GET /history/", times=None)
+    return pages
+
+
+def _check_rise(findings: Findings, quick: float | None, slow: float | None, pause: float) -> None:
+    """The p95 rises by the pause, and a target between the two is met before and missed after."""
+    seen, limit, is_seen, is_between = "not measured", "none", False, False
+    if quick is not None and slow is not None:
+        rise, between = slow - quick, quick + pause / 2
+        seen, limit = f"{rise:.2f} s, from {quick:.2f} s to {slow:.2f} s", f"{between:.2f} s"
+        is_seen, is_between = rise >= 0.8 * pause, quick <= between < slow
+    findings.check("p95 rises", f"by {pause:g} s or more", seen, is_seen)
+    placed = f"{limit}: {'so' if is_between else 'not so'}"
+    findings.check("a target between the two", "met before, missed after", placed, is_between)
+
+
+def with_sleep(graph: Graph, seconds: float) -> dict[str, Any]:
+    """A graph that pauses before its first result is saved."""
+    for node_id in saving_nodes(graph):
+        for name, value in inputs_of(graph, node_id).items():
+            if isinstance(value, list) and len(value) == 2:
+                slept = place(graph, {f"{node_id}.{name}": ["e3_sleep", 0]})
+                return {**slept, "e3_sleep": {"class_type": "Sleep", "inputs": {"value": value, "seconds": seconds}}}
+    raise Skipped("the workflow saves nothing that could be held up: give one with a save node")
+
+
+async def _p95(sandbox: Sandbox, jobs: Sequence[Job]) -> float | None:
+    """From the lease of a page to its result, at the 95th percentile."""
+    seconds = []
+    for job in jobs:
+        for attempt in await sandbox.attempts(job):
+            if attempt.outcome == DONE and attempt.started_at and attempt.ended_at:
+                seconds.append(moment_of(attempt.ended_at) - moment_of(attempt.started_at))
+    return percentile(seconds, 0.95) if seconds else None

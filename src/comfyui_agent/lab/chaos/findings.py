@@ -1,0 +1,67 @@
+"""What a scenario finds while it runs, and the verdict on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from comfyui_agent.lab.measurement.moments import utc_text
+from comfyui_agent.lab.reports.chaos import Check, Stage
+from comfyui_agent.lab.text_enum import TextEnum
+
+
+class ScenarioOutcome(TextEnum):
+    """The verdict on a scenario."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+class Skipped(Exception):
+    """A scenario cannot be run here: why, and what it needs."""
+
+
+@dataclass
+class Findings:
+    """Checks and stages of a scenario. `fault_at` is when the fault came, in seconds since the epoch."""
+
+    checks: list[Check] = field(default_factory=list)
+    stages: list[Stage] = field(default_factory=list)
+    fault_at: float | None = None
+    recovery_sec: float | None = None
+
+    def check(self, what: str, expected: str, seen: object, passed: bool) -> None:
+        self.checks.append(Check(what=what, expected=expected, seen=str(seen), passed=passed))
+
+    def begin(self, moment: float, what: str) -> None:
+        """The fault comes at this moment."""
+        self.fault_at = moment
+        self.stage("fault", moment, what)
+
+    def stage(self, name: str, moment: float | None, what: str) -> None:
+        """Note when something happened. Nothing is noted if it never did."""
+        if moment is None:
+            return
+        seconds = moment - (self.fault_at if self.fault_at is not None else moment)
+        self.stages.append(Stage(stage=name, seconds=round(seconds, 3), ts=utc_text(moment), what=what))
+
+    def recovered(self, moment: float | None, since: float | None = None) -> None:
+        """Work went on at this moment. It is counted from the fault, or from `since`."""
+        since = self.fault_at if since is None else since
+        if moment is not None and since is not None:
+            self.recovery_sec = round(max(0.0, moment - since), 3)
+
+
+def judge(findings: Findings, most_recovery: float) -> tuple[ScenarioOutcome, str]:
+    """Passed if every check did and recovery was within the limit; else the first check that did not pass."""
+    failed = [check for check in findings.checks if not check.passed]
+    if failed:
+        more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
+        return ScenarioOutcome.FAILED, f"{failed[0].what}: expected {failed[0].expected}, saw {failed[0].seen}{more}"
+    if not findings.checks:
+        return ScenarioOutcome.FAILED, "nothing was checked"
+    recovery = findings.recovery_sec
+    if recovery is not None and recovery > most_recovery:
+        return ScenarioOutcome.FAILED, f"it took {recovery:.1f} s to recover; the target is {most_recovery:g} s"
+    back = f", back after {recovery:.1f} s" if recovery is not None else ""
+    return ScenarioOutcome.PASSED, f"all {len(findings.checks)} checks passed{back}"

@@ -1,0 +1,60 @@
+"""Two load tests compared, as `e3 loadtest compare --json` prints it."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from comfyui_agent.lab.reports.fields import Count, Flag, Number, OptionalText, Part
+from comfyui_agent.lab.text_enum import TextEnum
+
+
+class Judgement(TextEnum):
+    """What a difference is."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    NOISE = "noise"
+    TOO_FEW = "too few"
+    NOT_MEASURED = "not measured"
+
+
+class Metric(Part):
+    """One figure of both runs. Changes are relative; those of shares are differences of the shares."""
+
+    metric: str
+    unit: str
+    a: Number
+    b: Number
+    change: Number
+    low: Number
+    high: Number
+    verdict: Judgement
+    sentence: str
+    is_sure: bool = Field(default=False, exclude=True)
+    """Whether it would still stand if one asked for 99 % instead of 95 %."""
+
+
+class ComparedRun(Part):
+    """Which run this was."""
+
+    name: str
+    started_at: OptionalText
+    workflow: OptionalText
+    mode: str
+    levels: list[Number]
+    jobs: Count
+    servers: list[OptionalText]
+    comfyui_version: list[str]
+    devices: list[str]
+    e3: OptionalText
+    partial: Flag
+
+
+class Comparison(Part):
+    """What two runs differ in. `cautions` say why they may not be comparable."""
+
+    a: ComparedRun
+    b: ComparedRun
+    cautions: list[str]
+    metrics: list[Metric]
+    verdict: str
