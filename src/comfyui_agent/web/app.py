@@ -1,4 +1,4 @@
-"""The application: every route, behind the guard."""
+"""The FastAPI application: every route, behind the guard."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from comfyui_agent.config.settings import Ui
 from comfyui_agent.domain.tokens import LoginSession, Role, Token, hash_of, proxy_hash
 from comfyui_agent.store.errors import DatabaseAway
 from comfyui_agent.store.tokens import Access
-from comfyui_agent.web import access, failures
+from comfyui_agent.web import access, limits
 from comfyui_agent.web.access import Caller, Gate, bearer_of, session_of, while_admitted
 from comfyui_agent.web.problems import Problem
 from support.stores import ScriptedStore
@@ -96,7 +96,7 @@ def today(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def gate(memory: Any, *, is_local: bool = True, **ui: Any) -> Gate:
-    return Gate(memory, serves_loopback=is_local, ui=Ui(**ui))
+    return Gate(memory, Ui(**ui), serves_loopback=is_local)
 
 
 def request(peer: str = HOST, **headers: str) -> Request:
@@ -341,12 +341,12 @@ async def test_a_request_without_a_token_is_not_counted(memory: Memory) -> None:
 
 
 async def test_only_so_many_hosts_are_remembered(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failures, "MOST_ADDRESSES", 5)
+    monkeypatch.setattr(limits, "MOST_CALLERS", 5)
     asked = gate(memory)
     for number in range(50):
         await refused(asked.check("e3_wrong", f"10.0.0.{number}"))
         await asked.check(USER, f"10.1.0.{number}")
-    assert len(asked._failures._failures) <= 5
+    assert len(asked._wrong_tokens._times) <= 5
 
 
 async def test_a_very_long_token_is_a_wrong_one(memory: Memory) -> None:

@@ -15,27 +15,30 @@ from starlette.types import Message, Receive, Scope, Send
 from comfyui_agent.config.settings import Ui
 from comfyui_agent.domain.tokens import Role
 from comfyui_agent.store.errors import DatabaseAway
-from comfyui_agent.web import guard
+from comfyui_agent.web import guard, request_body
 from comfyui_agent.web.access import Caller
 from comfyui_agent.web.guard import (
-    DEEPEST,
     FORMS,
     HEADERS,
     LARGE_AT_ONCE,
-    LARGE_EACH,
+    LARGE_PER_CALLER,
     LARGEST_BODY,
     LARGEST_FORM,
-    MOST_CONTAINERS,
-    MOST_KEYS,
-    MOST_VALUES,
     SMALL_BODY,
     Guard,
-    check_json,
     check_origin,
 )
 from comfyui_agent.web.limits import OPEN_FACTOR, RequestLimits
 from comfyui_agent.web.problems import Problem
 from comfyui_agent.web.proxies import Proxies
+from comfyui_agent.web.request_body import (
+    MOST_CONTAINERS,
+    MOST_DEPTH,
+    MOST_KEYS,
+    MOST_VALUES,
+    RequestBody,
+    check_json,
+)
 
 JSON = Headers({"content-type": "application/json"})
 
@@ -110,7 +113,7 @@ async def asked(
     async def send(message: Message) -> None:
         sent.append(message)
 
-    await Guard(app, gate or Gate())(scope, receive, send)
+    await Guard(app, gate or Gate(), RequestLimits(Ui()))(scope, receive, send)
     found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
     return sent[0]["status"], found, b"".join(message.get("body", b"") for message in sent)
 
@@ -143,7 +146,7 @@ async def test_a_body_of_which_too_much_is_announced_is_not_read() -> None:
         raise AssertionError("it was read")
 
     with pytest.raises(Problem) as refused:
-        await guard._Body(Headers({"content-length": "11"}), never).whole(10)
+        await RequestBody(Headers({"content-length": "11"}), never).read(10)
     assert refused.value.status == 413
 
 
@@ -152,7 +155,7 @@ async def test_a_body_that_ends_early_is_refused() -> None:
         return {"type": "http.disconnect"}
 
     with pytest.raises(Problem, match="ended early"):
-        await guard._Body(Headers({}), gone).whole(10)
+        await RequestBody(Headers({}), gone).read(10)
 
 
 async def test_a_body_that_does_not_come_is_waited_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,9 +163,9 @@ async def test_a_body_that_does_not_come_is_waited_for_so_long(monkeypatch: pyte
         await asyncio.Event().wait()
         raise AssertionError
 
-    monkeypatch.setattr(guard, "BODY_SECONDS", 0.01)
+    monkeypatch.setattr(request_body, "BODY_SECONDS", 0.01)
     with pytest.raises(Problem) as refused:
-        await guard._Body(Headers({}), never).whole(10)
+        await RequestBody(Headers({}), never).read(10)
     assert (refused.value.status, refused.value.headers) == (408, {"Connection": "close"})
 
 
@@ -170,8 +173,8 @@ async def test_a_body_that_does_not_come_is_waited_for_so_long(monkeypatch: pyte
 @pytest.mark.parametrize("every", [0.005, 60.0])
 async def test_a_large_body_has_to_keep_coming(first: bytes, every: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """The places for large bodies are few: neither silence nor a byte now and then keeps one."""
-    monkeypatch.setattr(guard, "SILENT_SECONDS", 0.05)
-    monkeypatch.setattr(guard, "LEAST_RATE", 10 * SMALL_BODY)
+    monkeypatch.setattr(request_body, "SILENT_SECONDS", 0.05)
+    monkeypatch.setattr(request_body, "LEAST_RATE", 10 * SMALL_BODY)
     parts = [first]
 
     async def slowly() -> Message:
@@ -179,9 +182,9 @@ async def test_a_large_body_has_to_keep_coming(first: bytes, every: float, monke
             await asyncio.sleep(every)
         return {"type": "http.request", "body": parts.pop() if parts else b"x", "more_body": True}
 
-    coming = guard._Body(Headers({"content-length": str(LARGEST_BODY)}), slowly)
+    coming = RequestBody(Headers({"content-length": str(LARGEST_BODY)}), slowly)
     with pytest.raises(Problem, match="not sent in time"):
-        await asyncio.wait_for(coming.whole(LARGEST_BODY, keeps_coming=True), 5)
+        await asyncio.wait_for(coming.read(LARGEST_BODY, keeps_coming=True), 5)
 
 
 @pytest.mark.parametrize(
@@ -316,7 +319,7 @@ class Senders:
     """Callers whose large bodies have begun to come; the rest comes when it may."""
 
     def __init__(self) -> None:
-        self.guard = Guard(Behind(), Gate())  # type: ignore[arg-type]
+        self.guard = Guard(Behind(), Gate(), RequestLimits(Ui()))  # type: ignore[arg-type]
         self.held = 0
         self.may = asyncio.Event()
 
@@ -342,7 +345,7 @@ async def test_only_so_many_large_bodies_are_held_at_once_and_not_all_of_one_cal
     senders = Senders()
     sending = [senders.send("a") for _ in range(6)]
     await asyncio.sleep(0.05)
-    assert senders.held == LARGE_EACH
+    assert senders.held == LARGE_PER_CALLER
     sending += [senders.send(who, first) for who in "bc" for first in (b"", b" " * (SMALL_BODY + 1))]
     await asyncio.sleep(0.05)
     assert senders.held == LARGE_AT_ONCE
@@ -388,7 +391,7 @@ async def test_a_large_body_of_who_is_gone_is_not_read() -> None:
 async def test_reading_large_bodies_takes_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first is handed on at once; the second waits until others have had their time."""
     monkeypatch.setattr(guard, "check_json", lambda *_: time.sleep(0.02))
-    ours = Guard(Behind(), Gate())  # type: ignore[arg-type]
+    ours = Guard(Behind(), Gate(), RequestLimits(Ui()))  # type: ignore[arg-type]
     scope = {"type": "http", "path": "/api", "headers": []}
 
     async def handed_on() -> float:
@@ -415,7 +418,7 @@ async def test_reading_large_bodies_takes_its_share_of_the_time(monkeypatch: pyt
         (rb'{"\ud800": 1}', "half characters"),
         (b'"\xff"', "no JSON"),
         (b"\xef\xbb\xbf{}", "no JSON"),
-        (b"[" * (DEEPEST + 1) + b"]" * (DEEPEST + 1), "nested"),
+        (b"[" * (MOST_DEPTH + 1) + b"]" * (MOST_DEPTH + 1), "nested"),
         (b"[" * 10_000 + b"]" * 10_000, "nested"),
         (b"9" * 5000, "no JSON"),
     ],
@@ -461,7 +464,7 @@ def test_what_is_just_so_much_is_taken_and_texts_are_not_looked_into(body: bytes
 
 
 def test_json_may_be_nested_just_so_deep() -> None:
-    check_json(JSON, b"[" * DEEPEST + b"]" * DEEPEST)
+    check_json(JSON, b"[" * MOST_DEPTH + b"]" * MOST_DEPTH)
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/xml", "application/json-patch+json", "json", ""])

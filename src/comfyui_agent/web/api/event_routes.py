@@ -1,4 +1,4 @@
-"""/api/v1/events, /status and /me: what happens, how it stands, who you are."""
+"""/api/v1/events, /status and /me: the stream of events, the state of the queue, the caller."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from comfyui_agent.web.access import while_admitted
 from comfyui_agent.web.api.models import Me, StatusShown
 from comfyui_agent.web.api.openapi_responses import problems
 from comfyui_agent.web.api.responses import PREFIX, Here, User
-from comfyui_agent.web.news import TooManyListeners
+from comfyui_agent.web.event_feed import TooManyListeners
 from comfyui_agent.web.problems import short_of
-from comfyui_agent.web.queue_summary import stands
+from comfyui_agent.web.queue_summary import queue_sentence
 
 router = APIRouter(prefix=PREFIX, tags=["watching"])
 LARGEST_ID = 2**53
+COUNTED = ("pending", "processing", "done", "failed", "attention")
 STREAM = {"description": "Server-sent events", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
 
 
@@ -37,13 +38,14 @@ async def events(
 
     Whoever comes back with the id of the last event misses nothing.
     """
-    said = int(last) if last is not None and last.isascii() and last.isdigit() and len(last) < 17 else after
+    is_id = last is not None and last.isascii() and last.isdigit() and len(last) < 17
     try:
-        heard = context.news.listen(said, batch, who.scope, with_audit=who.role is Role.ADMIN)
+        stream = context.event_feed.listen(
+            int(last) if last and is_id else after, batch, who.scope, with_audit=who.role is Role.ADMIN
+        )
     except TooManyListeners as error:
         raise short_of(str(error), "Close some, or try again in 10 s.", seconds=10) from None
-    told = while_admitted(context.gate, who, heard)
-    return StreamingResponse(told, media_type="text/event-stream")
+    return StreamingResponse(while_admitted(context.gate, who, stream), media_type="text/event-stream")
 
 
 @router.get("/status", response_model=StatusShown, responses=problems())
@@ -53,14 +55,8 @@ async def status(context: Here, _: User) -> Any:
     agents = await context.fleet.agents()
     reports = await context.fleet.reports()
     return {
-        "sentence": stands(found, reports, agents),
-        "counts": {
-            "pending": found.counts.pending,
-            "processing": found.counts.processing,
-            "done": found.counts.done,
-            "failed": found.counts.failed,
-            "attention": found.counts.attention,
-        },
+        "sentence": queue_sentence(found, reports, agents),
+        "counts": {name: getattr(found.counts, name) for name in COUNTED},
         "done_last_hour": found.done_last_hour,
         "failed_last_hour": found.failed_last_hour,
         "images_per_minute": found.per_minute,
