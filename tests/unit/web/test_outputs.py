@@ -384,9 +384,7 @@ def test_the_picture_of_a_grid_is_found_and_nothing_else(outputs: Outputs, root:
 # Thumbnails
 
 
-@pytest.mark.parametrize(
-    ("asked", "given"), [(-5, 160), (1, 160), (160, 160), (161, 320), (640, 640), (900, 1280), (9000, 1280)]
-)
+@pytest.mark.parametrize(("asked", "given"), [(-5, 160), (160, 160), (161, 320), (9000, 1280)])
 async def test_the_next_larger_width_is_given(outputs: Outputs, root: Path, asked: int, given: int) -> None:
     painted(root / "jobs/finished/image/a.png", edge=1400)
     path = await thumbnail(outputs, job_with("jobs/finished/image/a.png"), asked)

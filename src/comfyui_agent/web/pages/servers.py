@@ -42,11 +42,11 @@ async def build(view: View) -> Screen:
 async def servers_part(view: View) -> Fragment:
     """All servers as a live fragment, also for the page of admins."""
     live = await view.context.fleet.live()
-    cards = [_card(report, live) for report in await view.context.fleet.reports()]
+    cards = [card_of(report, live) for report in await view.context.fleet.reports()]
     return Fragment("servers", {"servers": cards, "stuck_remedy": STUCK_REMEDY}, template="servers_list.html")
 
 
-def _card(report: ServerReport, live: Sequence[LiveRun]) -> ServerCard:
+def card_of(report: ServerReport, live: Sequence[LiveRun]) -> ServerCard:
     runs = tuple(run for run in live if run.server == report.url)
     words = {
         "up": "Working" if runs else "Up, idle" if not report.running else "Up",
