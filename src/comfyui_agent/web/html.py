@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
@@ -55,7 +54,6 @@ def environment() -> Environment:
         "attention": attention,
         "server_name": name_of,
         "first_line": first_line,
-        "js": js,
         "result_version": version_of,
     }
     return made
@@ -158,8 +156,3 @@ def number(value: int | None) -> str:
 
 def first_line(text: str | None) -> str:
     return (text or "").partition("\n")[0]
-
-
-def js(value: Any) -> str:
-    """JSON for an attribute. The template escapes it."""
-    return json.dumps(value, ensure_ascii=False)

@@ -6,6 +6,7 @@ import hashlib
 import os
 import stat
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path, PurePath
 
@@ -98,7 +99,7 @@ class Outputs:
         self._thumbnails = ThumbnailCache(workspace.thumbnails)
         self._own_folders = workspace.own_folders
         self._own_files = workspace.own_files
-        self._remembered: dict[str, tuple[tuple[int, ...], ResultFile]] = {}
+        self._check_once = lru_cache(MOST_REMEMBERED)(lambda recorded, _identity: self._check(recorded))
 
     def find(self, job: Job, number: int) -> ResultFile:
         """Find a job's result by its number from 1, with links resolved. Raises NotShown. It reads the file's head."""
@@ -142,16 +143,9 @@ class Outputs:
         """The result, or None if it is not served. A file that did not change is not read again."""
         try:
             facts = (self._root / recorded).stat()
-            identity = (facts.st_dev, facts.st_ino, facts.st_mtime_ns, facts.st_size)
-            known = self._remembered.get(recorded)
-            if known is None or known[0] != identity:
-                known = (identity, self._check(recorded))
-                if len(self._remembered) >= MOST_REMEMBERED:
-                    self._remembered.clear()
-                self._remembered[recorded] = known
+            return self._check_once(recorded, (facts.st_dev, facts.st_ino, facts.st_mtime_ns, facts.st_size))
         except (OSError, ValueError):  # not served, not there, or no valid path
             return None
-        return known[1]
 
     def _check(self, recorded: str) -> ResultFile:
         name = printable(PurePath(recorded).name) or "the result"

@@ -157,15 +157,6 @@ def test_a_result_that_was_looked_at_is_not_read_again(
     assert outputs.shown(job) == before
 
 
-def test_what_is_remembered_is_bounded(outputs: Outputs, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(showing, "MOST_REMEMBERED", 3)
-    names = [f"jobs/finished/image/{number}.png" for number in range(10)]
-    for name in names:
-        write(root / name)
-    assert len(outputs.shown(job_with(*names))) == 10
-    assert len(outputs._remembered) <= 3
-
-
 def test_a_link_within_the_results_is_followed(outputs: Outputs, root: Path) -> None:
     real = write(root / "jobs/finished/image/real.png")
     (root / "jobs/finished/image/link.png").symlink_to("real.png")

@@ -1,4 +1,4 @@
-"""/api/v1/events, /status and /me: the stream of events, the state of the queue, the caller."""
+"""The routes /api/v1/events, /status, /me and /audit."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
 from comfyui_agent import __version__
-from comfyui_agent.domain.tokens import Role
+from comfyui_agent.domain.tokens import Role, seconds_in
 from comfyui_agent.store import operations as ops
 from comfyui_agent.web.access import while_admitted
-from comfyui_agent.web.api.models import Me, StatusShown
+from comfyui_agent.web.api.models import AuditPage, AuditRow, Me, StatusShown
 from comfyui_agent.web.api.openapi_responses import problems
-from comfyui_agent.web.api.responses import PREFIX, Here, User
+from comfyui_agent.web.api.responses import PREFIX, Admin, Here, Limit, User
 from comfyui_agent.web.event_feed import TooManyListeners
 from comfyui_agent.web.problems import short_of
 from comfyui_agent.web.queue_summary import queue_sentence
 
 router = APIRouter(prefix=PREFIX, tags=["watching"])
 LARGEST_ID = 2**53
+SINCE = r"^([1-9][0-9]{0,2}[mhd]|[1-9][0-9]?w)$"
 COUNTED = ("pending", "processing", "done", "failed", "attention")
 STREAM = {"description": "Server-sent events", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
 
@@ -70,3 +71,19 @@ async def status(context: Here, _: User) -> Any:
 async def me(caller: User) -> Any:
     """Who you are to E3."""
     return {"role": caller.role.value, "token": caller.token.name if caller.token else None}
+
+
+@router.get("/audit", response_model=AuditPage, responses=problems())
+async def audit(
+    context: Here,
+    _: Admin,
+    since: Annotated[str | None, Query(pattern=SINCE, description="How far back: 30m, 12h, 7d or 2w.")] = None,
+    actor: Annotated[str, Query(max_length=200, description="A part of who asked: a token's name, or cli.")] = "",
+    before: Annotated[int | None, Query(ge=1, le=LARGEST_ID, description="Only what came before this one.")] = None,
+    limit: Limit = 100,
+) -> Any:
+    """The audit trail, the newest first: every change, who asked for it and from where. For admins."""
+    seconds = None if since is None else seconds_in(since)
+    found = await context.store.run(ops.audit_trail, seconds=seconds, actor=actor, before=before, most=limit + 1)
+    rows = [dict.fromkeys(AuditRow.model_fields) | event.as_json() for event in found[:limit]]
+    return {"audit": rows, "next": found[limit - 1].id if len(found) > limit else None}
