@@ -39,7 +39,12 @@ async def build(view: View) -> Screen:
     rows = [
         Fragment(
             f"trouble-{number}",
-            {"job": job, "told": explain(job, runs), "prompts": prompt_ids(runs), "errors": all_errors(job, runs)},
+            {
+                "job": job,
+                "explanation": explain(job, runs),
+                "prompts": prompt_ids(runs),
+                "errors": all_errors(job, runs),
+            },
             key=(looks(job, None), len(runs)),
             template="admin_trouble.html",
         )

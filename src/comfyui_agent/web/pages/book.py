@@ -29,8 +29,8 @@ async def build(view: View) -> Screen:
     fragments = [await actions(view, book)]
     for job in pages:
         run = live.get(job.id)
-        told = explain(job, attempts[job.id]) if job.id in attempts else None
-        values = {"book": book, "job": job, "live": run, "page": page_of(job), "told": told}
+        explanation = explain(job, attempts[job.id]) if job.id in attempts else None
+        values = {"book": book, "job": job, "live": run, "page": page_of(job), "explanation": explanation}
         fragments.append(Fragment(f"page-{page_of(job)}", values, (view.role, looks(job, run)), "book_page.html"))
     values = {
         "book": book,

@@ -87,7 +87,7 @@ async def build(view: View) -> Screen:
     fragments = (
         Fragment("job-actions", {"job": job, "lowest": lowest, "bumped": _bumped(view, job, lowest)}),
         Fragment("job-picture", {"job": job, "live": live, "results": results}),
-        Fragment("job-trouble", {"told": _told(job, attempts)}),
+        Fragment("job-trouble", {"explanation": _explanation(job, attempts)}),
         Fragment("job-facts", facts),
         Fragment("job-timeline", {"moments": _timeline(job, attempts)}),
         Fragment("job-attempts", runs),
@@ -167,7 +167,7 @@ def _lasted(word: str, begin: str | None, end: str | None) -> str:
     return f"{word} {seconds((ended - began).total_seconds())}".strip()
 
 
-def _told(job: Job, attempts: Sequence[Attempt]) -> Explanation | None:
+def _explanation(job: Job, attempts: Sequence[Attempt]) -> Explanation | None:
     """The explanation of a failed job, or of the last failure of one that waits for a retry."""
     is_trouble = job.status is JobStatus.FAILED or (job.status is JobStatus.PENDING and job.error_trace)
     return explain(job, attempts) if is_trouble else None
