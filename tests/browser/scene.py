@@ -149,7 +149,7 @@ def build_scene(folder: Path, ports: tuple[int | None, int | None] = (None, None
     """Start everything and wait until it stands still."""
     half = RENDERS // 2
     servers = [
-        simulator(folder / f"sim-{number}", "--render-seconds", "0.2", "--hang-after", str(most), *more, port=port)
+        simulator(folder / f"sim-{number}", "--render-seconds", "0.1", "--hang-after", str(most), *more, port=port)
         for number, (most, port, more) in enumerate(
             zip((half, RENDERS - half), ports, (["--vram-gb", "24"], ["--vram-gb", "12"]), strict=True)
         )

@@ -98,7 +98,7 @@ def watches(site: Site) -> bool:
     wanted = site.workspace.database.parent / "agents" / "previews.wanted"
     wanted.unlink(missing_ok=True)
     try:
-        until(wanted.exists, "a sign", 1.0)
+        until(wanted.exists, "a sign", 0.8)
     except AssertionError:
         return False
     return True

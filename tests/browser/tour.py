@@ -132,7 +132,7 @@ class Seen:
 
 
 def walk(context: BrowserContext, scene: Scene, *, is_whole: bool) -> dict[str, Seen]:
-    """Every stop, by name. Pictures show all of a page, or what is in the window, which is quicker."""
+    """Look at every stop. Unless `is_whole`, only the light scheme is photographed, and only what is in the window."""
     with closing(context.new_page()) as page:
         visitor = Visitor(page, scene.site.url)
         previews = visitor.go("/").get_by_role("region", name="Rendering now").get_by_role("img")
@@ -152,13 +152,13 @@ def _look(visitor: Visitor, scene: Scene, stop: Stop, *, is_whole: bool) -> Seen
         page.goto(f"{visitor.url}{stop.path(scene)}")
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
-        if scheme in stop.shots:
+        if scheme in stop.shots and (is_whole or scheme == "light"):
             seen.shots[scheme] = _shot(page, is_whole=is_whole)
         seen.faint += [f"{scheme}: {words}" for words in page.evaluate(FAINT)]
     page.emulate_media(color_scheme="light")
     page.set_viewport_size({"width": PHONE["width"], "height": PHONE["height"]})
     seen.too_wide = page.evaluate("document.documentElement.scrollWidth") - PHONE["width"]
-    if "phone" in stop.shots:
+    if "phone" in stop.shots and is_whole:
         seen.shots["phone"] = _shot(page, is_whole=False)
     seen.wrong = [*visitor.complaints, *visitor.violations(), *visitor.strangers]
     return seen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -20,6 +21,9 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
 
+from comfyui_agent.domain.tokens import Role, hash_of, mint_token
+from comfyui_agent.store import operations as ops
+from comfyui_agent.store.connect import open_store
 from support.agents import AgentWorkspace
 from support.batches import write_graph
 from support.children import keep
@@ -62,7 +66,7 @@ def until(found: Callable[[], T], what: str, timeout: float = PATIENCE) -> T:
     deadline = time.monotonic() + timeout
     while not (answer := found()):
         assert time.monotonic() < deadline, f"waited {timeout} s for {what}"
-        time.sleep(0.08)
+        time.sleep(0.03)
     return answer
 
 
@@ -230,7 +234,28 @@ def e3(site: Site, *arguments: str) -> str:
 
 
 def make_token(site: Site, role: str) -> str:
-    return e3(site, "token", "create", "--role", role, "--name", f"a {role}")
+    """A new token. A page that runs already knows it a moment later."""
+    secret = mint_token()
+
+    async def create() -> None:
+        store = open_store(site.workspace.database)
+        try:
+            await store.run(ops.create_token, f"a {role}", Role(role), hash_of(secret))
+        finally:
+            await store.close()
+
+    with ThreadPoolExecutor(1) as beside:
+        beside.submit(asyncio.run, create()).result()
+    if site.process is not None:
+        until(lambda: _knows(replace(site, token=secret)), "the page to know the new token")
+    return secret
+
+
+def _knows(site: Site) -> bool:
+    try:
+        return bool(site.ask("/api/v1/me"))
+    except AssertionError:
+        return False
 
 
 # Someone who looks at it.

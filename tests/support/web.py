@@ -102,7 +102,7 @@ class Served:
     async def job(self, name: str, **said: Any) -> Job:
         """A job that waits, as the API queues it."""
         wish = {"job_type": "T2I", "workflow_id": "picture", "inputs": {"color": 1}, **said}
-        return await self.context.doors.submit(wish, name)
+        return await self.context.submissions.submit(wish, name)
 
     async def lease(self, most: int = 1, batch_id: str | None = None) -> list[Leased]:
         """The next jobs, as an agent takes them."""

@@ -65,8 +65,8 @@ class Quiet(ScriptedStore):
 async def _exposed() -> str:
     metrics = Metrics(Quiet(), Quiet())
     facts: dict[str, Any] = {"workflow_id": "portrait", "server": "http://gpu:8188"}
-    metrics.hear(Event(EventName.JOB_STARTED, wait_sec=1.0, **facts))
-    metrics.hear(Event(EventName.JOB_DONE, duration_sec=1.0, **facts))
+    metrics.counters.count(Event(EventName.JOB_STARTED, wait_sec=1.0, **facts))
+    metrics.counters.count(Event(EventName.JOB_DONE, duration_sec=1.0, **facts))
     return (await metrics.exposition()).decode()
 
 

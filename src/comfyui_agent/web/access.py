@@ -1,4 +1,4 @@
-"""Who is asking: everyone on this machine until there is a token, then whoever shows one or has logged in."""
+"""Authentication by tokens, login sessions and trusted proxies. Without tokens, everyone on this machine is admin."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
 from comfyui_agent.store.tokens import Access
-from comfyui_agent.web import failures
-from comfyui_agent.web.failures import Failures
+from comfyui_agent.web import limits
+from comfyui_agent.web.limits import WrongTokens
 from comfyui_agent.web.problems import Problem
 from comfyui_agent.web.proxies import Proxies, check_direct
 
@@ -30,147 +30,147 @@ log = logging.getLogger(__name__)
 
 MOST_NOTED = 10_000
 EVERYONE = "everyone"
-"""Callers who cannot be told apart, because there are no tokens."""
+"""The scope of all callers while there are no tokens."""
 FRESH_SECONDS = 0.2
 PATIENCE = 2.0
 LONGEST_TOKEN = 200
 NOTE_SECONDS = 60.0
-LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
+READING = frozenset({"GET", "HEAD", "OPTIONS"})
 BEARER = 'Bearer realm="E3"'
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Whoever asks. `token` is None only while none is needed; somebody whom a proxy has logged in has one."""
+    """Who sent a request. `token` is None only while no token is needed."""
 
     role: Role
     token: Token | None = None
     session: str = ""
-    """The hash of the session by which the token was used, if it was."""
+    """The hash of the login session, if the request came with one."""
     address: str = field(default="", compare=False)
-    """From where; behind a trusted proxy, as the proxy says."""
+    """The client's address; behind a trusted proxy, the one that the proxy forwards."""
 
     @property
     def scope(self) -> str:
-        """Whose wishes these are."""
+        """The key under which requests of this caller are counted and remembered."""
         return EVERYONE if self.token is None else f"token {self.token.id}"
 
     @property
     def actor(self) -> str:
-        """Whoever asks, in the words of the audit trail."""
+        """The caller's name in the audit trail."""
         return "this machine" if self.token is None else f"{self.scope} ({self.token.name})"
 
     @property
     def rights(self) -> Rights:
-        """Which jobs, batches and books they may change."""
+        """Which jobs, batches and books the caller may change."""
         return rights_of(self.role, self.token)
 
 
 class Gate:
-    """Knows tokens and sessions, and how often someone has shown a wrong token."""
+    """Finds out who sends a request, by tokens and sessions, and counts wrong tokens."""
 
-    def __init__(self, store: Store, *, serves_loopback: bool, ui: Ui | None = None) -> None:
+    def __init__(
+        self, store: Store, ui: Ui, *, serves_loopback: bool, on_wrong_token: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """`on_wrong_token` is called with the address that sent one."""
         self._store = store
         self._serves_loopback = serves_loopback
-        self._new_role = Role((ui or Ui()).proxy_user_role)
-        self.proxies = Proxies(ui or Ui())
+        self._new_role = Role(ui.proxy_user_role)
+        self.proxies = Proxies(ui)
+        self._on_wrong_token = on_wrong_token
         self._access = Access(is_closed=True)
         self._version = -1
         self._read_at = 0.0
         self._reading: asyncio.Task[None] | None = None
-        self._failures = Failures()
+        self._wrong_tokens = WrongTokens()
         self._noted: dict[tuple[int, str], float] = {}
         self._uses: set[tuple[int, str]] = set()
         self._noting: asyncio.Task[None] | None = None
-        self.on_failure: Callable[[str], None] = lambda _: None
-        """Hears the address of whoever shows a wrong token."""
 
     async def close(self) -> None:
         await end_tasks([self._noting] if self._noting else [])
 
     async def is_open(self) -> bool:
-        """Whether no token is needed, and only this machine can ask."""
+        """Whether no token is needed, because only this machine can connect."""
         return self._serves_loopback and not self.proxies.are_set and not (await self._known()).is_closed
 
     async def admit(self, request: Request) -> Caller:
-        """The caller, or why not: 401 without a token or with a wrong one, 429 after too many wrong ones."""
+        """Return the caller. Problem 401 without a valid token or session, 429 after too many wrong tokens."""
         address = self.proxies.client_of(request)
         if await self.is_open():
             check_direct(request.headers)
             return Caller(Role.ADMIN, address=address)
-        shown = bearer_of(request)
-        if shown:
-            return await self.check(shown, address)
+        secret = bearer_of(request)
+        if secret:
+            return await self.check(secret, address)
         cookie = session_of(request)
-        if shown is None and cookie:
-            found = await self._logged_in(hash_of(cookie[:LONGEST_TOKEN]), address)
-            if found is not None:
-                return found
-        user = self.proxies.user_of(request) if shown is None else None
+        if secret is None and cookie:
+            caller = await self._of_session(hash_of(cookie[:LONGEST_TOKEN]), address)
+            if caller is not None:
+                return caller
+        user = self.proxies.user_of(request) if secret is None else None
         if user is not None:
-            return await self._proxied(user, address)
+            return await self._of_proxy(user, address)
         if cookie:
-            raise _unknown("this session has ended", "Log in again at /login.", BEARER)
-        raise _unknown(
+            raise _unauthorized("this session has ended", "Log in again at /login.", BEARER)
+        raise _unauthorized(
             "this needs a token",
             "Make one with e3 token create; send it as Authorization: Bearer TOKEN, or log in at /login.",
             BEARER,
         )
 
-    async def check(self, shown: str, host: str) -> Caller:
-        """The caller who has this token."""
-        token = matching(shown[:LONGEST_TOKEN], (await self._known()).tokens)
-        if token is not None:  # whatever others behind the same address have shown
+    async def check(self, secret: str, address: str) -> Caller:
+        """Return the caller who has this token."""
+        token = matching(secret[:LONGEST_TOKEN], (await self._known()).tokens)
+        if token is not None:  # even if others behind the same address have sent wrong ones
             _check_valid(token)
-            return self._noted_use(Caller(token.role, token, address=host))
-        waits = self._failures.note(host)
-        if waits > 0:
-            seconds = math.ceil(waits)
+            return self._noted_use(Caller(token.role, token, address=address))
+        wait = self._wrong_tokens.count(address)
+        if wait > 0:
+            seconds = math.ceil(wait)
             raise Problem(
                 429,
-                f"{failures.MOST} wrong tokens came from {host} within {failures.WINDOW_SECONDS:.0f} s",
+                f"{limits.MOST_WRONG_TOKENS} wrong tokens came from {address} within "
+                f"{limits.WRONG_TOKEN_SECONDS:.0f} s",
                 f"Wait {seconds} s, or send a right one.",
                 headers={"Retry-After": str(seconds)},
             )
-        self.on_failure(host)
-        raise _unknown("this token is not known here", "See e3 token ls; make another with e3 token create.")
+        self._on_wrong_token(address)
+        raise _unauthorized("this token is not known here", "See e3 token ls; make another with e3 token create.")
 
-    async def log_in(self, shown: str, request: Request) -> tuple[Caller, str]:
-        """Begin a session with a token; whose it is, and what its cookie holds.
-
-        A session that the browser had before ends.
-        """
-        found = await self.check(shown, self.proxies.client_of(request))
-        assert found.token is not None
-        check_role(found, Role.READ)
+    async def log_in(self, secret: str, request: Request) -> tuple[Caller, str]:
+        """Begin a session with a token, and end the browser's previous one. Returns the caller and the cookie value."""
+        caller = await self.check(secret, self.proxies.client_of(request))
+        assert caller.token is not None
+        check_role(caller, Role.READ)
         await self._end_session(request)
-        secret = mint_session()
-        await self._store.run(ops.begin_session, hash_of(secret), found.token.id)
+        cookie = mint_session()
+        await self._store.run(ops.begin_session, hash_of(cookie), caller.token.id)
         await self._read()
-        return found, secret
+        return caller, cookie
 
     async def log_out(self, request: Request) -> None:
         await self._end_session(request)
         await self._read()
 
-    async def still_admits(self, who: Caller) -> bool:
-        """Whether a caller who was admitted would be now."""
-        if who.token is None:
+    async def still_admits(self, caller: Caller) -> bool:
+        """Whether a caller who was admitted earlier would be admitted now."""
+        if caller.token is None:
             return await self.is_open()
         known = await self._known()
-        is_valid = who.token in known.tokens and who.token.is_valid(now())
-        return is_valid and (not who.session or _is_live(known.sessions.get(who.session)))
+        is_valid = caller.token in known.tokens and caller.token.is_valid(now())
+        return is_valid and (not caller.session or _is_live(known.sessions.get(caller.session)))
 
-    async def _logged_in(self, session: str, address: str) -> Caller | None:
+    async def _of_session(self, session_hash: str, address: str) -> Caller | None:
         known = await self._known()
-        found = known.sessions.get(session)
-        token = next((each for each in known.tokens if found is not None and each.id == found.token_id), None)
-        if token is None or not token.is_valid(now()) or not _is_live(found):
+        session = known.sessions.get(session_hash)
+        token = next((each for each in known.tokens if session is not None and each.id == session.token_id), None)
+        if token is None or not token.is_valid(now()) or not _is_live(session):
             return None
-        return self._noted_use(Caller(token.role, token, session, address))
+        return self._noted_use(Caller(token.role, token, session_hash, address))
 
-    async def _proxied(self, user: str, address: str) -> Caller:
-        """Somebody whom a proxy has logged in. Whoever comes for the first time gets a token that nobody can show."""
+    async def _of_proxy(self, user: str, address: str) -> Caller:
+        """Return a user of a trusted proxy. The first time, a token without a secret is made for them."""
         known = (await self._known()).tokens
         token = next((each for each in known if each.hash == proxy_hash(user)), None)
         if token is None:
@@ -185,7 +185,7 @@ class Gate:
             await self._store.run(ops.end_session, hash_of(cookie[:LONGEST_TOKEN]))
 
     async def _known(self) -> Access:
-        """Who has access. While the database cannot be read, it is as it was known last."""
+        """Return the current tokens and sessions; while the database cannot be read, the last known ones."""
         if self._version < 0:
             await self._read()
         elif self._version != self._store.version and time.monotonic() - self._read_at > FRESH_SECONDS:
@@ -204,10 +204,10 @@ class Gate:
         self._access = await self._store.run(ops.read_access)
         self._version, self._read_at = version, time.monotonic()
 
-    def _noted_use(self, who: Caller) -> Caller:
-        """The same caller. That they were here is written down beside, at most once a minute."""
-        assert who.token is not None
-        use, moment = (who.token.id, who.session), time.monotonic()
+    def _noted_use(self, caller: Caller) -> Caller:
+        """Record in the background, at most once a minute, that a token was used. Returns the caller."""
+        assert caller.token is not None
+        use, moment = (caller.token.id, caller.session), time.monotonic()
         if moment - self._noted.get(use, -NOTE_SECONDS) >= NOTE_SECONDS:
             if len(self._noted) >= MOST_NOTED:
                 self._noted.clear()
@@ -215,7 +215,7 @@ class Gate:
             self._uses.add(use)
             if self._noting is None or self._noting.done():
                 self._noting = asyncio.create_task(self._note_uses())
-        return who
+        return caller
 
     async def _note_uses(self) -> None:
         while self._uses:
@@ -227,7 +227,7 @@ class Gate:
 
 
 def now() -> str:
-    """As the database writes times."""
+    """The time as the database writes it."""
     return datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
@@ -236,75 +236,76 @@ def _is_live(session: LoginSession | None) -> bool:
 
 
 def _check_valid(token: Token) -> None:
-    """Whoever has the token may know why it does not work any more."""
+    """401 for a token that has ended. Its holder may know why."""
     if token.revoked_at is not None:
-        raise _unknown("this token was revoked", "Ask whoever runs E3 for another.")
+        raise _unauthorized("this token was revoked", "Ask whoever runs E3 for another.")
     if token.has_expired(now()):
-        raise _unknown("this token has expired", "Make another with e3 token create.")
+        raise _unauthorized("this token has expired", "Make another with e3 token create.")
 
 
-def _unknown(detail: str, remedy: str, challenge: str = f'{BEARER}, error="invalid_token"') -> Problem:
+def _unauthorized(detail: str, remedy: str, challenge: str = f'{BEARER}, error="invalid_token"') -> Problem:
     return Problem(401, detail, remedy, headers={"WWW-Authenticate": challenge})
 
 
 def bearer_of(request: Request) -> str | None:
-    """The token in the header; None if there is no such header."""
+    """The token in the Authorization header. None if there is no such header."""
     kind, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip() if kind.lower() == "bearer" else None
 
 
 def cookie_of(request: Request, *, is_secure: bool) -> str:
-    """The name of the session's cookie: browsers keep cookies by machine, and another E3 may have another port."""
+    """The name of the session cookie. It has the port, because browsers share cookies between ports of a host."""
     name = f"e3_session_{(request.scope.get('server') or ('', 0))[1]}"
     return f"__Host-{name}" if is_secure else name
 
 
 def session_of(request: Request) -> str:
-    """What the cookie holds. Under TLS only one counts that no other site under the same domain can have set."""
-    held = request.cookies.get(cookie_of(request, is_secure=True), "")
-    if held or request.scope.get("scheme") == "https":
-        return held
+    """The value of the session cookie. Under TLS only the `__Host-` one counts, which sibling domains cannot set."""
+    value = request.cookies.get(cookie_of(request, is_secure=True), "")
+    if value or request.scope.get("scheme") == "https":
+        return value
     return request.cookies.get(cookie_of(request, is_secure=False), "")
 
 
-async def while_admitted(gate: Gate, who: Caller, parts: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
-    """A stream that ends where its listener's token does: nothing is told to whoever would not be admitted now."""
+async def while_admitted(gate: Gate, caller: Caller, parts: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
+    """Pass a stream on until its caller's token or session ends."""
     async with aclosing(parts):
         async for part in parts:
-            if not await gate.still_admits(who):
+            if not await gate.still_admits(caller):
                 return
             yield part
 
 
-def check_role(who: Caller, needed: Role) -> None:
-    """403 unless the caller may do what needs this role."""
-    if who.role.includes(needed):
+def check_role(caller: Caller, needed: Role) -> None:
+    """403 unless the caller's role includes the needed one."""
+    if caller.role.includes(needed):
         return
     if needed is Role.ADMIN:
         raise Problem(403, "this is for admins", "Use a token that was made with e3 token create --role admin.")
-    may = "look, not change anything" if who.role is Role.READ else "ask for /metrics only"
-    raise Problem(403, f"a token of the role {who.role} may {may}", f"Use one of the role {needed}: e3 token create.")
+    may = "look, not change anything" if caller.role is Role.READ else "ask for /metrics only"
+    remedy = f"Use one of the role {needed}: e3 token create."
+    raise Problem(403, f"a token of the role {caller.role} may {may}", remedy)
 
 
 async def scraper(request: Request) -> Caller:
-    """A dependency of routes: whoever is admitted at all."""
+    """Dependency of routes that every role may use."""
     context = request.app.state.context
     gate: Gate = context.gate
     found = await gate.admit(request)
-    if request.method in LOOKING:  # changes were counted before their bodies were read
+    if request.method in READING:  # the guard has counted changes already
         context.limits.count_read(found)
     return found
 
 
 async def caller(request: Request) -> Caller:
-    """A dependency of routes: whoever may look; to change something, whoever may do that."""
+    """Dependency of routes for readers; for changes, of routes for users."""
     found = await scraper(request)
-    check_role(found, Role.READ if request.method in LOOKING else Role.USER)
+    check_role(found, Role.READ if request.method in READING else Role.USER)
     return found
 
 
 async def admin(request: Request) -> Caller:
-    """A dependency of routes: only admins."""
+    """Dependency of routes for admins."""
     found = await scraper(request)
     check_role(found, Role.ADMIN)
     return found

@@ -1,4 +1,4 @@
-"""Whoever asks for a change over HTTP: what they may change, how much of it, and the audit trail."""
+"""A caller who changes something: ownership, priority, quota and the audit trail."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ ASK = "Ask whoever made it, or an admin; a token made with e3 token create --sha
 
 @dataclass(frozen=True)
 class Actor:
-    """A caller who is about to change something. Each check raises a Problem, and then nothing was changed."""
+    """A caller who is about to change something. Each check raises a Problem before anything is changed."""
 
     context: Context
     caller: Caller
 
     @property
     def token_id(self) -> int | None:
-        """Whose the things are that this caller makes."""
+        """The owner of what this caller makes."""
         return self.caller.token.id if self.caller.token is not None else None
 
     def may_change(self, found: Job | Batch) -> bool:
@@ -37,8 +37,9 @@ class Actor:
     def check_owner(self, found: Job | Batch) -> None:
         """403 if a job, batch or book is not the caller's to change."""
         if not self.may_change(found):
+            name = found.config_name if isinstance(found, Job) else found.id
             how = "was not made with a token" if found.created_by is None else "was made with another token than yours"
-            raise Problem(403, f"{_name(found)} {how}, so it is not yours to change", ASK)
+            raise Problem(403, f"{name} {how}, so it is not yours to change", ASK)
 
     def check_owners(self, jobs: Sequence[Job]) -> None:
         """403 if one of several jobs is not the caller's to change."""
@@ -47,31 +48,27 @@ class Actor:
         others = [job.config_name for job in jobs if not self.may_change(job)]
         if others:
             verb = "is" if len(others) == 1 else "are"
-            words = f"{len(others):,} of these {len(jobs):,} jobs {verb} not yours to change: {listed(others)}"
-            raise Problem(403, words, "Nothing was changed. Leave them out, or ask an admin.")
+            detail = f"{len(others):,} of these {len(jobs):,} jobs {verb} not yours to change: {listed(others)}"
+            raise Problem(403, detail, "Nothing was changed. Leave them out, or ask an admin.")
 
     def check_priority(self, priority: int | None) -> None:
-        """409 if a user asks for a priority below the floor. None: the default, which everyone may have."""
+        """409 if a user asks for a priority below the floor. None is the default priority."""
         floor = self.context.workspace.settings.user_priority_floor
         if priority is None or priority >= floor or self.caller.role is Role.ADMIN:
             return
-        words = f"priority {priority} is for admins: users may ask for {floor} and above (ui.user_priority_floor)"
-        raise Problem(409, words, f"Ask for {floor} or more, or ask an admin.", errors=[("priority", words)])
+        detail = f"priority {priority} is for admins: users may ask for {floor} and above (ui.user_priority_floor)"
+        raise Problem(409, detail, f"Ask for {floor} or more, or ask an admin.", errors=[("priority", detail)])
 
     def room(self, count: int) -> AbstractAsyncContextManager[None]:
         """Room for so many more open jobs; 429 if the caller's quota has none."""
         return self.context.quota.room(self.caller, count)
 
     async def audit(self, event: EventName, **facts: Any) -> None:
-        """Note what was done. `facts` are those of an Event; never inputs, never secrets."""
+        """Record a change. `facts` are fields of Event, never inputs or secrets."""
         who = self.caller
         await self.context.audit.note(Event(event, actor=who.actor, address=who.address or None, **facts))
 
     async def audit_jobs(self, event: EventName, names: Sequence[str]) -> None:
-        """Note what was done to several jobs, in one row."""
+        """Record a change of several jobs in one row."""
         if names:
             await self.audit(event, message=counted_jobs(names))
-
-
-def _name(found: Job | Batch) -> str:
-    return found.config_name if isinstance(found, Job) else found.id

@@ -1,4 +1,7 @@
-"""Connections of the page: bounded, and closed if they say or read nothing. They share the process with the agent."""
+"""HTTP connections of the page: limited in number, and cut when the client sends or reads nothing.
+
+The page shares its process with the agent, so that idle connections must not use up its files and memory.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +19,24 @@ HEAD_SECONDS = 10.0
 SPARE_HEAD_SECONDS = 2.0
 LOOK_SECONDS = 2.0
 WRITE_SECONDS = 20.0
-"""A connection that takes less than LEAST_READ bytes in a look for so long, while there is more to send, is cut."""
+"""A connection that reads less than LEAST_READ bytes per look for this long, while there is more to send, is cut."""
 LEAST_READ = 4 * 1024
 MOST_AHEAD = 8
-"""How many requests in a row may be sent before the answer to the one before has been sent."""
+"""How many requests in a row may arrive before the previous one is answered (pipelining)."""
 MOST = 1_000
 LEAST = 16
 SHARE = 4
-"""At most one in so many of the files that the process may have open: results are written by it, too."""
+"""Connections take at most one part in this many of the process's open files. The agent writes results, too."""
 PER_ADDRESS = 128
 MOST_SPARE = 64
-"""Connections above the bounds: a probe is answered there, and everything else told what is short."""
+"""Connections above the limits. There probes are answered, and other requests are told what is short."""
 SHORTAGE = "e3.shortage"
 ENOUGH = 65_536
 
 if os.name == "nt":  # pragma: no cover - it has no such limits
 
     def raise_limit() -> None:
-        """There is nothing to raise."""
+        """Do nothing: there is no limit to raise."""
 
     def most_connections() -> int:
         return MOST
@@ -41,7 +44,7 @@ else:
     import resource
 
     def raise_limit() -> None:
-        """Let the process have as many files open as it is allowed to: one for every connection, every result."""
+        """Raise the process's limit of open files as far as it is allowed."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
         if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -53,96 +56,97 @@ else:
         return MOST if soft == resource.RLIM_INFINITY else max(LEAST, min(MOST, soft // SHARE))
 
 
-class Places:
-    """Who holds a connection. No address holds more than three quarters of all."""
+class ConnectionLimits:
+    """Counts open connections, in all and by address. No address gets more than three quarters of all."""
 
-    def __init__(self, is_near: Callable[[str], bool] = is_loopback) -> None:
-        """`is_near` knows addresses that many people may stand behind, such as a proxy on this machine."""
-        self._is_near = is_near
-        self._held: dict[str, dict[Connection, None]] = {}
+    def __init__(self, is_shared: Callable[[str], bool] = is_loopback) -> None:
+        """`is_shared` tells addresses behind which many people may be, such as a proxy on this machine."""
+        self._is_shared = is_shared
+        self._open: dict[str, dict[Connection, None]] = {}
         self._count = 0
         self._spare: dict[Connection, None] = {}
 
-    def take(self, connection: Connection, address: str) -> str:
-        """Give a connection its place; else what is short, and then it has a spare one. One that hangs makes room."""
-        own = self._held.get(address, {})
+    def add(self, connection: Connection, address: str) -> str:
+        """Count a connection. Returns what is short if it is above the limits; a hanging one is cut to make room."""
+        own = self._open.get(address, {})
         most = most_connections()
         share = max(LEAST // 2, most * 3 // 4)
-        if len(own) >= (share if self._is_near(address) else min(share, PER_ADDRESS)) and not self._cut_one(own):
-            return self._lend(connection, f"too many connections from {address}: {len(own)} are open")
-        if self._count >= most and not any(self._cut_one(held) for held in list(self._held.values())):
-            return self._lend(connection, f"too many connections: {self._count} are open")
-        self._held.setdefault(address, {})[connection] = None
+        if len(own) >= (share if self._is_shared(address) else min(share, PER_ADDRESS)) and not _cut_hanging(own):
+            return self._add_spare(connection, f"too many connections from {address}: {len(own)} are open")
+        if self._count >= most and not any(_cut_hanging(each) for each in list(self._open.values())):
+            return self._add_spare(connection, f"too many connections: {self._count} are open")
+        self._open.setdefault(address, {})[connection] = None
         self._count += 1
         return ""
 
-    def leave(self, connection: Connection, address: str) -> None:
+    def remove(self, connection: Connection, address: str) -> None:
         self._spare.pop(connection, None)
-        held = self._held.get(address, {})
-        if connection in held:
-            del held[connection]
+        own = self._open.get(address, {})
+        if connection in own:
+            del own[connection]
             self._count -= 1
-            if not held:
-                del self._held[address]
+            if not own:
+                del self._open[address]
 
-    def _cut_one(self, held: dict[Connection, None]) -> bool:
-        """Cut a connection whose other side reads nothing; whether there is one."""
-        hanging = next((each for each in held if each.is_hanging), None)
-        if hanging is not None:
-            hanging.cut()
-        return hanging is not None
-
-    def _lend(self, connection: Connection, words: str) -> str:
+    def _add_spare(self, connection: Connection, shortage: str) -> str:
         self._spare[connection] = None
         if len(self._spare) > MOST_SPARE:
             next(iter(self._spare)).cut()
-        return words
+        return shortage
+
+
+def _cut_hanging(connections: dict[Connection, None]) -> bool:
+    """Cut one connection whose client reads nothing. Returns whether there was one."""
+    hanging = next((each for each in connections if each.is_hanging), None)
+    if hanging is not None:
+        hanging.cut()
+    return hanging is not None
 
 
 class Connection(H11Protocol):
-    """One connection. It is cut if it does not finish its request head, or does not read what is sent."""
+    """A connection that is cut if its client does not finish a request head, or does not read the answer."""
 
-    def __init__(self, *given: Any, places: Places, **named: Any) -> None:
-        super().__init__(*given, **named)
-        self._places = places
+    def __init__(self, *args: Any, limits: ConnectionLimits, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._limits = limits
         self._address = ""
         self._shortage = ""
         self._ahead = 0
-        self._silent: asyncio.TimerHandle | None = None
-        self._looking: asyncio.TimerHandle | None = None
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._read_timer: asyncio.TimerHandle | None = None
         self._unread = 0
         self._hanging_looks = 0
 
     @property
     def is_hanging(self) -> bool:
-        """Whether there is something to send, and the other side took nothing of it since the last look."""
+        """Whether the client read nothing since the last look, though there is something to read."""
         return self._hanging_looks > 0
 
     def cut(self) -> None:
-        """End it at once; what was not sent is thrown away."""
-        self._places.leave(self, self._address)
+        """Close at once and drop what was not sent."""
+        self._limits.remove(self, self._address)
         self.transport.abort()
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        transport.set_write_buffer_limits(high=1, low=0)  # so that it is told as soon as the other side does not read
+        transport.set_write_buffer_limits(high=1, low=0)  # so that pause_writing comes as soon as the client lags
         self._address = self.client[0] if self.client else ""
-        self._shortage = self._places.take(self, self._address)
+        self._shortage = self._limits.add(self, self._address)
         if self._shortage:
             self.app_state = {**self.app_state, SHORTAGE: self._shortage}
-        self._expect_head()
+        self._start_head_timer()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
-            self._forget_head()
-        elif self._silent is None:
-            self._expect_head()
+            self._stop_head_timer()
+        elif self._head_timer is None:
+            self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._places.leave(self, self._address)
-        self._forget_head()
-        self._stop_looking()
+        self._limits.remove(self, self._address)
+        self._stop_head_timer()
+        self._stop_read_timer()
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
@@ -150,20 +154,20 @@ class Connection(H11Protocol):
         if self._shortage or self._ahead > MOST_AHEAD:
             self.transport.close()
         super().on_response_complete()
-        self._forget_head()  # whoever keeps it open is waited for as long as the server keeps connections alive
+        self._stop_head_timer()  # from here on the keep-alive timeout of the server counts
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self._looking is None:
+        if self._read_timer is None:
             self._unread = self._hanging_looks = 0
-            self._looking = self.loop.call_later(LOOK_SECONDS, self._look)
+            self._read_timer = self.loop.call_later(LOOK_SECONDS, self._check_reading)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._stop_looking()
+        self._stop_read_timer()
 
-    def _look(self) -> None:
-        """How much was read since the last look. The first sees how much there is."""
+    def _check_reading(self) -> None:
+        """Compare what is unread with the last look. The first look only measures."""
         unread = self.transport.get_write_buffer_size()
         is_reading = not self._unread or self._unread - unread >= LEAST_READ
         self._hanging_looks = 0 if is_reading else self._hanging_looks + 1
@@ -171,23 +175,24 @@ class Connection(H11Protocol):
         if self._hanging_looks * LOOK_SECONDS >= WRITE_SECONDS:
             self.cut()
         else:
-            self._looking = self.loop.call_later(LOOK_SECONDS, self._look)
+            self._read_timer = self.loop.call_later(LOOK_SECONDS, self._check_reading)
 
-    def _stop_looking(self) -> None:
+    def _stop_read_timer(self) -> None:
         self._hanging_looks = 0
-        if self._looking is not None:
-            self._looking.cancel()
-            self._looking = None
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
 
-    def _expect_head(self) -> None:
-        self._silent = self.loop.call_later(SPARE_HEAD_SECONDS if self._shortage else HEAD_SECONDS, self._close_silent)
+    def _start_head_timer(self) -> None:
+        seconds = SPARE_HEAD_SECONDS if self._shortage else HEAD_SECONDS
+        self._head_timer = self.loop.call_later(seconds, self._cut_silent)
 
-    def _forget_head(self) -> None:
-        if self._silent is not None:
-            self._silent.cancel()
-            self._silent = None
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
-    def _close_silent(self) -> None:
-        self._silent = None
+    def _cut_silent(self) -> None:
+        self._head_timer = None
         if not self.transport.is_closing():
             self.cut()

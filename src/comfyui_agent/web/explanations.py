@@ -1,4 +1,4 @@
-"""An error for a person: what happened, where, what E3 has done about it, and what can be done now."""
+"""Explaining a failed job: what happened, where, what E3 did about it, and what to do now."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ DISMISSED = "Nothing: it was dismissed. Retry, if you want it after all."
 
 @dataclass(frozen=True)
 class Explanation:
-    """What the page says of a failure. `where`, `did` and `trace` may be empty."""
+    """The explanation of a failure. `where`, `did` and `trace` may be empty."""
 
     what: str
     where: str
@@ -53,7 +53,7 @@ class Explanation:
 
 
 def explain(job: Job, attempts: Sequence[Attempt] = ()) -> Explanation:
-    """The last failure of a job. Without its attempts, what the job itself knows."""
+    """Explain the last failure of a job, with the facts of its attempts where they are given."""
     ended = [attempt for attempt in attempts if attempt.outcome not in (None, DONE)]
     facts = _facts(ended[-1]) if ended else {}
     trace = (job.error_trace or "").strip()
@@ -90,10 +90,10 @@ def _did(job: Job, ended: Sequence[Attempt]) -> str:
     if not runs:
         return "Nothing: it was not sent to a server." if job.status is JobStatus.FAILED else ""
     servers = list(dict.fromkeys(name_of(attempt.server) for attempt in ended if attempt.server))
-    said = f"Ran it {'once' if runs == 1 else f'{runs} times'}{f', at {_listed(servers)}' if servers else ''}."
+    runs_text = f"Ran it {'once' if runs == 1 else f'{runs} times'}{f', at {_listed(servers)}' if servers else ''}."
     seen = {attempt.outcome for attempt in ended} | {job.failure_class}
     steps = [step for kind, step in STEPS.items() if kind in seen and (runs > 1 or kind == FailureClass.TIMEOUT)]
-    return " ".join([said, *steps])
+    return " ".join([runs_text, *steps])
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -1,10 +1,8 @@
-"""From screens to HTML: the templates, and the words and figures that they use."""
+"""Rendering screens to HTML with Jinja2, and the filters that the templates use."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Mapping
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 TEMPLATES = HERE / "templates"
 ASSETS = HERE / "assets"
-SENTENCE = "sentence"
 UNITS = ("bytes", "KB", "MB", "GB", "TB")
 
 
@@ -41,11 +38,11 @@ def environment() -> Environment:
         undefined=StrictUndefined,
         auto_reload=False,
     )
-    words = {str(state): (badge.mark, badge.word) for state, badge in [*BADGES.items(), *WITHOUT_ATTENTION.items()]}
+    badges = [*BADGES.items(), *WITHOUT_ATTENTION.items()]
     made.globals |= {
         "asset": asset,
         "version": __version__,
-        "badges": words,
+        "badges": {str(state): (badge.mark, badge.word) for state, badge in badges},
         "now": lambda: datetime.now(timezone.utc).isoformat(),
     }
     made.filters |= {
@@ -57,14 +54,13 @@ def environment() -> Environment:
         "attention": attention,
         "server_name": name_of,
         "first_line": first_line,
-        "js": js,
         "result_version": version_of,
     }
     return made
 
 
 def render_page(screen: Screen, view: View) -> str:
-    """The whole page, its living parts included."""
+    """Render the whole page with its fragments."""
     parts = {each.id: each for each in with_sentence(screen)}
 
     def fragment(name: str) -> Markup:
@@ -84,17 +80,17 @@ def render_page(screen: Screen, view: View) -> str:
 
 def render_fragment(fragment: Fragment, view: View) -> str:
     values = {**fragment.values, **_who(view), "id": fragment.id}
-    return environment().get_template(fragment.template).render(values).strip()
+    return environment().get_template(fragment.template_name).render(values).strip()
 
 
 def render_problem(problem: Problem) -> str:
-    values: Mapping[str, Any] = {"problem": problem, "title": problem.title, "is_login": problem.status == 401}
-    return environment().get_template("problem.html").render(values)
+    template = environment().get_template("problem.html")
+    return template.render(problem=problem, title=problem.title, is_login=problem.status == 401)
 
 
 def with_sentence(screen: Screen) -> tuple[Fragment, ...]:
-    """The living parts of a screen; how it stands is one on every screen."""
-    return (Fragment(SENTENCE, "sentence.html", {"sentence": screen.sentence}), *screen.fragments)
+    """The fragments of a screen, with its sentence as the first."""
+    return (Fragment("sentence", {"sentence": screen.sentence}), *screen.fragments)
 
 
 def _who(view: View) -> dict[str, Any]:
@@ -103,23 +99,23 @@ def _who(view: View) -> dict[str, Any]:
 
 @cache
 def asset(name: str) -> str:
-    """The address of a file that comes with E3. It changes with the file, so that it can be kept for ever."""
+    """The address of an asset. It has a hash of the file, so that browsers can cache it for ever."""
     digest = hashlib.sha256((ASSETS / name).read_bytes()).hexdigest()
     return f"/assets/{name}?v={digest[:12]}"
 
 
 def ago(moment: str | None) -> Markup:
-    """When, as people say it; exactly on hover. A script keeps it true."""
+    """A time as people say it, with the exact one as its tooltip. A script keeps it up to date."""
     when = parsed(moment)
     if when is None:
         return Markup("")
-    words = since((datetime.now(timezone.utc) - when).total_seconds())
+    text = since((datetime.now(timezone.utc) - when).total_seconds())
     exact = when.strftime("%Y-%m-%d %H:%M:%S UTC")
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(when.isoformat(), exact, words)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(when.isoformat(), exact, text)
 
 
 def since(passed: float) -> str:
-    """Not to the second: what is rendered is sent again when it differs, and a script knows the seconds."""
+    """Without seconds, because a fragment that differs is sent again. A script shows the seconds."""
     if passed < 60:
         return "just now"
     if passed < 3600:
@@ -130,7 +126,7 @@ def since(passed: float) -> str:
 
 
 def parsed(moment: str | None) -> datetime | None:
-    """A time as the database writes it."""
+    """Read a time as the database writes it. None if it is none."""
     try:
         found = datetime.fromisoformat(str(moment).replace("Z", "+00:00")) if moment else None
     except ValueError:
@@ -160,8 +156,3 @@ def number(value: int | None) -> str:
 
 def first_line(text: str | None) -> str:
     return (text or "").partition("\n")[0]
-
-
-def js(value: Any) -> str:
-    """JSON for an attribute; the template escapes it."""
-    return json.dumps(value, ensure_ascii=False)

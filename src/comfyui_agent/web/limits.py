@@ -1,4 +1,4 @@
-"""How much one caller may ask for: requests a minute, and jobs that have not ended."""
+"""How much one caller may ask for: requests per minute, wrong tokens, and open jobs."""
 
 from __future__ import annotations
 
@@ -22,10 +22,31 @@ MOST_CALLERS = 10_000
 OPEN_FACTOR = 10
 """Without tokens all programs of this machine share one address."""
 QUOTA_RETRY_SECONDS = 60
+MOST_WRONG_TOKENS = 10
+WRONG_TOKEN_SECONDS = 60.0
+
+
+class WrongTokens:
+    """Counts wrong tokens by address. A right token is always admitted, whatever the count."""
+
+    def __init__(self) -> None:
+        self._times: OrderedDict[str, list[float]] = OrderedDict()
+
+    def count(self, address: str) -> float:
+        """Count one more. Returns how many seconds to wait if there were too many before, else 0."""
+        now = time.monotonic()
+        recent = [at for at in self._times.get(address, ()) if at > now - WRONG_TOKEN_SECONDS]
+        if len(recent) >= MOST_WRONG_TOKENS:
+            return WRONG_TOKEN_SECONDS - (now - recent[0])
+        self._times[address] = [*recent, now]
+        self._times.move_to_end(address)
+        while len(self._times) > MOST_CALLERS:
+            self._times.popitem(last=False)
+        return 0.0
 
 
 class TokenBuckets:
-    """A token bucket for each key: so many at once, and so many a minute."""
+    """A token bucket for each key."""
 
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._size = float(per_minute)
@@ -33,25 +54,22 @@ class TokenBuckets:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, key: str) -> float:
-        """Take one; how many seconds to wait if there is none, else 0."""
+        """Take one token. Returns how many seconds to wait if there is none, else 0."""
         now = self._clock()
         left, at = self._left.pop(key, (self._size, now))
         left = min(self._size, left + (now - at) * self._size / 60.0)
-        waits = 0.0 if left >= 1.0 else (1.0 - left) * 60.0 / self._size
-        self._left[key] = (left if waits else left - 1.0, now)
+        wait = 0.0 if left >= 1.0 else (1.0 - left) * 60.0 / self._size
+        self._left[key] = (left if wait else left - 1.0, now)
         if len(self._left) > MOST_CALLERS:
             self._left.popitem(last=False)
-        return waits
+        return wait
 
 
 class RequestLimits:
-    """Requests a minute: of each token, or of each address where no token is needed."""
+    """Requests per minute of each token, or of each address while no token is needed."""
 
     def __init__(self, settings: Ui) -> None:
-        self._limits = {
-            "changes": settings.changes_per_minute,
-            "reads": settings.reads_per_minute,
-        }
+        self._limits = {"changes": settings.changes_per_minute, "reads": settings.reads_per_minute}
         self._buckets = {
             (what, factor): TokenBuckets(most * factor)
             for what, most in self._limits.items()
@@ -60,7 +78,7 @@ class RequestLimits:
         }
 
     def count_change(self, caller: Caller) -> None:
-        """Count a request that changes something. Problem 429 if there were too many."""
+        """Count a request that may change something. Problem 429 if there were too many."""
         self._count("changes", caller)
 
     def count_read(self, caller: Caller) -> None:
@@ -70,10 +88,10 @@ class RequestLimits:
     def _count(self, what: str, caller: Caller) -> None:
         key, factor = (caller.scope, 1) if caller.token is not None else (caller.address, OPEN_FACTOR)
         bucket = self._buckets.get((what, factor))
-        waits = bucket.take(key) if bucket is not None else 0.0
-        if not waits:
+        wait = bucket.take(key) if bucket is not None else 0.0
+        if not wait:
             return
-        seconds = math.ceil(waits)
+        seconds = math.ceil(wait)
         raise Problem(
             429,
             f"{caller.actor} has asked for more than {self._limits[what] * factor:,} {what} a minute",
@@ -83,7 +101,7 @@ class RequestLimits:
 
 
 class OpenJobQuota:
-    """How many jobs of one user's token may wait or render. Admins have no quota."""
+    """Limits how many jobs of one user's token may wait or render. Admins have no quota."""
 
     def __init__(self, store: Store, most: int) -> None:
         self._store = store
@@ -92,12 +110,12 @@ class OpenJobQuota:
 
     @contextlib.asynccontextmanager
     async def room(self, caller: Caller, count: int) -> AsyncIterator[None]:
-        """Keep room for so many jobs while they are queued. Problem 429 if there is none."""
+        """Reserve room for `count` jobs while they are queued. Problem 429 if there is none."""
         if caller.token is None or caller.role is Role.ADMIN or not self._most or not count:
             yield
             return
         token_id = caller.token.id
-        self._reserved[token_id] += count  # before the look, so that requests at the same time see each other
+        self._reserved[token_id] += count  # before the query, so that concurrent requests see each other
         try:
             known = await self._store.run(ops.open_jobs_of, token_id, self._most)
             if known + self._reserved[token_id] > self._most:

@@ -1,4 +1,4 @@
-"""Where the page listens: quick to find out, before anything heavy is loaded."""
+"""The address where the page listens. This module is light, so that a taken port is reported at once."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ LOOPBACK_NAMES = frozenset({"localhost", "localhost.", "ip6-localhost"})
 ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - names to be shown
 BACKLOG = 512
 MOST_UNSENT = 128 * 1024
-"""The system keeps no more than this of an answer for a connection whose other side does not read."""
+"""The most bytes that the system buffers for a client that does not read."""
 
 
 class NotServed(Exception):
-    """The page cannot be served: why, and what to do."""
+    """The page cannot be served. The message says why and what to do."""
 
 
 class PortTaken(NotServed):
@@ -28,12 +28,12 @@ class PortTaken(NotServed):
 
 
 class NotAllowed(NotServed):
-    """As it is set up it would not be safe: others could reach it without tokens, or its certificate is no good."""
+    """It would not be safe: others could reach it without tokens, or its certificate cannot be used."""
 
 
 @dataclass(frozen=True)
 class Listening:
-    """A socket that listens; whoever connects before someone answers, waits."""
+    """A listening socket. Clients that connect before the server runs wait."""
 
     host: str
     socket: sockets.socket
@@ -55,7 +55,7 @@ class Listening:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it, by that name."""
+    """Whether a host name or address can only be reached from this machine."""
     name = host.lower().strip("[]")
     if name in LOOPBACK_NAMES or name.endswith(".localhost"):
         return True
@@ -66,7 +66,7 @@ def is_loopback(host: str) -> bool:
 
 
 def tls_of(workspace: Workspace) -> ssl.SSLContext | None:
-    """What TLS is spoken with, if `ui.tls_cert` and `ui.tls_key` are set. NotAllowed if they cannot be used."""
+    """The TLS context of `ui.tls_cert` and `ui.tls_key`, if they are set. NotAllowed if they cannot be used."""
     ui = workspace.settings.ui
     if not ui.tls_cert and not ui.tls_key:
         return None
@@ -91,7 +91,7 @@ def tls_of(workspace: Workspace) -> ssl.SSLContext | None:
 
 
 async def listen(store: Store, host: str, port: int, tls: ssl.SSLContext | None = None) -> Listening:
-    """Listen there; with port 0, at one that is free. NotServed if that cannot be."""
+    """Listen at an address; port 0 takes a free one. Raises NotServed."""
     if not is_loopback(host) and all(token.revoked_at for token in await store.run(ops.list_tokens)):
         raise NotAllowed(
             f"ui.host {host} can be reached from other machines, and there are no tokens: make one with e3 token "

@@ -1,4 +1,4 @@
-"""What Prometheus reads: what has happened since this process began, and how things stand when it asks."""
+"""Metrics for Prometheus: counters of events since the process began, and gauges read at each scrape."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import math
 import time
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from comfyui_agent import __version__
@@ -24,7 +23,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import printable, whole
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
-from comfyui_agent.store.gauges import Gauges
+from comfyui_agent.store.gauges import Gauges as Readings
 from comfyui_agent.store.store import Store
 
 if TYPE_CHECKING:
@@ -33,18 +32,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Values: TypeAlias = Mapping[tuple[str, ...], float]
-"""What a gauge shows, by the values of its labels."""
+"""The values of a gauge by its labels."""
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PATIENCE = 1.0
 BELIEVED_SECONDS = 30.0
-"""For so long the last reports of servers stand for those that do not come."""
-
+"""How long the last reports of servers are used while new ones do not come."""
 OTHER = "other"
 MOST_WORKFLOWS = 100
 MOST_SERVERS = 200
 MOST_PAIRS = 100
-"""Each pair of a workflow and a server is a histogram of its own: a line for every bucket at every scrape."""
+"""Pairs of workflow and server. Each is a histogram, with a line per bucket at every scrape."""
 LONGEST_LABEL = 120
 
 DURATIONS = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 45, 60, 90, 120, 300, 600, 1800, 3600)
@@ -56,7 +54,7 @@ ALERTS = tuple(name.value.removeprefix(ALERT) for name in EventName if name.valu
 SERVER_STATES = ("up", "down", "stuck", *(halt.value for halt in ServerState))
 UNFINISHED = tuple(status.value for status in BatchStatus if not status.has_ended)
 
-# When each series began is a line more for each of them, which nobody asks for.
+# Without a `_created` line for every series.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
@@ -67,7 +65,7 @@ class Fleet(Protocol):
 
 
 class Names:
-    """The values of a label: at most so many, each of bearable length. What comes later is `other`."""
+    """Label values, limited in number and length. Values beyond the limit become `other`."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -83,20 +81,25 @@ class Names:
         return self._known[name]
 
 
-class Heard:
-    """What events tell. Every series that can be foreseen begins at 0: else its first event would be no increase."""
+class EventCounters:
+    """Counts events. Every foreseeable series starts at 0, so that its first event is an increase."""
 
     def __init__(self, registry: CollectorRegistry, servers: Names) -> None:
         self._servers = servers
         self._workflows = Names(MOST_WORKFLOWS)
         self._pairs: set[tuple[str, str]] = set()
         self.last_id: int | None = None
-        self._ended = Counter("e3_jobs_ended", "Jobs that ended, by outcome", ["outcome"], registry=registry)
-        self._failures = Counter("e3_failures", "Jobs that failed, by class", ["class"], registry=registry)
-        self._retries = Counter(
-            "e3_retries", "Runs that failed and are repeated, by class", ["class"], registry=registry
-        )
-        self._alerts = Counter("e3_alerts", "Alerts for a person to see", ["alert"], registry=registry)
+
+        def counter(name: str, help_text: str, label: str, values: Iterable[str]) -> Counter:
+            made = Counter(name, help_text, [label], registry=registry)
+            for value in values:
+                made.labels(value)
+            return made
+
+        self._ended = counter("e3_jobs_ended", "Jobs that ended, by outcome", "outcome", OUTCOMES.values())
+        self._failures = counter("e3_failures", "Jobs that failed, by class", "class", CLASSES)
+        self._retries = counter("e3_retries", "Runs that failed and are repeated, by class", "class", CLASSES)
+        self._alerts = counter("e3_alerts", "Alerts for a person to see", "alert", ALERTS)
         self._durations = Histogram(
             "e3_job_duration_seconds",
             "Seconds of execution of jobs that are done",
@@ -111,12 +114,9 @@ class Heard:
             buckets=WAITS,
             registry=registry,
         )
-        _begin(self._ended, OUTCOMES.values())
-        _begin(self._failures, CLASSES)
-        _begin(self._retries, CLASSES)
-        _begin(self._alerts, ALERTS)
 
-    def hear(self, event: Event) -> None:
+    def count(self, event: Event) -> None:
+        """Count an event. Call it once for every event, in order. It never raises."""
         self.last_id = event.id
         if event.name in OUTCOMES:
             self._ended.labels(OUTCOMES[EventName(event.name)]).inc()
@@ -139,54 +139,47 @@ class Heard:
         return pair
 
 
-class Snapshot(Collector):
-    """Gauges as they were read for this scrape: what is gone leaves nothing behind."""
+class Gauges(Collector):
+    """The gauges of one scrape. A server that is gone leaves no series behind."""
 
     def __init__(self) -> None:
-        self.gauges: list[GaugeMetricFamily] = []
+        self.families: list[GaugeMetricFamily] = []
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        return self.gauges
+        return self.families
 
 
 class Metrics:
-    """Counts what it hears, and reads the rest when it is asked.
-
-    An exposition is there even if the database cannot be read or a server hangs: that is when people need it.
-    """
+    """Exports counters and gauges, even while the database cannot be read or a server hangs."""
 
     def __init__(self, store: Store, fleet: Fleet) -> None:
         self._store = store
         self._fleet = fleet
         self._registry = CollectorRegistry()
         self._servers = Names(MOST_SERVERS)
-        self._heard = Heard(self._registry, self._servers)
-        self._snapshot = Snapshot()
-        self._registry.register(self._snapshot)
+        self.counters = EventCounters(self._registry, self._servers)
+        self._gauges = Gauges()
+        self._registry.register(self._gauges)
         self._look: asyncio.Task[None] | None = None
         self._reports: list[ServerReport] = []
         self._looked_at = -math.inf
 
-    def hear(self, event: Event) -> None:
-        """To be called once with every event, in their order. It never raises."""
-        self._heard.hear(event)
-
     async def exposition(self) -> bytes:
-        """All metrics, in the classic text format (`CONTENT_TYPE`)."""
+        """All metrics in the text format of `CONTENT_TYPE`."""
         readings, reports, agents = await asyncio.gather(
-            self._read_memory(), self.servers(PATIENCE), self._fleet.agents()
+            self._read_database(), self.servers(PATIENCE), self._fleet.agents()
         )
-        self._snapshot.gauges = [
+        self._gauges.families = [
             _gauge("e3_build_info", "The version of E3 that answers", {(__version__,): 1}, "version"),
             _gauge("e3_agents", "Agents alive that work this workspace's queue off", {(): agents}),
             _gauge("e3_database_up", "Whether the database can be read", {(): readings is not None}),
-            *(() if readings is None else self._of_memory(readings)),
+            *(() if readings is None else self._of_database(readings)),
             *self._of_servers(reports),
         ]
-        return _text(self._registry.collect())
+        return generate_latest(self._registry)
 
     async def servers(self, patience: float) -> list[ServerReport]:
-        """The newest reports that can be had within so many seconds: while a server hangs, older ones."""
+        """The newest reports that arrive within `patience` seconds; while a server hangs, older ones."""
         if self._look is None or self._look.done():
             self._look = asyncio.create_task(self._look_at_servers())
         await asyncio.wait({self._look}, timeout=patience)
@@ -201,7 +194,7 @@ class Metrics:
         except Exception:
             log.exception("the servers could not be looked at")
 
-    async def _read_memory(self) -> Gauges | None:
+    async def _read_database(self) -> Readings | None:
         try:
             return await asyncio.wait_for(self._store.run(ops.read_gauges), PATIENCE)
         except asyncio.TimeoutError:
@@ -210,16 +203,16 @@ class Metrics:
             log.warning("the database is left out of the metrics: %s", error)
         return None
 
-    def _of_memory(self, readings: Gauges) -> Iterator[GaugeMetricFamily]:
+    def _of_database(self, readings: Readings) -> Iterator[GaugeMetricFamily]:
         jobs: Values = {(status.value,): getattr(readings.counts, status.value) for status in JobStatus}
         batches: Values = {(status,): readings.unfinished_batches.get(status, 0) for status in UNFINISHED}
-        if self._heard.last_id is None:
-            self._heard.last_id = readings.newest_event
-        behind = max(0, readings.newest_event - self._heard.last_id)
+        if self.counters.last_id is None:
+            self.counters.last_id = readings.newest_event
+        behind = max(0, readings.newest_event - self.counters.last_id)
         age = max(0.0, readings.queue_age_seconds)
         yield _gauge("e3_jobs", "Jobs in the database, by state", jobs, "state")
-        words = "Failed jobs that were neither cancelled nor dismissed"
-        yield _gauge("e3_jobs_needing_attention", words, {(): readings.counts.attention})
+        needy = "Failed jobs that were neither cancelled nor dismissed"
+        yield _gauge("e3_jobs_needing_attention", needy, {(): readings.counts.attention})
         yield _gauge("e3_queue_age_seconds", "Age of the oldest job that waits and may run", {(): age})
         yield _gauge("e3_batches", "Batches that have not ended, by status", batches, "status")
         yield _gauge("e3_events_behind", "Events that are recorded and not yet counted here", {(): behind})
@@ -239,33 +232,11 @@ class Metrics:
         yield _gauge("e3_server_memory_free_bytes", "Free memory of a server's cards", memory, "server")
 
 
-def _gauge(name: str, words: str, values: Values, *labels: str) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, words, labels=labels)
+def _gauge(name: str, help_text: str, values: Values, *labels: str) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, help_text, labels=labels)
     for value_of_labels, value in values.items():
         family.add_metric(value_of_labels, value)
     return family
-
-
-def _text(families: Iterable[Metric]) -> bytes:
-    """The classic text format. The library's writer checks every name of every line anew, and takes twice as long."""
-    lines: list[str] = []
-    for family in families:
-        name = f"{family.name}_total" if family.type == "counter" else family.name
-        lines.append(f"# HELP {name} {family.documentation}\n# TYPE {name} {family.type}\n")
-        for sample in family.samples:
-            labels = ",".join([f'{label}="{_escaped(value)}"' for label, value in sample.labels.items()])
-            lines.append(f"{sample.name}{f'{{{labels}}}' if labels else ''} {float(sample.value)!r}\n")
-    return "".join(lines).encode()
-
-
-@lru_cache(maxsize=10_000)
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
-
-
-def _begin(counter: Counter, values: Iterable[str]) -> None:
-    for value in values:
-        counter.labels(value)
 
 
 def _known(value: str | None, known: Sequence[str]) -> str:
@@ -273,6 +244,6 @@ def _known(value: str | None, known: Sequence[str]) -> str:
 
 
 def _observe(histogram: Histogram, seconds: float | None) -> None:
-    """A clock that stepped back measures less than nothing, and someone may have written a row by hand."""
+    """Observe a duration. A clock that stepped back makes it negative, and a row edited by hand can hold anything."""
     if isinstance(seconds, (int, float)) and math.isfinite(seconds):
         histogram.observe(max(0.0, seconds))

@@ -1,4 +1,4 @@
-"""The OpenAPI document and its page, with all that it loads."""
+"""The OpenAPI document, and the page that shows it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DOCS_POLICY = (
 )
 
 BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
-"""How pydantic writes the bounds of a number that something looks at before, and what JSON Schema calls them."""
+"""Pydantic writes bounds of a number with a BeforeValidator under its own names. These are those of JSON Schema."""
 
 router = APIRouter(include_in_schema=False)
 
@@ -37,7 +37,7 @@ async def docs() -> Response:
 
 @router.get("/openapi.json")
 async def document(request: Request) -> Response:
-    """Written once: everyone may ask for it, as often as they like."""
+    """Encoded once, because everyone may ask for it any number of times."""
     state = request.app.state
     if not hasattr(state, "openapi"):
         state.openapi = JsonAnswer(request.app.openapi()).body
@@ -45,7 +45,7 @@ async def document(request: Request) -> Response:
 
 
 def describe(app: FastAPI) -> None:
-    """Make the document once: problems as they are, and a token where there are some."""
+    """Replace the generated document: with the schema of problems, and with optional tokens."""
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:

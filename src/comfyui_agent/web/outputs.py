@@ -1,4 +1,4 @@
-"""Which file a result is, and whether the page may show it. What a row says is not believed: the file is looked at."""
+"""Which file a result is, and whether the page may serve it. Rows are not trusted: the file itself is checked."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import os
 import stat
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path, PurePath
 
@@ -20,7 +21,7 @@ from comfyui_agent.web.thumbnail_cache import ThumbnailCache
 WIDTHS = (160, 320, 640, 1280)
 USUAL_WIDTH = 320
 ATTACHMENT = "application/octet-stream"
-"""What is handed out to be saved, never to be shown: pages, drawings in XML, texts, and all that is not known."""
+"""For files that a browser only saves and never shows: HTML, SVG, texts and unknown formats."""
 MEDIA_TYPES = {
     "png": "image/png",
     "jpg": "image/jpeg",
@@ -46,16 +47,12 @@ OPENING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW",
 
 
 class NotShown(ValueError):
-    """A result that is not handed out; `reason` says why, in words for whoever asked."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    """A result that is not served. The message says why."""
 
 
 @dataclass(frozen=True)
 class ResultFile:
-    """A result that was looked at just now. `version` is another one as soon as the file is another one."""
+    """A result that was checked just now. `version` changes with the file."""
 
     path: Path
     media_type: str
@@ -63,7 +60,7 @@ class ResultFile:
 
     @property
     def is_inline(self) -> bool:
-        """Whether a browser may show it; otherwise it is sent as an attachment."""
+        """Whether a browser may show it. Otherwise it is sent as an attachment."""
         return self.media_type != ATTACHMENT
 
     @property
@@ -73,79 +70,63 @@ class ResultFile:
 
 @dataclass(frozen=True)
 class Shown:
-    """A result for people: where it is fetched. Its addresses change with the file, so they can be kept for ever."""
+    """The addresses of a result. They change with the file, so that browsers can cache them for ever."""
 
     number: int
-    """Which of the job's results, from 1."""
+    """The number of the result in its job, from 1."""
     url: str
     thumbnail: str
-    """The usual thumbnail; empty where the result is no picture."""
+    """Empty if the result is no picture."""
     media_type: str
     name: str
 
     def thumbnail_at(self, width: int) -> str:
-        """The thumbnail at another width; empty where the result is no picture."""
         return self.thumbnail.replace(f"?width={USUAL_WIDTH}&", f"?width={width}&")
 
 
 def version_of(job: Job) -> str:
-    """Another one as soon as the job has other results, and for a job of another workspace: part of their addresses."""
+    """A text that changes with the results of a job, for their addresses."""
     facts = f"{job.prompt_id} {job.end_time} {job.status} {job.fence}"
     return hashlib.sha256(facts.encode("utf-8", "backslashreplace")).hexdigest()[:12]
 
 
 class Outputs:
-    """The results of jobs, as far as they may be handed out: those that lie in the workspace among the results.
-
-    Handed out is only what a row records, what a look at the file confirms, and what its own bytes say it is.
-    """
+    """Serves results of jobs: only files that a row records, in the workspace, with the type that their bytes show."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._root = workspace.root.resolve()
         self._finished = (self._root / workspace.settings.paths.jobs_finished).resolve()
         self._thumbnails = ThumbnailCache(workspace.thumbnails)
-        self._closed = workspace.own_folders
-        self._closed_files = workspace.own_files
-        self._remembered: dict[str, tuple[tuple[int, ...], ResultFile]] = {}
-
-    def path_of(self, job: Job, number: int) -> Path:
-        """The file of a job's result, counted from 1, with links followed. NotShown if it is not handed out."""
-        return self.find(job, number).path
+        self._own_folders = workspace.own_folders
+        self._own_files = workspace.own_files
+        self._check_once = lru_cache(MOST_REMEMBERED)(lambda recorded, _identity: self._check(recorded))
 
     def find(self, job: Job, number: int) -> ResultFile:
-        """The same with what the file is. It reads the file's first bytes."""
+        """Find a job's result by its number from 1, with links resolved. Raises NotShown. It reads the file's head."""
         if not 1 <= number <= len(job.outputs):
             count = f"{len(job.outputs)} result{'' if len(job.outputs) == 1 else 's'}" if job.outputs else "no result"
             raise NotShown(f"{job.config_name} has {count}: there is no number {number}")
-        return self._look_at(job.outputs[number - 1])
+        return self._check(job.outputs[number - 1])
 
     async def file(self, job: Job, number: int) -> ResultFile:
-        """`find`, in a thread."""
+        """`find` in a thread."""
         return await FILES.run(self.find, job, number)
 
     def grid(self, recorded: str) -> Path:
-        """The picture of a batch's grid, from the path that its row records. NotShown if it is not handed out."""
-        result = self._look_at(recorded)
+        """The picture of a batch's grid, from the path in its row. Raises NotShown."""
+        result = self._check(recorded)
         if not result.is_picture:
             raise NotShown(f"{printable(result.path.name)} is no picture")
         return result.path
 
-    def media_type(self, path: Path) -> str:
-        """What a file that `path_of` gave is, by its own bytes and not by its name. NotShown if it cannot be read."""
-        return _read_head(path)[0]
-
     def shown(self, job: Job, most: int | None = None) -> list[Shown]:
-        """The results that can be handed out, in their order; at most so many. It costs one look at each file."""
+        """The results that may be served, in order, at most `most`. It checks each file."""
         numbered = ((number, self._known(recorded)) for number, recorded in enumerate(job.outputs, start=1))
         shown = (_shown(job, number, result) for number, result in numbered if result is not None)
         return list(islice(shown, most))
 
-    async def thumbnail(self, job: Job, number: int, width: int) -> Path:
-        """The thumbnail of a picture as a WebP file, at the next larger of `WIDTHS`. NotShown if there is none."""
-        return await self.small(await self.file(job, number), width)
-
-    async def small(self, result: ResultFile, width: int) -> Path:
-        """The same of a result that was looked at just now."""
+    async def thumbnail(self, result: ResultFile, width: int) -> Path:
+        """The thumbnail of a picture as a WebP file, at the next larger of `WIDTHS`. Raises NotShown."""
         if not result.is_picture:
             raise NotShown(f"{printable(result.path.name)} is no picture: it has no thumbnail")
         allowed = next((each for each in WIDTHS if each >= width), WIDTHS[-1])
@@ -159,30 +140,23 @@ class Outputs:
             raise NotShown(f"the thumbnail of {printable(result.path.name)} cannot be made: {error.strerror}") from None
 
     def _known(self, recorded: str) -> ResultFile | None:
-        """The result, if it is handed out. A file that is still the same one is not read again."""
+        """The result, or None if it is not served. A file that did not change is not read again."""
         try:
             facts = (self._root / recorded).stat()
-            identity = (facts.st_dev, facts.st_ino, facts.st_mtime_ns, facts.st_size)
-            known = self._remembered.get(recorded)
-            if known is None or known[0] != identity:
-                known = (identity, self._look_at(recorded))
-                if len(self._remembered) >= MOST_REMEMBERED:
-                    self._remembered.clear()
-                self._remembered[recorded] = known
-        except (OSError, ValueError):  # it is not handed out, not there, or no path at all
+            return self._check_once(recorded, (facts.st_dev, facts.st_ino, facts.st_mtime_ns, facts.st_size))
+        except (OSError, ValueError):  # not served, not there, or no valid path
             return None
-        return known[1]
 
-    def _look_at(self, recorded: str) -> ResultFile:
+    def _check(self, recorded: str) -> ResultFile:
         name = printable(PurePath(recorded).name) or "the result"
-        path = self._place_of(recorded, name)
+        path = self._resolve(recorded, name)
         media_type, facts = _read_head(path)
         if media_type == ATTACHMENT and not path.is_relative_to(self._finished):
             raise NotShown(f"{name} is no picture, film, sound or model, and does not lie among the results")
         return ResultFile(path, media_type, f"{facts.st_mtime_ns:x}-{facts.st_size:x}")
 
-    def _place_of(self, recorded: str, name: str) -> Path:
-        """Where the result lies, if that is a place from which results are handed out."""
+    def _resolve(self, recorded: str, name: str) -> Path:
+        """The resolved path of a result. NotShown if nothing is served from there."""
         try:
             path = (self._root / recorded).resolve(strict=True)
         except FileNotFoundError:
@@ -194,22 +168,22 @@ class Outputs:
         written = () if PurePath(recorded).is_absolute() else PurePath(recorded).parts
         if any(part.startswith(".") for part in (*written, *path.relative_to(self._root).parts)):
             raise NotShown(f"{name} lies in a hidden place: it is not shown here")
-        if path in self._closed_files or not self._is_open(path):
+        if path in self._own_files or not self._is_open(path):
             raise NotShown(f"{name} lies among the files that E3 works with: it is not shown here")
         return path
 
     def _is_open(self, path: Path) -> bool:
-        """The innermost folder that is known decides: results may lie in a folder that is closed, and the reverse."""
+        """The innermost known folder decides: results may be inside one of E3's own folders, and the reverse."""
         for folder in path.parents:
             if folder in (self._finished, self._root):
                 return True
-            if folder in self._closed:
+            if folder in self._own_folders:
                 return False
         return False
 
 
 def _read_head(path: Path) -> tuple[str, os.stat_result]:
-    """What a file is by its first bytes, and its facts. A pipe is not waited for, and a link not followed."""
+    """The media type by the first bytes of a file, and its stat. It never blocks on a pipe or follows a link."""
     name = printable(path.name)
     try:
         if not stat.S_ISREG(path.lstat().st_mode):

@@ -1,4 +1,4 @@
-"""Serving the page: one socket, in this event loop, beside the agent or alone."""
+"""Serving the page with uvicorn in this event loop, beside the agent or alone."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from comfyui_agent.store.store import Store
 from comfyui_agent.web.access import Gate
 from comfyui_agent.web.app import create_app
 from comfyui_agent.web.audit_trail import AuditTrail
-from comfyui_agent.web.connections import HEAD_SECONDS, Connection, Places, raise_limit
+from comfyui_agent.web.connections import HEAD_SECONDS, Connection, ConnectionLimits, raise_limit
 from comfyui_agent.web.context import Context
+from comfyui_agent.web.event_feed import EventFeed
 from comfyui_agent.web.fleet_view import FleetView
-from comfyui_agent.web.hub import Hub
 from comfyui_agent.web.limits import OpenJobQuota, RequestLimits
 from comfyui_agent.web.listen_address import Listening, is_loopback
+from comfyui_agent.web.live_pages import LivePages
 from comfyui_agent.web.metrics import Metrics
-from comfyui_agent.web.news import News
 from comfyui_agent.web.outputs import Outputs
 from comfyui_agent.web.submissions import Submissions
 from comfyui_agent.web.sweep_planning import Planning
@@ -41,33 +41,32 @@ INDEX_PAUSE = 1.0
 BACKLOG = 512
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """A request that is ended with the page is none, and there may be very many of them."""
+def _is_logged(record: logging.LogRecord) -> bool:
+    """Leave out requests that are cancelled when the page stops: there may be very many."""
     return record.exc_info is None or record.exc_info[0] is not asyncio.CancelledError
 
 
-logging.getLogger("uvicorn.error").addFilter(_is_news)
+logging.getLogger("uvicorn.error").addFilter(_is_logged)
 
 
 class _Server(uvicorn.Server):
-    """Signals are the business of whoever started this."""
+    """A server that leaves signals to the process, with limits on connections and TLS handshakes."""
+
+    def __init__(self, config: uvicorn.Config, limits: ConnectionLimits) -> None:
+        super().__init__(config)
+        self._limits = limits
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
-    def __init__(self, config: uvicorn.Config, places: Places) -> None:
-        super().__init__(config)
-        self._places = places
-
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As the class above does it, with a bound on the time for which someone may hold up the start of TLS."""
-        kept: dict[str, Any] = {"server_state": self.server_state, "app_state": self.lifespan.state}
-        make = partial(Connection, config=self.config, places=self._places, **kept)
-        patience = HEAD_SECONDS if self.config.ssl else None
+        state: dict[str, Any] = {"server_state": self.server_state, "app_state": self.lifespan.state}
+        connect = partial(Connection, config=self.config, limits=self._limits, **state)
+        timeout = HEAD_SECONDS if self.config.ssl else None
         self.servers = [
             await asyncio.get_running_loop().create_server(
-                make, sock=each, ssl=self.config.ssl, backlog=self.config.backlog, ssl_handshake_timeout=patience
+                connect, sock=each, ssl=self.config.ssl, backlog=self.config.backlog, ssl_handshake_timeout=timeout
             )
             for each in sockets or ()
         ]
@@ -81,7 +80,7 @@ async def serving(store: Store, workspace: Workspace, listening: Listening) -> A
     lock = AgentLock(workspace.locks, is_page=True)
     try:
         context = _context(store, workspace, lock, listening.host)
-        async with _kept_going(context), _answering(context, listening):
+        async with _background(context), _answering(context, listening):
             yield context
     finally:
         lock.release()
@@ -90,19 +89,18 @@ async def serving(store: Store, workspace: Workspace, listening: Listening) -> A
 def _context(store: Store, workspace: Workspace, lock: AgentLock, host: str) -> Context:
     fleet = FleetView(store, workspace)
     ui, audit = workspace.settings.ui, AuditTrail(store)
-    gate = Gate(store, serves_loopback=is_loopback(host), ui=ui)
-    gate.on_failure = audit.count_failed_login
+    metrics = Metrics(store, fleet)
     return Context(
         store=store,
         workspace=workspace,
         lock=lock,
-        gate=gate,
+        gate=Gate(store, ui, serves_loopback=is_loopback(host), on_wrong_token=audit.count_failed_login),
         fleet=fleet,
         outputs=Outputs(workspace),
-        metrics=Metrics(store, fleet),
-        news=News(store),
-        doors=Submissions(store, workspace),
-        hub=Hub(store, fleet),
+        metrics=metrics,
+        event_feed=EventFeed(store, metrics.counters.count),
+        submissions=Submissions(store, workspace),
+        live_pages=LivePages(store, fleet),
         limits=RequestLimits(ui),
         quota=OpenJobQuota(store, ui.open_jobs_per_user),
         audit=audit,
@@ -111,27 +109,29 @@ def _context(store: Store, workspace: Workspace, lock: AgentLock, host: str) -> 
 
 
 @contextlib.asynccontextmanager
-async def _kept_going(context: Context) -> AsyncIterator[None]:
-    """What runs beside the answers: events, rendering, looking at servers, the index of names."""
-    context.news.on_event(context.metrics.hear)
-    await context.news.begin()
-    works = [
-        *(context.news.follow(), context.hub.keep_rendering(), context.fleet.keep_fresh()),
-        *(_keep_indexing(context), context.audit.keep_merging()),
-    ]
-    tasks = [asyncio.create_task(work) for work in works]
+async def _background(context: Context) -> AsyncIterator[None]:
+    """Run what goes on beside the answers: events, rendering, servers, the index of names, the audit trail."""
+    await context.event_feed.begin()
+    loops = (
+        context.event_feed.follow(),
+        context.live_pages.keep_rendering(),
+        context.fleet.keep_fresh(),
+        context.audit.keep_merging(),
+        _keep_indexing(context),
+    )
+    tasks = [asyncio.create_task(loop) for loop in loops]
     try:
         yield
     finally:
         await end_tasks(tasks)
         await context.fleet.close()
-        await context.doors.close()
+        await context.submissions.close()
         await context.gate.close()
         await context.audit.write_failed_logins()
 
 
 async def _keep_indexing(context: Context) -> None:
-    """Names of new jobs become searchable, some at a time: others write, too."""
+    """Make the names of new jobs searchable, some at a time, so that other writers get their turn."""
     while True:
         indexed = 0
         try:
@@ -158,7 +158,7 @@ async def _answering(context: Context, listening: Listening) -> AsyncIterator[No
     config.load()
     config.ssl = listening.tls
     trusts = context.gate.proxies.trusts
-    server = _Server(config, Places(lambda address: is_loopback(address) or trusts(address)))
+    server = _Server(config, ConnectionLimits(lambda address: is_loopback(address) or trusts(address)))
     running = asyncio.create_task(server.serve(sockets=[listening.socket]))
     try:
         await SYSTEM_CLOCK.wait_while(lambda: not server.started and not running.done(), every=0.01)
@@ -166,8 +166,8 @@ async def _answering(context: Context, listening: Listening) -> AsyncIterator[No
             running.result()
         yield
     finally:
-        await context.hub.close()
-        await context.news.close()
+        await context.live_pages.close()
+        await context.event_feed.close()
         server.should_exit = True
         await asyncio.wait({running}, timeout=CLOSING_SECONDS)
         for each in list(server.server_state.connections):

@@ -1,9 +1,9 @@
-"""What machines ask: does the process answer, can it work, what does it count."""
+"""Probes for orchestrators and monitoring: /healthz, /readyz and /metrics."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from comfyui_agent.web.context import Context
 
 PATIENCE = 1.5
-"""A probe that takes longer than two seconds is taken for a failed one."""
+"""Seconds. A probe that takes longer than two counts as failed."""
 
 router = APIRouter(tags=["operations"])
-"""Open to everyone: whoever watches over processes has no token."""
+"""Open to everyone: an orchestrator has no token."""
 metrics_router = APIRouter(tags=["operations"])
 """For every role."""
+Database: TypeAlias = Literal["ok", "cannot be read", "does not answer"]
 
 
 class Health(BaseModel):
@@ -34,18 +35,12 @@ class Health(BaseModel):
 
 class Readiness(BaseModel):
     status: Literal["ready", "not ready"]
-    database: Literal["ok", "cannot be read", "does not answer"] | None = Field(
+    database: Database | None = Field(
         None, description="Only for whoever has a token, once there are some, like `servers`."
     )
     servers: dict[str, str] | None = Field(
         None, description="The state of each server: up, down, stuck, paused, draining, drained."
     )
-
-    @classmethod
-    def of(cls, database: Literal["ok", "cannot be read", "does not answer"], servers: dict[str, str]) -> Readiness:
-        """One that people have paused or drained is there, and will be given work again; `down` and `stuck` are not."""
-        is_ready = database == "ok" and any(state not in ("down", "stuck") for state in servers.values())
-        return cls(status="ready" if is_ready else "not ready", database=database, servers=servers)
 
 
 @router.get("/healthz", summary="Does the process answer?")
@@ -61,15 +56,16 @@ async def healthz() -> Health:
     responses={503: {"model": Readiness, "description": "The database cannot be read, or no server answers"}},
 )
 async def readyz(request: Request) -> Response:
-    """200 if the database can be read and at least one server answers; else 503. Within 2 s. What is missing is told
-    to whoever may ask for more than this."""
+    """200 if the database can be read and at least one server answers, else 503; within 2 s. Details are for callers
+    with a token, once there are some."""
     context: Context = request.app.state.context
     database, reports, is_admitted = await asyncio.gather(
-        _look_at(context.store), context.metrics.servers(PATIENCE), _is_admitted(context.gate, request)
+        _check_database(context.store), context.metrics.servers(PATIENCE), _is_admitted(context.gate, request)
     )
-    found = Readiness.of(database, {report.name: report.state for report in reports})
-    shown = found.model_dump(include=None if is_admitted else {"status"})
-    return JSONResponse(shown, 200 if found.status == "ready" else 503)
+    servers = {report.name: report.state for report in reports}
+    is_ready = database == "ok" and any(state not in ("down", "stuck") for state in servers.values())
+    found = Readiness(status="ready" if is_ready else "not ready", database=database, servers=servers)
+    return JSONResponse(found.model_dump(include=None if is_admitted else {"status"}), 200 if is_ready else 503)
 
 
 async def _is_admitted(gate: Gate, request: Request) -> bool:
@@ -92,7 +88,7 @@ async def metrics(request: Request) -> Response:
     return Response(await context.metrics.exposition(), media_type=CONTENT_TYPE)
 
 
-async def _look_at(store: Store) -> Literal["ok", "cannot be read", "does not answer"]:
+async def _check_database(store: Store) -> Database:
     try:
         await asyncio.wait_for(store.run(ops.count_jobs), PATIENCE)
     except asyncio.TimeoutError:

@@ -1,10 +1,10 @@
-"""What went wrong, for whoever asked: `application/problem+json` for programs, a page for people."""
+"""Errors as answers: `application/problem+json` for programs, a page for people."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request
@@ -47,7 +47,7 @@ REMEDIES = {
 
 
 class JsonAnswer(JSONResponse):
-    """JSON that everyone can read, whatever people wrote into rows and files."""
+    """Valid JSON, even if rows hold NaN, bytes or lone surrogates."""
 
     def render(self, content: Any) -> bytes:
         try:
@@ -58,7 +58,7 @@ class JsonAnswer(JSONResponse):
 
 
 def _plain(value: Any) -> Any:
-    """The same without what JSON has no words for: null where a number is none, and texts in place of bytes."""
+    """The value with null in place of NaN, and text in place of bytes and other types."""
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -71,7 +71,7 @@ def _plain(value: Any) -> Any:
 
 
 class Problem(Exception):
-    """An answer that says what happened, and what to do about it."""
+    """An error that is answered with what happened and what to do about it."""
 
     def __init__(
         self,
@@ -93,11 +93,6 @@ class Problem(Exception):
     def title(self) -> str:
         return TITLES.get(self.status, "It did not work")
 
-    def in_words(self, change: Callable[[str], str]) -> Problem:
-        """The same with other words."""
-        errors = [(key, change(message)) for key, message in self.errors]
-        return Problem(self.status, change(self.detail), change(self.remedy), errors=errors, headers=self.headers)
-
     def as_json(self) -> dict[str, Any]:
         facts: dict[str, Any] = {
             "type": "about:blank",
@@ -112,17 +107,14 @@ class Problem(Exception):
             ]
         return facts
 
-    def response(self) -> Response:
-        return JsonAnswer(self.as_json(), self.status, headers=self.headers, media_type=MEDIA_TYPE)
-
 
 def not_found(what: str, name: str, where: str) -> Problem:
-    """There is no such thing: what it was, and where those are that there are."""
+    """404 with the address of the list to look in."""
     return Problem(404, f"there is no {what} {name[:200]!r}", f"See {where}.")
 
 
 def from_complaints(complaints: Complaints, status: int = 409) -> Problem:
-    """What is wrong with what was handed in, key by key."""
+    """What is wrong with a submission, key by key."""
     found = [(each.key, each.message) for each in complaints.found]
     first = complaints.found[0]
     detail = f"{first.key}: {first.message}" if first.key else first.message
@@ -130,19 +122,19 @@ def from_complaints(complaints: Complaints, status: int = 409) -> Problem:
 
 
 def from_store(error: StoreError) -> Problem:
-    """The memory cannot be used: for a moment, or until a person does something."""
+    """503 for a database that cannot be used, with Retry-After if that passes by itself."""
     is_passing = isinstance(error, (DatabaseAway, DatabaseFull, StoreClosed))
     remedy = "Try again in a moment." if is_passing else "See e3 doctor."
     return Problem(503, str(error), remedy, headers={"Retry-After": "2"} if is_passing else None)
 
 
 def ended_early() -> Problem:
-    """The caller is gone before it was answered."""
+    """400 for a client that disconnected before it was answered."""
     return Problem(400, "the request ended early", "Send it again.")
 
 
 def short_of(detail: str, remedy: str = "", *, seconds: int = 5) -> Problem:
-    """There is not enough of something now: the detail says of what, `Retry-After` when to try again."""
+    """503 for something that is short at the moment, with Retry-After."""
     return Problem(503, detail, remedy or f"Try again in {seconds} s.", headers={"Retry-After": str(seconds)})
 
 
@@ -168,47 +160,47 @@ def add_handlers(app: FastAPI) -> None:
 
 
 def _detail(request: Request, error: HTTPException) -> str:
+    path = request.scope["path"][:200]  # request.url would trust the Host header
     if error.status_code == 404:
-        return f"there is nothing at {path_of(request)[:200]}"
+        return f"there is nothing at {path}"
     if error.status_code == 405:
-        return f"{request.method[:20]} is not possible at {path_of(request)[:200]}"
+        return f"{request.method[:20]} is not possible at {path}"
     return str(error.detail)
 
 
-def path_of(request: Request) -> str:
-    """What was asked for. Not from `request.url`, which is made with the name that the asker gave this machine."""
-    path: str = request.scope["path"]
-    return path
-
-
 def _allowed(request: Request, status: int) -> dict[str, str]:
-    """What is possible at this address, by all its routes; the framework names those of the first."""
+    """The Allow header with the methods of all routes of a path. Starlette names those of the first route only."""
     path = getattr(request.scope.get("route"), "path_format", "")
     described = request.app.openapi()["paths"].get(path) if status == 405 else None
     return {"Allow": ", ".join(method.upper() for method in described)} if described else {}
 
 
 def _key(loc: Sequence[Any]) -> str:
-    """Where in the request it is: without the part that says in which half of the request."""
+    """The place of an error in the request, without the leading `body` or `query`."""
     return ".".join(str(part) for part in loc[1:]) if loc and loc[0] in ("body", "query", "path", "header") else ""
 
 
 def wants_page(request: Request) -> bool:
     """Whether a person looks at this with a browser."""
-    return "text/html" in request.headers.get("accept", "") and not path_of(request).startswith("/api/")
+    return "text/html" in request.headers.get("accept", "") and not request.scope["path"].startswith("/api/")
 
 
 def shown(request: Request, problem: Problem) -> Response:
+    """The answer for a problem, without the path of the workspace."""
     context: Context | None = getattr(request.app.state, "context", None) if "app" in request.scope else None
     if context is not None:
-        problem = problem.in_words(context.workspace.without_root)
+        shorten = context.workspace.without_root
+        errors = [(key, shorten(message)) for key, message in problem.errors]
+        problem = Problem(
+            problem.status, shorten(problem.detail), shorten(problem.remedy), errors=errors, headers=problem.headers
+        )
     if not wants_page(request):
-        return problem.response()
+        return JsonAnswer(problem.as_json(), problem.status, headers=problem.headers, media_type=MEDIA_TYPE)
     from comfyui_agent.web.html import render_problem
 
     return HTMLResponse(in_bytes(render_problem(problem)), problem.status, headers=problem.headers)
 
 
 def in_bytes(page: str) -> bytes:
-    """A page as it is sent; half characters in it are made visible."""
+    """A page in UTF-8; lone surrogates become visible escapes."""
     return page.encode("utf-8", "backslashreplace")

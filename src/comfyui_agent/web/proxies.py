@@ -1,9 +1,8 @@
-"""Proxies in front of the page: what is believed of what they say, and from whom."""
+"""Reverse proxies in front of the page, and which of their headers are trusted."""
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
 
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
@@ -19,7 +18,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Proxies:
-    """The proxies that are trusted. With none, only what the connection itself shows is believed."""
+    """Reads forwarding headers from trusted proxies only. Without any, only the connection itself counts."""
 
     def __init__(self, ui: Ui) -> None:
         self._networks = [ipaddress.ip_network(each, strict=False) for each in ui.trusted_proxies]
@@ -31,26 +30,24 @@ class Proxies:
         return bool(self._networks)
 
     def client_of(self, request: HTTPConnection) -> str:
-        """The address that asks: the last one on the way that is no trusted proxy."""
-        at = _peer(request)
+        """The client's address: the last hop that is no trusted proxy."""
+        address = _peer(request)
         for hop in reversed(_hops(request.headers)):
-            if not self.trusts(at):
+            if not self.trusts(address) or _address(hop) is None:
                 break
-            if _address(hop) is None:
-                break
-            at = hop
-        return at
+            address = hop
+        return address
 
     def user_of(self, request: HTTPConnection) -> str | None:
-        """Who has logged in at a trusted proxy. A header that comes from elsewhere is not looked at."""
+        """The user whom a trusted proxy has logged in. The header is ignored if it comes from elsewhere."""
         if not self._user_header or not self.trusts(_peer(request)):
             return None
-        said = request.headers.getlist(self._user_header)
-        if not said:
+        values = request.headers.getlist(self._user_header)
+        if not values:
             return None
-        self._check_name(request)
-        name = _decoded(said[0]).strip()
-        if len(said) > 1 or not 0 < len(name) <= LONGEST_USER or not name.isprintable():
+        self._check_host(request)
+        name = _decoded(values[0]).strip()
+        if len(values) > 1 or not 0 < len(name) <= LONGEST_USER or not name.isprintable():
             raise Problem(
                 403,
                 f"the proxy did not send one name of 1 to {LONGEST_USER} letters in {self._user_header}",
@@ -59,13 +56,13 @@ class Proxies:
         return name
 
     def is_https(self, request: HTTPConnection) -> bool:
-        """Whether the browser speaks TLS, to this page itself or to a trusted proxy."""
+        """Whether the browser uses TLS, with this page or with a trusted proxy."""
         if request.scope.get("scheme") == "https":
             return True
         return self.trusts(_peer(request)) and request.headers.get("x-forwarded-proto", "").lower() == "https"
 
-    def _check_name(self, request: HTTPConnection) -> None:
-        """A foreign name that leads to this machine would make any page in a browser here look like the proxy."""
+    def _check_host(self, request: HTTPConnection) -> None:
+        """403 for DNS rebinding: a foreign name that leads to 127.0.0.1 lets any web page pass for a local proxy."""
         name = host_of(request.headers.get("host", ""))
         if is_loopback(_peer(request)) and not is_loopback(name) and name.lower() not in self._hosts:
             raise Problem(
@@ -75,13 +72,12 @@ class Proxies:
             )
 
     def trusts(self, text: str) -> bool:
-        """Whether an address is that of a trusted proxy."""
         address = _address(text)
         return address is not None and any(address in network for network in self._networks)
 
 
 def check_direct(headers: Headers) -> None:
-    """While no token is needed, whoever reaches the page is an admin: refuse names and requests from elsewhere."""
+    """While no token is needed, refuse foreign host names and requests that came through a proxy."""
     name = host_of(headers.get("host", ""))
     if not is_loopback(name):
         raise Problem(
@@ -101,7 +97,7 @@ def check_direct(headers: Headers) -> None:
 
 
 def host_of(authority: str) -> str:
-    """The name in `name:port`."""
+    """The host in `host:port`."""
     if authority.startswith("["):
         return authority.partition("]")[0] + "]"
     return authority.partition(":")[0]
@@ -112,12 +108,11 @@ def _peer(request: HTTPConnection) -> str:
 
 
 def _hops(headers: Headers) -> list[str]:
-    said: Iterable[str] = headers.getlist("x-forwarded-for")
-    return [hop.strip() for each in said for hop in each.split(",")]
+    return [hop.strip() for value in headers.getlist("x-forwarded-for") for hop in value.split(",")]
 
 
 def _decoded(value: str) -> str:
-    """A header as its sender meant it: headers are read as Latin-1, and proxies send UTF-8."""
+    """Headers are read as Latin-1, but proxies send UTF-8."""
     try:
         return value.encode("latin-1").decode("utf-8")
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""How the whole queue stands, in one sentence."""
+"""The state of the whole queue in one sentence."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from comfyui_agent.engine.server_reports import ServerReport
 from comfyui_agent.store.overview import KEPT_COUNTED, Overview
 
 
-def stands(found: Overview, reports: Sequence[ServerReport], agents: int) -> str:
-    """What someone wants to know who comes back in the morning."""
+def queue_sentence(found: Overview, reports: Sequence[ServerReport], agents: int) -> str:
+    """How much is done, what needs attention, and how long the rest takes."""
     counts = found.counts
     if not counts.total:
         return "Nothing is queued yet."
@@ -24,7 +24,7 @@ def _outlook(found: Overview, reports: Sequence[ServerReport], agents: int) -> s
     left = max(0, found.counts.pending + found.counts.processing - found.kept)
     if not left:
         return kept
-    if not is_worked_off(found, agents):
+    if not has_agent(found, agents):
         return f"{kept}, {left:,} wait for an agent"
     working = sum(report.state == "up" for report in reports)
     if reports and not working:
@@ -37,6 +37,6 @@ def _outlook(found: Overview, reports: Sequence[ServerReport], agents: int) -> s
     return f"{kept}, about {duration_of(left / found.per_minute * 60)} left{servers}"
 
 
-def is_worked_off(found: Overview, agents: int) -> bool:
-    """Whether someone works: an agent of this machine, or whoever has leased what renders now, wherever that is."""
+def has_agent(found: Overview, agents: int) -> bool:
+    """Whether an agent works: one of this machine, or one elsewhere that holds a lease."""
     return bool(agents) or any((job.lease_expires_at or "") > found.at for job in found.processing)

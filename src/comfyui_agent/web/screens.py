@@ -1,10 +1,11 @@
-"""A screen of the web page: a sentence on top, and parts that live, each rendered once for everyone who looks."""
+"""The model of a page: a view asks for a screen, and a screen has a sentence and live fragments."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import quote, urlencode
 
 from comfyui_agent.domain.ownership import ALL, Rights
 from comfyui_agent.domain.tokens import Role
@@ -14,22 +15,22 @@ if TYPE_CHECKING:
 
 
 class NoScreen(Exception):
-    """There is nothing to show at this address: what was not found, and where to look instead."""
+    """There is nothing at this address. The message says what was not found and where to look instead."""
 
 
 @dataclass(frozen=True)
 class View:
-    """Who looks at what: all that a screen may depend on, so that equal views share what is rendered."""
+    """Who looks at which address. Equal views share one rendering, so that a screen may depend on nothing else."""
 
     context: Context = field(compare=False, hash=False)
     role: Role
     path: str
     """Such as `/batches/knights_1a2b3c4d`."""
     names: Mapping[str, str] = field(compare=False, hash=False)
-    """What stands in the path, by name: `{"batch_id": "knights_1a2b3c4d"}`."""
+    """The path parameters: `{"batch_id": "knights_1a2b3c4d"}`."""
     query: tuple[tuple[str, str], ...] = ()
     rights: Rights = ALL
-    """What they may change, where the screen shows one thing; lists show the same to all of a role."""
+    """What the viewer may change. Lists ignore it and show the same to everyone of a role."""
 
     @property
     def is_admin(self) -> bool:
@@ -37,41 +38,75 @@ class View:
 
     @property
     def can_change(self) -> bool:
-        """Whether they may do more than look."""
         return self.role.includes(Role.USER)
 
     def asked(self, name: str, default: str = "") -> str:
         """The last value of a query parameter."""
         return next((value for key, value in reversed(self.query) if key == name), default)
 
+    def number(self, name: str, default: int, most: int) -> int:
+        """A query parameter as a whole number from 0 to `most`, or the default if it is none."""
+        value = self.asked(name)
+        if not value.isascii() or not value.isdigit() or len(value) > 9:
+            return default
+        return min(int(value), most)
+
+    def link(self, **changes: str | int | None) -> str:
+        """The address of this view with some query parameters changed. None removes one."""
+        kept = {key: value for key, value in self.query if key not in changes}
+        kept |= {key: str(value) for key, value in changes.items() if value is not None}
+        query = urlencode(kept, safe=",")
+        return quote(self.path) + (f"?{query}" if query else "")
+
+    def pager(self, cursor: str | None) -> dict[str, str]:
+        """Links for a list in pages: to the next page, and back to the first."""
+        return {
+            "next": self.link(cursor=cursor) if cursor else "",
+            "first": self.link(cursor=None) if self.asked("cursor") else "",
+        }
+
 
 @dataclass(frozen=True)
 class Fragment:
-    """A part that lives. Its template renders one element whose `id` is the fragment's.
+    """A live part of a page. Its template renders one element with the fragment's `id`.
 
-    Where `key` is given and the same as the last time, the part is taken as unchanged and not rendered again.
+    The template of `job-facts` is `job_facts.html` unless another is named. A fragment whose `key` is the same as the
+    last time is not rendered again.
     """
 
     id: str
-    template: str
     values: Mapping[str, Any]
     key: Hashable | None = None
+    template: str = ""
+
+    @property
+    def template_name(self) -> str:
+        return self.template or f"{self.id.replace('-', '_')}.html"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of several links, such as a tab or a filter."""
+
+    label: str
+    href: str
+    is_chosen: bool = False
 
 
 @dataclass(frozen=True)
 class Screen:
-    """What a template of a whole page is given, and the fragments in it, by id."""
+    """A page: its template, title and live fragments."""
 
     template: str
     title: str
     sentence: str
-    """How it stands, in one line; it is the fragment `sentence` on every page."""
+    """The state in one line. It is the fragment `sentence` of every page."""
     fragments: tuple[Fragment, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
-    """What does not change while someone looks."""
+    """Values of the template that do not change while the page is open."""
     section: str = ""
-    """Which entry of the menu it belongs to."""
+    """The entry of the menu that is marked."""
 
 
 Build: TypeAlias = Callable[[View], Awaitable[Screen]]
-"""Gathers a screen. NoScreen if there is none."""
+"""Builds the screen of a view. Raises NoScreen if there is none."""

@@ -1,9 +1,8 @@
-"""The routes of the web page: screens, their streams, logging in, and the files that come with E3."""
+"""The routes of the web page: screens, their streams, login, and assets."""
 
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 from typing import Annotated
 from urllib.parse import parse_qs, quote
 
@@ -17,27 +16,21 @@ from comfyui_agent.web.actor import Actor
 from comfyui_agent.web.addresses import ADDRESSES, view_of
 from comfyui_agent.web.api.responses import FileAnswer, Here, User
 from comfyui_agent.web.html import ASSETS, environment, render_page
-from comfyui_agent.web.hub import TooManyWatchers
+from comfyui_agent.web.live_pages import TooManyWatchers
 from comfyui_agent.web.problems import Problem, in_bytes, short_of, wants_page
 from comfyui_agent.web.screens import NoScreen
 from comfyui_agent.web.threads import RENDERING
 
 router = APIRouter(include_in_schema=False)
 LONGEST_FORM = 4_000
-ASSET_KINDS = {
-    ".css": "text/css",
-    ".js": "text/javascript",
-    ".svg": "image/svg+xml",
-    ".png": "image/png",
-    ".ico": "image/x-icon",
-    ".json": "application/json",
-}
 FOR_EVER = "public, max-age=31536000, immutable"
+ASSET_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+ASSET_NAMES = frozenset(path.relative_to(ASSETS).as_posix() for path in ASSETS.rglob("*") if path.suffix in ASSET_TYPES)
 
 
 async def screen(request: Request) -> Response:
-    """A whole page. People who have not logged in are asked to."""
-    page = _asked_for(request)
+    """Answer with a whole page. A browser that has not logged in is sent to the login."""
+    page = _address(request)
     try:
         who = await caller(request)
     except Problem as problem:
@@ -53,7 +46,7 @@ async def screen(request: Request) -> Response:
     return HTMLResponse(in_bytes(await RENDERING.run(render_page, built, view)))
 
 
-def _asked_for(request: Request) -> str:
+def _address(request: Request) -> str:
     """The address as the browser shows it."""
     path, query = request.scope["raw_path"].decode("ascii"), request.scope["query_string"].decode("ascii", "replace")
     return f"{path}?{query}" if query else path
@@ -65,7 +58,7 @@ for each in ADDRESSES:
 
 @router.get("/stream")
 async def stream(context: Here, who: User, page: Annotated[str, Query(max_length=2000)]) -> Response:
-    """What changes on a page, as server-sent events."""
+    """Stream the changes of a page as server-sent events."""
     try:
         address, view = view_of(context, who.role, page, who.rights)
         check_role(who, address.role)
@@ -73,7 +66,7 @@ async def stream(context: Here, who: User, page: Annotated[str, Query(max_length
     except NoScreen as error:
         raise Problem(404, str(error), "Begin at the overview.") from None
     try:
-        parts = context.hub.watch(view, address.build, who.scope)
+        parts = context.live_pages.watch(view, address.build, who.scope)
     except TooManyWatchers as error:
         raise short_of(str(error), "Close some, or try again in 10 s.", seconds=10) from None
     return StreamingResponse(while_admitted(context.gate, who, parts), media_type="text/event-stream")
@@ -86,14 +79,14 @@ async def login_page(next: Annotated[str, Query(max_length=2000)] = "/") -> Resp
 
 @router.post("/login")
 async def login(request: Request, context: Here) -> Response:
-    said = await _form(request)
-    target = _own(said.get("next", "/"))
+    form = await _form(request)
+    target = _local(form.get("next", "/"))
     try:
-        who, secret = await context.gate.log_in(said.get("token", "").strip(), request)
+        who, secret = await context.gate.log_in(form.get("token", "").strip(), request)
         context.limits.count_change(who)
     except Problem as problem:
-        words = f"{problem.detail[:1].upper()}{problem.detail[1:]}. {problem.remedy}"
-        return HTMLResponse(_login(target, words), problem.status, headers=problem.headers)
+        message = f"{problem.detail[:1].upper()}{problem.detail[1:]}. {problem.remedy}"
+        return HTMLResponse(_login(target, message), problem.status, headers=problem.headers)
     await Actor(context, who).audit(EventName.AUDIT_LOGIN)
     response = RedirectResponse(target, 303)
     is_secure = context.gate.proxies.is_https(request) or request.headers.get("origin", "").lower().startswith("https:")
@@ -110,7 +103,7 @@ async def login(request: Request, context: Here) -> Response:
 
 @router.post("/logout")
 async def logout(request: Request, context: Here) -> Response:
-    with contextlib.suppress(Problem):  # whoever is not logged in is sent to the login as well
+    with contextlib.suppress(Problem):  # nobody is logged in
         who = await context.gate.admit(request)
         context.limits.count_change(who)
         if who.session:
@@ -126,24 +119,15 @@ async def logout(request: Request, context: Here) -> Response:
 
 @router.get("/assets/{name:path}")
 async def asset(name: str) -> Response:
-    """A file that comes with E3; never anything else."""
-    path = _asset(name)
-    if path is None:
+    """A file of the page. Browsers cache it for ever, because its address has a hash."""
+    if name not in ASSET_NAMES:
         raise Problem(404, f"there is no file {name[:200]}", "Load the page again.")
-    return FileAnswer(path, media_type=ASSET_KINDS[path.suffix], headers={"Cache-Control": FOR_EVER})
-
-
-def _asset(name: str) -> Path | None:
-    try:
-        path = (ASSETS / name).resolve()
-        is_one = path.is_relative_to(ASSETS.resolve()) and path.is_file() and path.suffix in ASSET_KINDS
-    except (OSError, ValueError):  # too long, or no name at all
-        return None
-    return path if is_one else None
+    path = ASSETS / name
+    return FileAnswer(path, media_type=ASSET_TYPES[path.suffix], headers={"Cache-Control": FOR_EVER})
 
 
 def _login(target: str, problem: str) -> str:
-    values = {"next": _own(target), "problem": problem, "title": "Log in"}
+    values = {"next": _local(target), "problem": problem, "title": "Log in"}
     return environment().get_template("login.html").render(values)
 
 
@@ -156,7 +140,7 @@ async def _form(request: Request) -> dict[str, str]:
     return {key: values[-1] for key, values in found.items()}
 
 
-def _own(target: str) -> str:
-    """An address of this page: never one that leads elsewhere."""
+def _local(target: str) -> str:
+    """The address if it is one of this site, else `/`."""
     is_ours = target.startswith("/") and not target.startswith(("//", "/\\"))
     return target if is_ours and "\n" not in target and "\r" not in target else "/"

@@ -1,4 +1,4 @@
-"""The threads of the page. None of them does work of the agent, and a slow disk stops no rendering."""
+"""The thread pools of the page. They are separate from the agent's, and a slow disk does not stop rendering."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from comfyui_agent.pools import Pool
 RENDERING = Pool("e3-render", 2)
 """Pages, and large answers."""
 FILES = Pool("e3-files", 4)
-"""Looking at results, previews, reports and live files."""
+"""Reading results, previews, reports and live files."""
 REQUESTS = Pool("e3-requests", 2)
-"""Reading what is handed in."""
+"""Parsing large bodies."""
+THUMBNAILS = Pool("e3-thumbnails", 2)
+"""Making thumbnails."""

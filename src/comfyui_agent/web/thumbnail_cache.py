@@ -1,4 +1,4 @@
-"""Thumbnails in a folder: each is made once, however many ask for it, and the folder does not grow without end."""
+"""A folder of thumbnails. Each is made once, however many clients ask, and the folder has a size limit."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
 from comfyui_agent.pictures.thumbnails import UNNAMED, NoThumbnail, make_thumbnail
-from comfyui_agent.web.threads import FILES
+from comfyui_agent.web.threads import FILES, THUMBNAILS
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 2
 MOST_BYTES = 2 * 1024**3
 MOST_FILES = 200_000
 KEPT_SHARE = 0.9
-"""How full the folder is left when it was too full, so that it is not looked through again at once."""
+"""How full the folder is after it was pruned."""
 PRUNED_EVERY = 1000
 ACCESS_IS_NOTED_AFTER = 3600.0
 FORGOTTEN_SECONDS = 3600.0
@@ -33,43 +32,47 @@ SUFFIX = ".webp"
 
 @dataclass
 class _Work:
-    """A thumbnail that is being made, or waits for its turn, and how many wait for it."""
+    """A thumbnail that is being made or queued, and how many clients wait for it."""
 
-    task: asyncio.Task[None]
+    future: Future[None]
+    made: asyncio.Future[None]
     waiting: int = 0
-    has_begun: bool = False
 
 
 class ThumbnailCache:
-    """Thumbnails by source, version and width: another version of a picture gets another thumbnail.
-
-    Several processes may share the folder, and anyone may empty it.
-    """
+    """Thumbnails by source, version and width. Several processes may share the folder, and anyone may empty it."""
 
     def __init__(self, folder: Path, *, most_bytes: int = MOST_BYTES, most_files: int = MOST_FILES) -> None:
         self.folder = folder
         self._most_bytes = most_bytes
         self._most_files = most_files
-        self._slots = asyncio.Semaphore(AT_ONCE)
         self._works: dict[Path, _Work] = {}
         self._hopeless: dict[Path, str] = {}
         self._made = 0
         self._pruning = threading.Lock()
 
     async def get(self, source: Path, version: str, width: int) -> Path:
-        """The thumbnail of a picture, made now if it is not there. NoThumbnail, or OSError where it cannot be kept.
+        """Return the thumbnail of a picture, made now if it is missing. Raises NoThumbnail, or OSError.
 
-        What nobody waits for any more when its turn comes is not made.
+        A thumbnail that nobody waits for any more when its turn comes is not made.
         """
         target = self._target(source, version, width)
         if target in self._hopeless:
             raise NoThumbnail(self._hopeless[target])
-        if not await FILES.run(_use, target):
-            await self._wait_for(self._works.get(target) or self._begin(source, target, width), target)
+        if await FILES.run(_use, target):
+            return target
+        work = self._works.get(target) or self._begin(source, target, width)
+        work.waiting += 1
+        try:
+            await asyncio.shield(work.made)
+        finally:
+            work.waiting -= 1
+            if not work.waiting and work.future.cancel():
+                self._forget(target, work)
         return target
 
     def prune(self) -> None:
-        """Remove what was not asked for the longest, if there is too much, and what killed processes left."""
+        """Remove the least recently used thumbnails if there are too many, and leftovers of killed processes."""
         if not self._pruning.acquire(blocking=False):
             return
         try:
@@ -93,39 +96,24 @@ class ThumbnailCache:
         return self.folder / digest[:2] / f"{digest}{SUFFIX}"
 
     def _begin(self, source: Path, target: Path, width: int) -> _Work:
-        work = _Work(asyncio.create_task(self._make(source, target, width)))
-        self._works[target] = work
-        work.task.add_done_callback(lambda task: self._ended(target, work, task))
+        future = THUMBNAILS.submit(_make_once, source, target, width)
+        work = self._works[target] = _Work(future, asyncio.wrap_future(future))
+        work.made.add_done_callback(lambda _: self._end(target, work))
         return work
 
-    async def _wait_for(self, work: _Work, target: Path) -> None:
-        work.waiting += 1
-        try:
-            await asyncio.shield(work.task)
-        finally:
-            work.waiting -= 1
-            if not work.waiting and not work.has_begun:
-                self._forget(target, work)
-                work.task.cancel()
-
-    async def _make(self, source: Path, target: Path, width: int) -> None:
-        async with self._slots:
-            self._works[target].has_begun = True
-            try:
-                await _in_thread(lambda: _make_once(source, target, width))
-            except NoThumbnail as error:
-                if len(self._hopeless) >= MOST_HOPELESS:
-                    self._hopeless.clear()
-                self._hopeless[target] = str(error)
-                raise
-        if self._made % PRUNED_EVERY == 0:
-            threading.Thread(target=self.prune, name="prune thumbnails", daemon=True).start()
-        self._made += 1
-
-    def _ended(self, target: Path, work: _Work, task: asyncio.Task[None]) -> None:
+    def _end(self, target: Path, work: _Work) -> None:
         self._forget(target, work)
-        if not task.cancelled():
-            task.exception()  # those who waited have it; where nobody did, nobody misses it
+        if work.made.cancelled():
+            return
+        error = work.made.exception()
+        if isinstance(error, NoThumbnail):
+            if len(self._hopeless) >= MOST_HOPELESS:
+                self._hopeless.clear()
+            self._hopeless[target] = str(error)
+        elif error is None:
+            if self._made % PRUNED_EVERY == 0:
+                threading.Thread(target=self.prune, name="prune thumbnails", daemon=True).start()
+            self._made += 1
 
     def _forget(self, target: Path, work: _Work) -> None:
         if self._works.get(target) is work:
@@ -140,7 +128,7 @@ class _Kept:
 
 
 def _all_in(folder: Path) -> list[_Kept]:
-    """Every thumbnail. What was begun long ago and never named goes."""
+    """List every thumbnail, and remove unfinished files that are old."""
     found = []
     for part in folder.iterdir() if folder.is_dir() else ():
         with contextlib.suppress(NotADirectoryError, FileNotFoundError), os.scandir(part) as entries:
@@ -155,9 +143,9 @@ def _all_in(folder: Path) -> list[_Kept]:
 
 
 def _use(path: Path) -> bool:
-    """Whether a thumbnail is there and whole; if so, it is noted that someone wanted it.
+    """Whether a thumbnail is there and complete. If so, its access time is updated.
 
-    It is not brought to disk for good when it is made: one that a power loss cut short is seen here, and made anew.
+    Thumbnails are not synced to disk when they are made, so that a power loss may cut one short.
     """
     try:
         with path.open("rb") as file:
@@ -173,27 +161,5 @@ def _use(path: Path) -> bool:
 
 
 def _make_once(source: Path, target: Path, width: int) -> None:
-    if not _use(target):  # made by another process, or just before this one's turn
+    if not _use(target):  # another process may have made it meanwhile
         make_thumbnail(source, target, width)
-
-
-async def _in_thread(work: Callable[[], object]) -> None:
-    """Do something in a thread that the end of the process does not wait for: a large picture takes seconds."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
-
-    def end(error: BaseException | None) -> None:
-        if not done.done():
-            done.set_result(None) if error is None else done.set_exception(error)
-
-    def run() -> None:
-        error: BaseException | None = None
-        try:
-            work()
-        except BaseException as caught:  # noqa: BLE001 - whoever waits gets it
-            error = caught
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(end, error)
-
-    threading.Thread(target=run, name="thumbnail", daemon=True).start()
-    await done

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from comfyui_agent.store import operations as ops
-from comfyui_agent.web import news
+from comfyui_agent.web import event_feed
 from support.batched import queue
 from support.stores import wish
 from support.web import Frame, Served, eventually, served, watching
@@ -28,9 +28,9 @@ EVENTS = "/api/v1/events"
 @pytest_asyncio.fixture(autouse=True, loop_scope="module")
 async def nobody_listens_any_more(house: Served, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     """Events are looked for often. When a test is over, whoever listened is forgotten."""
-    monkeypatch.setattr(news, "PAUSE", 0.02)
+    monkeypatch.setattr(event_feed, "PAUSE", 0.02)
     yield
-    await eventually(lambda: not house.context.news._listeners, "listeners that have left to be forgotten")
+    await eventually(lambda: not house.context.event_feed._listeners, "listeners that have left to be forgotten")
 
 
 def names(frames: list[Frame]) -> list[tuple[str, str]]:
@@ -40,7 +40,7 @@ def names(frames: list[Frame]) -> list[tuple[str, str]]:
 async def told(house: Served) -> None:
     """Wait until everything that has happened was told to whoever listens."""
     newest = await house.store.run(ops.newest_event)
-    await eventually(lambda: house.context.news._told >= newest, "the events to be told")
+    await eventually(lambda: house.context.event_feed._last_id >= newest, "the events to be told")
 
 
 async def test_what_happens_is_told_in_the_order_of_commits_with_its_number_and_its_facts(house: Served) -> None:
@@ -135,8 +135,8 @@ async def test_many_listeners_hear_the_same_bytes_and_each_event_is_written_once
     house: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[int] = []
-    as_sent = news.as_sent
-    monkeypatch.setattr(news, "as_sent", lambda event: written.append(event.id) or as_sent(event))
+    as_sent = event_feed.as_sent
+    monkeypatch.setattr(event_feed, "as_sent", lambda event: written.append(event.id) or as_sent(event))
     heard = []
 
     async def listen() -> None:
@@ -159,7 +159,7 @@ async def test_many_listeners_hear_the_same_bytes_and_each_event_is_written_once
 async def test_a_stream_on_which_nothing_happens_says_that_all_is_well(
     house: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(news, "HEARTBEAT", 0.05)
+    monkeypatch.setattr(event_feed, "HEARTBEAT", 0.05)
     async with watching(house, EVENTS) as stream:
         for _ in range(2):
             frame = await stream.next()
@@ -169,7 +169,7 @@ async def test_a_stream_on_which_nothing_happens_says_that_all_is_well(
 async def test_a_stream_of_one_batch_says_that_all_is_well_while_others_are_busy(
     house: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(news, "HEARTBEAT", 0.4)
+    monkeypatch.setattr(event_feed, "HEARTBEAT", 0.4)
     is_over = False
 
     async def busy() -> None:
@@ -206,10 +206,10 @@ async def deaf(house: Served, path: str) -> AsyncIterator[socket.socket]:
 async def test_a_listener_that_does_not_read_is_let_go_and_can_come_back_where_it_was(
     house: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(news, "MOST_BEHIND", 50)
-    monkeypatch.setattr(news, "AT_ONCE", 10)
+    monkeypatch.setattr(event_feed, "MOST_BEHIND", 50)
+    monkeypatch.setattr(event_feed, "AT_ONCE", 10)
     long = "x" * 60_000
-    listening = house.context.news
+    listening = house.context.event_feed
     async with deaf(house, EVENTS) as reader:
         await eventually(lambda: listening._listeners, "the listener to be known")
         for number in range(1000):

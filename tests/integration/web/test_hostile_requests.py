@@ -23,10 +23,11 @@ import pytest
 import pytest_asyncio
 
 from comfyui_agent.store import operations as ops
-from comfyui_agent.web import failures, guard
+from comfyui_agent.web import guard, limits
 from comfyui_agent.web.app import create_app
-from comfyui_agent.web.guard import DEEPEST, LARGEST_BODY, LARGEST_FORM, UNSAFE
+from comfyui_agent.web.guard import LARGEST_BODY, LARGEST_FORM, UNSAFE
 from comfyui_agent.web.html import ASSETS
+from comfyui_agent.web.request_body import MOST_DEPTH
 from support.batched import queue
 from support.sampling import some
 from support.web import PROBLEM, Answer, Keys, Served, bearer, check_problem, routes_of, served
@@ -223,7 +224,7 @@ def check_harmless(answer: Answer, house: Served) -> None:
 @pytest.fixture(autouse=True)
 def nothing_breaks(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No test of this module makes E3 log that it failed. Wrong tokens may be shown without end."""
-    monkeypatch.setattr(failures, "MOST", 10**9)
+    monkeypatch.setattr(limits, "MOST_WRONG_TOKENS", 10**9)
     monkeypatch.setattr(guard, "LINGER_SECONDS", 0.01)
     yield
     assert [record.getMessage() for record in caplog.get_records("call") if record.levelno >= logging.ERROR] == []
@@ -405,7 +406,7 @@ NO_JSON = {
     "Infinity": b'{"priority": -Infinity}',
     "more than there is": b'{"inputs": {"color": 1e999}}',
     "a number of 5000 digits": b'{"priority": ' + b"9" * 5000 + b"}",
-    "nested": b'{"inputs": {"a": ' + b"[" * (DEEPEST + 5) + b"]" * (DEEPEST + 5) + b"}}",
+    "nested": b'{"inputs": {"a": ' + b"[" * (MOST_DEPTH + 5) + b"]" * (MOST_DEPTH + 5) + b"}}",
     "nested without end": b"[" * 10_000,
     "nested objects without end": b'{"a":' * 15_000,
     "half a character": rb'{"name": "\ud800"}',
@@ -726,7 +727,7 @@ async def test_requests_that_are_no_http_do_not_stop_the_others(estate: Served) 
 async def test_a_body_that_is_never_sent_is_not_waited_for_without_end(
     estate: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("comfyui_agent.web.guard.BODY_SECONDS", 0.05)
+    monkeypatch.setattr("comfyui_agent.web.request_body.BODY_SECONDS", 0.05)
     answer = await estate.raw(
         head(UNSAFE_ROUTES[0], "/api/v1/jobs", Content_Type="application/json", Content_Length="9")
     )

@@ -164,7 +164,7 @@ def addresses() -> list[str]:
 def questions() -> list[str]:
     """Every page with a script for each thing that can be asked of it."""
     word, names = quote(EVIL, safe=""), {"batch_id": "sweep_1", "book_id": "book_1", "name": "1"}
-    asked = [f"{each.path.format(**names)}?{ask}={word}" for each in ADDRESSES for ask in sorted(each.asks)]
+    asked = [f"{each.path.format(**names)}?{ask}={word}" for each in ADDRESSES for ask in sorted(each.parameters)]
     return [*asked, f"/queue?q={MARK}", "/queue?status=failed", "/new?workflow=evil", f"/login?next=/{word}"]
 
 

@@ -233,7 +233,7 @@ async def test_what_was_made_is_found_again_when_the_database_went_away_right_af
         if create.route == "jobs":
             intercept(patch, house.store, ops.find_job_by_name, away)
         else:
-            patch.setattr(house.context.doors, "_batch", away)
+            patch.setattr(house.context.submissions, "_batch", away)
         check_problem(await create.send(house, "gone-away", "gone-away"), 503)
     assert await create.count(house) == before + 1
     assert (await create.send(house, "gone-away", "gone-away")).status == 201

@@ -6,7 +6,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from comfyui_agent.web import failures
+from comfyui_agent.web import limits
 from support.web import FORM, Keys, Served, bearer, check_problem
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wrong tokens may be shown without end."""
-    monkeypatch.setattr(failures, "MOST", 10**9)
+    monkeypatch.setattr(limits, "MOST_WRONG_TOKENS", 10**9)
 
 
 async def test_a_page_asks_people_to_log_in_and_programs_for_a_token(locked_house: tuple[Served, Keys]) -> None:

@@ -16,7 +16,7 @@ from comfyui_agent.engine.server_reports import ServerReport
 from comfyui_agent.store import operations as ops
 from comfyui_agent.web.pages.job import _sentence
 from comfyui_agent.web.pages.servers import card_of
-from comfyui_agent.web.queue_summary import stands
+from comfyui_agent.web.queue_summary import queue_sentence
 from support.stores import broken
 from support.web import SERVER, Served, served
 
@@ -53,8 +53,8 @@ async def test_the_first_sentence_names_servers_that_do_not_answer(house: Served
     await house.job("fox.yaml")
     found = replace(await house.store.run(ops.read_overview), lost=[LostServer(SERVER, 1, SINCE)])
     down, up = ServerReport("gpu:8188", SERVER, error="refused"), ServerReport("b", "http://b", STATS, 0, 0)
-    assert "1 wait for a server (gpu:8188 has not answered since 12:03:11 UTC)" in stands(found, [down], 1)
-    assert "1 waits for gpu:8188 (no answer since 12:03:11 UTC)" in stands(found, [down, up], 1)
+    assert "1 wait for a server (gpu:8188 has not answered since 12:03:11 UTC)" in queue_sentence(found, [down], 1)
+    assert "1 waits for gpu:8188 (no answer since 12:03:11 UTC)" in queue_sentence(found, [down, up], 1)
 
 
 async def test_a_job_whose_server_has_just_gone_says_that_it_waits_for_it(house: Served) -> None:

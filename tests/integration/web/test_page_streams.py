@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from comfyui_agent.store.errors import DatabaseAway
-from comfyui_agent.web import addresses, hub
+from comfyui_agent.web import addresses, live_pages
 from comfyui_agent.web.screens import NoScreen, Screen, View
 from support.web import Frame, Keys, Served, Stream, check_problem, eventually, served, watching
 
@@ -26,8 +26,8 @@ QUEUE = "/stream?page=/queue"
 async def nobody_watches_any_more(house: Served) -> AsyncIterator[None]:
     """When a test is over, whoever looked is forgotten, and what they looked at is not rendered any more."""
     yield
-    await eventually(lambda: not house.context.hub.watchers, "watchers that have left to be forgotten")
-    assert not house.context.hub._topics
+    await eventually(lambda: not house.context.live_pages.watchers, "watchers that have left to be forgotten")
+    assert not house.context.live_pages._topics
 
 
 def fragments(frames: list[Frame]) -> dict[str, str]:
@@ -62,7 +62,7 @@ async def test_a_page_on_which_nothing_happens_comes_to_rest(house: Served) -> N
         rested = False
         for _ in range(4):  # servers are looked at, too
             try:
-                await stream.next(timeout=3 * hub.TICK)
+                await stream.next(timeout=3 * live_pages.TICK)
             except asyncio.TimeoutError:
                 rested = True
                 break
@@ -75,11 +75,11 @@ async def test_a_part_is_rendered_once_for_everyone_who_looks_at_the_same_page(h
             streams = [await stack.enter_async_context(watching(house, QUEUE)) for _ in range(count)]
             seen = [await first(stream) for stream in streams]
             assert all(parts.keys() == seen[0].keys() for parts in seen)
-            before = house.context.hub.rendered
+            before = house.context.live_pages.rendered
             await house.job(name)
             heard = [await until_told(stream, name) for stream in streams]
             assert len({frame.data for frames in heard for frame in frames[-1:]}) == 1
-            return house.context.hub.rendered - before
+            return house.context.live_pages.rendered - before
 
     alone, together = await rendered(1, "seen-by-one"), await rendered(30, "seen-by-thirty")
     assert 0 < together <= 3 * alone
@@ -159,14 +159,14 @@ async def test_what_cannot_be_shown_any_more_is_said_and_what_can_again_is_shown
 
 
 async def test_more_pages_than_can_be_served_are_refused(house: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "MOST_WATCHERS", 1)
+    monkeypatch.setattr(live_pages, "MOST_WATCHERS", 1)
     async with watching(house, QUEUE):
         said = check_problem(await house.get(QUEUE), 503)
         assert said["detail"] == "too many pages are open: 1"
 
 
 async def test_a_page_that_is_quiet_says_that_all_is_well(house: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "HEARTBEAT", 0.05)
+    monkeypatch.setattr(live_pages, "HEARTBEAT", 0.05)
     async with watching(house, QUEUE) as stream:
         await stream.until(lambda frame: frame.event == "beat")
 

@@ -10,7 +10,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from comfyui_agent.web import connections
-from comfyui_agent.web.connections import SHORTAGE, Connection, Places
+from comfyui_agent.web.connections import SHORTAGE, Connection, ConnectionLimits
 
 FAR, OTHER, NEAR = "10.0.0.7", "10.0.0.8", "127.0.0.1"
 
@@ -68,10 +68,10 @@ def clock() -> Any:
 class Side:
     """One connection, with the wire in place of a socket."""
 
-    def __init__(self, clock: Clock, places: Places, address: str = FAR) -> None:
+    def __init__(self, clock: Clock, places: ConnectionLimits, address: str = FAR) -> None:
         config = uvicorn.Config(lambda: None, log_config=None, lifespan="off")
         self.wire = Wire(address)
-        self.connection = Connection(config, ServerState(), {}, clock, places=places)
+        self.connection = Connection(config, ServerState(), {}, clock, limits=places)
         self.connection.connection_made(self.wire)
 
     @property
@@ -79,17 +79,17 @@ class Side:
         return str(self.connection.app_state.get(SHORTAGE, ""))
 
     def stops_reading(self, unread: int) -> None:
-        self.connection._forget_head()
+        self.connection._stop_head_timer()
         self.wire.unread = unread
         self.connection.pause_writing()
 
 
 @pytest.fixture
-def places() -> Places:
-    return Places()
+def places() -> ConnectionLimits:
+    return ConnectionLimits()
 
 
-def test_who_does_not_read_is_cut_after_some_time(clock: Clock, places: Places) -> None:
+def test_who_does_not_read_is_cut_after_some_time(clock: Clock, places: ConnectionLimits) -> None:
     side = Side(clock, places)
     assert side.wire.limits == (1, 0), "it is told as soon as something is left"
     side.stops_reading(100_000)
@@ -99,7 +99,7 @@ def test_who_does_not_read_is_cut_after_some_time(clock: Clock, places: Places) 
     assert side.wire.is_cut
 
 
-def test_who_reads_slowly_is_not_cut_nor_who_has_read_all(clock: Clock, places: Places) -> None:
+def test_who_reads_slowly_is_not_cut_nor_who_has_read_all(clock: Clock, places: ConnectionLimits) -> None:
     slow, done = Side(clock, places), Side(clock, places)
     slow.stops_reading(10_000_000)
     done.stops_reading(1)
@@ -116,7 +116,7 @@ def test_who_reads_slowly_is_not_cut_nor_who_has_read_all(clock: Clock, places: 
 
 
 def test_no_address_takes_all_places_and_it_is_said_what_is_short(
-    clock: Clock, places: Places, monkeypatch: pytest.MonkeyPatch
+    clock: Clock, places: ConnectionLimits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "most_connections", lambda: 40)
     monkeypatch.setattr(connections, "PER_ADDRESS", 10)
@@ -131,12 +131,12 @@ def test_no_address_takes_all_places_and_it_is_said_what_is_short(
 
 
 def test_one_that_hangs_makes_room_for_one_that_comes(
-    clock: Clock, places: Places, monkeypatch: pytest.MonkeyPatch
+    clock: Clock, places: ConnectionLimits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "PER_ADDRESS", 3)
     sides = [Side(clock, places) for _ in range(3)]
     for each in sides:
-        each.connection._forget_head()
+        each.connection._stop_head_timer()
     sides[1].stops_reading(100_000)
     clock.pass_(2 * connections.LOOK_SECONDS)
     assert not Side(clock, places).shortage
@@ -145,7 +145,7 @@ def test_one_that_hangs_makes_room_for_one_that_comes(
 
 
 def test_spare_places_are_few_and_their_oldest_is_given_to_who_comes(
-    clock: Clock, places: Places, monkeypatch: pytest.MonkeyPatch
+    clock: Clock, places: ConnectionLimits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "PER_ADDRESS", 1)
     monkeypatch.setattr(connections, "MOST_SPARE", 2)

@@ -22,15 +22,14 @@ async def test_an_address_has_so_many_turns_at_once_and_keeps_no_other_waiting()
     may.set()
     await asyncio.gather(*asking)
     assert begun.count("a") == AT_ONCE + 5
-    assert not turns._lines
+    assert not turns._semaphores
 
 
-async def test_a_turn_is_over_when_its_answer_begins_and_only_once() -> None:
-    turns = Turns()
-    async with turns.turn("a") as first:
-        first.end()
-        first.end()
-        line = turns._lines["a"]
-        assert line.turns._value == AT_ONCE
-    async with turns.turn("a"):
-        assert turns._lines["a"].turns._value == AT_ONCE - 1
+async def test_a_turn_can_be_ended_early_and_only_once() -> None:
+    turns = Turns(at_once=1)
+    async with turns.turn("a") as end:
+        end()
+        end()
+        async with turns.turn("a"):
+            assert turns._semaphores["a"].locked()
+    assert not turns._semaphores

@@ -18,19 +18,14 @@ from comfyui_agent.store.errors import DatabaseAway
 from comfyui_agent.web import guard
 from comfyui_agent.web.access import Caller
 from comfyui_agent.web.guard import (
-    DEEPEST,
     FORMS,
     HEADERS,
     LARGE_AT_ONCE,
-    LARGE_EACH,
+    LARGE_PER_CALLER,
     LARGEST_BODY,
     LARGEST_FORM,
-    MOST_CONTAINERS,
-    MOST_KEYS,
-    MOST_VALUES,
     SMALL_BODY,
     Guard,
-    check_json,
     check_origin,
 )
 from comfyui_agent.web.limits import OPEN_FACTOR, RequestLimits
@@ -110,7 +105,7 @@ async def asked(
     async def send(message: Message) -> None:
         sent.append(message)
 
-    await Guard(app, gate or Gate())(scope, receive, send)
+    await Guard(app, gate or Gate(), RequestLimits(Ui()))(scope, receive, send)
     found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
     return sent[0]["status"], found, b"".join(message.get("body", b"") for message in sent)
 
@@ -138,72 +133,12 @@ async def test_a_body_that_is_too_large_is_refused_however_it_comes(sizes: tuple
     assert (status, behind.bodies, headers["connection"]) == (413, [], "close")
 
 
-async def test_a_body_of_which_too_much_is_announced_is_not_read() -> None:
-    async def never() -> Message:
-        raise AssertionError("it was read")
-
-    with pytest.raises(Problem) as refused:
-        await guard._Body(Headers({"content-length": "11"}), never).whole(10)
-    assert refused.value.status == 413
-
-
-async def test_a_body_that_ends_early_is_refused() -> None:
-    async def gone() -> Message:
-        return {"type": "http.disconnect"}
-
-    with pytest.raises(Problem, match="ended early"):
-        await guard._Body(Headers({}), gone).whole(10)
-
-
-async def test_a_body_that_does_not_come_is_waited_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def never() -> Message:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    monkeypatch.setattr(guard, "BODY_SECONDS", 0.01)
-    with pytest.raises(Problem) as refused:
-        await guard._Body(Headers({}), never).whole(10)
-    assert (refused.value.status, refused.value.headers) == (408, {"Connection": "close"})
-
-
-@pytest.mark.parametrize("first", [b"", b"x" * SMALL_BODY])
-@pytest.mark.parametrize("every", [0.005, 60.0])
-async def test_a_large_body_has_to_keep_coming(first: bytes, every: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The places for large bodies are few: neither silence nor a byte now and then keeps one."""
-    monkeypatch.setattr(guard, "SILENT_SECONDS", 0.05)
-    monkeypatch.setattr(guard, "LEAST_RATE", 10 * SMALL_BODY)
-    parts = [first]
-
-    async def slowly() -> Message:
-        if not parts:
-            await asyncio.sleep(every)
-        return {"type": "http.request", "body": parts.pop() if parts else b"x", "more_body": True}
-
-    coming = guard._Body(Headers({"content-length": str(LARGEST_BODY)}), slowly)
-    with pytest.raises(Problem, match="not sent in time"):
-        await asyncio.wait_for(coming.whole(LARGEST_BODY, keeps_coming=True), 5)
-
-
-@pytest.mark.parametrize(
-    "name", ["127.0.0.1", "127.0.0.1:8190", "localhost:1", "LOCALHOST", "[::1]:8190", "e3.localhost"]
-)
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost:1", "[::1]:8190"])
 async def test_the_names_of_this_machine_are_answered_while_there_are_no_tokens(name: str) -> None:
     assert (await asked(Behind(), host=name))[0] == 200
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "",
-        "evil.example",
-        "evil.example:8190",
-        "127.0.0.1.evil.example",
-        "localhost.evil.example",
-        "192.168.0.7",
-        "[::2]",
-        "[",
-    ],
-)
+@pytest.mark.parametrize("name", ["", "evil.example:8190", "127.0.0.1.evil.example", "192.168.0.7", "["])
 async def test_another_name_is_refused_while_there_are_no_tokens_and_answered_with_them(name: str) -> None:
     status, headers, body = await asked(Behind(), host=name)
     assert (status, headers["x-frame-options"]) == (403, "DENY")
@@ -263,16 +198,6 @@ def test_a_page_of_another_site_may_not(headers: dict[str, str]) -> None:
     assert refused.value.status == 403
 
 
-@pytest.mark.parametrize("body", [b"{}", b"[]", b"null", b'"x"', b"1", b"1e308", b'{"a": {"b": [1, 2.5, "\xc3\xa9"]}}'])
-def test_json_is_taken(body: bytes) -> None:
-    check_json(JSON, body)
-    check_json(Headers({"content-type": "Application/JSON ; charset=utf-8"}), body)
-
-
-def test_a_request_without_a_body_needs_no_kind() -> None:
-    check_json(Headers({}), b"")
-
-
 async def test_a_form_is_no_json_and_small() -> None:
     behind = Behind()
     for path in FORMS:
@@ -316,7 +241,7 @@ class Senders:
     """Callers whose large bodies have begun to come; the rest comes when it may."""
 
     def __init__(self) -> None:
-        self.guard = Guard(Behind(), Gate())  # type: ignore[arg-type]
+        self.guard = Guard(Behind(), Gate(), RequestLimits(Ui()))  # type: ignore[arg-type]
         self.held = 0
         self.may = asyncio.Event()
 
@@ -342,7 +267,7 @@ async def test_only_so_many_large_bodies_are_held_at_once_and_not_all_of_one_cal
     senders = Senders()
     sending = [senders.send("a") for _ in range(6)]
     await asyncio.sleep(0.05)
-    assert senders.held == LARGE_EACH
+    assert senders.held == LARGE_PER_CALLER
     sending += [senders.send(who, first) for who in "bc" for first in (b"", b" " * (SMALL_BODY + 1))]
     await asyncio.sleep(0.05)
     assert senders.held == LARGE_AT_ONCE
@@ -388,7 +313,7 @@ async def test_a_large_body_of_who_is_gone_is_not_read() -> None:
 async def test_reading_large_bodies_takes_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first is handed on at once; the second waits until others have had their time."""
     monkeypatch.setattr(guard, "check_json", lambda *_: time.sleep(0.02))
-    ours = Guard(Behind(), Gate())  # type: ignore[arg-type]
+    ours = Guard(Behind(), Gate(), RequestLimits(Ui()))  # type: ignore[arg-type]
     scope = {"type": "http", "path": "/api", "headers": []}
 
     async def handed_on() -> float:
@@ -402,70 +327,3 @@ async def test_reading_large_bodies_takes_its_share_of_the_time(monkeypatch: pyt
 
     first, second = await asyncio.gather(handed_on(), handed_on())
     assert second - first >= 0.02 * guard.PARSING_SHARE * 0.9
-
-
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        (b"{", "no JSON"),
-        (b"NaN", "NaN"),
-        (b"[Infinity]", "Infinity"),
-        (b"[-1e999]", "no JSON"),
-        (rb'"\ud800"', "half characters"),
-        (rb'{"\ud800": 1}', "half characters"),
-        (b'"\xff"', "no JSON"),
-        (b"\xef\xbb\xbf{}", "no JSON"),
-        (b"[" * (DEEPEST + 1) + b"]" * (DEEPEST + 1), "nested"),
-        (b"[" * 10_000 + b"]" * 10_000, "nested"),
-        (b"9" * 5000, "no JSON"),
-    ],
-)
-def test_what_is_no_json_is_refused_with_the_reason(body: bytes, words: str) -> None:
-    with pytest.raises(Problem, match=words) as refused:
-        check_json(JSON, body)
-    assert refused.value.status == 400
-    assert len(refused.value.detail) < 400
-
-
-MANY_KEYS = ",".join(f'"{number}":1' for number in range(MOST_KEYS)).encode()
-
-
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        (b'{"pages":[' + b"1," * 1_900_000 + b"1]}", "1,900,002 values, and 250,000 is the most"),
-        (b"[" + b"1," * MOST_VALUES + b"1]", "250,001 values"),
-        (b"[" + b"{}," * 1_300_000 + b"{}]", "1,300,002 lists and objects, and 20,000 is the most"),
-        (rb'["\\\"[","\\"' + b",[]" * MOST_CONTAINERS + b"]", "20,001 lists and objects"),
-        (b"{" + MANY_KEYS + b',"a":1}', "1,001 keys in one object, and 1,000 is the most"),
-        (b'[{"a":{' + MANY_KEYS + b',"a":1}}]', "1,001 keys"),
-    ],
-)
-def test_more_than_can_be_read_at_once_is_refused(body: bytes, words: str) -> None:
-    with pytest.raises(Problem, match=words) as refused:
-        check_json(JSON, body)
-    assert refused.value.status == 413
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"[" + b"1," * (MOST_VALUES - 1) + b"1]",
-        b"[" + b"{}," * (MOST_CONTAINERS - 2) + b"{}]",
-        b"{" + MANY_KEYS + b"}",
-        rb'["\\\"' + b"{,[" * MOST_VALUES + rb'\\"]',
-    ],
-)
-def test_what_is_just_so_much_is_taken_and_texts_are_not_looked_into(body: bytes) -> None:
-    check_json(JSON, body)
-
-
-def test_json_may_be_nested_just_so_deep() -> None:
-    check_json(JSON, b"[" * DEEPEST + b"]" * DEEPEST)
-
-
-@pytest.mark.parametrize("kind", ["text/plain", "application/xml", "application/json-patch+json", "json", ""])
-def test_another_kind_of_body_is_refused(kind: str) -> None:
-    with pytest.raises(Problem) as refused:
-        check_json(Headers({"content-type": kind}), b"{}")
-    assert refused.value.status == 415

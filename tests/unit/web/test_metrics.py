@@ -143,9 +143,9 @@ async def test_the_gauges_are_what_the_store_says_at_the_moment_of_the_scrape() 
 async def test_every_end_is_counted_once_by_its_outcome() -> None:
     metrics = Metrics(Memory(), Fleet())
     for name in [EventName.JOB_DONE] * 3 + [EventName.JOB_FAILED] * 2 + [EventName.JOB_CANCELLED]:
-        metrics.hear(Event(name, failure_class="oom" if name is EventName.JOB_FAILED else None))
+        metrics.counters.count(Event(name, failure_class="oom" if name is EventName.JOB_FAILED else None))
     for name in (EventName.BOOK_PAGE_FAILED, EventName.BOOK_PAGE_RETRY):
-        metrics.hear(Event(name, failure_class="oom"))
+        metrics.counters.count(Event(name, failure_class="oom"))
     read = await scrape(metrics)
     ended = [read.of("e3_jobs_ended_total", outcome=outcome) for outcome in ("done", "failed", "cancelled")]
     assert ended == [3, 2, 1]
@@ -155,10 +155,10 @@ async def test_every_end_is_counted_once_by_its_outcome() -> None:
 
 async def test_failures_and_retries_are_told_apart_by_class() -> None:
     metrics = Metrics(Memory(), Fleet())
-    metrics.hear(Event(EventName.JOB_FAILED, failure_class="oom"))
-    metrics.hear(Event(EventName.JOB_RETRY, failure_class="timeout"))
-    metrics.hear(Event(EventName.JOB_RETRY, failure_class="written by hand"))
-    metrics.hear(Event(EventName.JOB_FAILED))
+    metrics.counters.count(Event(EventName.JOB_FAILED, failure_class="oom"))
+    metrics.counters.count(Event(EventName.JOB_RETRY, failure_class="timeout"))
+    metrics.counters.count(Event(EventName.JOB_RETRY, failure_class="written by hand"))
+    metrics.counters.count(Event(EventName.JOB_FAILED))
     read = await scrape(metrics)
     assert read.of("e3_failures_total", **{"class": "oom"}) == 1
     assert read.of("e3_failures_total", **{"class": "timeout"}) == 0
@@ -180,7 +180,7 @@ async def test_what_can_be_foreseen_begins_at_nothing_so_that_the_first_one_is_a
 async def test_alerts_are_counted_by_kind() -> None:
     metrics = Metrics(Memory(), Fleet())
     for name in (EventName.ALERT_POISON, EventName.ALERT_DISK, EventName.ALERT_DISK, "alert.of_tomorrow"):
-        metrics.hear(Event(name))
+        metrics.counters.count(Event(name))
     read = await scrape(metrics)
     assert [read.of("e3_alerts_total", alert=kind) for kind in ("poison", "disk", "other", "grid")] == [1, 2, 1, 0]
 
@@ -188,7 +188,7 @@ async def test_alerts_are_counted_by_kind() -> None:
 async def test_durations_are_told_apart_by_workflow_and_server() -> None:
     metrics = Metrics(Memory(), Fleet())
     for workflow, where, seconds in [("portrait", FIRST, 44.9), ("portrait", FIRST, 45.1), ("film", SECOND, 4000.0)]:
-        metrics.hear(done(workflow, where, seconds))
+        metrics.counters.count(done(workflow, where, seconds))
     read = await scrape(metrics)
     slow = {"workflow": "portrait", "server": FIRST}
     assert read.of("e3_job_duration_seconds_bucket", le="45.0", **slow) == 1
@@ -203,7 +203,7 @@ async def test_durations_are_told_apart_by_workflow_and_server() -> None:
 
 async def test_waiting_is_told_apart_by_workflow() -> None:
     metrics = Metrics(Memory(), Fleet())
-    metrics.hear(Event(EventName.JOB_STARTED, workflow_id="portrait", server=FIRST, wait_sec=20.0))
+    metrics.counters.count(Event(EventName.JOB_STARTED, workflow_id="portrait", server=FIRST, wait_sec=20.0))
     read = await scrape(metrics)
     assert read.of("e3_job_wait_seconds_bucket", workflow="portrait", le="15.0") == 0
     assert read.of("e3_job_wait_seconds_bucket", workflow="portrait", le="45.0") == 1
@@ -213,8 +213,8 @@ async def test_waiting_is_told_apart_by_workflow() -> None:
 @pytest.mark.parametrize("seconds", [None, float("nan"), float("inf"), "soon"])
 async def test_a_time_that_is_none_is_not_measured_and_the_end_still_counts(seconds: Any) -> None:
     metrics = Metrics(Memory(), Fleet())
-    metrics.hear(done("portrait", FIRST, seconds))
-    metrics.hear(Event(EventName.JOB_STARTED, workflow_id="portrait", wait_sec=seconds))
+    metrics.counters.count(done("portrait", FIRST, seconds))
+    metrics.counters.count(Event(EventName.JOB_STARTED, workflow_id="portrait", wait_sec=seconds))
     read = await scrape(metrics)
     assert read.total("e3_job_duration_seconds_count") == read.total("e3_job_wait_seconds_count") == 0
     assert read.of("e3_jobs_ended_total", outcome="done") == 1
@@ -222,7 +222,7 @@ async def test_a_time_that_is_none_is_not_measured_and_the_end_still_counts(seco
 
 async def test_a_clock_that_stepped_back_does_not_make_a_sum_smaller() -> None:
     metrics = Metrics(Memory(), Fleet())
-    metrics.hear(done("portrait", FIRST, -5.0))
+    metrics.counters.count(done("portrait", FIRST, -5.0))
     read = await scrape(metrics)
     assert read.of("e3_job_duration_seconds_sum", workflow="portrait", server=FIRST) == 0
     assert read.of("e3_job_duration_seconds_count", workflow="portrait", server=FIRST) == 1
@@ -231,8 +231,8 @@ async def test_a_clock_that_stepped_back_does_not_make_a_sum_smaller() -> None:
 async def test_labels_stay_few_however_many_workflows_and_servers_there_are() -> None:
     metrics = Metrics(Memory(), Fleet())
     for number in range(300):
-        metrics.hear(done(f"workflow {number}", f"http://gpu{number}:8188"))
-        metrics.hear(Event(EventName.JOB_STARTED, workflow_id=f"workflow {number}", wait_sec=1.0))
+        metrics.counters.count(done(f"workflow {number}", f"http://gpu{number}:8188"))
+        metrics.counters.count(Event(EventName.JOB_STARTED, workflow_id=f"workflow {number}", wait_sec=1.0))
     read = await scrape(metrics)
     waiting = read.values("e3_job_wait_seconds_count", "workflow")
     assert len(waiting) == 101
@@ -245,21 +245,21 @@ async def test_labels_stay_few_however_many_workflows_and_servers_there_are() ->
 
 async def test_what_has_no_name_is_other() -> None:
     metrics = Metrics(Memory(), Fleet())
-    metrics.hear(done(None, None))
+    metrics.counters.count(done(None, None))
     assert (await scrape(metrics)).of("e3_job_duration_seconds_count", workflow="other", server="other") == 1
 
 
 @pytest.mark.parametrize("name", ['with "quotes"', "C:\\new", "two\nlines", "Pferd 🐎", "a}b{c=,d"])
 async def test_a_label_says_what_the_workflow_is_called(name: str) -> None:
     metrics = Metrics(Memory(), Fleet())
-    metrics.hear(done(name, FIRST))
+    metrics.counters.count(done(name, FIRST))
     assert (await scrape(metrics)).values("e3_job_duration_seconds_count", "workflow") == {name}
 
 
 async def test_a_label_is_never_unwritable_or_endless() -> None:
     metrics = Metrics(Memory(), Fleet())
     for name in ("half \ud800", "bell \a", "x" * 10_000):
-        metrics.hear(done(name, FIRST))
+        metrics.counters.count(done(name, FIRST))
     found = (await scrape(metrics)).values("e3_job_duration_seconds_count", "workflow")
     assert {"half \\xd800", "bell \\x07"} < found
     assert max(len(name) for name in found) == 120
@@ -348,7 +348,7 @@ async def test_servers_that_cannot_be_looked_at_are_left_out_and_the_log_says_wh
 async def test_without_a_database_the_rest_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = Memory(error=DatabaseAway("the disk is gone"))
     metrics = Metrics(memory, Fleet([server(FIRST)]))
-    metrics.hear(done("portrait", FIRST))
+    metrics.counters.count(done("portrait", FIRST))
     read = await scrape(metrics)
     assert read.of("e3_database_up") == 0
     assert read.values("e3_jobs", "state") == set()
@@ -368,7 +368,7 @@ async def test_how_far_the_counters_are_behind_is_told() -> None:
     assert (await scrape(metrics)).of("e3_events_behind") == 0, "what was before this process is not waited for"
     memory.figures = figures(newest=107)
     assert (await scrape(metrics)).of("e3_events_behind") == 7
-    metrics.hear(done("portrait", FIRST, number=105))
+    metrics.counters.count(done("portrait", FIRST, number=105))
     assert (await scrape(metrics)).of("e3_events_behind") == 2
     memory.figures = figures(newest=3)
     assert (await scrape(metrics)).of("e3_events_behind") == 0, "another database, or an older copy of it"
@@ -376,7 +376,7 @@ async def test_how_far_the_counters_are_behind_is_told() -> None:
 
 async def test_the_text_is_the_classic_one() -> None:
     metrics = Metrics(Memory(), Fleet([server(FIRST)]))
-    metrics.hear(done("portrait", FIRST))
+    metrics.counters.count(done("portrait", FIRST))
     read = await scrape(metrics)
     assert module.CONTENT_TYPE == "text/plain; version=0.0.4; charset=utf-8"
     assert "_created" not in read.text
@@ -386,7 +386,7 @@ async def test_the_text_is_the_classic_one() -> None:
 
 async def test_two_processes_count_apart() -> None:
     first, second = Metrics(Memory(), Fleet()), Metrics(Memory(), Fleet())
-    first.hear(done("portrait", FIRST))
+    first.counters.count(done("portrait", FIRST))
     assert (await scrape(second)).of("e3_jobs_ended_total", outcome="done") == 0
 
 
@@ -400,7 +400,7 @@ async def test_with_a_real_database_it_tells_the_story_of_a_job(tmp_path: Path) 
         [leased] = await store.run(ops.lease_jobs, "agent", Window(FIRST, 1), [mint_prompt_id()], 30.0)
         await store.run(ops.complete_job, leased.lease, ["one.png"], 3.0)
         for event in await store.run(ops.events_after, 0):
-            metrics.hear(event)
+            metrics.counters.count(event)
         read = await scrape(metrics)
     finally:
         await store.close()

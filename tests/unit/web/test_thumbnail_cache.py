@@ -84,7 +84,7 @@ async def test_each_version_and_width_has_its_own(cache: ThumbnailCache, tmp_pat
 async def test_two_are_made_at_a_time(cache: ThumbnailCache, maker: Maker, tmp_path: Path) -> None:
     asking = [asyncio.create_task(cache.get(painted(tmp_path / f"{n}.png"), "1", 160)) for n in range(6)]
     await until(lambda: len(cache._works) == 6 and len(maker.begun) >= 2, "all of them")
-    assert sum(work.has_begun for work in cache._works.values()) == 2
+    assert sum(work.future.running() for work in cache._works.values()) == 2
     maker.may.set()
     await asyncio.gather(*asking)
     assert len(maker.begun) == 6

@@ -125,7 +125,9 @@ async def create(context: Here, by: By, request: Request, said: NewSweepSaid, ke
 
     async def make(batch_id: str) -> dict[str, Any]:
         by.check_priority(said.priority)
-        batch, warnings = await context.doors.sweep(said, planner, skip_bad=said.skip_bad, batch_id=batch_id, by=by)
+        batch, warnings = await context.submissions.sweep(
+            said, planner, skip_bad=said.skip_bad, batch_id=batch_id, by=by
+        )
         await by.audit(EventName.AUDIT_BATCH_CREATE, batch_id=batch.id, message=counted(batch.total, "job"))
         return shown_batch(batch) | {"warnings": list(warnings)}
 
@@ -140,7 +142,7 @@ async def create(context: Here, by: By, request: Request, said: NewSweepSaid, ke
 
 
 async def _plan(context: Context, said: NewSweepSaid, planner: Planner) -> dict[str, Any]:
-    found = await context.doors.plan(said, planner, skip_bad=said.skip_bad)
+    found = await context.submissions.plan(said, planner, skip_bad=said.skip_bad)
     combinations = found.sweep.combinations
     return {
         "total": len(found.sweep),
@@ -237,7 +239,7 @@ async def draw(context: Here, by: By, batch_id: BatchId, said: Annotated[GridSai
     by.check_owner(batch)
     options = GridOptions(GridAxes(said.x, said.y, said.pages), said.cell, said.format)
     try:
-        async with context.doors.drawing:  # each takes a process and its memory
+        async with context.submissions.drawing:  # each takes a process and its memory
             made = await make_grid(context.store, context.workspace, batch, options)
     except NoGrid as error:
         raise Problem(409, str(error).replace("--", ""), "Change the layout, or wait for results.") from None
@@ -259,7 +261,7 @@ async def cancel(context: Here, by: By, batch_id: BatchId) -> Any:
         state = "still being queued" if batch.status is BatchStatus.PENDING else f"{batch.status} already"
         raise Problem(409, f"{batch.id} is {state}", "There is nothing to cancel.")
     await by.audit(EventName.AUDIT_BATCH_CANCEL, batch_id=batch.id, message=counted(ended, "job"))
-    context.doors.later(take_back(context.store, context.workspace, batch.id))
+    context.submissions.later(take_back(context.store, context.workspace, batch.id))
     return await _now(context, batch)
 
 

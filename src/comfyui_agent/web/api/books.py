@@ -82,7 +82,7 @@ async def create(context: Here, by: By, said: BookFile, key: Key = None) -> Resp
 
     async def make(book_id: str) -> dict[str, Any]:
         by.check_priority(said.priority)
-        book = await context.doors.book(said.model_copy(update={"book_id": book_id}), by)
+        book = await context.submissions.book(said.model_copy(update={"book_id": book_id}), by)
         await by.audit(EventName.AUDIT_BOOK_CREATE, batch_id=book.id, message=counted(book.total, "page"))
         return await _shown(context, book_id)
 
@@ -138,7 +138,7 @@ async def regenerate(context: Here, by: By, book_id: BookId, said: Annotated[Pag
     book = await _book(context, book_id)
     by.check_owner(book)
     async with by.room(book.failed):
-        pages = await context.doors.regenerate(book, said.pages if said else None, only_failed=True)
+        pages = await context.submissions.regenerate(book, said.pages if said else None, only_failed=True)
     await _note_regenerated(by, book, pages)
     return {"book_id": book.id, "pages": pages}
 
@@ -162,7 +162,7 @@ async def regenerate_page(
     """Render one page again, whatever it is, with new inputs if you like. For admins."""
     book = await _book(context, book_id)
     said = said or PageSaid()
-    pages = await context.doors.regenerate(book, [page], said.inputs, new_seed=said.new_seed)
+    pages = await context.submissions.regenerate(book, [page], said.inputs, new_seed=said.new_seed)
     await _note_regenerated(by, book, pages)
     return {"book_id": book.id, "pages": pages}
 

@@ -1,4 +1,4 @@
-"""/api/v1/events, /status and /me: what happens, how it stands, who you are."""
+"""The routes /api/v1/events, /status, /me and /audit."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
 from comfyui_agent import __version__
-from comfyui_agent.domain.tokens import Role
+from comfyui_agent.domain.tokens import Role, seconds_in
 from comfyui_agent.store import operations as ops
 from comfyui_agent.web.access import while_admitted
-from comfyui_agent.web.api.models import Me, StatusShown
+from comfyui_agent.web.api.models import AuditPage, AuditRow, Me, StatusShown
 from comfyui_agent.web.api.openapi_responses import problems
-from comfyui_agent.web.api.responses import PREFIX, Here, User
-from comfyui_agent.web.news import TooManyListeners
+from comfyui_agent.web.api.responses import PREFIX, Admin, Here, Limit, User
+from comfyui_agent.web.event_feed import TooManyListeners
 from comfyui_agent.web.problems import short_of
-from comfyui_agent.web.queue_summary import stands
+from comfyui_agent.web.queue_summary import queue_sentence
 
 router = APIRouter(prefix=PREFIX, tags=["watching"])
 LARGEST_ID = 2**53
+SINCE = r"^([1-9][0-9]{0,2}[mhd]|[1-9][0-9]?w)$"
+COUNTED = ("pending", "processing", "done", "failed", "attention")
 STREAM = {"description": "Server-sent events", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
 
 
@@ -37,13 +39,14 @@ async def events(
 
     Whoever comes back with the id of the last event misses nothing.
     """
-    said = int(last) if last is not None and last.isascii() and last.isdigit() and len(last) < 17 else after
+    is_id = last is not None and last.isascii() and last.isdigit() and len(last) < 17
     try:
-        heard = context.news.listen(said, batch, who.scope, with_audit=who.role is Role.ADMIN)
+        stream = context.event_feed.listen(
+            int(last) if last and is_id else after, batch, who.scope, with_audit=who.role is Role.ADMIN
+        )
     except TooManyListeners as error:
         raise short_of(str(error), "Close some, or try again in 10 s.", seconds=10) from None
-    told = while_admitted(context.gate, who, heard)
-    return StreamingResponse(told, media_type="text/event-stream")
+    return StreamingResponse(while_admitted(context.gate, who, stream), media_type="text/event-stream")
 
 
 @router.get("/status", response_model=StatusShown, responses=problems())
@@ -53,14 +56,8 @@ async def status(context: Here, _: User) -> Any:
     agents = await context.fleet.agents()
     reports = await context.fleet.reports()
     return {
-        "sentence": stands(found, reports, agents),
-        "counts": {
-            "pending": found.counts.pending,
-            "processing": found.counts.processing,
-            "done": found.counts.done,
-            "failed": found.counts.failed,
-            "attention": found.counts.attention,
-        },
+        "sentence": queue_sentence(found, reports, agents),
+        "counts": {name: getattr(found.counts, name) for name in COUNTED},
         "done_last_hour": found.done_last_hour,
         "failed_last_hour": found.failed_last_hour,
         "images_per_minute": found.per_minute,
@@ -74,3 +71,19 @@ async def status(context: Here, _: User) -> Any:
 async def me(caller: User) -> Any:
     """Who you are to E3."""
     return {"role": caller.role.value, "token": caller.token.name if caller.token else None}
+
+
+@router.get("/audit", response_model=AuditPage, responses=problems())
+async def audit(
+    context: Here,
+    _: Admin,
+    since: Annotated[str | None, Query(pattern=SINCE, description="How far back: 30m, 12h, 7d or 2w.")] = None,
+    actor: Annotated[str, Query(max_length=200, description="A part of who asked: a token's name, or cli.")] = "",
+    before: Annotated[int | None, Query(ge=1, le=LARGEST_ID, description="Only what came before this one.")] = None,
+    limit: Limit = 100,
+) -> Any:
+    """The audit trail, the newest first: every change, who asked for it and from where. For admins."""
+    seconds = None if since is None else seconds_in(since)
+    found = await context.store.run(ops.audit_trail, seconds=seconds, actor=actor, before=before, most=limit + 1)
+    rows = [dict.fromkeys(AuditRow.model_fields) | event.as_json() for event in found[:limit]]
+    return {"audit": rows, "next": found[limit - 1].id if len(found) > limit else None}

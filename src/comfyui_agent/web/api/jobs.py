@@ -168,13 +168,13 @@ async def submit(context: Here, by: By, said: NewJobSaid, key: Key = None) -> Re
 
     async def make(name: str) -> dict[str, Any]:
         by.check_priority(said.priority)
-        job = await context.doors.submit(body, name, by)
+        job = await context.submissions.submit(body, name, by)
         await by.audit(EventName.AUDIT_JOB_SUBMIT, job_id=job.id)
         return job.as_json()
 
     async def find(name: str) -> dict[str, Any] | None:
         job = await context.store.run(ops.find_job_by_name, name)
-        return None if job is None or job.digest != context.doors.digest_of(body) else job.as_json()
+        return None if job is None or job.digest != context.submissions.digest_of(body) else job.as_json()
 
     wish = IdempotentRequest(key=key, route="jobs", body=said.model_dump(mode="json", exclude_unset=True))
     return await once(context, by.caller, wish, name, make, find, address_of_job)
@@ -185,7 +185,7 @@ async def retry_several(context: Here, by: By, said: FailedSaid) -> Any:
     """Submit failed jobs again: those that are named, or all of yours that need attention."""
     jobs, unknown = await _meant(context, by, said)
     async with by.room(len(jobs)):
-        answers = await context.doors.again(jobs)
+        answers = await context.submissions.again(jobs)
     shown = context.workspace.without_root
     refused = [{"name": each.name, "reason": shown(each.problem)} for each in answers if each.problem]
     changed = [each.name for each in answers if not each.problem]
@@ -273,7 +273,7 @@ async def retry_one(context: Here, by: By, name: Name) -> Any:
     job = await find_job(context, name)
     by.check_owner(job)
     async with by.room(1):
-        [answer] = await context.doors.again([job])
+        [answer] = await context.submissions.again([job])
     if answer.problem:
         raise Problem(409, f"{job.config_name}: {answer.problem}", "See the job for how it stands.")
     await by.audit(EventName.AUDIT_JOB_RETRY, job_id=job.id)
@@ -382,7 +382,7 @@ async def thumbnail(
     job = await find_job(context, name)
     try:
         found = await context.outputs.file(job, number)
-        path = await context.outputs.small(found, width)
+        path = await context.outputs.thumbnail(found, width)
     except NotShown as error:
         raise Problem(404, str(error), f"See {PREFIX}/jobs/{job.id}.") from None
     return FileAnswer(path, media_type="image/webp", headers={"Cache-Control": _kept(job, found, v)})

@@ -1,4 +1,4 @@
-"""How the routes are described in the OpenAPI document: which answers there are besides the good one."""
+"""Descriptions of answers for the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ SENDING = (400, 408, 413, 415)
 
 
 def problems(*statuses: int, sends: bool = False) -> dict[int | str, dict[str, Any]]:
-    """The problems that a route may answer with, those that every route may besides."""
+    """The problems that a route may answer with, with those that every route may."""
     found = sorted({*ALWAYS, *statuses, *(SENDING if sends else ())})
     return {status: {"description": TITLES[status], "content": {MEDIA_TYPE: PROBLEM}} for status in found}
 
 
 def file_answer(*kinds: str) -> dict[str, Any]:
-    """A good answer that is a file."""
+    """An answer that is a file."""
     schema = {"schema": {"type": "string", "format": "binary"}}
     return {"description": "The file", "content": dict.fromkeys(kinds, schema)}
 
 
 def file_answers(*kinds: str) -> dict[int | str, dict[str, Any]]:
-    """The answers of a route that hands a file out, whole or in parts."""
+    """The answers of a route that serves a file, whole or in ranges."""
     whole = file_answer(*kinds)
     return {200: whole, 206: whole | {"description": "A part of the file"}, **problems(400, 404, 416)}
 
@@ -36,4 +36,4 @@ def _whole(value: Any) -> Any:
 
 
 AsInteger = BeforeValidator(_whole)
-"""For a model that is strict: a whole number as JSON has it, which is 3 and 3.0, but not "3" or true."""
+"""For strict models: a whole number in JSON is 3 or 3.0, but not "3" or true."""

@@ -7,7 +7,7 @@
   const STALE_MS = 60_000;
   const PATIENCE_MS = 5000;
   const PAUSES_MS = [500, 1000, 2000, 4000, 5000];
-  const MUTED = "[data-act], [data-many], [data-send] button[type=submit], [data-again] button[type=submit]";
+  const MUTED = "[data-act], [data-many], [data-send] button[type=submit], [data-regenerate] button[type=submit]";
 
   const sign = document.getElementById("live");
   const word = document.getElementById("live-word");

@@ -1,4 +1,4 @@
-"""The same for admins: what needs attention anywhere, with all that is known of it, and a book with its debug facts."""
+"""The pages for admins: everything that needs attention with raw errors, and a book with its debug facts."""
 
 from __future__ import annotations
 
@@ -15,22 +15,21 @@ from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.texts import counted, whole
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.job_pages import BadCursor, JobFilter, JobPage
+from comfyui_agent.store.job_pages import JobFilter, JobPage
 from comfyui_agent.web.explanations import explain
 from comfyui_agent.web.pages.batch_pace import stands
-from comfyui_agent.web.pages.book import actions, around, pages_here
-from comfyui_agent.web.pages.cells import batch_here, link, live_by_job, looks
+from comfyui_agent.web.pages.book import actions, pager, pages_here, title_of
+from comfyui_agent.web.pages.cells import batch_here, jobs_here, live_by_job, looks
 from comfyui_agent.web.pages.servers import servers_part
-from comfyui_agent.web.pages.windows import Choice
-from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
+from comfyui_agent.web.screens import Choice, Fragment, NoScreen, Screen, View
 
 ON_A_PAGE = 25
 SHOWN = 5
-"""Of its runs; the page of the job has all."""
+"""Runs per job. The page of the job has all."""
 LONGEST = 20_000
 DAY = 24 * 3600.0
 CHANGES = 30
-"""So many of the newest are on the screen; e3 audit has all."""
+"""Entries of the audit trail. `e3 audit` has all."""
 
 
 async def build(view: View) -> Screen:
@@ -40,60 +39,56 @@ async def build(view: View) -> Screen:
     rows = [
         Fragment(
             f"trouble-{number}",
-            "admin_trouble.html",
-            {"job": job, "told": explain(job, runs), "prompts": prompt_ids(runs), "errors": all_errors(job, runs)},
+            {
+                "job": job,
+                "explanation": explain(job, runs),
+                "prompts": prompt_ids(runs),
+                "errors": all_errors(job, runs),
+            },
             key=(looks(job, None), len(runs)),
+            template="admin_trouble.html",
         )
         for number, (job, runs) in enumerate(zip(page.jobs, attempts, strict=True))
     ]
-    whole = {
-        "rows": rows,
-        "is_whole": page.is_whole,
-        "next": link(view, cursor=page.cursor) if page.cursor else "",
-        "first": link(view, cursor=None) if view.asked("cursor") else "",
-    }
+    troubles = {"rows": rows, "is_whole": page.is_whole, **view.pager(page.cursor)}
+    listed = (tuple(job.id for job in page.jobs), page.cursor)
     alerts = await store.run(ops.alerts, DAY)
     changes = await store.run(ops.audit_trail, most=CHANGES)
     servers = await servers_part(view)
     counts = await store.run(ops.count_jobs)
     fragments = (
-        Fragment("troubles", "admin_troubles.html", whole, key=(tuple(job.id for job in page.jobs), page.cursor)),
+        Fragment("troubles", troubles, listed, "admin_troubles.html"),
         *rows,
-        Fragment("alerts", "admin_alerts.html", {"alerts": alerts}, key=tuple(alert.id for alert in alerts)),
+        Fragment("alerts", {"alerts": alerts}, tuple(alert.id for alert in alerts), "admin_alerts.html"),
         servers,
         await _tokens(view),
-        Fragment("audit", "admin_audit.html", {"rows": changes}, key=tuple(each.id for each in changes)),
+        Fragment("audit", {"rows": changes}, tuple(each.id for each in changes), "admin_audit.html"),
     )
     out = sum(card.report.state != "up" for card in servers.values["servers"])
-    words = [f"{counted(counts.attention, 'job needs', 'jobs need')} attention"]
-    words += [f"{counted(len(alerts), 'alert')} in the last day"] if alerts else []
-    words += [f"{counted(out, 'server')} not at work"] if out else []
-    values = {"classes": _classes(view)}
-    return Screen("admin.html", "Admin", f"{', '.join(words)}.", fragments, values, "admin")
+    findings = [f"{counted(counts.attention, 'job needs', 'jobs need')} attention"]
+    findings += [f"{counted(len(alerts), 'alert')} in the last day"] if alerts else []
+    findings += [f"{counted(out, 'server')} not at work"] if out else []
+    return Screen("admin.html", "Admin", f"{', '.join(findings)}.", fragments, {"classes": _classes(view)}, "admin")
 
 
 async def _tokens(view: View) -> Fragment:
     access = await view.context.store.run(ops.read_access)
-    tokens = [token for token in access.tokens if token.revoked_at is None]  # one that expired long ago is left out
-    return Fragment("tokens", "admin_tokens.html", {"tokens": tokens, "is_closed": access.is_closed})
+    tokens = [token for token in access.tokens if token.revoked_at is None]
+    return Fragment("tokens", {"tokens": tokens, "is_closed": access.is_closed}, template="admin_tokens.html")
 
 
 async def _failed(view: View) -> JobPage:
     asked = view.asked("class")
     if asked and asked not in set(FailureClass):
         raise NoScreen(f"there is no failure class {asked[:40]!r}: see /admin")
-    try:
-        wanted = JobFilter(attention=True, failure_class=asked or None)
-        return await view.context.store.run(ops.job_page, wanted, view.asked("cursor") or None, ON_A_PAGE)
-    except BadCursor:
-        raise NoScreen("this part of the list is not there any more: begin at /admin") from None
+    return await jobs_here(view, JobFilter(attention=True, failure_class=asked or None), ON_A_PAGE, "/admin")
 
 
 def _classes(view: View) -> list[Choice]:
     asked = view.asked("class")
-    every = [Choice("All", link(view, **{"class": None}, cursor=None), not asked)]
+    every = [Choice("All", view.link(**{"class": None}, cursor=None), not asked)]
     return every + [
-        Choice(each.value, link(view, **{"class": each.value}, cursor=None), asked == each.value)
+        Choice(each.value, view.link(**{"class": each.value}, cursor=None), asked == each.value)
         for each in FailureClass
         if each is not FailureClass.CANCELLED
     ]
@@ -106,16 +101,13 @@ def prompt_ids(attempts: Sequence[Attempt]) -> str:
 
 
 def all_errors(job: Job, attempts: Sequence[Attempt]) -> str:
-    """What is on record about the last failures of a job, oldest first, as JSON."""
+    """The recorded errors of the last attempts as JSON, oldest first."""
     found: list[Any] = [attempt.as_json() for attempt in attempts if attempt.error][-SHOWN:]
     return as_text(found or [{"failure_class": job.failure_class, "error_trace": job.error_trace}])
 
 
 def as_text(value: Any) -> str:
     return whole(json.dumps(value, indent=2, ensure_ascii=False, default=str), LONGEST)
-
-
-# A book.
 
 
 async def build_book(view: View) -> Screen:
@@ -130,12 +122,9 @@ async def build_book(view: View) -> Screen:
         run, row = live.get(job.id), rows.get(page_of(job), {})
         values = {"book": book, "job": job, "live": run, "page": page_of(job), "known": _facts(job, row), **_raw(row)}
         key = (looks(job, run), job.metadata, as_text(row))
-        fragments.append(Fragment(f"page-{page_of(job)}", "admin_page.html", values, key))
-    shown: dict[str, Any] = {"pages": [(page_of(job), _inputs(job, book)) for job in pages], **around(view, book)}
-    title = str(book.metadata.get("title") or book.name or book.id)
-    return Screen(
-        "admin_book.html", title, await stands(view, book), tuple(fragments), {"book": book, **shown}, "admin"
-    )
+        fragments.append(Fragment(f"page-{page_of(job)}", values, key, "admin_page.html"))
+    shown = {"book": book, "pages": [(page_of(job), _inputs(job, book)) for job in pages], **pager(view, book)}
+    return Screen("admin_book.html", title_of(book), await stands(view, book), tuple(fragments), shown, "admin")
 
 
 def _facts(job: Job, row: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -167,6 +156,6 @@ def _raw(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _inputs(job: Job, book: Batch) -> list[tuple[str, str]]:
-    """What a page is made with now: names, and values as they are typed."""
+    """The inputs of a page: names, and values as people type them."""
     inputs = settings_of(job, book)
     return [(str(name), value if isinstance(value, str) else as_text(value)) for name, value in inputs.items()]

@@ -1,4 +1,4 @@
-"""How a batch stands, for the top of its screen: counts, pace, what is left, and who works on it."""
+"""The state of a batch in one sentence: counts, pace, time left and servers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from comfyui_agent.web.screens import View
 LOOKED_AT = 40
 LEAST_PATIENCE = 60.0
 PATIENCE = 5.0
-"""After so many times as long as one takes, what came before was another time."""
+"""A pause of this many renderings ends the time over which the pace is measured."""
 
 
 async def stands(view: View, batch: Batch) -> str:
-    """One sentence: `412 of 900 done, 3 need attention, about 41 min left on 2 servers.`"""
+    """Such as `412 of 900 done, 3 need attention, about 41 min left on 2 servers.`"""
     left = batch.pending + batch.processing
     if batch.status.has_ended or batch.is_paused or not left:
         return f"{sentence(batch)}."
@@ -32,22 +32,22 @@ async def stands(view: View, batch: Batch) -> str:
         remedy = "run e3 burst again" if batch.kind is BatchKind.BURST else "start one with e3 run"
         return f"{sentence(batch)}. No agent works here: {remedy}."
     pace = await pace_of(view.context.store, batch)
-    words = sentence(batch, pace)
+    text = sentence(batch, pace)
     if pace and servers:
-        words += f" on {counted(len(servers), 'server')}"
+        text += f" on {counted(len(servers), 'server')}"
     elif not pace and batch.processing:
-        words += f", {batch.processing} rendering"
-    return f"{words}."
+        text += f", {batch.processing} rendering"
+    return f"{text}."
 
 
 async def pace_of(store: Store, batch: Batch) -> float | None:
-    """Results per second, from the members that ended last: members run in their order. None if too few did lately.
+    """Results per second, from the members that ended last. None if there are too few.
 
-    It changes only when a result lands, so that the sentence stands still in between.
+    It changes only when a result arrives, so that the sentence does not change in between.
     """
     jobs = [job for job in await at_the_front(store, batch, LOOKED_AT) if job.status is JobStatus.DONE]
     patience = max([LEAST_PATIENCE, *(PATIENCE * (job.duration or 0.0) for job in jobs)])
-    moments = sorted(filter(None, (_seconds(job.end_time) for job in jobs)), reverse=True)
+    moments = sorted((ended.timestamp() for job in jobs if (ended := parsed(job.end_time))), reverse=True)
     lately: list[float] = []
     before = time.time()
     for moment in moments:
@@ -61,17 +61,12 @@ async def pace_of(store: Store, batch: Batch) -> float | None:
 
 
 async def at_the_front(store: Store, batch: Batch, most: int) -> list[Job]:
-    """The members around the place that the work has come to."""
+    """The members around the one that is rendered now: members run in order."""
     last = min(batch.total, batch.ended + batch.processing)
     return await store.run(ops.members_at, batch.id, range(max(0, last - most), last))
 
 
 async def newest_results(store: Store, batch: Batch, most: int) -> list[Job]:
-    """Some of the newest members that have a result, the newest first."""
+    """The newest members with a result, newest first."""
     jobs = [job for job in await at_the_front(store, batch, 2 * most) if job.status is JobStatus.DONE and job.outputs]
     return sorted(jobs, key=lambda job: (job.end_time or "", job.id), reverse=True)[:most]
-
-
-def _seconds(moment: str | None) -> float | None:
-    found = parsed(moment)
-    return None if found is None else found.timestamp()

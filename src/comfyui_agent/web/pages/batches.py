@@ -1,4 +1,4 @@
-"""Batches, the newest first: how each stands, and the newest of its pictures."""
+"""The pages that list batches and books: the state of each, and some of its pictures."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import BadCursor
 from comfyui_agent.store.store import Store
 from comfyui_agent.web.pages.batch_pace import newest_results
-from comfyui_agent.web.pages.cells import link, live_by_job, looks
-from comfyui_agent.web.pages.windows import Choice
-from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
+from comfyui_agent.web.pages.cells import live_by_job, looks
+from comfyui_agent.web.screens import Choice, Fragment, NoScreen, Screen, View
 
 ON_A_PAGE = 20
 IN_A_STRIP = 8
@@ -34,16 +33,22 @@ async def build(view: View) -> Screen:
     if asked and asked not in set(BatchKind):
         raise NoScreen(f"there are no batches of the kind {asked[:40]!r}: see /batches")
     kind = BatchKind(asked) if asked else None
-    found, fragments = await listed(view, kind)
+    batches, fragments = await _list(view, kind)
     kinds = [Choice("All", "?", kind is None)]
-    kinds += [Choice(word, f"?kind={each.value}", each is kind) for each, word in KINDS.items()]
-    words = "No batch of this kind." if kind else "No batches yet."
-    sentence_words = summed(found, "batch", "batches") if found else words
-    return Screen("batches.html", "Batches", sentence_words, fragments, {"kinds": kinds}, "batches")
+    kinds += [Choice(label, f"?kind={each.value}", each is kind) for each, label in KINDS.items()]
+    nothing = "No batch of this kind." if kind else "No batches yet."
+    summary = _summary(batches, "batch", "batches") if batches else nothing
+    return Screen("batches.html", "Batches", summary, fragments, {"kinds": kinds}, "batches")
 
 
-async def listed(view: View, kind: BatchKind | None) -> tuple[list[Batch], tuple[Fragment, ...]]:
-    """A part of the list. The list is one fragment that changes when others are in it; each batch in it is its own."""
+async def build_books(view: View) -> Screen:
+    books, fragments = await _list(view, BatchKind.BOOK)
+    summary = _summary(books, "book", "books") if books else "No books yet."
+    return Screen("batches.html", "Books", summary, fragments, {"kinds": []}, "books")
+
+
+async def _list(view: View, kind: BatchKind | None) -> tuple[list[Batch], tuple[Fragment, ...]]:
+    """A page of the list. The list is one fragment that changes with its members; each batch in it is another."""
     store = view.context.store
     try:
         page = await store.run(ops.batch_page, kind, view.asked("cursor") or None, ON_A_PAGE)
@@ -62,28 +67,22 @@ async def listed(view: View, kind: BatchKind | None) -> tuple[list[Batch], tuple
             "room": IN_A_STRIP,
         }
         key = (batch.id, values["mark"], values["sentence"], tuple(looks(job, run) for job, run in members))
-        rows.append(Fragment(f"batch-{number}", "batch_row.html", values, key))
-    whole = {
-        "rows": rows,
-        "kind": kind.value if kind else "",
-        "next": link(view, cursor=page.cursor) if page.cursor else "",
-        "first": link(view, cursor=None) if view.asked("cursor") else "",
-    }
-    which = (tuple(batch.id for batch in page.batches), page.cursor)
-    return page.batches, (Fragment("batches", "batch_rows.html", whole, which), *rows)
+        rows.append(Fragment(f"batch-{number}", values, key, "batch_row.html"))
+    values = {"rows": rows, "kind": kind.value if kind else "", **view.pager(page.cursor)}
+    listed = (tuple(batch.id for batch in page.batches), page.cursor)
+    return page.batches, (Fragment("batches", values, listed, "batch_rows.html"), *rows)
 
 
 async def _strip(store: Store, batch: Batch) -> list[Job]:
-    """Those that stand for a batch: the newest of its results; of a book its first pages."""
+    """The newest results of a batch; of a book its first pages."""
     if batch.kind is BatchKind.BOOK:
         return await store.run(ops.members_at, batch.id, range(IN_A_STRIP))
     return await newest_results(store, batch, IN_A_STRIP)
 
 
-def summed(found: Sequence[Batch], one: str, many: str) -> str:
-    """How the batches on a page stand together."""
-    at_work = [batch for batch in found if not batch.status.has_ended]
-    needy = sum(batch.attention for batch in found)
+def _summary(batches: Sequence[Batch], one: str, many: str) -> str:
+    at_work = [batch for batch in batches if not batch.status.has_ended]
+    needy = sum(batch.attention for batch in batches)
     need = f", {attention(needy)}" if needy else ""
     if not at_work:
         return f"Nothing is under way{need}."

@@ -1,4 +1,4 @@
-"""A book, page by page: its picture, one of four badges, and what can be done about a page that failed."""
+"""The page of a book: a card for each page, with its picture, badge and latest error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.web.explanations import explain
 from comfyui_agent.web.pages.batch_pace import stands
-from comfyui_agent.web.pages.cells import batch_here, link, live_by_job, looks, maker, number_asked
+from comfyui_agent.web.pages.cells import batch_here, live_by_job, looks, maker
 from comfyui_agent.web.screens import Fragment, Screen, View
 
 ON_A_SCREEN = 60
@@ -25,25 +25,28 @@ async def build(view: View) -> Screen:
     book = await batch_here(view, BatchKind.BOOK)
     live = await live_by_job(view)
     pages = await pages_here(view, book)
-    attempts = await attempts_of(view, pages)
+    attempts = await _attempts(view, pages)
     fragments = [await actions(view, book)]
     for job in pages:
         run = live.get(job.id)
-        told = explain(job, attempts[job.id]) if job.id in attempts else None
-        values = {"book": book, "job": job, "live": run, "page": page_of(job), "told": told}
-        fragments.append(Fragment(f"page-{page_of(job)}", "book_page.html", values, key=(view.role, looks(job, run))))
-    title = str(book.metadata.get("title") or book.name or book.id)
+        explanation = explain(job, attempts[job.id]) if job.id in attempts else None
+        values = {"book": book, "job": job, "live": run, "page": page_of(job), "explanation": explanation}
+        fragments.append(Fragment(f"page-{page_of(job)}", values, (view.role, looks(job, run)), "book_page.html"))
     values = {
         "book": book,
         "pages": [page_of(job) for job in pages],
         "maker": await maker(view, book),
-        **around(view, book),
+        **pager(view, book),
     }
-    return Screen("book.html", title, await stands(view, book), tuple(fragments), values, "books")
+    return Screen("book.html", title_of(book), await stands(view, book), tuple(fragments), values, "books")
+
+
+def title_of(book: Batch) -> str:
+    return str(book.metadata.get("title") or book.name or book.id)
 
 
 async def pages_here(view: View, book: Batch) -> list[Job]:
-    """The pages on this screen, in their order; of two that a hand has made one page, the first."""
+    """The pages on this screen, in order. If two rows have the same page, the first counts."""
     first = _first(view, book)
     found: dict[int, Job] = {}
     for job in await view.context.store.run(ops.members_at, book.id, range(first, first + ON_A_SCREEN)):
@@ -51,33 +54,32 @@ async def pages_here(view: View, book: Batch) -> list[Job]:
     return list(found.values())
 
 
-async def attempts_of(view: View, pages: Sequence[Job]) -> dict[int, Sequence[Attempt]]:
-    """The runs of those pages that have something to tell about: what failed, or did before it is tried again."""
-    told = [
+async def _attempts(view: View, pages: Sequence[Job]) -> dict[int, Sequence[Attempt]]:
+    """The attempts of the pages that failed, or that failed before and are tried again."""
+    failed = [
         job for job in pages if job.status is JobStatus.FAILED or (job.error_trace and job.status is not JobStatus.DONE)
     ]
-    found = await asyncio.gather(*(view.context.store.run(ops.list_attempts, job.id) for job in told))
-    return {job.id: attempts for job, attempts in zip(told, found, strict=True)}
+    found = await asyncio.gather(*(view.context.store.run(ops.list_attempts, job.id) for job in failed))
+    return {job.id: attempts for job, attempts in zip(failed, found, strict=True)}
 
 
 async def actions(view: View, book: Batch) -> Fragment:
-    """What can be done with the whole book. “Retry all failed pages” leaves cancelled and dismissed ones alone."""
+    """Actions of the whole book. “Retry all failed pages” leaves cancelled and dismissed ones alone."""
     needy = await view.context.store.run(ops.job_page, JobFilter(attention=True, batch_id=book.id), None, COUNTED)
-    again = [page_of(job) for job in needy.jobs]
-    return Fragment("book-actions", "book_actions.html", {"book": book, "again": again})
+    return Fragment("book-actions", {"book": book, "failed_pages": [page_of(job) for job in needy.jobs]})
 
 
-def around(view: View, book: Batch) -> dict[str, str]:
-    """Where the pages before and after are, in a long book."""
+def pager(view: View, book: Batch) -> dict[str, str]:
+    """Links to the pages before and after, in a long book."""
     first = _first(view, book)
     last = min(first + ON_A_SCREEN, book.total)
     return {
-        "before": link(view, **{"from": first - ON_A_SCREEN + 1}) if first else "",
-        "after": link(view, **{"from": last + 1}) if last < book.total else "",
+        "before": view.link(**{"from": first - ON_A_SCREEN + 1}) if first else "",
+        "after": view.link(**{"from": last + 1}) if last < book.total else "",
         "words": f"Pages {first + 1:,} to {last:,} of {book.total:,}" if book.total > ON_A_SCREEN else "",
     }
 
 
 def _first(view: View, book: Batch) -> int:
-    asked = max(1, number_asked(view, "from", 1, max(1, book.total)))
+    asked = max(1, view.number("from", 1, max(1, book.total)))
     return (asked - 1) // ON_A_SCREEN * ON_A_SCREEN

@@ -1,4 +1,4 @@
-"""Two results of a batch side by side, at large size, with what is different about them."""
+"""Two results of a batch side by side, with the settings in which they differ."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.live_files import LiveRun
 from comfyui_agent.web.job_lookup import job_named
-from comfyui_agent.web.pages.cells import link, looks, short_label, shown
+from comfyui_agent.web.pages.cells import looks, short_label, shown
 from comfyui_agent.web.screens import Fragment, View
 from comfyui_agent.web.threads import FILES
 
@@ -20,7 +20,7 @@ UNSET = "not set"
 
 
 async def compared_here(view: View, batch: Batch) -> list[Job]:
-    """The members of this batch that the address names, as `12,15` or one by one; at most two."""
+    """The members of this batch that the query names, as `12,15` or one by one; at most two."""
     named = [name for key, value in view.query if key == "compare" for name in value.split(",")]
     found: list[Job] = []
     for name in [name for name in dict.fromkeys(named) if name.isascii() and name.isdigit()][:MOST]:
@@ -31,8 +31,7 @@ async def compared_here(view: View, batch: Batch) -> list[Job]:
 
 
 async def compare_part(view: View, batch: Batch, jobs: Sequence[Job], live: Mapping[int, LiveRun]) -> Fragment:
-    """The part of the screen that shows them."""
-    settings = [_settings(job, batch) for job in jobs]
+    settings = [settings_of(job, batch) or effective_inputs(job, batch) for job in jobs]
     names = list(dict.fromkeys(name for each in settings for name in each))
     differing = [
         name for name in names if any(each.get(name, UNSET) != settings[0].get(name, UNSET) for each in settings)
@@ -51,19 +50,14 @@ async def compare_part(view: View, batch: Batch, jobs: Sequence[Job], live: Mapp
         ],
         "differing": differing,
         "same": [(name, shown(settings[0][name])) for name in names if name not in differing],
-        "close": link(view, compare=None),
-        "swap": link(view, compare=",".join(str(job.id) for job in reversed(jobs))) if len(jobs) == MOST else "",
+        "close": view.link(compare=None),
+        "swap": view.link(compare=",".join(str(job.id) for job in reversed(jobs))) if len(jobs) == MOST else "",
     }
-    return Fragment("compare", "batch_compare.html", values, key=tuple(looks(job, live.get(job.id)) for job in jobs))
+    return Fragment("compare", values, tuple(looks(job, live.get(job.id)) for job in jobs), "batch_compare.html")
 
 
 async def _result(view: View, job: Job) -> Any:
-    """The first of its results, if it can be shown."""
+    """The first result of a job, if it can be shown."""
     if job.status is not JobStatus.DONE:
         return None
     return next(iter(await FILES.run(view.context.outputs.shown, job, 1)), None)
-
-
-def _settings(job: Job, batch: Batch) -> dict[str, Any]:
-    """Its own settings; else the values that were put into its workflow."""
-    return settings_of(job, batch) or effective_inputs(job, batch)

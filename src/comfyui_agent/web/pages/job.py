@@ -1,4 +1,4 @@
-"""One job: its result, what went into it, every run, and what can be done with it now."""
+"""The page of a job: its results, inputs, runs and timeline, and actions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ HOLDS = {
 
 @dataclass(frozen=True)
 class Run:
-    """One run: how long it took, and what the server said of it."""
+    """An attempt with how long it took and the server's message."""
 
     attempt: Attempt
     took: str
@@ -52,7 +52,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Moment:
-    """A point on the way of a job. `then` says what came after it, and for how long."""
+    """A point of the timeline. `then` says what followed, and for how long."""
 
     word: str
     at: str | None
@@ -70,49 +70,36 @@ async def build(view: View) -> Screen:
     batch = await store.run(ops.find_batch, job.batch_id) if job.batch_id else None
     sending = await sending_of(view.context, job, attempts)
     results = await FILES.run(view.context.outputs.shown, job, MOST_RESULTS)
-    shown_graph = await FILES.run(_shown_graph, sending.graph)
+    graph_text = await FILES.run(_graph_text, sending.graph)
     first = await store.run(ops.job_page, JobFilter(status=JobStatus.PENDING), None, 1)
     lowest = next((each.priority for each in first.jobs if isinstance(each.priority, int)), DEFAULT_PRIORITY)
-    given = [(each.name, _shown(each.value), each.node) for each in sending.given]
     sent = sending.attempt
-    same = (job.template_hash, job.inputs, job.workflow_id, sent)
-    return Screen(
-        template="job.html",
-        title=job.config_name,
-        sentence=_sentence(job, live),
-        section="queue",
-        fragments=(
-            Fragment(
-                "job-actions", "job_actions.html", {"job": job, "lowest": lowest, "bumped": _bumped(view, job, lowest)}
-            ),
-            Fragment("job-picture", "job_picture.html", {"job": job, "live": live, "results": results}),
-            Fragment("job-trouble", "job_trouble.html", {"told": _told(job, attempts)}),
-            Fragment(
-                "job-facts",
-                "job_facts.html",
-                {
-                    "job": job,
-                    "batch": batch,
-                    "pages": _page_of(job, batch),
-                    "maker": await maker(view, job),
-                    "models": sending.models,
-                },
-            ),
-            Fragment("job-timeline", "job_timeline.html", {"moments": _timeline(job, attempts)}),
-            Fragment(
-                "job-attempts",
-                "job_attempts.html",
-                {"runs": [_run(each) for each in attempts[-MOST_ATTEMPTS:]], "count": len(attempts)},
-            ),
-            Fragment("job-inputs", "job_inputs.html", {"given": given}, key=same),
-            Fragment("job-workflow", "job_workflow.html", {"job": job, "text": shown_graph, "sent": sent}, key=same),
-        ),
-        values={"job": job, "batch": batch},
+    key = (job.template_hash, job.inputs, job.workflow_id, sent)
+    facts = {
+        "job": job,
+        "batch": batch,
+        "pages": _page_of(job, batch),
+        "maker": await maker(view, job),
+        "models": sending.models,
+    }
+    runs = {"runs": [_run(each) for each in attempts[-MOST_ATTEMPTS:]], "count": len(attempts)}
+    inputs = {"given": [(each.name, _shown(each.value), each.node) for each in sending.given]}
+    fragments = (
+        Fragment("job-actions", {"job": job, "lowest": lowest, "bumped": _bumped(view, job, lowest)}),
+        Fragment("job-picture", {"job": job, "live": live, "results": results}),
+        Fragment("job-trouble", {"explanation": _explanation(job, attempts)}),
+        Fragment("job-facts", facts),
+        Fragment("job-timeline", {"moments": _timeline(job, attempts)}),
+        Fragment("job-attempts", runs),
+        Fragment("job-inputs", inputs, key),
+        Fragment("job-workflow", {"job": job, "text": graph_text, "sent": sent}, key),
     )
+    values = {"job": job, "batch": batch}
+    return Screen("job.html", job.config_name, _sentence(job, live), fragments, values, "queue")
 
 
 def _bumped(view: View, job: Job, lowest: int) -> int | None:
-    """The priority with which a job would run next, as far as this viewer may go; None if that is no gain."""
+    """The priority with which a job would run next, within the viewer's floor. None if it would not run earlier."""
     if view.is_admin:
         return lowest - 1
     found = max(lowest - 1, view.context.workspace.settings.user_priority_floor)
@@ -133,10 +120,10 @@ def _sentence(job: Job, live: LiveRun | None) -> str:
                 return f"Waits for {name_of(job.server or '')}, which does not answer."
             return f"Rendering{at}." if live is None or live.stage != "waiting" else f"Next{at}."
         case JobStatus.PENDING:
-            words = f"Pending, with priority {job.priority}"
+            text = f"Pending, with priority {job.priority}"
             if job.waits_for_server:
-                return f"{words}. It {job.waiting_words}."
-            return f"{words}. {HOLDS[job.hold]}." if job.hold in HOLDS else f"{words}{runs}."
+                return f"{text}. It {job.waiting_words}."
+            return f"{text}. {HOLDS[job.hold]}." if job.hold in HOLDS else f"{text}{runs}."
         case JobStatus.FAILED:
             return f"{badge_of(job).word}{'' if job.is_cancelled else runs.removeprefix(',')}."
 
@@ -149,7 +136,7 @@ def _page_of(job: Job, batch: Batch | None) -> str:
 
 
 def _timeline(job: Job, attempts: Sequence[Attempt]) -> list[Moment]:
-    """From the submission to the end, with what took how long."""
+    """The moments from submission to end."""
     last = job.created_at
     first = attempts[0].started_at if attempts else job.start_time
     found = [Moment("Submitted", job.created_at, _lasted("Waited", job.created_at, first))]
@@ -180,8 +167,8 @@ def _lasted(word: str, begin: str | None, end: str | None) -> str:
     return f"{word} {seconds((ended - began).total_seconds())}".strip()
 
 
-def _told(job: Job, attempts: Sequence[Attempt]) -> Explanation | None:
-    """What went wrong, while it matters: a job that waits for its next try tells what happened to the last one."""
+def _explanation(job: Job, attempts: Sequence[Attempt]) -> Explanation | None:
+    """The explanation of a failed job, or of the last failure of one that waits for a retry."""
     is_trouble = job.status is JobStatus.FAILED or (job.status is JobStatus.PENDING and job.error_trace)
     return explain(job, attempts) if is_trouble else None
 
@@ -197,9 +184,9 @@ def _shown(value: Any) -> str:
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
 
 
-def _shown_graph(graph: Graph) -> str:
-    """The whole workflow; empty where it is too large to be read in a page."""
-    if not graph or bytes_of(graph) > LARGEST_SHOWN:  # with line breaks it takes far longer to write
+def _graph_text(graph: Graph) -> str:
+    """The workflow as JSON. Empty if it is too large for a page."""
+    if not graph or bytes_of(graph) > LARGEST_SHOWN:  # indenting is far slower
         return ""
     text = json.dumps(graph, indent=2, ensure_ascii=False)
     return text if len(text) <= LARGEST_SHOWN else ""

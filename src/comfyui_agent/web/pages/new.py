@@ -1,4 +1,4 @@
-"""Something new: one picture, a sweep or a book, from a workflow and the inputs that it takes."""
+"""The page for a new picture, sweep or book, with a form of the workflow's inputs."""
 
 from __future__ import annotations
 
@@ -36,19 +36,16 @@ VALUES = (
 
 @dataclass(frozen=True)
 class Field:
-    """One input of a workflow. `kind` is long, text, whole, number, yes or picture."""
+    """An input of a workflow. `kind` is long, text, whole, number, yes or picture."""
 
     name: str
     kind: str
     value: str
     now: str
-    """What the template or a default says, if nobody says otherwise."""
+    """The value of the template or of a default."""
     is_required: bool
     node: str
-
-    @property
-    def is_seed(self) -> bool:
-        return self.kind == "whole" and "seed" in self.name.lower()
+    is_seed: bool
 
 
 async def build(view: View) -> Screen:
@@ -58,45 +55,38 @@ async def build(view: View) -> Screen:
     trouble, workflow = "", None
     known: list[tuple[str, str]] = []
     try:
-        usable = [each for each in await view.context.doors.workflows() if not each[2]]
+        usable = [each for each in await view.context.submissions.workflows() if not each[2]]
         known = [(name, recipe.description if recipe else "") for name, recipe, _ in usable]
         asked = view.asked("workflow") or next((name for name, _ in known), "")
-        workflow = await view.context.doors.workflow(asked) if asked else None
+        workflow = await view.context.submissions.workflow(asked) if asked else None
     except Problem as problem:
         trouble = f"{problem.detail[:1].upper()}{problem.detail[1:]}. {problem.remedy}"
     fields = _fields(workflow) if workflow is not None else []
-    return Screen(
-        template="new.html",
-        title="New",
-        sentence=SENTENCES[kind],
-        section="new",
-        values={
-            "kind": kind,
-            "kinds": KINDS,
-            "known": known,
-            "trouble": trouble,
-            "workflow": workflow.recipe if workflow else None,
-            "job_type": job_type_of(workflow.graph) if workflow else "",
-            "required": [field for field in fields if field.is_required],
-            "others": [field for field in fields if not field.is_required],
-            "prompts": [field.name for field in fields if field.kind == "long"],
-            "values": VALUES,
-            "default_priority": view.context.workspace.settings.default_priority,
-        },
-    )
+    values = {
+        "kind": kind,
+        "kinds": KINDS,
+        "known": known,
+        "trouble": trouble,
+        "workflow": workflow.recipe if workflow else None,
+        "job_type": job_type_of(workflow.graph) if workflow else "",
+        "required": [field for field in fields if field.is_required],
+        "others": [field for field in fields if not field.is_required],
+        "prompts": [field.name for field in fields if field.kind == "long"],
+        "values": VALUES,
+        "default_priority": view.context.workspace.settings.default_priority,
+    }
+    return Screen("new.html", "New", SENTENCES[kind], values=values, section="new")
 
 
 def _fields(workflow: Workflow) -> list[Field]:
-    """What people may fill in: what the recipe names; where it names nothing, every value of the template."""
+    """The inputs that the recipe names, or every value of the template if it names none."""
     recipe, places = workflow.recipe, workflow.places
     named = dict.fromkeys([*recipe.required_inputs, *recipe.inputs, *places.placeholders, *recipe.defaults])
     if not named:
         named = dict.fromkeys(next(iter(names_of(workflow, each)), each.place) for each in open_places(workflow))
-    return sorted((_field(workflow, name) for name in named), key=_rank)[:MOST_FIELDS]
-
-
-def _rank(field: Field) -> tuple[bool, bool]:
-    return not field.is_required, field.kind not in ("long", "picture")
+    fields = [_field(workflow, name) for name in named]
+    fields.sort(key=lambda field: (not field.is_required, field.kind not in ("long", "picture")))
+    return fields[:MOST_FIELDS]
 
 
 def _field(workflow: Workflow, name: str) -> Field:
@@ -108,11 +98,11 @@ def _field(workflow: Workflow, name: str) -> Field:
     is_required = name in recipe.required_inputs or (name in workflow.places.placeholders and now is None)
     kind = _kind(name, place, now)
     text = now if isinstance(now, str) else "" if now is None else json.dumps(now, ensure_ascii=False)
-    is_offered = is_required and kind not in ("whole", "number", "yes") and name not in recipe.defaults
-    field = Field(name, kind, "" if is_offered else text, text, is_required, _node(place))
-    if field.is_seed:
-        return Field(name, kind, str(draw_seeds(1)[0]), text, is_required, field.node)
-    return field
+    is_empty = is_required and kind not in ("whole", "number", "yes") and name not in recipe.defaults
+    is_seed = kind == "whole" and "seed" in name.lower()
+    value = str(draw_seeds(1)[0]) if is_seed else "" if is_empty else text
+    node = "" if place is None else f"{place.name} of node {place.node_id}, {place.title or place.class_type}"
+    return Field(name, kind, value, text, is_required, node, is_seed)
 
 
 def _place(workflow: Workflow, name: str) -> Place | None:
@@ -121,10 +111,6 @@ def _place(workflow: Workflow, name: str) -> Place | None:
     except NoSuchPlace:
         return None
     return workflow.places.all[found[0]] if found else None
-
-
-def _node(place: Place | None) -> str:
-    return "" if place is None else f"{place.name} of node {place.node_id}, {place.title or place.class_type}"
 
 
 def _kind(name: str, place: Place | None, now: Any) -> str:

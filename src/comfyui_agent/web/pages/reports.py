@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from comfyui_agent.lab.reports.kinds import ReportKind
-from comfyui_agent.web.pages.windows import Choice
 from comfyui_agent.web.reports import Report, find_reports
-from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
+from comfyui_agent.web.screens import Choice, Fragment, NoScreen, Screen, View
 from comfyui_agent.web.threads import FILES
 
 KINDS = {"load": ReportKind.LOAD, "chaos": ReportKind.CHAOS, "profile": ReportKind.PROFILE}
@@ -22,7 +21,7 @@ async def build(view: View) -> Screen:
     found = [report for report in every if not asked or report.kind is KINDS[asked]]
     kinds = [Choice("All", "?", not asked)]
     kinds += [Choice(word, f"?kind={kind}", kind == asked) for kind, word in WORDS.items()]
-    fragment = Fragment("reports", "reports_list.html", {"reports": found}, key=tuple(found))
+    fragment = Fragment("reports", {"reports": found}, tuple(found), "reports_list.html")
     return Screen("reports.html", "Reports", sentence_of(found), (fragment,), {"kinds": kinds}, "reports")
 
 

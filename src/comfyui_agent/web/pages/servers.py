@@ -1,4 +1,4 @@
-"""The servers: what each is and does, and what of ours renders there."""
+"""The page of the servers: state, memory, queue, and our jobs there."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class ServerCard:
 
 async def build(view: View) -> Screen:
     fragment = await servers_part(view)
-    words = await sentence_of(view, fragment.values["servers"])
-    return Screen("servers.html", "Servers", words, (fragment,), {}, "servers")
+    sentence = await _sentence(view, fragment.values["servers"])
+    return Screen("servers.html", "Servers", sentence, (fragment,), {}, "servers")
 
 
 async def servers_part(view: View) -> Fragment:
-    """All servers, as a part that lives. Admins see it, too."""
+    """All servers as a live fragment, also for the page of admins."""
     live = await view.context.fleet.live()
     cards = [card_of(report, live) for report in await view.context.fleet.reports()]
-    return Fragment("servers", "servers_list.html", {"servers": cards, "stuck_remedy": STUCK_REMEDY})
+    return Fragment("servers", {"servers": cards, "stuck_remedy": STUCK_REMEDY}, template="servers_list.html")
 
 
 def card_of(report: ServerReport, live: Sequence[LiveRun]) -> ServerCard:
@@ -60,7 +60,7 @@ def card_of(report: ServerReport, live: Sequence[LiveRun]) -> ServerCard:
 
 
 def _memories(report: ServerReport) -> tuple[Memory, ...]:
-    """Video memory of each device; main memory where there is none."""
+    """Video memory of each device, or main memory if there is none."""
     stats = report.stats
     if stats is None:
         return ()
@@ -69,18 +69,17 @@ def _memories(report: ServerReport) -> tuple[Memory, ...]:
     return tuple(Memory(name, max(0, total - free), total) for name, free, total in found if total > 0)
 
 
-async def sentence_of(view: View, cards: Sequence[ServerCard]) -> str:
-    """How the servers stand, and whether anyone gives them work."""
+async def _sentence(view: View, cards: Sequence[ServerCard]) -> str:
     if not cards:
         return "No server is known."
     up = [card for card in cards if card.report.state not in ("down", "stuck")]
     stuck = sum(card.report.state == "stuck" for card in cards)
     out = [card for card in up if card.report.halt is not None]
     at_work = sum(run.stage == "rendering" for card in cards for run in card.runs)
-    words = f"{len(up)} of {counted(len(cards), 'server')} up"
-    words += f", {stuck} stuck" if stuck else ""
-    words += f", {len(out)} out of work" if out else ""
-    words += f", {counted(at_work, 'picture')} rendering" if at_work else ", nothing renders"
+    text = f"{len(up)} of {counted(len(cards), 'server')} up"
+    text += f", {stuck} stuck" if stuck else ""
+    text += f", {len(out)} out of work" if out else ""
+    text += f", {counted(at_work, 'picture')} rendering" if at_work else ", nothing renders"
     if not await view.context.fleet.agents() and not any(card.runs for card in cards):
-        words += ". No agent works here: start one with e3 run"
-    return f"{words}."
+        text += ". No agent works here: start one with e3 run"
+    return f"{text}."

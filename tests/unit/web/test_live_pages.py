@@ -12,8 +12,8 @@ import pytest
 
 from comfyui_agent.domain.tokens import Role
 from comfyui_agent.store.errors import DatabaseAway
-from comfyui_agent.web import hub
-from comfyui_agent.web.hub import Hub, TooManyWatchers
+from comfyui_agent.web import live_pages
+from comfyui_agent.web.live_pages import LivePages, TooManyWatchers
 from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
 
 FIRST = b": a page of E3\nretry: 1000\n\n"
@@ -47,7 +47,7 @@ class World:
         if self.error is not None:
             raise self.error
         parts = tuple(
-            Fragment(name, "sentence.html", {"sentence": f"{words} for {view.role}"}, self.keys.get(name))
+            Fragment(name, {"sentence": f"{words} for {view.role}"}, self.keys.get(name), "sentence.html")
             for name, words in self.words.items()
         )
         return Screen("layout.html", "a title", "how it stands", parts)
@@ -59,9 +59,9 @@ def world() -> World:
 
 
 @pytest.fixture
-async def rendering(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hub]:
-    monkeypatch.setattr(hub, "TICK", 0.01)
-    made = Hub(world, world)  # type: ignore[arg-type]
+async def rendering(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LivePages]:
+    monkeypatch.setattr(live_pages, "TICK", 0.01)
+    made = LivePages(world, world)  # type: ignore[arg-type]
     task = asyncio.create_task(made.keep_rendering())
     yield made
     task.cancel()
@@ -88,7 +88,7 @@ async def parts(stream: AsyncIterator[bytes]) -> dict[str, str]:
     return {part["id"]: part["html"] for part in said}
 
 
-async def test_a_page_hears_everything_first_and_then_only_what_has_changed(rendering: Hub, world: World) -> None:
+async def test_a_page_hears_everything_first_and_then_only_what_has_changed(rendering: LivePages, world: World) -> None:
     stream = rendering.watch(view(), world.build)
     assert await anext(stream) == FIRST
     assert (await parts(stream)).keys() == {"sentence", "left", "right"}
@@ -100,7 +100,7 @@ async def test_a_page_hears_everything_first_and_then_only_what_has_changed(rend
     await stream.aclose()
 
 
-async def test_a_part_whose_key_is_the_same_is_not_rendered_again(rendering: Hub, world: World) -> None:
+async def test_a_part_whose_key_is_the_same_is_not_rendered_again(rendering: LivePages, world: World) -> None:
     world.keys = {"left": 1}
     stream = rendering.watch(view(), world.build)
     await anext(stream)
@@ -115,7 +115,7 @@ async def test_a_part_whose_key_is_the_same_is_not_rendered_again(rendering: Hub
     await stream.aclose()
 
 
-async def test_many_who_look_at_the_same_cost_as_much_as_one(rendering: Hub, world: World) -> None:
+async def test_many_who_look_at_the_same_cost_as_much_as_one(rendering: LivePages, world: World) -> None:
     streams = [rendering.watch(view(), world.build) for _ in range(50)]
     for stream in streams:
         await anext(stream)
@@ -131,7 +131,9 @@ async def test_many_who_look_at_the_same_cost_as_much_as_one(rendering: Hub, wor
     assert rendering.watchers == 0
 
 
-async def test_another_role_another_page_or_another_filter_is_another_screen(rendering: Hub, world: World) -> None:
+async def test_another_role_another_page_or_another_filter_is_another_screen(
+    rendering: LivePages, world: World
+) -> None:
     streams = [
         rendering.watch(each, world.build)
         for each in (view(), view(role=Role.ADMIN), view("/books"), view(status="failed"))
@@ -146,7 +148,7 @@ async def test_another_role_another_page_or_another_filter_is_another_screen(ren
         await stream.aclose()
 
 
-async def test_nothing_is_rendered_for_nobody_and_servers_are_left_alone(rendering: Hub, world: World) -> None:
+async def test_nothing_is_rendered_for_nobody_and_servers_are_left_alone(rendering: LivePages, world: World) -> None:
     stream = rendering.watch(view(), world.build)
     await anext(stream)
     await parts(stream)
@@ -160,7 +162,7 @@ async def test_nothing_is_rendered_for_nobody_and_servers_are_left_alone(renderi
 
 
 async def test_nothing_is_built_while_nothing_has_changed_but_now_and_then(
-    rendering: Hub, world: World, monkeypatch: pytest.MonkeyPatch
+    rendering: LivePages, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = rendering.watch(view(), world.build)
     await anext(stream)
@@ -168,13 +170,13 @@ async def test_nothing_is_built_while_nothing_has_changed_but_now_and_then(
     before = world.built
     await asyncio.sleep(0.1)
     assert world.built == before
-    monkeypatch.setattr(hub, "ANYWAY_SECONDS", 0.02)
+    monkeypatch.setattr(live_pages, "ANYWAY_SECONDS", 0.02)
     world.words["left"] = "later"
     assert list(await parts(stream)) == ["left"]
     await stream.aclose()
 
 
-async def test_whoever_reads_slowly_hears_the_newest_of_each_part_once(rendering: Hub, world: World) -> None:
+async def test_whoever_reads_slowly_hears_the_newest_of_each_part_once(rendering: LivePages, world: World) -> None:
     stream, quick = rendering.watch(view(), world.build), rendering.watch(view(), world.build)
     for each in (stream, quick):
         await anext(each)
@@ -189,7 +191,7 @@ async def test_whoever_reads_slowly_hears_the_newest_of_each_part_once(rendering
         await each.aclose()
 
 
-async def test_whoever_comes_later_hears_everything_at_once(rendering: Hub, world: World) -> None:
+async def test_whoever_comes_later_hears_everything_at_once(rendering: LivePages, world: World) -> None:
     early = rendering.watch(view(), world.build)
     await anext(early)
     await parts(early)
@@ -211,7 +213,7 @@ async def test_whoever_comes_later_hears_everything_at_once(rendering: Hub, worl
     ],
 )
 async def test_what_keeps_a_page_from_being_drawn_is_told_and_passes(
-    rendering: Hub, world: World, error: Exception, event: str, words: str
+    rendering: LivePages, world: World, error: Exception, event: str, words: str
 ) -> None:
     stream, other = rendering.watch(view(), world.build), rendering.watch(view("/books"), World().build)
     for each in (stream, other):
@@ -228,9 +230,9 @@ async def test_what_keeps_a_page_from_being_drawn_is_told_and_passes(
 
 
 async def test_a_quiet_page_is_told_that_all_is_well(
-    rendering: Hub, world: World, monkeypatch: pytest.MonkeyPatch
+    rendering: LivePages, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub, "HEARTBEAT", 0.02)
+    monkeypatch.setattr(live_pages, "HEARTBEAT", 0.02)
     stream = rendering.watch(view(), world.build)
     await anext(stream)
     await parts(stream)
@@ -238,7 +240,7 @@ async def test_a_quiet_page_is_told_that_all_is_well(
     await stream.aclose()
 
 
-async def test_at_the_end_every_page_is_told_goodbye(rendering: Hub, world: World) -> None:
+async def test_at_the_end_every_page_is_told_goodbye(rendering: LivePages, world: World) -> None:
     streams = [rendering.watch(view(), world.build) for _ in range(3)]
     for stream in streams:
         await anext(stream)
@@ -253,9 +255,9 @@ async def test_at_the_end_every_page_is_told_goodbye(rendering: Hub, world: Worl
 
 
 async def test_more_pages_than_can_be_served_are_refused_before_anything_is_sent(
-    rendering: Hub, world: World, monkeypatch: pytest.MonkeyPatch
+    rendering: LivePages, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub, "MOST_WATCHERS", 2)
+    monkeypatch.setattr(live_pages, "MOST_WATCHERS", 2)
     streams = [rendering.watch(view(), world.build) for _ in range(2)]
     for stream in streams:
         await anext(stream)
@@ -268,7 +270,7 @@ async def test_more_pages_than_can_be_served_are_refused_before_anything_is_sent
     await late.aclose()
 
 
-async def test_half_characters_and_line_breaks_do_not_break_the_stream(rendering: Hub, world: World) -> None:
+async def test_half_characters_and_line_breaks_do_not_break_the_stream(rendering: LivePages, world: World) -> None:
     world.words = {"left": "a\nb\r\u2028\ud800é"}
     stream = rendering.watch(view(), world.build)
     await anext(stream)
@@ -276,7 +278,7 @@ async def test_half_characters_and_line_breaks_do_not_break_the_stream(rendering
     await stream.aclose()
 
 
-@pytest.mark.parametrize(("spent", "pause"), [(0.0, hub.TICK), (0.05, 0.2), (0.5, 1.5)])
+@pytest.mark.parametrize(("spent", "pause"), [(0.0, live_pages.TICK), (0.05, 0.2), (0.5, 1.5)])
 async def test_rendering_takes_at_most_its_share_of_the_time_and_four_turns_a_second(
     world: World, monkeypatch: pytest.MonkeyPatch, spent: float, pause: float
 ) -> None:
@@ -289,18 +291,18 @@ async def test_rendering_takes_at_most_its_share_of_the_time_and_four_turns_a_se
     async def render() -> float:
         return spent
 
-    made = Hub(world, world)  # type: ignore[arg-type]
+    made = LivePages(world, world)  # type: ignore[arg-type]
     monkeypatch.setattr(made, "_render_due", render)
-    monkeypatch.setattr(hub.asyncio, "sleep", sleep)
+    monkeypatch.setattr(live_pages.asyncio, "sleep", sleep)
     with pytest.raises(asyncio.CancelledError):
         await made.keep_rendering()
     assert slept == [pytest.approx(pause)]
 
 
 async def test_where_there_is_not_time_for_all_pages_each_has_its_turn(
-    rendering: Hub, world: World, monkeypatch: pytest.MonkeyPatch
+    rendering: LivePages, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub, "AT_A_TIME", -1.0)
+    monkeypatch.setattr(live_pages, "AT_A_TIME", -1.0)
     streams = [rendering.watch(view(f"/{number}"), world.build) for number in range(5)]
     for stream in streams:
         await anext(stream)
@@ -313,9 +315,9 @@ async def test_where_there_is_not_time_for_all_pages_each_has_its_turn(
 
 
 async def test_more_kinds_of_pages_than_can_be_served_are_refused_but_not_one_that_is_open(
-    rendering: Hub, world: World, monkeypatch: pytest.MonkeyPatch
+    rendering: LivePages, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub, "MOST_TOPICS", 1)
+    monkeypatch.setattr(live_pages, "MOST_TOPICS", 1)
     first = rendering.watch(view(), world.build)
     await anext(first)
     with pytest.raises(TooManyWatchers):
@@ -327,10 +329,10 @@ async def test_more_kinds_of_pages_than_can_be_served_are_refused_but_not_one_th
 
 
 async def test_one_caller_leaves_pages_and_kinds_of_pages_for_others(
-    rendering: Hub, world: World, monkeypatch: pytest.MonkeyPatch
+    rendering: LivePages, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub, "MOST_TOPICS", 8)
-    monkeypatch.setattr(hub, "MOST_WATCHERS", 16)
+    monkeypatch.setattr(live_pages, "MOST_TOPICS", 8)
+    monkeypatch.setattr(live_pages, "MOST_WATCHERS", 16)
     streams = [rendering.watch(view(f"/{number}"), world.build, "token 1") for number in range(2)]
     for stream in streams:
         await anext(stream)

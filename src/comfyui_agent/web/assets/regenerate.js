@@ -20,7 +20,7 @@
     try {
       const body = { inputs: changes(form), new_seed: form.elements.new_seed.checked };
       await e3.call("POST", form.getAttribute("action"), body);
-      e3.say(`${form.dataset.again} waits again. It keeps its picture until there is another.`);
+      e3.say(`${form.dataset.regenerate} waits again. It keeps its picture until there is another.`);
       for (const field of form.querySelectorAll("[data-input] [name=value]")) field.defaultValue = field.value;
       form.closest("details").open = false;
     } catch (error) {
@@ -31,7 +31,7 @@
   }
 
   document.addEventListener("submit", (event) => {
-    const form = event.target.closest("form[data-again]");
+    const form = event.target.closest("form[data-regenerate]");
     if (!form) return;
     event.preventDefault();
     send(form);

@@ -1,4 +1,4 @@
-"""Which members of a batch are on a screen: a page of its matrix, or a part of its contact sheet, never too many."""
+"""The part of a batch that is on a screen: a page of its matrix, or a part of its contact sheet."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from comfyui_agent.batches.batch_layout import BadLayout, combinations_of, layou
 from comfyui_agent.batches.sweep_request import GridAxes
 from comfyui_agent.domain.batches import Batch
 from comfyui_agent.domain.grid_layout import CellPlace, GridLayout, axis_label
-from comfyui_agent.web.pages.cells import link, number_asked
-from comfyui_agent.web.screens import View
+from comfyui_agent.web.screens import Choice, View
 
 MOST_CELLS = 600
 ON_A_SHEET = 120
@@ -19,42 +18,33 @@ VALUES_SHOWN = 12
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Something to choose, as a link."""
-
-    label: str
-    href: str
-    is_chosen: bool = False
-
-
-@dataclass(frozen=True)
 class Axis:
-    """An axis that makes pages, and the values near the one that is shown."""
+    """An axis that makes pages, with links to the values near the one that is shown."""
 
     name: str
     choices: tuple[Choice, ...]
 
 
 @dataclass(frozen=True)
-class Window:
-    """Places of a batch that are looked at. A matrix has headings; a contact sheet has none."""
+class GridView:
+    """The cells of a batch that are shown. Only a matrix has headings."""
 
     indexes: tuple[int, ...]
     words: str = ""
-    """Which part it is, where there is more."""
+    """Which part it is, if there are more."""
     before: str = ""
     after: str = ""
     above: str = ""
     below: str = ""
-    """The addresses of the parts beside it: for a matrix, columns go sideways and rows down."""
+    """Links to the parts beside it. In a matrix, columns go sideways and rows down."""
     front: str = ""
-    """Where the work has come to, if that is in another part."""
+    """A link to the part that is being rendered, if that is another one."""
     columns: tuple[str, ...] = ()
     rows: tuple[str, ...] = ()
     corner: str = ""
     axes: tuple[Axis, ...] = ()
     layouts: tuple[Choice, ...] = ()
-    wish: GridAxes = field(default_factory=GridAxes)
+    wanted: GridAxes = field(default_factory=GridAxes)
     problem: str = ""
 
     @property
@@ -63,81 +53,81 @@ class Window:
 
     @property
     def lines(self) -> list[tuple[str, tuple[int, ...]]]:
-        """The rows of a matrix: what stands beside each, and its cells."""
+        """The rows of a matrix: the heading and the cells of each."""
         across = len(self.columns)
         cells = [self.indexes[start : start + across] for start in range(0, len(self.indexes), across)]
         return list(zip(self.rows, cells, strict=True))
 
 
-def window_of(view: View, batch: Batch) -> Window:
-    """The part of a batch that an address asks for; the first where it asks for nothing that is there."""
-    wish = GridAxes(view.asked("x"), view.asked("y"))
+def grid_view_of(view: View, batch: Batch) -> GridView:
+    """The part of a batch that the query asks for, or the first."""
+    wanted = GridAxes(view.asked("x"), view.asked("y"))
     problem = ""
     try:
-        layout = layout_of(batch, wish)
+        layout = layout_of(batch, wanted)
     except BadLayout:
         problem = "There is no such axis: this is how its grid is laid out."
-        wish = GridAxes()
+        wanted = GridAxes()
         layout = _usual(batch)
     if layout is None:
         return _sheet(view, batch, problem)
-    return _matrix(view, batch, layout, wish, problem)
+    return _matrix(view, batch, layout, wanted, problem)
 
 
 def _usual(batch: Batch) -> GridLayout | None:
     try:
         return layout_of(batch, GridAxes())
-    except BadLayout:  # someone wrote it by hand
+    except BadLayout:  # a row that was edited by hand
         return None
 
 
-def _sheet(view: View, batch: Batch, problem: str) -> Window:
-    first = number_asked(view, "from", 0, max(0, batch.total - 1)) // ON_A_SHEET * ON_A_SHEET
+def _sheet(view: View, batch: Batch, problem: str) -> GridView:
+    first = view.number("from", 0, max(0, batch.total - 1)) // ON_A_SHEET * ON_A_SHEET
     last = min(first + ON_A_SHEET, batch.total)
     front = min(batch.ended, max(0, batch.total - 1))
-    return Window(
+    return GridView(
         indexes=tuple(range(first, first + ON_A_SHEET)),
         words=f"{first + 1:,} to {last:,} of {batch.total:,}" if batch.total > ON_A_SHEET else "",
-        before=link(view, **{"from": first - ON_A_SHEET or None}) if first else "",
-        after=link(view, **{"from": last}) if last < batch.total else "",
-        front=link(view, **{"from": front}) if _works(batch) and not first <= front < last else "",
+        before=view.link(**{"from": first - ON_A_SHEET or None}) if first else "",
+        after=view.link(**{"from": last}) if last < batch.total else "",
+        front=view.link(**{"from": front}) if _works(batch) and not first <= front < last else "",
         problem=problem,
     )
 
 
-def _matrix(view: View, batch: Batch, layout: GridLayout, wish: GridAxes, problem: str) -> Window:
-    page = max(1, number_asked(view, "page", 1, layout.pages)) - 1
+def _matrix(view: View, batch: Batch, layout: GridLayout, wanted: GridAxes, problem: str) -> GridView:
+    page = max(1, view.number("page", 1, layout.pages)) - 1
     columns, rows = layout.columns, layout.rows
     across = len(columns) if len(columns) <= MOST_COLUMNS else MOST_COLUMNS // 2
     down = max(1, MOST_CELLS // across)
-    left = number_asked(view, "column", 0, len(columns) - 1) // across * across
-    top = number_asked(view, "row", 0, len(rows) - 1) // down * down
+    left = view.number("column", 0, len(columns) - 1) // across * across
+    top = view.number("row", 0, len(rows) - 1) // down * down
     right, bottom = min(left + across, len(columns)), min(top + down, len(rows))
     places = [CellPlace(page, row, column) for row in range(top, bottom) for column in range(left, right)]
     parts = [_part("rows", top, bottom, len(rows)), _part("columns", left, right, len(columns))]
     front = layout.place(batch.ended) if layout.has(batch.ended) else CellPlace(page, top, left)
     is_here = front.page == page and top <= front.row < bottom and left <= front.column < right
     there = {"page": front.page + 1, "row": front.row, "column": front.column}
-    return Window(
+    return GridView(
         indexes=tuple(map(layout.index, places)),
         words=", ".join(filter(None, parts)),
-        before=link(view, column=left - across or None) if left else "",
-        after=link(view, column=right) if right < len(columns) else "",
-        above=link(view, row=top - down or None) if top else "",
-        below=link(view, row=bottom) if bottom < len(rows) else "",
-        front=link(view, **there) if _works(batch) and not is_here else "",
+        before=view.link(column=left - across or None) if left else "",
+        after=view.link(column=right) if right < len(columns) else "",
+        above=view.link(row=top - down or None) if top else "",
+        below=view.link(row=bottom) if bottom < len(rows) else "",
+        front=view.link(**there) if _works(batch) and not is_here else "",
         columns=tuple(columns[left:right]),
         rows=tuple(rows[top:bottom]),
         corner=layout.corner,
         axes=_axes(view, layout, page),
         layouts=_layouts(view, batch, layout),
-        wish=wish,
+        wanted=wanted,
         problem=problem,
     )
 
 
 def _works(batch: Batch) -> bool:
-    """Whether something of it is still to come: its members run in their order."""
+    """Whether members of the batch are still to be rendered."""
     return not batch.status.has_ended and batch.pending + batch.processing > 0
 
 
@@ -146,7 +136,7 @@ def _part(what: str, first: int, last: int, of: int) -> str:
 
 
 def _axes(view: View, layout: GridLayout, page: int) -> tuple[Axis, ...]:
-    """The axes that make the pages; of one with many values those around the one that is shown, the ends included."""
+    """The axes that make pages. Of many values, those around the shown one and both ends are offered."""
     chosen = layout.chosen(page)
     found = []
     for number, axis in enumerate(layout.others):
@@ -155,7 +145,7 @@ def _axes(view: View, layout: GridLayout, page: int) -> tuple[Axis, ...]:
         for value in _near(here, len(axis.values)):
             there = layout.page([*chosen[:number], value, *chosen[number + 1 :]])
             label = axis_label(axis, value).removeprefix(f"{axis.name} = ")
-            choices.append(Choice(label, link(view, page=there + 1, compare=None), value == here))
+            choices.append(Choice(label, view.link(page=there + 1, compare=None), value == here))
         found.append(Axis(axis.name, tuple(choices)))
     return tuple(found)
 
@@ -168,14 +158,14 @@ def _near(here: int, count: int) -> Sequence[int]:
 
 
 def _layouts(view: View, batch: Batch, layout: GridLayout) -> tuple[Choice, ...]:
-    """Other ways to lay it out: the same two axes turned, and each pair of others."""
+    """Other layouts: each pair of axes, in both directions."""
     combinations = combinations_of(batch)
     varying = [axis.name for axis in combinations.axes if len(axis.values) > 1] if combinations else []
     pairs = [(x, y) for x in varying for y in varying if x != y] if 1 < len(varying) <= 4 else []
     return tuple(
         Choice(
             f"{y} \\ {x}",
-            link(view, x=x, y=y, page=None, row=None, column=None, compare=None),
+            view.link(x=x, y=y, page=None, row=None, column=None, compare=None),
             (x, y) == (layout.x, layout.y),
         )
         for x, y in pairs

@@ -1,4 +1,4 @@
-"""Living pages: the parts of a screen, rendered once for everyone who looks at it, sent only when they have changed."""
+"""Live pages: the parts of a page, rendered once for everyone who has it open, sent only when they change."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Hashable, Mapping
+from collections.abc import AsyncGenerator, Hashable
 from dataclasses import dataclass, field
 
 from comfyui_agent.clock import SYSTEM_CLOCK
@@ -22,35 +22,23 @@ from comfyui_agent.web.threads import RENDERING
 log = logging.getLogger(__name__)
 
 TICK = 0.25
-"""At most four times a second."""
+"""Pages are rendered at most four times a second."""
 SHARE = 4
-"""At most one part in so many of the time goes into rendering: what is watched must not slow the work down."""
+"""At most one part in this many of the time is spent rendering, so that watching does not slow the work down."""
 ANYWAY_SECONDS = 5.0
-"""Some things change with the time alone."""
+"""A page is rendered after this time even if nothing changed, because it shows times."""
 HEARTBEAT = 5.0
 MOST_WATCHERS = 900
 MOST_TOPICS = 200
-EACH = 4
-"""One caller has at most one in so many of each, where callers can be told apart."""
+CALLER_SHARE = 4
+"""One token may hold one part in this many of the watchers and topics."""
 AT_A_TIME = 0.1
 LEAST_COST = 0.005
 BEHIND_SECONDS = 10.0
 
 
 class TooManyWatchers(Exception):
-    """More pages are open than can be served: of what there are too many."""
-
-
-class _Watcher:
-    """One open page: what it has not been sent yet, the newest of each part."""
-
-    def __init__(self, parts: Mapping[str, _Part], who: str) -> None:
-        self.parts = dict(parts)
-        self.who = who
-        self.trouble = b""
-        self.wakes = asyncio.Event()
-        if parts:
-            self.wakes.set()
+    """Too many pages are open."""
 
 
 @dataclass
@@ -60,9 +48,19 @@ class _Part:
     sent: bytes
 
 
+@dataclass(eq=False)
+class _Watcher:
+    """One open page, with the newest version of each part that was not sent yet."""
+
+    caller: str
+    parts: dict[str, _Part]
+    error: bytes = b""
+    wakes: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 @dataclass
 class _Topic:
-    """One screen that someone looks at."""
+    """One view that someone has open."""
 
     view: View
     build: Build
@@ -71,23 +69,23 @@ class _Topic:
     seen: tuple[int, int] = (-1, -1)
     rendered_at: float = -math.inf
     cost: float = 0.0
-    """How long it took the last time."""
+    """How many seconds the last rendering took."""
 
     def urgency(self) -> float:
-        """Many who look count more, and so does a long wait; one that takes long waits longer."""
+        """Grows with watchers and with waiting time, and shrinks with the cost of rendering."""
         return (time.monotonic() - self.rendered_at) * len(self.watchers) / max(self.cost, LEAST_COST)
 
 
-class Hub:
-    """Renders what is being looked at, and tells each open page what has changed."""
+class LivePages:
+    """Renders the pages that are open, and streams to each what has changed."""
 
     def __init__(self, store: Store, fleet: FleetView) -> None:
         self._store = store
         self._fleet = fleet
         self._topics: dict[View, _Topic] = {}
-        self._is_over = False
+        self._is_closed = False
         self.rendered = 0
-        """How many parts have been rendered, for whoever wants to know what it costs."""
+        """How many parts were rendered so far."""
 
     @property
     def watchers(self) -> int:
@@ -99,7 +97,7 @@ class Hub:
             await asyncio.sleep(max(TICK - spent, spent * (SHARE - 1), 0.01))
 
     async def _render_due(self) -> float:
-        """What is due, the most urgent first, for a moment; how long that took. The rest has its turn in the next."""
+        """Render what is due for a moment, the most urgent first. Returns how long that took."""
         began = time.monotonic()
         for topic in sorted(filter(self._is_due, self._topics.values()), key=_Topic.urgency, reverse=True):
             await self._refresh(topic)
@@ -108,46 +106,46 @@ class Hub:
                 break
         return time.monotonic() - began
 
-    def watch(self, view: View, build: Build, who: str = EVERYONE) -> AsyncGenerator[bytes, None]:
-        """Server-sent events for one open page: first everything, then what changes. TooManyWatchers if so.
+    def watch(self, view: View, build: Build, caller: str = EVERYONE) -> AsyncGenerator[bytes, None]:
+        """Stream a page as server-sent events: first all parts, then what changes. Raises TooManyWatchers."""
+        if shortage := self._shortage(view, caller):
+            raise TooManyWatchers(shortage)
+        return self._stream(view, build, caller)
 
-        `who` looks at it, and leaves places for others.
-        """
-        if words := self._shortage(view, who):
-            raise TooManyWatchers(words)
-        return self._watched(view, build, who)
-
-    def _shortage(self, view: View, who: str) -> str:
+    def _shortage(self, view: View, caller: str) -> str:
         is_new = view not in self._topics
         if self.watchers >= MOST_WATCHERS:
             return f"too many pages are open: {self.watchers}"
         if is_new and len(self._topics) >= MOST_TOPICS:
             return f"too many different pages are open: {len(self._topics)}"
-        own = [sum(each.who == who for each in topic.watchers) for topic in self._topics.values()]
-        if who == EVERYONE:
+        if caller == EVERYONE:
             return ""
-        if sum(own) >= MOST_WATCHERS // EACH:
+        own = [sum(each.caller == caller for each in topic.watchers) for topic in self._topics.values()]
+        if sum(own) >= MOST_WATCHERS // CALLER_SHARE:
             return f"too many of your pages are open: {sum(own)}"
-        kinds = sum(map(bool, own))
-        return f"too many different pages of yours are open: {kinds}" if is_new and kinds >= MOST_TOPICS // EACH else ""
+        topics = sum(map(bool, own))
+        is_too_many = is_new and topics >= MOST_TOPICS // CALLER_SHARE
+        return f"too many different pages of yours are open: {topics}" if is_too_many else ""
 
-    async def _watched(self, view: View, build: Build, who: str) -> AsyncGenerator[bytes, None]:
-        if self._shortage(view, who):  # others have come in between; whoever comes back is told
+    async def _stream(self, view: View, build: Build, caller: str) -> AsyncGenerator[bytes, None]:
+        if self._shortage(view, caller):  # others have come in between
             return
         topic = self._topics.setdefault(view, _Topic(view, build))
-        watcher = _Watcher(topic.parts, who)
+        watcher = _Watcher(caller, dict(topic.parts))
+        if watcher.parts:
+            watcher.wakes.set()
         topic.watchers.add(watcher)
         try:
             with self._fleet.watched():
                 yield b": a page of E3\nretry: 1000\n\n"
-                while not self._is_over:
+                while not self._is_closed:
                     if not await SYSTEM_CLOCK.wait_for(watcher.wakes, HEARTBEAT):
                         yield self._beat(topic)
                         continue
                     watcher.wakes.clear()
-                    if watcher.trouble:
-                        yield watcher.trouble
-                        watcher.trouble = b""
+                    if watcher.error:
+                        yield watcher.error
+                        watcher.error = b""
                     if watcher.parts:
                         parts, watcher.parts = watcher.parts, {}
                         sent = b",".join(part.sent for part in parts.values())
@@ -159,7 +157,7 @@ class Hub:
                 self._topics.pop(view, None)
 
     def _beat(self, topic: _Topic) -> bytes:
-        """A sign of life, which does not hide that there is more to tell than was told."""
+        """A heartbeat. It says how many seconds the page is behind, if it is due and was not rendered."""
         age = time.monotonic() - topic.rendered_at
         behind = round(age) if self._is_due(topic) and BEHIND_SECONDS < age < math.inf else 0
         return f'event: beat\ndata: {{"behind": {behind}}}\n\n'.encode()
@@ -174,12 +172,12 @@ class Hub:
             screen = await topic.build(topic.view)
             changed = await RENDERING.run(self._render, topic, with_sentence(screen))
         except NoScreen as error:
-            self._tell_trouble(topic, "gone", str(error))
+            self._send_error(topic, "gone", str(error))
         except StoreError as error:
-            self._tell_trouble(topic, "trouble", str(error))
+            self._send_error(topic, "trouble", str(error))
         except Exception:
             log.exception("rendering %s failed", topic.view.path)
-            self._tell_trouble(topic, "trouble", "the page could not be drawn: the log of e3 says more")
+            self._send_error(topic, "trouble", "the page could not be drawn: the log of e3 says more")
         else:
             topic.parts |= changed
             for watcher in topic.watchers if changed else ():
@@ -187,7 +185,7 @@ class Hub:
                 watcher.wakes.set()
 
     def _render(self, topic: _Topic, fragments: tuple[Fragment, ...]) -> dict[str, _Part]:
-        """Those parts that look different now. It runs beside the loop, so it adds nothing to the topic itself."""
+        """Render the parts and return those that look different now. It runs in a thread and leaves the topic alone."""
         changed: dict[str, _Part] = {}
         for fragment in fragments:
             before = topic.parts.get(fragment.id)
@@ -202,14 +200,14 @@ class Hub:
             changed[fragment.id] = _Part(fragment.key, html, sent.encode("utf-8", "backslashreplace"))
         return changed
 
-    def _tell_trouble(self, topic: _Topic, kind: str, words: str) -> None:
+    def _send_error(self, topic: _Topic, event: str, message: str) -> None:
         for watcher in topic.watchers:
-            watcher.trouble = f"event: {kind}\ndata: {json.dumps({'message': words})}\n\n".encode()
+            watcher.error = f"event: {event}\ndata: {json.dumps({'message': message})}\n\n".encode()
             watcher.wakes.set()
 
     async def close(self) -> None:
-        """Every open page is told that this is the end for now."""
-        self._is_over = True
+        """Say goodbye to every open page."""
+        self._is_closed = True
         for topic in self._topics.values():
             for watcher in topic.watchers:
                 watcher.wakes.set()
