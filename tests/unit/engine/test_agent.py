@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import DatabaseAway
 from comfyui_agent.store.records import Window
 from support.engine import FIRST, GRAPH, PICTURE, Room, run_here
+from support.stores import intercept
 
 
 async def test_a_job_is_rendered_once_and_its_result_is_there_when_it_is_done(room: Room) -> None:
@@ -76,10 +78,11 @@ async def test_a_living_agents_job_is_left_to_it_until_its_lease_ends(room: Room
 
 async def test_a_stopped_agent_leaves_its_prompts_and_the_next_one_takes_them_over(room: Room) -> None:
     await room.submit("a", "b")
-    await room.start()
+    agent = await room.start()
     room.comfy.begin()
+    assert len(await room.store.run(ops.held_leases, agent.worker)) == 2
     await room.stop()
-    assert await room.store.run(ops.held_leases, "anybody") == frozenset()
+    assert await room.store.run(ops.held_leases, agent.worker) == frozenset()
     assert room.comfy.interrupted == []
     room.comfy.finish()
     room.comfy.render()
@@ -110,6 +113,25 @@ async def test_a_worker_that_lost_its_lease_changes_nothing_and_leaves_no_file(r
     await room.clock.advance(0.5)
     job = await room.job()
     assert (job.status, job.worker_id, job.outputs) == ("processing", "another", ())
+    assert list(room.workspace.root.rglob("*.png")) == []
+
+
+async def test_a_result_is_not_named_once_the_lease_could_have_run_out(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process was stopped right after its lease was proved."""
+
+    async def prove_and_sleep(really: Any, *facts: Any) -> Any:
+        proved = await really(*facts)
+        await room.clock.sleep(room.workspace.settings.lease_seconds)
+        return proved
+
+    intercept(monkeypatch, room.store, ops.claim_files, prove_and_sleep)
+    await room.submit("a")
+    agent = await room.start()
+    room.comfy.render()
+    monkeypatch.setattr(agent._parts.leases, "_drop_unproved", lambda: None)
+    await room.clock.advance(room.workspace.settings.lease_seconds + 1)
     assert list(room.workspace.root.rglob("*.png")) == []
 
 

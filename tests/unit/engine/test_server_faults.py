@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from comfyui_agent.comfy.errors import AcceptanceUnknown, NotAccepted, PromptRejected
+from comfyui_agent.comfy.errors import AcceptanceUnknown, NotAccepted, PromptRejected, Unreachable
 from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.domain.prompts import PromptId
 from comfyui_agent.fleet.server import Health
 from comfyui_agent.store import operations as ops
+from comfyui_agent.store.records import Window
 from support.engine import FIRST, SECOND, Room
 
 MakeRoom = Callable[..., Room]
@@ -61,6 +63,20 @@ async def test_a_server_that_refuses_connections_gets_nothing_and_the_run_is_not
     assert (await room.job()).run_count == 1
 
 
+async def test_a_post_that_found_no_server_is_as_if_it_had_not_been_leased(room: Room) -> None:
+    def refuse(prompt_id: str) -> None:
+        room.comfy.waiting.remove(prompt_id)
+        room.comfy.is_up = False
+        raise Unreachable("connection refused")
+
+    room.comfy.posting = refuse
+    await room.submit("a")
+    await room.start()
+    await room.clock.advance(1)
+    job = await room.job()
+    assert (job.status, job.run_count, await room.attempts()) == ("pending", 0, [])
+
+
 async def test_a_rejected_prompt_is_tried_once_more_and_then_needs_a_person(room: Room) -> None:
     def reject(prompt_id: str) -> None:
         room.comfy.waiting.remove(prompt_id)
@@ -107,10 +123,11 @@ async def test_a_prompt_that_cannot_be_interrupted_is_stuck_told_once_and_others
     await room.submit("a")
     agent = await room.start()
     stuck = first.begin()
-    await room.clock.advance(60)
+    await room.clock.advance(42)
     assert [each.prompt_id for each in await room.store.run(ops.stuck_prompts)] == [stuck]
     assert agent.fleet.servers[FIRST].health is Health.ASIDE
     assert [message.partition(":")[0] for message in await room.events()] == ["set aside", "stuck"]
+    await room.clock.advance(10)
     second.render()
     await room.submit("b", "c")
     await room.clock.advance(5)
@@ -232,6 +249,21 @@ async def test_a_job_that_kills_its_server_three_times_is_poison_and_the_other_i
     assert len(await room.events("alert.poison")) == 1
 
 
+async def test_a_prompt_that_was_taken_over_while_it_ran_is_suspect_when_its_server_dies(room: Room) -> None:
+    await room.submit("a")
+    prompt_id = PromptId("11111111-1111-4111-8111-111111111111")
+    await room.store.run(ops.lease_jobs, "killed", Window(FIRST, 2), [prompt_id], 30.0)
+    room.comfy.running = prompt_id
+    await room.start()
+    await room.clock.advance(0.4)
+    room.comfy.die()
+    await room.clock.advance(2)
+    room.comfy.start()
+    await room.clock.advance(3)
+    job = await room.job()
+    assert (job.strikes, job.retries_attempted, job.run_count) == (1, 0, 2)
+
+
 async def test_a_restarted_server_gets_its_prompts_again_and_they_are_not_charged(room: Room) -> None:
     await room.submit("a", "b")
     await room.start()
@@ -329,6 +361,7 @@ async def test_a_result_that_cannot_be_fetched_from_a_silent_server_waits_and_is
     await room.clock.advance(40)
     job = await room.job()
     assert (job.status, job.strikes, job.waits_for_server) == ("pending", 0, True)
+    assert [each.running_seconds for each in await room.attempts()] == [0.0], "it had ended"
     room.comfy.is_up = True
     await room.clock.advance(5)
     job = await room.job()
