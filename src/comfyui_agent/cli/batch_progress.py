@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.engine.agent import Agent
-    from comfyui_agent.engine.live_files import LiveRun
+    from comfyui_agent.engine.live_runs import LiveRun
     from comfyui_agent.store.store import Store
 
 REFRESH = 0.5
@@ -151,7 +151,7 @@ class _BatchView:
 
     async def _update(self, batch: Batch, lost: str) -> None:
         from comfyui_agent.cli.progress import Status
-        from comfyui_agent.engine.live_files import read_live
+        from comfyui_agent.engine.live_runs import read_live
 
         runs = [run for run in await asyncio.to_thread(read_live, self._locks) if run.batch_id == self._batch_id]
         text = f"  {sentence(batch, self._pace.per_second(time.monotonic()))}{lost}"

@@ -200,7 +200,7 @@ def _away(workspace: Workspace, jobs: Sequence[Job]) -> frozenset[int]:
     """The jobs whose server has just stopped answering: their agents have not given them back yet."""
     if not any(job.status is JobStatus.PROCESSING for job in jobs):
         return frozenset()
-    from comfyui_agent.engine.live_files import read_live  # the engine, for those who need it
+    from comfyui_agent.engine.live_runs import read_live  # the engine, for those who need it
 
     return frozenset(run.job_id for run in read_live(workspace.locks) if run.stage == "away")
 

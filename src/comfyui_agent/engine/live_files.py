@@ -1,4 +1,4 @@
-"""What is at work now, for other processes to see: small files per agent, never a transaction.
+"""Writing what an agent has at work, for other processes to see: small files, never a transaction.
 
 Pictures of unfinished work are written only while someone wants to see them.
 """
@@ -12,48 +12,21 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from comfyui_agent.comfy.content import HEAD, recognise
-from comfyui_agent.comfy.frames import LARGEST_PREVIEW, Preview
+from comfyui_agent.comfy.frames import Preview
 from comfyui_agent.comfy.watch import Progress, Stage
+from comfyui_agent.engine.live_runs import LIVE, PREVIEW, PREVIEWS_WANTED, LiveRun, preview_name
 from comfyui_agent.engine.run import Run
 from comfyui_agent.engine.thread_pools import RECORDING
 from comfyui_agent.fleet.server import Health
-from comfyui_agent.store.agent_lock import living
 
-SUFFIX = ".live.json"
-LARGEST = 1024 * 1024
-PREVIEW = ".preview"
 UNNAMED = ".new"
-WANTED = "previews.wanted"
 WANTED_SECONDS = 10.0
 PICTURES = frozenset({"jpg", "png", "webp"})
-
-
-@dataclass(frozen=True)
-class LiveRun:
-    """One prompt at work. `stage` is sending, waiting, rendering or fetching, or away while its server does not answer.
-
-    `preview` is empty, or changes with every picture that `read_preview` gives for the job.
-    """
-
-    job_id: int
-    config_name: str
-    batch_id: str | None
-    server: str
-    stage: str
-    node_type: str = ""
-    step: int = 0
-    steps: int = 0
-    prompt_id: str = ""
-    node_id: str = ""
-    nodes_done: int = 0
-    nodes_total: int = 0
-    preview: str = ""
 
 
 def live_run(run: Run) -> LiveRun:
@@ -85,7 +58,7 @@ class LiveFile:
     """Tells what this agent has at work. It is gone when the agent is; one of a dead agent is not believed."""
 
     def __init__(self, folder: Path, worker: str) -> None:
-        self._path = folder / f"{worker}{SUFFIX}"
+        self._path = folder / f"{worker}{LIVE}"
         self._said = ""
         self._previews = _Previews(folder, worker)
         self._writing = threading.Lock()
@@ -161,37 +134,7 @@ class _Previews:
         _remove(self._path(job_id))
 
     def _path(self, job_id: int) -> Path:
-        return self._folder / _preview_name(self._worker, job_id)
-
-
-def read_live(folder: Path) -> list[LiveRun]:
-    """What all living agents on this machine have at work."""
-    found = []
-    for worker in living(folder):
-        path = folder / f"{worker}{SUFFIX}"
-        with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
-            if path.stat().st_size <= LARGEST:
-                found += [_read(each) for each in json.loads(path.read_text(encoding="utf-8"))]
-    return found
-
-
-def want_previews(folder: Path) -> None:
-    """Ask all agents on this machine for previews, for the next ten seconds."""
-    with contextlib.suppress(OSError):
-        folder.mkdir(0o700, parents=True, exist_ok=True)
-        (folder / WANTED).touch(0o600)
-
-
-def read_preview(folder: Path, job_id: int) -> bytes | None:
-    """The newest picture of a job that a living agent on this machine renders; None if there is none now.
-
-    It begins as a JPEG, PNG or WebP does. The rest is as the server sent it.
-    """
-    for worker in living(folder):
-        with contextlib.suppress(OSError), (folder / _preview_name(worker, job_id)).open("rb") as file:
-            picture = file.read(LARGEST_PREVIEW + 1)
-            return picture if len(picture) <= LARGEST_PREVIEW else None
-    return None
+        return self._folder / preview_name(self._worker, job_id)
 
 
 def remove_stale(folder: Path, worker: str) -> None:
@@ -202,14 +145,9 @@ def remove_stale(folder: Path, worker: str) -> None:
             path.unlink(missing_ok=True)
 
 
-def _read(facts: Mapping[str, Any]) -> LiveRun:
-    """A run as an agent of this or another version wrote it; keys that are missing have their defaults."""
-    return LiveRun(**{key: facts[key] for key in LiveRun.__dataclass_fields__ if key in facts})
-
-
 def _is_wanted(folder: Path) -> bool:
     try:
-        touched = (folder / WANTED).stat().st_mtime
+        touched = (folder / PREVIEWS_WANTED).stat().st_mtime
     except OSError:
         return False
     return abs(time.time() - touched) < WANTED_SECONDS
@@ -217,10 +155,6 @@ def _is_wanted(folder: Path) -> bool:
 
 def _is_picture(image: bytes) -> bool:
     return recognise(image[:HEAD], "").extension in PICTURES
-
-
-def _preview_name(worker: str, job_id: int) -> str:
-    return f"{worker}.{job_id:d}{PREVIEW}"
 
 
 def _private(path: str, flags: int) -> int:

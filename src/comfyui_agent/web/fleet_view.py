@@ -11,7 +11,7 @@ from pathlib import Path
 
 from comfyui_agent.comfy.server_names import address_of, name_of
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.engine.live_files import LiveRun, read_live, want_previews
+from comfyui_agent.engine.live_runs import LiveRun, read_live, want_previews
 from comfyui_agent.engine.server_reports import ServerReport, look_at
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import PART, living

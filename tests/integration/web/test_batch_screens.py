@@ -17,7 +17,7 @@ from comfyui_agent.domain.batches import BatchKind, NewBatch
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.jobs import Job, NewJob
 from comfyui_agent.domain.tokens import Role
-from comfyui_agent.engine.live_files import LiveRun
+from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from comfyui_agent.web.addresses import view_of

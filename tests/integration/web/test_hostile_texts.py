@@ -18,7 +18,8 @@ from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import NewJob, Template
 from comfyui_agent.domain.retry_policy import GiveUp
 from comfyui_agent.domain.tokens import Role
-from comfyui_agent.engine.live_files import LiveFile, LiveRun
+from comfyui_agent.engine.live_files import LiveFile
+from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.web.addresses import ADDRESSES

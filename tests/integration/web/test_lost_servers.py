@@ -11,7 +11,7 @@ import pytest
 from comfyui_agent.comfy.answers import SystemStats
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.server_states import LostServer, StuckPrompt
-from comfyui_agent.engine.live_files import LiveRun
+from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.engine.server_reports import ServerReport
 from comfyui_agent.store import operations as ops
 from comfyui_agent.web.pages.job import _sentence

@@ -14,7 +14,8 @@ import pytest_asyncio
 
 from comfyui_agent import __version__
 from comfyui_agent.comfy.frames import Preview
-from comfyui_agent.engine.live_files import LiveFile, LiveRun, want_previews
+from comfyui_agent.engine.live_files import LiveFile
+from comfyui_agent.engine.live_runs import LiveRun, want_previews
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.errors import DatabaseAway

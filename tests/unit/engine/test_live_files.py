@@ -16,7 +16,7 @@ import pytest
 from comfyui_agent.comfy.frames import LARGEST_PREVIEW, Preview
 from comfyui_agent.comfy.watch import Progress, Stage
 from comfyui_agent.engine import live_files
-from comfyui_agent.engine.live_files import (
+from comfyui_agent.engine.live_runs import (
     WANTED,
     WANTED_SECONDS,
     LiveFile,

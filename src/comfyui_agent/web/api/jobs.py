@@ -16,7 +16,7 @@ from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.intake.job_file import JobFile
 from comfyui_agent.engine.intake.submission import WORDS, remove
-from comfyui_agent.engine.live_files import read_preview
+from comfyui_agent.engine.live_runs import read_preview
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import BadCursor, JobFilter, JobPage
 from comfyui_agent.web.api.models import Changed, JobPageShown, JobRemoved, JobRow, JobShown

@@ -10,7 +10,7 @@ from comfyui_agent.domain.badges import BADGES
 from comfyui_agent.domain.batches import Batch
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.engine.live_files import LiveRun
+from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.web.pages.batch_pace import stands

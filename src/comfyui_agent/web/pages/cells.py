@@ -8,7 +8,7 @@ from typing import Any
 from comfyui_agent.batches.members import label_of, settings_of
 from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.jobs import Job
-from comfyui_agent.engine.live_files import LiveRun
+from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import BadCursor, JobFilter, JobPage
 from comfyui_agent.web.screens import NoScreen, View

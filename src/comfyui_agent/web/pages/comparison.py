@@ -9,7 +9,7 @@ from comfyui_agent.batches.members import effective_inputs, settings_of
 from comfyui_agent.domain.batches import Batch
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.engine.live_files import LiveRun
+from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.web.job_lookup import job_named
 from comfyui_agent.web.pages.cells import looks, short_label, shown
 from comfyui_agent.web.screens import Fragment, View

@@ -16,7 +16,7 @@ from comfyui_agent.domain.prompts import Graph
 from comfyui_agent.domain.rows import parsed
 from comfyui_agent.domain.sizes import bytes_of
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.engine.live_files import LiveRun
+from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.web.explanations import Explanation, explain

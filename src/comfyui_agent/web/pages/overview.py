@@ -12,7 +12,7 @@ from comfyui_agent.domain.badges import SERVER_MARKS
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.pace import rate_of
 from comfyui_agent.domain.texts import counted
-from comfyui_agent.engine.live_files import LiveRun
+from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.engine.server_reports import ServerReport
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.overview import Overview

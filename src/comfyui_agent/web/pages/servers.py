@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from comfyui_agent.domain.badges import SERVER_MARKS
 from comfyui_agent.domain.server_states import STUCK_REMEDY
 from comfyui_agent.domain.texts import counted
-from comfyui_agent.engine.live_files import LiveRun
+from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.engine.server_reports import ServerReport
 from comfyui_agent.web.screens import Fragment, Screen, View
 
