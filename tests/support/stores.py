@@ -29,6 +29,7 @@ Rows = list[dict[str, Any]]
 
 SERVER = "http://gpu:8188"
 WORKER = "first-agent"
+HOST = "this-host"
 LEASE_SECONDS = 30.0
 TABLES = ("jobs", "attempts", "files", "events", "templates", "job_counts")
 
@@ -202,6 +203,12 @@ async def take_over(store: Store, worker: str = "second-agent") -> Leased:
     leased = await store.run(ops.adopt_attempt, await open_attempt(store), worker, LEASE_SECONDS)
     assert leased is not None
     return leased
+
+
+async def register(store: Store, *workers: str, host: str = HOST) -> None:
+    """Make workers count as alive. Their lock files are not there, so `bury_dead` of their host removes them."""
+    for worker in workers:
+        await store.run(ops.register_agent, worker, host, f"/nowhere/{worker}.lock")
 
 
 class ScriptedStore:

@@ -7,7 +7,6 @@ import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,11 +70,11 @@ def check(
 
 
 async def _check(workspace: Workspace, as_json: bool) -> None:
-    from comfyui_agent.store.agent_lock import is_dead
+    from comfyui_agent.store.agent_lock import this_host
     from comfyui_agent.store.integrity import examine
 
     async with opened(workspace) as store:
-        found = await examine(store, partial(is_dead, workspace.locks), workspace.root)
+        found = await examine(store, this_host(), workspace.root)
     if as_json:
         print_json([{"name": each.name, "fine": each.is_fine, "message": each.message} for each in found])
     else:
@@ -97,10 +96,12 @@ def recover(workspace: Folder = HERE, config: ConfigOption = "", database: Datab
 
 
 async def _recover(workspace: Workspace) -> None:
-    from comfyui_agent.store.agent_lock import is_dead
+    from comfyui_agent.store.agent_lock import this_host
+    from comfyui_agent.store.liveness import bury_dead
 
     async with opened(workspace) as store:
-        count = await store.run(ops.put_back_orphans, partial(is_dead, workspace.locks))
+        await bury_dead(store, this_host())
+        count = await store.run(ops.put_back_orphans, this_host())
         await store.run(ops.recount)
         await note_audit(store, EventName.AUDIT_DATABASE_RECOVER, message=counted(count, "job"))
     words = counted(count, "job was let go and waits", "jobs were let go and wait")

@@ -169,6 +169,7 @@ class Agent:
         loops: list[asyncio.Task[None]] = []
         seconds = LEAVING_SECONDS
         try:
+            await self._store.run(ops.register_agent, self.worker, self._lock.host, str(self._lock.path))
             self.first_event = await self._tail.begin()
             self.is_ready.set()
             await self.fleet.start()
@@ -209,6 +210,7 @@ class Agent:
             await self._store.run(ops.release_grids, self.worker)
             await self._halting.look()  # the last run at a server that is drained may have ended just now
             await self._tail.catch_up()
+            await self._store.run(ops.remove_agent, self.worker)
 
     async def _until(self, deadline: float, work: Coroutine[Any, Any, None]) -> None:
         """Do something, if it is done in time."""

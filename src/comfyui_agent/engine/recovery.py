@@ -23,6 +23,7 @@ from comfyui_agent.engine.result_names import stem_of
 from comfyui_agent.engine.thread_pools import PUBLISHING
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
+from comfyui_agent.store.liveness import bury_dead
 from comfyui_agent.store.records import Leased, OpenAttempt
 from comfyui_agent.store.store import Store
 
@@ -108,7 +109,8 @@ class Recovery:
             return await self._look()
 
     async def _look(self) -> int:
-        attempts = [each for each in await self._store.run(ops.open_attempts) if self._is_ours(each)]
+        await bury_dead(self._store, self._lock.host)
+        attempts = [each for each in await self._store.run(ops.open_attempts, self._lock.host) if self._is_ours(each)]
         unattended = [each for each in attempts if not self._leases.holds(each.job_id, each.fence)]
         self._lost_at = {each.server for each in unattended if each.is_lost}
         ids = {each.attempt_id for each in unattended}
@@ -121,9 +123,10 @@ class Recovery:
                     await self._start_withdrawing(attempt)
             elif attempt.attempt_id not in self._withdrawing and self._may_be_taken(attempt):
                 taken += await self._adopt(attempt)
-        await self._store.run(ops.put_back_unattended, self._lock.is_dead)
+        await self._store.run(ops.put_back_unattended, self._lock.host)
         await self._store.run(ops.free_turns)
-        while await self._store.run(ops.discard_unfinished, self._lock.is_dead):
+        await ops.end_members(self._store)
+        while await self._store.run(ops.discard_unfinished, self._lock.host):
             log.info("what a door had begun to put in before it died was removed")
         for worker in self._lock.sweep():
             await PUBLISHING.run(self._remove_staged, worker)
@@ -135,7 +138,7 @@ class Recovery:
         if attempt.is_lost or attempt.attempt_worker in (None, self._lock.worker):
             return not self._is_running(attempt.prompt_id)
         waited = now() - self._seen[attempt.attempt_id]
-        return waited > self._leases.seconds or self._lock.is_dead(attempt.attempt_worker or "")
+        return waited > self._leases.seconds or attempt.is_attempt_worker_dead
 
     def _remove_staged(self, worker: str) -> None:
         """What a dead agent had fetched and not named, where results usually go."""
@@ -158,7 +161,7 @@ class Recovery:
             return True
         if attempt.worker == self._lock.worker:
             return waited >= OWN_GRACE  # leased a moment ago, and not yet begun; else dropped by us
-        return attempt.has_expired or (attempt.worker is not None and self._lock.is_dead(attempt.worker))
+        return attempt.has_expired or attempt.is_worker_dead
 
     async def _adopt(self, attempt: OpenAttempt) -> int:
         asked_at = now()
@@ -167,15 +170,16 @@ class Recovery:
         if leased is None:
             return 0
         log.info("%s: taken over from %s", leased.config_name, leased.previous_worker)
-        await self._clean_up_after(leased)
+        if attempt.is_attempt_worker_dead:  # a living one removes its own
+            await self._clean_up_after(leased)
         await self._take(leased, asked_at)
         return 1
 
     async def _clean_up_after(self, leased: Leased) -> None:
         """Remove what the agent before had fetched and not named."""
         worker = leased.previous_worker
-        if not worker or not self._lock.is_dead(worker):
-            return  # whoever lives removes its own
+        if not worker:
+            return
         try:
             folder = stem_of(leased, self._workspace).parent
             await PUBLISHING.run(remove_leftovers, folder, worker)

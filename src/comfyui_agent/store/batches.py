@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from comfyui_agent.domain.batches import Batch, BatchKind, BatchStatus, NewBatch
 from comfyui_agent.domain.events import Event, EventName
-from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.jobs import Job, JobId, NewJob
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import json_text
@@ -75,15 +74,14 @@ def group_jobs(session: Session, batch: NewBatch, jobs: Sequence[JobId]) -> int:
 
 
 @transition
-def discard_unfinished(session: Session, is_dead: Callable[[str], bool]) -> int:
-    """Remove batches whose creator died before they were whole: nobody was told of them. Some jobs at a time."""
+def discard_unfinished(session: Session, host: str) -> int:
+    """Remove batches whose creator died before they were whole, some jobs at a time. Returns how many rows."""
     removed = 0
-    for row in session.rows("unfinished_batches"):
-        if row["creator"] is not None and is_dead(row["creator"]):
-            removed += session.run("discard_members", id=row["id"], most=DISCARDED_AT_ONCE - removed)
-            if removed >= DISCARDED_AT_ONCE:
-                return removed
-            removed += session.run("discard_batch", id=row["id"])
+    for row in session.rows("abandoned_batches", host=host):
+        removed += session.run("discard_members", id=row["id"], most=DISCARDED_AT_ONCE - removed)
+        if removed >= DISCARDED_AT_ONCE:
+            return removed
+        removed += session.run("discard_batch", id=row["id"])
     return removed
 
 
@@ -131,8 +129,8 @@ def batch_from(session: Session, row: Row) -> Batch:
         kind=BatchKind(row["kind"]) if row["kind"] in set(BatchKind) else BatchKind.FILES,
         status=BatchStatus(row["status"]),
         generation=row["generation"],
-        created_at=row["created_at"],
-        completed_at=row["completed_at"],
+        created_at=text(row["created_at"]) or "",
+        completed_at=text(row["completed_at"]),
         grid=text(row["grid"]),
         reason=text(row["reason"]),
         is_paused=bool(row["is_paused"]),
@@ -161,46 +159,9 @@ def book_pages(
     found = []
     for row in session.rows("pages_of_book", id=book_id, after=after, until=until, longest=share):
         page = dict(row) | {"needs_regeneration": bool(row["needs_regeneration"])}
+        page["last_attempted_at"] = text(row["last_attempted_at"])
         found.append(page | {key: json.loads(row[key]) for key in ("image_error", "job_metadata")})
     return found
-
-
-@command
-def cancel_batch(session: Session, batch_id: str) -> int | None:
-    """End a batch; how many members had not ended. None if it has ended already."""
-    failure = Failure(FailureClass.CANCELLED, f"with its batch {batch_id}, by request")
-    return _end(session, batch_id, BatchStatus.CANCELLED, "by request", failure)
-
-
-def _end(session: Session, batch_id: str, status: BatchStatus, reason: str, failure: Failure) -> int | None:
-    """The state of the batch goes first: its members then end without completing it."""
-    if not session.run("end_batch", id=batch_id, status=status.value, reason=reason):
-        return None
-    is_cancelled = status is BatchStatus.CANCELLED
-    facts = {"id": batch_id, "failure_class": failure.kind.value}
-    name = EventName.JOB_CANCELLED if is_cancelled else EventName.JOB_FAILED
-    session.run("note_members_ended", **facts, event=name.value, message=failure.message)
-    ended = session.run(
-        "end_members", **facts, error_trace=failure.trace(), needs_regeneration=0 if is_cancelled else 1
-    )
-    told = EventName.BATCH_CANCELLED if is_cancelled else EventName.BATCH_EXPIRED
-    add_event(session, Event(told, batch_id=batch_id, message=reason))
-    return ended
-
-
-@transition
-def tick_batches(session: Session, batch_ids: Sequence[str], longest_gap: float, expiry: float) -> list[str]:
-    """Members of these batches are being executed at live servers right now. Ends those where none has landed for too
-    long while that was so; which."""
-    expired = []
-    for batch_id in batch_ids:
-        row = session.one("tick_batch", id=batch_id, most=longest_gap)
-        if row is not None and row["quiet_seconds"] >= expiry:
-            reason = f"no result for {expiry:g} s although members were being rendered (batch_expiry_seconds)"
-            failure = Failure(FailureClass.TIMEOUT, f"its batch {batch_id} has expired: {reason}")
-            if _end(session, batch_id, BatchStatus.EXPIRED, reason, failure) is not None:
-                expired.append(batch_id)
-    return expired
 
 
 @command
@@ -233,7 +194,7 @@ def resume_batch(session: Session, batch_id: str) -> bool:
 
 def resubmit(session: Session, job_id: JobId, changed: NewJob | None, *, avoid_cache: bool) -> bool:
     """Want an ended job anew, as it was or with what it says now; False if it has not ended."""
-    if not session.run("wish_again", id=job_id, avoid_cache=int(avoid_cache)):
+    if not session.run("resubmit_job", id=job_id, avoid_cache=int(avoid_cache)):
         return False
     if changed is not None:
         change_job(session, job_id, changed)
@@ -286,18 +247,13 @@ def past_durations(session: Session, workflow_id: str) -> list[float]:
 
 
 @transition
-def claim_grid(
-    session: Session, worker: str, is_dead: Callable[[str], bool], only: str | None = None
-) -> tuple[str, int] | None:
-    """A batch whose grid is due, for this worker to make, with its generation; None if there is none."""
-    for row in session.rows("due_grids", id=only):
-        before = row["grid_worker"]
-        if before is not None and not is_dead(before):
-            continue
-        keys = {"id": row["id"], "generation": row["generation"]}
-        if session.run("claim_grid", **keys, worker=worker, before=before):
-            return row["id"], row["generation"]
-    return None
+def claim_grid(session: Session, worker: str, host: str, only: str | None = None) -> tuple[str, int] | None:
+    """Claim a grid that is due for this worker to make: the batch and its generation. None if there is none."""
+    row = session.one("due_grid", id=only, host=host)
+    if row is None:
+        return None
+    session.run("claim_grid", id=row["id"], worker=worker)
+    return row["id"], row["generation"]
 
 
 @transition

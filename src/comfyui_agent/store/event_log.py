@@ -73,7 +73,7 @@ def audit_trail(
 def _event(row: Row) -> Event:
     return Event(
         name=row["event"],
-        timestamp=row["at"],
+        timestamp=text(row["at"]) or "",
         id=row["id"],
         job_id=row["job_id"],
         config_name=text(row["config_name"]),

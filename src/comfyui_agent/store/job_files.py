@@ -159,9 +159,9 @@ def _insert(session: Session, files: Sequence[ReadFile]) -> None:
     _note(session, [(ids[filed.job.config_name], filed) for filed in files])
 
 
-def _facts(filed: ReadFile) -> list[Any]:
+def _facts(filed: ReadFile) -> dict[str, Any]:
     trace = whole(Failure(FailureClass.INVALID, filed.problem).trace(), LONGEST_TRACE) if filed.problem else None
-    return [*facts_of(filed.job), trace]
+    return facts_of(filed.job) | {"error_trace": trace}
 
 
 def _note(session: Session, submitted: Sequence[tuple[JobId, ReadFile]]) -> None:

@@ -62,10 +62,11 @@ def list_jobs(
 
 @query
 def list_attempts(session: Session, job_id: JobId) -> list[Attempt]:
-    return [
-        Attempt(**{key: row[key] for key in Attempt.__dataclass_fields__})
+    rows = [
+        {**row, "started_at": text(row["started_at"]), "ended_at": text(row["ended_at"])}
         for row in session.rows("attempts_of_job", job_id=job_id)
     ]
+    return [Attempt(**{key: row[key] for key in Attempt.__dataclass_fields__}) for row in rows]
 
 
 @query

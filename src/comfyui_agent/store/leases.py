@@ -115,7 +115,8 @@ def leased_from(job: Row, attempt_id: int) -> Leased:
 
 @transition
 def renew_leases(session: Session, worker: str, seconds: float) -> frozenset[tuple[JobId, int]]:
-    """Prolong all leases of a worker; those that it still has, as job and fence."""
+    """Prolong all leases of a worker and its heartbeat. Returns the leases that it still has, as job and fence."""
+    session.run("beat_agent", worker=worker)
     return _pairs(session.rows("renew_leases", worker=worker, seconds=seconds))
 
 

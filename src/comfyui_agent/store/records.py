@@ -72,6 +72,10 @@ class OpenAttempt:
     """Only for whoever works off its batch by name."""
     is_lost: bool = False
     """Its server stopped answering, and the job waits for that one or another."""
+    is_worker_dead: bool = False
+    """The worker that holds the job is dead."""
+    is_attempt_worker_dead: bool = False
+    """The worker that began or last took over the run is dead."""
 
     @property
     def is_wanted(self) -> bool:

@@ -9,7 +9,7 @@ from comfyui_agent.domain.server_states import STUCK_REMEDY, LostServer, ServerI
 from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.event_log import add_event
 from comfyui_agent.store.operation import command, query
-from comfyui_agent.store.port import Session
+from comfyui_agent.store.port import Session, text
 
 
 @query
@@ -56,7 +56,7 @@ def resume_server(session: Session, server: str) -> bool:
 @query
 def stuck_prompts(session: Session) -> list[StuckPrompt]:
     """Prompts that did not end when they were last looked at, the oldest first."""
-    return [StuckPrompt(**row) for row in session.rows("stuck_prompts")]
+    return [StuckPrompt(**{**row, "since": text(row["since"])}) for row in session.rows("stuck_prompts")]
 
 
 @command
@@ -84,4 +84,5 @@ def is_blocked(session: Session, servers: Collection[str], batch_id: str | None 
 @query
 def lost_servers(session: Session, batch_id: str | None = None) -> list[LostServer]:
     """Servers that jobs wait for because they stopped answering; members of one batch, if it is named."""
-    return [LostServer(**row) for row in session.rows("lost_servers", batch_id=batch_id)]
+    rows = session.rows("lost_servers", batch_id=batch_id)
+    return [LostServer(**{**row, "since": text(row["since"])}) for row in rows]

@@ -33,7 +33,7 @@ from comfyui_agent.engine.stuck_servers import StuckServers, words_of
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.records import Leased
 from comfyui_agent.store.store import Store
-from support.stores import LEASE_SECONDS, SERVER, WORKER, SqliteDatabase, lease_one, submit_one
+from support.stores import HOST, LEASE_SECONDS, SERVER, WORKER, SqliteDatabase, lease_one, register, submit_one
 
 OTHER = "http://other:8188"
 POISON_LIMIT = 3
@@ -119,9 +119,7 @@ class House:
         )
 
     worker = "second-agent"
-
-    def is_dead(self, _: str) -> bool:
-        return False
+    host = HOST
 
     def sweep(self) -> list[str]:
         return []
@@ -136,6 +134,7 @@ class House:
         self.server.answered_at = time.monotonic() - 100
 
     async def lease(self) -> Leased:
+        await register(self.store, WORKER, host="elsewhere")
         await submit_one(self.store)
         return await lease_one(self.store)
 

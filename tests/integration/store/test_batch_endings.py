@@ -60,7 +60,7 @@ async def test_cancelling_ends_what_has_not_ended(store: Store, database: Databa
     await half_done(store)
     database.clock.advance(5)
     before = await store.run(ops.newest_event)
-    assert await store.run(ops.cancel_batch, FOX) == 3
+    assert await ops.cancel_batch(store, FOX) == 3
     found = await batch_of(store)
     assert (found.status, found.done, found.failed, found.generation) == (BatchStatus.CANCELLED, 1, 3, 1)
     assert (found.reason, found.completed_at) == ("by request", database.clock.text())
@@ -80,7 +80,7 @@ async def test_cancelling_ends_what_has_not_ended(store: Store, database: Databa
 
 async def test_a_cancelled_batch_runs_nothing_any_more_and_completes_no_more(store: Store, database: Database) -> None:
     await half_done(store)
-    await store.run(ops.cancel_batch, FOX)
+    await ops.cancel_batch(store, FOX)
     database.clock.advance(3600)
     assert await lease(store, most=9) == []
     assert await store.run(ops.is_queue_idle)
@@ -92,8 +92,8 @@ async def test_what_has_ended_or_is_not_whole_is_not_cancelled(store: Store, dat
     await half_done(store)
     database.by_hand(f"UPDATE batches SET status = '{status}'")
     before = all_that_is_there(database)
-    assert await store.run(ops.cancel_batch, FOX) is None
-    assert await store.run(ops.cancel_batch, "never") is None
+    assert await ops.cancel_batch(store, FOX) is None
+    assert await ops.cancel_batch(store, "never") is None
     assert all_that_is_there(database) == before
 
 
@@ -101,7 +101,7 @@ async def test_a_result_that_comes_after_the_cancel_changes_nothing_and_is_recor
     store: Store, database: Database
 ) -> None:
     _, running, _ = await half_done(store)
-    await store.run(ops.cancel_batch, FOX)
+    await ops.cancel_batch(store, FOX)
     before = all_that_is_there(database)
 
     def late(lease: Lease) -> list[Awaitable[object]]:
@@ -133,13 +133,13 @@ async def test_files_noted_for_a_run_that_was_cancelled_are_given_up(store: Stor
     await queue(store, 1)
     leased = await lease_one(store)
     await store.run(ops.claim_files, leased.lease, ["half.png"], LEASE_SECONDS)
-    await store.run(ops.cancel_batch, FOX)
+    await ops.cancel_batch(store, FOX)
     assert await store.run(ops.withdraw_attempt, await open_attempt(store), "gone") == ["half.png"]
 
 
 async def test_retry_all_leaves_a_cancelled_batch_alone_and_asking_for_it_does_not(store: Store) -> None:
     await half_done(store)
-    await store.run(ops.cancel_batch, FOX)
+    await ops.cancel_batch(store, FOX)
     assert await store.run(ops.retry_batch, FOX) == 0
     assert await status_of(store) == "cancelled"
     assert await store.run(ops.retry_batch, FOX, with_cancelled=True) == 3
@@ -152,7 +152,7 @@ async def test_retry_all_leaves_a_cancelled_batch_alone_and_asking_for_it_does_n
 
 async def test_one_member_of_a_cancelled_batch_is_retried_by_name(store: Store) -> None:
     await half_done(store)
-    await store.run(ops.cancel_batch, FOX)
+    await ops.cancel_batch(store, FOX)
     _, _, third, fourth = await store.run(ops.list_jobs, batch_id=FOX)
     assert await store.run(ops.retry_jobs, [fourth.id]) == [fourth.id]
     assert (await batch_of(store)).generation == 2

@@ -25,8 +25,12 @@ WHERE id = :id AND status IN ('active', 'collecting')
 UPDATE jobs SET batch_id = :id, batch_index = (SELECT key FROM json_each(:ids) WHERE value = jobs.id)
 WHERE id IN (SELECT value FROM json_each(:ids)) AND batch_id IS NULL;
 
--- name: unfinished_batches
-SELECT id, creator FROM batches INDEXED BY idx_batches_filling WHERE status = 'pending';
+-- name: abandoned_batches
+-- Their creators died before the batches were whole.
+SELECT id FROM batches INDEXED BY idx_batches_filling
+WHERE status = 'pending' AND creator IS NOT NULL AND NOT EXISTS (
+    SELECT 1 FROM agents WHERE worker_id = creator
+        AND (host = :host OR heartbeat_at >= strftime('%Y-%m-%d %H:%M:%f', 'now', '-60 seconds')));
 
 -- name: discard_members
 DELETE FROM jobs WHERE id IN (
@@ -84,18 +88,42 @@ UPDATE batches SET status = :status, reason = :reason, completed_at = strftime('
     is_paused = 0
 WHERE id = :id AND status IN ('active', 'collecting');
 
+-- name: begin_ending
+INSERT INTO batch_endings (batch_id, status, reason) VALUES (:id, :status, :reason)
+ON CONFLICT (batch_id) DO UPDATE SET status = excluded.status, reason = excluded.reason;
+
+-- name: processing_members
+SELECT id AS job_id FROM jobs INDEXED BY idx_jobs_batch_status WHERE batch_id = :id AND status = 'processing';
+
+-- name: list_pending_members
+INSERT INTO ending_members (job_id, batch_id)
+SELECT id, batch_id FROM jobs INDEXED BY idx_jobs_batch_status WHERE batch_id = :id AND status = 'pending' ORDER BY id
+ON CONFLICT (job_id) DO NOTHING;
+
+-- name: next_ending
+SELECT batch_id, status, reason FROM batch_endings ORDER BY batch_id LIMIT 1;
+
+-- name: next_ending_members
+SELECT job_id FROM ending_members WHERE batch_id = :id ORDER BY job_id LIMIT :most;
+
 -- name: note_members_ended
 INSERT INTO events (at, event, job_id, prompt_id, server, failure_class, message)
 SELECT strftime('%Y-%m-%d %H:%M:%f', 'now'), :event, id, prompt_id, server, :failure_class, :message
-FROM jobs WHERE batch_id = :id AND status IN ('pending', 'processing');
+FROM jobs WHERE id IN (SELECT value FROM json_each(:ids)) AND status IN ('pending', 'processing') ORDER BY id;
 
 -- name: end_members
--- The fences go up: whoever runs one can change nothing any more. Prompts are taken back by whoever sees them.
+-- The fences go up: workers that run one can change nothing any more. Agents take the prompts back.
 UPDATE jobs SET
     status = 'failed', failure_class = :failure_class, error_trace = :error_trace,
     needs_regeneration = :needs_regeneration, end_time = strftime('%Y-%m-%d %H:%M:%f', 'now'), worker_id = NULL,
     lease_expires_at = NULL, hold = NULL, next_attempt_at = NULL, fence = coalesce(fence, 0) + 1
-WHERE batch_id = :id AND status IN ('pending', 'processing');
+WHERE id IN (SELECT value FROM json_each(:ids)) AND status IN ('pending', 'processing');
+
+-- name: unlist_ending_members
+DELETE FROM ending_members WHERE job_id IN (SELECT value FROM json_each(:ids));
+
+-- name: finish_ending
+DELETE FROM batch_endings WHERE batch_id = :id;
 
 -- name: retry_members
 -- As one job is retried.
@@ -162,14 +190,17 @@ SELECT NOT EXISTS (SELECT 1 FROM jobs WHERE batch_id = :id AND status = 'process
         SELECT 1 FROM batches WHERE id = :id
             AND wants_grid = 1 AND status = 'complete' AND grid_generation < generation) AS idle;
 
--- name: due_grids
-SELECT id, generation, grid_worker FROM batches INDEXED BY idx_batches_grid
-WHERE wants_grid = 1 AND status = 'complete' AND grid_generation < generation AND (:id IS NULL OR id = :id);
+-- name: due_grid
+-- One that no living worker makes.
+SELECT id, generation FROM batches INDEXED BY idx_batches_grid
+WHERE wants_grid = 1 AND status = 'complete' AND grid_generation < generation AND (:id IS NULL OR id = :id)
+    AND (grid_worker IS NULL OR NOT EXISTS (
+        SELECT 1 FROM agents WHERE worker_id = grid_worker
+            AND (host = :host OR heartbeat_at >= strftime('%Y-%m-%d %H:%M:%f', 'now', '-60 seconds'))))
+LIMIT 1;
 
 -- name: claim_grid
-UPDATE batches SET grid_worker = :worker
-WHERE id = :id AND generation = :generation AND status = 'complete' AND grid_generation < generation
-    AND grid_worker IS :before;
+UPDATE batches SET grid_worker = :worker WHERE id = :id;
 
 -- name: settle_grid
 UPDATE batches SET grid = coalesce(:grid, grid), grid_problem = :problem, grid_generation = :generation,
@@ -202,8 +233,8 @@ SELECT duration FROM (
     ORDER BY end_time DESC LIMIT 5000)
 WHERE workflow_id = :workflow_id AND duration IS NOT NULL LIMIT :most;
 
--- name: wish_again
--- An ended job is wanted anew, with what it says now. The result that it has stays until there is another.
+-- name: resubmit_job
+-- An ended job is to run again, as it is now. Its result stays until there is another.
 UPDATE jobs SET
     status = 'pending', retries_attempted = 0, strikes = 0, needs_regeneration = 0, hold = NULL,
     next_attempt_at = NULL, avoids = NULL, end_time = NULL, duration = NULL, error_trace = NULL,

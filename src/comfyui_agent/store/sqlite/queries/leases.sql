@@ -34,6 +34,7 @@ FROM jobs INDEXED BY idx_jobs_next LEFT JOIN batches ON batches.id = jobs.batch_
 WHERE jobs.status = 'pending' AND hold IS NULL AND reserved IS NULL
   AND NOT EXISTS (
     SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL AND (lost_at IS NULL OR attempts.server = :server))
+  AND NOT EXISTS (SELECT 1 FROM ending_members WHERE job_id = jobs.id)
   AND (avoids IS NULL OR :is_only OR instr(char(10) || avoids, char(10) || :server || char(10)) = 0)
 ORDER BY priority, jobs.id LIMIT :most;
 
@@ -46,6 +47,7 @@ FROM jobs INDEXED BY idx_jobs_batch_next LEFT JOIN batches ON batches.id = jobs.
 WHERE jobs.batch_id = :batch_id AND jobs.batch_id IS NOT NULL AND jobs.status = 'pending' AND hold IS NULL
   AND NOT EXISTS (
     SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL AND (lost_at IS NULL OR attempts.server = :server))
+  AND NOT EXISTS (SELECT 1 FROM ending_members WHERE job_id = jobs.id)
   AND (avoids IS NULL OR :is_only OR instr(char(10) || avoids, char(10) || :server || char(10)) = 0)
 ORDER BY priority, jobs.id LIMIT :most;
 
