@@ -198,9 +198,10 @@ async def open_attempt(store: Store) -> OpenAttempt:
     return attempt
 
 
-async def take_over(store: Store, worker: str = "second-agent") -> Leased:
-    """What the next agent does with the only open attempt."""
-    leased = await store.run(ops.adopt_attempt, await open_attempt(store), worker, LEASE_SECONDS)
+async def take_over(store: Store, worker: str = "second-agent", prompt_id: str | None = None) -> Leased:
+    """What the next agent does with an open attempt; with the only one, unless a prompt is named."""
+    (attempt,) = [each for each in await store.run(ops.open_attempts) if prompt_id in (None, each.prompt_id)]
+    leased = await store.run(ops.adopt_attempt, attempt, worker, LEASE_SECONDS)
     assert leased is not None
     return leased
 

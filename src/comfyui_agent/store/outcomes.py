@@ -1,4 +1,8 @@
-"""How a run ends: each ending is one transaction, and needs the lease."""
+"""How a run ends. Each ending is one transaction and needs the lease.
+
+The trigger `batch_landed` runs in the same transaction: when the last member of a batch ends, it completes the batch,
+and `batch_completed` tells of that.
+"""
 
 from __future__ import annotations
 

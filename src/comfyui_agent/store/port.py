@@ -6,13 +6,17 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 Row = Mapping[str, Any]
 TIME_LENGTH = len("2025-08-09 12:30:01.250")
+TIMES_KEPT = 4_096
+"""Times that are remembered as text: lists show the same rows again and again."""
 
 
+@lru_cache(TIMES_KEPT)
 def time_text(moment: datetime) -> str:
     """A time as people and programs read it: UTC, to the millisecond."""
     return moment.isoformat(" ", "milliseconds")[:TIME_LENGTH]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import apsw
 
-from comfyui_agent.store.port import Row, time_text
+from comfyui_agent.store.port import TIME_LENGTH, TIMES_KEPT, Row, time_text
 from comfyui_agent.store.queries import load_queries
 
 QUERIES = load_queries(Path(__file__).parent / "queries")
@@ -21,7 +22,6 @@ TIMES = frozenset(
     ).split()
 )
 """Columns that hold times, as text such as `2025-08-09 12:30:01.250` in UTC."""
-WRITTEN = len("2025-08-09 12:30:01.250")
 TEXTS = (  # noqa: SIM905 - a list of words
     "config_name job_type workflow_id status error_trace metadata worker_id failure_class server prompt_id batch_id "
     "outputs template_hash inputs file_path output_node hold avoids start_time end_time lease_expires_at "
@@ -80,9 +80,10 @@ class SqliteSession:
         return self._columns[query]
 
 
+@lru_cache(TIMES_KEPT)
 def read_time(value: Any) -> Any:
     """A time as E3 writes it becomes a `datetime`. What people wrote in another way stays as it is."""
-    if isinstance(value, str) and len(value) == WRITTEN and value[7] + value[10] + value[19] == "- .":
+    if isinstance(value, str) and len(value) == TIME_LENGTH and (value[7], value[10], value[19]) == ("-", " ", "."):
         try:
             return datetime.fromisoformat(value).replace(tzinfo=timezone.utc)
         except ValueError:
