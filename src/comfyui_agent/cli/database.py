@@ -145,13 +145,23 @@ def compact(
 
 
 def _alone(workspace: Workspace) -> AgentLock:
-    """A lock that shows that someone works here; nobody else may."""
+    """A lock that shows others that the database is in use. Fails if another process uses it."""
     from comfyui_agent.store.agent_lock import AgentLock, living
 
-    others = living(workspace.locks)
+    others = living(workspace.locks) or asyncio.run(_living(workspace))
     if others:
         fail(f"the database is in use ({', '.join(others[:3])}): stop e3 run, e3 serve and the like, then compact it")
     return AgentLock(workspace.locks, is_part=True)
+
+
+async def _living(workspace: Workspace) -> list[str]:
+    """Processes that use the database, of whatever workspace."""
+    from comfyui_agent.store.agent_lock import this_host
+    from comfyui_agent.store.liveness import bury_dead
+
+    async with opened(workspace) as store:
+        await bury_dead(store, this_host())
+        return await store.run(ops.living_agents, this_host())
 
 
 async def _remove_unused(workspace: Workspace) -> tuple[int, int]:

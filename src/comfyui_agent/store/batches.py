@@ -1,4 +1,7 @@
-"""Batches: filled, opened, ended, opened anew. That one completes with its last member is the database's own rule."""
+"""Batches: filled, opened, paused, retried, and their grids.
+
+The trigger `batch_landed` completes a batch when its last member ends.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ DURATIONS_LOOKED_AT = 100
 
 @transition
 def create_batch(session: Session, batch: NewBatch, creator: str | None) -> None:
-    """A batch to be filled; none of its jobs runs before it is opened. BatchTaken if there is one of that id."""
+    """Create a batch to be filled. None of its jobs runs before it is opened. BatchTaken if the id is taken."""
     created = session.run(
         "create_batch",
         id=batch.id,
@@ -43,7 +46,7 @@ def create_batch(session: Session, batch: NewBatch, creator: str | None) -> None
 
 @transition
 def fill_batch(session: Session, jobs: Sequence[NewJob]) -> list[JobId]:
-    """Put jobs in, all or none. BatchTaken if a name is taken: it would be someone else's job."""
+    """Add jobs to their batch, all or none. BatchTaken if a name is taken."""
     filled = {job.batch_id for job in jobs}
     rows = [session.one("batch_by_id", id=batch_id) for batch_id in filled]
     is_whole = all(row is None or row["status"] != BatchStatus.PENDING.value for row in rows)
@@ -56,7 +59,7 @@ def fill_batch(session: Session, jobs: Sequence[NewJob]) -> list[JobId]:
 
 @command
 def open_batch(session: Session, batch_id: str) -> None:
-    """It is whole: its jobs may run from now on."""
+    """Note that a batch is whole. Its jobs may run from now on."""
     if session.run("open_batch", id=batch_id):
         session.run("note_members_submitted", id=batch_id)
         session.run("release_members", id=batch_id)
@@ -66,7 +69,7 @@ def open_batch(session: Session, batch_id: str) -> None:
 
 @command
 def group_jobs(session: Session, batch: NewBatch, jobs: Sequence[JobId]) -> int:
-    """Make a batch of jobs that are there and in no other; how many. They may have ended already."""
+    """Make a batch of existing jobs that are in no other. Returns how many; they may have ended already."""
     create_batch(session, batch, None)
     joined = session.run("join_batch", id=batch.id, ids=json_text(list(jobs)))
     open_batch(session, batch.id)
@@ -99,9 +102,9 @@ def newest_batches(session: Session, *, kind: BatchKind | None = None, limit: in
 
 @query
 def members_after(session: Session, batch_id: str, after: Job | None, most: int, *, is_whole: bool) -> list[Job]:
-    """A part of the members in their order, those behind one of them; the last part has those that have no place.
+    """At most `most` members behind one of them, in their order. Members without a place come in the last part.
 
-    Unless they are wanted whole, what is large in them is left out.
+    Large values are left out, unless the members are wanted whole.
     """
     keys = {"after": -1, "after_id": 0}
     if after is not None:
@@ -119,7 +122,7 @@ def members_after(session: Session, batch_id: str, after: Job | None, most: int,
 
 
 def batch_from(session: Session, row: Row) -> Batch:
-    """A batch as it is read, with its members counted."""
+    """A batch from its row, with its members counted."""
     counts = {each["status"]: each["jobs"] for each in session.rows("counts_of_batch", id=row["id"])}
     attention = session.one("attention_of_batch", id=row["id"]) if counts.get(JobStatus.FAILED.value) else None
     is_complete = row["status"] == BatchStatus.COMPLETE.value
@@ -152,8 +155,11 @@ def book_pages(
     until: float = math.inf,
     most_bytes: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Pages of a book between two numbers. With `most_bytes`, each has its share of them for its failures and for its
-    metadata: of what is longer, the newest failure is left, and nothing."""
+    """Pages of a book between two numbers.
+
+    With `most_bytes`, each page has an equal share for its failures and its metadata. Longer failures are cut to the
+    newest one, longer metadata is left out.
+    """
     count = session.one("count_of_pages", id=book_id, after=after, until=until)
     share = None if most_bytes is None or count is None else most_bytes // max(1, count["pages"]) // 2
     found = []
@@ -166,7 +172,7 @@ def book_pages(
 
 @command
 def retry_batch(session: Session, batch_id: str, *, with_cancelled: bool = False) -> int:
-    """Give the failed members a fresh start, all in one generation; how many."""
+    """Give the failed members a fresh start in one generation. Returns how many."""
     return session.run("retry_members", id=batch_id, with_cancelled=int(with_cancelled))
 
 
@@ -177,7 +183,7 @@ def dismiss_batch(session: Session, batch_id: str) -> int:
 
 @command
 def pause_batch(session: Session, batch_id: str) -> bool:
-    """What waits stays waiting; what is at a server runs on. False if there is nothing to pause."""
+    """Keep pending members from running. Members at a server run on. False if there is nothing to pause."""
     if not session.run("pause_batch", id=batch_id):
         return False
     session.run("pause_members", id=batch_id)
@@ -193,7 +199,7 @@ def resume_batch(session: Session, batch_id: str) -> bool:
 
 
 def resubmit(session: Session, job_id: JobId, changed: NewJob | None, *, avoid_cache: bool) -> bool:
-    """Want an ended job anew, as it was or with what it says now; False if it has not ended."""
+    """Make an ended job pending again, as it was or changed. False if it has not ended."""
     if not session.run("resubmit_job", id=job_id, avoid_cache=int(avoid_cache)):
         return False
     if changed is not None:
@@ -206,7 +212,7 @@ def resubmit(session: Session, job_id: JobId, changed: NewJob | None, *, avoid_c
 def resubmit_jobs(
     session: Session, changes: Sequence[tuple[JobId, NewJob | None]], *, avoid_cache: bool = False
 ) -> list[JobId]:
-    """Run ended jobs again, as they were or changed. Returns those that had ended."""
+    """Make ended jobs pending again, as they were or changed. Returns those that had ended."""
     return [job_id for job_id, changed in changes if resubmit(session, job_id, changed, avoid_cache=avoid_cache)]
 
 
@@ -231,19 +237,19 @@ def free_turns(session: Session) -> int:
 
 @query
 def is_batch_idle(session: Session, batch_id: str) -> bool:
-    """Whether nothing of a batch runs, may run soon, or is still to be made of it."""
+    """Whether no member of a batch runs or may run soon, and no grid of it is due."""
     row = session.one("is_batch_idle", id=batch_id)
     return bool(row and row["idle"])
 
 
 @query
 def past_durations(session: Session, workflow_id: str) -> list[float]:
-    """Seconds of recent renders of one workflow."""
+    """Durations of recent renders of one workflow, in seconds."""
     rows = session.rows("past_durations", workflow_id=workflow_id, most=DURATIONS_LOOKED_AT)
     return [float(row["duration"]) for row in rows]
 
 
-# Grids: whoever claims one makes it, and the claim of a dead agent can be taken.
+# Grids: the worker that claims one makes it. The claim of a dead worker can be taken.
 
 
 @transition
@@ -266,7 +272,7 @@ def settle_grid(
     grid: str | None = None,
     problem: str | None = None,
 ) -> bool:
-    """The grid of a generation is there, or cannot be made; False if it is no longer this worker's to say."""
+    """Note that a grid was made, or why it cannot be. False if the claim is no longer this worker's."""
     facts = {"id": batch_id, "worker": worker, "generation": generation, "grid": grid, "problem": problem}
     if not session.run("settle_grid", **facts):
         return False
@@ -282,6 +288,6 @@ def release_grids(session: Session, worker: str) -> None:
 
 @transition
 def note_grid(session: Session, batch: Batch, grid: str) -> None:
-    """A grid was made of a batch as it was read."""
+    """Note a grid that was made by request."""
     generation = batch.generation if batch.status is BatchStatus.COMPLETE else None
     session.run("note_grid", id=batch.id, grid=grid, generation=generation)

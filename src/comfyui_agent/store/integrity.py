@@ -1,4 +1,4 @@
-"""Whether the memory is sound."""
+"""Checks of the database."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LARGE_LOG = 64 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     is_fine: bool
@@ -98,7 +98,7 @@ async def _results(store: Store, root: Path) -> Finding:
 
 @query
 def _sizes(session: Session) -> Finding:
-    """What takes how much room. However much it is, nothing is wrong."""
+    """The sizes of things. They are never a fault."""
     size = session.one("size_of_database")
     unused = session.one("unused_templates")
     assert size is not None

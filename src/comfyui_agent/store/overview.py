@@ -1,4 +1,4 @@
-"""How it stands, at one moment: all that the first screen says."""
+"""The state of the queue at one moment, for the first screen."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from comfyui_agent.store.server_states import lost_servers
 MINUTES = 60
 LATELY = 5
 SHORTEST = 20.0
-"""No pace is told from less."""
+"""A pace is told from at least so many seconds."""
 RESULTS, FAILURES, RENDERING, BATCHES = 12, 8, 64, 20
 NEWEST_LOOKED_AT = 500
 PRIORITIES_LOOKED_AT = 200
@@ -32,7 +32,7 @@ BUCKET = 10
 
 @dataclass(frozen=True)
 class Minute:
-    """What ended in one minute of the clock, which is UTC text such as `2025-08-09 12:30`. Failed is not cancelled."""
+    """How many jobs ended in one minute, such as `2025-08-09 12:30` in UTC. Cancelled jobs do not count."""
 
     at: str
     done: int
@@ -41,33 +41,33 @@ class Minute:
 
 @dataclass(frozen=True)
 class Overview:
-    """How many jobs there are, how fast they end, and the newest of each kind. Times are UTC text."""
+    """Counts, pace, and the newest jobs of each kind. Times are UTC text."""
 
     at: str
     counts: Counts
     done_last_five: int
-    """In the last five minutes, to ten seconds. What was cancelled has not failed."""
+    """In the last five minutes, to ten seconds. Cancelled jobs do not count as failed."""
     seconds_lately: float
-    """Since the first of them ended: five minutes at most."""
+    """Since the first of them was done; five minutes at most."""
     failed_last_five: int
     done_last_hour: int
     failed_last_hour: int
     minutes: tuple[Minute, ...]
     """The last 60, the oldest first; the last one is not over yet."""
     queue_age_seconds: float | None
-    """How long the job has waited that has waited longest, of those that may run; None if there is none."""
+    """The longest wait of a job that may run. None if there is none."""
     kept: int
-    """How many wait for a person: paused with their batch, or kept for a later burst; 10,000 stands for more."""
+    """Jobs that wait for a person: paused with their batch, or for a later burst. Counted up to 10,000."""
     processing: list[Job]
-    """As they began, at most 64."""
+    """By start, at most 64."""
     failed: list[Job]
     """The newest that need attention, at most 8."""
     done: list[Job]
     """The newest that have results, at most 12."""
     batches: list[Batch]
-    """Those that are under way, the newest first, at most 20."""
+    """Batches under way, newest first, at most 20."""
     lost: list[LostServer]
-    """Servers that stopped answering with prompts of jobs that wait because of that."""
+    """Servers that stopped answering while they had prompts. Their jobs wait."""
 
     @property
     def per_minute(self) -> float:

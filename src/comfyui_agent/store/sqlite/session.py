@@ -56,7 +56,7 @@ class SqliteSession:
         return found
 
     def mend_texts(self) -> None:
-        """Make rows readable that hold bytes which are no text: a shell with another encoding writes such."""
+        """Repair text columns that are not valid UTF-8. A shell with another encoding writes such rows."""
         for column in TEXTS:
             self.database.execute(
                 f"UPDATE jobs SET {column} = e3_mended(CAST({column} AS BLOB)) "  # noqa: S608 - our own names
@@ -92,14 +92,14 @@ def read_time(value: Any) -> Any:
 
 
 def _bind(_cursor: apsw.Cursor, _number: int, value: Any) -> str:
-    """What a time is written as. Called for values that SQLite has no type for."""
+    """The text of a time. SQLite has no type for it and asks here."""
     if isinstance(value, datetime):
         return time_text(value)
     raise TypeError(f"{type(value).__name__} cannot be stored")
 
 
 def _mended(*values: Any) -> str | None:
-    """A readable text in the place of bytes that are none; None if they are one."""
+    """The text for bytes that are not valid UTF-8. None if they are valid."""
     data = bytes(values[0])
     try:
         data.decode("utf-8")
