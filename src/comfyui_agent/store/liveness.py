@@ -7,7 +7,7 @@ own host a held lock file means alive, however old the heartbeat is.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from comfyui_agent.store.agent_lock import AgentLock, is_free
@@ -37,12 +37,6 @@ def remove_agent(session: Session, worker: str) -> None:
     session.run("remove_agent", worker=worker)
 
 
-@transition
-def remove_agents(session: Session, workers: Sequence[str]) -> None:
-    for worker in workers:
-        session.run("remove_agent", worker=worker)
-
-
 @query
 def agents_of_host(session: Session, host: str) -> list[tuple[str, Path]]:
     """Workers of a host with their lock files."""
@@ -57,9 +51,9 @@ def living_agents(session: Session, host: str) -> list[str]:
 
 async def bury_dead(store: Store, host: str) -> None:
     """Remove the rows of this host whose lock files are free or gone. Dead processes of other hosts stop beating."""
-    dead = [worker for worker, lock in await store.run(agents_of_host, host) if is_free(lock)]
-    if dead:
-        await store.run(remove_agents, dead)
+    for worker, lock in await store.run(agents_of_host, host):
+        if is_free(lock):
+            await store.run(remove_agent, worker)
 
 
 @contextlib.asynccontextmanager

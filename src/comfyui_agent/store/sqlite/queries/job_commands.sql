@@ -28,7 +28,7 @@ INSERT INTO events (at, event, job_id)
 SELECT strftime('%Y-%m-%d %H:%M:%f', 'now'), 'job.submitted', value FROM json_each(:ids) WHERE true ORDER BY key;
 
 -- name: cancel_job
--- The fence goes up: whoever runs it can change nothing any more. Its prompt is taken back by whoever sees it.
+-- The fence goes up: the worker that runs it can change nothing any more. An agent takes its prompt back.
 UPDATE jobs SET
     status = 'failed', failure_class = 'cancelled', error_trace = :error_trace,
     end_time = strftime('%Y-%m-%d %H:%M:%f', 'now'), worker_id = NULL, lease_expires_at = NULL, hold = NULL,
@@ -36,7 +36,7 @@ UPDATE jobs SET
 WHERE id = :id AND status IN ('pending', 'processing');
 
 -- name: retry_job
--- A fresh start. That the last result was no good is remembered: the next run avoids the server's cache.
+-- A fresh start. If the last result was bad, the next run avoids the server's cache.
 UPDATE jobs SET
     status = 'pending', retries_attempted = 0, strikes = 0, needs_regeneration = 0, hold = NULL,
     next_attempt_at = NULL, avoids = NULL, end_time = NULL, duration = NULL, error_trace = NULL,
@@ -55,7 +55,7 @@ WHERE batch_id = :id AND status = 'failed' AND failure_class IS NOT 'cancelled' 
 DELETE FROM jobs WHERE id = :id AND status IN ('done', 'failed');
 
 -- name: forget_attempts
--- One that is open may be at its server: it is taken back first.
+-- An open attempt may be at its server: it is taken back first.
 DELETE FROM attempts WHERE job_id = :job_id AND outcome IS NOT NULL;
 
 -- name: disclaim_files

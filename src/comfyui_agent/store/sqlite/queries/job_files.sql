@@ -3,7 +3,7 @@ SELECT id, config_name, status, source, digest, resubmit, failure_class FROM job
 WHERE config_name IN (SELECT value FROM json_each(:names));
 
 -- name: owners_of_paths
--- Whose result or grid goes to a path, or is there. A job that failed has given its path up.
+-- Owners of paths: jobs and grids whose files are there or will be. A failed job has given up its path.
 SELECT value AS path, jobs.config_name, jobs.source, jobs.status, NULL AS batch_id
 FROM json_each(:paths) JOIN jobs ON jobs.file_path = value
 WHERE jobs.status <> 'failed'
@@ -48,7 +48,7 @@ UPDATE jobs SET source = :target WHERE config_name = :name AND source = :source 
 UPDATE jobs SET resubmit = 1 WHERE id = :id AND resubmit IS NULL AND status IN ('processing', 'done');
 
 -- name: forget_changes
--- A file that was changed while its job ran, and is gone: there is nothing to submit again.
+-- The file was changed while its job ran, and is gone now: there is nothing to submit again.
 UPDATE jobs SET resubmit = NULL
 WHERE config_name IN (SELECT value FROM json_each(:names)) AND resubmit = 1
     AND source IN (SELECT value FROM json_each(:sources));
@@ -66,7 +66,7 @@ WHERE status = 'pending' AND source IN (SELECT value FROM json_each(:sources))
 RETURNING id, config_name;
 
 -- name: finished_files
--- Jobs from files that were done between so many seconds ago.
+-- Jobs from files that were done within a range of seconds ago.
 SELECT source, digest, job_type FROM jobs INDEXED BY idx_jobs_ended
 WHERE status = 'done' AND source IS NOT NULL
     AND end_time > strftime('%Y-%m-%d %H:%M:%f', 'now', '-' || :longest || ' seconds')
@@ -82,7 +82,7 @@ UPDATE jobs SET source = NULL, digest = NULL WHERE id = :id;
 SELECT source FROM jobs INDEXED BY idx_jobs_source WHERE status = 'pending' AND source IS NOT NULL;
 
 -- name: keep_rejection
--- The file that was rejected under this path has another name now. Its reason stays with it.
+-- The file that was rejected under this path has a new name. Its reason stays with it.
 UPDATE OR REPLACE rejections SET path = :kept WHERE path = :path;
 
 -- name: reject_file

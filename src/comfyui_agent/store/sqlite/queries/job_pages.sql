@@ -2,7 +2,7 @@
 -- order goes by, and an id. Ids come in one text: rows would cost more than the reading.
 
 -- name: rendering_after_none
--- What has no start comes first.
+-- By start. Jobs without a start come first.
 SELECT json_group_array(id) AS ids FROM (
     SELECT * FROM (
         SELECT id FROM jobs INDEXED BY idx_jobs_rendering
@@ -23,7 +23,7 @@ SELECT json_group_array(id) AS ids FROM (
     LIMIT :most);
 
 -- name: waiting_after_none
--- As they will run: what has no priority comes first.
+-- As they will run. Jobs without a priority come first.
 SELECT json_group_array(id) AS ids FROM (
     SELECT * FROM (
         SELECT id FROM jobs INDEXED BY idx_jobs_status_priority
@@ -148,11 +148,11 @@ SELECT json_group_array(id) AS ids FROM (
     WHERE job_names MATCH :match AND rowid < :id ORDER BY rowid DESC LIMIT :most);
 
 -- name: keys_of_job
--- What lists are ordered by.
+-- The values that lists are ordered by.
 SELECT id, start_time, priority, end_time, batch_index, config_name FROM jobs WHERE id = :id;
 
 -- name: jobs_among
--- Of some ids, in their order, those that people ask for.
+-- The jobs with these ids that match a filter, in the order of the ids.
 SELECT brief_jobs.* FROM json_each(:ids) AS listed CROSS JOIN brief_jobs ON brief_jobs.id = listed.value
 WHERE (:status IS NULL OR status = :status)
     AND (:attention IS NULL
@@ -166,7 +166,7 @@ WHERE (:status IS NULL OR status = :status)
 LIMIT :most;
 
 -- name: names_indexed
--- How far the index of names goes, and how far it could. Someone may have had the ids begin anew by hand.
+-- The last indexed id, the newest id, and the last id that was ever given. Someone may have reset the ids by hand.
 SELECT (SELECT CAST(value AS INTEGER) FROM about WHERE key = 'names_indexed') AS indexed,
     (SELECT max(id) FROM jobs) AS newest,
     (SELECT seq FROM sqlite_sequence WHERE name = 'jobs') AS given;
@@ -219,11 +219,11 @@ CROSS JOIN brief_batches ON brief_batches.id = listed.id;
 SELECT strftime('%Y-%m-%d %H:%M:%f', 'now') AS now;
 
 -- name: endings
--- How many jobs ended in each ten seconds, by the first moment of these.
+-- How many jobs ended in each ten seconds. `at` is their first moment.
 SELECT at, status, jobs FROM endings WHERE at >= :since AND at <= :until;
 
 -- name: newest_results
--- Those with something to show, among the newest.
+-- Jobs with files to show, among the newest.
 SELECT brief_jobs.* FROM (
     SELECT id FROM jobs INDEXED BY idx_jobs_ended
     WHERE status = 'done' AND end_time IS NOT NULL ORDER BY end_time DESC, id DESC LIMIT :looked_at) AS newest
@@ -237,7 +237,7 @@ SELECT brief_jobs.* FROM (
 CROSS JOIN brief_jobs ON brief_jobs.id = newest.id;
 
 -- name: longest_waiting
--- The oldest of each priority that may run, found without a look at those behind it.
+-- The oldest job of each priority that may run, found without reading the others.
 WITH RECURSIVE levels(priority) AS (
     SELECT min(priority) FROM jobs INDEXED BY idx_jobs_next
     WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL

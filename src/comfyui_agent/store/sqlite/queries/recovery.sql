@@ -1,5 +1,5 @@
 -- name: open_attempts
--- Every prompt that may be at a server, with what its job says. There are never more than the windows of the servers.
+-- Every prompt that may be at a server, with the state of its job. There are at most as many as the windows hold.
 SELECT attempts.id AS attempt_id, attempts.job_id, attempts.server, attempts.prompt_id,
     attempts.worker_id AS attempt_worker, jobs.id IS NOT NULL AS has_job, jobs.status, jobs.worker_id, jobs.fence,
     coalesce(jobs.lease_expires_at < strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) AS has_expired,
@@ -14,7 +14,7 @@ FROM attempts INDEXED BY idx_attempts_open LEFT JOIN jobs ON jobs.id = attempts.
 WHERE attempts.outcome IS NULL ORDER BY attempts.id;
 
 -- name: adopt_job
--- Whoever read this fence takes the run over; the run stays the same run.
+-- Take over a run, if the fence is as it was read. The run stays the same run.
 UPDATE jobs SET
     status = 'processing', worker_id = :worker, fence = coalesce(fence, 0) + 1, hold = NULL, next_attempt_at = NULL,
     lease_expires_at = strftime('%Y-%m-%d %H:%M:%f', 'now', :seconds || ' seconds'),
@@ -31,7 +31,7 @@ UPDATE attempts SET worker_id = :worker WHERE id = :attempt_id
 RETURNING running_seconds;
 
 -- name: withdraw_attempt
--- The prompt was taken back, or nobody wants it. Not if the job has been asked for again meanwhile.
+-- The prompt was taken back, or nobody wants it. Not if the job is open again.
 UPDATE attempts SET outcome = 'cancelled', error = :error, ended_at = strftime('%Y-%m-%d %H:%M:%f', 'now')
 WHERE id = :attempt_id AND outcome IS NULL
     AND NOT EXISTS (SELECT 1 FROM jobs WHERE id = attempts.job_id AND status IN ('pending', 'processing'));
