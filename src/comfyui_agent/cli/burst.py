@@ -32,7 +32,8 @@ from comfyui_agent.domain.texts import attention, counted
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.domain.events import Event
-    from comfyui_agent.engine.burst import Burst, BurstPlan, Summary
+    from comfyui_agent.engine.burst import Burst
+    from comfyui_agent.engine.burst_plan import BurstPlan, Summary
 
 MORE = 10
 MOST_FAILURES = 10
@@ -104,7 +105,7 @@ def _plan(
     from comfyui_agent.cli.workflows import workflows_of
     from comfyui_agent.config.workflows import NoWorkflow
     from comfyui_agent.domain.placement import NoSuchPlace
-    from comfyui_agent.engine.burst import BurstPlan
+    from comfyui_agent.engine.burst_plan import BurstPlan
 
     if not prompts.is_dir():
         fail(f"there is no folder {prompts}: name one with prompts in .txt files")

@@ -135,12 +135,12 @@ def _is_watched() -> bool:
 async def _stay(workspace: Workspace, store: Store, page: str, book: Batch) -> None:
     """Keep the page up, and an agent behind it that does what people ask for there, until Ctrl-C."""
     from comfyui_agent.comfy.tasks import end_tasks
-    from comfyui_agent.engine.agent import Agent
+    from comfyui_agent.engine.composition import make_agent
 
     typer.echo(f"\nThe page    {page}")
     typer.echo(f"The book    {page}/books/{book.id}: mend its fourth page there")
     typer.echo("It stays up until Ctrl-C.")
-    working = asyncio.create_task(Agent(store, workspace).run())
+    working = asyncio.create_task(make_agent(store, workspace).run())
     try:
         await working
     except asyncio.CancelledError:
@@ -151,13 +151,13 @@ async def _stay(workspace: Workspace, store: Store, page: str, book: Batch) -> N
 
 async def _files(workspace: Workspace, store: Store, folder: Path) -> list[Job]:
     from comfyui_agent.cli.demo_jobs import demo_jobs
-    from comfyui_agent.engine.agent import Agent
+    from comfyui_agent.engine.composition import make_agent
     from comfyui_agent.engine.intake.monitor import Monitor
     from comfyui_agent.engine.service import serve
 
     jobs = demo_jobs()
     typer.echo(f"\n{len(jobs)} job files go to {folder / 'jobs/processing'}:\n")
-    agent, monitor = Agent(store, workspace), Monitor(store, workspace)
+    agent, monitor = make_agent(store, workspace), Monitor(store, workspace)
     for job in jobs:
         (workspace.processing / job.kind / f"{job.name}.yaml").write_text(job.text, encoding="utf-8")
     async with shown(agent.bus, store, agent):

@@ -14,16 +14,15 @@ from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.event_log import add_event
-from comfyui_agent.store.operation import command, transition
+from comfyui_agent.store.operation import OperationRunner, command, transition
 from comfyui_agent.store.port import Row, Session
-from comfyui_agent.store.store import Store
 
 ENDED_AT_ONCE = 500
 PAUSE_SECONDS = 0.02
 """Between two parts, for the writers of other processes that wait."""
 
 
-async def cancel_batch(store: Store, batch_id: str) -> int | None:
+async def cancel_batch(store: OperationRunner, batch_id: str) -> int | None:
     """Cancel a batch. Returns how many members had not ended; None if the batch has ended already."""
     count = await store.run(begin_cancel, batch_id)
     if count is not None:
@@ -31,7 +30,7 @@ async def cancel_batch(store: Store, batch_id: str) -> int | None:
     return count
 
 
-async def end_members(store: Store) -> None:
+async def end_members(store: OperationRunner) -> None:
     """End all members of batches that were cancelled or have expired, part by part."""
     while True:
         if not await store.run(end_next_members):

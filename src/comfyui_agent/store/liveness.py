@@ -12,9 +12,8 @@ from pathlib import Path
 
 from comfyui_agent.store.agent_lock import AgentLock, is_free
 from comfyui_agent.store.errors import StoreError
-from comfyui_agent.store.operation import query, transition
+from comfyui_agent.store.operation import OperationRunner, query, transition
 from comfyui_agent.store.port import Session
-from comfyui_agent.store.store import Store
 
 BEAT_SECONDS = 10.0
 FORGOTTEN_AFTER_DAYS = 30
@@ -49,7 +48,7 @@ def living_agents(session: Session, host: str) -> list[str]:
     return [row["worker_id"] for row in session.rows("living_agents", host=host)]
 
 
-async def bury_dead(store: Store, host: str) -> None:
+async def bury_dead(store: OperationRunner, host: str) -> None:
     """Remove the rows of this host whose lock files are free or gone. Dead processes of other hosts stop beating."""
     for worker, lock in await store.run(agents_of_host, host):
         if is_free(lock):
@@ -57,7 +56,7 @@ async def bury_dead(store: Store, host: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def registered(store: Store, lock: AgentLock) -> AsyncIterator[None]:
+async def registered(store: OperationRunner, lock: AgentLock) -> AsyncIterator[None]:
     """Have a row while this block runs, and give the lock back at its end."""
     try:
         await store.run(register_agent, lock.worker, lock.host, str(lock.path))

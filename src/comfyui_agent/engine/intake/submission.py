@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from comfyui_agent.clock import now
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.job_files import FileVerdict, ReadFile
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.kinds import folder_of
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.engine.clock import now
 from comfyui_agent.engine.intake.admission import Admission
 from comfyui_agent.engine.intake.folder_scan import Refused, Unsettled, is_job_file, read_whole, sign, trouble_with
 from comfyui_agent.engine.thread_pools import INTAKE
@@ -36,7 +36,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of one wish: the job, or why there is none."""
+    """What became of one request: the job, or why there is none."""
 
     name: str
     job: Job | None
@@ -136,7 +136,7 @@ async def remove(store: Store, workspace: Workspace, jobs: Sequence[Job]) -> lis
         path = workspace.root / job.source if job.id in removed and job.source is not None else None
         if path is not None and path.is_relative_to(workspace.processing):
             with contextlib.suppress(FileNotFoundError):
-                await asyncio.to_thread(path.replace, path.with_name(f"{path.name}{REMOVED}"))
+                await INTAKE.run(path.replace, path.with_name(f"{path.name}{REMOVED}"))
     return [
         Answer(job.config_name, job, "" if job.id in removed else f"it {WORDS[job.status]}: cancel it first")
         for job in jobs
@@ -155,7 +155,7 @@ async def _refile(admission: Admission, workspace: Workspace, job: Job) -> ReadF
 
 
 async def _read(admission: Admission, path: Path) -> ReadFile:
-    """The job of a file, waiting a moment for whoever is writing it or its pictures; Unsettled if that goes on."""
+    """The job of a file. Waits a moment while the file or its pictures are being written; Unsettled if that goes on."""
     deadline = now() + PATIENCE
     while True:
         signature = sign(str(path))
