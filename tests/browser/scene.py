@@ -108,8 +108,9 @@ number = 0
 for minute in range(60):
     count = round(18 + 4 * math.sin(minute / 7) + minute * 7 % 3) if not 33 <= minute < 37 else 37 - minute
     failed = {34: 3, 35: 1, 51: 1}.get(minute, 0)
-    database.execute("INSERT INTO endings VALUES (substr(?, 1, 18), 'done', ?)", (text(minute + 0.02), count))
-    database.execute("INSERT INTO endings VALUES (substr(?, 1, 18), 'failed', ?)", (text(minute + 0.02), failed))
+    for status, jobs in (("done", count), ("failed", failed)):
+        ended = f"{text(minute + 0.02)[:18]}0.000"
+        database.execute("INSERT INTO endings VALUES (?, ?, ?)", (ended, status, jobs))
     for each in range(count if minute > 1 else 0):
         number += 1
         like = done[number % len(done)]

@@ -171,7 +171,7 @@ async def test_jobs_from_before_are_kept_as_they_were(tmp_path: Path, version: i
     assert (jobs["broke"].run_count, jobs["broke"].retries_attempted, jobs["broke"].error_trace) == (3, 2, "boom")
     assert (jobs["ended"].duration, jobs["runs"].retry_limit) == (10.0, 4)
     assert (await lease_one(store)).config_name == "waits"
-    assert await store.run(ops.put_back_unattended, lambda _: False) == 1
+    assert await store.run(ops.put_back_unattended, "host") == 1
     assert (await lease_one(store)).config_name == "runs"
     await store.close()
 

@@ -22,15 +22,6 @@ GAP, EXPIRY = 10.0, 59.5
 """How far apart two looks at a batch may be, and how long it is given."""
 
 
-def nobody(worker: str) -> bool:
-    """Who is dead."""
-    return False
-
-
-def everybody(worker: str) -> bool:
-    return True
-
-
 async def fill(
     store: Store,
     count: int = 3,

@@ -29,6 +29,7 @@ Rows = list[dict[str, Any]]
 
 SERVER = "http://gpu:8188"
 WORKER = "first-agent"
+HOST = "this-host"
 LEASE_SECONDS = 30.0
 TABLES = ("jobs", "attempts", "files", "events", "templates", "job_counts")
 
@@ -197,11 +198,18 @@ async def open_attempt(store: Store) -> OpenAttempt:
     return attempt
 
 
-async def take_over(store: Store, worker: str = "second-agent") -> Leased:
-    """What the next agent does with the only open attempt."""
-    leased = await store.run(ops.adopt_attempt, await open_attempt(store), worker, LEASE_SECONDS)
+async def take_over(store: Store, worker: str = "second-agent", prompt_id: str | None = None) -> Leased:
+    """What the next agent does with an open attempt; with the only one, unless a prompt is named."""
+    (attempt,) = [each for each in await store.run(ops.open_attempts) if prompt_id in (None, each.prompt_id)]
+    leased = await store.run(ops.adopt_attempt, attempt, worker, LEASE_SECONDS)
     assert leased is not None
     return leased
+
+
+async def register(store: Store, *workers: str, host: str = HOST) -> None:
+    """Make workers count as alive. Their lock files are not there, so `bury_dead` of their host removes them."""
+    for worker in workers:
+        await store.run(ops.register_agent, worker, host, f"/nowhere/{worker}.lock")
 
 
 class ScriptedStore:

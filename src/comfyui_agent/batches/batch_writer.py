@@ -11,6 +11,7 @@ from comfyui_agent.domain.jobs import NewJob
 from comfyui_agent.pools import Pool
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
+from comfyui_agent.store.liveness import bury_dead, registered
 from comfyui_agent.store.store import Store
 
 AT_ONCE = 500
@@ -31,13 +32,12 @@ async def queue_batch(
     """
     lock = AgentLock(locks, is_part=True)
     try:
-        await _discard(store, lock.is_dead)
-        return await _fill(store, lock.worker, batch, jobs, tell)
+        async with registered(store, lock):
+            await _discard_unfinished(store, lock.host)
+            return await _fill(store, lock.worker, batch, jobs, tell)
     except Exception:
-        await _discard(store, lambda worker: worker == lock.worker)
+        await _discard_unfinished(store, lock.host)
         raise
-    finally:
-        lock.release()
 
 
 async def _fill(
@@ -47,13 +47,15 @@ async def _fill(
     count = 0
     rest = iter(jobs)
     while part := await THREADS.run(lambda: list(islice(rest, AT_ONCE))):
+        await store.run(ops.beat_agent, creator)
         count += len(await store.run(ops.fill_batch, part))
         tell(count)
     await store.run(ops.open_batch, batch.id)
     return count
 
 
-async def _discard(store: Store, is_dead: Callable[[str], bool]) -> None:
-    """Remove unfinished batches of dead processes."""
-    while await store.run(ops.discard_unfinished, is_dead):
+async def _discard_unfinished(store: Store, host: str) -> None:
+    """Remove what dead processes began to queue."""
+    await bury_dead(store, host)
+    while await store.run(ops.discard_unfinished, host):
         pass

@@ -198,7 +198,7 @@ async def _cancel(workspace: Workspace, batch_id: str, as_json: bool) -> None:
 
     async with opened(workspace) as store:
         found = await find_batch(store, batch_id)
-        ended = await store.run(ops.cancel_batch, found.id)
+        ended = await ops.cancel_batch(store, found.id)
         if ended is None and found.status is BatchStatus.PENDING:
             fail(f"{found.id} is still being queued: stop the command that queues it")
         if ended is None:

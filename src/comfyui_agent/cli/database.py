@@ -7,7 +7,6 @@ import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,11 +70,11 @@ def check(
 
 
 async def _check(workspace: Workspace, as_json: bool) -> None:
-    from comfyui_agent.store.agent_lock import is_dead
+    from comfyui_agent.store.agent_lock import this_host
     from comfyui_agent.store.integrity import examine
 
     async with opened(workspace) as store:
-        found = await examine(store, partial(is_dead, workspace.locks), workspace.root)
+        found = await examine(store, this_host(), workspace.root)
     if as_json:
         print_json([{"name": each.name, "fine": each.is_fine, "message": each.message} for each in found])
     else:
@@ -97,10 +96,12 @@ def recover(workspace: Folder = HERE, config: ConfigOption = "", database: Datab
 
 
 async def _recover(workspace: Workspace) -> None:
-    from comfyui_agent.store.agent_lock import is_dead
+    from comfyui_agent.store.agent_lock import this_host
+    from comfyui_agent.store.liveness import bury_dead
 
     async with opened(workspace) as store:
-        count = await store.run(ops.put_back_orphans, partial(is_dead, workspace.locks))
+        await bury_dead(store, this_host())
+        count = await store.run(ops.put_back_orphans, this_host())
         await store.run(ops.recount)
         await note_audit(store, EventName.AUDIT_DATABASE_RECOVER, message=counted(count, "job"))
     words = counted(count, "job was let go and waits", "jobs were let go and wait")
@@ -144,13 +145,23 @@ def compact(
 
 
 def _alone(workspace: Workspace) -> AgentLock:
-    """A lock that shows that someone works here; nobody else may."""
+    """A lock that shows others that the database is in use. Fails if another process uses it."""
     from comfyui_agent.store.agent_lock import AgentLock, living
 
-    others = living(workspace.locks)
+    others = living(workspace.locks) or asyncio.run(_living(workspace))
     if others:
         fail(f"the database is in use ({', '.join(others[:3])}): stop e3 run, e3 serve and the like, then compact it")
     return AgentLock(workspace.locks, is_part=True)
+
+
+async def _living(workspace: Workspace) -> list[str]:
+    """Processes that use the database, of whatever workspace."""
+    from comfyui_agent.store.agent_lock import this_host
+    from comfyui_agent.store.liveness import bury_dead
+
+    async with opened(workspace) as store:
+        await bury_dead(store, this_host())
+        return await store.run(ops.living_agents, this_host())
 
 
 async def _remove_unused(workspace: Workspace) -> tuple[int, int]:

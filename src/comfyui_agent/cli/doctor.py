@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,7 +93,7 @@ async def _look(folder: Path, config: str) -> AsyncIterator[Finding]:
 async def _look_at_database(
     workspace: Workspace, reasons: dict[str, str], stuck: list[StuckPrompt]
 ) -> AsyncIterator[Finding]:
-    from comfyui_agent.store.agent_lock import is_dead
+    from comfyui_agent.store.agent_lock import this_host
     from comfyui_agent.store.connect import version_of
     from comfyui_agent.store.errors import StoreError
     from comfyui_agent.store.integrity import Finding, examine, look_at_jobs
@@ -114,7 +113,7 @@ async def _look_at_database(
         return
     try:
         yield Finding("database", True, f"{workspace.database}, version {version}")
-        for each in await examine(store, partial(is_dead, workspace.locks), workspace.root):
+        for each in await examine(store, this_host(), workspace.root):
             yield each
         yield await look_at_jobs(store)
         reasons |= await store.run(ops.rejections)

@@ -37,8 +37,8 @@ class Workspace:
 
     @property
     def locks(self) -> Path:
-        """The lock files of agents, beside the database."""
-        return Path(self.database).resolve().parent / "agents"
+        """The lock files of the processes that work in this workspace, whatever database they use."""
+        return self._real_root / "database" / "agents"
 
     @property
     def metrics_log(self) -> Path:

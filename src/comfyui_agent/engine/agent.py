@@ -105,6 +105,7 @@ class Agent:
         loops: list[asyncio.Task[None]] = []
         seconds = LEAVING_SECONDS
         try:
+            await parts.store.run(ops.register_agent, self.worker, parts.lock.host, str(parts.lock.path))
             self.first_event = await parts.tail.begin()
             self.is_ready.set()
             await parts.fleet.start()
@@ -150,6 +151,7 @@ class Agent:
             await parts.store.run(ops.release_grids, self.worker)
             await parts.states.look()  # the last run at a server that is drained may have ended just now
             await parts.tail.catch_up()
+            await parts.store.run(ops.remove_agent, self.worker)
 
     async def _until(self, deadline: float, work: Coroutine[Any, Any, None]) -> None:
         """Do something, if it is done in time."""

@@ -56,6 +56,7 @@ class Expiry:
             for batch_id in expired:
                 log.warning("the batch %s has expired", batch_id)
             if expired:
+                await ops.end_members(self._store)
                 self._store.wake()
 
 

@@ -53,7 +53,7 @@ class GridBuilder:
 
     async def _make_next(self) -> bool:
         """Make one; False if none is due."""
-        claimed = await self._store.run(ops.claim_grid, self._lock.worker, self._lock.is_dead, self._only)
+        claimed = await self._store.run(ops.claim_grid, self._lock.worker, self._lock.host, self._only)
         if claimed is None:
             return False
         batch_id, generation = claimed

@@ -31,7 +31,7 @@ class LeftoverFiles:
     async def remove_fetched(self, leased: Leased) -> None:
         """Remove what the agent before had fetched for a run and not named."""
         worker = leased.previous_worker
-        if not worker or not self._lock.is_dead(worker):
+        if not worker:
             return
         try:
             folder = stem_of(leased, self._workspace).parent

@@ -15,6 +15,7 @@ from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.fleet.server import FleetServer, Health
 from comfyui_agent.store import operations as ops
+from comfyui_agent.store.liveness import bury_dead
 from comfyui_agent.store.operation import OperationRunner
 from comfyui_agent.store.records import Leased, OpenAttempt
 
@@ -54,12 +55,11 @@ class StartedRuns(Protocol):
     async def start(self, leased: Leased, asked_at: float) -> None: ...
 
 
-class Liveness(Protocol):
-    """Which agents are gone."""
+class Identity(Protocol):
+    """By what the database knows this agent."""
 
     worker: str
-
-    def is_dead(self, worker: str) -> bool: ...
+    host: str
 
 
 class Leftovers(Protocol):
@@ -94,7 +94,7 @@ class Recovery:
         fleet: KnownServers,
         leases: HeldLeases,
         runs: StartedRuns,
-        liveness: Liveness,
+        identity: Identity,
         leftovers: Leftovers,
         clock: Clock,
         scope: RecoveryScope,
@@ -103,7 +103,7 @@ class Recovery:
         self._fleet = fleet
         self._leases = leases
         self._runs = runs
-        self._liveness = liveness
+        self._identity = identity
         self._leftovers = leftovers
         self._clock = clock
         self._scope = scope
@@ -137,7 +137,9 @@ class Recovery:
         await end_tasks(list(self._withdrawing.values()))
 
     async def _look(self) -> int:
-        attempts = [each for each in await self._store.run(ops.open_attempts) if self._scope.covers(each)]
+        host = self._identity.host
+        await bury_dead(self._store, host)
+        attempts = [each for each in await self._store.run(ops.open_attempts, host) if self._scope.covers(each)]
         unattended = [each for each in attempts if not self._leases.holds(each.job_id, each.fence)]
         self._lost_at = {each.server for each in unattended if each.is_lost}
         ids = {each.attempt_id for each in unattended}
@@ -150,9 +152,10 @@ class Recovery:
                     await self._start_withdrawing(attempt)
             elif attempt.attempt_id not in self._withdrawing and self._may_be_taken(attempt):
                 taken += await self._adopt(attempt)
-        await self._store.run(ops.put_back_unattended, self._liveness.is_dead)
+        await self._store.run(ops.put_back_unattended, host)
         await self._store.run(ops.free_turns)
-        while await self._store.run(ops.discard_unfinished, self._liveness.is_dead):
+        await ops.end_members(self._store)
+        while await self._store.run(ops.discard_unfinished, host):
             log.info("a batch was removed whose creator died before it was whole")
         await self._leftovers.sweep()
         return taken
@@ -162,9 +165,9 @@ class Recovery:
 
     def _may_be_withdrawn(self, attempt: OpenAttempt) -> bool:
         """Whoever ran it takes it back once it has let go; others only if that agent is gone or does not wake up."""
-        if attempt.is_lost or attempt.attempt_worker in (None, self._liveness.worker):
+        if attempt.is_lost or attempt.attempt_worker in (None, self._identity.worker):
             return not self._runs.has(attempt.prompt_id)
-        return self._waited(attempt) > self._leases.seconds or self._liveness.is_dead(attempt.attempt_worker or "")
+        return self._waited(attempt) > self._leases.seconds or attempt.is_attempt_worker_dead
 
     def _may_be_taken(self, attempt: OpenAttempt) -> bool:
         if attempt.is_lost and attempt.status == "pending":
@@ -174,18 +177,19 @@ class Recovery:
             return False  # an agent that has this server may come first
         if attempt.status == "pending":
             return True
-        if attempt.worker == self._liveness.worker:
+        if attempt.worker == self._identity.worker:
             return self._waited(attempt) >= OWN_GRACE  # leased a moment ago and not yet begun, or dropped by us
-        return attempt.has_expired or (attempt.worker is not None and self._liveness.is_dead(attempt.worker))
+        return attempt.has_expired or attempt.is_worker_dead
 
     async def _adopt(self, attempt: OpenAttempt) -> int:
         asked_at = self._clock.now()
-        leased = await self._store.run(ops.adopt_attempt, attempt, self._liveness.worker, self._leases.seconds)
+        leased = await self._store.run(ops.adopt_attempt, attempt, self._identity.worker, self._leases.seconds)
         self._seen.pop(attempt.attempt_id, None)
         if leased is None:
             return 0
         log.info("%s: taken over from %s", leased.config_name, leased.previous_worker)
-        await self._leftovers.remove_fetched(leased)
+        if attempt.is_attempt_worker_dead:  # a living agent removes its own
+            await self._leftovers.remove_fetched(leased)
         await self._runs.start(leased, asked_at)
         return 1
 

@@ -1,1 +1,1 @@
-"""The one memory: jobs, attempts, results and events, in a database that survives."""
+"""The durable queue: jobs, attempts, results and events in a database."""

@@ -1,4 +1,4 @@
-"""The lock file that an agent holds while it lives. Whoever can take it knows that the agent is gone."""
+"""The lock file that a process holds while it lives. If another process can take it, the first one is gone."""
 
 from __future__ import annotations
 
@@ -39,60 +39,55 @@ class AgentLock:
     """Taken when made, given back by `release` or by the end of the process, however it ends."""
 
     def __init__(self, folder: Path, *, is_part: bool = False, is_page: bool = False) -> None:
-        """One that `is_part` is held by someone who does not work the whole queue off; a page works nothing off."""
-        host = SAFE.sub("-", socket.gethostname())[:40] or "host"
-        self.worker = f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}{PAGE if is_page else PART if is_part else ''}"
-        self.folder = folder
-        folder.mkdir(0o700, parents=True, exist_ok=True)
-        self._path = folder / f"{self.worker}{SUFFIX}"
+        """`is_part`: the process does not work off the whole queue. `is_page`: it works off nothing."""
+        self.host = this_host()
+        name = SAFE.sub("-", self.host)[:40] or "host"
+        self.worker = f"{name}-{os.getpid()}-{uuid.uuid4().hex[:8]}{PAGE if is_page else PART if is_part else ''}"
+        self.folder = folder.absolute()
+        self.folder.mkdir(0o700, parents=True, exist_ok=True)
+        self.path = self.folder / f"{self.worker}{SUFFIX}"
         self._handle: int | None = self._take_and_name()
 
     def _take_and_name(self) -> int:
-        """Locked first, named then: nobody ever sees the file unlocked while this process lives."""
-        unnamed = self._path.with_suffix(".new")
+        """Lock the file before it gets its name: nobody sees it unlocked while this process lives."""
+        unnamed = self.path.with_suffix(".new")
         handle = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             if not _take(handle):
                 raise OSError(f"{unnamed} cannot be locked")
             os.write(handle, f"{os.getpid()}\n".encode())
-            unnamed.rename(self._path)
+            unnamed.rename(self.path)
         except BaseException:
             os.close(handle)
             unnamed.unlink(missing_ok=True)
             raise
         return handle
 
-    def is_dead(self, worker: str) -> bool:
-        """Whether another agent on this machine is gone: its lock can be taken, or is no longer there."""
-        if worker == self.worker:
-            return False
-        return is_dead(self.folder, worker)
-
     def sweep(self) -> list[str]:
-        """Remove the lock files of dead agents; whose they were."""
-        dead = [path for path in self.folder.glob(f"*{SUFFIX}") if self.is_dead(path.name.removesuffix(SUFFIX))]
+        """Remove the lock files of dead processes. Returns their workers."""
+        dead = [path for path in self.folder.glob(f"*{SUFFIX}") if is_free(path)]
         for path in dead:
             path.unlink(missing_ok=True)
         return [path.name.removesuffix(SUFFIX) for path in dead]
 
     def release(self) -> None:
-        """Give it back, once: by the second time its handle may be another file's."""
+        """Give the lock back. Only the first call does something: later the handle may be another file's."""
         handle, self._handle = self._handle, None
         if handle is not None:
             with contextlib.suppress(OSError):
-                self._path.unlink(missing_ok=True)
+                self.path.unlink(missing_ok=True)
                 os.close(handle)
 
 
 class NamedLock:
-    """A lock of one name: at most one process has it. It is given back by `release` or by the end of the process."""
+    """A lock of one name, held by at most one process until `release` or the end of that process."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._handle: int | None = None
 
     def take(self) -> bool:
-        """Whether it is ours now."""
+        """Take the lock if it is free. Returns whether it is ours now."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         if not _take(handle):
@@ -102,7 +97,7 @@ class NamedLock:
         return True
 
     def note(self, text: str | None = None) -> str:
-        """What whoever had it before has noted, or leave a note; only for whoever has it."""
+        """Read the note of the last holder, or leave one. Only for the process that holds the lock."""
         assert self._handle is not None
         os.lseek(self._handle, 0, os.SEEK_SET)
         if text is None:
@@ -117,24 +112,28 @@ class NamedLock:
             self._handle = None
 
 
+def this_host() -> str:
+    """The name by which this machine or container is known in the database."""
+    return socket.gethostname()
+
+
 def living(folder: Path) -> list[str]:
-    """Every agent on this machine that holds its lock."""
-    names = [path.name.removesuffix(SUFFIX) for path in folder.glob(f"*{SUFFIX}")]
-    return [name for name in names if not is_dead(folder, name)]
+    """Workers whose locks in this folder are held."""
+    return [path.name.removesuffix(SUFFIX) for path in folder.glob(f"*{SUFFIX}") if not is_free(path)]
 
 
 def working(folder: Path) -> list[str]:
-    """Those of them that work something off."""
+    """Living workers that run jobs: all but pages."""
     return [name for name in living(folder) if not name.endswith(PAGE)]
 
 
 def is_attended(folder: Path) -> bool:
-    """Whether an agent on this machine works the whole queue off."""
+    """Whether a living worker works off the whole queue."""
     return any(not name.endswith(PART) for name in living(folder))
 
 
-def is_dead(folder: Path, worker: str) -> bool:
-    path = folder / f"{SAFE.sub('-', worker)}{SUFFIX}"
+def is_free(path: Path) -> bool:
+    """Whether nobody holds a lock file: it can be taken, or is gone."""
     try:
         handle = os.open(path, os.O_RDWR)
     except FileNotFoundError:

@@ -1,15 +1,17 @@
-"""Batches: filled, opened, ended, opened anew. That one completes with its last member is the database's own rule."""
+"""Batches: filled, opened, paused, retried, and their grids.
+
+The trigger `batch_landed` completes a batch when its last member ends.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from comfyui_agent.domain.batches import Batch, BatchKind, BatchStatus, NewBatch
 from comfyui_agent.domain.events import Event, EventName
-from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.jobs import Job, JobId, NewJob
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import json_text
@@ -26,7 +28,7 @@ DURATIONS_LOOKED_AT = 100
 
 @transition
 def create_batch(session: Session, batch: NewBatch, creator: str | None) -> None:
-    """A batch to be filled; none of its jobs runs before it is opened. BatchTaken if there is one of that id."""
+    """Create a batch to be filled. None of its jobs runs before it is opened. BatchTaken if the id is taken."""
     created = session.run(
         "create_batch",
         id=batch.id,
@@ -44,7 +46,7 @@ def create_batch(session: Session, batch: NewBatch, creator: str | None) -> None
 
 @transition
 def fill_batch(session: Session, jobs: Sequence[NewJob]) -> list[JobId]:
-    """Put jobs in, all or none. BatchTaken if a name is taken: it would be someone else's job."""
+    """Add jobs to their batch, all or none. BatchTaken if a name is taken."""
     filled = {job.batch_id for job in jobs}
     rows = [session.one("batch_by_id", id=batch_id) for batch_id in filled]
     is_whole = all(row is None or row["status"] != BatchStatus.PENDING.value for row in rows)
@@ -57,7 +59,7 @@ def fill_batch(session: Session, jobs: Sequence[NewJob]) -> list[JobId]:
 
 @command
 def open_batch(session: Session, batch_id: str) -> None:
-    """It is whole: its jobs may run from now on."""
+    """Note that a batch is whole. Its jobs may run from now on."""
     if session.run("open_batch", id=batch_id):
         session.run("note_members_submitted", id=batch_id)
         session.run("release_members", id=batch_id)
@@ -67,7 +69,7 @@ def open_batch(session: Session, batch_id: str) -> None:
 
 @command
 def group_jobs(session: Session, batch: NewBatch, jobs: Sequence[JobId]) -> int:
-    """Make a batch of jobs that are there and in no other; how many. They may have ended already."""
+    """Make a batch of existing jobs that are in no other. Returns how many; they may have ended already."""
     create_batch(session, batch, None)
     joined = session.run("join_batch", id=batch.id, ids=json_text(list(jobs)))
     open_batch(session, batch.id)
@@ -75,15 +77,14 @@ def group_jobs(session: Session, batch: NewBatch, jobs: Sequence[JobId]) -> int:
 
 
 @transition
-def discard_unfinished(session: Session, is_dead: Callable[[str], bool]) -> int:
-    """Remove batches whose creator died before they were whole: nobody was told of them. Some jobs at a time."""
+def discard_unfinished(session: Session, host: str) -> int:
+    """Remove batches whose creator died before they were whole, some jobs at a time. Returns how many rows."""
     removed = 0
-    for row in session.rows("unfinished_batches"):
-        if row["creator"] is not None and is_dead(row["creator"]):
-            removed += session.run("discard_members", id=row["id"], most=DISCARDED_AT_ONCE - removed)
-            if removed >= DISCARDED_AT_ONCE:
-                return removed
-            removed += session.run("discard_batch", id=row["id"])
+    for row in session.rows("abandoned_batches", host=host):
+        removed += session.run("discard_members", id=row["id"], most=DISCARDED_AT_ONCE - removed)
+        if removed >= DISCARDED_AT_ONCE:
+            return removed
+        removed += session.run("discard_batch", id=row["id"])
     return removed
 
 
@@ -101,9 +102,9 @@ def newest_batches(session: Session, *, kind: BatchKind | None = None, limit: in
 
 @query
 def members_after(session: Session, batch_id: str, after: Job | None, most: int, *, is_whole: bool) -> list[Job]:
-    """A part of the members in their order, those behind one of them; the last part has those that have no place.
+    """At most `most` members behind one of them, in their order. Members without a place come in the last part.
 
-    Unless they are wanted whole, what is large in them is left out.
+    Large values are left out, unless the members are wanted whole.
     """
     keys = {"after": -1, "after_id": 0}
     if after is not None:
@@ -121,7 +122,7 @@ def members_after(session: Session, batch_id: str, after: Job | None, most: int,
 
 
 def batch_from(session: Session, row: Row) -> Batch:
-    """A batch as it is read, with its members counted."""
+    """A batch from its row, with its members counted."""
     counts = {each["status"]: each["jobs"] for each in session.rows("counts_of_batch", id=row["id"])}
     attention = session.one("attention_of_batch", id=row["id"]) if counts.get(JobStatus.FAILED.value) else None
     is_complete = row["status"] == BatchStatus.COMPLETE.value
@@ -131,8 +132,8 @@ def batch_from(session: Session, row: Row) -> Batch:
         kind=BatchKind(row["kind"]) if row["kind"] in set(BatchKind) else BatchKind.FILES,
         status=BatchStatus(row["status"]),
         generation=row["generation"],
-        created_at=row["created_at"],
-        completed_at=row["completed_at"],
+        created_at=text(row["created_at"]) or "",
+        completed_at=text(row["completed_at"]),
         grid=text(row["grid"]),
         reason=text(row["reason"]),
         is_paused=bool(row["is_paused"]),
@@ -154,58 +155,24 @@ def book_pages(
     until: float = math.inf,
     most_bytes: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Pages of a book between two numbers. With `most_bytes`, each has its share of them for its failures and for its
-    metadata: of what is longer, the newest failure is left, and nothing."""
+    """Pages of a book between two numbers.
+
+    With `most_bytes`, each page has an equal share for its failures and its metadata. Longer failures are cut to the
+    newest one, longer metadata is left out.
+    """
     count = session.one("count_of_pages", id=book_id, after=after, until=until)
     share = None if most_bytes is None or count is None else most_bytes // max(1, count["pages"]) // 2
     found = []
     for row in session.rows("pages_of_book", id=book_id, after=after, until=until, longest=share):
         page = dict(row) | {"needs_regeneration": bool(row["needs_regeneration"])}
+        page["last_attempted_at"] = text(row["last_attempted_at"])
         found.append(page | {key: json.loads(row[key]) for key in ("image_error", "job_metadata")})
     return found
 
 
 @command
-def cancel_batch(session: Session, batch_id: str) -> int | None:
-    """End a batch; how many members had not ended. None if it has ended already."""
-    failure = Failure(FailureClass.CANCELLED, f"with its batch {batch_id}, by request")
-    return _end(session, batch_id, BatchStatus.CANCELLED, "by request", failure)
-
-
-def _end(session: Session, batch_id: str, status: BatchStatus, reason: str, failure: Failure) -> int | None:
-    """The state of the batch goes first: its members then end without completing it."""
-    if not session.run("end_batch", id=batch_id, status=status.value, reason=reason):
-        return None
-    is_cancelled = status is BatchStatus.CANCELLED
-    facts = {"id": batch_id, "failure_class": failure.kind.value}
-    name = EventName.JOB_CANCELLED if is_cancelled else EventName.JOB_FAILED
-    session.run("note_members_ended", **facts, event=name.value, message=failure.message)
-    ended = session.run(
-        "end_members", **facts, error_trace=failure.trace(), needs_regeneration=0 if is_cancelled else 1
-    )
-    told = EventName.BATCH_CANCELLED if is_cancelled else EventName.BATCH_EXPIRED
-    add_event(session, Event(told, batch_id=batch_id, message=reason))
-    return ended
-
-
-@transition
-def tick_batches(session: Session, batch_ids: Sequence[str], longest_gap: float, expiry: float) -> list[str]:
-    """Members of these batches are being executed at live servers right now. Ends those where none has landed for too
-    long while that was so; which."""
-    expired = []
-    for batch_id in batch_ids:
-        row = session.one("tick_batch", id=batch_id, most=longest_gap)
-        if row is not None and row["quiet_seconds"] >= expiry:
-            reason = f"no result for {expiry:g} s although members were being rendered (batch_expiry_seconds)"
-            failure = Failure(FailureClass.TIMEOUT, f"its batch {batch_id} has expired: {reason}")
-            if _end(session, batch_id, BatchStatus.EXPIRED, reason, failure) is not None:
-                expired.append(batch_id)
-    return expired
-
-
-@command
 def retry_batch(session: Session, batch_id: str, *, with_cancelled: bool = False) -> int:
-    """Give the failed members a fresh start, all in one generation; how many."""
+    """Give the failed members a fresh start in one generation. Returns how many."""
     return session.run("retry_members", id=batch_id, with_cancelled=int(with_cancelled))
 
 
@@ -216,7 +183,7 @@ def dismiss_batch(session: Session, batch_id: str) -> int:
 
 @command
 def pause_batch(session: Session, batch_id: str) -> bool:
-    """What waits stays waiting; what is at a server runs on. False if there is nothing to pause."""
+    """Keep pending members from running. Members at a server run on. False if there is nothing to pause."""
     if not session.run("pause_batch", id=batch_id):
         return False
     session.run("pause_members", id=batch_id)
@@ -232,8 +199,8 @@ def resume_batch(session: Session, batch_id: str) -> bool:
 
 
 def resubmit(session: Session, job_id: JobId, changed: NewJob | None, *, avoid_cache: bool) -> bool:
-    """Want an ended job anew, as it was or with what it says now; False if it has not ended."""
-    if not session.run("wish_again", id=job_id, avoid_cache=int(avoid_cache)):
+    """Make an ended job pending again, as it was or changed. False if it has not ended."""
+    if not session.run("resubmit_job", id=job_id, avoid_cache=int(avoid_cache)):
         return False
     if changed is not None:
         change_job(session, job_id, changed)
@@ -245,7 +212,7 @@ def resubmit(session: Session, job_id: JobId, changed: NewJob | None, *, avoid_c
 def resubmit_jobs(
     session: Session, changes: Sequence[tuple[JobId, NewJob | None]], *, avoid_cache: bool = False
 ) -> list[JobId]:
-    """Run ended jobs again, as they were or changed. Returns those that had ended."""
+    """Make ended jobs pending again, as they were or changed. Returns those that had ended."""
     return [job_id for job_id, changed in changes if resubmit(session, job_id, changed, avoid_cache=avoid_cache)]
 
 
@@ -270,34 +237,29 @@ def free_turns(session: Session) -> int:
 
 @query
 def is_batch_idle(session: Session, batch_id: str) -> bool:
-    """Whether nothing of a batch runs, may run soon, or is still to be made of it."""
+    """Whether no member of a batch runs or may run soon, and no grid of it is due."""
     row = session.one("is_batch_idle", id=batch_id)
     return bool(row and row["idle"])
 
 
 @query
 def past_durations(session: Session, workflow_id: str) -> list[float]:
-    """Seconds of recent renders of one workflow."""
+    """Durations of recent renders of one workflow, in seconds."""
     rows = session.rows("past_durations", workflow_id=workflow_id, most=DURATIONS_LOOKED_AT)
     return [float(row["duration"]) for row in rows]
 
 
-# Grids: whoever claims one makes it, and the claim of a dead agent can be taken.
+# Grids: the worker that claims one makes it. The claim of a dead worker can be taken.
 
 
 @transition
-def claim_grid(
-    session: Session, worker: str, is_dead: Callable[[str], bool], only: str | None = None
-) -> tuple[str, int] | None:
-    """A batch whose grid is due, for this worker to make, with its generation; None if there is none."""
-    for row in session.rows("due_grids", id=only):
-        before = row["grid_worker"]
-        if before is not None and not is_dead(before):
-            continue
-        keys = {"id": row["id"], "generation": row["generation"]}
-        if session.run("claim_grid", **keys, worker=worker, before=before):
-            return row["id"], row["generation"]
-    return None
+def claim_grid(session: Session, worker: str, host: str, only: str | None = None) -> tuple[str, int] | None:
+    """Claim a grid that is due for this worker to make: the batch and its generation. None if there is none."""
+    row = session.one("due_grid", id=only, host=host)
+    if row is None:
+        return None
+    session.run("claim_grid", id=row["id"], worker=worker)
+    return row["id"], row["generation"]
 
 
 @transition
@@ -310,7 +272,7 @@ def settle_grid(
     grid: str | None = None,
     problem: str | None = None,
 ) -> bool:
-    """The grid of a generation is there, or cannot be made; False if it is no longer this worker's to say."""
+    """Note that a grid was made, or why it cannot be. False if the claim is no longer this worker's."""
     facts = {"id": batch_id, "worker": worker, "generation": generation, "grid": grid, "problem": problem}
     if not session.run("settle_grid", **facts):
         return False
@@ -326,6 +288,6 @@ def release_grids(session: Session, worker: str) -> None:
 
 @transition
 def note_grid(session: Session, batch: Batch, grid: str) -> None:
-    """A grid was made of a batch as it was read."""
+    """Note a grid that was made by request."""
     generation = batch.generation if batch.status is BatchStatus.COMPLETE else None
     session.run("note_grid", id=batch.id, grid=grid, generation=generation)

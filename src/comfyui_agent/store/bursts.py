@@ -1,4 +1,4 @@
-"""Bursts: which items belong to the one that is under way, and what their state file was told."""
+"""Bursts: which items belong to the current one, and what was written to their state file."""
 
 from __future__ import annotations
 
@@ -41,36 +41,36 @@ def burst_items(session: Session, batch_id: str) -> list[Item]:
 
 
 def _where(row: Row) -> dict[str, str]:
-    """Where its result belongs, as it was first said."""
+    """The place of the result, as the state file gave it first."""
     said = parsed_object(row["metadata"])
     return {key: said[key] for key in ("subfolder", "filename") if isinstance(said.get(key), str)}
 
 
 @transition
 def begin_burst(
-    session: Session, batch_id: str, worker: str, wishes: Sequence[tuple[JobId, ItemRequest]], lowest: int
+    session: Session, batch_id: str, worker: str, requests: Sequence[tuple[JobId, ItemRequest]], lowest: int
 ) -> int:
-    """Note the burst and its user's wishes; by how many steps it is smaller than the largest.
+    """Begin a burst and carry out what its state file asks for. Returns by how many steps it is below the largest size.
 
-    A burst that never said goodbye was killed: one step down.
+    A burst that did not end by itself was killed: the next one is a step smaller.
     """
     row = session.one("batch_by_id", id=batch_id)
     known = parsed_object(row["metadata"]) if row else {}
     level = max(0, min(lowest, (whole_number(known.get("level")) or 0) + (1 if known.get("worker") else 0)))
     _keep(session, batch_id, level=level, worker=worker)
-    for job_id, wish in wishes:
-        _grant(session, job_id, wish)
+    for job_id, request in requests:
+        _carry_out(session, job_id, request)
     session.run("put_off_items", id=batch_id)
     session.run("complete_empty", id=batch_id)
     return level
 
 
-def _grant(session: Session, job_id: JobId, wish: ItemRequest) -> None:
-    if wish is ItemRequest.AGAIN:
+def _carry_out(session: Session, job_id: JobId, request: ItemRequest) -> None:
+    if request is ItemRequest.AGAIN:
         resubmit(session, job_id, None, avoid_cache=True)
-    elif wish is ItemRequest.TRUST:
+    elif request is ItemRequest.TRUST:
         session.run("trust_item", id=job_id)
-    elif wish is ItemRequest.SKIP:
+    elif request is ItemRequest.SKIP:
         _fail(session, job_id, Failure(FailureClass.CANCELLED, "the state file says that it has failed"))
 
 
@@ -83,7 +83,7 @@ def _fail(session: Session, job_id: JobId, failure: Failure) -> None:
 
 @transition
 def pick_items(session: Session, batch_id: str, picks: Sequence[Pick]) -> None:
-    """These are for this burst; what cannot be rendered has failed."""
+    """Make items part of this burst. An item that cannot be rendered fails."""
     for template in {each.template.hash: each.template for each in picks}.values():
         keep_template(session, template)
     for each in picks:
@@ -98,13 +98,16 @@ def pick_items(session: Session, batch_id: str, picks: Sequence[Pick]) -> None:
 
 
 @transition
-def note_written(session: Session, batch_id: str, words: Mapping[JobId, ItemStatus], digests: tuple[str, str]) -> None:
-    by_word: dict[ItemStatus, list[int]] = defaultdict(list)
-    for job_id, word in words.items():
-        by_word[word].append(job_id)
-    for word, ids in by_word.items():
-        session.run("note_written", word=word.value, ids=json_text(ids))
-    _keep(session, batch_id, digest_before=digests[0], digest=digests[1], last=sorted(words))
+def note_written(
+    session: Session, batch_id: str, statuses: Mapping[JobId, ItemStatus], digests: tuple[str, str]
+) -> None:
+    """Note what is about to be written to the state file, and its digests before and after."""
+    jobs: dict[ItemStatus, list[int]] = defaultdict(list)
+    for job_id, status in statuses.items():
+        jobs[status].append(job_id)
+    for status, ids in jobs.items():
+        session.run("note_written", word=status.value, ids=json_text(ids))
+    _keep(session, batch_id, digest_before=digests[0], digest=digests[1], last=sorted(statuses))
 
 
 @transition
@@ -119,7 +122,7 @@ def forget_items(session: Session, jobs: Sequence[JobId]) -> None:
 
 @transition
 def end_burst(session: Session, batch_id: str, *, has_worked: bool = True) -> None:
-    """The burst ended by itself: one step up, if there was something to do."""
+    """Note that a burst ended by itself. The next one is a step larger, if there was something to do."""
     row = session.one("batch_by_id", id=batch_id)
     level = whole_number(parsed_object(row["metadata"]).get("level")) or 0 if row else 0
     _keep(session, batch_id, level=max(0, level - int(has_worked)), worker=None)

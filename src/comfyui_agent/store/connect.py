@@ -1,4 +1,4 @@
-"""Opening the database that a URL or a path names."""
+"""Opening a database by URL or path."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ COMPACT_PATIENCE = 5.0
 
 
 def open_store(place: str | Path, *, create: bool = True, give_up: Callable[[], bool] = lambda: False) -> Store:
-    """A path or `sqlite:///path`; other databases are refused in one line.
+    """Open the database at a path or `sqlite:///path`. Other databases are refused in one line.
 
-    While another program has the database locked, this waits until `give_up` says so.
+    While another program holds the database locked, this waits until `give_up` returns True.
     """
     return Store(SqliteDriver.open(_path(place), create=create, give_up=give_up))
 
 
 def migrate_store(place: str | Path) -> tuple[int, int]:
-    """Make a database or bring it up to date; its version before and after."""
+    """Make a database or bring it up to date. Returns its version before and after."""
     return migrate_file(_path(place))
 
 
 def compact_store(place: str | Path) -> Compacted:
-    """Give back the space of a database that nobody works with."""
+    """Give back the free space of a database that nobody uses."""
     path = _path(place)
     find_or_make_room(path, create=False)
     return compact_file(path, lambda seconds: seconds < COMPACT_PATIENCE)
 
 
 def version_of(place: str | Path) -> tuple[int, int]:
-    """The version of a database and the newest that this E3 knows. Nothing is changed."""
+    """The version of a database, and the newest version that this E3 knows. Nothing is changed."""
     return version_of_file(_path(place)), NEWEST
 
 

@@ -1,10 +1,10 @@
-"""What can go wrong with the memory.
+"""Errors of the store.
 
     StoreError
     ├── LeaseLost            the job is no longer this worker's: nothing was changed
     ├── FileTaken            a result's path belongs to another job, or to a grid
     ├── BatchTaken           a batch, or a job in it, would have a name that is taken
-    ├── DatabaseAway         locked by someone, or it cannot be reached: try again
+    ├── DatabaseAway         locked by another program, or not reachable: try again
     ├── DatabaseFull         no room on its disk, or the disk fails: nothing was changed, try again
     ├── DatabaseUnusable     it cannot be worked with until a person does something
     │   ├── DatabaseReadOnly
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 
 class StoreError(Exception):
-    """Something went wrong with the memory."""
+    """Something went wrong in the store."""
 
 
 class LeaseLost(StoreError):
@@ -40,7 +40,7 @@ class BatchTaken(StoreError):
 
 
 class DatabaseAway(StoreError):
-    """Locked by someone, or it cannot be reached: try again."""
+    """Locked by another program, or not reachable: try again."""
 
 
 class DatabaseFull(StoreError):

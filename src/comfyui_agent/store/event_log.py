@@ -1,4 +1,4 @@
-"""What happened, in the same transaction as the thing that happened."""
+"""Events. Each is recorded in the transaction of what happened."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PRUNED_AT_ONCE = 5_000
 
 @transition
 def add_event(session: Session, /, event: Event, **facts: Any) -> None:
-    """Record an event; the database tells the time."""
+    """Record an event with the time of the database."""
     event = replace(event, **facts)
     session.run(
         "note_event",
@@ -37,7 +37,7 @@ def add_event(session: Session, /, event: Event, **facts: Any) -> None:
 
 
 def note_ending(session: Session, event: Event, *, duration: float | None = None, is_timed: bool = False) -> None:
-    """Record how a job is about to end: its prompt and server as they are now, and, if timed, how long it took."""
+    """Record how a job is about to end, with its prompt and server and, if timed, its duration."""
     session.run(
         "note_ending",
         event=str(event.name),
@@ -56,7 +56,7 @@ def events_after(session: Session, after: int, most: int = 500) -> list[Event]:
 
 @query
 def alerts(session: Session, seconds: float, most: int = 50) -> list[Event]:
-    """Of so many last seconds, the newest first."""
+    """Alerts of the last seconds, newest first."""
     return [_event(row) for row in session.rows("newest_alerts", seconds=seconds, most=most)]
 
 
@@ -64,8 +64,10 @@ def alerts(session: Session, seconds: float, most: int = 50) -> list[Event]:
 def audit_trail(
     session: Session, *, seconds: float | None = None, actor: str = "", before: int | None = None, most: int = 50
 ) -> list[Event]:
-    """Who asked for which change, the newest first: of so many last seconds, by actors with this text in them, and
-    only what came before an event. None and an empty text ask for nothing in particular."""
+    """Changes that people asked for, newest first: of the last seconds, by actors that contain a text, before an event.
+
+    None and an empty text do not restrict.
+    """
     rows = session.rows("audit_trail", seconds=seconds, actor=actor or None, before=before, most=most)
     return [_event(row) for row in rows]
 
@@ -73,7 +75,7 @@ def audit_trail(
 def _event(row: Row) -> Event:
     return Event(
         name=row["event"],
-        timestamp=row["at"],
+        timestamp=text(row["at"]) or "",
         id=row["id"],
         job_id=row["job_id"],
         config_name=text(row["config_name"]),
@@ -106,5 +108,5 @@ def failures_since(session: Session, after: int) -> int:
 
 @transition
 def prune_events(session: Session) -> int:
-    """Forget the oldest events beyond a million, some at a time. The newest audit events stay even then."""
+    """Remove the oldest events beyond a million, some at a time. The newest audit events stay."""
     return session.run("prune_events", keep=KEPT, keep_audit=KEPT_AUDIT, most=PRUNED_AT_ONCE)

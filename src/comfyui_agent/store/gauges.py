@@ -1,4 +1,4 @@
-"""How the memory stands in a few figures, each kept or looked up and never counted over all jobs."""
+"""A few figures for metrics. None of them counts over all jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Gauges:
 
     counts: Counts
     queue_age_seconds: float
-    """Of the job that has waited longest, of those that may run; 0 if there is none."""
+    """The longest wait of a job that may run, 0 if there is none."""
     unfinished_batches: Mapping[str, int]
     """How many there are, by status."""
     newest_event: int

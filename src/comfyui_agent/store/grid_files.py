@@ -1,4 +1,4 @@
-"""Paths of grids: claimed before the files are there, so that no result is overwritten and none takes their place."""
+"""Paths of grids. They are claimed before the files exist, so that grids and results never overwrite each other."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PAGE = ".html"
 def claim_grid_files(
     session: Session, batch_id: str, paths: Sequence[str], existing: Collection[str], output: str = ""
 ) -> str:
-    """Note that these files belong to the grid of a batch, all or none; why not, or an empty text.
+    """Claim files for the grid of a batch, all or none. Returns why that is not possible, or an empty text.
 
-    `existing` are those that are on disk. One that is not recorded as this grid's is never replaced, unless it is the
+    `existing`: files that are on disk. One that is not recorded as this grid's is not replaced, unless it is the
     `output` that a person named.
     """
     for row in session.rows("owners_of_paths", paths=json_text(list(paths))):
@@ -38,7 +38,7 @@ def claim_grid_files(
 
 @transition
 def keep_grid_files(session: Session, batch_id: str, paths: Sequence[str], output: str = "") -> list[str]:
-    """The grid consists of these files now; those of an earlier one that nothing refers to any more are returned."""
+    """Note the files of a grid. Returns files of an earlier grid that nothing refers to any more."""
     _note(session, batch_id, paths, output)
     rows = session.rows("grid_files_of", id=batch_id)
     strays = [row["path"] for row in rows if row["output"] == output and row["path"] not in paths]
@@ -48,7 +48,7 @@ def keep_grid_files(session: Session, batch_id: str, paths: Sequence[str], outpu
 
 
 def holder_of(row: Row) -> str:
-    """The job or the grid that has a path, in words."""
+    """The job or the grid that owns a path, in words."""
     return f"the job {row['config_name']}" if row["batch_id"] is None else f"the grid of {row['batch_id']}"
 
 

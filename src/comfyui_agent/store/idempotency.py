@@ -1,8 +1,6 @@
-"""Wishes under a key: asked for twice, made once, also when whoever was at it died."""
+"""Requests under an idempotency key: sent twice, carried out once, also when the process that began one died."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from comfyui_agent.domain.idempotency import Beginning, Begun, Busy, Different, Repeated, TakenOver
 from comfyui_agent.store.operation import transition
@@ -13,30 +11,33 @@ KEPT_DAYS = 7
 
 @transition
 def begin_request(
-    session: Session, key: str, scope: str, digest: str, creator: str, made: str, is_dead: Callable[[str], bool]
+    session: Session, key: str, scope: str, digest: str, creator: str, made: str, host: str, *, is_alone: bool
 ) -> Beginning:
-    """Note that this process is about to make something, or say why it need not."""
-    session.run("prune_wishes", days=KEPT_DAYS)
+    """Note that `creator` is about to make something, or tell why it need not.
+
+    `is_alone`: no other request of this creator is under way with the key, so one that it began before was given up.
+    """
+    session.run("prune_requests", days=KEPT_DAYS)
     keys = {"key": key, "scope": scope}
-    if session.run("begin_wish", **keys, digest=digest, creator=creator, made=made):
+    if session.run("begin_request", **keys, digest=digest, creator=creator, made=made):
         return Begun()
-    row = session.one("wish", **keys)
+    row = session.one("find_request", **keys, host=host)
     assert row is not None
     if row["digest"] != digest:
         return Different()
     if row["status"] is not None:
         return Repeated(row["status"], row["answer"] or "")
-    if not is_dead(row["creator"]):
+    if not (is_alone if row["creator"] == creator else row["is_creator_dead"]):
         return Busy()
-    session.run("take_wish_over", **keys, creator=creator)
+    session.run("take_over_request", **keys, creator=creator)
     return TakenOver(row["made"])
 
 
 @transition
 def finish_request(session: Session, key: str, scope: str, status: int, answer: str) -> None:
-    session.run("finish_wish", key=key, scope=scope, status=status, answer=answer)
+    session.run("finish_request", key=key, scope=scope, status=status, answer=answer)
 
 
 @transition
 def drop_request(session: Session, key: str, scope: str) -> None:
-    session.run("drop_wish", key=key, scope=scope)
+    session.run("drop_request", key=key, scope=scope)

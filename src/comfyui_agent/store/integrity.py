@@ -1,8 +1,7 @@
-"""Whether the memory is sound."""
+"""Checks of the database."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,9 +10,9 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import attention, counted
 from comfyui_agent.store.job_pages import JobFilter, job_page
 from comfyui_agent.store.job_queries import count_jobs, list_jobs
+from comfyui_agent.store.liveness import bury_dead
 from comfyui_agent.store.operation import query
 from comfyui_agent.store.port import Session, text
-from comfyui_agent.store.recovery import is_orphan
 from comfyui_agent.store.store import Store
 
 RESULTS_LOOKED_AT, RESULTS_AT_ONCE = 10_000, 1_000
@@ -23,19 +22,20 @@ LARGE_LOG = 64 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     is_fine: bool
     message: str
 
 
-async def examine(store: Store, is_dead: Callable[[str], bool], root: Path) -> list[Finding]:
-    """Look at everything. Nothing is changed."""
+async def examine(store: Store, host: str, root: Path) -> list[Finding]:
+    """Check everything. No job is changed; `host` is the caller's."""
+    await bury_dead(store, host)
     return [
         await store.run(_pages),
         await store.run(_counted),
-        await store.run(_leases, is_dead),
+        await store.run(_leases, host),
         await _results(store, root),
         _log(store.driver.log_bytes),
         await store.run(_sizes),
@@ -72,14 +72,14 @@ async def look_at_jobs(store: Store) -> Finding:
 
 
 @query
-def _leases(session: Session, is_dead: Callable[[str], bool]) -> Finding:
-    held = session.rows("processing_jobs")
-    orphans = [row for row in held if is_orphan(row, is_dead)]
-    if orphans:
-        words = counted(len(orphans), "job has", "jobs have")
+def _leases(session: Session, host: str) -> Finding:
+    count = session.one("count_leases", host=host)
+    assert count is not None
+    if count["orphans"]:
+        words = counted(count["orphans"], "job has", "jobs have")
         message = f"{words} no living agent: a running agent takes over, or e3 db recover"
         return Finding("leases", False, message)
-    return Finding("leases", True, f"{len(held)} held")
+    return Finding("leases", True, f"{count['held']} held")
 
 
 async def _results(store: Store, root: Path) -> Finding:
@@ -98,7 +98,7 @@ async def _results(store: Store, root: Path) -> Finding:
 
 @query
 def _sizes(session: Session) -> Finding:
-    """What takes how much room. However much it is, nothing is wrong."""
+    """The sizes of things. They are never a fault."""
     size = session.one("size_of_database")
     unused = session.one("unused_templates")
     assert size is not None

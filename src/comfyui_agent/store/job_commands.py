@@ -1,4 +1,4 @@
-"""What people and doors ask for: submit, cancel, retry, bump."""
+"""What people and programs ask for: submit, cancel, retry, dismiss, remove, change the priority."""
 
 from __future__ import annotations
 
@@ -17,37 +17,41 @@ from comfyui_agent.store.port import Session
 
 @command
 def submit_jobs(session: Session, jobs: Sequence[NewJob], *, are_told: bool = True) -> list[JobId | None]:
-    """Accept jobs, all or none; None in the place of one whose name is taken. Events tell of them, unless later."""
+    """Accept jobs, all or none. Returns their ids, None for a name that is taken.
+
+    Events tell of the jobs, unless the caller does so later.
+    """
     for template in {job.template.hash: job.template for job in jobs if job.template is not None}.values():
         keep_template(session, template)
-    facts = [[*facts_of(job), None, 1 if job.reserved else None, job.created_by] for job in jobs]
-    rows = session.rows("insert_jobs", jobs=json_text(facts))
+    rows = session.rows("insert_jobs", jobs=json_text([facts_of(job) for job in jobs]))
     ids = {row["config_name"]: JobId(row["id"]) for row in rows}
     if are_told:
         session.run("note_submitted", ids=json.dumps(sorted(ids.values())))
     return [ids.pop(job.config_name, None) for job in jobs]
 
 
-def facts_of(job: NewJob) -> list[Any]:
-    """In the order of the columns of `insert_jobs`, up to what may be wrong with it."""
-    return [
-        job.config_name,
-        job.job_type,
-        job.workflow_id,
-        job.priority,
-        job.retry_limit,
-        None if job.metadata is None else json_text(job.metadata),
-        job.template.hash if job.template else None,
-        json_text(job.inputs) if job.inputs else None,
-        job.file_path,
-        job.output_node,
-        job.timeout_seconds,
-        job.batch_id,
-        job.batch_index,
-        job.source,
-        job.digest,
-        json_text(job.pictures) if job.pictures else None,
-    ]
+def facts_of(job: NewJob) -> dict[str, Any]:
+    """Columns of a new job by name, without its error."""
+    return {
+        "config_name": job.config_name,
+        "job_type": job.job_type,
+        "workflow_id": job.workflow_id,
+        "priority": job.priority,
+        "retry_limit": job.retry_limit,
+        "metadata": None if job.metadata is None else json_text(job.metadata),
+        "template_hash": job.template.hash if job.template else None,
+        "inputs": json_text(job.inputs) if job.inputs else None,
+        "file_path": job.file_path,
+        "output_node": job.output_node,
+        "timeout_seconds": job.timeout_seconds,
+        "batch_id": job.batch_id,
+        "batch_index": job.batch_index,
+        "source": job.source,
+        "digest": job.digest,
+        "pictures": json_text(job.pictures) if job.pictures else None,
+        "reserved": 1 if job.reserved else None,
+        "created_by": job.created_by,
+    }
 
 
 def keep_template(session: Session, template: Template) -> None:
@@ -56,7 +60,7 @@ def keep_template(session: Session, template: Template) -> None:
 
 @command
 def cancel_jobs(session: Session, jobs: Sequence[JobId]) -> list[JobId]:
-    """End jobs that have not ended; those that were. A prompt at a server is taken back soon after."""
+    """Cancel jobs that have not ended, and return those. A prompt at a server is taken back soon after."""
     return [job_id for job_id in jobs if _cancel_one(session, job_id)]
 
 
@@ -68,7 +72,7 @@ def _cancel_one(session: Session, job_id: JobId) -> bool:
 
 @command
 def retry_jobs(session: Session, jobs: Sequence[JobId], *, forget_files: bool = False) -> list[JobId]:
-    """Give failed jobs a fresh start, cancelled ones included; those that had failed."""
+    """Give failed jobs a fresh start, cancelled ones included. Returns those that had failed."""
     retried = [job_id for job_id in jobs if session.run("retry_job", id=job_id)]
     if forget_files:  # or they would be cancelled because their files are gone
         for job_id in retried:

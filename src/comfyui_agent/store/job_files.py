@@ -1,4 +1,4 @@
-"""Taking job files in: new ones, changed ones, bad ones and those that are gone, each submission once."""
+"""Job files: new, changed, bad and deleted ones. Each submission is taken in once."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ SUBMITTED = (FileVerdict.ACCEPTED, FileVerdict.UPDATED, FileVerdict.RESUBMITTED)
 
 @command
 def file_jobs(session: Session, files: Sequence[ReadFile]) -> list[Disposition]:
-    """Take files in, all or none; what became of each, in their order. No name may be there twice."""
+    """Take in files, all or none. Returns what became of each, in their order. No name may occur twice."""
     names = json_text([filed.job.config_name for filed in files])
     known = {row["config_name"]: _known(row) for row in session.rows("known_jobs", names=names)}
     owners = _owners(session, {filed.job.file_path for filed in files if filed.job.file_path})
     claimed: dict[str, str] = {}
-    rulings: list[Disposition] = []
+    dispositions: list[Disposition] = []
     new: list[ReadFile] = []
     for filed in files:
         row = known.get(filed.job.config_name)
@@ -39,18 +39,18 @@ def file_jobs(session: Session, files: Sequence[ReadFile]) -> list[Disposition]:
         if verdict in SUBMITTED and not filed.problem and filed.job.file_path is not None:
             owner = _owner_besides(filed, owners, claimed)
             if owner is not None and owner.source is not None and not filed.insists:
-                rulings.append(Disposition(FileVerdict.TAKEN, _words_of(filed, owner.holder), owner.source))
+                dispositions.append(Disposition(FileVerdict.TAKEN, _taken_message(filed, owner.holder), owner.source))
                 continue
             if owner is not None:
-                filed = replace(filed, problem=_words_of(filed, owner.holder))
+                filed = replace(filed, problem=_taken_message(filed, owner.holder))
                 verdict = judge(row, filed)
         if verdict is FileVerdict.ACCEPTED:
             new.append(filed)
         elif row is not None:
             _change(session, row, verdict, filed)
-        rulings.append(Disposition(verdict, _reason(verdict, filed, row), row.source if row else None))
+        dispositions.append(Disposition(verdict, _reason(verdict, filed, row), row.source if row else None))
     _insert(session, new)
-    return rulings
+    return dispositions
 
 
 def _known(row: Row) -> KnownJob:
@@ -76,7 +76,7 @@ def _reason(verdict: FileVerdict, filed: ReadFile, row: KnownJob | None) -> str:
 
 @dataclass(frozen=True)
 class _Owner:
-    """The job or the grid that a path belongs to; the file of a job, while it waits."""
+    """The job or the grid that owns a path. `source` is the job file, while the job is pending."""
 
     holder: str
     name: str | None = None
@@ -84,7 +84,7 @@ class _Owner:
 
 
 def _owners(session: Session, paths: Collection[str]) -> dict[str, list[_Owner]]:
-    """Those of the paths that belong to jobs or grids, or are kept for one."""
+    """The owners of paths that belong to jobs or grids, or are kept for one."""
     found: dict[str, list[_Owner]] = {}
     for row in session.rows("owners_of_paths", paths=json_text(sorted(paths))) if paths else ():
         source = text(row["source"]) if row["status"] == JobStatus.PENDING.value else None
@@ -99,7 +99,7 @@ def _owners(session: Session, paths: Collection[str]) -> dict[str, list[_Owner]]
 
 
 def _owner_besides(filed: ReadFile, owners: dict[str, list[_Owner]], claimed: dict[str, str]) -> _Owner | None:
-    """Another job, or a grid, that the path of a result belongs to; if there is none, it is this job's from now on."""
+    """Another job or grid that owns the path of a result. If there is none, this job owns it from now on."""
     path, name = filed.job.file_path or "", filed.job.config_name
     others = [owner for owner in owners.get(path, ()) if owner.name != name]
     if claimed.get(path, name) != name:
@@ -109,14 +109,14 @@ def _owner_besides(filed: ReadFile, owners: dict[str, list[_Owner]], claimed: di
     return others[0] if others else None
 
 
-def _words_of(filed: ReadFile, holder: str) -> str:
+def _taken_message(filed: ReadFile, holder: str) -> str:
     where = f"{filed.file_path_at}: " if filed.file_path_at else ""
     return f"{where}outputs.file_path: {filed.job.file_path} belongs to {holder}: give this one another"
 
 
 @query
 def holder_of_path(session: Session, path: str, *, besides: str = "") -> str | None:
-    """The job, or the grid, whose file goes to a path, or is there; not the job `besides`."""
+    """The job or grid that owns a path, unless it is the job `besides`."""
     others = [owner for owner in _owners(session, [path]).get(path, ()) if owner.name != besides]
     return others[0].holder if others else None
 
@@ -136,14 +136,14 @@ def _change(session: Session, row: KnownJob, verdict: FileVerdict, filed: ReadFi
 
 @transition
 def note_file_changed(session: Session, job_id: JobId) -> None:
-    """The file of a job was changed while it ran."""
+    """Note that the file of a job was changed while the job ran."""
     if session.run("note_change", id=job_id):
         words = "its file was changed while it ran: it is submitted again at the end"
         add_event(session, Event(EventName.ALERT_FILE, job_id=job_id, message=words))
 
 
 def _renew(session: Session, job_id: JobId, filed: ReadFile) -> None:
-    """What the file says now is what the row says. A prompt of what it said before is nobody's any more."""
+    """Give the row what its file says now, and withdraw prompts of what it said before."""
     if filed.job.template is not None:
         keep_template(session, filed.job.template)
     _note(session, [(job_id, filed)])
@@ -159,9 +159,9 @@ def _insert(session: Session, files: Sequence[ReadFile]) -> None:
     _note(session, [(ids[filed.job.config_name], filed) for filed in files])
 
 
-def _facts(filed: ReadFile) -> list[Any]:
+def _facts(filed: ReadFile) -> dict[str, Any]:
     trace = whole(Failure(FailureClass.INVALID, filed.problem).trace(), LONGEST_TRACE) if filed.problem else None
-    return [*facts_of(filed.job), trace]
+    return facts_of(filed.job) | {"error_trace": trace}
 
 
 def _note(session: Session, submitted: Sequence[tuple[JobId, ReadFile]]) -> None:
@@ -174,7 +174,7 @@ def _note(session: Session, submitted: Sequence[tuple[JobId, ReadFile]]) -> None
 
 @command
 def cancel_deleted(session: Session, sources: Sequence[str]) -> list[str]:
-    """Jobs that wait and whose files are gone are cancelled; their names. The file may come back as a new wish."""
+    """Cancel pending jobs whose files are gone. Returns their names. The file may come back as a new job."""
     names = json_text([source.rpartition("/")[2] for source in sources])
     session.run("forget_changes", names=names, sources=json_text(list(sources)))
     kind, words = FailureClass.CANCELLED.value, "its file was deleted"
@@ -186,7 +186,7 @@ def cancel_deleted(session: Session, sources: Sequence[str]) -> list[str]:
 
 @query
 def finished_files(session: Session, seconds: tuple[float, float]) -> list[tuple[str, str | None, str]]:
-    """Source, digest and type of jobs that were done between so many seconds ago."""
+    """Source, digest and type of jobs that were done within a range of seconds ago."""
     shortest, longest = seconds
     rows = session.rows("finished_files", shortest=shortest, longest=longest)
     return [(row["source"], text(row["digest"]), text(row["job_type"]) or "") for row in rows]
@@ -194,7 +194,7 @@ def finished_files(session: Session, seconds: tuple[float, float]) -> list[tuple
 
 @query
 def file_of_job(session: Session, job_id: JobId) -> tuple[str | None, str | None]:
-    """Where the file of a job is, and the digest of what the job stands for."""
+    """The path of the file of a job, and the digest of the bytes that the job stands for."""
     row = session.one("file_of_job", id=job_id)
     return (None, None) if row is None else (text(row["source"]), text(row["digest"]))
 
@@ -211,7 +211,7 @@ def pending_sources(session: Session) -> list[str]:
 
 @transition
 def reject_file(session: Session, path: str, reason: str, kept: str | None = None) -> None:
-    """Remember why a file was renamed, and as what one that was rejected there before is `kept`."""
+    """Note why a file was renamed. `kept`: the new name of one that was rejected under this path before."""
     if kept is not None:
         session.run("keep_rejection", path=path, kept=kept)
     session.run("reject_file", path=path, reason=reason)
@@ -220,7 +220,7 @@ def reject_file(session: Session, path: str, reason: str, kept: str | None = Non
 
 @transition
 def note_file_repeated(session: Session, name: str) -> None:
-    """The file of a job that is done has come again."""
+    """Note that the file of a done job has come again."""
     row = session.one("job_by_name", name=name)
     words = "its file came again with the same bytes: it is done already, so the file is put away"
     add_event(session, Event(EventName.JOB_FILE_REPEATED, job_id=row["id"] if row else None, message=words))

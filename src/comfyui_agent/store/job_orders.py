@@ -1,9 +1,11 @@
-"""Orders in which people see jobs, each walked from any place on without a look at what lies before it."""
+"""Orders in which people see jobs. Each is read from any place on, at a cost that does not grow with what lies before.
+
+An order goes by a column of `jobs`, then by id. Rows without a value in that column are at one end of it.
+"""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -14,63 +16,64 @@ from comfyui_agent.store.names import indexed_up_to, phrase_of
 from comfyui_agent.store.port import Row, Session
 
 SAMPLE, COMMON = 50_000, 1_000
-"""A text is common if so many of the newest names have it."""
+"""A text is common if that many of the newest names contain it."""
 NEWEST = "newest"
 LAST_LETTER = "\U0010ffff"
-BEHIND_ALL_TEXTS = b"\xff" * 8
-"""In the order of the database, bytes come after every text."""
 
 
 @dataclass(frozen=True)
-class Step:
-    """Ids of jobs in an order, and the place to go on from; None: there is nothing behind them."""
+class JobSlice:
+    """Ids of jobs in an order, and the place to read on from. None: there are no more."""
 
     ids: list[int]
     then: CursorPlace | None
 
 
-class Walk(Protocol):
-    """An order. No job comes twice on the way from its beginning to its end."""
+class JobOrder(Protocol):
+    """An order of jobs. No job comes twice from its beginning to its end."""
 
     @property
-    def order(self) -> str:
+    def name(self) -> str:
         """Its name in cursors."""
 
     def place_of(self, row: Row) -> CursorPlace:
-        """Where a job is in this order."""
+        """The place of a job in this order."""
 
-    def step(self, session: Session, place: CursorPlace | None, most: int) -> Step:
-        """At most so many jobs behind a place; None stands for the beginning."""
+    def read(self, session: Session, place: CursorPlace | None, most: int) -> JobSlice:
+        """At most `most` jobs behind a place. None stands for the beginning."""
 
 
 @dataclass(frozen=True)
-class IndexWalk:
-    """An order that an index keeps. Rows without a value to go by are at one end of it."""
+class IndexOrder:
+    """An order that an index keeps. Names three queries: from the beginning, behind a value, behind no value."""
 
-    order: str
+    name: str
     column: str | None
-    start: CursorPlace
+    first: str
     after: str
     after_none: str
     facts: Mapping[str, Any] = field(default_factory=dict)
+    first_id: int = FIRST_ID
 
     def place_of(self, row: Row) -> CursorPlace:
         return CursorPlace(row[self.column] if self.column is not None else None, row["id"])
 
-    def step(self, session: Session, place: CursorPlace | None, most: int) -> Step:
-        place = place or self.start
-        query = self.after_none if place.key is None else self.after
+    def read(self, session: Session, place: CursorPlace | None, most: int) -> JobSlice:
+        if place is None:
+            query, place = self.first, CursorPlace(None, self.first_id)
+        else:
+            query = self.after_none if place.key is None else self.after
         ids = _ids(session, query, key=place.key, id=place.id, most=most, **self.facts)
         if len(ids) < most:
-            return Step(ids, None)
+            return JobSlice(ids, None)
         last = session.one("keys_of_job", id=ids[-1])
-        return Step(ids, None if last is None else self.place_of(last))
+        return JobSlice(ids, None if last is None else self.place_of(last))
 
 
-class NamesWalk:
-    """Jobs that may have a text in their names, the newest first. What the index does not know yet is among them."""
+class MatchingNames:
+    """Jobs whose names may contain a text, newest first. Jobs that the index does not know yet are among them."""
 
-    order = "names"
+    name = "names"
 
     def __init__(self, text: str) -> None:
         self._phrase = phrase_of(text)
@@ -79,67 +82,66 @@ class NamesWalk:
     def place_of(self, row: Row) -> CursorPlace:
         return CursorPlace(None, row["id"])
 
-    def step(self, session: Session, place: CursorPlace | None, most: int) -> Step:
+    def read(self, session: Session, place: CursorPlace | None, most: int) -> JobSlice:
         before, indexed = place.id if place is not None else LAST_ID, indexed_up_to(session)
         if before > indexed + 1:
             ids = _ids(session, "newest_before", id=before, above=indexed, most=most)
-            return Step(ids, CursorPlace(None, ids[-1] if len(ids) == most else indexed + 1))
+            return JobSlice(ids, CursorPlace(None, ids[-1] if len(ids) == most else indexed + 1))
         if before == indexed + 1 and self._head is not None:
             ids, is_over = self._head[:most], len(self._head) < min(most, COMMON)
         else:
             ids = _ids(session, "names_matching", match=self._phrase, id=before, most=most)
             is_over = len(ids) < most
-        return Step(ids, None if is_over else CursorPlace(None, ids[-1]))
+        return JobSlice(ids, None if is_over else CursorPlace(None, ids[-1]))
 
     def is_common(self, session: Session) -> bool:
-        """Whether many of the newest names in the index have it. What was read for that is not read again."""
+        """Whether many of the newest indexed names contain the text. What this reads is not read again."""
         newest = indexed_up_to(session)
         self._head = _ids(session, "names_matching", match=self._phrase, id=newest + 1, most=COMMON)
         return len(self._head) == COMMON and self._head[-1] > newest - SAMPLE
 
 
-def section(status: JobStatus) -> Walk:
-    """The jobs in one state: what renders as it began, what waits as it will run, what ended the newest first."""
-    first = CursorPlace(None, FIRST_ID)
+def by_status(status: JobStatus) -> JobOrder:
+    """Jobs of one status: processing by start, pending as they will run, ended newest first."""
     match status:
         case JobStatus.PROCESSING:
-            return IndexWalk(status.value, "start_time", first, "rendering_after", "rendering_after_none")
+            query = "rendering_after_none"
+            return IndexOrder(status.value, "start_time", query, "rendering_after", query)
         case JobStatus.PENDING:
-            return IndexWalk(status.value, "priority", first, "waiting_after", "waiting_after_none")
+            query = "waiting_after_none"
+            return IndexOrder(status.value, "priority", query, "waiting_after", query)
         case JobStatus.FAILED | JobStatus.DONE:
-            start, facts = CursorPlace(BEHIND_ALL_TEXTS, LAST_ID), {"status": status.value}
-            return IndexWalk(status.value, "end_time", start, "ended_after", "ended_after_none", facts)
+            facts = {"status": status.value}
+            return IndexOrder(status.value, "end_time", "ended_first", "ended_after", "ended_after_none", facts)
 
 
-def needing_attention() -> Walk:
-    """What failed and was neither cancelled nor dismissed, the newest first."""
-    return IndexWalk(
-        "attention", "end_time", CursorPlace(BEHIND_ALL_TEXTS, LAST_ID), "attention_after", "attention_after_none"
-    )
+def needing_attention() -> JobOrder:
+    """Failed jobs that were neither cancelled nor dismissed, newest first."""
+    return IndexOrder("attention", "end_time", "attention_first", "attention_after", "attention_after_none")
 
 
-def members(batch_id: str) -> Walk:
+def members(batch_id: str) -> JobOrder:
     """The members of a batch in their order."""
-    start, facts = CursorPlace(-math.inf, FIRST_ID), {"batch_id": batch_id}
-    return IndexWalk("members", "batch_index", start, "members_from", "members_from_none", facts)
+    facts = {"batch_id": batch_id}
+    return IndexOrder("members", "batch_index", "members_first", "members_from", "members_from_none", facts)
 
 
-def members_in_state(batch_id: str, status: JobStatus) -> Walk:
-    """Those that are in one state, the oldest first."""
+def members_by_status(batch_id: str, status: JobStatus) -> JobOrder:
+    """The members of a batch that have one status, oldest first."""
     query, facts = "members_in_state", {"batch_id": batch_id, "status": status.value}
-    return IndexWalk(query, None, CursorPlace(None, FIRST_ID), query, query, facts)
+    return IndexOrder(query, None, query, query, query, facts)
 
 
-def newest() -> Walk:
-    """Every job, the newest first."""
+def newest_first() -> JobOrder:
+    """Every job, newest first."""
     query, facts = "newest_before", {"above": FIRST_ID}
-    return IndexWalk(NEWEST, None, CursorPlace(None, LAST_ID), query, query, facts)
+    return IndexOrder(NEWEST, None, query, query, query, facts, first_id=LAST_ID)
 
 
-def beginning(text: str) -> Walk:
-    """Jobs whose names begin with a text as it is written, from the last name to the first."""
-    query, start = "names_beginning", CursorPlace(text + LAST_LETTER, LAST_ID)
-    return IndexWalk("beginning", "config_name", start, query, query, {"text": text})
+def by_prefix(text: str) -> JobOrder:
+    """Jobs whose names begin with a text, from the last name to the first."""
+    first, facts = "names_beginning_first", {"text": text, "end": text + LAST_LETTER}
+    return IndexOrder("beginning", "config_name", first, "names_beginning", first, facts)
 
 
 def _ids(session: Session, query: str, **values: Any) -> list[int]:

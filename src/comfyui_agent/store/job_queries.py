@@ -1,4 +1,4 @@
-"""Looking at the memory without changing it."""
+"""Queries on jobs, attempts and templates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEXTS = frozenset(name for name, each in Job.__dataclass_fields__.items() if "st
 
 @query
 def find_job(session: Session, name: str) -> Job | None:
-    """By `config_name`, else by id."""
+    """Find a job by `config_name`, else by id."""
     row = session.one("job_by_name", name=name)
     if row is None and name.isascii() and name.isdigit() and len(name) < 19:
         row = session.one("job_by_id", id=int(name))
@@ -45,7 +45,7 @@ def list_jobs(
     attention: bool = False,
     limit: int = 50,
 ) -> list[Job]:
-    """Jobs in the order of `e3 queue ls`; with `attention`, only those that need it."""
+    """Jobs in the order of `e3 queue ls`. With `attention`, only jobs that need it."""
     if batch_id is not None:
         state = status.value if status else None
         rows = session.rows(
@@ -62,15 +62,16 @@ def list_jobs(
 
 @query
 def list_attempts(session: Session, job_id: JobId) -> list[Attempt]:
-    return [
-        Attempt(**{key: row[key] for key in Attempt.__dataclass_fields__})
+    rows = [
+        {**row, "started_at": text(row["started_at"]), "ended_at": text(row["ended_at"])}
         for row in session.rows("attempts_of_job", job_id=job_id)
     ]
+    return [Attempt(**{key: row[key] for key in Attempt.__dataclass_fields__}) for row in rows]
 
 
 @query
 def is_queue_idle(session: Session) -> bool:
-    """Whether nothing waits and nothing is at work: looked up, since counts can be wrong after changes by hand."""
+    """Whether nothing is pending or processing. Looked up, since counts can be wrong after changes by hand."""
     row = session.one("is_idle")
     return bool(row and row["idle"])
 
@@ -89,7 +90,7 @@ def count_jobs(session: Session) -> Counts:
 
 @query
 def seconds_until_next(session: Session) -> float | None:
-    """How long until a job in backoff may run; None if there is none."""
+    """Seconds until a job in backoff may run. None if there is none."""
     row = session.one("seconds_until_next")
     return None if row is None else row["seconds"]
 
@@ -101,7 +102,7 @@ def find_template(session: Session, hash_: str) -> Template | None:
 
 
 def job_from(row: Row) -> Job:
-    """A job as it is read. People write rows by hand: what should be a text or a number is made one."""
+    """A job from its row. People write rows by hand: values of other types are converted."""
     facts: dict[str, Any] = {key: text(row[key]) if key in TEXTS else row[key] for key in COLUMNS}
     facts["is_shortened"] = bool(row.get("is_shortened"))
     facts["status"] = JobStatus(row["status"])

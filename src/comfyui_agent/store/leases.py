@@ -1,4 +1,4 @@
-"""Who runs what: leases by priority and age, kept alive by heartbeats."""
+"""Leases: which worker runs which job. Given by priority and age, kept by heartbeats."""
 
 from __future__ import annotations
 
@@ -26,17 +26,16 @@ def lease_jobs(
     *,
     longest_backoff: float = LONGEST_BACKOFF,
 ) -> list[Leased]:
-    """Take the next jobs for a server, as many as its window has room for and prompt ids are given.
+    """Lease the next jobs for a server, as many as its window has room for and prompt ids are given.
 
-    The run, its prompt id included, is noted in the same transaction: before anything is sent. A job under suspicion
-    is leased only to a server that has nothing else, and keeps others away until it ends. A server that is out of work
-    gets nothing, also from an agent that has not noticed yet. Members of a batch that go one by
-    one wait for their turn. A job whose server was lost is taken from it.
+    The run and its prompt id are recorded in the same transaction, before anything is sent. A suspect job runs alone on
+    its server. A server that people took out of work gets nothing. Members of a serial batch wait for their turn. A job
+    whose server was lost is taken from it.
     """
     session.run("end_backoffs", longest=longest_backoff)
     load = session.one("load_of_server", server=window.server, batch_id=window.batch_id)
     assert load is not None
-    # Whoever works off one batch gets at least one prompt in: others fill the window quicker than it can look.
+    # An agent for one batch gets at least one prompt in: others would fill the window before it looks.
     least = 1 if window.batch_id is not None and not load["own"] else 0
     ids = prompt_ids[: max(least, window.size - load["open"])]
     if not ids or load["suspects"] or load["is_halted"]:
@@ -60,7 +59,7 @@ def lease_jobs(
 
 
 def _next(session: Session, window: Window, most: int) -> list[Row]:
-    """What may run next at a server, in the order in which it runs."""
+    """The next jobs for a server, in order."""
     facts = {"server": window.server, "is_only": window.is_only, "one_page": window.one_page, "most": most}
     if window.batch_id is None:
         return session.rows("next_jobs", **facts)
@@ -68,7 +67,7 @@ def _next(session: Session, window: Window, most: int) -> list[Row]:
 
 
 def _leave_server(session: Session, job_id: int) -> None:
-    """Close the run at a server that was lost. Whatever was executed there may have brought it down: a strike."""
+    """Close the run at a lost server. If it was being executed, it may have brought the server down: a strike."""
     run = session.one("leave_server", id=job_id)
     if run is not None and run["was_running"]:
         session.run("strike_job", id=job_id)
@@ -86,7 +85,7 @@ def _take(session: Session, job_id: int, worker: str, server: str, prompt_id: Pr
 
 
 def leased_from(job: Row, attempt_id: int) -> Leased:
-    """A lease as it is read. People write rows by hand: what should be a text or a number is made one."""
+    """A lease from the row of its job. People write rows by hand: values of other types are converted."""
     return Leased(
         lease=Lease(JobId(job["id"]), job["fence"], AttemptId(attempt_id)),
         config_name=text(job["config_name"]) or "",
@@ -115,7 +114,8 @@ def leased_from(job: Row, attempt_id: int) -> Leased:
 
 @transition
 def renew_leases(session: Session, worker: str, seconds: float) -> frozenset[tuple[JobId, int]]:
-    """Prolong all leases of a worker; those that it still has, as job and fence."""
+    """Prolong all leases of a worker and its heartbeat. Returns the leases that it still has, as job and fence."""
+    session.run("beat_agent", worker=worker)
     return _pairs(session.rows("renew_leases", worker=worker, seconds=seconds))
 
 
@@ -129,7 +129,7 @@ def _pairs(rows: list[Row]) -> frozenset[tuple[JobId, int]]:
 
 
 def prove(session: Session, lease: Lease, seconds: float) -> None:
-    """Prolong one lease; LeaseLost if it is no longer there."""
+    """Prolong one lease. LeaseLost if it is no longer this worker's."""
     if not session.run("prove_lease", id=lease.job_id, fence=lease.fence, seconds=seconds):
         raise LeaseLost(f"job {lease.job_id} is no longer this worker's")
 

@@ -1,4 +1,4 @@
-"""Members of a batch by their places: work grows with how many are wanted, not with how many there are."""
+"""Members of a batch by place. The cost grows with how many are asked for, not with the size of the batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PART = 1_000
 
 @query
 def members_at(session: Session, batch_id: str, indexes: Sequence[int]) -> list[Job]:
-    """The members at these places, in their order."""
+    """The members at these places, in order."""
     found: list[Job] = []
     for first, last in _stretches(indexes):
         after, after_id, most = first - 1, LAST_ID, last - first + 2
@@ -26,7 +26,7 @@ def members_at(session: Session, batch_id: str, indexes: Sequence[int]) -> list[
             rows_here = [row for row in rows if isinstance(row["batch_index"], int) and row["batch_index"] <= last]
             found += map(job_from, rows_here)
             if len(rows_here) < most:
-                break  # else someone has put more than one at a place
+                break  # otherwise someone has put several at one place
             after, after_id = rows_here[-1]["batch_index"], rows_here[-1]["id"]
     return found
 
@@ -38,7 +38,7 @@ def members_without_place(session: Session, batch_id: str, most: int) -> list[Jo
 
 
 async def batch_members(store: Store, batch_id: str, *, is_whole: bool = False) -> AsyncIterator[Job]:
-    """Every member in its order, read in parts. Large values come along only if the members are wanted whole."""
+    """Every member in order, read in parts. Large values are left out, unless the members are wanted whole."""
     last: Job | None = None
     while found := await store.run(members_after, batch_id, last, PART, is_whole=is_whole):
         for job in found:
@@ -47,7 +47,7 @@ async def batch_members(store: Store, batch_id: str, *, is_whole: bool = False) 
 
 
 def _stretches(indexes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Numbers as stretches without a gap: first and last of each."""
+    """First and last number of each run of consecutive numbers."""
     first: int | None = None
     last = -1
     for index in sorted(set(indexes)):

@@ -1,7 +1,7 @@
-"""The index of names: which jobs have three letters in a row in their names.
+"""The index of names: which jobs have three given letters in a row in their names.
 
-It is filled behind the jobs, by whoever serves the page, in the order of ids. It may hold jobs that are gone or have
-another name by now: whoever finds a job in it looks at the name itself.
+The page server fills it in the order of ids, some time after the jobs. It may hold jobs that are gone or have another
+name by now, so readers check the name itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LONGEST_PHRASE = 48
 
 
 def indexed_up_to(session: Session) -> int:
-    """The last id that the index knows; those behind it are to be looked at one by one."""
+    """The last id in the index. Newer jobs are looked at one by one."""
     row = session.one("names_indexed")
     if row is None or row["indexed"] is None or row["indexed"] > (row["given"] or 0):
         return FIRST_ID
@@ -25,7 +25,7 @@ def indexed_up_to(session: Session) -> int:
 
 @query
 def is_behind(session: Session) -> bool:
-    """Whether there are names to put in."""
+    """Whether there are names to index."""
     row = session.one("names_indexed")
     return row is not None and row["newest"] is not None and row["newest"] > indexed_up_to(session)
 
@@ -45,10 +45,10 @@ def add_names(session: Session, most: int) -> int:
 
 
 async def index_names(store: Store, most: int = 2_000) -> int:
-    """Index the names of newer jobs, if there are any. Returns how many."""
+    """Index the names of new jobs. Returns how many."""
     return await store.run(add_names, most) if await store.run(is_behind) else 0
 
 
 def phrase_of(text: str) -> str:
-    """What to ask the index for a text of three letters or more. Every name with the text in it answers; others may."""
+    """The query for a text of three letters or more. It finds every name with the text, and maybe others."""
     return '"' + text[:LONGEST_PHRASE].replace('"', '""') + '"'

@@ -1,4 +1,8 @@
-"""How a run ends: each ending is one transaction, and needs the lease."""
+"""How a run ends. Each ending is one transaction and needs the lease.
+
+The trigger `batch_landed` runs in the same transaction: when the last member of a batch ends, it completes the batch,
+and `batch_completed` tells of that.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ LONGEST_TEXT = 8_000
 
 @transition
 def claim_files(session: Session, lease: Lease, paths: Sequence[str], seconds: float) -> list[str]:
-    """Prove the lease and note that these files are the job's, before they are there; those that were its already.
+    """Prove the lease and claim files for the job before they exist. Returns those that it had claimed already.
 
     FileTaken if one belongs to another job, or to a grid.
     """
@@ -50,7 +54,7 @@ def owned_files(session: Session, paths: Sequence[str]) -> frozenset[str]:
 
 @query
 def recorded_files(session: Session, paths: Sequence[str]) -> frozenset[str]:
-    """Those of the paths that are, or once were, a result or a grid."""
+    """The paths that are, or once were, a result or a grid."""
     return frozenset(row["path"] for row in session.rows("recorded_files", paths=json_text(list(paths))))
 
 
@@ -69,7 +73,7 @@ def with_unowned(session: Session, paths: Sequence[str], do: Callable[[str], Non
 
 @transition
 def complete_job(session: Session, lease: Lease, outputs: Sequence[str], duration: float | None) -> list[str]:
-    """The result is there. What other files the job has are returned: nothing refers to them any more."""
+    """Record the result of a job. Returns other files of the job that nothing refers to any more."""
     listed = json_text(list(outputs))
     note_ending(session, Event(EventName.JOB_DONE, job_id=lease.job_id), duration=duration, is_timed=True)
     _changed(session.one("complete_job", **_keys(lease), outputs=listed, duration=duration), lease)
@@ -79,7 +83,7 @@ def complete_job(session: Session, lease: Lease, outputs: Sequence[str], duratio
 
 @transition
 def requeue_job(session: Session, lease: Lease, failure: Failure, again: Retry, *, avoid_server: bool = False) -> None:
-    """The run failed, and the job runs again."""
+    """End a run as failed. The job runs again."""
     job = session.one(
         "requeue_job",
         **_keys(lease),
@@ -99,10 +103,9 @@ def requeue_job(session: Session, lease: Lease, failure: Failure, again: Retry, 
 def wait_for_server(
     session: Session, lease: Lease, failure: Failure, away: float, executed: float, *, is_held: bool = False
 ) -> None:
-    """The server has not answered for `away` seconds: the job waits for it or another, and the run stays open.
+    """Make a job wait whose server has not answered for `away` seconds. The run stays open.
 
-    `executed` are the seconds for which the prompt had been executed, 0 if it was not being executed. A job that
-    `is_held` waits for this server alone.
+    `executed`: how long the prompt had been executed, 0 if it was not. `is_held`: the job waits for this server alone.
     """
     job = session.one("wait_for_server", **_keys(lease), **_error(failure), away=round(away, 3), is_held=int(is_held))
     job = _changed(job, lease)
@@ -113,7 +116,7 @@ def wait_for_server(
 
 @transition
 def fail_job(session: Session, lease: Lease, failure: Failure, over: GiveUp) -> list[str]:
-    """The run failed, and the job with it. Files that it has noted and not delivered are returned."""
+    """End a run and its job as failed. Returns files that were claimed and not delivered."""
     is_poison = over.kind is FailureClass.POISON
     event = Event(EventName.JOB_FAILED, job_id=lease.job_id, failure_class=over.kind.value, message=failure.message)
     note_ending(session, event, is_timed=True)
@@ -134,7 +137,7 @@ def fail_job(session: Session, lease: Lease, failure: Failure, over: GiveUp) -> 
 
 @transition
 def return_unsent(session: Session, lease: Lease) -> None:
-    """Nothing reached the server: the job waits again, and the run is not counted."""
+    """Undo a lease of which nothing reached the server. The run is not counted."""
     if not session.run("unsend_job", **_keys(lease)):
         raise LeaseLost(f"job {lease.job_id} is no longer this worker's")
     session.run("forget_attempt", attempt_id=lease.attempt_id)
@@ -142,7 +145,7 @@ def return_unsent(session: Session, lease: Lease) -> None:
 
 @transition
 def refuse_job(session: Session, lease: Lease, failure: Failure) -> None:
-    """The job cannot be made into a prompt: failed, and the run is not counted."""
+    """Fail a job that cannot be made into a prompt. The run is not counted."""
     return_unsent(session, lease)
     event = Event(EventName.JOB_FAILED, job_id=lease.job_id, failure_class=failure.kind.value, message=failure.message)
     note_ending(session, event)
@@ -150,10 +153,10 @@ def refuse_job(session: Session, lease: Lease, failure: Failure) -> None:
 
 
 def undelivered(session: Session, job_id: JobId) -> list[str]:
-    """Files that the job has noted, and that are not its result: from now on they are nobody's."""
+    """Give up the files that a job claimed and that are not its result. Returns them."""
     job = session.one("job_by_id", id=job_id)
     if job is None and session.one("had_result", job_id=job_id):
-        return []  # which files were delivered is not known any more: none is touched
+        return []  # nobody knows which files were delivered: none is touched
     return _disclaim(session, job_id, set(paths_in(job["outputs"]) if job else ()))
 
 
@@ -176,7 +179,7 @@ def _end_attempt(session: Session, lease: Lease, failure: Failure) -> None:
 
 
 def _cut(value: str | tuple[str, ...]) -> str | list[str]:
-    """A text of a failure, or the last lines of several, short enough to be kept."""
+    """A text, or the last lines of several, short enough to be kept."""
     if isinstance(value, str):
         return whole(value, LONGEST_TEXT)
     kept: list[str] = []

@@ -9,7 +9,7 @@ NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
 def load_queries(folder: Path) -> dict[str, str]:
-    """Every query of a folder by its name; a name given twice is a mistake of ours."""
+    """Every query of a folder by name. ValueError if a name occurs twice."""
     found: dict[str, str] = {}
     for file in sorted(folder.glob("*.sql")):
         parts = NAME.split(file.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What the store hands out: leases, and prompts that may be at a server without anyone who cares for them."""
+"""What the store returns: leases, open attempts, counts."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from comfyui_agent.domain.retry_policy import Tally
 
 @dataclass(frozen=True)
 class Lease:
-    """The right to write about a job, until the fence goes up."""
+    """The right to change a job, until its fence goes up."""
 
     job_id: JobId
     fence: int
     attempt_id: AttemptId
     sent: str | None = field(default=None, compare=False)
-    """What was filled in for the server, as JSON; whatever is next written about the run takes it along."""
+    """What was filled in for the server, as JSON. The next write about the run stores it."""
 
 
 @dataclass(frozen=True)
 class Leased:
-    """A job to run, or a run to take over: all that is needed to make its prompt."""
+    """A job to run or a run to take over, with all that its prompt needs."""
 
     lease: Lease
     config_name: str
@@ -49,13 +49,13 @@ class Leased:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether a server died while it ran: it runs alone."""
+        """Whether a server died while the job ran. It runs alone then."""
         return self.tally.strikes > 0
 
 
 @dataclass(frozen=True)
 class OpenAttempt:
-    """A run without an outcome, and what its job says now. Its prompt may be at the server."""
+    """A run without an outcome, and the state of its job. Its prompt may be at the server."""
 
     attempt_id: AttemptId
     job_id: JobId
@@ -69,13 +69,17 @@ class OpenAttempt:
     attempt_worker: str | None
     batch_id: str | None = None
     is_reserved: bool = False
-    """Only for whoever works off its batch by name."""
+    """Only an agent for its batch may run it."""
     is_lost: bool = False
     """Its server stopped answering, and the job waits for that one or another."""
+    is_worker_dead: bool = False
+    """The worker that holds the job is dead."""
+    is_attempt_worker_dead: bool = False
+    """The worker that began or last took over the run is dead."""
 
     @property
     def is_wanted(self) -> bool:
-        """Whether its result still counts; else the prompt is to be taken back."""
+        """Whether its result still counts. Otherwise the prompt is taken back."""
         return self.status in ("pending", "processing")
 
 
@@ -83,7 +87,7 @@ class OpenAttempt:
 class Window:
     """What one server may be given: at most `size` prompts over all agents together.
 
-    The only server there is gets jobs that would rather avoid it, too.
+    `is_only`: there is no other server, so jobs that avoid this one may run on it.
     """
 
     server: str
@@ -104,7 +108,7 @@ class Counts:
     done: int = 0
     failed: int = 0
     attention: int = 0
-    """Of those that failed: neither cancelled nor dismissed."""
+    """Failed jobs that were neither cancelled nor dismissed."""
 
     @property
     def total(self) -> int:
@@ -117,7 +121,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Compacted:
-    """How large a database was and is now, in bytes, and how many templates were removed that no job used."""
+    """The size of a database before and after, in bytes, and how many unused templates were removed."""
 
     bytes_before: int
     bytes_after: int

@@ -1,8 +1,7 @@
-"""Prompts whose agent is gone: who may take them over, and what is taken back."""
+"""Runs whose agent is gone: taken over, or closed when nobody wants the result."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from comfyui_agent.domain.failures import FailureClass
@@ -11,13 +10,13 @@ from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.leases import leased_from
 from comfyui_agent.store.operation import query, transition
 from comfyui_agent.store.outcomes import undelivered
-from comfyui_agent.store.port import Row, Session, text
+from comfyui_agent.store.port import Session, text
 from comfyui_agent.store.records import Leased, OpenAttempt
 
 
 @query
-def open_attempts(session: Session) -> list[OpenAttempt]:
-    """Every run without an outcome, oldest first."""
+def open_attempts(session: Session, host: str = "") -> list[OpenAttempt]:
+    """Every run without an outcome, oldest first. `host` is the caller's; without it, only heartbeats show life."""
     return [
         OpenAttempt(
             attempt_id=row["attempt_id"],
@@ -32,14 +31,16 @@ def open_attempts(session: Session) -> list[OpenAttempt]:
             batch_id=text(row["batch_id"]),
             is_reserved=bool(row["is_reserved"]),
             is_lost=bool(row["is_lost"]),
+            is_worker_dead=bool(row["is_worker_dead"]),
+            is_attempt_worker_dead=bool(row["is_attempt_worker_dead"]),
         )
-        for row in session.rows("open_attempts")
+        for row in session.rows("open_attempts", host=host)
     ]
 
 
 @transition
 def adopt_attempt(session: Session, attempt: OpenAttempt, worker: str, seconds: float) -> Leased | None:
-    """Take a run over, as it was read; None if someone else was quicker or the job has changed."""
+    """Take over a run that was read before. None if another agent was quicker or the job has changed."""
     job = session.one(
         "adopt_job",
         id=attempt.job_id,
@@ -60,8 +61,10 @@ def adopt_attempt(session: Session, attempt: OpenAttempt, worker: str, seconds: 
 
 @transition
 def withdraw_attempt(session: Session, attempt: OpenAttempt, words: str = "") -> list[str] | None:
-    """Close a run whose result nobody wants any more, with words on what became of it; files noted for it that are not
-    a result. None: not closed."""
+    """Close a run whose result nobody wants, with words on what became of its prompt.
+
+    Returns the files that were noted for it and never delivered; None if the run was not closed.
+    """
     error = json_text({"kind": FailureClass.CANCELLED.value, "message": words}) if words else None
     if not session.run("withdraw_attempt", attempt_id=attempt.attempt_id, error=error):
         return None
@@ -74,25 +77,15 @@ def owned_prompts(session: Session) -> frozenset[str]:
 
 
 @transition
-def put_back_unattended(session: Session, is_dead: Callable[[str], bool]) -> int:
-    """Jobs that are said to be processing while nothing of them is anywhere wait again."""
-    return _put_back(session, "unattended_jobs", is_dead)
+def put_back_unattended(session: Session, host: str) -> int:
+    """Make jobs wait again that are processing without a run at a server and without a living agent."""
+    return session.run("put_back_unattended", host=host)
 
 
 @transition
-def put_back_orphans(session: Session, is_dead: Callable[[str], bool]) -> int:
-    """Every job whose lease ran out or whose agent is gone waits again; a prompt at a server is still taken over."""
-    return _put_back(session, "processing_jobs", is_dead)
-
-
-def _put_back(session: Session, query: str, is_dead: Callable[[str], bool]) -> int:
-    orphans = [row for row in session.rows(query) if is_orphan(row, is_dead)]
-    return sum(session.run("put_back", id=row["id"], worker=row["worker_id"]) for row in orphans)
-
-
-def is_orphan(job: Row, is_dead: Callable[[str], bool]) -> bool:
-    """Whether nobody holds a job that is processing: its lease ran out, or its agent is gone."""
-    return bool(job["has_expired"] or (job["worker_id"] and is_dead(job["worker_id"])))
+def put_back_orphans(session: Session, host: str) -> int:
+    """Make every job wait again whose lease ran out or whose agent is dead. Its prompt is still taken over."""
+    return session.run("put_back_orphans", host=host)
 
 
 @transition

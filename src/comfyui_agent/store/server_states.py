@@ -1,4 +1,4 @@
-"""Servers that get no work. People pause, drain and resume them; leases respect it in their own transaction."""
+"""Servers that get no work: paused or drained by people, stuck, or lost."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from comfyui_agent.domain.server_states import STUCK_REMEDY, LostServer, ServerI
 from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.event_log import add_event
 from comfyui_agent.store.operation import command, query
-from comfyui_agent.store.port import Session
+from comfyui_agent.store.port import Session, text
 
 
 @query
 def halted_servers(session: Session) -> list[ServerInState]:
-    """Every server that is out of work."""
+    """Every server that people took out of work."""
     return [
         ServerInState(row["server"], ServerState(row["state"]), bool(row["has_runs"]))
         for row in session.rows("halted_servers")
@@ -23,14 +23,14 @@ def halted_servers(session: Session) -> list[ServerInState]:
 
 @command
 def pause_server(session: Session, server: str) -> ServerState:
-    """It gets nothing new; what it has runs on."""
+    """Give a server nothing new. What it has runs on."""
     session.run("pause_server", server=server)
     return ServerState.PAUSED
 
 
 @command
 def drain_server(session: Session, server: str) -> ServerState:
-    """Begin to empty a server; one where nothing is, is drained at once."""
+    """Begin to empty a server. An empty one is drained at once."""
     session.run("drain_server", server=server)
     finish_drain(session, server)
     row = session.one("state_of_server", server=server)
@@ -40,7 +40,7 @@ def drain_server(session: Session, server: str) -> ServerState:
 
 @command
 def finish_drain(session: Session, server: str) -> bool:
-    """`drained`, told once, if it was being drained and no run of any agent is open there; whether that was now."""
+    """Mark a draining server as drained if no run is open there. Returns whether that happened now; told once."""
     if not session.run("finish_drain", server=server):
         return False
     add_event(session, Event(EventName.SERVER_DRAINED, server=server))
@@ -49,19 +49,19 @@ def finish_drain(session: Session, server: str) -> bool:
 
 @command
 def resume_server(session: Session, server: str) -> bool:
-    """Back to work; whether it was out of work."""
+    """Give a server work again. Returns whether it was out of work."""
     return session.run("resume_server", server=server) > 0
 
 
 @query
 def stuck_prompts(session: Session) -> list[StuckPrompt]:
-    """Prompts that did not end when they were last looked at, the oldest first."""
-    return [StuckPrompt(**row) for row in session.rows("stuck_prompts")]
+    """Prompts that do not end, oldest first."""
+    return [StuckPrompt(**{**row, "since": text(row["since"])}) for row in session.rows("stuck_prompts")]
 
 
 @command
 def note_stuck(session: Session, server: str, prompt_id: str, reason: str) -> bool:
-    """A prompt does not end and cannot be interrupted; whether that is news. It is told once, whoever sees it."""
+    """Note a prompt that does not end and cannot be interrupted. Returns whether that is new; told once."""
     if not session.run("note_stuck", server=server, prompt_id=prompt_id, reason=reason):
         return False
     words = f"stuck: {STUCK_REMEDY} ({reason})"
@@ -76,12 +76,13 @@ def forget_stuck(session: Session, prompt_id: str) -> None:
 
 @query
 def is_blocked(session: Session, servers: Collection[str], batch_id: str | None = None) -> bool:
-    """Whether nothing is left but what waits for these servers; of one batch, if it is named."""
+    """Whether all that is left waits for these servers, in one batch if it is named."""
     row = session.one("is_blocked", servers=json_text(sorted(servers)), batch_id=batch_id)
     return bool(row and row["blocked"])
 
 
 @query
 def lost_servers(session: Session, batch_id: str | None = None) -> list[LostServer]:
-    """Servers that jobs wait for because they stopped answering; members of one batch, if it is named."""
-    return [LostServer(**row) for row in session.rows("lost_servers", batch_id=batch_id)]
+    """Servers that stopped answering and that jobs wait for, in one batch if it is named."""
+    rows = session.rows("lost_servers", batch_id=batch_id)
+    return [LostServer(**{**row, "since": text(row["since"])}) for row in rows]

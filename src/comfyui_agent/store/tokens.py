@@ -1,4 +1,4 @@
-"""Tokens and login sessions as they are kept: names, roles, times and hashes."""
+"""Tokens and login sessions: names, roles, times and hashes."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from comfyui_agent.store.operation import query, transition
 from comfyui_agent.store.port import Row, Session, text
 
 MOST_SESSIONS = 200
-"""Of one token; the one that was used longest ago makes room."""
+"""Of one token. The one that was used longest ago is removed."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """All that decides who is admitted, as of one moment."""
+    """Everything that decides who is admitted, at one moment."""
 
     is_closed: bool
-    """Whether a token is needed: from the first one on, until access is opened again."""
+    """Whether a token is needed: since the first token, until access is opened again."""
     tokens: tuple[Token, ...] = ()
-    """Those that have been revoked or have expired, too, for a month."""
+    """Including revoked and expired ones of the last month."""
     sessions: Mapping[str, LoginSession] = field(default_factory=dict)
-    """By their hashes; some may have ended."""
+    """By hash. Some may have ended."""
 
 
 @transition
 def create_token(
     session: Session, name: str, role: Role, hash_: str, *, is_shared: bool = False, seconds: float | None = None
 ) -> Token:
-    """A new token; access is closed from now on. One of somebody behind a proxy is changed if it is there already."""
+    """Create a token and close access. The token of a user behind a proxy is changed if it exists."""
     values = {"role": role.value, "hash": hash_, "is_shared": is_shared, "seconds": seconds}
     session.run("close_access")
     row = session.one("update_enrolled", **values) if hash_.startswith(PROXY) else None
@@ -42,7 +42,7 @@ def create_token(
 
 @transition
 def enrol_user(session: Session, user: str, role: Role, address: str = "") -> Token:
-    """The token of somebody whom a proxy has logged in, made when they first come, which the audit trail says."""
+    """The token of a user whom a proxy logged in. It is made at the first visit, which the audit trail records."""
     is_new = session.run("enrol", name=user, role=role.value, hash=proxy_hash(user)) > 0
     row = session.one("token_by_hash", hash=proxy_hash(user))
     assert row is not None
@@ -57,13 +57,13 @@ def enrol_user(session: Session, user: str, role: Role, address: str = "") -> To
 
 @query
 def list_tokens(session: Session) -> list[Token]:
-    """The oldest first, revoked and expired ones included."""
+    """Every token, oldest first, including revoked and expired ones."""
     return [_token(row) for row in session.rows("tokens")]
 
 
 @query
 def token_name(session: Session, token_id: int | None) -> str | None:
-    """The name of a token; None if nobody knows it."""
+    """The name of a token. None if there is no such token."""
     row = session.one("token_name", id=token_id)
     return None if row is None else text(row["name"])
 
@@ -78,15 +78,17 @@ def read_access(session: Session) -> Access:
 
 @transition
 def revoke_token(session: Session, token_id: int) -> bool:
-    """Whether there was one of that id. Its sessions end with it."""
+    """Revoke a token and end its sessions. Returns whether there was one."""
     session.run("end_sessions_of", token_id=token_id)
     return session.run("revoke_token", id=token_id) > 0
 
 
 @transition
 def open_access(session: Session, *, revoke: bool) -> list[Token]:
-    """Let everyone on this machine in without a token. Nothing is done while there are tokens, unless they may be
-    revoked; returns those that there were."""
+    """Let everyone on this machine in without a token. Returns the valid tokens.
+
+    While there are valid tokens, this does nothing unless they may be revoked.
+    """
     valid = [token for token in list_tokens(session) if token.revoked_at is None]
     if revoke or not valid:
         for query in ("revoke_tokens", "end_sessions", "open_access"):
@@ -107,7 +109,7 @@ def end_session(session: Session, hash_: str) -> None:
 
 @transition
 def note_uses(session: Session, uses: Iterable[tuple[int, str]]) -> None:
-    """Tokens and the sessions by which they were used; an empty text is no session."""
+    """Note the use of tokens, each with its session; an empty text is no session."""
     for token_id, hash_ in uses:
         session.run("note_token_use", id=token_id)
         if hash_:

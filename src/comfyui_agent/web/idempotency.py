@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from comfyui_agent.domain.idempotency import Begun, Busy, Different, Repeated, TakenOver
 from comfyui_agent.store import operations as ops
+from comfyui_agent.store.liveness import bury_dead
 from comfyui_agent.web.access import Caller
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.problems import JsonAnswer, Problem
@@ -64,18 +65,18 @@ async def once(
     if wish.key is None:
         return await _created(await make(made), address)
     keys = wish.key, f"{caller.scope} {wish.route}"
-    with _answering(context, keys) as is_given_up:
-        return await _once(context, keys, wish.digest, made, make, find, address, is_given_up)
+    with _answering(context, keys) as is_alone:
+        return await _once(context, keys, wish.digest, made, make, find, address, is_alone)
 
 
 @contextlib.contextmanager
-def _answering(context: Context, keys: tuple[str, str]) -> Iterator[Callable[[str], bool]]:
-    """Whether whoever began a wish is at it no more. This process is not where no other request of it is."""
+def _answering(context: Context, keys: tuple[str, str]) -> Iterator[bool]:
+    """Count a request of this process under way. Yields whether it is the only one with its key."""
     under_way = context.under_way
     is_alone = not under_way[keys]
     under_way[keys] += 1
     try:
-        yield lambda creator: is_alone if creator == context.lock.worker else context.lock.is_dead(creator)
+        yield is_alone
     finally:
         under_way[keys] -= 1
         if not under_way[keys]:
@@ -90,9 +91,11 @@ async def _once(
     make: Callable[[str], Awaitable[Answer]],
     find: Callable[[str], Awaitable[Answer | None]],
     address: Callable[[Answer], str],
-    is_given_up: Callable[[str], bool],
+    is_alone: bool,
 ) -> Response:
-    begun = await context.store.run(ops.begin_request, *keys, digest, context.lock.worker, made, is_given_up)
+    worker, host = context.lock.worker, context.lock.host
+    await bury_dead(context.store, host)
+    begun = await context.store.run(ops.begin_request, *keys, digest, worker, made, host, is_alone=is_alone)
     match begun:
         case Repeated():
             answer = json.loads(begun.answer)

@@ -18,6 +18,7 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.errors import StoreError
+from comfyui_agent.store.liveness import BEAT_SECONDS, registered
 from comfyui_agent.store.store import Store
 from comfyui_agent.web.access import Gate
 from comfyui_agent.web.app import create_app
@@ -78,12 +79,10 @@ async def serving(store: Store, workspace: Workspace, listening: Listening) -> A
     """Serve the page of a workspace until the end of this block."""
     raise_limit()
     lock = AgentLock(workspace.locks, is_page=True)
-    try:
+    async with registered(store, lock):
         context = _context(store, workspace, lock, listening.host)
         async with _background(context), _answering(context, listening):
             yield context
-    finally:
-        lock.release()
 
 
 def _context(store: Store, workspace: Workspace, lock: AgentLock, host: str) -> Context:
@@ -118,6 +117,7 @@ async def _background(context: Context) -> AsyncIterator[None]:
         context.fleet.keep_fresh(),
         context.audit.keep_merging(),
         _keep_indexing(context),
+        _keep_beating(context),
     )
     tasks = [asyncio.create_task(loop) for loop in loops]
     try:
@@ -139,6 +139,14 @@ async def _keep_indexing(context: Context) -> None:
         except StoreError as error:
             log.info("names could not be indexed: %s", error)
         await asyncio.sleep(0.02 if indexed else INDEX_PAUSE)
+
+
+async def _keep_beating(context: Context) -> None:
+    """Show other machines that this process lives."""
+    while True:
+        await asyncio.sleep(BEAT_SECONDS)
+        with contextlib.suppress(StoreError):
+            await context.store.run(ops.beat_agent, context.lock.worker)
 
 
 @contextlib.asynccontextmanager

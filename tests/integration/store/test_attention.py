@@ -118,7 +118,7 @@ async def test_a_batch_counts_what_needs_attention_and_dismisses_it(store: Store
     one, two = await lease(store, most=2)
     for leased in (one, two):
         await store.run(ops.fail_job, leased.lease, broken(), GiveUp(FailureClass.INVALID))
-    await store.run(ops.cancel_batch, FOX)
+    await ops.cancel_batch(store, FOX)
     batch = await store.run(ops.find_batch, FOX)
     assert batch is not None
     assert (batch.failed, batch.attention) == (4, 2)

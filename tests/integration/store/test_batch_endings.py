@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable
 
@@ -11,6 +12,7 @@ from comfyui_agent.domain.batches import BatchStatus
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.retry_policy import GiveUp, Retry
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.store import batch_endings
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.records import Lease, Leased
@@ -60,7 +62,7 @@ async def test_cancelling_ends_what_has_not_ended(store: Store, database: Databa
     await half_done(store)
     database.clock.advance(5)
     before = await store.run(ops.newest_event)
-    assert await store.run(ops.cancel_batch, FOX) == 3
+    assert await ops.cancel_batch(store, FOX) == 3
     found = await batch_of(store)
     assert (found.status, found.done, found.failed, found.generation) == (BatchStatus.CANCELLED, 1, 3, 1)
     assert (found.reason, found.completed_at) == ("by request", database.clock.text())
@@ -80,7 +82,7 @@ async def test_cancelling_ends_what_has_not_ended(store: Store, database: Databa
 
 async def test_a_cancelled_batch_runs_nothing_any_more_and_completes_no_more(store: Store, database: Database) -> None:
     await half_done(store)
-    await store.run(ops.cancel_batch, FOX)
+    await ops.cancel_batch(store, FOX)
     database.clock.advance(3600)
     assert await lease(store, most=9) == []
     assert await store.run(ops.is_queue_idle)
@@ -92,8 +94,8 @@ async def test_what_has_ended_or_is_not_whole_is_not_cancelled(store: Store, dat
     await half_done(store)
     database.by_hand(f"UPDATE batches SET status = '{status}'")
     before = all_that_is_there(database)
-    assert await store.run(ops.cancel_batch, FOX) is None
-    assert await store.run(ops.cancel_batch, "never") is None
+    assert await ops.cancel_batch(store, FOX) is None
+    assert await ops.cancel_batch(store, "never") is None
     assert all_that_is_there(database) == before
 
 
@@ -101,7 +103,7 @@ async def test_a_result_that_comes_after_the_cancel_changes_nothing_and_is_recor
     store: Store, database: Database
 ) -> None:
     _, running, _ = await half_done(store)
-    await store.run(ops.cancel_batch, FOX)
+    await ops.cancel_batch(store, FOX)
     before = all_that_is_there(database)
 
     def late(lease: Lease) -> list[Awaitable[object]]:
@@ -129,17 +131,90 @@ async def test_a_result_that_comes_after_the_cancel_changes_nothing_and_is_recor
     assert (await status_of(store), await store.run(ops.open_attempts)) == ("cancelled", [])
 
 
+# In parts.
+
+
+@pytest.fixture
+async def ending(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[Leased]:
+    """A large batch that was cancelled by a process that died after the first part. Two members were at servers."""
+    monkeypatch.setattr(batch_endings, "ENDED_AT_ONCE", 4)
+    await queue(store, 14)
+    leased = await lease_of(store, FOX, most=2)
+    assert await store.run(batch_endings.begin_cancel, FOX) == 14
+    return leased
+
+
+async def test_of_a_large_batch_what_is_at_servers_ends_first_and_the_rest_in_parts(
+    store: Store, ending: list[Leased]
+) -> None:
+    assert (await batch_of(store)).status is BatchStatus.CANCELLED
+    assert (await batch_of(store)).failed == 2 + 4
+    for leased in ending:
+        assert (await job_of(store, leased.lease.job_id)).failure_class == "cancelled"
+    assert "batch.cancelled" not in await told(store)
+    await ops.end_members(store)
+    found = await batch_of(store)
+    assert (found.status, found.failed, found.generation) == (BatchStatus.CANCELLED, 14, 1)
+    assert await told(store) == ["batch.created", "batch.cancelled"]
+    names = [event.name for event in await store.run(ops.events_after, 0)]
+    assert (names.count("job.cancelled"), names[-1]) == (14, "batch.cancelled")
+    await ops.end_members(store)
+    assert await told(store) == ["batch.created", "batch.cancelled"]
+
+
+@pytest.mark.usefixtures("ending")
+async def test_no_member_of_a_batch_that_is_ending_is_leased(store: Store) -> None:
+    await queue(store, 1, "other")
+    assert await lease_of(store, FOX, most=9) == []
+    assert [leased.batch_id for leased in await lease(store, most=9)] == ["other"]
+    assert not await store.run(ops.is_batch_idle, FOX)
+    await ops.end_members(store)
+    assert await store.run(ops.is_batch_idle, FOX)
+
+
+async def test_a_member_retried_while_its_batch_ends_is_not_ended_again(store: Store, ending: list[Leased]) -> None:
+    again = ending[0].lease.job_id
+    assert await store.run(ops.retry_jobs, [again]) == [again]
+    assert await ops.cancel_batch(store, "never") is None
+    await ops.end_members(store)
+    found = await batch_of(store)
+    assert (found.pending, found.failed, found.generation) == (1, 13, 2)
+    await land(store, [await take_over(store, prompt_id=ending[0].prompt_id)])
+    assert (await batch_of(store)).status is BatchStatus.COMPLETE
+
+
+async def test_several_processes_end_the_members_together(
+    store: Store, database: Database, ending: list[Leased]
+) -> None:
+    await asyncio.gather(*(ops.end_members(each) for each in (store, database.open(), database.open())))
+    names = [event.name for event in await store.run(ops.events_after, 0)]
+    assert (names.count("job.cancelled"), names.count("batch.cancelled")) == (14, 1)
+
+
+async def test_a_large_batch_expires_in_parts(
+    store: Store, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_endings, "ENDED_AT_ONCE", 4)
+    await queue(store, 14)
+    await look(store, database, 60)
+    assert ((await batch_of(store)).status, (await batch_of(store)).failed) == (BatchStatus.EXPIRED, 4)
+    await ops.end_members(store)
+    failed = await store.run(ops.list_jobs, batch_id=FOX)
+    assert {(job.failure_class, job.needs_regeneration) for job in failed} == {("timeout", True)}
+    assert await told(store) == ["batch.created", "batch.expired"]
+
+
 async def test_files_noted_for_a_run_that_was_cancelled_are_given_up(store: Store) -> None:
     await queue(store, 1)
     leased = await lease_one(store)
     await store.run(ops.claim_files, leased.lease, ["half.png"], LEASE_SECONDS)
-    await store.run(ops.cancel_batch, FOX)
+    await ops.cancel_batch(store, FOX)
     assert await store.run(ops.withdraw_attempt, await open_attempt(store), "gone") == ["half.png"]
 
 
 async def test_retry_all_leaves_a_cancelled_batch_alone_and_asking_for_it_does_not(store: Store) -> None:
     await half_done(store)
-    await store.run(ops.cancel_batch, FOX)
+    await ops.cancel_batch(store, FOX)
     assert await store.run(ops.retry_batch, FOX) == 0
     assert await status_of(store) == "cancelled"
     assert await store.run(ops.retry_batch, FOX, with_cancelled=True) == 3
@@ -152,7 +227,7 @@ async def test_retry_all_leaves_a_cancelled_batch_alone_and_asking_for_it_does_n
 
 async def test_one_member_of_a_cancelled_batch_is_retried_by_name(store: Store) -> None:
     await half_done(store)
-    await store.run(ops.cancel_batch, FOX)
+    await ops.cancel_batch(store, FOX)
     _, _, third, fourth = await store.run(ops.list_jobs, batch_id=FOX)
     assert await store.run(ops.retry_jobs, [fourth.id]) == [fourth.id]
     assert (await batch_of(store)).generation == 2

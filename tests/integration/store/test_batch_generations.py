@@ -19,12 +19,12 @@ from support.batched import (
     job_of,
     land,
     look,
-    nobody,
     queue,
     status_of,
     told,
 )
 from support.stores import (
+    HOST,
     Database,
     lease,
     lease_one,
@@ -108,7 +108,7 @@ async def test_a_reset_by_hand_opens_a_new_generation_too(store: Store, database
     await failed_batch(store)
     database.by_hand(f"UPDATE jobs SET status = '{status}' WHERE batch_id = '{FOX}' AND status = 'failed'")
     assert ((await batch_of(store)).generation, await status_of(store)) == (2, "active")
-    assert await store.run(ops.put_back_unattended, nobody) == (3 if status == "processing" else 0)
+    assert await store.run(ops.put_back_unattended, HOST) == (3 if status == "processing" else 0)
     await land(store, await lease(store, most=9))
     assert ((await batch_of(store)).generation, await completions(store)) == (2, 2)
 

@@ -32,11 +32,12 @@ from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Lease, OpenAttempt, Window
 from comfyui_agent.store.store import Store
 from support.sampling import some
-from support.stores import KINDS, LEASE_SECONDS, Database, broken, wish
+from support.stores import HOST, KINDS, LEASE_SECONDS, Database, broken, register, wish
 
 T = TypeVar("T")
 
-WORKERS = st.sampled_from(["ada", "bob", "eve"])
+NAMES = ("ada", "bob", "eve")
+WORKERS = st.sampled_from(NAMES)
 SERVERS = st.sampled_from(["http://one:8188", "http://two:8188"])
 PICK = st.integers(0, 30)
 OPEN, ENDED = ("pending", "processing"), ("done", "failed")
@@ -118,6 +119,7 @@ class BatchMachine(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.database = self.make()
         self.stores: list[Store] = [self.do(self._open()) for _ in range(2)]
+        self.do(register(self.stores[0], *NAMES))
         self.turns = count()
         self.now = 0.0
         self.names = count()
@@ -302,7 +304,7 @@ class BatchMachine(RuleBasedStateMachine):
                 if job := self.job_with(seen.job_id):
                     job.attempt = None
         unattended = [job for job in self.jobs if job.status == "processing" and job.attempt is None]
-        assert self.do(self.store.run(ops.put_back_unattended, lambda _: False)) == len(unattended)
+        assert self.do(self.store.run(ops.put_back_unattended, HOST)) == len(unattended)
         for job in unattended:
             job.batch.change(job, "pending")
             job.fence += 1
@@ -333,7 +335,7 @@ class BatchMachine(RuleBasedStateMachine):
     def cancel_batch(self, pick: int) -> None:
         batch = self.a_batch(pick)
         can = batch.status in ("active", "collecting")
-        assert self.do(self.store.run(ops.cancel_batch, batch.id)) == (batch.end("cancelled") if can else None)
+        assert self.do(ops.cancel_batch(self.store, batch.id)) == (batch.end("cancelled") if can else None)
 
     @rule(pick=PICK)
     def retry_job(self, pick: int) -> None:

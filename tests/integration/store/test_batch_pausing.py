@@ -15,7 +15,6 @@ from support.batched import (
     FOX,
     batch_of,
     completions,
-    everybody,
     fall,
     holds_of,
     land,
@@ -23,6 +22,7 @@ from support.batched import (
     status_of,
 )
 from support.stores import (
+    HOST,
     WORKER,
     Database,
     broken,
@@ -99,7 +99,7 @@ async def _release(store: Store, database: Database, leased: Leased) -> None:
 
 
 async def _put_back(store: Store, database: Database, leased: Leased) -> None:
-    await store.run(ops.put_back_orphans, everybody)
+    await store.run(ops.put_back_orphans, HOST)
 
 
 async def _fail_and_retry(store: Store, database: Database, leased: Leased) -> None:
@@ -192,7 +192,7 @@ async def test_a_batch_that_ends_is_not_paused_in_its_next_generation(store: Sto
     ids = await queue(store, 1)
     leased = await lease_one(store)
     await store.run(ops.pause_batch, FOX)
-    await (fall(store, [leased]) if ending == "land" else store.run(ops.cancel_batch, FOX))
+    await (fall(store, [leased]) if ending == "land" else ops.cancel_batch(store, FOX))
     assert not (await batch_of(store)).is_paused
     if ending == "cancel":
         await store.run(ops.withdraw_attempt, await open_attempt(store), "")
@@ -203,5 +203,5 @@ async def test_a_batch_that_ends_is_not_paused_in_its_next_generation(store: Sto
 async def test_cancelling_a_paused_batch_ends_it(store: Store) -> None:
     await queue(store, 3)
     await store.run(ops.pause_batch, FOX)
-    assert await store.run(ops.cancel_batch, FOX) == 3
+    assert await ops.cancel_batch(store, FOX) == 3
     assert (await status_of(store), await holds_of(store)) == ("cancelled", [None] * 3)

@@ -166,7 +166,7 @@ async def test_a_page_of_a_book_that_was_cancelled_needs_no_regeneration_and_one
     store: Store, database: Database
 ) -> None:
     await queue(store, 1, kind=BatchKind.BOOK)
-    await store.run(ops.cancel_batch, FOX)
+    await ops.cancel_batch(store, FOX)
     assert [page["needs_regeneration"] for page in await store.run(ops.book_pages, FOX)] == [False]
     await queue(store, 1, "bear", kind=BatchKind.BOOK)
     await store.run(ops.tick_batches, ["bear"], 10.0, 5.0)

@@ -13,6 +13,7 @@ from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.records import Lease
 from comfyui_agent.store.store import Store
 from support.stores import (
+    HOST,
     LEASE_SECONDS,
     WORKER,
     Database,
@@ -76,7 +77,7 @@ async def released_and_adopted(store: Store, database: Database, lease: Lease) -
 
 
 async def put_back_as_an_orphan(store: Store, database: Database, lease: Lease) -> None:
-    assert await store.run(ops.put_back_orphans, lambda _: True) == 1
+    assert await store.run(ops.put_back_orphans, HOST) == 1
 
 
 async def failed_and_leased_anew(store: Store, database: Database, lease: Lease) -> None:

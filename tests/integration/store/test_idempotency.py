@@ -1,4 +1,4 @@
-"""Wishes under a key: of all who ask at once one makes it, and what a dead process left is taken over."""
+"""Requests under a key: of all who ask at once one makes it, and what a dead process left is taken over."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import pytest
 from comfyui_agent.domain.idempotency import Beginning, Begun, Busy, Different, Repeated, TakenOver
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
-from support.batched import everybody, nobody
-from support.stores import Database, SqliteDatabase
+from support.stores import HOST, Database, SqliteDatabase, register
 
 DAY = 24 * 3600
 
@@ -28,7 +27,8 @@ async def main():
     sys.stdin.readline()
     for number in range(20):
         me = sys.argv[2]
-        found = await store.run(ops.begin_request, f"key {number}", "s", "d", me, me, lambda worker: False)
+        await store.run(ops.register_agent, me, "host", me)
+        found = await store.run(ops.begin_request, f"key {number}", "s", "d", me, me, "host", is_alone=False)
         print(type(found).__name__, flush=True)
     await store.close()
 
@@ -37,28 +37,30 @@ asyncio.run(main())
 
 
 async def begin(store: Store, key: str = "key", scope: str = "batches ada", **facts: Any) -> Beginning:
-    said = {"digest": "d1", "creator": "first", "made": "fox_1", "is_dead": nobody} | facts
+    said = {"digest": "d1", "creator": "first", "made": "fox_1", "host": HOST, "is_alone": False} | facts
     return await store.run(ops.begin_request, key, scope, **said)
 
 
-async def test_a_wish_is_begun_once_and_its_answer_is_given_to_whoever_asks_again(store: Store) -> None:
+async def test_a_request_is_begun_once_and_its_answer_is_given_again(store: Store) -> None:
+    await register(store, "first")
     assert await begin(store) == Begun()
     assert await begin(store) == Busy()
     await store.run(ops.finish_request, "key", "batches ada", 201, '{"id": "fox_1"}')
     for creator in ("first", "second"):
         assert await begin(store, creator=creator, made="other_1") == Repeated(201, '{"id": "fox_1"}')
-    assert await begin(store, is_dead=everybody) == Repeated(201, '{"id": "fox_1"}')
+    assert await begin(store, is_alone=True) == Repeated(201, '{"id": "fox_1"}')
 
 
 async def test_the_same_key_for_something_else_is_told_apart(store: Store) -> None:
     await begin(store)
     assert await begin(store, digest="d2") == Different()
-    assert await begin(store, digest="d2", is_dead=everybody) == Different()
+    assert await begin(store, digest="d2", is_alone=True) == Different()
     await store.run(ops.finish_request, "key", "batches ada", 201, "{}")
     assert await begin(store, digest="d2") == Different()
 
 
-async def test_the_same_key_of_someone_else_is_another_wish(store: Store) -> None:
+async def test_the_same_key_of_someone_else_is_another_request(store: Store) -> None:
+    await register(store, "first")
     assert await begin(store) == Begun()
     assert await begin(store, scope="batches bob") == Begun()
     assert await begin(store, scope="books ada", digest="d2") == Begun()
@@ -67,13 +69,20 @@ async def test_the_same_key_of_someone_else_is_another_wish(store: Store) -> Non
 
 
 async def test_what_a_dead_process_began_is_taken_over_with_the_name_that_it_chose(store: Store) -> None:
+    await register(store, "second", "third")
     await begin(store)
-    taken = await begin(store, creator="second", made="fox_2", is_dead=lambda creator: creator == "first")
-    assert taken == TakenOver("fox_1")
-    assert await begin(store, creator="third", is_dead=lambda creator: creator == "first") == Busy()
-    assert await begin(store, creator="third", is_dead=lambda creator: creator == "second") == TakenOver("fox_1")
+    assert await begin(store, creator="second", made="fox_2") == TakenOver("fox_1")
+    assert await begin(store, creator="third") == Busy()
+    await store.run(ops.remove_agent, "second")
+    assert await begin(store, creator="third") == TakenOver("fox_1")
     await store.run(ops.finish_request, "key", "batches ada", 201, "made")
     assert await begin(store) == Repeated(201, "made")
+
+
+async def test_what_a_process_gave_up_it_takes_over_itself(store: Store) -> None:
+    await register(store, "first")
+    await begin(store)
+    assert await begin(store, is_alone=True, made="fox_2") == TakenOver("fox_1")
 
 
 async def test_what_was_dropped_is_as_if_it_had_never_been_asked_for(store: Store) -> None:
@@ -90,7 +99,7 @@ async def test_an_answer_that_was_given_stands(store: Store) -> None:
     assert await begin(store) == Repeated(201, "first")
 
 
-async def test_a_wish_is_remembered_for_a_week(store: Store, database: Database) -> None:
+async def test_a_request_is_remembered_for_a_week(store: Store, database: Database) -> None:
     await begin(store)
     await begin(store, key="unfinished")
     await store.run(ops.finish_request, "key", "batches ada", 201, "made")
@@ -98,7 +107,7 @@ async def test_a_wish_is_remembered_for_a_week(store: Store, database: Database)
     assert await begin(store) == Repeated(201, "made")
     database.clock.advance(2)
     assert await begin(store) == Begun()
-    assert [row["key"] for row in database.by_hand("SELECT key FROM wishes")] == ["key"]
+    assert [row["key"] for row in database.by_hand("SELECT key FROM idempotent_requests")] == ["key"]
 
 
 @pytest.mark.parametrize("creator_is_dead", [False, True])
@@ -106,13 +115,9 @@ async def test_of_all_who_begin_at_once_one_may_go_on(store: Store, database: Da
     stores = [store, database.open(), database.open()]
     if creator_is_dead:
         await begin(store, creator="dead")
-    found = await asyncio.gather(
-        *(
-            begin(each, creator=f"{number}-{place}", is_dead=lambda creator: creator == "dead")
-            for number in range(6)
-            for place, each in enumerate(stores)
-        )
-    )
+    workers = {f"{number}-{place}": each for number in range(6) for place, each in enumerate(stores)}
+    await register(store, *workers)
+    found = await asyncio.gather(*(begin(each, creator=worker) for worker, each in workers.items()))
     going_on = TakenOver("fox_1") if creator_is_dead else Begun()
     assert Counter(found) == {going_on: 1, Busy(): 17}
 

@@ -9,12 +9,13 @@ import pytest
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.integrity import examine
 from comfyui_agent.store.store import Store
-from support.stores import LEASE_SECONDS, WORKER, Database, everything, lease, submit_one, wish
+from support.stores import HOST, LEASE_SECONDS, WORKER, Database, everything, lease, register, submit_one, wish
 
 
 @pytest.fixture
 async def at_work(store: Store, tmp_path: Path) -> Path:
     """A job that runs and one that is done, with its file."""
+    await register(store, WORKER, host="elsewhere")
     await store.run(ops.submit_jobs, [wish("done"), wish("runs")])
     done, _ = await lease(store, most=2)
     await store.run(ops.complete_job, done.lease, ["done.png"], None)
@@ -22,9 +23,9 @@ async def at_work(store: Store, tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def findings(store: Store, root: Path, *dead: str) -> dict[str, str]:
+async def findings(store: Store, root: Path) -> dict[str, str]:
     """What is not fine."""
-    found = await examine(store, lambda worker: worker in dead, root)
+    found = await examine(store, HOST, root)
     assert len({each.name for each in found}) == len(found)
     return {each.name: each.message for each in found if not each.is_fine}
 
@@ -44,9 +45,12 @@ async def test_wrong_counts_are_found(store: Store, database: Database, at_work:
 
 
 async def test_jobs_without_a_living_agent_are_found(store: Store, database: Database, at_work: Path) -> None:
-    assert "1 job has no living agent" in (await findings(store, at_work, WORKER))["leases"]
     database.clock.advance(LEASE_SECONDS + 1)
     assert (await findings(store, at_work)).keys() == {"leases"}
+    await store.run(ops.renew_leases, WORKER, LEASE_SECONDS)
+    assert await findings(store, at_work) == {}
+    await store.run(ops.remove_agent, WORKER)
+    assert "1 job has no living agent" in (await findings(store, at_work))["leases"]
 
 
 async def test_results_that_are_gone_are_found(store: Store, at_work: Path) -> None:

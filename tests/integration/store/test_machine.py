@@ -30,11 +30,12 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.records import Lease, OpenAttempt, Window
 from support.sampling import some
-from support.stores import KINDS, LEASE_SECONDS, Database, broken, wish
+from support.stores import HOST, KINDS, LEASE_SECONDS, Database, broken, register, wish
 
 T = TypeVar("T")
 
-WORKERS = st.sampled_from(["ada", "bob", "eve"])
+NAMES = ("ada", "bob", "eve")
+WORKERS = st.sampled_from(NAMES)
 SERVERS = st.sampled_from(["http://one:8188", "http://two:8188"])
 PICK = st.integers(0, 30)
 PRIORITY = st.integers(1, 3)
@@ -91,6 +92,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.database = self.make()
         self.store = self.do(self._open())
+        self.do(register(self.store, *NAMES))
         self.now = 0.0
         self.names = count()
         self.jobs: dict[int, ModelJob] = {}
@@ -372,7 +374,9 @@ class StoreMachine(RuleBasedStateMachine):
             for job in self.jobs.values()
             if job.status is JobStatus.PROCESSING and (job.worker == dead or job.id in expired)
         ]
-        assert self.do(self.store.run(ops.put_back_orphans, lambda worker: worker == dead)) == len(orphans)
+        self.do(self.store.run(ops.remove_agent, dead))
+        assert self.do(self.store.run(ops.put_back_orphans, HOST)) == len(orphans)
+        self.do(register(self.store, dead))
         for job in orphans:
             job.happens(JobEvent.REQUEUE)
             job.fence += 1

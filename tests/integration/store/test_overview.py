@@ -88,7 +88,7 @@ async def test_what_was_cancelled_has_not_failed(store: Store) -> None:
     job_id = await submit_one(store)
     await store.run(ops.cancel_jobs, [job_id])
     await queue(store, 2)
-    await store.run(ops.cancel_batch, FOX)
+    await ops.cancel_batch(store, FOX)
     found = await store.run(ops.read_overview)
     assert (found.counts.failed, found.failed_last_five, found.failed) == (3, 0, [])
 
@@ -160,7 +160,7 @@ async def test_batches_that_are_under_way_are_shown_with_their_counts(store: Sto
     for number in range(22):
         database.clock.advance(1)
         await queue(store, 2, f"batch_{number}")
-    await store.run(ops.cancel_batch, "batch_20")
+    await ops.cancel_batch(store, "batch_20")
     await land(store, await lease(store))
     found = (await store.run(ops.read_overview)).batches
     assert [batch.id for batch in found] == ["batch_21", *(f"batch_{number}" for number in range(19, 0, -1))]

@@ -14,6 +14,7 @@ from comfyui_agent.domain.prompts import mint_prompt_id
 from comfyui_agent.domain.retry_policy import Retry
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store import (
+    batch_endings,
     batches,
     bursts,
     job_commands,
@@ -35,7 +36,7 @@ from comfyui_agent.store.sqlite.migrator import MIGRATIONS
 from comfyui_agent.store.sqlite.session import QUERIES
 from comfyui_agent.store.store import Store
 from support.batched import FOX, queue
-from support.stores import LEASE_SECONDS, SERVER, WORKER, Database, broken, lease, lease_one
+from support.stores import HOST, LEASE_SECONDS, SERVER, WORKER, Database, broken, lease, lease_one
 
 PARAMETER = re.compile(r":(\w+)")
 WHOLE_TABLE = re.compile(r"SCAN (jobs|attempts|events|files|templates)\b(?! USING (COVERING )?INDEX)")
@@ -158,8 +159,8 @@ async def test_what_waits_in_front_costs_a_lease_nothing(store: Store, database:
         "lease of a batch": lambda session: lease_some(session, "reserved"),
         "idle": job_queries.is_queue_idle,
         "batch idle": lambda session: batches.is_batch_idle(session, FOX),
-        "grids": lambda session: batches.claim_grid(session, WORKER, lambda _: True, None),
-        "filling": lambda session: batches.discard_unfinished(session, lambda _: True),
+        "grids": lambda session: batches.claim_grid(session, WORKER, HOST, None),
+        "filling": lambda session: batches.discard_unfinished(session, HOST),
         "recovery": recovery.open_attempts,
         "cancel": lambda session: job_commands.cancel_jobs(session, queued),
     }
@@ -181,7 +182,7 @@ async def test_one_member_of_a_large_batch_costs_no_more_than_one_of_a_small(sto
         "refuse": lambda session: outcomes.refuse_job(session, leased.lease, broken()),
         "cancel": lambda session: job_commands.cancel_jobs(session, [leased.lease.job_id]),
         "wish": lambda session: batches.resubmit(session, done.lease.job_id, None, avoid_cache=False),
-        "clock": lambda session: batches.tick_batches(session, [FOX], 10.0, 60.0),
+        "clock": lambda session: batch_endings.tick_batches(session, [FOX], 10.0, 60.0),
         "idle": lambda session: batches.is_batch_idle(session, FOX),
         "turns": batches.free_turns,
     }
@@ -190,6 +191,12 @@ async def test_one_member_of_a_large_batch_costs_no_more_than_one_of_a_small(sto
         crowd(database, hold, MANY // 2, batch=FOX)
     after = {name: await steps_of(store, work) for name, work in asked.items()}
     assert {name: steps for name, steps in after.items() if steps > 2 * before[name] + 500} == {}
+
+
+def cancel_whole(session: Session) -> None:
+    batch_endings.begin_cancel(session, FOX)
+    while batch_endings.end_next_members(session):
+        pass
 
 
 @pytest.mark.parametrize(
@@ -203,9 +210,9 @@ async def test_what_is_done_with_a_whole_batch_costs_as_much_as_it_is_large(
         "release_members": lambda session: session.run("release_members", id=FOX),
         "pause": lambda session: batches.pause_batch(session, FOX),
         "resume": lambda session: (batches.pause_batch(session, FOX), batches.resume_batch(session, FOX)),
-        "cancel": lambda session: batches.cancel_batch(session, FOX),
+        "cancel": cancel_whole,
         "retry": lambda session: (
-            batches.cancel_batch(session, FOX),
+            cancel_whole(session),
             batches.retry_batch(session, FOX, with_cancelled=True),
         ),
         "put_off": lambda session: session.run("put_off_items", id=FOX),

@@ -9,6 +9,7 @@ from comfyui_agent.domain.retry_policy import GiveUp
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from support.stores import (
+    HOST,
     LEASE_SECONDS,
     SERVER,
     WORKER,
@@ -17,18 +18,11 @@ from support.stores import (
     lease,
     lease_one,
     open_attempt,
+    register,
     submit_and_lease,
     submit_one,
     take_over,
 )
-
-
-def nobody_is_dead(worker: str) -> bool:
-    return False
-
-
-def all_are_dead(worker: str) -> bool:
-    return True
 
 
 async def test_an_open_run_is_seen_with_what_its_job_says(store: Store, database: Database) -> None:
@@ -119,7 +113,7 @@ async def test_a_run_seen_before_its_job_was_cancelled_and_retried_has_to_be_loo
 async def test_a_run_seen_before_its_job_was_put_back_has_to_be_looked_at_again(store: Store) -> None:
     leased = await submit_and_lease(store)
     seen = await open_attempt(store)
-    assert await store.run(ops.put_back_orphans, all_are_dead) == 1
+    assert await store.run(ops.put_back_orphans, HOST) == 1
     assert await store.run(ops.adopt_attempt, seen, "second-agent", LEASE_SECONDS) is None
     assert (await take_over(store)).prompt_id == leased.prompt_id
 
@@ -169,24 +163,27 @@ async def test_a_job_said_to_be_processing_of_which_nothing_is_anywhere_waits_ag
     store: Store, database: Database
 ) -> None:
     await submit_one(store)
+    await register(store, "someone")
     database.by_hand("UPDATE jobs SET status = 'processing', worker_id = 'someone'")
-    assert await store.run(ops.put_back_unattended, nobody_is_dead) == 1
+    assert await store.run(ops.put_back_unattended, HOST) == 1
     assert (await lease_one(store)).config_name == "knight.yaml"
 
 
 async def test_a_job_whose_run_is_open_is_not_unattended(store: Store, database: Database) -> None:
     await submit_and_lease(store)
     database.clock.advance(LEASE_SECONDS + 1)
-    assert await store.run(ops.put_back_unattended, all_are_dead) == 0
+    assert await store.run(ops.put_back_unattended, HOST) == 0
 
 
 @pytest.mark.parametrize(("moved", "is_dead", "put_back"), [(0, False, 0), (0, True, 1), (31, False, 1)])
 async def test_an_orphan_waits_again_when_its_lease_ran_out_or_its_agent_is_gone(
     store: Store, database: Database, moved: int, is_dead: bool, put_back: int
 ) -> None:
+    if not is_dead:
+        await register(store, WORKER)
     leased = await submit_and_lease(store)
     database.clock.advance(moved)
-    assert await store.run(ops.put_back_orphans, lambda worker: is_dead and worker == WORKER) == put_back
+    assert await store.run(ops.put_back_orphans, HOST) == put_back
     assert (await store.run(ops.count_jobs)).pending == put_back
     assert await store.run(ops.owned_prompts) == {leased.prompt_id}
     if put_back:

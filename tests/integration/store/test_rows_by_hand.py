@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from comfyui_agent.domain.retry_policy import GiveUp
+from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store import operations as ops
+from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.store.store import Store
 from support.stores import Database, broken, lease, lease_one, open_attempt, submit_and_lease, submit_one
 
@@ -68,3 +70,28 @@ async def test_counts_without_an_end_keep_no_list_from_being_read(store: Store, 
     database.by_hand("UPDATE jobs SET run_count = 9e999, strikes = -9e999")
     (job,) = await store.run(ops.list_jobs)
     assert (job.run_count, job.strikes) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "2025-08-09 12:30:01.250",
+        "2025-08-09T12:30:01.250",
+        "2025-08-09 12:30:01,250",
+        "2025-08-09 12:30:01",
+        "2025-W32-6 12:30:01.250",
+        "2025-13-09 12:30:01.250",
+        "yesterday",
+        "a text of 23 characters",
+        "",
+    ],
+)
+async def test_times_are_shown_as_they_are_written(store: Store, database: Database, written: str) -> None:
+    await submit_one(store, "other")
+    await submit_one(store)
+    database.by_hand(f"UPDATE jobs SET status = 'done', start_time = '{written}', end_time = '{written}'")
+    wanted = JobFilter(status=JobStatus.DONE)
+    first = await store.run(ops.job_page, wanted, None, 1)
+    second = await store.run(ops.job_page, wanted, first.cursor, 1)
+    assert [job.config_name for job in (*first.jobs, *second.jobs)] == ["knight.yaml", "other"]
+    assert {(job.start_time, job.end_time) for job in (*first.jobs, *second.jobs)} == {(written, written)}

@@ -19,8 +19,7 @@ from comfyui_agent.store.integrity import examine
 from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.store import Store
-from support.batched import nobody
-from support.stores import Database, SqliteDatabase, submit_one, wish
+from support.stores import HOST, Database, SqliteDatabase, submit_one, wish
 
 LETTERS = "aAbBzZ01_%.-\"'*()^:~ äÄßİ€猫😀\t\n\x1f"
 SMALL = str.maketrans({chr(code): chr(code + 32) for code in range(ord("A"), ord("Z") + 1)})
@@ -281,4 +280,4 @@ async def test_a_program_without_the_module_can_check_and_tidy_up(
     assert bare("PRAGMA quick_check") == [("ok",)]
     bare("VACUUM")
     assert len(await search(store, "knight")) == 5
-    assert all(finding.is_fine for finding in await examine(store, nobody, tmp_path))
+    assert all(finding.is_fine for finding in await examine(store, HOST, tmp_path))

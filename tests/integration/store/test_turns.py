@@ -267,7 +267,7 @@ async def test_a_book_that_is_cancelled_and_retried_waits_for_the_prompt_that_is
     store: Store, pages: list[JobId]
 ) -> None:
     await take_first(store)
-    await store.run(ops.cancel_batch, FOX)
+    await ops.cancel_batch(store, FOX)
     await store.run(ops.retry_batch, FOX, with_cancelled=True)
     assert await next_page(store) is None
     await land(store, [await take_over(store)])

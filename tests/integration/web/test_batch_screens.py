@@ -172,7 +172,7 @@ async def test_what_was_cancelled_or_dismissed_is_in_no_count_and_has_a_list_of_
     await house.render(done=1, failed=2)
     first = (await house.store.run(ops.list_jobs, attention=True))[0]
     await house.store.run(ops.dismiss_jobs, [first.id])
-    await house.store.run(ops.cancel_batch, "fox_1")
+    await ops.cancel_batch(house.store, "fox_1")
     tabs = await house.part("/batches/fox_1", "batch-tabs")
     assert "△ Needs attention 1<" in tabs
     assert "◌ Cancelled or dismissed 2<" in tabs
@@ -209,10 +209,10 @@ async def test_actions_ask_with_the_count_and_only_admins_pause(house: House) ->
 async def test_what_was_cancelled_is_not_counted_as_failed(house: House) -> None:
     await house.sweep({"seed": [1, 2, 3]})
     await house.render(failed=1)
-    await house.store.run(ops.cancel_batch, "fox_1")
+    await ops.cancel_batch(house.store, "fox_1")
     assert "Retry 1 failed" in await house.part("/batches/fox_1", "batch-actions")
     await house.store.run(ops.retry_batch, "fox_1")
-    await house.store.run(ops.cancel_batch, "fox_1")
+    await ops.cancel_batch(house.store, "fox_1")
     assert "Retry 3 cancelled" in await house.part("/batches/fox_1", "batch-actions")
 
 
@@ -281,7 +281,7 @@ async def test_a_done_page_stays_visible_while_it_is_made_anew(house: House) -> 
 
 async def test_cancelled_pages_are_left_alone_by_retry_all(house: House) -> None:
     await house.book(2)
-    await house.store.run(ops.cancel_batch, "tales")
+    await ops.cancel_batch(house.store, "tales")
     assert "Retry all failed pages" not in await house.part("/books/tales", "book-actions")
 
 

@@ -13,6 +13,7 @@ from comfyui_agent.domain.batches import BatchKind, NewBatch
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.errors import DatabaseAway
+from comfyui_agent.store.liveness import registered
 from comfyui_agent.web.api.jobs import NewJobSaid
 from comfyui_agent.web.idempotency import IdempotentRequest
 from support.stores import intercept, wish
@@ -67,7 +68,7 @@ async def begun_by_a_dead_one(house: Served, create: Create, key: str, made: str
     body = create.body(name)
     said = NewJobSaid(**body).model_dump(mode="json", exclude_unset=True) if create.route == "jobs" else body
     digest = IdempotentRequest(key=key, route=create.route, body=said).digest
-    await house.store.run(ops.begin_request, key, f"everyone {create.route}", digest, DEAD, made, lambda _: True)
+    await house.store.run(ops.begin_request, key, f"everyone {create.route}", digest, DEAD, made, "host", is_alone=True)
 
 
 @every_create
@@ -177,7 +178,7 @@ async def test_what_a_process_had_half_made_when_it_died_is_made_whole(house: Se
 @every_create
 async def test_while_a_process_that_lives_is_at_it_the_request_is_a_conflict(house: Served, create: Create) -> None:
     other = AgentLock(house.workspace.locks, is_part=True)
-    try:
+    async with registered(house.store, other):
         said = create.body("x")
         body = NewJobSaid(**said).model_dump(mode="json", exclude_unset=True) if create.route == "jobs" else said
         digest = IdempotentRequest(key="alive", route=create.route, body=body).digest
@@ -188,11 +189,10 @@ async def test_while_a_process_that_lives_is_at_it_the_request_is_a_conflict(hou
             digest,
             other.worker,
             f"alive_{create.route}",
-            other.is_dead,
+            other.host,
+            is_alone=True,
         )
         check_problem(await create.send(house, "alive"), 409)
-    finally:
-        other.release()
     assert (await create.send(house, "alive")).status == 201
 
 

@@ -134,7 +134,7 @@ async def test_what_the_members_of_a_sweep_share_is_stored_once_and_shown_with_e
     assert (await house.post(f"/api/v1/jobs/{leased.lease.job_id}/retry")).status == 202
     (again,) = await house.lease(1, batch_id)
     assert (await PromptBuilder(house.store, workspace).prepare(again)).graph["3"]["inputs"]["value"] == text
-    await house.store.run(ops.cancel_batch, batch_id)
+    await ops.cancel_batch(house.store, batch_id)
 
 
 async def test_what_the_pages_of_a_book_share_is_stored_once_and_a_changed_page_has_it_too(house: Served) -> None:
@@ -152,7 +152,7 @@ async def test_what_the_pages_of_a_book_share_is_stored_once_and_a_changed_page_
     ]
     assert member["settings"] == {"3.value": text, "width": 64, "color": 2}
     assert "snow snow" in (await house.get("/admin/books/snowy")).text
-    await house.store.run(ops.cancel_batch, "snowy")
+    await ops.cancel_batch(house.store, "snowy")
     changed = await house.post("/admin/books/snowy/regenerate-page/2", {"inputs": {"width": 128}})
     assert changed.status == 202, changed.text
     job = (await house.get("/api/v1/jobs/snowy_page_002")).value
@@ -160,7 +160,7 @@ async def test_what_the_pages_of_a_book_share_is_stored_once_and_a_changed_page_
     large = {"inputs": {"3.value": "x" * 40 * KB}}
     problem = check_problem(await house.post("/admin/books/snowy/regenerate-page/1", large), 409)
     assert "a job may have 64 KB" in problem["detail"]
-    await house.store.run(ops.cancel_batch, "snowy")
+    await ops.cancel_batch(house.store, "snowy")
 
 
 async def test_what_most_pages_of_a_book_have_is_stored_once_and_the_others_keep_their_own(house: Served) -> None:
@@ -182,13 +182,13 @@ async def test_what_most_pages_of_a_book_have_is_stored_once_and_the_others_keep
     assert [graph["3"]["inputs"]["value"] for graph in sent] == ["rain", text]
     shown = [(await house.get(f"/api/v1/jobs/sunny_page_{number:03}")).value["inputs"] for number in (1, 2)]
     assert shown == [{"3.value": "rain"}, {"3.value": text, "1.color": 1}]
-    await house.store.run(ops.cancel_batch, "sunny")
+    await ops.cancel_batch(house.store, "sunny")
     for page, said in ((3, text), (1, "rain")):
         again = await house.post(f"/admin/books/sunny/regenerate-page/{page}", {"inputs": {"width": 128}})
         assert again.status == 202, again.text
         inputs = (await house.get(f"/api/v1/jobs/sunny_page_{page:03}")).value["inputs"]
         assert (inputs["3.value"], inputs["1.width"]) == (said, 128)
-    await house.store.run(ops.cancel_batch, "sunny")
+    await ops.cancel_batch(house.store, "sunny")
 
 
 async def test_a_page_made_before_goes_on_with_the_inputs_that_it_keeps_itself(house: Served) -> None:
@@ -207,13 +207,13 @@ async def test_a_page_made_before_goes_on_with_the_inputs_that_it_keeps_itself(h
         f"UPDATE jobs SET metadata = '{kept}' WHERE batch_id = 'older';"
         """UPDATE batches SET metadata = '{"title": "older"}' WHERE id = 'older'""",
     )
-    await house.store.run(ops.cancel_batch, "older")
+    await ops.cancel_batch(house.store, "older")
     assert (await house.post("/admin/books/older/regenerate-page/1", {"inputs": {"color": 9}})).status == 202
     job = await house.store.run(ops.find_job_by_name, "older_page_001")
     assert job is not None
     batch = await house.store.run(ops.find_batch, "older")
     assert effective_inputs(job, batch) == {"1.color": 9, "1.width": 64}
-    await house.store.run(ops.cancel_batch, "older")
+    await ops.cancel_batch(house.store, "older")
 
 
 async def test_a_list_of_jobs_that_someone_made_huge_is_small_and_written_beside_the_loop(

@@ -16,18 +16,8 @@ import pytest
 from comfyui_agent.comfy.frames import LARGEST_PREVIEW, Preview
 from comfyui_agent.comfy.watch import Progress, Stage
 from comfyui_agent.engine import live_files
-from comfyui_agent.engine.live_runs import (
-    WANTED,
-    WANTED_SECONDS,
-    LiveFile,
-    LiveRun,
-    live_run,
-    preview_of,
-    read_live,
-    read_preview,
-    remove_stale,
-    want_previews,
-)
+from comfyui_agent.engine.live_files import WANTED_SECONDS, LiveFile, live_run, preview_of, remove_stale
+from comfyui_agent.engine.live_runs import PREVIEWS_WANTED, LiveRun, read_live, read_preview, want_previews
 from comfyui_agent.engine.run import Run
 from comfyui_agent.fleet.server import Health
 from comfyui_agent.store.agent_lock import AgentLock
@@ -46,7 +36,7 @@ def rendering(job_id: int = 7, prompt_id: str = "prompt") -> LiveRun:
 
 
 def pictures(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir() if ".preview" in path.name and path.name != WANTED)
+    return sorted(path.name for path in folder.iterdir() if ".preview" in path.name and path.name != PREVIEWS_WANTED)
 
 
 @pytest.fixture
@@ -209,7 +199,7 @@ def test_when_nobody_looks_any_more_it_goes(folder: Path, file: LiveFile, second
     want_previews(folder)
     same = preview()
     file.write([(rendering(), same)])
-    os.utime(folder / WANTED, (time.time() + seconds,) * 2)
+    os.utime(folder / PREVIEWS_WANTED, (time.time() + seconds,) * 2)
     file.write([(rendering(), same)])
     assert pictures(folder) == []
     assert read_live(folder) == [rendering()]
@@ -230,7 +220,7 @@ def test_what_is_no_picture_is_not_shown(folder: Path, file: LiveFile, image: by
 
 def test_it_is_asked_for_where_no_agent_ever_was(folder: Path) -> None:
     want_previews(folder)
-    assert (folder / WANTED).exists()
+    assert (folder / PREVIEWS_WANTED).exists()
     assert read_preview(folder, 7) is None
 
 
@@ -256,7 +246,7 @@ def test_at_the_stop_everything_goes_and_nothing_comes_after(folder: Path, agent
     late = threading.Thread(target=file.write, args=([(rendering(), preview(PNG))],))
     late.start()
     late.join(10)
-    assert sorted(path.name for path in folder.iterdir()) == sorted([WANTED, f"{agent.worker}.lock"])
+    assert sorted(path.name for path in folder.iterdir()) == sorted([PREVIEWS_WANTED, f"{agent.worker}.lock"])
 
 
 def test_what_a_dead_agent_left_is_removed_and_nothing_of_others(folder: Path, agent: AgentLock) -> None:
@@ -271,7 +261,7 @@ def test_what_a_dead_agent_left_is_removed_and_nothing_of_others(folder: Path, a
         names = {path.name for path in folder.iterdir()}
         assert {name for name in names if name.startswith(agent.worker)} == {f"{agent.worker}.lock"}
         assert len({name for name in names if name.startswith(other.worker)}) == 6
-        assert WANTED in names
+        assert PREVIEWS_WANTED in names
     finally:
         other.release()
 

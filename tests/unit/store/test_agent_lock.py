@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from comfyui_agent.store.agent_lock import AgentLock, is_dead
+from comfyui_agent.store.agent_lock import AgentLock, is_free
 
 AGENT = """
 import sys
@@ -32,6 +32,7 @@ class Agent:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.worker = self._process.stdout.readline().strip()
+        self.lock = folder / f"{self.worker}.lock"
 
     def kill(self) -> None:
         self._process.kill()
@@ -51,48 +52,44 @@ def agent(tmp_path: Path):  # type: ignore[no-untyped-def]
     agent.kill()
 
 
-def test_an_agent_that_lives_is_alive_and_one_that_was_killed_is_dead(agent: Agent, tmp_path: Path) -> None:
-    ours = AgentLock(tmp_path / "agents")
-    assert not ours.is_dead(agent.worker)
+def test_the_lock_of_an_agent_is_held_until_it_is_killed(agent: Agent) -> None:
+    assert not is_free(agent.lock)
     agent.kill()
-    assert ours.is_dead(agent.worker)
-    assert ours.is_dead(agent.worker), "whoever looked has not taken its place"
-    ours.release()
+    assert is_free(agent.lock)
+    assert is_free(agent.lock), "the look has not taken it"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="stopped with a signal")
-def test_an_agent_that_is_stopped_is_not_dead(agent: Agent, tmp_path: Path) -> None:
+def test_an_agent_that_is_stopped_holds_its_lock(agent: Agent) -> None:
     agent.pause()
-    assert not is_dead(tmp_path / "agents", agent.worker)
+    assert not is_free(agent.lock)
 
 
 def test_an_agent_that_said_goodbye_is_dead_and_leaves_nothing(agent: Agent, tmp_path: Path) -> None:
     agent.ask_to_release()
-    assert is_dead(tmp_path / "agents", agent.worker)
+    assert is_free(agent.lock)
     assert list((tmp_path / "agents").iterdir()) == []
 
 
-def test_an_agent_never_takes_itself_for_dead(tmp_path: Path) -> None:
+def test_an_agent_never_finds_its_own_lock_free(tmp_path: Path) -> None:
     ours = AgentLock(tmp_path)
-    assert not ours.is_dead(ours.worker)
-    assert not is_dead(tmp_path, ours.worker)
+    assert not is_free(ours.path)
     ours.release()
-    assert is_dead(tmp_path, ours.worker)
+    assert is_free(ours.path)
     ours.release()
 
 
 def test_two_agents_of_one_process_are_two(tmp_path: Path) -> None:
     one, other = AgentLock(tmp_path), AgentLock(tmp_path)
     assert one.worker != other.worker
-    assert not one.is_dead(other.worker)
+    assert not is_free(other.path)
     other.release()
-    assert one.is_dead(other.worker)
+    assert (is_free(one.path), is_free(other.path)) == (False, True)
     one.release()
 
 
-@pytest.mark.parametrize("worker", ["never-heard-of", "", "../../etc/passwd", "a/b", "ünïcode\n"])
-def test_a_worker_without_a_lock_is_dead_whatever_its_name(tmp_path: Path, worker: str) -> None:
-    assert is_dead(tmp_path, worker)
+def test_a_lock_that_is_not_there_is_free(tmp_path: Path) -> None:
+    assert is_free(tmp_path / "nowhere" / "x.lock")
 
 
 def test_what_the_dead_left_is_swept_away_and_the_living_keep_theirs(agent: Agent, tmp_path: Path) -> None:
@@ -103,7 +100,7 @@ def test_what_the_dead_left_is_swept_away_and_the_living_keep_theirs(agent: Agen
     ours = AgentLock(folder)
     ours.sweep()
     assert {path.name for path in folder.iterdir()} == {f"{agent.worker}.lock", f"{ours.worker}.lock", "note.txt"}
-    assert not ours.is_dead(agent.worker)
+    assert not is_free(agent.lock)
     ours.release()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +29,7 @@ class Wishes(ScriptedStore):
         self.rows: dict[tuple[str, str], dict[str, Any]] = {}
 
     async def begin_request(
-        self, key: str, scope: str, digest: str, creator: str, made: str, is_dead: Callable[[str], bool]
+        self, key: str, scope: str, digest: str, creator: str, made: str, _host: str, *, is_alone: bool
     ) -> Beginning:
         await asyncio.sleep(0)
         row = self.rows.get((key, scope))
@@ -41,10 +40,13 @@ class Wishes(ScriptedStore):
             return Different()
         if row["answer"] is not None:
             return Repeated(201, row["answer"])
-        if not is_dead(row["creator"]):
+        if not (is_alone if row["creator"] == creator else row["creator"] == DEAD):
             return Busy()
         row["creator"] = creator
         return TakenOver(row["made"])
+
+    async def agents_of_host(self, _: str) -> list[Any]:
+        return []
 
     async def finish_request(self, key: str, scope: str, _: int, answer: str) -> None:
         self.rows[key, scope]["answer"] = answer
@@ -61,7 +63,7 @@ class Workshop:
         self.things: list[str] = []
         self.error: Exception | None = None
         self.is_slow = False
-        lock = SimpleNamespace(worker=ME, is_dead=lambda worker: worker == DEAD)
+        lock = SimpleNamespace(worker=ME, host="here")
         self.context: Any = SimpleNamespace(store=self.store, lock=lock, under_way=Counter())
 
     async def make(self, name: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Rows for lists: what may be large is left out or cut before it is read, so that a list stays small whatever is in it.
+"""Rows for lists: large values are left out or cut before they are read.
 
-The views `brief_jobs` and `brief_batches` are those of one connection. They have the columns of their tables, and
-`is_shortened`, which says whether something was left out.
+The temporary views `brief_jobs` and `brief_batches` have the columns of their tables, and `is_shortened`, which says
+whether something was left out.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ LEFT_OUT: Mapping[str, Mapping[str, int]] = {
     "jobs": {"inputs": 4_096, "metadata": 4_096, "pictures": 4_096, "outputs": 65_536},
     "batches": {"metadata": 16_384},
 }
-"""Columns that hold JSON: NULL where they take more bytes than these."""
+"""Columns that hold JSON. They are NULL where they take more bytes."""
 CUT: Mapping[str, Mapping[str, int]] = {"jobs": {"error_trace": 2_048, "avoids": 2_048}, "batches": {"reason": 2_048}}
-"""Texts, of which so much is shown."""
+"""Columns that hold text. They are cut to this length."""
 
 
 def add_brief_views(database: apsw.Connection) -> None:
-    """Make the views, with the columns that the tables have now."""
+    """Make the views with the current columns of their tables."""
     for table in LEFT_OUT:
         columns = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
         database.execute(f"CREATE TEMP VIEW brief_{table} AS {_select(table, columns)}")

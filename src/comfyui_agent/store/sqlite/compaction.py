@@ -1,4 +1,4 @@
-"""Giving back space: what nobody uses is removed, and the file is written anew without its free pages."""
+"""Compaction: unused templates are removed, and the file is rewritten without its free pages."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ OPERATIONS = 100_000
 
 
 def compact_file(path: Path, wait: Patience) -> Compacted:
-    """Compact a database that nobody works with. Ended in between, it is as it was.
+    """Compact a database that nobody uses. If this is interrupted, the database stays as it was.
 
-    DatabaseFull if there is no room for a second copy meanwhile.
+    DatabaseFull if there is no room for a second copy.
     """
     before = _bytes(path)
     try:

@@ -1,4 +1,4 @@
-"""Opening an SQLite file, and its errors in our words."""
+"""Opening an SQLite file, and its errors as errors of the store."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from comfyui_agent.store.errors import (
 
 WAL_KEPT_BYTES = 4 * 1024 * 1024
 SHORTEST_PAUSE, FIRST_PAUSE, LONGEST_PAUSE = 0.0005, 0.004, 0.1
-"""Waiting for a lock, E3 looks again about as often as SQLite itself: whoever looks much more often than others takes
-the lock from them again and again, and a shell with five seconds of patience goes away empty-handed."""
+"""E3 polls a lock about as often as SQLite itself. A process that polls much more often takes the lock from the others
+again and again, and a shell that waits five seconds never gets it."""
 
 
 Patience = Callable[[float], bool]
-"""Whether to wait on for another process, given the seconds so far."""
+"""Whether to keep waiting for another process, given the seconds so far."""
 
 
 def connect(
@@ -37,9 +37,9 @@ def connect(
     vfs: str | None = None,
     create: bool = True,
 ) -> apsw.Connection:
-    """A connection that commits to disk for good. While another process writes, `wait` decides.
+    """A connection whose commits are durable. While another process writes, `wait` decides whether to wait.
 
-    `vet` looks at the database before anything in it is changed.
+    `vet` checks the database before anything in it is changed.
     """
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     database = apsw.Connection(str(path), flags=flags, vfs=vfs, statementcachesize=200)
@@ -60,7 +60,7 @@ def connect(
 
 
 def _switch_to_wal(database: apsw.Connection, wait: Patience) -> None:
-    """SQLite does not ask the busy handler here: when several processes open a new file at once, this waits."""
+    """Switch to WAL. SQLite does not call the busy handler here, so this waits for other processes itself."""
     began = time.monotonic()
     while True:
         try:
@@ -89,12 +89,12 @@ def _patience(wait: Patience) -> Callable[[int], bool]:
 
 
 def _pause(waited: float) -> None:
-    """Up to as long as it has waited already."""
+    """Sleep for at most as long as this has waited already."""
     time.sleep(random.uniform(SHORTEST_PAUSE, min(max(FIRST_PAUSE, waited), LONGEST_PAUSE)))
 
 
 def in_our_words(error: apsw.Error, path: Path) -> StoreError:
-    """The same error, for people."""
+    """The error of the store that an SQLite error stands for."""
     match error:
         case apsw.BusyError() | apsw.LockedError():
             return DatabaseAway(f"the database {path} is locked by another program: close what writes to it")

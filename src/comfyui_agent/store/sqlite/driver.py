@@ -45,9 +45,9 @@ class SqliteDriver:
     def open(
         cls, path: Path, *, create: bool = True, vfs: str | None = None, give_up: Callable[[], bool] = lambda: False
     ) -> SqliteDriver:
-        """Open a database and bring it to the newest version; an unusable one is a DatabaseUnusable.
+        """Open a database and bring it to the newest version. DatabaseUnusable if that is not possible.
 
-        One that may be created is to be written: whether it can be is found out at once.
+        With `create`, a database that cannot be written is refused at once.
         """
         find_or_make_room(path, create)
         with _our_words(path):
@@ -114,20 +114,20 @@ class SqliteDriver:
         self._writer.on_change(asyncio.get_running_loop(), call)
 
     async def close(self, *, timeout: float | None = None) -> None:
-        """Write what is waiting, and end. After the timeout the rest is given up."""
+        """Finish waiting writes and close. After the timeout the rest is given up."""
         if self._is_closed:
             return
         self._is_closed = True
         self._writer.ask_to_close()
         await asyncio.get_running_loop().run_in_executor(None, self._writer.wait_closed, timeout)
         closing = asyncio.ensure_future(self._threads.run(self._reader.close))
-        done, _ = await asyncio.wait({closing}, timeout=timeout)  # someone's long look may go on
+        done, _ = await asyncio.wait({closing}, timeout=timeout)  # a long read may go on
         for each in done:
             each.result()
 
 
 def migrate_file(path: Path) -> tuple[int, int]:
-    """Make a database or bring it up to date; its version before and after."""
+    """Make a database or bring it up to date. Returns its version before and after."""
     find_or_make_room(path, create=True)
     with _our_words(path):
         database = connect(path, wait=lambda seconds: seconds < READ_PATIENCE, vet=vet(path))
@@ -138,7 +138,7 @@ def migrate_file(path: Path) -> tuple[int, int]:
 
 
 def version_of_file(path: Path) -> int:
-    """What the database says of itself. Where all of it is in the file, it is not opened: that alone may change it."""
+    """The version of a database. If its log is empty, it is read from the file: opening may change the file."""
     log = path.with_name(f"{path.name}-wal")
     try:
         if log.exists() and log.stat().st_size:  # the newest version may be written there only
@@ -151,7 +151,7 @@ def version_of_file(path: Path) -> int:
     except OSError as error:
         raise DatabaseUnusable(f"the database {path} cannot be read: {error.strerror}") from None
     if not head.startswith(b"SQLite format 3\0"):
-        return migrator.NEWEST  # opening it tells what is wrong
+        return migrator.NEWEST  # opening it raises the right error
     return int.from_bytes(head[60:64], "big")
 
 
@@ -192,5 +192,5 @@ def find_or_make_room(path: Path, create: bool) -> None:
 
 
 def _check_writable(database: apsw.Connection) -> None:
-    """Find out at once, not at the first job: a read-only file opens without a word."""
+    """Raise now rather than at the first job: opening a read-only file raises nothing."""
     database.execute("BEGIN IMMEDIATE; ROLLBACK")

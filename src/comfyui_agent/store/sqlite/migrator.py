@@ -1,4 +1,4 @@
-"""Bringing a database to the version that this E3 knows: numbered files, each in a transaction, applied once."""
+"""Migrations: numbered files, each applied once in its own transaction."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def version_of(database: apsw.Connection) -> int:
 
 
 def migrate(database: apsw.Connection) -> tuple[int, int]:
-    """Apply what is missing; the versions before and after. Several processes may do this at once."""
+    """Apply missing migrations. Returns the versions before and after. Several processes may do this at once."""
     before = version_of(database)
     while version_of(database) < NEWEST:
         _apply_next(database)

@@ -1,4 +1,4 @@
-"""The one thread that writes. Callers that wait at the same time share a commit, and so one wait for the disk."""
+"""The writer thread. Callers that wait at the same time share a commit, and so one wait for the disk."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Failed(Exception):
 
 @dataclass
 class Call:
-    """Work of one caller, and where to tell how it went."""
+    """The work of one caller, and its future."""
 
     work: Callable[[SqliteSession], Any]
     loop: asyncio.AbstractEventLoop
@@ -43,7 +43,7 @@ class Call:
     error: Exception | None = None
 
     def settle(self) -> None:
-        if self.future.done():  # whoever asked is gone
+        if self.future.done():  # the caller was cancelled
             return
         if self.error is not None:
             self.future.set_exception(self.error)
@@ -52,7 +52,7 @@ class Call:
 
 
 class Writer:
-    """Runs calls in the order in which they come, many to a commit; each in a savepoint of its own."""
+    """Runs calls in order, many to a commit. Each succeeds or fails alone."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Writer:
 
     @property
     def database(self) -> apsw.Connection:
-        """For the opening alone, before the thread runs."""
+        """Only for opening, before the thread runs."""
         return self._database
 
     def start(self) -> None:
@@ -97,7 +97,7 @@ class Writer:
         self._listeners.append((loop, call))
 
     def ask_to_close(self) -> None:
-        """What is waiting is still written, unless the database stays locked."""
+        """Close after waiting calls are written, unless the database stays locked."""
         self._give_up_at = time.monotonic() + PATIENCE_AT_THE_END
         self._closing.set()
         self._calls.put(None)
@@ -106,7 +106,7 @@ class Writer:
         return self._ended.wait(timeout)
 
     def _is_patient(self, seconds: float) -> bool:
-        """While another process writes, wait: nobody shall meet a locked database."""
+        """While another process writes, wait: callers never see a locked database."""
         if seconds < SAY_LOCKED_AFTER:
             self._said_locked = False
         elif not self._said_locked:
@@ -145,8 +145,10 @@ class Writer:
         return calls
 
     def _commit(self, calls: list[Call]) -> None:
-        """One transaction for all; calls that arrive while it runs come along. If one fails, all are undone and run
-        again, each in a savepoint of its own: failures are rare, and savepoints cost every call."""
+        """Run all calls, and those that arrive meanwhile, in one transaction.
+
+        If one fails, all are undone and run again, each in a savepoint: failures are rare, and savepoints cost time.
+        """
         before = self._database.total_changes()
         try:
             try:
@@ -158,9 +160,9 @@ class Writer:
             self.changes += self._database.total_changes() != before
         except Exception as error:  # noqa: BLE001 - whatever it was, each caller is told
             self._roll_back()
-            words = self._translate(error) if isinstance(error, apsw.Error) else error
+            failure = self._translate(error) if isinstance(error, apsw.Error) else error
             for call in calls:
-                call.error, call.result = call.error or words, None
+                call.error, call.result = call.error or failure, None
         self._tell(calls)
 
     def _transact(
@@ -187,7 +189,7 @@ class Writer:
             raise _Failed from error
 
     def _apart(self, call: Call) -> None:
-        """A failure of one caller undoes what that caller did, and nothing else."""
+        """Run a call in a savepoint: its failure undoes its own changes only."""
         self._database.execute("SAVEPOINT call")
         try:
             call.result = call.work(self.session)
@@ -216,7 +218,7 @@ class Writer:
         return version
 
     def _look_for_changes(self) -> None:
-        """See whether another process has committed since the last look."""
+        """Call the listeners if another process has committed since the last look."""
         now = time.monotonic()
         if now - self._looked_at < LOOK_SECONDS:
             return

@@ -256,7 +256,7 @@ async def cancel(context: Here, by: By, batch_id: BatchId) -> Any:
     """Cancel what has not ended of a batch. Its prompts are taken back; no other is touched."""
     batch = await batch_named(context, batch_id)
     by.check_owner(batch)
-    ended = await context.store.run(ops.cancel_batch, batch.id)
+    ended = await ops.cancel_batch(context.store, batch.id)
     if ended is None:
         state = "still being queued" if batch.status is BatchStatus.PENDING else f"{batch.status} already"
         raise Problem(409, f"{batch.id} is {state}", "There is nothing to cancel.")

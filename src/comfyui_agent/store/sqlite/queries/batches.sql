@@ -16,7 +16,7 @@ WHERE batch_id = :id AND status = 'pending' AND hold = 'filling' ORDER BY batch_
 UPDATE batches SET status = 'active', creator = NULL WHERE id = :id AND status = 'pending';
 
 -- name: complete_empty
--- Nothing in it is left to do: every member was wrong from the start.
+-- No member is open: every one was invalid from the start.
 UPDATE batches SET status = 'complete', completed_at = strftime('%Y-%m-%d %H:%M:%f', 'now')
 WHERE id = :id AND status IN ('active', 'collecting')
     AND NOT EXISTS (SELECT 1 FROM jobs WHERE batch_id = :id AND status IN ('pending', 'processing'));
@@ -25,8 +25,12 @@ WHERE id = :id AND status IN ('active', 'collecting')
 UPDATE jobs SET batch_id = :id, batch_index = (SELECT key FROM json_each(:ids) WHERE value = jobs.id)
 WHERE id IN (SELECT value FROM json_each(:ids)) AND batch_id IS NULL;
 
--- name: unfinished_batches
-SELECT id, creator FROM batches INDEXED BY idx_batches_filling WHERE status = 'pending';
+-- name: abandoned_batches
+-- Their creators died before the batches were whole.
+SELECT id FROM batches INDEXED BY idx_batches_filling
+WHERE status = 'pending' AND creator IS NOT NULL AND NOT EXISTS (
+    SELECT 1 FROM agents WHERE worker_id = creator
+        AND (host = :host OR heartbeat_at >= strftime('%Y-%m-%d %H:%M:%f', 'now', '-60 seconds')));
 
 -- name: discard_members
 DELETE FROM jobs WHERE id IN (
@@ -40,7 +44,7 @@ SELECT count(*) AS pages FROM jobs
 WHERE batch_id = :id AND coalesce(batch_index + 1, 0) > :after AND coalesce(batch_index + 1, 0) <= :until;
 
 -- name: pages_of_book
--- Of failures that are too long for their page, the newest; of such metadata, nothing.
+-- Failures that are too long are cut to the newest one. Metadata that is too long is left out.
 WITH pages AS MATERIALIZED (
     SELECT * FROM book_pages
     WHERE book_id = :id AND coalesce(page, 0) > :after AND coalesce(page, 0) <= :until)
@@ -65,7 +69,7 @@ SELECT count(*) AS jobs FROM jobs INDEXED BY idx_jobs_batch_attention
 WHERE batch_id = :id AND status = 'failed' AND failure_class IS NOT 'cancelled' AND dismissed_at IS NULL;
 
 -- name: members_after
--- A part of the members in their order, from one place on.
+-- Members in their order, behind one place.
 SELECT * FROM jobs WHERE batch_id = :id AND (batch_index, id) > (:after, :after_id) ORDER BY batch_index, id LIMIT :most;
 
 -- name: brief_members_after
@@ -76,7 +80,7 @@ WHERE batch_id = :id AND (batch_index, id) > (:after, :after_id) ORDER BY batch_
 SELECT * FROM brief_jobs WHERE batch_id = :id AND batch_index IS NULL ORDER BY id LIMIT :most;
 
 -- name: members_without_place
--- Put in by hand.
+-- Added by hand.
 SELECT * FROM jobs WHERE batch_id = :id AND batch_index IS NULL ORDER BY id LIMIT :most;
 
 -- name: end_batch
@@ -84,21 +88,45 @@ UPDATE batches SET status = :status, reason = :reason, completed_at = strftime('
     is_paused = 0
 WHERE id = :id AND status IN ('active', 'collecting');
 
+-- name: begin_ending
+INSERT INTO batch_endings (batch_id, status, reason) VALUES (:id, :status, :reason)
+ON CONFLICT (batch_id) DO UPDATE SET status = excluded.status, reason = excluded.reason;
+
+-- name: processing_members
+SELECT id AS job_id FROM jobs INDEXED BY idx_jobs_batch_status WHERE batch_id = :id AND status = 'processing';
+
+-- name: list_pending_members
+INSERT INTO ending_members (job_id, batch_id)
+SELECT id, batch_id FROM jobs INDEXED BY idx_jobs_batch_status WHERE batch_id = :id AND status = 'pending' ORDER BY id
+ON CONFLICT (job_id) DO NOTHING;
+
+-- name: next_ending
+SELECT batch_id, status, reason FROM batch_endings ORDER BY batch_id LIMIT 1;
+
+-- name: next_ending_members
+SELECT job_id FROM ending_members WHERE batch_id = :id ORDER BY job_id LIMIT :most;
+
 -- name: note_members_ended
 INSERT INTO events (at, event, job_id, prompt_id, server, failure_class, message)
 SELECT strftime('%Y-%m-%d %H:%M:%f', 'now'), :event, id, prompt_id, server, :failure_class, :message
-FROM jobs WHERE batch_id = :id AND status IN ('pending', 'processing');
+FROM jobs WHERE id IN (SELECT value FROM json_each(:ids)) AND status IN ('pending', 'processing') ORDER BY id;
 
 -- name: end_members
--- The fences go up: whoever runs one can change nothing any more. Prompts are taken back by whoever sees them.
+-- The fences go up: workers that run one can change nothing any more. Agents take the prompts back.
 UPDATE jobs SET
     status = 'failed', failure_class = :failure_class, error_trace = :error_trace,
     needs_regeneration = :needs_regeneration, end_time = strftime('%Y-%m-%d %H:%M:%f', 'now'), worker_id = NULL,
     lease_expires_at = NULL, hold = NULL, next_attempt_at = NULL, fence = coalesce(fence, 0) + 1
-WHERE batch_id = :id AND status IN ('pending', 'processing');
+WHERE id IN (SELECT value FROM json_each(:ids)) AND status IN ('pending', 'processing');
+
+-- name: unlist_ending_members
+DELETE FROM ending_members WHERE job_id IN (SELECT value FROM json_each(:ids));
+
+-- name: finish_ending
+DELETE FROM batch_endings WHERE batch_id = :id;
 
 -- name: retry_members
--- As one job is retried.
+-- The same as for one job.
 UPDATE jobs SET
     status = 'pending', retries_attempted = 0, strikes = 0, needs_regeneration = 0, hold = NULL,
     next_attempt_at = NULL, avoids = NULL, end_time = NULL, duration = NULL, error_trace = NULL,
@@ -119,7 +147,7 @@ UPDATE jobs SET hold = CASE WHEN next_attempt_at IS NOT NULL THEN 'backoff' WHEN
 WHERE batch_id = :id AND status = 'pending' AND hold = 'paused';
 
 -- name: tick_batch
--- So many seconds more without a result, as far as the last look was a moment ago: what nobody saw does not count.
+-- Add the seconds since the last look, if that was a moment ago. Time that no agent saw does not count.
 UPDATE batches SET
     quiet_seconds = quiet_seconds + CASE
         WHEN NOT is_paused AND (julianday('now') - julianday(ticked_at)) * 86400.0 BETWEEN 0 AND :most
@@ -129,7 +157,7 @@ WHERE id = :id AND status IN ('active', 'collecting')
 RETURNING quiet_seconds;
 
 -- name: turn_is_taken
--- By a member at a server; by one whose server was lost only there.
+-- Taken by a member at a server. A member whose server was lost takes the turn only there.
 SELECT 1 FROM attempts INDEXED BY idx_attempts_open CROSS JOIN jobs
 WHERE jobs.id = attempts.job_id AND attempts.outcome IS NULL AND jobs.batch_id = :batch_id
     AND (jobs.lost_at IS NULL OR attempts.server = :server) LIMIT 1;
@@ -139,15 +167,14 @@ UPDATE jobs SET hold = 'turn' WHERE batch_id = :batch_id AND status = 'pending' 
     lost_at IS NOT NULL OR NOT EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL));
 
 -- name: free_turns
--- Members that wait for a turn that nobody has any more.
+-- Members that wait for a turn that no other member has.
 UPDATE jobs SET hold = NULL WHERE status = 'pending' AND hold = 'turn' AND (batch_id IS NULL OR batch_id NOT IN (
     SELECT other.batch_id FROM attempts INDEXED BY idx_attempts_open CROSS JOIN jobs AS other
     WHERE other.id = attempts.job_id AND attempts.outcome IS NULL AND other.batch_id IS NOT NULL
         AND other.lost_at IS NULL));
 
 -- name: is_batch_idle
--- Nothing of it runs or may run soon; what is paused or kept for a later burst is not waited for, nor is a retry of
--- a burst: the next burst makes it.
+-- No member runs or may run soon. Paused members, members for a later burst and retries of a burst do not count.
 SELECT NOT EXISTS (SELECT 1 FROM jobs WHERE batch_id = :id AND status = 'processing')
     AND NOT EXISTS (
         SELECT 1 FROM jobs INDEXED BY idx_jobs_batch_next
@@ -162,14 +189,17 @@ SELECT NOT EXISTS (SELECT 1 FROM jobs WHERE batch_id = :id AND status = 'process
         SELECT 1 FROM batches WHERE id = :id
             AND wants_grid = 1 AND status = 'complete' AND grid_generation < generation) AS idle;
 
--- name: due_grids
-SELECT id, generation, grid_worker FROM batches INDEXED BY idx_batches_grid
-WHERE wants_grid = 1 AND status = 'complete' AND grid_generation < generation AND (:id IS NULL OR id = :id);
+-- name: due_grid
+-- One that no living worker makes.
+SELECT id, generation FROM batches INDEXED BY idx_batches_grid
+WHERE wants_grid = 1 AND status = 'complete' AND grid_generation < generation AND (:id IS NULL OR id = :id)
+    AND (grid_worker IS NULL OR NOT EXISTS (
+        SELECT 1 FROM agents WHERE worker_id = grid_worker
+            AND (host = :host OR heartbeat_at >= strftime('%Y-%m-%d %H:%M:%f', 'now', '-60 seconds'))))
+LIMIT 1;
 
 -- name: claim_grid
-UPDATE batches SET grid_worker = :worker
-WHERE id = :id AND generation = :generation AND status = 'complete' AND grid_generation < generation
-    AND grid_worker IS :before;
+UPDATE batches SET grid_worker = :worker WHERE id = :id;
 
 -- name: settle_grid
 UPDATE batches SET grid = coalesce(:grid, grid), grid_problem = :problem, grid_generation = :generation,
@@ -190,20 +220,20 @@ ON CONFLICT (path) DO UPDATE SET batch_id = excluded.batch_id, output = excluded
 DELETE FROM grid_files WHERE path = :path AND batch_id = :id;
 
 -- name: note_grid
--- Made by hand: what was due is done with it, if it was complete when the drawing began.
+-- Made by request. It is the grid that was due, if the batch was complete when the drawing began.
 UPDATE batches SET grid = :grid, grid_problem = NULL,
     grid_generation = iif(status = 'complete' AND generation = :generation, generation, grid_generation)
 WHERE id = :id;
 
 -- name: past_durations
--- Of the newest results, those of one workflow.
+-- Of one workflow, among the newest results.
 SELECT duration FROM (
     SELECT duration, workflow_id FROM jobs INDEXED BY idx_jobs_ended WHERE status = 'done'
     ORDER BY end_time DESC LIMIT 5000)
 WHERE workflow_id = :workflow_id AND duration IS NOT NULL LIMIT :most;
 
--- name: wish_again
--- An ended job is wanted anew, with what it says now. The result that it has stays until there is another.
+-- name: resubmit_job
+-- An ended job is to run again, as it is now. Its result stays until there is another.
 UPDATE jobs SET
     status = 'pending', retries_attempted = 0, strikes = 0, needs_regeneration = 0, hold = NULL,
     next_attempt_at = NULL, avoids = NULL, end_time = NULL, duration = NULL, error_trace = NULL,

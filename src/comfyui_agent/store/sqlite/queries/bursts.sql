@@ -6,7 +6,7 @@ SELECT id, config_name, status, written, batch_index, outputs, error_trace, file
 FROM jobs WHERE batch_id = :id ORDER BY batch_index, id;
 
 -- name: put_off_items
--- What waits is for a later burst, unless its prompt is at a server.
+-- Pending items are for a later burst, unless their prompts are at a server.
 UPDATE jobs SET hold = 'burst' WHERE batch_id = :id AND status = 'pending' AND hold IS NOT 'burst'
     AND NOT EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL);
 
@@ -17,7 +17,7 @@ UPDATE jobs SET hold = CASE (SELECT is_paused FROM batches WHERE id = jobs.batch
 WHERE id = :id AND status = 'pending';
 
 -- name: place_item
--- It is at a server already; its result goes where it is wanted now.
+-- It is at a server already. Its result goes to the new place.
 UPDATE jobs SET file_path = :file_path WHERE id = :id AND status IN ('pending', 'processing');
 
 -- name: fail_item
@@ -28,7 +28,7 @@ UPDATE jobs SET
 WHERE id = :id AND status IN ('pending', 'processing', 'done');
 
 -- name: trust_item
--- It is done because its user says so.
+-- It is done because the state file says so.
 UPDATE jobs SET
     status = 'done', outputs = coalesce(outputs, '[]'), end_time = strftime('%Y-%m-%d %H:%M:%f', 'now'),
     worker_id = NULL, lease_expires_at = NULL, error_trace = NULL, failure_class = NULL, needs_regeneration = 0,

@@ -5,7 +5,7 @@ VALUES (strftime('%Y-%m-%d %H:%M:%f', 'now'), :event, :job_id, :batch_id, :promp
     :duration_sec, :wait_sec, :message, :actor, :address);
 
 -- name: note_ending
--- Noted before the job ends, so that what follows from its end is told after it.
+-- Recorded before the job ends, so that events which follow from its end come later.
 INSERT INTO events (at, event, job_id, prompt_id, server, failure_class, duration_sec, message)
 SELECT strftime('%Y-%m-%d %H:%M:%f', 'now'), :event, id, prompt_id, server, :failure_class,
     CASE WHEN :is_timed THEN
@@ -54,12 +54,12 @@ ORDER BY events.id DESC LIMIT :most;
 SELECT coalesce(max(id), 0) AS id FROM events;
 
 -- name: failures_since
--- Items of bursts are the business of whoever runs the burst.
+-- The burst itself reports its items.
 SELECT count(*) AS failures FROM events LEFT JOIN jobs ON jobs.id = events.job_id
 WHERE events.id > :after AND event = 'job.failed' AND jobs.reserved IS NULL;
 
 -- name: prune_events
--- The newest audit rows stay however much else happens; old ones are passed over, so that the rest goes on.
+-- The newest audit events stay, whatever else happens.
 DELETE FROM events WHERE id IN (
     SELECT id FROM events
     WHERE id <= (SELECT max(id) FROM events) - :keep AND (

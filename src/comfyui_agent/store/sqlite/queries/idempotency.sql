@@ -1,18 +1,22 @@
--- name: prune_wishes
-DELETE FROM wishes WHERE created_at < strftime('%Y-%m-%d %H:%M:%f', 'now', '-' || :days || ' days');
+-- name: prune_requests
+DELETE FROM idempotent_requests WHERE created_at < strftime('%Y-%m-%d %H:%M:%f', 'now', '-' || :days || ' days');
 
--- name: begin_wish
-INSERT INTO wishes (key, scope, digest, creator, made) VALUES (:key, :scope, :digest, :creator, :made)
+-- name: begin_request
+INSERT INTO idempotent_requests (key, scope, digest, creator, made) VALUES (:key, :scope, :digest, :creator, :made)
 ON CONFLICT (key, scope) DO NOTHING;
 
--- name: wish
-SELECT digest, creator, made, status, answer FROM wishes WHERE key = :key AND scope = :scope;
+-- name: find_request
+SELECT digest, creator, made, status, answer, NOT EXISTS (
+    SELECT 1 FROM agents WHERE worker_id = creator
+        AND (host = :host OR heartbeat_at >= strftime('%Y-%m-%d %H:%M:%f', 'now', '-60 seconds'))) AS is_creator_dead
+FROM idempotent_requests WHERE key = :key AND scope = :scope;
 
--- name: take_wish_over
-UPDATE wishes SET creator = :creator WHERE key = :key AND scope = :scope AND status IS NULL;
+-- name: take_over_request
+UPDATE idempotent_requests SET creator = :creator WHERE key = :key AND scope = :scope AND status IS NULL;
 
--- name: finish_wish
-UPDATE wishes SET status = :status, answer = :answer WHERE key = :key AND scope = :scope AND status IS NULL;
+-- name: finish_request
+UPDATE idempotent_requests SET status = :status, answer = :answer
+WHERE key = :key AND scope = :scope AND status IS NULL;
 
--- name: drop_wish
-DELETE FROM wishes WHERE key = :key AND scope = :scope AND status IS NULL;
+-- name: drop_request
+DELETE FROM idempotent_requests WHERE key = :key AND scope = :scope AND status IS NULL;

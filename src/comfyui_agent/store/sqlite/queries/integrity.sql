@@ -9,6 +9,14 @@ SELECT status, said, counted FROM (
     FROM job_counts)
 WHERE said <> counted;
 
+-- name: count_leases
+-- How many jobs are processing, and how many of them have a lease that ran out or a dead worker.
+SELECT count(*) AS held, coalesce(sum(
+    coalesce(lease_expires_at < strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) OR worker_id <> '' AND NOT EXISTS (
+        SELECT 1 FROM agents WHERE worker_id = jobs.worker_id
+            AND (host = :host OR heartbeat_at >= strftime('%Y-%m-%d %H:%M:%f', 'now', '-60 seconds')))), 0) AS orphans
+FROM jobs WHERE status = 'processing';
+
 -- name: size_of_database
 SELECT pages.page_count * sizes.page_size AS bytes, free.freelist_count * sizes.page_size AS free
 FROM pragma_page_count AS pages, pragma_page_size AS sizes, pragma_freelist_count AS free;

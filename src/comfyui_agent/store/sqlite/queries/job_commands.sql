@@ -2,20 +2,23 @@
 INSERT INTO templates (hash, graph) VALUES (:hash, :graph) ON CONFLICT (hash) DO NOTHING;
 
 -- name: insert_jobs
--- All of a submission in one statement; a name that is taken is left out. One with an error_trace has failed already.
--- One whose batch is not whole yet waits for that. Whoever made the batch made its jobs.
+-- All of a submission in one statement. A name that is taken is left out. A job with an error_trace has failed already.
+-- A job whose batch is not whole yet waits for that. The creator of the batch is the creator of its jobs.
 INSERT INTO jobs (config_name, job_type, workflow_id, priority, status, retry_limit, metadata, template_hash, inputs,
     file_path, output_node, timeout_seconds, batch_id, batch_index, source, digest, pictures, error_trace,
     failure_class, needs_regeneration, end_time, created_at, retries_attempted, run_count, reserved, created_by, hold)
-SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, iif(value ->> 16 IS NULL, 'pending', 'failed'), value ->> 4,
-    value ->> 5, value ->> 6, value ->> 7, value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12,
-    value ->> 13, value ->> 14, value ->> 15, value ->> 16, iif(value ->> 16 IS NULL, NULL, 'invalid'),
-    value ->> 16 IS NOT NULL, iif(value ->> 16 IS NULL, NULL, strftime('%Y-%m-%d %H:%M:%f', 'now')),
-    strftime('%Y-%m-%d %H:%M:%f', 'now'), 0, 0, value ->> 17,
-    coalesce(value ->> 18, (SELECT created_by FROM batches WHERE id = value ->> 11)), CASE
-        WHEN value ->> 16 IS NOT NULL THEN NULL
-        WHEN (SELECT status FROM batches WHERE id = value ->> 11) = 'pending' THEN 'filling'
-        WHEN value ->> 17 THEN 'burst' END
+SELECT value ->> 'config_name', value ->> 'job_type', value ->> 'workflow_id', value ->> 'priority',
+    iif(value ->> 'error_trace' IS NULL, 'pending', 'failed'), value ->> 'retry_limit', value ->> 'metadata',
+    value ->> 'template_hash', value ->> 'inputs', value ->> 'file_path', value ->> 'output_node',
+    value ->> 'timeout_seconds', value ->> 'batch_id', value ->> 'batch_index', value ->> 'source', value ->> 'digest',
+    value ->> 'pictures', value ->> 'error_trace', iif(value ->> 'error_trace' IS NULL, NULL, 'invalid'),
+    value ->> 'error_trace' IS NOT NULL,
+    iif(value ->> 'error_trace' IS NULL, NULL, strftime('%Y-%m-%d %H:%M:%f', 'now')),
+    strftime('%Y-%m-%d %H:%M:%f', 'now'), 0, 0, value ->> 'reserved',
+    coalesce(value ->> 'created_by', (SELECT created_by FROM batches WHERE id = value ->> 'batch_id')), CASE
+        WHEN value ->> 'error_trace' IS NOT NULL THEN NULL
+        WHEN (SELECT status FROM batches WHERE id = value ->> 'batch_id') = 'pending' THEN 'filling'
+        WHEN value ->> 'reserved' THEN 'burst' END
 FROM json_each(:jobs) WHERE true ORDER BY key
 ON CONFLICT (config_name) DO NOTHING
 RETURNING id, config_name;
@@ -25,7 +28,7 @@ INSERT INTO events (at, event, job_id)
 SELECT strftime('%Y-%m-%d %H:%M:%f', 'now'), 'job.submitted', value FROM json_each(:ids) WHERE true ORDER BY key;
 
 -- name: cancel_job
--- The fence goes up: whoever runs it can change nothing any more. Its prompt is taken back by whoever sees it.
+-- The fence goes up: the worker that runs it can change nothing any more. An agent takes its prompt back.
 UPDATE jobs SET
     status = 'failed', failure_class = 'cancelled', error_trace = :error_trace,
     end_time = strftime('%Y-%m-%d %H:%M:%f', 'now'), worker_id = NULL, lease_expires_at = NULL, hold = NULL,
@@ -33,7 +36,7 @@ UPDATE jobs SET
 WHERE id = :id AND status IN ('pending', 'processing');
 
 -- name: retry_job
--- A fresh start. That the last result was no good is remembered: the next run avoids the server's cache.
+-- A fresh start. If the last result was bad, the next run avoids the server's cache.
 UPDATE jobs SET
     status = 'pending', retries_attempted = 0, strikes = 0, needs_regeneration = 0, hold = NULL,
     next_attempt_at = NULL, avoids = NULL, end_time = NULL, duration = NULL, error_trace = NULL,
@@ -52,7 +55,7 @@ WHERE batch_id = :id AND status = 'failed' AND failure_class IS NOT 'cancelled' 
 DELETE FROM jobs WHERE id = :id AND status IN ('done', 'failed');
 
 -- name: forget_attempts
--- One that is open may be at its server: it is taken back first.
+-- An open attempt may be at its server: it is taken back first.
 DELETE FROM attempts WHERE job_id = :job_id AND outcome IS NOT NULL;
 
 -- name: disclaim_files

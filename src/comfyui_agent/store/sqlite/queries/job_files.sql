@@ -3,7 +3,7 @@ SELECT id, config_name, status, source, digest, resubmit, failure_class FROM job
 WHERE config_name IN (SELECT value FROM json_each(:names));
 
 -- name: owners_of_paths
--- Whose result or grid goes to a path, or is there. A job that failed has given its path up.
+-- Owners of paths: jobs and grids whose files are there or will be. A failed job has given up its path.
 SELECT value AS path, jobs.config_name, jobs.source, jobs.status, NULL AS batch_id
 FROM json_each(:paths) JOIN jobs ON jobs.file_path = value
 WHERE jobs.status <> 'failed'
@@ -18,19 +18,20 @@ FROM json_each(:paths) JOIN grid_files ON grid_files.path = value JOIN batches O
 SELECT id FROM batches WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: renew_job
--- The row says what its file says now, and begins anew. The fence goes up: nobody has a lease on it.
+-- The row gets what its file says now, and begins anew. The fence goes up: nobody has a lease on it.
 UPDATE jobs SET
-    job_type = :job ->> 1, workflow_id = :job ->> 2, priority = :job ->> 3, retry_limit = :job ->> 4,
-    metadata = :job ->> 5, template_hash = :job ->> 6, inputs = :job ->> 7, file_path = :job ->> 8,
-    output_node = :job ->> 9, timeout_seconds = :job ->> 10, source = :job ->> 13, digest = :job ->> 14,
-    pictures = :job ->> 15, error_trace = :job ->> 16, created_by = NULL,
-    status = iif(:job ->> 16 IS NULL, 'pending', 'failed'),
-    failure_class = iif(:job ->> 16 IS NULL, NULL, 'invalid'),
-    needs_regeneration = :job ->> 16 IS NOT NULL,
-    end_time = iif(:job ->> 16 IS NULL, NULL, strftime('%Y-%m-%d %H:%M:%f', 'now')),
+    job_type = :job ->> 'job_type', workflow_id = :job ->> 'workflow_id', priority = :job ->> 'priority',
+    retry_limit = :job ->> 'retry_limit', metadata = :job ->> 'metadata', template_hash = :job ->> 'template_hash',
+    inputs = :job ->> 'inputs', file_path = :job ->> 'file_path', output_node = :job ->> 'output_node',
+    timeout_seconds = :job ->> 'timeout_seconds', source = :job ->> 'source', digest = :job ->> 'digest',
+    pictures = :job ->> 'pictures', error_trace = :job ->> 'error_trace', created_by = NULL,
+    status = iif(:job ->> 'error_trace' IS NULL, 'pending', 'failed'),
+    failure_class = iif(:job ->> 'error_trace' IS NULL, NULL, 'invalid'),
+    needs_regeneration = :job ->> 'error_trace' IS NOT NULL,
+    end_time = iif(:job ->> 'error_trace' IS NULL, NULL, strftime('%Y-%m-%d %H:%M:%f', 'now')),
     created_at = strftime('%Y-%m-%d %H:%M:%f', 'now'),
-    dismissed_at = NULL, resubmit = NULL, retries_attempted = 0, strikes = 0, avoids = NULL, hold = NULL, next_attempt_at = NULL,
-    duration = NULL, worker_id = NULL, lease_expires_at = NULL, fence = coalesce(fence, 0) + 1
+    dismissed_at = NULL, resubmit = NULL, retries_attempted = 0, strikes = 0, avoids = NULL, hold = NULL,
+    next_attempt_at = NULL, duration = NULL, worker_id = NULL, lease_expires_at = NULL, fence = coalesce(fence, 0) + 1
 WHERE id = :id AND status <> 'processing';
 
 -- name: withdraw_attempts
@@ -47,7 +48,7 @@ UPDATE jobs SET source = :target WHERE config_name = :name AND source = :source 
 UPDATE jobs SET resubmit = 1 WHERE id = :id AND resubmit IS NULL AND status IN ('processing', 'done');
 
 -- name: forget_changes
--- A file that was changed while its job ran, and is gone: there is nothing to submit again.
+-- The file was changed while its job ran, and is gone now: there is nothing to submit again.
 UPDATE jobs SET resubmit = NULL
 WHERE config_name IN (SELECT value FROM json_each(:names)) AND resubmit = 1
     AND source IN (SELECT value FROM json_each(:sources));
@@ -65,7 +66,7 @@ WHERE status = 'pending' AND source IN (SELECT value FROM json_each(:sources))
 RETURNING id, config_name;
 
 -- name: finished_files
--- Jobs from files that were done between so many seconds ago.
+-- Jobs from files that were done within a range of seconds ago.
 SELECT source, digest, job_type FROM jobs INDEXED BY idx_jobs_ended
 WHERE status = 'done' AND source IS NOT NULL
     AND end_time > strftime('%Y-%m-%d %H:%M:%f', 'now', '-' || :longest || ' seconds')
@@ -81,7 +82,7 @@ UPDATE jobs SET source = NULL, digest = NULL WHERE id = :id;
 SELECT source FROM jobs INDEXED BY idx_jobs_source WHERE status = 'pending' AND source IS NOT NULL;
 
 -- name: keep_rejection
--- The file that was rejected under this path has another name now. Its reason stays with it.
+-- The file that was rejected under this path has a new name. Its reason stays with it.
 UPDATE OR REPLACE rejections SET path = :kept WHERE path = :path;
 
 -- name: reject_file

@@ -1,9 +1,8 @@
 -- Ids in the order in which people see jobs, read from indexes alone, from one place on. A place is the value that the
--- order goes by, and an id: rows with the same value are not walked through again. Ids are put into one text, since rows
--- cost more than the reading.
+-- order goes by, and an id. Ids come in one text: rows would cost more than the reading.
 
 -- name: rendering_after_none
--- What has no start comes first.
+-- By start. Jobs without a start come first.
 SELECT json_group_array(id) AS ids FROM (
     SELECT * FROM (
         SELECT id FROM jobs INDEXED BY idx_jobs_rendering
@@ -24,7 +23,7 @@ SELECT json_group_array(id) AS ids FROM (
     LIMIT :most);
 
 -- name: waiting_after_none
--- As they will run: what has no priority comes first.
+-- As they will run. Jobs without a priority come first.
 SELECT json_group_array(id) AS ids FROM (
     SELECT * FROM (
         SELECT id FROM jobs INDEXED BY idx_jobs_status_priority
@@ -44,8 +43,13 @@ SELECT json_group_array(id) AS ids FROM (
         WHERE status = 'pending' AND priority > :key ORDER BY priority, id LIMIT :most)
     LIMIT :most);
 
+-- name: ended_first
+-- Newest first. Jobs without an end come last.
+SELECT json_group_array(id) AS ids FROM (
+    SELECT id FROM jobs INDEXED BY idx_jobs_ended WHERE status = :status
+    ORDER BY end_time DESC NULLS LAST, id DESC LIMIT :most);
+
 -- name: ended_after
--- The newest first; what has no end comes last.
 SELECT json_group_array(id) AS ids FROM (
     SELECT * FROM (
         SELECT id FROM jobs INDEXED BY idx_jobs_ended
@@ -62,6 +66,12 @@ SELECT json_group_array(id) AS ids FROM (
 SELECT json_group_array(id) AS ids FROM (
     SELECT id FROM jobs INDEXED BY idx_jobs_ended
     WHERE status = :status AND end_time IS NULL AND id < :id ORDER BY id DESC LIMIT :most);
+
+-- name: attention_first
+SELECT json_group_array(id) AS ids FROM (
+    SELECT id FROM jobs INDEXED BY idx_jobs_attention
+    WHERE status = 'failed' AND failure_class IS NOT 'cancelled' AND dismissed_at IS NULL
+    ORDER BY end_time DESC NULLS LAST, id DESC LIMIT :most);
 
 -- name: attention_after
 SELECT json_group_array(id) AS ids FROM (
@@ -85,8 +95,18 @@ SELECT json_group_array(id) AS ids FROM (
     WHERE status = 'failed' AND failure_class IS NOT 'cancelled' AND dismissed_at IS NULL
         AND end_time IS NULL AND id < :id ORDER BY id DESC LIMIT :most);
 
+-- name: members_first
+-- The members of a batch in their order. Members without a place come last.
+SELECT json_group_array(id) AS ids FROM (
+    SELECT * FROM (
+        SELECT id FROM jobs INDEXED BY idx_jobs_batch
+        WHERE batch_id = :batch_id AND batch_index IS NOT NULL ORDER BY batch_index, id LIMIT :most)
+    UNION ALL SELECT * FROM (
+        SELECT id FROM jobs INDEXED BY idx_jobs_batch
+        WHERE batch_id = :batch_id AND batch_index IS NULL ORDER BY id LIMIT :most)
+    LIMIT :most);
+
 -- name: members_from
--- Of a batch in its order; what someone put in without a place comes last.
 SELECT json_group_array(id) AS ids FROM (
     SELECT * FROM (
         SELECT id FROM jobs INDEXED BY idx_jobs_batch
@@ -113,8 +133,12 @@ SELECT json_group_array(id) AS ids FROM (
 SELECT json_group_array(id) AS ids FROM (
     SELECT id FROM jobs WHERE id < :id AND id > :above ORDER BY id DESC LIMIT :most);
 
--- name: names_beginning
+-- name: names_beginning_first
 -- Backwards: names often hold the time, and the newest are to come first.
+SELECT json_group_array(id) AS ids FROM (
+    SELECT id FROM jobs WHERE config_name >= :text AND config_name < :end ORDER BY config_name DESC LIMIT :most);
+
+-- name: names_beginning
 SELECT json_group_array(id) AS ids FROM (
     SELECT id FROM jobs WHERE config_name >= :text AND config_name < :key ORDER BY config_name DESC LIMIT :most);
 
@@ -124,11 +148,11 @@ SELECT json_group_array(id) AS ids FROM (
     WHERE job_names MATCH :match AND rowid < :id ORDER BY rowid DESC LIMIT :most);
 
 -- name: keys_of_job
--- What lists are ordered by.
+-- The values that lists are ordered by.
 SELECT id, start_time, priority, end_time, batch_index, config_name FROM jobs WHERE id = :id;
 
 -- name: jobs_among
--- Of some ids, in their order, those that people ask for.
+-- The jobs with these ids that match a filter, in the order of the ids.
 SELECT brief_jobs.* FROM json_each(:ids) AS listed CROSS JOIN brief_jobs ON brief_jobs.id = listed.value
 WHERE (:status IS NULL OR status = :status)
     AND (:attention IS NULL
@@ -142,7 +166,7 @@ WHERE (:status IS NULL OR status = :status)
 LIMIT :most;
 
 -- name: names_indexed
--- How far the index of names goes, and how far it could. Someone may have had the ids begin anew by hand.
+-- The last indexed id, the newest id, and the last id that was ever given. Someone may have reset the ids by hand.
 SELECT (SELECT CAST(value AS INTEGER) FROM about WHERE key = 'names_indexed') AS indexed,
     (SELECT max(id) FROM jobs) AS newest,
     (SELECT seq FROM sqlite_sequence WHERE name = 'jobs') AS given;
@@ -161,10 +185,22 @@ SELECT id, config_name FROM jobs WHERE id > :after AND id <= :last ORDER BY id;
 INSERT INTO about (key, value) VALUES ('names_indexed', CAST(:last AS TEXT))
 ON CONFLICT (key) DO UPDATE SET value = excluded.value;
 
+-- name: batches_first
+SELECT listed.place, brief_batches.* FROM (
+    SELECT rowid AS place, id FROM batches INDEXED BY idx_batches_created
+    ORDER BY created_at DESC, rowid DESC LIMIT :most) AS listed
+CROSS JOIN brief_batches ON brief_batches.id = listed.id;
+
 -- name: batches_before
 SELECT listed.place, brief_batches.* FROM (
     SELECT rowid AS place, id FROM batches INDEXED BY idx_batches_created
     WHERE (created_at, rowid) < (:key, :id) ORDER BY created_at DESC, rowid DESC LIMIT :most) AS listed
+CROSS JOIN brief_batches ON brief_batches.id = listed.id;
+
+-- name: batches_of_kind_first
+SELECT listed.place, brief_batches.* FROM (
+    SELECT rowid AS place, id FROM batches INDEXED BY idx_batches_kind
+    WHERE kind = :kind ORDER BY created_at DESC, rowid DESC LIMIT :most) AS listed
 CROSS JOIN brief_batches ON brief_batches.id = listed.id;
 
 -- name: batches_of_kind_before
@@ -183,10 +219,11 @@ CROSS JOIN brief_batches ON brief_batches.id = listed.id;
 SELECT strftime('%Y-%m-%d %H:%M:%f', 'now') AS now;
 
 -- name: endings
+-- How many jobs ended in each ten seconds. `at` is their first moment.
 SELECT at, status, jobs FROM endings WHERE at >= :since AND at <= :until;
 
 -- name: newest_results
--- Those with something to show, among the newest.
+-- Jobs with files to show, among the newest.
 SELECT brief_jobs.* FROM (
     SELECT id FROM jobs INDEXED BY idx_jobs_ended
     WHERE status = 'done' AND end_time IS NOT NULL ORDER BY end_time DESC, id DESC LIMIT :looked_at) AS newest
@@ -200,7 +237,7 @@ SELECT brief_jobs.* FROM (
 CROSS JOIN brief_jobs ON brief_jobs.id = newest.id;
 
 -- name: longest_waiting
--- The oldest of each priority that may run, found without a look at those behind it.
+-- The oldest job of each priority that may run, found without reading the others.
 WITH RECURSIVE levels(priority) AS (
     SELECT min(priority) FROM jobs INDEXED BY idx_jobs_next
     WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL

@@ -19,7 +19,7 @@ SELECT count(*) AS jobs FROM (
     WHERE created_by = :token_id AND status IN ('pending', 'processing') LIMIT :most);
 
 -- name: is_idle
--- What is paused, or kept for a burst, is not waited for; a grid that is due is.
+-- Paused jobs and jobs for a later burst do not count. A grid that is due counts.
 SELECT NOT EXISTS (
         SELECT 1 FROM jobs INDEXED BY idx_jobs_next WHERE status = 'pending' AND hold IS NULL AND reserved IS NULL)
     AND NOT EXISTS (
@@ -31,7 +31,7 @@ SELECT NOT EXISTS (
         WHERE wants_grid = 1 AND status = 'complete' AND grid_generation < generation) AS idle;
 
 -- name: queued_first
--- What runs, then what waits in the order in which it will run, then what ended, the newest first.
+-- Processing jobs, pending ones as they will run, then failed and done ones, newest first.
 SELECT * FROM (SELECT * FROM jobs WHERE status = 'processing' ORDER BY start_time LIMIT :most)
 UNION ALL SELECT * FROM (SELECT * FROM jobs WHERE status = 'pending' ORDER BY priority, id LIMIT :most)
 UNION ALL SELECT * FROM (SELECT * FROM jobs WHERE status = 'failed' ORDER BY end_time DESC LIMIT :most)

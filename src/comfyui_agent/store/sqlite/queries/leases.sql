@@ -1,6 +1,5 @@
 -- name: end_backoffs
--- Jobs that have waited long enough may run. One that would wait longer than anyone is told to wait was noted before
--- the clock stepped back.
+-- Jobs whose backoff is over may run. A wait that is longer than any backoff was written before the clock stepped back.
 UPDATE jobs SET hold = NULL, next_attempt_at = NULL
 WHERE id IN (
     SELECT id FROM jobs INDEXED BY idx_jobs_backoff WHERE status = 'pending' AND hold = 'backoff'
@@ -13,8 +12,8 @@ WHERE id IN (
         AND next_attempt_at > strftime('%Y-%m-%d %H:%M:%f', 'now', :longest || ' seconds'));
 
 -- name: load_of_server
--- How many prompts of all agents are at a server, how many of them are suspected of killing servers, and whether
--- people have taken it out of work. What its agent left behind counts only for whoever will take it over.
+-- How many prompts of all agents are at a server, how many of them are suspects, and whether people took the server
+-- out of work. Prompts without a living lease count only for agents that may take them over.
 SELECT count(*) AS open, coalesce(sum(jobs.strikes > 0), 0) AS suspects,
     coalesce(sum(jobs.batch_id IS :batch_id), 0) AS own,
     EXISTS (SELECT 1 FROM server_states WHERE server_states.server = :server) AS is_halted
@@ -24,8 +23,8 @@ WHERE attempts.server = :server AND attempts.outcome IS NULL AND (
     OR (jobs.status = 'processing' AND jobs.lease_expires_at > strftime('%Y-%m-%d %H:%M:%f', 'now')));
 
 -- name: next_jobs
--- What runs next: by priority, then by age. A job that still has an open attempt is taken over, not run anew; one whose
--- server was lost may go to another. If it was executed there, it is a suspect.
+-- The next jobs: by priority, then by age. A job with an open attempt is taken over, not run again. A job whose server
+-- was lost may go to another; if it was being executed there, it is a suspect.
 SELECT jobs.id, jobs.batch_id, lost_at IS NOT NULL AS is_lost,
     coalesce(jobs.strikes, 0) + EXISTS (
         SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL AND running_seconds > 0) AS strikes,
@@ -34,6 +33,7 @@ FROM jobs INDEXED BY idx_jobs_next LEFT JOIN batches ON batches.id = jobs.batch_
 WHERE jobs.status = 'pending' AND hold IS NULL AND reserved IS NULL
   AND NOT EXISTS (
     SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL AND (lost_at IS NULL OR attempts.server = :server))
+  AND NOT EXISTS (SELECT 1 FROM ending_members WHERE job_id = jobs.id)
   AND (avoids IS NULL OR :is_only OR instr(char(10) || avoids, char(10) || :server || char(10)) = 0)
 ORDER BY priority, jobs.id LIMIT :most;
 
@@ -46,11 +46,12 @@ FROM jobs INDEXED BY idx_jobs_batch_next LEFT JOIN batches ON batches.id = jobs.
 WHERE jobs.batch_id = :batch_id AND jobs.batch_id IS NOT NULL AND jobs.status = 'pending' AND hold IS NULL
   AND NOT EXISTS (
     SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL AND (lost_at IS NULL OR attempts.server = :server))
+  AND NOT EXISTS (SELECT 1 FROM ending_members WHERE job_id = jobs.id)
   AND (avoids IS NULL OR :is_only OR instr(char(10) || avoids, char(10) || :server || char(10)) = 0)
 ORDER BY priority, jobs.id LIMIT :most;
 
 -- name: leave_server
--- Another server takes a job whose server was lost: what that one has of it is deleted on sight.
+-- Another server takes a job whose server was lost. The prompt at the lost server is deleted when it returns.
 UPDATE attempts SET outcome = 'server_lost', ended_at = strftime('%Y-%m-%d %H:%M:%f', 'now'),
     error = json_object('kind', 'server_lost', 'message', 'its server did not answer any more: another took the job',
         'server', server, 'prompt_id', prompt_id)
@@ -89,13 +90,13 @@ UPDATE jobs SET lease_expires_at = strftime('%Y-%m-%d %H:%M:%f', 'now', :seconds
 WHERE id = :id AND fence = :fence AND status = 'processing';
 
 -- name: note_running
--- Seconds, not a time: clocks step, and the seconds without an agent were not seen.
+-- Seconds, not a time: clocks step, and seconds without an agent do not count.
 UPDATE attempts SET running_seconds = :seconds, sent = coalesce(:sent, sent)
 WHERE id = :attempt_id AND outcome IS NULL
     AND EXISTS (SELECT 1 FROM jobs WHERE id = attempts.job_id AND fence = :fence AND status = 'processing');
 
 -- name: release_jobs
--- A clean goodbye: the prompts stay at their servers, for the next agent to take over.
+-- At a clean end. The prompts stay at their servers for the next agent.
 UPDATE jobs SET status = 'pending', worker_id = NULL, lease_expires_at = NULL
 WHERE worker_id = :worker AND status = 'processing';
 

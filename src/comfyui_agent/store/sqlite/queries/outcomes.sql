@@ -1,5 +1,5 @@
 -- name: owner_of_file
--- The job, or the batch whose grid it is.
+-- A job, or the batch of a grid.
 SELECT files.job_id, jobs.config_name, NULL AS batch_id FROM files JOIN jobs ON jobs.id = files.job_id
 WHERE files.path = :path
 UNION ALL
@@ -37,7 +37,7 @@ WHERE id = :id AND fence = :fence AND status = 'processing'
 RETURNING prompt_id, server;
 
 -- name: wait_for_server
--- The server with its prompt does not answer: the job waits for it or another, and its run stays open.
+-- The server does not answer: the job waits for it or another server, and its run stays open.
 UPDATE jobs SET
     status = 'pending', worker_id = NULL, lease_expires_at = NULL, error_trace = :error_trace,
     failure_class = :failure_class, lost_at = strftime('%Y-%m-%d %H:%M:%f', 'now', '-' || :away || ' seconds'),
@@ -90,7 +90,7 @@ SELECT grid_files.path FROM grid_files JOIN batches ON batches.id = grid_files.b
 WHERE grid_files.path IN (SELECT value FROM json_each(:paths));
 
 -- name: recorded_files
--- Also those whose job or batch is gone.
+-- Including files whose job or batch is gone.
 SELECT path FROM files WHERE path IN (SELECT value FROM json_each(:paths))
 UNION ALL SELECT path FROM grid_files WHERE path IN (SELECT value FROM json_each(:paths));
 

@@ -1,14 +1,20 @@
 -- name: open_attempts
--- Every prompt that may be at a server, with what its job says. There are never more than the windows of the servers.
+-- Every prompt that may be at a server, with the state of its job. There are at most as many as the windows hold.
 SELECT attempts.id AS attempt_id, attempts.job_id, attempts.server, attempts.prompt_id,
     attempts.worker_id AS attempt_worker, jobs.id IS NOT NULL AS has_job, jobs.status, jobs.worker_id, jobs.fence,
     coalesce(jobs.lease_expires_at < strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) AS has_expired,
-    jobs.batch_id, coalesce(jobs.reserved, 0) AS is_reserved, jobs.lost_at IS NOT NULL AS is_lost
+    jobs.batch_id, coalesce(jobs.reserved, 0) AS is_reserved, jobs.lost_at IS NOT NULL AS is_lost,
+    jobs.worker_id IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM agents WHERE worker_id = jobs.worker_id
+            AND (host = :host OR heartbeat_at >= strftime('%Y-%m-%d %H:%M:%f', 'now', '-60 seconds'))) AS is_worker_dead,
+    attempts.worker_id IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM agents WHERE worker_id = attempts.worker_id
+            AND (host = :host OR heartbeat_at >= strftime('%Y-%m-%d %H:%M:%f', 'now', '-60 seconds'))) AS is_attempt_worker_dead
 FROM attempts INDEXED BY idx_attempts_open LEFT JOIN jobs ON jobs.id = attempts.job_id
 WHERE attempts.outcome IS NULL ORDER BY attempts.id;
 
 -- name: adopt_job
--- Whoever read this fence takes the run over; the run stays the same run.
+-- Take over a run, if the fence is as it was read. The run stays the same run.
 UPDATE jobs SET
     status = 'processing', worker_id = :worker, fence = coalesce(fence, 0) + 1, hold = NULL, next_attempt_at = NULL,
     lease_expires_at = strftime('%Y-%m-%d %H:%M:%f', 'now', :seconds || ' seconds'),
@@ -25,7 +31,7 @@ UPDATE attempts SET worker_id = :worker WHERE id = :attempt_id
 RETURNING running_seconds;
 
 -- name: withdraw_attempt
--- The prompt was taken back, or nobody wants it. Not if the job has been asked for again meanwhile.
+-- The prompt was taken back, or nobody wants it. Not if the job is open again.
 UPDATE attempts SET outcome = 'cancelled', error = :error, ended_at = strftime('%Y-%m-%d %H:%M:%f', 'now')
 WHERE id = :attempt_id AND outcome IS NULL
     AND NOT EXISTS (SELECT 1 FROM jobs WHERE id = attempts.job_id AND status IN ('pending', 'processing'));
@@ -33,19 +39,21 @@ WHERE id = :attempt_id AND outcome IS NULL
 -- name: owned_prompts
 SELECT prompt_id FROM attempts INDEXED BY idx_attempts_open WHERE outcome IS NULL;
 
--- name: unattended_jobs
--- Processing, and nothing of it is at a server: made so by hand.
-SELECT id, worker_id, coalesce(lease_expires_at < strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) AS has_expired
-FROM jobs WHERE status = 'processing'
-    AND NOT EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL);
-
--- name: processing_jobs
-SELECT id, worker_id, coalesce(lease_expires_at < strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) AS has_expired
-FROM jobs WHERE status = 'processing';
-
--- name: put_back
+-- name: put_back_unattended
+-- Processing although nothing is at a server, with a lease that ran out or a dead worker: someone made it so by hand.
 UPDATE jobs SET status = 'pending', worker_id = NULL, lease_expires_at = NULL, fence = coalesce(fence, 0) + 1
-WHERE id = :id AND status = 'processing' AND worker_id IS :worker;
+WHERE status = 'processing'
+    AND NOT EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND outcome IS NULL)
+    AND (coalesce(lease_expires_at < strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) OR worker_id <> '' AND NOT EXISTS (
+        SELECT 1 FROM agents WHERE worker_id = jobs.worker_id
+            AND (host = :host OR heartbeat_at >= strftime('%Y-%m-%d %H:%M:%f', 'now', '-60 seconds'))));
+
+-- name: put_back_orphans
+UPDATE jobs SET status = 'pending', worker_id = NULL, lease_expires_at = NULL, fence = coalesce(fence, 0) + 1
+WHERE status = 'processing'
+    AND (coalesce(lease_expires_at < strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) OR worker_id <> '' AND NOT EXISTS (
+        SELECT 1 FROM agents WHERE worker_id = jobs.worker_id
+            AND (host = :host OR heartbeat_at >= strftime('%Y-%m-%d %H:%M:%f', 'now', '-60 seconds'))));
 
 -- name: recount
 UPDATE job_counts SET jobs = iif(status = 'attention',

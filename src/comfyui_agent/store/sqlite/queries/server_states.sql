@@ -12,7 +12,7 @@ ON CONFLICT (server) DO UPDATE SET state = 'paused', since = strftime('%Y-%m-%d 
 WHERE state <> 'paused';
 
 -- name: drain_server
--- One that is drained stays so: nothing is leased for it, so nothing can have come to it since.
+-- A drained server stays drained: nothing was leased for it since.
 INSERT INTO server_states (server, state) VALUES (:server, 'draining')
 ON CONFLICT (server) DO UPDATE SET state = 'draining', since = strftime('%Y-%m-%d %H:%M:%f', 'now')
 WHERE state = 'paused';
@@ -36,7 +36,7 @@ ON CONFLICT (prompt_id) DO NOTHING;
 DELETE FROM stuck_prompts WHERE prompt_id = :prompt_id;
 
 -- name: is_blocked
--- Whether what is left waits for these servers alone: nothing is at another one, or goes on by itself.
+-- Whether all that is left waits for these servers: nothing is at another one, and nothing goes on by itself.
 SELECT NOT EXISTS (
         SELECT 1 FROM jobs WHERE status = 'processing' AND server NOT IN (SELECT value FROM json_each(:servers))
             AND iif(:batch_id IS NULL, reserved IS NULL, batch_id IS :batch_id))

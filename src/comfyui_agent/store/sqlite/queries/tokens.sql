@@ -4,7 +4,7 @@ VALUES (:name, :role, :hash, :is_shared, strftime('%Y-%m-%d %H:%M:%f', 'now', :s
 RETURNING *;
 
 -- name: enrol
--- Somebody whom a proxy has logged in, when they first come.
+-- The first visit of a user whom a proxy logged in.
 INSERT INTO tokens (name, role, hash) VALUES (:name, :role, :hash) ON CONFLICT (hash) DO NOTHING;
 
 -- name: update_enrolled
@@ -22,7 +22,7 @@ SELECT * FROM tokens ORDER BY id;
 SELECT name FROM tokens WHERE id = :id;
 
 -- name: remembered_tokens
--- Of those that have ended, the ones of the last month: whoever still shows one is told why it does not work.
+-- Tokens that ended in the last month are included, so that their users are told why they do not work.
 SELECT * FROM tokens WHERE hash LIKE 'proxy:%'
     OR min(coalesce(revoked_at, '9'), coalesce(expires_at, '9')) > strftime('%Y-%m-%d %H:%M:%f', 'now', '-30 days')
 ORDER BY id;
@@ -71,7 +71,7 @@ DELETE FROM sessions WHERE token_id = :token_id;
 DELETE FROM sessions;
 
 -- name: prune_sessions
--- Those that have ended, and of each token all but the newest.
+-- Sessions that have ended, and all but the newest of each token.
 DELETE FROM sessions WHERE created_at < strftime('%Y-%m-%d %H:%M:%f', 'now', -:longest || ' seconds')
     OR used_at < strftime('%Y-%m-%d %H:%M:%f', 'now', -:idle || ' seconds')
     OR token_id NOT IN (SELECT id FROM tokens WHERE revoked_at IS NULL)
