@@ -28,6 +28,8 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.records import Leased, Window
 from comfyui_agent.store.store import Store
+from comfyui_agent.usecases.actor import Actor
+from comfyui_agent.usecases.jobs import submit_job
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.listen_address import listen, tls_of
 from comfyui_agent.web.page_server import serving
@@ -102,7 +104,7 @@ class Served:
     async def job(self, name: str, **said: Any) -> Job:
         """A job that waits, as the API queues it."""
         wish = {"job_type": "T2I", "workflow_id": "picture", "inputs": {"color": 1}, **said}
-        return await self.context.doors.submit(wish, name)
+        return await submit_job(self.store, self.context.submissions.intake, Actor("a test"), wish, name)
 
     async def lease(self, most: int = 1, batch_id: str | None = None) -> list[Leased]:
         """The next jobs, as an agent takes them."""

@@ -54,7 +54,7 @@ class Commands(LazyGroup):
             "other prompts are not touched.",
         ),
         "dismiss": LazyCommand(
-            "dismissal:dismiss",
+            "job_commands:dismiss",
             "Put failed jobs out of what needs attention. They stay in the history, and a retry brings them back.",
         ),
         "sweep": LazyCommand(

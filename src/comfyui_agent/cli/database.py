@@ -9,22 +9,22 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
-from comfyui_agent.cli.audit import note_audit
+from comfyui_agent.cli.invocation import Invocation, workspace_command
 from comfyui_agent.cli.output import fail, one_line, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
+from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.sizes import megabytes
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.store import operations as ops
-
-if TYPE_CHECKING:
-    from comfyui_agent.config.workspace import Workspace
-    from comfyui_agent.store.agent_lock import AgentLock
-    from comfyui_agent.store.records import Compacted
+from comfyui_agent.store.agent_lock import AgentLock, is_dead, living
+from comfyui_agent.store.connect import compact_store, migrate_store
+from comfyui_agent.store.errors import StoreError
+from comfyui_agent.store.integrity import examine
+from comfyui_agent.store.records import Compacted
 
 NEW_SECONDS = 3600.0
 
@@ -42,9 +42,6 @@ def migrate(workspace: Folder = HERE, config: ConfigOption = "", database: Datab
     e3 db migrate
         Before agents of a new version start.
     """
-    from comfyui_agent.store.connect import migrate_store
-    from comfyui_agent.store.errors import StoreError
-
     place = workspace_at(workspace, database, config=config).database
     try:
         before, after = migrate_store(place)
@@ -55,9 +52,8 @@ def migrate(workspace: Folder = HERE, config: ConfigOption = "", database: Datab
 
 
 @app.command()
-def check(
-    workspace: Folder = HERE, config: ConfigOption = "", database: DatabaseOption = "", as_json: AsJson = False
-) -> None:
+@workspace_command()
+async def check(call: Invocation) -> int:
     """Check the database: its pages, counts, leases that ran out, results that are gone, its write-ahead log, sizes.
 
     Exit 1 if something is wrong.
@@ -67,25 +63,19 @@ def check(
     e3 db check --json
         For a script.
     """
-    asyncio.run(_check(workspace_at(workspace, database, config=config), as_json))
-
-
-async def _check(workspace: Workspace, as_json: bool) -> None:
-    from comfyui_agent.store.agent_lock import is_dead
-    from comfyui_agent.store.integrity import examine
-
-    async with opened(workspace) as store:
-        found = await examine(store, partial(is_dead, workspace.locks), workspace.root)
-    if as_json:
+    async with call.opened() as store:
+        found = await examine(store, partial(is_dead, call.workspace.locks), call.workspace.root)
+    if call.as_json:
         print_json([{"name": each.name, "fine": each.is_fine, "message": each.message} for each in found])
     else:
         for each in found:
             typer.echo(one_line(f"{'●' if each.is_fine else '△'} {each.name}: {each.message}"))
-    raise typer.Exit(0 if all(each.is_fine for each in found) else 1)
+    return 0 if all(each.is_fine for each in found) else 1
 
 
 @app.command()
-def recover(workspace: Folder = HERE, config: ConfigOption = "", database: DatabaseOption = "") -> None:
+@workspace_command(has_json=False)
+async def recover(call: Invocation) -> None:
     """Requeue jobs whose lease ran out or whose agent is gone, now. Prompts at a server are still taken over.
 
     [bold]Examples[/bold]
@@ -93,16 +83,10 @@ def recover(workspace: Folder = HERE, config: ConfigOption = "", database: Datab
     e3 db recover
         After a crash, if no agent runs that would do so by itself.
     """
-    asyncio.run(_recover(workspace_at(workspace, database, config=config)))
-
-
-async def _recover(workspace: Workspace) -> None:
-    from comfyui_agent.store.agent_lock import is_dead
-
-    async with opened(workspace) as store:
-        count = await store.run(ops.put_back_orphans, partial(is_dead, workspace.locks))
+    async with call.opened() as store:
+        count = await store.run(ops.put_back_orphans, partial(is_dead, call.workspace.locks))
         await store.run(ops.recount)
-        await note_audit(store, EventName.AUDIT_DATABASE_RECOVER, message=counted(count, "job"))
+        await call.actor.audit(store, EventName.AUDIT_DATABASE_RECOVER, message=counted(count, "job"))
     words = counted(count, "job was let go and waits", "jobs were let go and wait")
     typer.echo(f"{words} again." if count else "Nothing to recover: every lease is held.")
 
@@ -145,8 +129,6 @@ def compact(
 
 def _alone(workspace: Workspace) -> AgentLock:
     """A lock that shows that someone works here; nobody else may."""
-    from comfyui_agent.store.agent_lock import AgentLock, living
-
     others = living(workspace.locks)
     if others:
         fail(f"the database is in use ({', '.join(others[:3])}): stop e3 run, e3 serve and the like, then compact it")
@@ -167,9 +149,6 @@ async def _remove_unused(workspace: Workspace) -> tuple[int, int]:
 
 
 def _compacted(workspace: Workspace) -> Compacted:
-    from comfyui_agent.store.connect import compact_store
-    from comfyui_agent.store.errors import StoreError
-
     try:
         return compact_store(workspace.database)
     except StoreError as error:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from comfyui_agent.cli.audit import note_audit
+from comfyui_agent.cli.actor import terminal_actor
 from comfyui_agent.cli.output import fail, on_terminal, print_json
 from comfyui_agent.cli.server_table import line_of, print_table
 from comfyui_agent.cli.workspace import (
@@ -24,15 +23,13 @@ from comfyui_agent.cli.workspace import (
     opened,
     workspace_at,
 )
-from comfyui_agent.domain.events import EventName
-from comfyui_agent.domain.server_states import ServerState
+from comfyui_agent.comfy.server_names import NoServer, Unnamed, address_of, find_server
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.server_states import ServerState, StuckPrompt
+from comfyui_agent.engine.server_reports import look_at
 from comfyui_agent.store import operations as ops
-
-if TYPE_CHECKING:
-    from comfyui_agent.config.workspace import Workspace
-    from comfyui_agent.domain.server_states import StuckPrompt
-    from comfyui_agent.engine.server_reports import ServerReport
-    from comfyui_agent.store.store import Store
+from comfyui_agent.store.errors import StoreError
+from comfyui_agent.usecases.servers import ChangedServer, ServerChange, change_server, known_servers
 
 USAGE = 2
 
@@ -136,9 +133,8 @@ def pause(
     e3 servers pause gpu2 -C night --json
         By a part of its name, for a script.
     """
-    asyncio.run(
-        _halt(_asked(context, server, workspace, config, database, as_json), name, _pause, EventName.AUDIT_SERVER_PAUSE)
-    )
+    asked = _asked(context, server, workspace, config, database, as_json)
+    asyncio.run(_change(asked, name, ServerChange.PAUSE))
 
 
 @app.command()
@@ -163,9 +159,8 @@ def drain(
     e3 servers drain gpu2 --json
         By a part of its name, for a script.
     """
-    asyncio.run(
-        _halt(_asked(context, server, workspace, config, database, as_json), name, _drain, EventName.AUDIT_SERVER_DRAIN)
-    )
+    asked = _asked(context, server, workspace, config, database, as_json)
+    asyncio.run(_change(asked, name, ServerChange.DRAIN))
 
 
 @app.command()
@@ -188,67 +183,38 @@ def resume(
     e3 servers resume gpu2 --json
         By a part of its name, for a script.
     """
-    asyncio.run(
-        _halt(
-            _asked(context, server, workspace, config, database, as_json), name, _resume, EventName.AUDIT_SERVER_RESUME
-        )
-    )
+    asked = _asked(context, server, workspace, config, database, as_json)
+    asyncio.run(_change(asked, name, ServerChange.RESUME))
 
 
-async def _pause(store: Store, server: str) -> ServerState | None:
-    return await store.run(ops.pause_server, server)
-
-
-async def _drain(store: Store, server: str) -> ServerState | None:
-    return await store.run(ops.drain_server, server)
-
-
-async def _resume(store: Store, server: str) -> ServerState | None:
-    await store.run(ops.resume_server, server)
-    return None
-
-
-async def _halt(
-    asked: Asked, name: str, change: Callable[[Store, str], Awaitable[ServerState | None]], event: EventName
-) -> None:
-    from comfyui_agent.comfy.server_names import name_of
-
+async def _change(asked: Asked, name: str, change: ServerChange) -> None:
     workspace = asked.workspace
-    configured = [_address_of(url) for url in workspace.settings.comfyui.urls]
+    _check_addresses(workspace)
     async with opened(workspace) as store:
-        out_of_work = [each.server for each in await store.run(ops.halted_servers)]
-        at_work = [attempt.server for attempt in await store.run(ops.open_attempts) if attempt.server]
-        url = _find_server(name, dict.fromkeys([*configured, *out_of_work, *at_work]))
-        halt = await change(store, url)
-        await note_audit(store, event, server=url)
+        try:
+            url = find_server(name, await known_servers(store, workspace))
+        except Unnamed as error:
+            fail(str(error), code=USAGE)
+        except NoServer as error:
+            fail(str(error))
+        changed = await change_server(store, terminal_actor(), url, change)
     if asked.as_json:
-        print_json({"name": name_of(url), "url": url, "state": halt.value if halt else "working"})
+        print_json(changed.as_json())
     else:
-        typer.echo(_told(name_of(url), halt))
+        typer.echo(_sentence(changed))
 
 
-def _address_of(url: str) -> str:
-    from comfyui_agent.comfy.server_names import address_of
-
-    try:
-        return address_of(url)
-    except ValueError as error:
-        fail(str(error), code=USAGE)
-
-
-def _find_server(name: str, known: Collection[str]) -> str:
-    from comfyui_agent.comfy.server_names import NoServer, Unnamed, find_server
-
-    try:
-        return find_server(name, known)
-    except Unnamed as error:
-        fail(str(error), code=USAGE)
-    except NoServer as error:
-        fail(str(error))
+def _check_addresses(workspace: Workspace) -> None:
+    for url in workspace.settings.comfyui.urls:
+        try:
+            address_of(url)
+        except ValueError as error:
+            fail(str(error), code=USAGE)
 
 
-def _told(name: str, halt: ServerState | None) -> str:
-    match halt:
+def _sentence(changed: ChangedServer) -> str:
+    name = changed.name
+    match changed.state:
         case None:
             return f"{name} is back at work."
         case ServerState.PAUSED:
@@ -261,7 +227,8 @@ def _told(name: str, halt: ServerState | None) -> str:
 
 async def _show(asked: Asked) -> None:
     workspace = asked.workspace
-    looks = asyncio.gather(*(_look_at(url) for url in workspace.settings.comfyui.urls))
+    _check_addresses(workspace)
+    looks = asyncio.gather(*(look_at(url) for url in workspace.settings.comfyui.urls))
     halts, stuck = await _states_in(workspace)
     reports = [report.judged(halts, stuck) for report in await looks]
     if asked.as_json:
@@ -274,17 +241,8 @@ async def _show(asked: Asked) -> None:
             typer.echo(line_of(report, *widths))
 
 
-async def _look_at(url: str) -> ServerReport:
-    from comfyui_agent.engine.server_reports import look_at
-
-    _address_of(url)
-    return await look_at(url)
-
-
 async def _states_in(workspace: Workspace) -> tuple[dict[str, ServerState], list[StuckPrompt]]:
-    """Which servers are out of work or stuck; none where no database can be read: looking at servers needs none."""
-    from comfyui_agent.store.errors import StoreError
-
+    """Which servers are out of work or stuck; none if the database cannot be read."""
     with contextlib.suppress(StoreError):
         store = await open_soon(workspace)
         try:

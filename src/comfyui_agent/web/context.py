@@ -39,7 +39,7 @@ class Context:
     outputs: Outputs
     metrics: Metrics
     news: News
-    doors: Submissions
+    submissions: Submissions
     hub: Hub
     limits: RequestLimits
     quota: OpenJobQuota

@@ -17,6 +17,7 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import PART, living
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
+from comfyui_agent.usecases.servers import known_servers
 from comfyui_agent.web.threads import FILES
 
 log = logging.getLogger(__name__)
@@ -99,10 +100,7 @@ class FleetView:
 
     async def known(self) -> list[str]:
         """The address of every server that has to do with this queue."""
-        configured = [address_of(url) for url in self._workspace.settings.comfyui.urls]
-        halted = [each.server for each in await self._store.run(ops.halted_servers)]
-        at_work = [attempt.server for attempt in await self._store.run(ops.open_attempts) if attempt.server]
-        return list(dict.fromkeys([*configured, *halted, *at_work]))
+        return await known_servers(self._store, self._workspace)
 
     def _begin_look(self) -> asyncio.Task[None]:
         if self._looking is None or self._looking.done():

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from comfyui_agent.domain.idempotency import Begun, Busy, Different, Repeated, TakenOver
 from comfyui_agent.store import operations as ops
+from comfyui_agent.usecases.errors import UseCaseError
 from comfyui_agent.web.access import Caller
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.problems import JsonAnswer, Problem
@@ -118,7 +119,7 @@ async def _once(
             pass
     try:
         answer = await make(made)
-    except Problem:  # nothing was made; after anything else nobody can know: whoever asks again finds out
+    except (Problem, UseCaseError):  # nothing was made; after any other error, the next request finds out
         await context.store.run(ops.drop_request, *keys)
         raise
     return await _finish(context, keys, answer, address)

@@ -100,7 +100,7 @@ def _context(store: Store, workspace: Workspace, lock: AgentLock, host: str) -> 
         outputs=Outputs(workspace),
         metrics=Metrics(store, fleet),
         news=News(store),
-        doors=Submissions(store, workspace),
+        submissions=Submissions(workspace),
         hub=Hub(store, fleet),
         limits=RequestLimits(ui),
         quota=OpenJobQuota(store, ui.open_jobs_per_user),
@@ -124,7 +124,7 @@ async def _kept_going(context: Context) -> AsyncIterator[None]:
     finally:
         await end_tasks(tasks)
         await context.fleet.close()
-        await context.doors.close()
+        await context.submissions.close()
         await context.gate.close()
         await context.audit.write_failed_logins()
 

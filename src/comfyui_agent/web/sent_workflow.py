@@ -27,7 +27,7 @@ async def _graph(context: Context, job: Job) -> Graph:
     if template is not None:
         return await FILES.run(template.graph)
     try:
-        return (await context.doors.workflow(job.workflow_id)).graph
+        return (await context.submissions.workflow(job.workflow_id)).graph
     except Problem:
         return {}
 
@@ -35,7 +35,7 @@ async def _graph(context: Context, job: Job) -> Graph:
 async def _names(context: Context, workflow_id: str) -> dict[str, str]:
     """What people call a place, by the place."""
     try:
-        recipe = (await context.doors.recipes()).get(workflow_id)
+        recipe = (await context.submissions.recipes()).get(workflow_id)
     except Problem:
         recipe = None
     return recipe.names if recipe else {}

@@ -16,7 +16,7 @@ from comfyui_agent.engine.sweep_planner import LookUp
 from comfyui_agent.pools import Pool
 from comfyui_agent.web.access import EVERYONE
 from comfyui_agent.web.fair_turns import Turns
-from comfyui_agent.web.problems import Problem, short_of
+from comfyui_agent.web.problems import Problem, ended_early, short_of
 
 T = TypeVar("T")
 
@@ -77,7 +77,7 @@ class Planning:
             leaving.cancel()
             self._waiting[scope] -= 1
         if leaving.done() and not leaving.cancelled():
-            raise Problem(400, "the request ended early", "Send it again.")
+            raise ended_early()
         if not has_begun.is_set():
             raise short_of(f"too many sweeps are being planned: this one had no turn for {SECONDS:.0f} s")
         raise Problem(

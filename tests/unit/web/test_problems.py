@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from comfyui_agent.config.validation import Complaint, Complaints
 from comfyui_agent.store.errors import DatabaseAway, DatabaseFull, NotADatabase
+from comfyui_agent.usecases.errors import Invalid
 from comfyui_agent.web import problems
 from comfyui_agent.web.problems import (
     LONGEST,
@@ -22,8 +23,8 @@ from comfyui_agent.web.problems import (
     JsonAnswer,
     Problem,
     add_handlers,
-    from_complaints,
     from_store,
+    from_use_case,
     in_bytes,
     not_found,
 )
@@ -92,10 +93,12 @@ def test_a_problem_is_no_longer_than_people_read() -> None:
 
 
 def test_what_is_wrong_with_a_wish_is_said_key_by_key_the_first_first() -> None:
-    found = from_complaints(Complaints([Complaint("", "inputs.seed", "is no number"), Complaint("", "", "is odd")]))
+    found = from_use_case(
+        Invalid.of(Complaints([Complaint("", "inputs.seed", "is no number"), Complaint("", "", "is odd")]))
+    )
     assert (found.status, found.detail) == (409, "inputs.seed: is no number")
     assert list(found.errors) == [("inputs.seed", "is no number"), ("", "is odd")]
-    assert from_complaints(Complaints([Complaint("", "", "is odd")])).detail == "is odd"
+    assert from_use_case(Invalid.of(Complaints([Complaint("", "", "is odd")]))).detail == "is odd"
 
 
 @pytest.mark.parametrize(

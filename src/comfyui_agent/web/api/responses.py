@@ -15,8 +15,9 @@ from comfyui_agent.batches.name_lookup import NoBatch, SeveralBatches, find_batc
 from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.store import operations as ops
+from comfyui_agent.usecases.actor import Actor
 from comfyui_agent.web.access import Caller, admin, caller
-from comfyui_agent.web.actor import Actor
+from comfyui_agent.web.actor import actor_for
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.job_lookup import job_named
 from comfyui_agent.web.outputs import Shown
@@ -38,11 +39,11 @@ Admin = Annotated[Caller, Depends(admin)]
 
 
 async def actor_of(context: Here, caller: User) -> Actor:
-    return Actor(context, caller)
+    return actor_for(context, caller)
 
 
 async def admin_actor_of(context: Here, caller: Admin) -> Actor:
-    return Actor(context, caller)
+    return actor_for(context, caller)
 
 
 By = Annotated[Actor, Depends(actor_of)]

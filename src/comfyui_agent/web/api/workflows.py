@@ -25,7 +25,7 @@ async def list_workflows(context: Here, _: User) -> Any:
             "defaults": dict(recipe.defaults) if recipe else {},
             "problem": problem or None,
         }
-        for workflow_id, recipe, problem in await context.doors.workflows()
+        for workflow_id, recipe, problem in await context.submissions.workflows()
     ]
     return {"workflows": found}
 
@@ -33,5 +33,5 @@ async def list_workflows(context: Here, _: User) -> Any:
 @router.get("/{workflow_id}", response_model=WorkflowWhole, responses=problems(404, 409))
 async def show(context: Here, _: User, workflow_id: Annotated[str, Path(min_length=1, max_length=200)]) -> Any:
     """Every place of a workflow that a value can go to, and the names that lead there."""
-    found = describe(await context.doors.workflow(workflow_id))
+    found = describe(await context.submissions.workflow(workflow_id))
     return found | {"template_path": context.workspace.without_root(found["template_path"])}

@@ -58,10 +58,10 @@ async def build(view: View) -> Screen:
     trouble, workflow = "", None
     known: list[tuple[str, str]] = []
     try:
-        usable = [each for each in await view.context.doors.workflows() if not each[2]]
+        usable = [each for each in await view.context.submissions.workflows() if not each[2]]
         known = [(name, recipe.description if recipe else "") for name, recipe, _ in usable]
         asked = view.asked("workflow") or next((name for name, _ in known), "")
-        workflow = await view.context.doors.workflow(asked) if asked else None
+        workflow = await view.context.submissions.workflow(asked) if asked else None
     except Problem as problem:
         trouble = f"{problem.detail[:1].upper()}{problem.detail[1:]}. {problem.remedy}"
     fields = _fields(workflow) if workflow is not None else []

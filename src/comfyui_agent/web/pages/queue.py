@@ -158,7 +158,7 @@ async def _lowest(store: Store, page: JobPage) -> int:
 
 async def _workflows(view: View, current: str) -> list[str]:
     try:
-        known = list(await view.context.doors.recipes())
+        known = list(await view.context.submissions.recipes())
     except Problem:
         known = []
     return sorted({*known, *([current] if current else [])})
