@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from comfyui_agent.cli.output import fail, log_for_people, on_terminal, print_json
-from comfyui_agent.cli.serve import page_beside
 from comfyui_agent.cli.signals import run_until_signal
 from comfyui_agent.cli.workspace import (
     HERE,
@@ -128,6 +127,7 @@ def execute(
 
 
 async def _run(workspace: Workspace, until_idle: bool, as_json: bool) -> int:
+    from comfyui_agent.cli.serve import page_beside
     from comfyui_agent.engine.intake.monitor import Monitor
     from comfyui_agent.engine.service import serve
 
@@ -213,8 +213,8 @@ def prepare_folders(workspace: Workspace) -> None:
         fail(str(error), code=2)
 
 
-def _say(words: str) -> None:
-    typer.echo(words, err=True)
+def _say(message: str) -> None:
+    typer.echo(message, err=True)
 
 
 @contextlib.asynccontextmanager

@@ -147,5 +147,5 @@ async def regenerate(
     async with call.opened() as store:
         found = await find_batch(store, book_id, BatchKind.BOOK)
         pages = await usecases.regenerate_pages(store, intake, call.actor, found, named, changes, new_seed=new_seed)
-    words = f"page{'s' if len(pages) > 1 else ''} {', '.join(map(str, pages))}"
-    call.show({"book_id": found.id, "pages": pages}, f"○ {found.id}: {words} submitted again")
+    named_pages = f"page{'s' if len(pages) > 1 else ''} {', '.join(map(str, pages))}"
+    call.show({"book_id": found.id, "pages": pages}, f"○ {found.id}: {named_pages} submitted again")

@@ -87,8 +87,8 @@ async def recover(call: Invocation) -> None:
         count = await store.run(ops.put_back_orphans, partial(is_dead, call.workspace.locks))
         await store.run(ops.recount)
         await call.actor.audit(store, EventName.AUDIT_DATABASE_RECOVER, message=counted(count, "job"))
-    words = counted(count, "job was let go and waits", "jobs were let go and wait")
-    typer.echo(f"{words} again." if count else "Nothing to recover: every lease is held.")
+    jobs = counted(count, "job was let go and waits", "jobs were let go and wait")
+    typer.echo(f"{jobs} again." if count else "Nothing to recover: every lease is held.")
 
 
 @app.command()
@@ -155,10 +155,10 @@ def _compacted(workspace: Workspace) -> Compacted:
         fail(str(error))
 
 
-def _progress(words: str) -> AbstractContextManager[object]:
-    """What is being done, for whoever watches a terminal."""
+def _progress(message: str) -> AbstractContextManager[object]:
+    """A spinner on a terminal, nothing elsewhere."""
     if not sys.stderr.isatty():
         return nullcontext()
     from rich.console import Console
 
-    return Console(stderr=True).status(words)
+    return Console(stderr=True).status(message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,32 +69,43 @@ def workspace_command(*, until_signal: bool = False, has_json: bool = True) -> C
     """
 
     def decorate(work: Work[P]) -> Callable[..., None]:
-        @functools.wraps(work)
         def command(workspace: Path, config: str, database: str, as_json: bool = False, **options: Any) -> None:
             invocation = Invocation(workspace, workspace_at(workspace, database, config=config), as_json)
-            coroutine = _with_errors_shown(work(invocation, **options))  # type: ignore[call-arg]
+            coroutine = show_errors(work(invocation, **options))  # type: ignore[call-arg]
             if until_signal:
                 run_until_signal(coroutine)
             else:
                 raise typer.Exit(asyncio.run(coroutine) or 0)
 
-        hints = get_type_hints(work, include_extras=True)
-        _, *own = inspect.signature(work).parameters.values()
-        shared = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-            for name, (annotation, default) in SHARED.items()
-            if has_json or name != "as_json"
-        ]
-        parameters = [*(each.replace(annotation=hints[each.name], kind=each.KEYWORD_ONLY) for each in own), *shared]
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {each.name: each.annotation for each in parameters}
-        del command.__wrapped__  # what Typer shall see is the signature above
-        return command
+        shared = {name: option for name, option in SHARED.items() if has_json or name != "as_json"}
+        return with_options(command, work, shared)
 
     return decorate
 
 
-async def _with_errors_shown(work: Coroutine[Any, Any, int | None]) -> int | None:
+def with_options(
+    command: Callable[..., None], work: Callable[..., Any], shared: Mapping[str, tuple[Any, Any]]
+) -> Callable[..., None]:
+    """Give a command the name, the help and the options of `work`, and shared options behind them.
+
+    The first parameter of `work` is no option. A shared option is an annotation and a default.
+    """
+    hints = get_type_hints(work, include_extras=True)
+    _, *own = inspect.signature(work).parameters.values()
+    parameters = [each.replace(annotation=hints[each.name], kind=each.KEYWORD_ONLY) for each in own]
+    parameters += [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (annotation, default) in shared.items()
+    ]
+    functools.update_wrapper(command, work)
+    del command.__wrapped__  # type: ignore[attr-defined]  # Typer shall see the signature below
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    return command
+
+
+async def show_errors(work: Coroutine[Any, Any, int | None]) -> int | None:
+    """What is refused is an error for people, and an exit code."""
     try:
         return await work
     except NotFound as error:

@@ -7,6 +7,7 @@ import json
 import logging
 import sys
 import textwrap
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 import typer
@@ -33,7 +34,7 @@ def print_problem(name: str, problem: str) -> None:
 
 
 def print_json(document: Any) -> None:
-    """The same document for whoever parses it; letters that would do something to a terminal are escaped."""
+    """Print one document. Characters that would do something to a terminal are escaped."""
     text = json.dumps(document, indent=2, ensure_ascii=False)
     for letter in set(text) - {"\n"}:
         if printable(letter) != letter:
@@ -75,6 +76,20 @@ def log_for_people(verbose: bool) -> None:
 def made_by_words(token_id: int | None, name: str | None) -> str:
     """Which token made something; empty where none did."""
     return "" if token_id is None else f"token {token_id} ({name})" if name else f"token {token_id}"
+
+
+def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table for people at a terminal."""
+    from rich.console import Console  # not for those who print lines
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
 
 
 def gigabytes(number: float) -> str:

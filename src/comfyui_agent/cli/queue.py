@@ -96,8 +96,8 @@ async def ls(
     else:
         for job in jobs:
             typer.echo("  ".join(_cells(job, away)))
-    lost_words = "".join(f", {each.words}" for each in lost)
-    waiting = f"{counts.pending} pending{lost_words}, {counts.processing} rendering"
+    lost_jobs = "".join(f", {each.words}" for each in lost)
+    waiting = f"{counts.pending} pending{lost_jobs}, {counts.processing} rendering"
     typer.echo(f"{waiting}, {counts.done} done, {needing_attention(counts.attention)}")
     if not counts.is_idle:
         say_if_nobody_works(call.workspace)

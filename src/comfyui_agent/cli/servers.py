@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from comfyui_agent.cli.actor import terminal_actor
+from comfyui_agent.cli.invocation import SHARED, with_options
 from comfyui_agent.cli.output import fail, on_terminal, print_json
 from comfyui_agent.cli.server_table import line_of, print_table
 from comfyui_agent.cli.workspace import (
@@ -63,6 +66,16 @@ class Asked:
     def workspace(self) -> Workspace:
         return workspace_at(self.folder, self.database, list(self.servers), self.config)
 
+    def after(self, before: Asked) -> Asked:
+        """Both, where this one counts if both say something."""
+        return Asked(
+            (*before.servers, *self.servers),
+            before.folder if self.folder == HERE else self.folder,
+            self.config or before.config,
+            self.database or before.database,
+            self.as_json or before.as_json,
+        )
+
 
 @app.callback()
 def servers(
@@ -78,28 +91,27 @@ def servers(
         asyncio.run(_show(context.obj))
 
 
-def _asked(
-    context: typer.Context, server: list[str] | None, folder: Path, config: str, database: str, as_json: bool
-) -> Asked:
-    before: Asked = context.obj
-    return Asked(
-        (*before.servers, *(server or ())),
-        before.folder if folder == HERE else folder,
-        config or before.config,
-        database or before.database,
-        as_json or before.as_json,
-    )
+def _server_command(work: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Make a command of an async function that takes an Asked and its own options."""
+
+    def command(
+        context: typer.Context,
+        server: list[str] | None,
+        workspace: Path,
+        config: str,
+        database: str,
+        as_json: bool,
+        **options: Any,
+    ) -> None:
+        asked = Asked(tuple(server or ()), workspace, config, database, as_json)
+        asyncio.run(work(asked.after(context.obj), **options))
+
+    shared = {"context": (typer.Context, inspect.Parameter.empty), "server": (Servers, None), **SHARED}
+    return app.command()(with_options(command, work, shared))
 
 
-@app.command()
-def ls(
-    context: typer.Context,
-    server: Servers = None,
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    database: DatabaseOption = "",
-    as_json: AsJson = False,
-) -> None:
+@_server_command
+async def ls(asked: Asked) -> None:
     """Show state, version, devices, memory and queue of each server.
 
     [bold]Examples[/bold]
@@ -110,19 +122,11 @@ def ls(
     e3 servers ls --server http://gpu1:8188 --server http://gpu2:8188 --json
         Two others, for a script.
     """
-    asyncio.run(_show(_asked(context, server, workspace, config, database, as_json)))
+    await _show(asked)
 
 
-@app.command()
-def pause(
-    context: typer.Context,
-    name: ServerName,
-    server: Servers = None,
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    database: DatabaseOption = "",
-    as_json: AsJson = False,
-) -> None:
+@_server_command
+async def pause(asked: Asked, name: ServerName) -> None:
     """Give a server no new prompts. What it has runs on there and is brought home.
 
     [bold]Examples[/bold]
@@ -133,20 +137,11 @@ def pause(
     e3 servers pause gpu2 -C night --json
         By a part of its name, for a script.
     """
-    asked = _asked(context, server, workspace, config, database, as_json)
-    asyncio.run(_change(asked, name, ServerChange.PAUSE))
+    await _change(asked, name, ServerChange.PAUSE)
 
 
-@app.command()
-def drain(
-    context: typer.Context,
-    name: ServerName,
-    server: Servers = None,
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    database: DatabaseOption = "",
-    as_json: AsJson = False,
-) -> None:
+@_server_command
+async def drain(asked: Asked, name: ServerName) -> None:
     """Empty a server: it gets no new prompts, what waits there goes elsewhere, what runs there finishes.
 
     Once nothing is there, e3 servers shows it as drained, and it can be switched off.
@@ -159,20 +154,11 @@ def drain(
     e3 servers drain gpu2 --json
         By a part of its name, for a script.
     """
-    asked = _asked(context, server, workspace, config, database, as_json)
-    asyncio.run(_change(asked, name, ServerChange.DRAIN))
+    await _change(asked, name, ServerChange.DRAIN)
 
 
-@app.command()
-def resume(
-    context: typer.Context,
-    name: ServerName,
-    server: Servers = None,
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    database: DatabaseOption = "",
-    as_json: AsJson = False,
-) -> None:
+@_server_command
+async def resume(asked: Asked, name: ServerName) -> None:
     """Put a server back to work that was paused or drained.
 
     [bold]Examples[/bold]
@@ -183,8 +169,7 @@ def resume(
     e3 servers resume gpu2 --json
         By a part of its name, for a script.
     """
-    asked = _asked(context, server, workspace, config, database, as_json)
-    asyncio.run(_change(asked, name, ServerChange.RESUME))
+    await _change(asked, name, ServerChange.RESUME)
 
 
 async def _change(asked: Asked, name: str, change: ServerChange) -> None:
@@ -229,8 +214,8 @@ async def _show(asked: Asked) -> None:
     workspace = asked.workspace
     _check_addresses(workspace)
     looks = asyncio.gather(*(look_at(url) for url in workspace.settings.comfyui.urls))
-    halts, stuck = await _states_in(workspace)
-    reports = [report.judged(halts, stuck) for report in await looks]
+    out_of_work, stuck = await _states_in(workspace)
+    reports = [report.judged(out_of_work, stuck) for report in await looks]
     if asked.as_json:
         print_json([report.as_json() for report in reports])
     elif on_terminal():
@@ -246,8 +231,8 @@ async def _states_in(workspace: Workspace) -> tuple[dict[str, ServerState], list
     with contextlib.suppress(StoreError):
         store = await open_soon(workspace)
         try:
-            halts = {each.server: each.halt for each in await store.run(ops.halted_servers)}
-            return halts, await store.run(ops.stuck_prompts)
+            out_of_work = {each.server: each.halt for each in await store.run(ops.halted_servers)}
+            return out_of_work, await store.run(ops.stuck_prompts)
         finally:
             await store.close(timeout=0.5)
     return {}, []

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -80,11 +80,16 @@ async def sweep(
         As it is written down, for a script.
     """
     check_addresses(call.workspace, are_given=False)
-    flags = _Flags(sets or [], inputs or [], mode, name, GridWish(x, y, pages), job_type, priority, skip_bad)
-    request = _request(call, what, flags)
-    found = await plan_sweep(
-        call.workspace, request.wish, lines_below(request.base), PatientPlanner(), where=request.where
+    given = {"mode": mode, "name": name, "job_type": job_type, "priority": priority}
+    request = _request(call, what, sets or [], {key: value for key, value in given.items() if value not in (None, "")})
+    wish = replace(
+        request.wish,
+        inputs={**request.wish.inputs, **pairs("--input", inputs or [], "NAME=VALUE")},
+        grid=GridWish(x or request.wish.grid.x, y or request.wish.grid.y, pages or request.wish.grid.pages),
+        skip_bad=skip_bad,
     )
+    lines = lines_below(request.base)
+    found = await plan_sweep(call.workspace, wish, lines, PatientPlanner(), where=request.where)
     for warning in found.warnings:
         typer.echo(one_line(f"e3: {warning}"), err=True)
     if dry_run:
@@ -110,20 +115,6 @@ async def _queue(call: Invocation, found: Sweep, wait: bool) -> int:
 
 
 @dataclass(frozen=True)
-class _Flags:
-    """What the command line says."""
-
-    sets: list[str]
-    inputs: list[str]
-    mode: Mode | None
-    name: str
-    grid: GridWish
-    job_type: str
-    priority: int | None
-    skip_bad: bool
-
-
-@dataclass(frozen=True)
 class _Request:
     """What people want, and where they said it."""
 
@@ -138,35 +129,34 @@ class _Request:
         return "" if self.text is None or is_flag else self.text.where(key)
 
 
-def _request(call: Invocation, what: str, flags: _Flags) -> _Request:
+def _request(call: Invocation, what: str, sets: list[str], given: dict[str, Any]) -> _Request:
     """What the file says, and on top what the command line says."""
     text: SweepText | None = None
     base = Path()
     if what.lower().endswith(YAML):
         path = found_at(what, call.folder)
         text, base = SweepText(path), path.parent
-    said = text.said if text else None
+    said = text.said if text else SweepFile.model_construct(workflow=what, set={})
+    said = said.model_copy(update=given)
     try:
-        workflow = workflows_of(call.workspace).named(said.workflow if said else what, base)
+        workflow = workflows_of(call.workspace).named(said.workflow, base)
     except NoWorkflow as error:
         fail(f"{text.where(('workflow',))}: workflow: {error}" if text else f"{what}: {error}", code=2)
-    said = said or SweepFile.model_construct(workflow=what, set={})
-    sets = pairs("--set", flags.sets, "NODE.input=VALUES, such as 3.seed=1..4")
-    if not sets and not said.set:
+    flags = pairs("--set", sets, "NODE.input=VALUES, such as 3.seed=1..4")
+    if not flags and not said.set:
         fail("there is nothing to vary: write --set 'NODE.input=VALUES', such as --set '3.seed=1..4'", code=2)
-    priorities = (flags.priority, said.priority, call.workspace.settings.default_priority)
+    default = call.workspace.settings.default_priority
     wish = SweepWish(
         workflow=workflow,
-        sets={**said.set, **sets},
-        inputs={**said.inputs, **pairs("--input", flags.inputs, "NAME=VALUE")},
-        mode=flags.mode or said.mode,
-        name=flags.name or said.name,
-        job_type=flags.job_type or said.job_type,
-        priority=next(each for each in priorities if each is not None),
-        grid=GridWish(flags.grid.x or said.grid.x, flags.grid.y or said.grid.y, flags.grid.pages or said.grid.pages),
-        skip_bad=flags.skip_bad,
+        sets={**said.set, **flags},
+        inputs=said.inputs,
+        mode=said.mode,
+        name=said.name,
+        job_type=said.job_type,
+        priority=default if said.priority is None else said.priority,
+        grid=GridWish(said.grid.x, said.grid.y, said.grid.pages),
     )
-    return _Request(wish, base, text, frozenset(sets))
+    return _Request(wish, base, text, frozenset(flags))
 
 
 def pairs(flag: str, given: list[str], example: str) -> dict[str, str]:

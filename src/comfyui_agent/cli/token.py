@@ -92,8 +92,8 @@ async def create(
         typer.echo(secret)
     ends = f" It ends {made.expires_at[:16]} UTC." if made.expires_at else ""
     shown = " It is not shown again." if secret else " The proxy logs them in: there is no secret."
-    words = f"Token {made.id} ({made.name}, {made.role}).{shown}{ends} Take it back: e3 token revoke {made.id}"
-    typer.echo(one_line(words), err=True)
+    line = f"Token {made.id} ({made.name}, {made.role}).{shown}{ends} Take it back: e3 token revoke {made.id}"
+    typer.echo(one_line(line), err=True)
 
 
 @app.command()

@@ -91,12 +91,12 @@ class FleetView:
         """Every server of the workspace, as it was a few seconds ago. One that hangs is not waited for twice."""
         age = time.monotonic() - self._looked_at
         if age > OLDEST_SECONDS:
-            looking = self._begin_look()
+            look = self._begin_look()
             if age > STALE_SECONDS:
-                await asyncio.wait({looking}, timeout=PATIENCE)
-        halts = {each.server: each.halt for each in await self._store.run(ops.halted_servers)}
+                await asyncio.wait({look}, timeout=PATIENCE)
+        out_of_work = {each.server: each.halt for each in await self._store.run(ops.halted_servers)}
         stuck = await self._store.run(ops.stuck_prompts)
-        return [report.judged(halts, stuck) for report in self._reports]
+        return [report.judged(out_of_work, stuck) for report in self._reports]
 
     async def known(self) -> list[str]:
         """The address of every server that has to do with this queue."""

@@ -22,15 +22,7 @@ from comfyui_agent.engine.sweep_planner import Defined, Planner
 from comfyui_agent.engine.withdrawal import take_back
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import BadCursor, JobFilter
-from comfyui_agent.usecases.batches import (
-    BatchChange,
-    cancel_batch,
-    dismiss_batch,
-    draw_grid,
-    pause_batch,
-    resume_batch,
-    retry_batch,
-)
+from comfyui_agent.usecases import batches as usecases
 from comfyui_agent.usecases.sweeps import plan_sweep, queue_sweep
 from comfyui_agent.web.api.models import (
     BatchMade,
@@ -255,8 +247,8 @@ async def grid(context: Here, _: User, batch_id: BatchId) -> Response:
     """The grid that was drawn of a batch."""
     batch = await batch_named(context, batch_id)
     if not batch.grid:
-        words = batch.grid_problem or ("it is being made" if batch.is_grid_due else "it is made when the batch ends")
-        raise Problem(409, f"there is no grid of {batch.id} yet: {words}", "Make one now with POST to this address.")
+        reason = batch.grid_problem or ("it is being made" if batch.is_grid_due else "it is made when the batch ends")
+        raise Problem(409, f"there is no grid of {batch.id} yet: {reason}", "Make one now with POST to this address.")
     try:
         path = context.outputs.grid(batch.grid)
     except ValueError as error:
@@ -272,7 +264,7 @@ async def draw(context: Here, by: By, batch_id: BatchId, said: Annotated[GridSai
     batch = await batch_named(context, batch_id)
     options = GridOptions(GridWish(said.x, said.y, said.pages), said.cell, said.format)
     async with context.submissions.drawing:
-        made = await draw_grid(context.store, context.workspace, by, batch, options)
+        made = await usecases.draw_grid(context.store, context.workspace, by, batch, options)
     return {
         "pictures": [context.workspace.shown(each) for each in made.pictures],
         "page": context.workspace.shown(made.page),
@@ -282,7 +274,7 @@ async def draw(context: Here, by: By, batch_id: BatchId, said: Annotated[GridSai
 @router.post("/{batch_id}/cancel", status_code=202, response_model=BatchShown, responses=problems(404, 409))
 async def cancel(context: Here, by: By, batch_id: BatchId) -> Any:
     """Cancel what has not ended of a batch. Its prompts are taken back; no other is touched."""
-    change = await cancel_batch(context.store, by, await batch_named(context, batch_id))
+    change = await usecases.cancel_batch(context.store, by, await batch_named(context, batch_id))
     context.submissions.start(take_back(context.store, context.workspace, change.batch.id))
     return shown_batch(change.batch)
 
@@ -291,7 +283,7 @@ async def cancel(context: Here, by: By, batch_id: BatchId) -> Any:
 async def retry(context: Here, by: By, batch_id: BatchId, said: Annotated[RetryBatchSaid | None, Body()] = None) -> Any:
     """Render the failed members again; what is done stays. The grid is made anew at the end."""
     batch = await batch_named(context, batch_id)
-    change = await retry_batch(context.store, by, batch, with_cancelled=said is not None and said.cancelled)
+    change = await usecases.retry_batch(context.store, by, batch, with_cancelled=said is not None and said.cancelled)
     cancelled = 'What was cancelled or dismissed: {"cancelled": true}.'
     return _shown_change(change, cancelled if batch.failed else "There is nothing to retry.")
 
@@ -299,23 +291,23 @@ async def retry(context: Here, by: By, batch_id: BatchId, said: Annotated[RetryB
 @router.post("/{batch_id}/dismiss", status_code=202, response_model=BatchShown, responses=problems(404, 409))
 async def dismiss(context: Here, by: By, batch_id: BatchId) -> Any:
     """Put the failed members of a batch out of what needs attention. They stay in the history."""
-    change = await dismiss_batch(context.store, by, await batch_named(context, batch_id))
+    change = await usecases.dismiss_batch(context.store, by, await batch_named(context, batch_id))
     return _shown_change(change, "There is nothing to dismiss.")
 
 
 @router.post("/{batch_id}/pause", status_code=202, response_model=BatchShown, responses=problems(404, 409))
 async def pause(context: Here, by: ByAdmin, batch_id: BatchId) -> Any:
     """What waits stays waiting, what is at a server runs on. For admins."""
-    return shown_batch(await pause_batch(context.store, by, await batch_named(context, batch_id)))
+    return shown_batch(await usecases.pause_batch(context.store, by, await batch_named(context, batch_id)))
 
 
 @router.post("/{batch_id}/resume", status_code=202, response_model=BatchShown, responses=problems(404, 409))
 async def resume(context: Here, by: ByAdmin, batch_id: BatchId) -> Any:
     """Let a paused batch go on. For admins."""
-    return shown_batch(await resume_batch(context.store, by, await batch_named(context, batch_id)))
+    return shown_batch(await usecases.resume_batch(context.store, by, await batch_named(context, batch_id)))
 
 
-def _shown_change(change: BatchChange, remedy: str) -> dict[str, Any]:
+def _shown_change(change: usecases.BatchChange, remedy: str) -> dict[str, Any]:
     """The batch after a change; 409 if no job was changed."""
     if not change.jobs:
         raise Problem(409, f"nothing of {change.batch.id} needs attention", remedy)

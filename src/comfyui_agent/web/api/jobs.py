@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -17,17 +18,8 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.intake.job_file import JobFile
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import BadCursor, JobFilter, JobPage
+from comfyui_agent.usecases import jobs as usecases
 from comfyui_agent.usecases.job_files import retry_jobs
-from comfyui_agent.usecases.jobs import (
-    STATES,
-    JobAnswer,
-    cancel_jobs,
-    digest_of_request,
-    dismiss_jobs,
-    remove_jobs,
-    submit_job,
-)
-from comfyui_agent.usecases.jobs import set_priority as change_priority
 from comfyui_agent.web.api.job_models import Changed, JobPageShown, JobRemoved, JobRow, JobShown
 from comfyui_agent.web.api.openapi_responses import AsInteger, problems
 from comfyui_agent.web.api.responses import (
@@ -82,12 +74,15 @@ class PrioritySaid(BaseModel):
     priority: Annotated[Priority, AsInteger] = Field(description="Lower runs earlier.")
 
 
+JobNames = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=300)]], Field(min_length=1, max_length=MOST_NAMES)
+]
+
+
 class NamesSaid(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    names: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=300)]], Field(min_length=1, max_length=MOST_NAMES)
-    ]
+    names: JobNames
 
 
 class FailedSaid(BaseModel):
@@ -97,9 +92,7 @@ class FailedSaid(BaseModel):
         extra="forbid", strict=True, json_schema_extra={"oneOf": [{"required": ["names"]}, {"required": ["failed"]}]}
     )
 
-    names: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=300)]], Field(min_length=1, max_length=MOST_NAMES)
-    ] = Field(default=[])
+    names: JobNames = Field(default=[])
     failed: bool = Field(default=False, json_schema_extra={"const": True})
 
     @model_validator(mode="after")
@@ -139,9 +132,7 @@ async def list_jobs(
         failure_class=failure_class.value if failure_class else None,
         attention=attention,
     )
-    if limit <= LONG_LIST:
-        return await _list(context, request, wanted, cursor, limit)
-    async with context.long_lists.turn():
+    async with context.long_lists.turn() if limit > LONG_LIST else nullcontext():
         return await _list(context, request, wanted, cursor, limit)
 
 
@@ -175,12 +166,12 @@ async def submit(context: Here, by: By, caller: User, said: NewJobSaid, key: Key
     async def make(name: str) -> dict[str, Any]:
         by.check_priority(said.priority)
         await context.submissions.workflow(said.workflow_id)
-        job = await submit_job(context.store, context.submissions.intake, by, body, name)
+        job = await usecases.submit_job(context.store, context.submissions.intake, by, body, name)
         return job.as_json()
 
     async def find(name: str) -> dict[str, Any] | None:
         job = await context.store.run(ops.find_job_by_name, name)
-        return None if job is None or job.digest != digest_of_request(body) else job.as_json()
+        return None if job is None or job.digest != usecases.digest_of_request(body) else job.as_json()
 
     return await once(context, caller, request, name, make, find, address_of_job)
 
@@ -197,14 +188,14 @@ async def retry_several(context: Here, by: By, said: FailedSaid) -> Any:
 async def cancel_several(context: Here, by: By, said: NamesSaid) -> Any:
     """Cancel jobs that wait or render. Their prompts are taken back; no other is touched."""
     jobs, unknown = await _named(context, said.names)
-    return _changed(context, await cancel_jobs(context.store, by, jobs, is_list=True), unknown)
+    return _changed(context, await usecases.cancel_jobs(context.store, by, jobs, is_list=True), unknown)
 
 
 @router.post("/dismiss", status_code=202, response_model=Changed, responses=problems(sends=True))
 async def dismiss_several(context: Here, by: By, said: FailedSaid) -> Any:
     """Put failed jobs out of what needs attention: those that are named, or all of yours. They stay in the history."""
     jobs, unknown = await _meant(context, by, said)
-    return _changed(context, await dismiss_jobs(context.store, by, jobs, is_list=True), unknown)
+    return _changed(context, await usecases.dismiss_jobs(context.store, by, jobs, is_list=True), unknown)
 
 
 @router.get("/{name}", response_model=JobShown, responses=problems(404))
@@ -241,7 +232,7 @@ async def show(context: Here, _: User, name: Name) -> Any:
 @router.put("/{name}/priority", response_model=JobRow, responses=problems(404, 409, sends=True))
 async def set_priority(context: Here, by: By, name: Name, said: PrioritySaid) -> Any:
     """Let a job run earlier or later; the next prompt that is handed out follows it. Users: down to their floor."""
-    job = await change_priority(context.store, by, await find_job(context, name), said.priority)
+    job = await usecases.set_priority(context.store, by, await find_job(context, name), said.priority)
     return JsonAnswer(job.as_json())
 
 
@@ -257,7 +248,7 @@ async def retry_one(context: Here, by: By, name: Name) -> Any:
 async def cancel_one(context: Here, by: By, name: Name) -> Any:
     """Cancel a job that waits or renders. Its prompt is taken back; no other is touched."""
     job = await find_job(context, name)
-    [answer] = await cancel_jobs(context.store, by, [job])
+    [answer] = await usecases.cancel_jobs(context.store, by, [job])
     return await _accepted(context, job, answer.problem, "There is nothing to cancel.")
 
 
@@ -265,8 +256,8 @@ async def cancel_one(context: Here, by: By, name: Name) -> Any:
 async def dismiss_one(context: Here, by: By, name: Name) -> Any:
     """Put a failed job out of what needs attention. It stays in the history; a retry brings it back."""
     job = await find_job(context, name)
-    [answer] = await dismiss_jobs(context.store, by, [job])
-    problem = f"it {STATES[job.status]}" if answer.problem else ""
+    [answer] = await usecases.dismiss_jobs(context.store, by, [job])
+    problem = f"it {usecases.STATES[job.status]}" if answer.problem else ""
     return await _accepted(context, job, problem, "Only failed jobs can be dismissed.")
 
 
@@ -274,7 +265,7 @@ async def dismiss_one(context: Here, by: By, name: Name) -> Any:
 async def remove_one(context: Here, by: ByAdmin, name: Name) -> Any:
     """Remove an ended job and its runs from the database. Its results stay on disk. For admins."""
     job = await find_job(context, name)
-    [answer] = await remove_jobs(context.store, context.workspace, by, [job])
+    [answer] = await usecases.remove_jobs(context.store, context.workspace, by, [job])
     if answer.problem:
         raise Problem(409, f"{answer.name}: {answer.problem}", "Cancel it first, or wait until it has ended.")
     return {"removed": job.config_name, "results": list(job.outputs)}
@@ -329,7 +320,7 @@ async def _named(context: Context, names: list[str]) -> tuple[list[Job], list[st
     return list(found.values()), unknown
 
 
-def _changed(context: Context, answers: Sequence[JobAnswer], unknown: Sequence[str]) -> dict[str, Any]:
+def _changed(context: Context, answers: Sequence[usecases.JobAnswer], unknown: Sequence[str]) -> dict[str, Any]:
     reasons = [(each.name, context.workspace.without_root(each.problem)) for each in answers if each.problem]
     reasons += [(name, "there is no such job") for name in unknown]
     refused = [{"name": name, "reason": reason} for name, reason in reasons]

@@ -47,7 +47,7 @@ async def admin_actor_of(context: Here, caller: Admin) -> Actor:
 
 
 By = Annotated[Actor, Depends(actor_of)]
-"""For routes that change something: whoever asks for it."""
+"""For routes that change something: the caller as use cases know them."""
 ByAdmin = Annotated[Actor, Depends(admin_actor_of)]
 Name = Annotated[str, Path(min_length=1, max_length=300, description="The config_name of a job, or its id.")]
 BatchId = Annotated[
@@ -68,8 +68,9 @@ class FileAnswer(FileResponse):
             if message["type"] == "http.response.start" and message["status"] >= 400:
                 known = {name.decode(): value.decode() for name, value in message["headers"]}
                 headers = {name: value for name, value in known.items() if name == "content-range"}
-                words = "the file has no such part, or the header Range is none"
-                raise Problem(message["status"], words, "Ask for bytes that it has, or for all of it.", headers=headers)
+                detail = "the file has no such part, or the header Range is none"
+                remedy = "Ask for bytes that it has, or for all of it."
+                raise Problem(message["status"], detail, remedy, headers=headers)
             has_begun = True
             await send(message)
 
