@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
@@ -14,7 +13,7 @@ import typer
 
 from comfyui_agent.cli.invocation import Invocation, workspace_command
 from comfyui_agent.cli.output import fail, one_line, print_json
-from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
+from comfyui_agent.cli.workspace import opened
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.sizes import megabytes
@@ -22,9 +21,7 @@ from comfyui_agent.domain.texts import counted
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock, is_dead, living
 from comfyui_agent.store.connect import compact_store, migrate_store
-from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.integrity import examine
-from comfyui_agent.store.records import Compacted
 
 NEW_SECONDS = 3600.0
 
@@ -32,7 +29,8 @@ app = typer.Typer(add_completion=False, help="The database.", no_args_is_help=Tr
 
 
 @app.command()
-def migrate(workspace: Folder = HERE, config: ConfigOption = "", database: DatabaseOption = "") -> None:
+@workspace_command(has_json=False)
+async def migrate(call: Invocation) -> None:
     """Make the database, or bring an older one to the version that this E3 knows.
 
     Every command does so when it opens the database; here it is done alone, and said.
@@ -42,11 +40,8 @@ def migrate(workspace: Folder = HERE, config: ConfigOption = "", database: Datab
     e3 db migrate
         Before agents of a new version start.
     """
-    place = workspace_at(workspace, database, config=config).database
-    try:
-        before, after = migrate_store(place)
-    except StoreError as error:
-        fail(str(error))
+    place = call.workspace.database
+    before, after = migrate_store(place)
     done = "is up to date" if before == after else f"was brought from version {before} to {after}"
     typer.echo(f"{place} {done}{f' (version {after})' if before == after else ''}.")
 
@@ -92,9 +87,8 @@ async def recover(call: Invocation) -> None:
 
 
 @app.command()
-def compact(
-    workspace: Folder = HERE, config: ConfigOption = "", database: DatabaseOption = "", as_json: AsJson = False
-) -> None:
+@workspace_command()
+async def compact(call: Invocation) -> None:
     """Give back space: free pages of the database, and templates and input pictures that no job uses any more.
 
     The file is written anew, and nothing else can write meanwhile. So this is for when no agent and no page runs; stop
@@ -105,18 +99,18 @@ def compact(
     e3 db compact
         After jobs were removed. What it gives back is in e3 db check.
     """
-    place = workspace_at(workspace, database, config=config)
+    place = call.workspace
     if "://" not in place.database and not Path(place.database).is_file():
         fail(f"there is no database {place.database}: nothing to compact")
     lock = _alone(place)
     try:
         with _progress("Looking for input pictures that no job uses…"):
-            files, file_bytes = asyncio.run(_remove_unused(place))
+            files, file_bytes = await _remove_unused(place)
         with _progress("Writing the database anew…"):
-            found = _compacted(place)
+            found = compact_store(place.database)
     finally:
         lock.release()
-    if as_json:
+    if call.as_json:
         print_json({**asdict(found), "pictures": files, "picture_bytes": file_bytes})
         return
     sizes = f"{megabytes(found.bytes_before)} before, {megabytes(found.bytes_after)} now"
@@ -146,13 +140,6 @@ async def _remove_unused(workspace: Workspace) -> tuple[int, int]:
             file.unlink()
             count, size = count + 1, size + found.st_size
     return count, size
-
-
-def _compacted(workspace: Workspace) -> Compacted:
-    try:
-        return compact_store(workspace.database)
-    except StoreError as error:
-        fail(str(error))
 
 
 def _progress(message: str) -> AbstractContextManager[object]:

@@ -20,6 +20,7 @@ from comfyui_agent.cli.signals import run_until_signal
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
 from comfyui_agent.config.validation import Complaints
 from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
 from comfyui_agent.usecases.actor import Actor
 from comfyui_agent.usecases.errors import Invalid, UseCaseError
@@ -108,7 +109,7 @@ async def show_errors(work: Coroutine[Any, Any, int | None]) -> int | None:
     """What is refused is an error for people, and an exit code."""
     try:
         return await work
-    except NotFound as error:
+    except (NotFound, StoreError) as error:
         fail(str(error))
     except Complaints as error:
         show_refusal(Invalid.of(error))
