@@ -19,8 +19,9 @@ from comfyui_agent.cli import burst as command
 from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.domain.bursts import ItemStatus
 from comfyui_agent.domain.jobs import Template
-from comfyui_agent.engine import burst as engine
-from comfyui_agent.engine.burst import Burst, BurstPlan
+from comfyui_agent.engine import state_mirror
+from comfyui_agent.engine.burst import Burst
+from comfyui_agent.engine.burst_plan import BurstPlan
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.store import Store
@@ -378,7 +379,7 @@ async def test_the_file_is_written_after_each_item(folder: BurstFolder, monkeypa
         assert len(folder.results) >= told[-1]
         write_state(path, data)
 
-    monkeypatch.setattr(engine, "write_state", write)
+    monkeypatch.setattr(state_mirror, "write_state", write)
     store = await asyncio.to_thread(open_store, folder.root / "database" / "comfyui_agent.db", create=True)
     try:
         summary = await burst_on(folder, store, 0.4).run()
@@ -411,7 +412,7 @@ async def test_a_burst_that_leaves_while_it_writes_leaves_a_true_file(
             if slow:
                 is_overtaken.set()
 
-    monkeypatch.setattr(engine, "write_state", write)
+    monkeypatch.setattr(state_mirror, "write_state", write)
     store = await asyncio.to_thread(open_store, folder.root / "database" / "comfyui_agent.db", create=True)
     try:
         working = asyncio.create_task(burst_on(folder, store, 0.15).run())

@@ -20,6 +20,7 @@ import apsw
 from comfyui_agent.cli.app import main
 from comfyui_agent.comfy.downloads import StagedFile
 from comfyui_agent.store import connect
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.sqlite.driver import SqliteDriver
 from comfyui_agent.store.store import Store
 
@@ -27,11 +28,11 @@ UNIX_EPOCH_MS = 210_866_760_000_000
 """The first of January 1970 in milliseconds of the Julian day."""
 
 MOMENTS = {
-    "downloaded": (Store, "claim_files", "before"),
-    "claimed": (Store, "claim_files", "after"),
+    "downloaded": (Store, ops.claim_files, "before"),
+    "claimed": (Store, ops.claim_files, "after"),
     "one_named": (StagedFile, "publish", "after"),
-    "named": (Store, "complete", "before"),
-    "done": (Store, "complete", "after"),
+    "named": (Store, ops.complete_job, "before"),
+    "done": (Store, ops.complete_job, "after"),
 }
 
 
@@ -45,8 +46,9 @@ def change(what: str) -> None:
         meet(signal.SIGKILL if verb == "die" else signal.SIGSTOP, *MOMENTS[argument])
 
 
-def meet(signal_number: int, owner: type, name: str, when: str) -> None:
-    """The signal arrives before or after the first call of a method, and at no other."""
+def meet(signal_number: int, owner: type, what: Any, when: str) -> None:
+    """The signal arrives before or after the first call of a method, or of an operation of the store."""
+    name = "run" if owner is Store else what
     original: Callable[..., Any] = getattr(owner, name)
     met: list[str] = []
 
@@ -56,6 +58,8 @@ def meet(signal_number: int, owner: type, name: str, when: str) -> None:
             os.kill(os.getpid(), signal_number)
 
     async def awaited(*arguments: Any, **options: Any) -> Any:
+        if owner is Store and arguments[1] is not what:
+            return await original(*arguments, **options)
         if when == "before":
             strike()
         result = await original(*arguments, **options)
@@ -71,16 +75,18 @@ def meet(signal_number: int, owner: type, name: str, when: str) -> None:
 
 
 def leave_as_a_job_ends(turns: int) -> None:
-    complete: Callable[..., Any] = Store.complete
+    run: Callable[..., Any] = Store.run
 
     async def completed(*arguments: Any, **options: Any) -> Any:
-        result = await complete(*arguments, **options)
+        result = await run(*arguments, **options)
+        if arguments[1] is not ops.complete_job:
+            return result
         os.kill(os.getpid(), signal.SIGTERM)
         for _ in range(turns):
             await asyncio.sleep(0)
         return result
 
-    Store.complete = completed  # type: ignore[method-assign]
+    Store.run = completed  # type: ignore[method-assign]
 
 
 class SteppingClock(apsw.VFS):

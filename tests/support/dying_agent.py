@@ -9,13 +9,14 @@ from changed_agent import meet
 
 from comfyui_agent.cli.app import main
 from comfyui_agent.comfy.client import ComfyClient
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 
 MOMENTS = {
     "before_upload": (ComfyClient, "upload", "before"),
     "uploaded": (ComfyClient, "upload", "after"),
-    "filed": (Store, "file_jobs", "after"),
-    "done": (Store, "complete", "after"),
+    "filed": (Store, ops.file_jobs, "after"),
+    "done": (Store, ops.complete_job, "after"),
 }
 
 if __name__ == "__main__":

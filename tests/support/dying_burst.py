@@ -14,7 +14,8 @@ from changed_agent import meet
 
 from comfyui_agent.batches import state_file
 from comfyui_agent.cli.app import main
-from comfyui_agent.engine import burst
+from comfyui_agent.engine import state_mirror
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 
 
@@ -44,37 +45,37 @@ def in_the_middle_of_writing() -> None:
 
 def before_writing() -> None:
     """The database knows what is about to be written about a result, and the file does not have it yet."""
-    original: Callable[[Path, bytes], None] = burst.write_state
+    original: Callable[[Path, bytes], None] = state_mirror.write_state
 
     def write(path: Path, data: bytes) -> None:
         if _tells_of_a_result(data):
             _die()
         original(path, data)
 
-    burst.write_state = write
+    state_mirror.write_state = write
 
 
 def after_writing() -> None:
-    original: Callable[[Path, bytes], None] = burst.write_state
+    original: Callable[[Path, bytes], None] = state_mirror.write_state
 
     def write(path: Path, data: bytes) -> None:
         original(path, data)
         if _tells_of_a_result(data):
             _die()
 
-    burst.write_state = write
+    state_mirror.write_state = write
 
 
 MOMENTS: dict[str, Callable[[], None]] = {
-    "began": lambda: meet(signal.SIGKILL, Store, "begin_burst", "after"),
-    "picked": lambda: meet(signal.SIGKILL, Store, "pick_items", "after"),
-    "claimed": lambda: meet(signal.SIGKILL, Store, "claim_files", "after"),
-    "named": lambda: meet(signal.SIGKILL, Store, "complete", "before"),
-    "done": lambda: meet(signal.SIGKILL, Store, "complete", "after"),
+    "began": lambda: meet(signal.SIGKILL, Store, ops.begin_burst, "after"),
+    "picked": lambda: meet(signal.SIGKILL, Store, ops.pick_items, "after"),
+    "claimed": lambda: meet(signal.SIGKILL, Store, ops.claim_files, "after"),
+    "named": lambda: meet(signal.SIGKILL, Store, ops.complete_job, "before"),
+    "done": lambda: meet(signal.SIGKILL, Store, ops.complete_job, "after"),
     "noted": before_writing,
     "writing": in_the_middle_of_writing,
     "written": after_writing,
-    "ending": lambda: meet(signal.SIGKILL, Store, "end_burst", "before"),
+    "ending": lambda: meet(signal.SIGKILL, Store, ops.end_burst, "before"),
 }
 
 if __name__ == "__main__":

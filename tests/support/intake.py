@@ -115,7 +115,7 @@ class Intake:
         async def is_idle() -> bool:
             if running.task.done():
                 running.task.result()
-            return running.monitor.is_idle and not running.monitor._missing
+            return running.monitor.is_idle and not running.monitor._files.missing
 
         await until(is_idle, "the monitor to take in what is there")
 

@@ -11,14 +11,16 @@ from typing import Any
 from comfyui_agent.cli.app import main
 from comfyui_agent.comfy import submission
 from comfyui_agent.comfy.errors import ComfyError, NotAccepted, ServerLost
-from comfyui_agent.comfy.fleet import FleetServer
 from comfyui_agent.comfy.transport import Answer, Transport
 from comfyui_agent.comfy.watches import Watches
 from comfyui_agent.domain import retry_policy
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.retry_policy import Decision, GiveUp, Retry
 from comfyui_agent.engine import run as running
+from comfyui_agent.engine import settlement
 from comfyui_agent.engine.run import Run
+from comfyui_agent.fleet.server import FleetServer
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.sqlite.session import QUERIES
 from comfyui_agent.store.store import Store
 
@@ -27,12 +29,12 @@ SHORTEST_PATIENCE = 0.3
 
 def judge(change: Callable[[FailureClass, Decision], Decision]) -> None:
     """What is decided after a failure is changed."""
-    decide = running.decide
+    decide = settlement.decide
 
     def decided(kind: FailureClass, *facts: Any, **more: Any) -> Decision:
         return change(kind, decide(kind, *facts, **more))
 
-    running.decide = decided
+    settlement.decide = decided
 
 
 async def nothing(*_: Any) -> None:
@@ -56,7 +58,7 @@ def rejected_for_ever() -> None:
 
 def never_frees() -> None:
     """Nobody tells the server to free memory."""
-    Run._free_memory = nothing  # type: ignore[method-assign, assignment]
+    settlement.Settlement._free_memory = nothing  # type: ignore[method-assign, assignment]
 
 
 def no_retry_after_oom() -> None:
@@ -108,8 +110,8 @@ def waits_for_ever() -> None:
 
 def no_alert() -> None:
     """Nobody hears that a server is gone."""
-    FleetServer.untold_loss = lambda *_: 0  # type: ignore[method-assign]
-    FleetServer.tell_loss = lambda _: 0  # type: ignore[method-assign]
+    FleetServer.unreported_loss = lambda *_: 0  # type: ignore[method-assign]
+    FleetServer.report_loss = lambda _: 0  # type: ignore[method-assign]
 
 
 def charges_losses() -> None:
@@ -128,8 +130,8 @@ def impatient() -> None:
     begin = Run.__init__
 
     def hurried(run: Run, *facts: Any, **more: Any) -> None:
-        rules = replace(more.pop("rules"), timeout_seconds=SHORTEST_PATIENCE, stall_seconds=SHORTEST_PATIENCE)
-        begin(run, *facts, rules=rules, **more)
+        begin(run, *facts, **more)
+        run._limits = replace(run._limits, timeout=SHORTEST_PATIENCE, stall=SHORTEST_PATIENCE)
 
     Run.__init__ = hurried  # type: ignore[method-assign]
 
@@ -148,10 +150,14 @@ def does_not_start() -> None:
 def dies_at_work() -> None:
     """The agent is gone when the first page is done."""
 
-    async def die(*_: Any, **__: Any) -> None:
-        os._exit(3)
+    run = Store.run
 
-    Store.complete = die  # type: ignore[method-assign]
+    async def die(store: Store, operation: Any, *arguments: Any, **options: Any) -> Any:
+        if operation is ops.complete_job:
+            os._exit(3)
+        return await run(store, operation, *arguments, **options)
+
+    Store.run = die  # type: ignore[method-assign]
 
 
 WEAKNESSES = {

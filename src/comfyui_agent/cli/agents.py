@@ -22,6 +22,7 @@ from comfyui_agent.cli.workspace import (
     opened,
     workspace_at,
 )
+from comfyui_agent.clock import SYSTEM_CLOCK
 from comfyui_agent.domain.texts import attention, counted
 from comfyui_agent.store import operations as ops
 
@@ -154,7 +155,7 @@ async def _monitor(workspace: Workspace, until_idle: bool, as_json: bool) -> int
     prepare_folders(workspace)
     async with opened(workspace, create=True) as store:
         monitor, bus = Monitor(store, workspace), Bus()
-        tail = EventTail(store, MetricsLog(workspace.metrics_log, store.identity), bus)
+        tail = EventTail(store, MetricsLog(workspace.metrics_log, store.identity), bus, SYSTEM_CLOCK)
         _say(f"Watching {workspace.job_file(workspace.processing)}. Ctrl-C stops; nothing gets lost.")
         first_event = await tail.begin()
         following = asyncio.create_task(tail.follow())
@@ -188,10 +189,10 @@ def _code_of(agent: Agent, failures: int) -> int:
 @contextlib.asynccontextmanager
 async def _agent(workspace: Workspace, store: Store) -> AsyncIterator[Agent]:
     """An agent, whose lock file goes even if a signal comes before it has begun to work."""
-    from comfyui_agent.engine.agent import Agent
+    from comfyui_agent.engine.composition import make_agent
 
     try:
-        agent = Agent(store, workspace)
+        agent = make_agent(store, workspace)
     except OSError as error:
         fail(f"no lock file can be made in {workspace.locks}: {error.strerror}")
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
+from comfyui_agent.clock import SYSTEM_CLOCK, Clock
 from comfyui_agent.comfy import cancellation, downloads, lookup, memory, shapes, submission, uploads
 from comfyui_agent.comfy.address import ServerAddress
 from comfyui_agent.comfy.answers import QueueView, SystemStats
@@ -41,20 +41,27 @@ class ComfyClient:
     """
 
     def __init__(
-        self, url: str, *, client_id: str | None = None, limits: Limits | None = None, listen: bool = True
+        self,
+        url: str,
+        *,
+        client_id: str | None = None,
+        limits: Limits | None = None,
+        listen: bool = True,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._clock = clock
         self.address = ServerAddress.parse(url)
         self.limits = limits or Limits()
         self.client_id = client_id or f"e3-{uuid.uuid4().hex}"
         self._listens = listen
         self._transport = Transport(self.address, self.limits)
         self.definitions = NodeDefinitions(self._transport)
-        self._watches = Watches(self._transport, self.definitions, self.client_id)
+        self._watches = Watches(self._transport, self.definitions, self.client_id, clock)
         self._warned = False
         self._entered_at = 0.0
 
     async def __aenter__(self) -> ComfyClient:
-        self._entered_at = time.monotonic()
+        self._entered_at = self._clock.now()
         self._watches.start()
         if self._listens:
             self._watches.listener.start()
@@ -79,7 +86,7 @@ class ComfyClient:
 
     @property
     def queue_seen(self) -> tuple[float, QueueView] | None:
-        """The queue as the polls saw it last, and when, as a monotonic time."""
+        """The queue as the polls saw it last, and when."""
         return self._watches.queue_seen
 
     @property
@@ -105,7 +112,7 @@ class ComfyClient:
         check_prompt_id(prompt_id)
         if is_editor_format(graph):
             raise PromptRejected("this is a workflow as the editor saves it: export it with Workflow → Export (API)")
-        watch = self._watches.add(Watch(prompt_id, graph, None if expected is None else frozenset(expected)))
+        watch = self._watches.add(self._new_watch(prompt_id, graph, expected))
         body: dict[str, Any] = {"prompt": graph, "prompt_id": prompt_id, "client_id": self.client_id}
         body |= {"extra_data": dict(extra_data)} if extra_data else {}
         body |= {"front": True} if front else {}
@@ -122,7 +129,7 @@ class ComfyClient:
 
     async def _first_socket(self) -> None:
         """Give the websocket a moment before the first prompt, so that its progress is heard from the start."""
-        left = self._entered_at + FIRST_SOCKET_SECONDS - time.monotonic()
+        left = self._entered_at + FIRST_SOCKET_SECONDS - self._clock.now()
         if self._listens and self.websocket_connections == 0 and left > 0:
             await self._watches.listener.wait_open(left)
 
@@ -136,9 +143,12 @@ class ComfyClient:
         known = self._watches.get(prompt_id)
         if known is not None:
             return known
-        watch = Watch(check_prompt_id(prompt_id), graph, None if expected is None else frozenset(expected))
+        watch = self._new_watch(check_prompt_id(prompt_id), graph, expected)
         self._watches.accepted(self._watches.add(watch), ours=False)
         return watch
+
+    def _new_watch(self, prompt_id: PromptId, graph: Graph | None, expected: Iterable[str] | None) -> Watch:
+        return Watch(prompt_id, graph, None if expected is None else frozenset(expected), self._clock)
 
     def forget(self, watch: Watch) -> None:
         """Watch a prompt no more. It may go on, and may be taken over again."""

@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import logging
 import random
-import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import aiohttp
 
+from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.frames import Event, Preview, read_binary, read_text
 from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.comfy.transport import Transport
@@ -33,7 +33,10 @@ class Listener:
     where that was impossible, the owner finds the silence out by evidence and calls `refresh`.
     """
 
-    def __init__(self, transport: Transport, client_id: str, hear: Callable[[Event | Preview], None]) -> None:
+    def __init__(
+        self, transport: Transport, client_id: str, hear: Callable[[Event | Preview], None], clock: Clock
+    ) -> None:
+        self._clock = clock
         self._transport = transport
         self._client_id = client_id
         self._hear = hear
@@ -75,7 +78,7 @@ class Listener:
     async def _keep_open(self) -> None:
         pause = 0.1
         while True:
-            opened_at = time.monotonic()
+            opened_at = self._clock.now()
             try:
                 await self._listen_once()
             except (aiohttp.ClientError, asyncio.TimeoutError, OSError, ValueError) as error:
@@ -85,7 +88,7 @@ class Listener:
             finally:
                 self._open.clear()
                 self._socket = None
-            pause = 0.1 if time.monotonic() - opened_at > SLOWEST_RECONNECT else min(SLOWEST_RECONNECT, pause * 2)
+            pause = 0.1 if self._clock.now() - opened_at > SLOWEST_RECONNECT else min(SLOWEST_RECONNECT, pause * 2)
             limits = self._transport.limits
             await asyncio.sleep(limits.poll_seconds if limits.is_quiet else pause * random.uniform(0.5, 1.0))
 
@@ -101,7 +104,7 @@ class Listener:
             self._socket = socket
             await socket.send_json(FEATURES)
             self.connections += 1
-            self.last_frame_at = time.monotonic()
+            self.last_frame_at = self._clock.now()
             self._open.set()
             async for message in socket:
                 self._take(message.type, message.data)
@@ -115,7 +118,7 @@ class Listener:
         elif kind == aiohttp.WSMsgType.BINARY:
             frame = read_binary(data)
         if frame is not None:
-            self.last_frame_at = time.monotonic()
+            self.last_frame_at = self._clock.now()
             self._hear(frame)
 
 

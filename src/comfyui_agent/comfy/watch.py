@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from comfyui_agent.clock import SYSTEM_CLOCK, Clock
 from comfyui_agent.comfy import shapes
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.frames import Event, Preview
@@ -34,7 +34,7 @@ class Stage(str, Enum):
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a prompt is. `changed_at` is a monotonic time: the last sign of life."""
+    """How far a prompt is. `changed_at` is when its clock last saw a sign of life."""
 
     stage: Stage = Stage.SENT
     ahead: int | None = None
@@ -45,13 +45,20 @@ class Progress:
     nodes_done: int = 0
     nodes_total: int = 0
     preview: Preview | None = field(default=None, repr=False)
-    changed_at: float = field(default_factory=time.monotonic)
+    changed_at: float = 0.0
 
 
 class Watch:
-    """The life of one prompt. `outcome()` may be awaited by many; progress is the newest, older steps are dropped."""
+    """The life of one prompt. Many may await `outcome()`; of the progress only the newest is kept."""
 
-    def __init__(self, prompt_id: PromptId, graph: Graph | None, expected: frozenset[str] | None) -> None:
+    def __init__(
+        self,
+        prompt_id: PromptId,
+        graph: Graph | None,
+        expected: frozenset[str] | None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._clock = clock
         self.prompt_id = prompt_id
         self.graph = graph
         self.expected = expected
@@ -59,10 +66,10 @@ class Watch:
         self.cancel_requested = False
         self.is_ours = False
         self.running_since: float | None = None
-        self._progress = Progress(nodes_total=len(graph or {}))
+        self._progress = Progress(nodes_total=len(graph or {}), changed_at=clock.now())
         self._outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._changed = asyncio.Event()
-        self.heard = Heard()
+        self.heard = Heard(clock)
         self.judged = Judged()
 
     @property
@@ -78,8 +85,7 @@ class Watch:
 
         ClientClosed if the client is closed before.
         """
-        done, _ = await asyncio.wait({self._outcome}, timeout=timeout)
-        if not done:
+        if not await self._clock.first_of({self._outcome}, timeout):
             raise TimeoutError(f"prompt {self.prompt_id} did not end within {timeout} s")
         return self._outcome.result()
 
@@ -92,7 +98,7 @@ class Watch:
 
     def update(self, **changes: Any) -> None:
         if not self.is_over:
-            self._progress = replace(self._progress, changed_at=time.monotonic(), **changes)
+            self._progress = replace(self._progress, changed_at=self._clock.now(), **changes)
             self._changed.set()
 
     def settle(self, outcome: Outcome) -> None:
@@ -111,7 +117,7 @@ class Watch:
 
     def see_running(self) -> None:
         if self.running_since is None:
-            self.running_since = time.monotonic()
+            self.running_since = self._clock.now()
         if self._progress.stage is not Stage.RUNNING:
             self.update(stage=Stage.RUNNING, ahead=0)
 
@@ -171,7 +177,7 @@ class Watch:
 
 @dataclass(frozen=True)
 class Moment:
-    """Something that was heard, and when, as a monotonic time: `start`, `node`, `step`, `success` or `end`."""
+    """Something that was heard, and when: `start`, `node`, `step`, `success` or `end`."""
 
     at: float
     kind: str
@@ -187,6 +193,7 @@ class Heard:
     `moments` are the first of those that came, for whoever wants to know where the time went.
     """
 
+    clock: Clock = SYSTEM_CLOCK
     start: bool = False
     success: bool = False
     end: bool = False
@@ -197,7 +204,7 @@ class Heard:
 
     def take_moment(self, kind: str, node_id: str = "", step: int = 0, steps: int = 0) -> None:
         if len(self.moments) < MOST_MOMENTS_HEARD:
-            self.moments.append(Moment(time.monotonic(), kind, node_id, step, steps))
+            self.moments.append(Moment(self.clock.now(), kind, node_id, step, steps))
 
     def take_output(self, data: Mapping[str, Any]) -> None:
         node_id, output = data.get("node"), data.get("output")

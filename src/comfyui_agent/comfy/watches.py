@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
+from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.answers import HistoryEntry, QueueView
 from comfyui_agent.comfy.definitions import NodeDefinitions
 from comfyui_agent.comfy.ended_prompts import judge_ended
@@ -34,7 +34,8 @@ LOOKS_AT_ONCE = 8
 class Watches:
     """Settles each watched prompt once. It polls as long as anything is watched, whatever the websocket says."""
 
-    def __init__(self, transport: Transport, definitions: NodeDefinitions, client_id: str) -> None:
+    def __init__(self, transport: Transport, definitions: NodeDefinitions, client_id: str, clock: Clock) -> None:
+        self._clock = clock
         self._transport = transport
         self._definitions = definitions
         self._server = str(transport.address)
@@ -47,8 +48,8 @@ class Watches:
         self._last_submit_at = 0.0
         self._is_closed = False
         self.queue_seen: tuple[float, QueueView] | None = None
-        """The newest look at the queue, and when it was, as a monotonic time."""
-        self.listener = Listener(transport, client_id, self._hear)
+        """The newest look at the queue, and when it was."""
+        self.listener = Listener(transport, client_id, self._hear, clock)
 
     def start(self) -> None:
         self._spawn(self._poll_forever())
@@ -79,7 +80,7 @@ class Watches:
         watch.judged.may_be_judged = True
         watch.is_ours = ours
         if ours:
-            self._last_submit_at = time.monotonic()
+            self._last_submit_at = self._clock.now()
         if watch.heard.end:
             self._spawn(self._settle_by_hint(watch))
         elif not ours:  # it may have ended long ago, and no frame tells of it
@@ -138,7 +139,7 @@ class Watches:
         try:
             self._settle(watch, await judge_ended(self._transport, self._definitions, watch, entry))
             if watch.is_ours and not watch.heard.end and self.listener.is_open:
-                self._unheard[watch.prompt_id] = time.monotonic()
+                self._unheard[watch.prompt_id] = self._clock.now()
         finally:
             watch.judged.is_settling = False
 
@@ -152,7 +153,7 @@ class Watches:
     async def _poll_forever(self) -> None:
         while not self._is_closed:
             await self._any.wait()
-            await asyncio.sleep(self._pause)
+            await self._clock.sleep(self._pause)
             try:
                 await self._poll([watch for watch in self._watches.values() if watch.judged.may_be_judged])
                 await self._doubt_the_socket()
@@ -166,7 +167,7 @@ class Watches:
         view: QueueView | None = None
         try:
             view = await look_at_queue(self._transport)
-            self.queue_seen = time.monotonic(), view
+            self.queue_seen = self._clock.now(), view
         except AnswerTooLarge:
             log.debug("%s: the queue is too long to be read, asking for each prompt", self._server)
         except ComfyError as error:
@@ -204,7 +205,7 @@ class Watches:
             await self._unknown(watch)
 
     async def _unknown(self, watch: Watch) -> None:
-        now = time.monotonic()
+        now = self._clock.now()
         if watch.judged.first_unknown_at is None:
             watch.judged.first_unknown_at = now
         elif now - watch.judged.first_unknown_at >= self._transport.limits.look_again_seconds:
@@ -212,7 +213,7 @@ class Watches:
 
     def _unreachable(self, watch: Watch, failure: Failure) -> None:
         """Nothing is known at the moment; after a while that is the outcome."""
-        now = time.monotonic()
+        now = self._clock.now()
         watch.judged.first_unknown_at = None
         watch.judged.trouble = failure
         if watch.judged.unreachable_since is None:
@@ -222,7 +223,7 @@ class Watches:
 
     async def _doubt_the_socket(self) -> None:
         """An open socket that did not tell what it must have told is replaced."""
-        now = time.monotonic()
+        now = self._clock.now()
         quiet = self._transport.limits.socket_quiet_seconds
         ended_unheard = any(now - since > UNHEARD_GRACE for since in self._unheard.values())
         submitted_unheard = self.listener.last_frame_at < self._last_submit_at and now - self._last_submit_at > quiet

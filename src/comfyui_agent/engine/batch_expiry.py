@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from comfyui_agent.comfy.fleet import Health
+from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.watch import Stage
 from comfyui_agent.engine.run import Run
+from comfyui_agent.fleet.server import Health
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
@@ -25,7 +25,8 @@ GAP = 4
 class Expiry:
     """Looks at what runs now and again. Several agents may: the database adds up what passed since the last look."""
 
-    def __init__(self, store: Store, seconds: float, runs: Callable[[], Sequence[Run]]) -> None:
+    def __init__(self, store: Store, seconds: float, runs: Callable[[], Sequence[Run]], clock: Clock) -> None:
+        self._clock = clock
         self._store = store
         self._seconds = seconds
         self._runs = runs
@@ -34,7 +35,7 @@ class Expiry:
 
     async def watch(self) -> None:
         while True:
-            await asyncio.sleep(self._pause)
+            await self._clock.sleep(self._pause)
             try:
                 await self._look()
             except StoreError as error:

@@ -1,17 +1,16 @@
 """One burst: the next few prompts of a folder, rendered in a process that may be killed at any moment.
 
-The memory is the database; the state file is its mirror and, when a burst begins, the word of its user.
+The database is the truth. The state file mirrors it; when a burst begins, changes in the file are its user's requests.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from comfyui_agent.batches.prompt_folder import BadPrompt, nameless, read_prompt, with_new
@@ -19,26 +18,26 @@ from comfyui_agent.batches.state_file import (
     BadState,
     Entry,
     State,
-    digest_of,
     read_state,
     remove_leftovers,
-    state_bytes,
-    write_state,
 )
-from comfyui_agent.comfy.fleet import Health
+from comfyui_agent.clock import now
 from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.documents import shown_path
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import Batch, BatchKind, NewBatch, slug
 from comfyui_agent.domain.bursts import Item, ItemRequest, ItemStatus, Pick, poll_of, size_of, sizes, wish_for
 from comfyui_agent.domain.events import Event, EventName
-from comfyui_agent.domain.jobs import JobId, NewJob, Template
+from comfyui_agent.domain.jobs import JobId, NewJob
 from comfyui_agent.domain.kinds import job_type_of
 from comfyui_agent.domain.sizes import too_large
 from comfyui_agent.engine.agent import Agent
-from comfyui_agent.engine.clock import now
-from comfyui_agent.engine.thread_pools import INTAKE, PUBLISHING
+from comfyui_agent.engine.burst_plan import BurstPlan, Summary, summarize
+from comfyui_agent.engine.composition import make_agent
+from comfyui_agent.engine.state_mirror import StateMirror, entry_of
+from comfyui_agent.engine.thread_pools import INTAKE
 from comfyui_agent.events.bus import Bus
+from comfyui_agent.fleet.server import Health
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import NamedLock
 from comfyui_agent.store.errors import StoreError
@@ -61,54 +60,6 @@ class BurstIsPaused(Exception):
     """People have paused it."""
 
 
-@dataclass(frozen=True)
-class BurstPlan:
-    """What one burst is told."""
-
-    prompts: Path
-    template: Template
-    workflow_id: str
-    place: str
-    state: Path
-    output: Path
-    size: int = 15
-    poll_seconds: float = 5.0
-    max_seconds: float | None = None
-
-    @property
-    def batch_id(self) -> str:
-        """The same for every burst with one state file."""
-        path = os.path.realpath(self.state)
-        return f"{slug(self.state.stem) or 'burst'}_{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}"
-
-
-@dataclass(frozen=True)
-class Summary:
-    """How a burst ended, `size` being what it took on. `trouble` says why it ended early, if it did.
-
-    `failures` are the prompt files that failed in it and why; of all bursts once nothing is pending.
-    """
-
-    size: int
-    completed: int
-    failed: int
-    total_completed: int
-    total_failed: int
-    total: int
-    remaining: int
-    next_size: int
-    next_item: str | None
-    batch_id: str = ""
-    attention: int = 0
-    failures: tuple[tuple[str, str], ...] = ()
-    trouble: str = ""
-
-    def as_json(self) -> dict[str, object]:
-        """The keys that scripts rely on."""
-        keys = ("completed", "failed", "total_completed", "total", "remaining", "next_size", "next_item")
-        return {key: getattr(self, key) for key in keys}
-
-
 class Burst:
     """Prepares, works and mirrors. Only one process at a time works on a state file."""
 
@@ -120,10 +71,7 @@ class Burst:
         self._bus = bus or Bus()
         self._database = os.path.realpath(workspace.database)
         self._lock = NamedLock(plan.state.with_name(f".{plan.state.name}.lock"))
-        self._entries: dict[str, Entry] = {}
-        self._items: dict[str, Item] = {}
-        self._digest = ""
-        self._writing: asyncio.Future[None] | None = None
+        self._mirror = StateMirror(store, plan.batch_id, plan.state)
         self._changed = asyncio.Event()
         self._level = 0
         self._before: dict[str, ItemStatus] = {}
@@ -142,7 +90,7 @@ class Burst:
 
     @property
     def items(self) -> list[Item]:
-        return list(self._items.values())
+        return list(self._mirror.items.values())
 
     @property
     def size(self) -> int:
@@ -164,7 +112,7 @@ class Burst:
             agent = await self._prepare()
             began()
             trouble = await self._work(agent, started) if self._is_work_left() else ""
-            await self._mirror(persists=False)
+            await self._mirror.write(persists=False)
             summary = self.summary(trouble, step=-1 if self.picked else 0)
             ended(summary)
             await self._store.run(ops.end_burst, self._batch_id, has_worked=self.picked > 0)
@@ -183,12 +131,12 @@ class Burst:
     def look(self) -> Summary:
         """How it stands, without a part in it: what the state file and the folder say."""
         entries = with_new(read_state(self._plan.state, keeps_aside=False).entries, self._plan.prompts)
-        return _summary(self._batch_id, entries, self._before, 0, self._plan.size)
+        return summarize(self._batch_id, entries, self._before, 0, self._plan.size)
 
     def summary(self, trouble: str = "", *, step: int = 1) -> Summary:
         next_size = size_of(self._plan.size, self._level + step)
-        summary = _summary(self._batch_id, self._entries, self._before, self.picked, next_size, trouble)
-        attention = {key for key, item in self._items.items() if item.needs_attention}
+        summary = summarize(self._batch_id, self._mirror.entries, self._before, self.picked, next_size, trouble)
+        attention = {key for key, item in self._mirror.items.items() if item.needs_attention}
         failures = tuple(each for each in summary.failures if each[0] in attention)
         waiting = self._in_turn()
         next_item = waiting[0][0] if waiting else summary.next_item
@@ -218,23 +166,22 @@ class Burst:
             gone = [item for key, item in items.items() if key not in entries and not item.is_at_server]
             await self._store.run(ops.forget_items, [item.job_id for item in gone])
             items = {key: item for key, item in items.items() if item not in gone}
-        unsaid = {key: _entry_of(item, plan.prompts) for key, item in items.items() if key not in state.entries}
-        self._entries = {**entries, **unsaid}
+        unsaid = {key: entry_of(item, plan.prompts) for key, item in items.items() if key not in state.entries}
+        self._mirror.begin({**entries, **unsaid}, state.digest)
         is_untouched = state.digest != "" and state.digest in (
             batch.metadata.get("digest"),
             batch.metadata.get("digest_before"),
         )
-        wishes = self._wishes(state, items, is_untouched, batch.metadata.get("last"))
+        requests = self._requests(state, items, is_untouched, batch.metadata.get("last"))
         lowest = len(sizes(plan.size)) - 1
-        self._level = await self._store.run(ops.begin_burst, self._batch_id, str(os.getpid()), wishes, lowest)
-        self._digest = state.digest
-        await self._reload()
-        await self._mirror(persists=False)
-        self._before = {key: entry.word for key, entry in self._entries.items()}
+        self._level = await self._store.run(ops.begin_burst, self._batch_id, str(os.getpid()), requests, lowest)
+        await self._mirror.reload()
+        await self._mirror.write(persists=False)
+        self._before = {key: entry.word for key, entry in self._mirror.entries.items()}
         await self._pick()
-        await self._reload()
-        await self._mirror(persists=False)
-        self.agent = Agent(self._store, self._agents_workspace(), self._bus, only=self._batch_id, is_quiet=True)
+        await self._mirror.reload()
+        await self._mirror.write(persists=False)
+        self.agent = make_agent(self._store, self._agents_workspace(), self._bus, only=self._batch_id, is_quiet=True)
         return self.agent
 
     def _agents_workspace(self) -> Workspace:
@@ -273,11 +220,14 @@ class Burst:
         for start in range(0, len(fresh), AT_ONCE):
             await self._store.run(ops.fill_batch, fresh[start : start + AT_ONCE])
 
-    def _wishes(
+    def _requests(
         self, state: State, items: dict[str, Item], is_untouched: bool, unsure: object
     ) -> list[tuple[JobId, ItemRequest]]:
-        """What the file wants. `unsure` are items of a last write that may never have come: what they say is no wish,
-        unless they show that it came."""
+        """What the file asks for.
+
+        `unsure`: items whose last write may not have reached the disk. Their status is ignored unless the file proves
+        that the write happened.
+        """
         found: list[tuple[JobId, ItemRequest]] = []
         doubtful = set(unsure) if isinstance(unsure, list) else set()
         for key, item in items.items():
@@ -286,10 +236,10 @@ class Burst:
             if entry and item.job_id in doubtful and entry.word is ItemStatus.PENDING and not entry.is_told:
                 continue
             is_new = item.written is None and item.word is ItemStatus.PENDING and not item.is_at_server
-            wish = wish_for(said, item.written, None if is_new else item.word, is_untouched=is_untouched)
-            if wish is not ItemRequest.KEEP:
-                found.append((item.job_id, wish))
-            if wish is ItemRequest.AGAIN:
+            request = wish_for(said, item.written, None if is_new else item.word, is_untouched=is_untouched)
+            if request is not ItemRequest.KEEP:
+                found.append((item.job_id, request))
+            if request is ItemRequest.AGAIN:
                 self.notes.append(f"{key} is set to pending in the state file: it is rendered again")
         return found
 
@@ -314,7 +264,7 @@ class Burst:
 
     def _in_turn(self) -> list[tuple[str, Item]]:
         """The items that wait: those at a server first, those whose retry is not due yet last."""
-        known = ((key, self._items[key]) for key in self._entries if key in self._items)
+        known = ((key, self._mirror.items[key]) for key in self._mirror.entries if key in self._mirror.items)
         waiting = [(key, item) for key, item in known if item.word is ItemStatus.PENDING]
         return sorted(waiting, key=lambda each: (not each[1].is_at_server, each[1].is_backing_off))
 
@@ -330,12 +280,12 @@ class Burst:
 
     def _target(self, key: str) -> str:
         """Where the result of an item goes; its ending follows the bytes."""
-        entry = self._entries[key]
+        entry = self._mirror.entries[key]
         stem = Path(entry.filename).stem or entry.filename
         return (Path(os.path.abspath(self._plan.output)) / entry.subfolder / f"{stem}.png").as_posix()
 
     def _is_work_left(self) -> bool:
-        return any(item.word is ItemStatus.PENDING for item in self._items.values()) and self.picked > 0
+        return any(item.word is ItemStatus.PENDING for item in self._mirror.items.values()) and self.picked > 0
 
     # Meanwhile.
 
@@ -357,8 +307,8 @@ class Burst:
             unsubscribe()
             await end_tasks([working, mirroring])
             with contextlib.suppress(StoreError, OSError):
-                await self._reload()
-                await self._mirror(persists=False)
+                await self._mirror.reload()
+                await self._mirror.write(persists=False)
 
     def _reason_to_end(self, agent: Agent, started: float) -> str | None:
         """None to go on. An empty text: its time is over."""
@@ -381,100 +331,5 @@ class Burst:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            await self._reload()
-            await self._mirror()
-
-    # The file.
-
-    async def _reload(self) -> None:
-        self._items = {item.key: item for item in await self._store.run(ops.burst_items, self._batch_id)}
-        for key, item in self._items.items():
-            entry = self._entries.get(key)
-            if entry is not None:
-                self._entries[key] = replace(entry, word=item.word, more=_told(entry, item))
-
-    async def _mirror(self, *, persists: bool = True) -> None:
-        """Make the file say what the memory knows. What is about to be written is noted first: a kill in between is
-        told apart from a hand that changed the file."""
-        data = state_bytes(self._entries)
-        before, digest = self._digest, digest_of(data)
-        if digest == before and self._plan.state.exists():
-            return
-        words = {item.job_id: item.word for item in self._items.values() if item.written is not item.word}
-        await self._store.run(ops.note_written, self._batch_id, words, (before, digest))
-        self._items = {
-            key: replace(item, written=words.get(item.job_id, item.written)) for key, item in self._items.items()
-        }
-        while True:
-            if self._writing is not None:  # a thread is not stopped by what stops us: one after another
-                await asyncio.wait({self._writing})
-            self._digest = digest
-            self._writing = asyncio.ensure_future(PUBLISHING.run(write_state, self._plan.state, data))
-            try:
-                await asyncio.shield(self._writing)
-                await self._store.run(ops.confirm_written, self._batch_id, digest)
-                return
-            except OSError as error:
-                self._digest = before
-                if not persists:
-                    raise
-                log.error("the state file %s cannot be written: %s", self._plan.state, error.strerror)
-                await asyncio.sleep(1.0)
-
-
-def _entry_of(item: Item, prompts: Path) -> Entry:
-    """What is to be said of an item that only the memory knows."""
-    root = os.path.abspath(prompts)
-    inner = os.path.relpath(os.path.dirname(item.key), root).replace(os.sep, "/")  # noqa: PTH120
-    subfolder = ("" if inner.startswith(".") else inner) if item.subfolder is None else item.subfolder
-    return Entry(ItemStatus.PENDING, subfolder, item.filename or os.path.basename(item.key))  # noqa: PTH119
-
-
-def _told(entry: Entry, item: Item) -> dict[str, object]:
-    """Further keys: what its user wrote, and what became of it."""
-    more = {key: value for key, value in entry.more.items() if key not in ("result", "error")}
-    if item.word is ItemStatus.COMPLETED and item.outputs:
-        more["result"] = item.outputs[0]
-    elif item.word is ItemStatus.FAILED:
-        more["error"] = item.error
-    return more
-
-
-def _summary(
-    batch_id: str,
-    entries: dict[str, Entry],
-    before: dict[str, ItemStatus],
-    size: int,
-    next_size: int,
-    trouble: str = "",
-) -> Summary:
-    words = {key: entry.word for key, entry in entries.items()}
-
-    def is_fresh(key: str, word: ItemStatus) -> bool:
-        return bool(before) and words[key] is word and before.get(key, ItemStatus.PENDING) is not word
-
-    def fresh(word: ItemStatus) -> int:
-        return sum(is_fresh(key, word) for key in words)
-
-    def counted(word: ItemStatus) -> int:
-        return sum(found is word for found in words.values())
-
-    pending: Sequence[str] = [key for key, found in words.items() if found is ItemStatus.PENDING]
-    return Summary(
-        size=size,
-        completed=fresh(ItemStatus.COMPLETED),
-        failed=fresh(ItemStatus.FAILED),
-        total_completed=counted(ItemStatus.COMPLETED),
-        total_failed=counted(ItemStatus.FAILED),
-        total=len(words),
-        remaining=len(pending),
-        next_size=min(next_size, len(pending)),
-        next_item=pending[0] if pending else None,
-        batch_id=batch_id,
-        failures=tuple(
-            (key, str(entry.more.get("error", "")))
-            for key, entry in entries.items()
-            if is_fresh(key, ItemStatus.FAILED) or (entry.word is ItemStatus.FAILED and not pending)
-        ),
-        trouble=trouble,
-    )
+            await self._mirror.reload()
+            await self._mirror.write()

@@ -1,30 +1,30 @@
-"""Bringing a result home: download, check, claim, publish under a proved lease, and only then `done`."""
+"""Collecting results: download, verify, claim the paths, publish under a proved lease, and only then `done`."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import logging
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.downloads import StagedFile
 from comfyui_agent.comfy.errors import OutputProblem, ServerLost
-from comfyui_agent.comfy.fleet import FleetServer, Health
 from comfyui_agent.comfy.outcomes import Succeeded
 from comfyui_agent.comfy.results import ResultFile, Results
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.engine.clock import now
+from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.engine.intake.finished_files import FinishedFiles
 from comfyui_agent.engine.leases import Leases
+from comfyui_agent.engine.recorder import Recorder
 from comfyui_agent.engine.result_names import keep_aside, stem_of, targets
 from comfyui_agent.engine.thread_pools import PUBLISHING
-from comfyui_agent.engine.write_retry import write_with_retry
+from comfyui_agent.fleet.server import FleetServer, Health
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import LeaseLost
+from comfyui_agent.store.operation import OperationRunner
 from comfyui_agent.store.records import Leased
-from comfyui_agent.store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ MOST_FILES = 10_000
 
 
 class Unkeepable(Exception):
-    """A result that has no place here, however often it is rendered: what is in the way."""
+    """A result cannot be kept, however often it is rendered; the message says what is in the way."""
 
 
 class LostMeanwhile(Exception):
@@ -63,20 +63,21 @@ class Collector:
 
     def __init__(
         self,
-        store: Store,
+        store: OperationRunner,
         workspace: Workspace,
         leases: Leases,
-        worker: str,
-        alert: Callable[[str, Leased], None],
+        recorder: Recorder,
+        clock: Clock,
         *,
-        patience: float,
+        worker: str,
     ) -> None:
         self._store = store
         self._workspace = workspace
         self._leases = leases
+        self._recorder = recorder
+        self._clock = clock
         self._worker = worker
-        self._alert = alert
-        self._patience = patience
+        self._patience = workspace.settings.comfyui.failover_seconds
         self._made: set[Path] = set()
         self._no_room: dict[Path, set[int]] = {}
         self._away = FinishedFiles(store, workspace)
@@ -84,7 +85,7 @@ class Collector:
     async def collect(
         self, leased: Leased, server: FleetServer, outcome: Succeeded, *, check_server: Callable[[], None]
     ) -> None:
-        """Bring the result home and record it. OutputProblem, FileTaken, LeaseLost, Unkeepable or LostMeanwhile.
+        """Collect the result and record it. OutputProblem, FileTaken, LeaseLost, Unkeepable or LostMeanwhile.
 
         `check_server` is called when the server does not answer, and raises what ends the waiting.
         """
@@ -129,19 +130,21 @@ class Collector:
                 if error.errno not in MENDED_BY_WAITING:
                     shown = self._workspace.shown(stem)
                     raise Unkeepable(f"the result cannot be kept at {shown}: {error.strerror or error}") from None
-                self._tell_no_room(leased, stem.parent, error)
-                await asyncio.sleep(PAUSE)
+                await self._report_no_room(leased, stem.parent, error)
+                await self._clock.sleep(PAUSE)
             except BaseException:
                 _discard(staged)
                 raise
 
-    def _tell_no_room(self, leased: Leased, folder: Path, error: OSError) -> None:
-        """Told once for all jobs that wait for the same folder, and again when it comes again."""
+    async def _report_no_room(self, leased: Leased, folder: Path, error: OSError) -> None:
+        """Alert once for all jobs that wait for the same folder, and again when it happens again."""
         waiting = self._no_room.setdefault(folder, set())
-        if not waiting:
-            shown = self._workspace.shown(folder)
-            self._alert(f"results cannot be kept in {shown}: {error.strerror}. Trying again", leased)
+        is_news = not waiting
         waiting.add(leased.lease.job_id)
+        if is_news:
+            message = f"results cannot be kept in {self._workspace.shown(folder)}: {error.strerror}. Trying again"
+            log.error("%s", message)
+            await self._recorder.note(Event(EventName.ALERT_DISK, job_id=leased.lease.job_id, message=message))
 
     def _make(self, folder: Path) -> None:
         if folder not in self._made:
@@ -168,10 +171,10 @@ class Collector:
                     was_away = True
                     log.warning("fetching %s: %s", result.filename, error)
                     check_server()
-                    failing_since = (failing_since or time.monotonic()) if server.health is Health.UP else None
+                    failing_since = (failing_since or self._clock.now()) if server.health is Health.UP else None
                     if failing_since is not None and server.answered_at - failing_since > self._patience:
                         raise OutputProblem(f"{result.filename} cannot be fetched: {error.message}") from None
-                    await asyncio.sleep(PAUSE)
+                    await self._clock.sleep(PAUSE)
                 except OutputProblem:
                     if was_away:
                         raise LostMeanwhile from None
@@ -187,18 +190,22 @@ class Collector:
                 raise Unkeepable(str(error)) from None
         if any(path.exists() for path in paths):
             await self._make_room(leased, paths, await self._store.run(ops.owned_files, shown))
-        asked_at = now()
-        await write_with_retry(
-            self._store, lambda: self._store.run(ops.claim_files, leased.lease, shown, self._leases.seconds)
-        )
+        asked_at = self._clock.now()
+        await self._recorder.write(ops.claim_files, leased.lease, shown, self._leases.seconds)
         until = self._leases.prove(leased.lease, asked_at)
-        publishing = asyncio.ensure_future(PUBLISHING.run(_publish_all, staged, paths, until))
+        publishing = asyncio.ensure_future(PUBLISHING.run(self._publish_all, staged, paths, until))
         try:
             await asyncio.shield(publishing)
         except asyncio.CancelledError:  # the thread goes on: whoever cleans up shall find all that it leaves
             await asyncio.wait({publishing}, timeout=PUBLISHING_SECONDS)
             raise
         return shown
+
+    def _publish_all(self, staged: Sequence[StagedFile], paths: Sequence[Path], until: float) -> None:
+        for file, path in zip(staged, paths, strict=True):
+            if self._clock.now() >= until:
+                raise LeaseLost("the lease could have run out before the file was named")
+            file.publish(path)
 
     async def _make_room(self, leased: Leased, paths: Sequence[Path], owned: frozenset[str]) -> None:
         """Files in the way that are no job's are kept under another name, or not touched if the job names them."""
@@ -211,9 +218,7 @@ class Collector:
                 log.warning("%s was there already and is no job's: it is now %s", path, kept.name)
 
     async def _done(self, leased: Leased, outputs: list[str], outcome: Succeeded) -> None:
-        strays = await write_with_retry(
-            self._store, lambda: self._store.run(ops.complete_job, leased.lease, outputs, outcome.seconds)
-        )
+        strays = await self._recorder.write(ops.complete_job, leased.lease, outputs, outcome.seconds)
         self._leases.drop(leased.lease)  # nobody takes away what is done
         tidying = asyncio.ensure_future(self._tidy(leased, strays))
         try:
@@ -240,7 +245,7 @@ class Collector:
             log.warning("%s could not be removed: %s", path, error)
 
 
-async def expect_result(store: Store, workspace: Workspace, leased: Leased, path: Path) -> None:
+async def expect_result(store: OperationRunner, workspace: Workspace, leased: Leased, path: Path) -> None:
     """Unkeepable if a job names a file that is there and never was a result: it may be somebody's picture.
 
     Members of a batch that come from no file of their own have paths that E3 chose.
@@ -257,13 +262,6 @@ def wanted(results: Results, node_id: str | None) -> list[ResultFile]:
         return list(results.kept)
     own = Results(tuple(file for file in results.files if file.node_id == node_id), ())
     return list(own.kept)
-
-
-def _publish_all(staged: Sequence[StagedFile], paths: Sequence[Path], until: float) -> None:
-    for file, path in zip(staged, paths, strict=True):
-        if now() >= until:
-            raise LeaseLost("the lease could have run out before the file was named")
-        file.publish(path)
 
 
 def _discard(staged: Sequence[StagedFile]) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
+from comfyui_agent.clock import Clock
 from comfyui_agent.engine.thread_pools import RECORDING
 from comfyui_agent.events.bus import Bus
 from comfyui_agent.events.log import MetricsLog
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
-from comfyui_agent.store.store import Store
+from comfyui_agent.store.operation import OperationRunner
 
 log = logging.getLogger(__name__)
 
@@ -20,10 +20,11 @@ PRUNE_EVERY = 3_000
 
 
 class EventTail:
-    """Reads what was committed, by whichever process, in the order of commits."""
+    """Reads the events of all processes in the order of their commits."""
 
-    def __init__(self, store: Store, metrics: MetricsLog, bus: Bus) -> None:
+    def __init__(self, store: OperationRunner, metrics: MetricsLog, bus: Bus, clock: Clock) -> None:
         self._store = store
+        self._clock = clock
         self._metrics = metrics
         self._bus = bus
         self._told = 0
@@ -47,7 +48,7 @@ class EventTail:
                 log.warning("events cannot be followed: %s", error)
             except Exception:
                 log.exception("following the events failed")
-            await asyncio.sleep(PAUSE)
+            await self._clock.sleep(PAUSE)
 
     async def catch_up(self) -> None:
         """Tell and write everything that is there by now."""

@@ -7,9 +7,9 @@ import contextlib
 import logging
 
 from comfyui_agent.batches.grids import NoGrid, make_grid
-from comfyui_agent.comfy.tasks import wait_until_set
+from comfyui_agent.clock import Clock
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.engine.write_retry import write_with_retry
+from comfyui_agent.engine.recorder import Recorder
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.errors import DatabaseUnusable, StoreError
@@ -23,10 +23,14 @@ LOOK_SECONDS = 2.0
 class GridBuilder:
     """Looks for batches that are complete and have no grid of this generation yet."""
 
-    def __init__(self, store: Store, workspace: Workspace, lock: AgentLock, *, only: str | None = None) -> None:
+    def __init__(
+        self, store: Store, workspace: Workspace, lock: AgentLock, clock: Clock, *, only: str | None = None
+    ) -> None:
         self._store = store
         self._workspace = workspace
         self._lock = lock
+        self._clock = clock
+        self._recorder = Recorder(store, clock)
         self._only = only
         self._wake_up = asyncio.Event()
 
@@ -45,7 +49,7 @@ class GridBuilder:
                 log.error("grids cannot be made: %s", error)
             except Exception:
                 log.exception("making a grid failed")
-            await wait_until_set(self._wake_up, LOOK_SECONDS)
+            await self._clock.wait_for(self._wake_up, LOOK_SECONDS)
 
     async def _make_next(self) -> bool:
         """Make one; False if none is due."""
@@ -70,10 +74,5 @@ class GridBuilder:
             problem = f"{type(error).__name__}: {error}"
         if problem is not None:
             log.error("the grid of %s cannot be made: %s", batch_id, problem)
-        await write_with_retry(
-            self._store,
-            lambda: self._store.run(
-                ops.settle_grid, batch_id, self._lock.worker, generation, grid=grid, problem=problem
-            ),
-        )
+        await self._recorder.write(ops.settle_grid, batch_id, self._lock.worker, generation, grid=grid, problem=problem)
         return True

@@ -6,13 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from comfyui_agent.clock import Clock
 from comfyui_agent.domain.jobs import JobId
-from comfyui_agent.engine.clock import now
-from comfyui_agent.engine.write_retry import alert
+from comfyui_agent.engine.recorder import Recorder
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import DatabaseUnusable, StoreError
+from comfyui_agent.store.operation import OperationRunner
 from comfyui_agent.store.records import Lease
-from comfyui_agent.store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -24,8 +24,10 @@ RETRY_SECONDS = 0.5
 class Leases:
     """The leases of this process. `lose` of a lease is called once, when it is lost or can no longer be proved."""
 
-    def __init__(self, store: Store, worker: str, seconds: float) -> None:
+    def __init__(self, store: OperationRunner, recorder: Recorder, clock: Clock, worker: str, seconds: float) -> None:
         self._store = store
+        self._recorder = recorder
+        self._clock = clock
         self._worker = worker
         self.seconds = seconds
         self._held: dict[tuple[JobId, int], Callable[[str], None]] = {}
@@ -64,25 +66,25 @@ class Leases:
                 except StoreError as error:
                     log.warning("leases could not be renewed: %s", error)
                     pause = RETRY_SECONDS
-                await asyncio.sleep(pause)
+                await self._clock.sleep(pause)
         finally:
             watching.cancel()
 
     async def _watch_time(self) -> None:
         """While the database is away, leases run out here before they run out there."""
         while True:
-            await asyncio.sleep(self.seconds / 20)
+            await self._clock.sleep(self.seconds / 20)
             self._drop_unproved()
 
     async def _renew(self) -> None:
-        asked_at = now()
+        asked_at = self._clock.now()
         before = set(self._held)
         held = await self._store.run(ops.renew_leases, self._worker, self.seconds)
         for key in self._still_held(before, held):
             self._proved_until[key] = self._until(asked_at)
-        took = now() - asked_at
+        took = self._clock.now() - asked_at
         if took > self.seconds / 2:
-            await alert(self._store, f"the database was locked: leases could not be renewed for {took:.0f} s")
+            await self._recorder.alert(f"the database was locked: leases could not be renewed for {took:.0f} s")
 
     async def check(self) -> None:
         """Something changed in the database: see whether everything is still ours."""
@@ -91,7 +93,7 @@ class Leases:
             self._still_held(before, await self._store.run(ops.held_leases, self._worker))
 
     def _still_held(self, before: set[tuple[JobId, int]], held: frozenset[tuple[JobId, int]]) -> set[tuple[JobId, int]]:
-        """Let go of those that the database no longer has as ours; the others."""
+        """Lose the leases that the database does not hold for us. Returns the others."""
         for key in before & set(self._held) - held:
             self._lose(key, "someone else has it now, or it was cancelled")
         return before & set(self._held)
@@ -101,7 +103,7 @@ class Leases:
 
     def _drop_unproved(self) -> None:
         for key, until in list(self._proved_until.items()):
-            if now() >= until:
+            if self._clock.now() >= until:
                 self._lose(key, "the database could not be asked in time")
 
     def _lose(self, key: tuple[JobId, int], reason: str) -> None:

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from comfyui_agent.comfy.content import HEAD, recognise
-from comfyui_agent.comfy.fleet import Health
 from comfyui_agent.comfy.frames import LARGEST_PREVIEW, Preview
 from comfyui_agent.comfy.watch import Progress, Stage
 from comfyui_agent.engine.run import Run
+from comfyui_agent.engine.thread_pools import RECORDING
+from comfyui_agent.fleet.server import Health
 from comfyui_agent.store.agent_lock import living
 
 SUFFIX = ".live.json"
@@ -90,8 +91,11 @@ class LiveFile:
         self._writing = threading.Lock()
         self._is_over = False
 
+    async def show(self, runs: Sequence[Run]) -> None:
+        await RECORDING.run(self.write, [(live_run(run), preview_of(run)) for run in runs])
+
     def write(self, runs: Sequence[tuple[LiveRun, Preview | None]]) -> None:
-        """Tell what is at work, with the newest preview of each."""
+        """Write which runs are at work, with the newest preview of each."""
         with self._writing:
             if not self._is_over:
                 versions = self._previews.show(runs)
@@ -199,7 +203,7 @@ def remove_stale(folder: Path, worker: str) -> None:
 
 
 def _read(facts: Mapping[str, Any]) -> LiveRun:
-    """A run as an agent of this or another version told it: what it does not say has its default."""
+    """A run as an agent of this or another version wrote it; keys that are missing have their defaults."""
     return LiveRun(**{key: facts[key] for key in LiveRun.__dataclass_fields__ if key in facts})
 
 

@@ -21,15 +21,15 @@ from comfyui_agent.engine.collector import Unkeepable, expect_result
 from comfyui_agent.engine.result_names import stem_of
 from comfyui_agent.engine.server_inputs import uploads_of
 from comfyui_agent.store import operations as ops
+from comfyui_agent.store.operation import OperationRunner
 from comfyui_agent.store.records import Leased
-from comfyui_agent.store.store import Store
 
 JOBS_PER_FOLDER = 100
 TEMPLATES_KEPT = 64
 
 
 class NotBuildable(Exception):
-    """A job that cannot be made into a prompt: what is wrong, and what to do."""
+    """A job cannot be made into a prompt; the message says what is wrong and what to do."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,9 @@ class BuiltPrompt:
 class PromptBuilder:
     """Makes prompts. Templates are read once and kept, the most recently used ones."""
 
-    def __init__(self, store: Store, workspace: Workspace) -> None:
+    def __init__(self, store: OperationRunner, workspace: Workspace, identity: str) -> None:
         self._store = store
+        self._identity = identity
         self._workspace = workspace
         self._workflows = Workflows(workspace)
         self._kept: OrderedDict[str, Graph] = OrderedDict()
@@ -76,7 +77,7 @@ class PromptBuilder:
             raise NotBuildable(f"outputs.node {node!r} is not a node of the workflow")
         if leased.last_failure == FailureClass.OUTPUT.value:
             graph = avoiding_cache(graph, leased.prompt_id)
-        folder = f"e3_{self._store.identity}/{leased.lease.job_id // JOBS_PER_FOLDER}"
+        folder = f"e3_{self._identity}/{leased.lease.job_id // JOBS_PER_FOLDER}"
         expected = None if node is None else frozenset({node})
         return BuiltPrompt(_saving_apart(graph, f"{folder}/{leased.prompt_id}"), expected, plain)
 

@@ -1,30 +1,22 @@
-"""What dead agents, cancelled jobs and late posts left at the servers: taken over, or taken back."""
+"""What dead agents and cancelled jobs left at the servers: taken over, or taken back."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from comfyui_agent.comfy.answers import QueueView
+from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.cancellation import Cancellation
-from comfyui_agent.comfy.downloads import remove_leftovers
 from comfyui_agent.comfy.errors import ComfyError
-from comfyui_agent.comfy.fleet import Fleet, FleetServer, Health
 from comfyui_agent.comfy.tasks import end_tasks
-from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.kinds import FOLDERS
-from comfyui_agent.engine.clock import now
-from comfyui_agent.engine.collector import Collector
-from comfyui_agent.engine.leases import Leases
-from comfyui_agent.engine.live_files import remove_stale
-from comfyui_agent.engine.result_names import stem_of
-from comfyui_agent.engine.thread_pools import PUBLISHING
+from comfyui_agent.domain.jobs import JobId
+from comfyui_agent.fleet.server import FleetServer, Health
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.agent_lock import AgentLock
+from comfyui_agent.store.operation import OperationRunner
 from comfyui_agent.store.records import Leased, OpenAttempt
-from comfyui_agent.store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +24,7 @@ OWN_GRACE = 3.0
 FOREIGN_SERVER_GRACE = 10.0
 WITHDRAW_SECONDS = 10.0
 GONE_SECONDS = 60.0
-TELL_AGAIN_SECONDS = 30.0
-TAKEN_BACK = {
+TAKEN_BACK: Mapping[Cancellation, str] = {
     Cancellation.REMOVED: "taken back before it ran",
     Cancellation.INTERRUPTED: "interrupted",
     Cancellation.ENDED_BEFORE: "it ended after it was not wanted any more: its result was discarded",
@@ -42,49 +33,84 @@ TAKEN_BACK = {
 }
 
 
-@dataclass
-class Stopping:
-    """A prompt that nobody wants and that has not stopped: since when it was told to, and when it was told last."""
+class KnownServers(Protocol):
+    """What recovery needs of the fleet."""
 
-    server: str
-    since: float
-    told_at: float
+    @property
+    def servers(self) -> Mapping[str, FleetServer]: ...
+
+    def get(self, name: str) -> Awaitable[FleetServer]: ...
+
+
+class HeldLeases(Protocol):
+    seconds: float
+
+    def holds(self, job_id: JobId, fence: int) -> bool: ...
+
+
+class StartedRuns(Protocol):
+    def has(self, prompt_id: str) -> bool: ...
+
+    async def start(self, leased: Leased, asked_at: float) -> None: ...
+
+
+class Liveness(Protocol):
+    """Which agents are gone."""
+
+    worker: str
+
+    def is_dead(self, worker: str) -> bool: ...
+
+
+class Leftovers(Protocol):
+    """Files that dead agents and withdrawn runs leave behind."""
+
+    @property
+    def remove(self) -> Callable[[Sequence[str]], Awaitable[None]]: ...
+
+    async def remove_fetched(self, leased: Leased) -> None: ...
+
+    async def sweep(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class RecoveryScope:
+    """Which runs an agent cares for. With `only`, those of one batch; else all but what is reserved for bursts."""
+
+    only: str | None = None
+
+    def covers(self, attempt: OpenAttempt) -> bool:
+        if self.only is not None:
+            return attempt.batch_id == self.only
+        return not attempt.is_reserved or not attempt.is_wanted
 
 
 class Recovery:
-    """Goes through the runs without an outcome, again and again. What nobody cares for becomes ours."""
+    """Goes through the runs without an outcome, again and again. Those that nobody cares for become ours."""
 
     def __init__(
         self,
-        *,
-        store: Store,
-        fleet: Fleet,
-        leases: Leases,
-        lock: AgentLock,
-        workspace: Workspace,
-        client_prefix: str,
-        collecting: Collector,
-        take: Callable[[Leased, float], Awaitable[None]],
-        is_running: Callable[[str], bool],
-        is_ours: Callable[[OpenAttempt], bool],
+        store: OperationRunner,
+        fleet: KnownServers,
+        leases: HeldLeases,
+        runs: StartedRuns,
+        liveness: Liveness,
+        leftovers: Leftovers,
+        clock: Clock,
+        scope: RecoveryScope,
     ) -> None:
         self._store = store
         self._fleet = fleet
         self._leases = leases
-        self._lock = lock
-        self._workspace = workspace
-        self._client_prefix = client_prefix
-        self._collecting = collecting
-        self._take = take
-        self._is_running = is_running
-        self._is_ours = is_ours
-        self._looking = asyncio.Lock()
+        self._runs = runs
+        self._liveness = liveness
+        self._leftovers = leftovers
+        self._clock = clock
+        self._scope = scope
+        self._round = asyncio.Lock()
         self._seen: dict[int, float] = {}
-        self._withdrawing: set[int] = set()
-        self._deleting: set[str] = set()
-        self._stopping: dict[str, Stopping] = {}
+        self._withdrawing: dict[int, asyncio.Task[None]] = {}
         self._lost_at: set[str] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def is_busy(self) -> bool:
@@ -98,171 +124,100 @@ class Recovery:
 
     @property
     def awaits_first_answer(self) -> bool:
-        """Whether a server that was lost with prompts has not been looked at yet: it may have them still."""
+        """Whether a server that was lost with prompts has not been probed yet: it may still have them."""
         known = (self._fleet.servers.get(name) for name in self._lost_at)
         return any(server is not None and server.health is Health.UNKNOWN for server in known)
 
     async def look(self) -> int:
-        """One round; how many runs were taken over. Rounds do not overlap."""
-        async with self._looking:
+        """One round. Returns how many runs were taken over. Rounds do not overlap."""
+        async with self._round:
             return await self._look()
 
+    async def stop(self) -> None:
+        await end_tasks(list(self._withdrawing.values()))
+
     async def _look(self) -> int:
-        attempts = [each for each in await self._store.run(ops.open_attempts) if self._is_ours(each)]
+        attempts = [each for each in await self._store.run(ops.open_attempts) if self._scope.covers(each)]
         unattended = [each for each in attempts if not self._leases.holds(each.job_id, each.fence)]
         self._lost_at = {each.server for each in unattended if each.is_lost}
         ids = {each.attempt_id for each in unattended}
         self._seen = {key: at for key, at in self._seen.items() if key in ids}
         taken = 0
         for attempt in unattended:
-            self._seen.setdefault(attempt.attempt_id, now())
+            self._seen.setdefault(attempt.attempt_id, self._clock.now())
             if not attempt.is_wanted:
                 if self._may_be_withdrawn(attempt):
                     await self._start_withdrawing(attempt)
             elif attempt.attempt_id not in self._withdrawing and self._may_be_taken(attempt):
                 taken += await self._adopt(attempt)
-        await self._store.run(ops.put_back_unattended, self._lock.is_dead)
+        await self._store.run(ops.put_back_unattended, self._liveness.is_dead)
         await self._store.run(ops.free_turns)
-        while await self._store.run(ops.discard_unfinished, self._lock.is_dead):
-            log.info("what a door had begun to put in before it died was removed")
-        for worker in self._lock.sweep():
-            await PUBLISHING.run(self._remove_staged, worker)
-            remove_stale(self._workspace.locks, worker)
+        while await self._store.run(ops.discard_unfinished, self._liveness.is_dead):
+            log.info("a batch was removed whose creator died before it was whole")
+        await self._leftovers.sweep()
         return taken
 
-    def _may_be_withdrawn(self, attempt: OpenAttempt) -> bool:
-        """Whoever ran it takes it back, once it has let go; others only if that agent is gone, or does not wake up."""
-        if attempt.is_lost or attempt.attempt_worker in (None, self._lock.worker):
-            return not self._is_running(attempt.prompt_id)
-        waited = now() - self._seen[attempt.attempt_id]
-        return waited > self._leases.seconds or self._lock.is_dead(attempt.attempt_worker or "")
+    def _waited(self, attempt: OpenAttempt) -> float:
+        return self._clock.now() - self._seen[attempt.attempt_id]
 
-    def _remove_staged(self, worker: str) -> None:
-        """What a dead agent had fetched and not named, where results usually go."""
-        for kind in sorted(set(FOLDERS.values())):
-            try:
-                folder = self._workspace.finished(kind)
-                for place in (folder, *(each for each in folder.glob("*") if each.is_dir())):
-                    remove_leftovers(place, worker)
-            except (OSError, ValueError) as error:
-                log.warning("leftovers of %s could not be removed: %s", worker, error)
+    def _may_be_withdrawn(self, attempt: OpenAttempt) -> bool:
+        """Whoever ran it takes it back once it has let go; others only if that agent is gone or does not wake up."""
+        if attempt.is_lost or attempt.attempt_worker in (None, self._liveness.worker):
+            return not self._runs.has(attempt.prompt_id)
+        return self._waited(attempt) > self._leases.seconds or self._liveness.is_dead(attempt.attempt_worker or "")
 
     def _may_be_taken(self, attempt: OpenAttempt) -> bool:
-        waited = now() - self._seen[attempt.attempt_id]
         if attempt.is_lost and attempt.status == "pending":
             server = self._fleet.servers.get(attempt.server)
             return server is not None and server.answers  # what it still has is taken over, the rest is known then
-        if attempt.server not in self._fleet.servers and waited < FOREIGN_SERVER_GRACE:
+        if attempt.server not in self._fleet.servers and self._waited(attempt) < FOREIGN_SERVER_GRACE:
             return False  # an agent that has this server may come first
         if attempt.status == "pending":
             return True
-        if attempt.worker == self._lock.worker:
-            return waited >= OWN_GRACE  # leased a moment ago, and not yet begun; else dropped by us
-        return attempt.has_expired or (attempt.worker is not None and self._lock.is_dead(attempt.worker))
+        if attempt.worker == self._liveness.worker:
+            return self._waited(attempt) >= OWN_GRACE  # leased a moment ago and not yet begun, or dropped by us
+        return attempt.has_expired or (attempt.worker is not None and self._liveness.is_dead(attempt.worker))
 
     async def _adopt(self, attempt: OpenAttempt) -> int:
-        asked_at = now()
-        leased = await self._store.run(ops.adopt_attempt, attempt, self._lock.worker, self._leases.seconds)
+        asked_at = self._clock.now()
+        leased = await self._store.run(ops.adopt_attempt, attempt, self._liveness.worker, self._leases.seconds)
         self._seen.pop(attempt.attempt_id, None)
         if leased is None:
             return 0
         log.info("%s: taken over from %s", leased.config_name, leased.previous_worker)
-        await self._clean_up_after(leased)
-        await self._take(leased, asked_at)
+        await self._leftovers.remove_fetched(leased)
+        await self._runs.start(leased, asked_at)
         return 1
-
-    async def _clean_up_after(self, leased: Leased) -> None:
-        """Remove what the agent before had fetched and not named."""
-        worker = leased.previous_worker
-        if not worker or not self._lock.is_dead(worker):
-            return  # whoever lives removes its own
-        try:
-            folder = stem_of(leased, self._workspace).parent
-            await PUBLISHING.run(remove_leftovers, folder, worker)
-        except (OSError, ValueError) as error:
-            log.warning("leftovers of %s could not be removed: %s", worker, error)
 
     async def _start_withdrawing(self, attempt: OpenAttempt) -> None:
         if attempt.attempt_id not in self._withdrawing:
-            self._withdrawing.add(attempt.attempt_id)
             server = await self._fleet.get(attempt.server)
-            self._spawn(self._withdraw(attempt, server))
+            task = asyncio.create_task(self._withdraw(attempt, server))
+            self._withdrawing[attempt.attempt_id] = task
+            task.add_done_callback(self._withdrawn(attempt))
+
+    def _withdrawn(self, attempt: OpenAttempt) -> Callable[[asyncio.Task[None]], None]:
+        def reap(task: asyncio.Task[None]) -> None:
+            self._withdrawing.pop(attempt.attempt_id, None)
+            if not task.cancelled() and task.exception() is not None:
+                log.error("taking prompt %s back failed", attempt.prompt_id, exc_info=task.exception())
+
+        return reap
 
     async def _withdraw(self, attempt: OpenAttempt, server: FleetServer) -> None:
         """Take a prompt back whose job was cancelled, deleted, or set to another state by hand."""
+        if server.health is Health.DOWN and not server.is_retired:
+            if attempt.is_lost or server.seconds_down() > GONE_SECONDS:  # nothing waits for it any longer
+                await self._close(attempt, "its server is away: the prompt is deleted should it come back with it")
+            return  # later, when it can be asked
         try:
-            if server.health is Health.DOWN and not server.is_retired:
-                if attempt.is_lost or server.seconds_down() > GONE_SECONDS:  # nothing waits for it any longer
-                    await self._close(attempt, "its server is away: the prompt is deleted should it come back with it")
-                return  # later, when it can be asked
             result = await server.client.cancel(attempt.prompt_id, timeout=WITHDRAW_SECONDS)
             await self._close(attempt, TAKEN_BACK[result])
         except ComfyError as error:
             if server.is_retired:
                 await self._close(attempt, "its server is not used any more")
             log.info("prompt %s could not be taken back yet: %s", attempt.prompt_id, error.message)
-        finally:
-            self._withdrawing.discard(attempt.attempt_id)
 
-    async def _close(self, attempt: OpenAttempt, words: str) -> None:
-        strays = await self._store.run(ops.withdraw_attempt, attempt, words)
-        await self._collecting.remove(strays or [])
-
-    def see_queue(self, server: FleetServer, view: QueueView) -> None:
-        """A look at a server's queue: prompts of ours that no open run owns came too late, and go."""
-        ours = {
-            prompt.prompt_id
-            for prompt in (*view.running, *view.pending)
-            if prompt.client_id.startswith(self._client_prefix) and prompt.prompt_id not in server.at_work
-        }
-        for prompt_id in [
-            key for key, each in self._stopping.items() if each.server == server.name and key not in ours
-        ]:
-            del self._stopping[prompt_id]
-        fresh = {each for each in ours - self._deleting if self._is_to_be_told(each)}
-        if fresh:
-            self._deleting |= fresh
-            self._spawn(self._delete_unowned(server, fresh))
-
-    def _is_to_be_told(self, prompt_id: str) -> bool:
-        stopping = self._stopping.get(prompt_id)
-        return stopping is None or now() - stopping.told_at > TELL_AGAIN_SECONDS
-
-    async def _delete_unowned(self, server: FleetServer, prompt_ids: set[str]) -> None:
-        try:
-            for prompt_id in prompt_ids - await self._store.run(ops.owned_prompts):
-                if prompt_id not in self._stopping and prompt_id not in server.stuck:
-                    log.warning("%s: prompt %s is of a run that was given up, and is deleted", server.name, prompt_id)
-                await self._stop_unowned(server, prompt_id)
-        except ComfyError as error:
-            log.info("%s: %s", server.name, error.message)
-        finally:
-            self._deleting -= prompt_ids
-
-    async def _stop_unowned(self, server: FleetServer, prompt_id: str) -> None:
-        """Delete or interrupt a prompt. One that does not stop for too long holds its server up: it is stuck."""
-        since = self._stopping[prompt_id].since if prompt_id in self._stopping else now()
-        result = await server.client.cancel(prompt_id, timeout=WITHDRAW_SECONDS)
-        if not result.runs_on:
-            self._stopping.pop(prompt_id, None)
-            return
-        self._stopping[prompt_id] = Stopping(server.name, since, now())
-        settings = self._workspace.settings.comfyui
-        patience = settings.stall_seconds if result is Cancellation.STILL_RUNNING else settings.timeout_seconds
-        if prompt_id in server.stuck or now() - since > patience:
-            reason = "it does not stop" if result is Cancellation.STILL_RUNNING else "it does not end"
-            self._fleet.set_aside(server, prompt_id, reason)
-            await self._store.run(ops.note_stuck, server.name, prompt_id, reason)
-
-    def _spawn(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._reap)
-
-    def _reap(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("recovery failed", exc_info=task.exception())
-
-    async def stop(self) -> None:
-        await end_tasks(self._tasks)
+    async def _close(self, attempt: OpenAttempt, message: str) -> None:
+        strays = await self._store.run(ops.withdraw_attempt, attempt, message)
+        await self._leftovers.remove(strays or [])

@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.errors import ComfyError
-from comfyui_agent.comfy.fleet import FleetServer
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.node_classes import MODEL_ENDINGS
 from comfyui_agent.domain.placement import place
 from comfyui_agent.domain.prompts import Graph, class_of, inputs_of
 from comfyui_agent.domain.suggestions import nearest
-from comfyui_agent.engine.clock import now
+from comfyui_agent.fleet.server import FleetServer
 
 AUTO = "auto"
 REMEMBERED_SECONDS = 60.0
@@ -25,7 +25,7 @@ FOLDER = "e3_inputs"
 
 
 class Unfit(Exception):
-    """A prompt that this server cannot run: what it lacks."""
+    """This server cannot run the prompt; the message says what it lacks."""
 
     def __init__(self, kind: FailureClass, message: str) -> None:
         super().__init__(message)
@@ -36,7 +36,8 @@ class Unfit(Exception):
 class ServerInputs:
     """Remembers what each server has been given and offers, so that a thousand jobs with one picture upload it once."""
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, clock: Clock) -> None:
+        self._clock = clock
         self._workspace = workspace
         self._uploaded: dict[tuple[str, str], str] = {}
         self._uploading: dict[tuple[str, str], asyncio.Lock] = {}
@@ -90,8 +91,8 @@ class ServerInputs:
         """The first model that the server offers at an input; None if `auto` is a choice, or no model is meant."""
         key = server.name, class_type, name
         known = self._offers.get(key)
-        if known is None or now() - known[0] > REMEMBERED_SECONDS:
-            known = now(), offered(await server.client.definitions.of(class_type), name)
+        if known is None or self._clock.now() - known[0] > REMEMBERED_SECONDS:
+            known = self._clock.now(), offered(await server.client.definitions.of(class_type), name)
             self._offers[key] = known
         try:
             return first_model(known[1])

@@ -70,7 +70,7 @@ class ServerReport:
 
 
 async def look_at(url: str) -> ServerReport:
-    """Ask a server what it is and does; whatever keeps it from answering is in the report. ValueError if it is none."""
+    """Ask one server for its stats and queue. An error is part of the report; ValueError if the URL is no server's."""
     shown = address_of(url)
     async with ComfyClient(url, limits=QUICK, listen=False) as client:
         try:

@@ -1,35 +1,44 @@
-"""Servers that people have taken out of work: told to the fleet, and drained for good once nothing is there."""
+"""Servers that people have paused or drained: the fleet is told, and a drain ends once the server is empty."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
-from comfyui_agent.comfy.fleet import Fleet
 from comfyui_agent.domain.server_states import ServerState
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.store import Store
+from comfyui_agent.store.operation import OperationRunner
 
 log = logging.getLogger(__name__)
 
 
-class ServerStateWatcher:
-    """Looks at what people have said about servers. The runs there see to their own prompts."""
+class StatefulFleet(Protocol):
+    """What the watcher needs of the fleet."""
 
-    def __init__(self, store: Store, fleet: Fleet, wake: Callable[[], None]) -> None:
+    @property
+    def is_out_of_work(self) -> bool: ...
+
+    def apply_states(self, states: Mapping[str, ServerState]) -> bool: ...
+
+
+class ServerStateWatcher:
+    """Tells the fleet which servers people have paused or drained. Runs take their own prompts back."""
+
+    def __init__(self, store: OperationRunner, fleet: StatefulFleet, wake: Callable[[], None]) -> None:
         self._store = store
         self._fleet = fleet
         self._wake = wake
-        self._said_halted = False
+        self._has_warned = False
 
     async def look(self) -> None:
-        """Tell the fleet what has changed, and end drains that are over, whichever agent had the last run there."""
-        halted = await self._store.run(ops.halted_servers)
-        if self._fleet.halt({each.server: each.halt for each in halted}):
+        """Apply what has changed, and end drains that are over, whichever agent had the last run there."""
+        states = await self._store.run(ops.halted_servers)
+        if self._fleet.apply_states({each.server: each.halt for each in states}):
             self._wake()
-        if self._fleet.is_halted and not self._said_halted:
+        if self._fleet.is_out_of_work and not self._has_warned:
             log.warning("every server is out of work: jobs wait until one is resumed (e3 servers resume NAME)")
-        self._said_halted = self._fleet.is_halted
-        for each in halted:
+        self._has_warned = self._fleet.is_out_of_work
+        for each in states:
             if each.halt is ServerState.DRAINING and not each.has_runs:
                 await self._store.run(ops.finish_drain, each.server)

@@ -1,17 +1,29 @@
-"""Servers that are stuck: what one agent has found out is known to all, and forgotten when the prompt is gone."""
+"""Stuck servers: what one agent finds out all learn, until the prompt is gone."""
 
 from __future__ import annotations
 
-from comfyui_agent.comfy.fleet import Fleet, Health
+from collections.abc import Mapping
+from typing import Protocol
+
 from comfyui_agent.domain.server_states import STUCK_REMEDY, StuckPrompt
+from comfyui_agent.fleet.server import FleetServer, Health
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.store import Store
+from comfyui_agent.store.operation import OperationRunner
+
+
+class ProbedFleet(Protocol):
+    """What is needed of the fleet."""
+
+    @property
+    def servers(self) -> Mapping[str, FleetServer]: ...
+
+    def probe_now(self, server: FleetServer) -> None: ...
 
 
 class StuckServers:
     """Keeps the fleet and the database in step."""
 
-    def __init__(self, store: Store, fleet: Fleet) -> None:
+    def __init__(self, store: OperationRunner, fleet: ProbedFleet) -> None:
         self._store = store
         self._fleet = fleet
         self._known: dict[str, StuckPrompt] = {}
@@ -44,7 +56,7 @@ class StuckServers:
         return ()
 
 
-def words_of(blocking: tuple[StuckPrompt, ...]) -> str:
+def describe_blocking(blocking: tuple[StuckPrompt, ...]) -> str:
     """Why an agent ends although work is left."""
     named = "; ".join(f"{each.server} is stuck since {each.since[:19]} UTC" for each in blocking)
     return f"nothing can go on: {named}: {STUCK_REMEDY}, then start again"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from comfyui_agent.pools import Pool
 
 PUBLISHING = Pool("e3-publish", 4)
-"""Naming results, and what is done to their files."""
+"""Publishing results, and other work on their files."""
 RECORDING = Pool("e3-record", 2)
 """The metrics log and the live file."""
 INTAKE = Pool("e3-intake", 4)

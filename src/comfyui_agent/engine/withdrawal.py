@@ -7,7 +7,7 @@ import time
 
 from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.engine.agent import Agent
+from comfyui_agent.engine.composition import make_agent
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import is_attended, living
 from comfyui_agent.store.store import Store
@@ -21,7 +21,7 @@ async def take_back(store: Store, workspace: Workspace, batch_id: str) -> bool:
     workers = {each.attempt_worker for each in await store.run(ops.open_attempts) if each.batch_id == batch_id}
     if not workers or is_attended(workspace.locks) or workers & set(living(workspace.locks)):
         return True
-    working = asyncio.create_task(Agent(store, workspace, only=batch_id).run())
+    working = asyncio.create_task(make_agent(store, workspace, only=batch_id).run())
     until = time.monotonic() + PATIENCE
     try:
         while any(each.batch_id == batch_id for each in await store.run(ops.open_attempts)):

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Concatenate, Generic, TypeVar
-
-from typing_extensions import ParamSpec
+from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from comfyui_agent.store.port import Session
 
@@ -33,6 +31,13 @@ class Operation(Generic[P, T_co]):
 
     def __call__(self, session: Session, *args: P.args, **kwargs: P.kwargs) -> T_co:
         return self.work(session, *args, **kwargs)
+
+
+class OperationRunner(Protocol):
+    """What parts of the agent need of the store."""
+
+    async def run(self, operation: Operation[P, T_co], *args: P.args, **kwargs: P.kwargs) -> T_co:
+        """Run one operation in a transaction of its own."""
 
 
 def query(work: Callable[Concatenate[Session, P], T_co]) -> Operation[P, T_co]:

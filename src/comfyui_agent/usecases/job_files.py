@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from comfyui_agent.clock import now
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import BatchKind, NewBatch, mint_batch_id
 from comfyui_agent.domain.events import EventName
@@ -16,7 +17,6 @@ from comfyui_agent.domain.job_files import FileVerdict, ReadFile
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.kinds import folder_of
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.engine.clock import now
 from comfyui_agent.engine.intake.admission import Admission
 from comfyui_agent.engine.intake.folder_scan import Refused, Unsettled, is_job_file, read_whole, sign, trouble_with
 from comfyui_agent.engine.thread_pools import INTAKE

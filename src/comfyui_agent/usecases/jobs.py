@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted_jobs, json_text
 from comfyui_agent.engine.intake.folder_scan import digest_of
 from comfyui_agent.engine.intake.input_files import NotKept
+from comfyui_agent.engine.thread_pools import INTAKE
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from comfyui_agent.usecases.actor import Actor
@@ -109,7 +109,7 @@ async def remove_jobs(
         path = workspace.root / job.source if job.id in removed and job.source is not None else None
         if path is not None and path.is_relative_to(workspace.processing):
             with contextlib.suppress(FileNotFoundError):
-                await asyncio.to_thread(path.replace, path.with_name(f"{path.name}{REMOVED}"))
+                await INTAKE.run(path.replace, path.with_name(f"{path.name}{REMOVED}"))
     names = [job.config_name for job in jobs if job.id in removed]
     if names:
         message = counted_jobs(names) if is_list else names[0]  # a row of the trail cannot refer to what is gone

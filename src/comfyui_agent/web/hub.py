@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Hashable, Mapping
 from dataclasses import dataclass, field
 
-from comfyui_agent.comfy.tasks import wait_until_set
+from comfyui_agent.clock import SYSTEM_CLOCK
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
 from comfyui_agent.web.access import EVERYONE
@@ -141,7 +141,7 @@ class Hub:
             with self._fleet.watched():
                 yield b": a page of E3\nretry: 1000\n\n"
                 while not self._is_over:
-                    if not await wait_until_set(watcher.wakes, HEARTBEAT):
+                    if not await SYSTEM_CLOCK.wait_for(watcher.wakes, HEARTBEAT):
                         yield self._beat(topic)
                         continue
                     watcher.wakes.clear()

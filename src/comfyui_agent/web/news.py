@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
-from comfyui_agent.comfy.tasks import wait_until_set
+from comfyui_agent.clock import SYSTEM_CLOCK
 from comfyui_agent.domain.events import Event
 from comfyui_agent.events.bus import Bus
 from comfyui_agent.store import operations as ops
@@ -133,7 +133,7 @@ class News:
                         yield as_sent(event)
             heard_at = time.monotonic()
             while not self._is_over and not listener.is_dropped:
-                await wait_until_set(listener.wakes, HEARTBEAT)
+                await SYSTEM_CLOCK.wait_for(listener.wakes, HEARTBEAT)
                 listener.wakes.clear()
                 while listener.waiting and not listener.is_dropped:
                     event, text = listener.waiting.popleft()

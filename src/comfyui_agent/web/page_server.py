@@ -12,7 +12,8 @@ from typing import Any, cast
 
 import uvicorn
 
-from comfyui_agent.comfy.tasks import end_tasks, wait_while
+from comfyui_agent.clock import SYSTEM_CLOCK
+from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
@@ -160,7 +161,7 @@ async def _answering(context: Context, listening: Listening) -> AsyncIterator[No
     server = _Server(config, Places(lambda address: is_loopback(address) or trusts(address)))
     running = asyncio.create_task(server.serve(sockets=[listening.socket]))
     try:
-        await wait_while(lambda: not server.started and not running.done(), every=0.01)
+        await SYSTEM_CLOCK.wait_while(lambda: not server.started and not running.done(), every=0.01)
         if running.done():
             running.result()
         yield

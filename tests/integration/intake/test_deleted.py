@@ -21,7 +21,7 @@ DELETED = "cancelled: its file jobs/processing/image/knight.yaml was deleted"
 
 async def is_let_go(room: Intake, *running: Running) -> bool:
     """Whether monitors have noticed that files are gone and have made up their minds."""
-    return all(each.monitor.is_idle and not each.monitor._missing for each in running)
+    return all(each.monitor.is_idle and not each.monitor._files.missing for each in running)
 
 
 async def test_deleted_while_it_waits_it_is_cancelled(room: Intake) -> None:
@@ -66,7 +66,7 @@ async def test_deleted_while_it_runs_the_job_goes_on(room: Intake) -> None:
 
 
 async def is_noticed(room: Intake, running: Running) -> bool:
-    return str(room.path()) not in running.monitor._known
+    return str(room.path()) not in running.monitor._files.known
 
 
 @pytest.mark.parametrize("state", ["failed", "done"])
@@ -178,7 +178,7 @@ async def test_a_drive_that_goes_away_cancels_nothing_and_comes_back_as_it_was(
 
 
 async def is_known(room: Intake, running: Running) -> bool:
-    return running.monitor._known.get(str(room.path()), (0,))[0] > 0
+    return running.monitor._files.known.get(str(room.path()), (0,))[0] > 0
 
 
 async def test_a_folder_that_is_replaced_by_an_empty_one_in_one_moment_cancels_nothing(tmp_path: Path) -> None:

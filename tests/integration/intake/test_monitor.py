@@ -15,6 +15,7 @@ import pytest
 
 from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.domain.jobs import Job
+from comfyui_agent.engine.intake import folder_watch
 from comfyui_agent.engine.intake import monitor as monitor_module
 from comfyui_agent.engine.intake.folders import make_folders
 from comfyui_agent.engine.intake.monitor import Monitor
@@ -489,7 +490,7 @@ async def test_where_watching_fails_it_is_told_once_and_files_are_still_taken_wi
     room: Intake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("watchfiles.awatch", fails)
-    monkeypatch.setattr(monitor_module, "TROUBLE_PAUSE", 0.1)
+    monkeypatch.setattr(folder_watch, "TROUBLE_PAUSE", 0.1)
     await room.watching()
     for number in range(3):
         began = time.monotonic()
@@ -514,7 +515,7 @@ async def test_watching_that_fails_again_after_it_had_worked_is_told_again(
         raise OSError("no more watches")
 
     monkeypatch.setattr("watchfiles.awatch", fails_works_fails)
-    monkeypatch.setattr(monitor_module, "TROUBLE_PAUSE", 0.01)
+    monkeypatch.setattr(folder_watch, "TROUBLE_PAUSE", 0.01)
     await room.watching()
 
     async def is_over() -> bool:

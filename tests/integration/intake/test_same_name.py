@@ -56,7 +56,7 @@ async def test_the_same_bytes_again_are_nothing(room: Intake, state: str, is_run
 
 async def knows(running: Running, inode: int) -> bool:
     """Whether a monitor has judged the file of this inode."""
-    return any(signature[2] == inode for signature in running.monitor._known.values())
+    return any(signature[2] == inode for signature in running.monitor._files.known.values())
 
 
 async def test_a_touched_file_is_nothing(room: Intake) -> None:
@@ -70,7 +70,7 @@ async def test_a_touched_file_is_nothing(room: Intake) -> None:
 
 
 async def knows_time(running: Running) -> bool:
-    return any(signature[0] == 1_000_000_000 for signature in running.monitor._known.values())
+    return any(signature[0] == 1_000_000_000 for signature in running.monitor._files.known.values())
 
 
 @pytest.mark.parametrize("is_running", [True, False], ids=["while it runs", "over a restart"])
@@ -320,7 +320,7 @@ async def is_at(room: Intake, source: str) -> bool:
 
 
 async def has_nothing_missing(running: Running) -> bool:
-    return not running.monitor._missing
+    return not running.monitor._files.missing
 
 
 async def test_a_file_that_is_moved_and_changed_while_it_waits_is_the_same_job_with_what_it_says_now(

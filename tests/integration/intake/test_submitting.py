@@ -328,7 +328,7 @@ async def test_a_retry_beside_a_monitor_is_one_submission(room: Intake) -> None:
     inode = room.drop().stat().st_ino
 
     async def is_judged() -> bool:
-        return any(signature[2] == inode for signature in running.monitor._known.values())
+        return any(signature[2] == inode for signature in running.monitor._files.known.values())
 
     await until(is_judged, "the file to be judged")
     assert await room.submissions() == 2

@@ -11,13 +11,13 @@ from typing import Any, cast
 
 import pytest
 
-from comfyui_agent.comfy.fleet import FleetServer
+from comfyui_agent.clock import SYSTEM_CLOCK, Clock
 from comfyui_agent.comfy.uploads import Uploaded
 from comfyui_agent.config.settings import Settings
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.engine import server_inputs
 from comfyui_agent.engine.server_inputs import FOLDER, REMEMBERED_SECONDS, ServerInputs, Unfit, offered
+from comfyui_agent.fleet.server import FleetServer
 
 MODELS = ["a.safetensors", "b.ckpt"]
 
@@ -67,7 +67,7 @@ async def fitted(
 
 @pytest.fixture
 def own(tmp_path: Path) -> ServerInputs:
-    return ServerInputs(Workspace(tmp_path, Settings()))
+    return ServerInputs(Workspace(tmp_path, Settings()), SYSTEM_CLOCK)
 
 
 # What a definition offers
@@ -230,7 +230,7 @@ async def test_what_a_server_offers_is_asked_again_after_a_while(
     own: ServerInputs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1000.0]
-    monkeypatch.setattr(server_inputs, "now", lambda: clock[0])
+    monkeypatch.setattr(Clock, "now", lambda _: clock[0])
     server = server_with([MODELS])
     await fitted(own, server)
     server.definitions["CheckpointLoaderSimple"] = definition([["new.safetensors"]])

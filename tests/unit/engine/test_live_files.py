@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import pytest
 
-from comfyui_agent.comfy.fleet import Health
 from comfyui_agent.comfy.frames import LARGEST_PREVIEW, Preview
 from comfyui_agent.comfy.watch import Progress, Stage
 from comfyui_agent.engine import live_files
@@ -30,6 +29,7 @@ from comfyui_agent.engine.live_files import (
     want_previews,
 )
 from comfyui_agent.engine.run import Run
+from comfyui_agent.fleet.server import Health
 from comfyui_agent.store.agent_lock import AgentLock
 
 JPEG, PNG = b"\xff\xd8\xff\xe0 a rough picture", b"\x89PNG\r\n\x1a\n a finer one"

@@ -48,7 +48,7 @@ LONGEST_NAME = 230
 
 
 class Admission:
-    """Reads job files. Workflows and templates are looked at once a round, with `refresh`."""
+    """Reads job files. `refresh` reads workflows and templates again, once a round."""
 
     def __init__(self, workspace: Workspace, is_leaving: Callable[[], bool] = lambda: False) -> None:
         self._workspace = workspace
@@ -157,32 +157,15 @@ class Admission:
                 file_path = self._result(said.outputs.file_path, is_from_afar=source is None)
             except ValueError as error:
                 complain(("outputs", "file_path"), str(error))
-        values: dict[str, Any] = {}
-        pictures: dict[str, str] = {}
         workflow = None
         try:
             workflow = self.workflows.find(said.workflow_id) if said.workflow_id else None
         except NoWorkflow as error:
             complain(("workflow_id",), str(error))
+        values: dict[str, Any] = {}
+        pictures: dict[str, str] = {}
         if workflow is not None:
-            node = said.outputs.node
-            if node is not None and node not in workflow.graph:
-                complain(
-                    ("outputs", "node"), f"the workflow has no node {shown(node)}; {suggest(node[:60], workflow.graph)}"
-                )
-            try:
-                values = bind(workflow.places, workflow.recipe, said.inputs)
-            except Unbindable as error:
-                values = error.bound
-                for input_name, message in error.problems.items():
-                    complain(("inputs", input_name), message)
-            for place, message in self.choices.problems(workflow, values).items():
-                complain(("inputs", _input_at(place, workflow, said.inputs)), message)
-            try:
-                pictures = keep(workflow, values)
-            except Unbindable as error:
-                for input_name, message in error.problems.items():
-                    complain(("inputs", input_name), message)
+            values, pictures = self._bind(workflow, said, keep, complain)
         problem = too_large(values or said.inputs, said.metadata, self._workspace.settings.job_limit_kb)
         if problem:
             is_metadata = said.metadata is not None and bytes_of(said.metadata) > bytes_of(said.inputs)
@@ -205,6 +188,29 @@ class Admission:
             digest=digest,
             pictures=pictures,
         )
+
+    def _bind(
+        self, workflow: Workflow, said: JobFile, keep: Keep, complain: Callable[[tuple[str, ...], str], None]
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        """The values of the inputs by place, and the input pictures that were kept for them."""
+        node = said.outputs.node
+        if node is not None and node not in workflow.graph:
+            hint = suggest(node[:60], workflow.graph)
+            complain(("outputs", "node"), f"the workflow has no node {shown(node)}; {hint}")
+        try:
+            values = bind(workflow.places, workflow.recipe, said.inputs)
+        except Unbindable as error:
+            values = error.bound
+            for input_name, message in error.problems.items():
+                complain(("inputs", input_name), message)
+        for place, message in self.choices.problems(workflow, values).items():
+            complain(("inputs", _input_at(place, workflow, said.inputs)), message)
+        try:
+            return values, keep(workflow, values)
+        except Unbindable as error:
+            for input_name, message in error.problems.items():
+                complain(("inputs", input_name), message)
+            return values, {}
 
     def _result(self, text: str, *, is_from_afar: bool) -> str:
         """Where the result goes, as it is recorded; ValueError if that cannot be.
@@ -245,7 +251,7 @@ def _input_at(place: str, workflow: Workflow, inputs: Mapping[str, Any]) -> str:
 
 
 def _said(tree: Mapping[str, Any], where: Callable[[tuple[Any, ...]], str]) -> tuple[JobFile, list[Complaint]]:
-    """What a job file says, and what is wrong with its keys: of the others, mistakes can still be found."""
+    """What a job file says and what is wrong with its keys. The other keys can still be checked."""
     given = {key: value for key, value in tree.items() if value is not None}
     try:
         return check(JobFile, given, where), []

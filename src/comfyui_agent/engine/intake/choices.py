@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from comfyui_agent.batches.sweeps import AUTO, Keep
+from comfyui_agent.clock import now
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.binding import Place, Unbindable
 from comfyui_agent.domain.node_classes import takes_file
 from comfyui_agent.domain.value_types import BadValue, Kind, ValueType, first_fit, text_of, type_of
 from comfyui_agent.domain.values import Token
-from comfyui_agent.engine.clock import now
 from comfyui_agent.engine.intake.input_files import name_of
 
 PATIENCE = 1.0
@@ -50,7 +50,7 @@ class Choices:
         self._silent_until: dict[str, float] = {}
 
     def problems(self, workflow: Workflow, values: Mapping[str, Any]) -> dict[str, str]:
-        """By place, what is wrong with a value that no known server offers there.
+        """What is wrong with each value that no known server offers at its place.
 
         Not looked at: `auto`, names of files, links, and inputs of which not every server gives a list of choices.
         """
@@ -81,7 +81,7 @@ class Choices:
         return found
 
     def _learn(self, classes: Collection[str]) -> None:
-        """Ask for what is not known or old, all servers at once, and wait a moment for them."""
+        """Ask all servers at once for definitions that are unknown or old, and wait a moment for the answers."""
         moment = now()
         asking = []
         with self._lock:

@@ -1,4 +1,4 @@
-"""On `done` the job file goes to the folder of finished ones, unless it has become another wish meanwhile."""
+"""Moving the job file of a done job to the finished ones, unless it was changed meanwhile."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from comfyui_agent.engine.result_names import keep_aside
 from comfyui_agent.engine.thread_pools import PUBLISHING
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
-from comfyui_agent.store.store import Store
+from comfyui_agent.store.operation import OperationRunner
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 class FinishedFiles:
     """Moves job files. Doing it twice, or by two processes at once, does no harm."""
 
-    def __init__(self, store: Store, workspace: Workspace) -> None:
+    def __init__(self, store: OperationRunner, workspace: Workspace) -> None:
         self._store = store
         self._workspace = workspace
         self._troubles: set[str] = set()
@@ -55,7 +55,7 @@ class FinishedFiles:
 
 
 def _move(path: Path, digest: str | None, target: Path) -> bool:
-    """Move a file if it still is what was rendered; False if it is something else now, and stays."""
+    """Move a file if it still is what was rendered. False if it was changed, and stays."""
     if _digest_of(path) != digest:
         return not path.exists()  # gone: moved by another process, or deleted
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -99,7 +99,7 @@ def _leads_to_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def is_watched(path: str, folder: str) -> bool:
-    """Whether a path is a job file below a folder, with nothing on the way that is not looked into."""
+    """Whether a path is a job file below a folder, in no folder that is skipped."""
     parts = Path(path.removeprefix(folder).strip(os.sep)).parts
     return is_job_file(parts[-1]) and not any(part.startswith(".") or trouble_with(part) for part in parts)
 
@@ -172,5 +172,5 @@ def digest_of(data: bytes) -> str:
 
 
 def digest_of_unread(signature: Signature) -> str:
-    """Something that tells a file which was not read from what it may become."""
+    """A stand-in for the digest of a file that was not read: it changes when the file does."""
     return "unread:" + "-".join(str(number) for number in signature)

@@ -14,7 +14,7 @@ class NoFolder(Exception):
 
 
 def make_folders(workspace: Workspace) -> None:
-    """Make what is missing. NoFolder if this is no workspace or cannot be used; Complaints on `workflows.yaml`."""
+    """Create the folders that are missing. NoFolder if this is no workspace; Complaints about `workflows.yaml`."""
     folder = workspace.processing
     if not folder.is_dir() and workspace.config is None:
         words = f"there is no workspace in {workspace.root}: it has no config/global_config.yaml"

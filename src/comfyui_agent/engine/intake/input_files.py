@@ -155,7 +155,7 @@ def keep_patiently(workspace: Workspace) -> Keep:
 
 
 def patient(keeping: InputFiles) -> Keep:
-    """The same, with what is remembered of pictures already."""
+    """Keeps pictures with these files; one that is being written is waited for."""
 
     def keep(workflow: Workflow, values: Mapping[str, Any]) -> dict[str, str]:
         until = time.monotonic() + PATIENCE

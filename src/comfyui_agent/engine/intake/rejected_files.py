@@ -1,0 +1,66 @@
+"""Job files that cannot be taken: renamed, with the reason on record."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from pathlib import Path
+
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.engine.intake.folder_scan import REJECTED
+from comfyui_agent.engine.intake.troubles import Troubles
+from comfyui_agent.engine.result_names import keep_aside
+from comfyui_agent.engine.thread_pools import INTAKE
+from comfyui_agent.store import operations as ops
+from comfyui_agent.store.operation import OperationRunner
+
+log = logging.getLogger(__name__)
+
+
+class RejectedFiles:
+    """Renames files and overwrites nothing."""
+
+    def __init__(self, store: OperationRunner, workspace: Workspace, troubles: Troubles) -> None:
+        self._store = store
+        self._workspace = workspace
+        self._troubles = troubles
+
+    async def reject(self, path: str, reason: str) -> None:
+        """Rename a file. The reason is recorded first."""
+        target = Path(f"{path}{REJECTED}")
+        try:
+            kept = await INTAKE.run(_make_room, Path(path), target)
+            kept_as = None if kept is None else self._workspace.job_file(kept)
+            await self._store.run(ops.reject_file, self._workspace.job_file(target), reason, kept_as)
+            log.warning("%s is now %s: %s", self._workspace.job_file(Path(path)), target.name, reason)
+            await INTAKE.run(_set_aside, Path(path), target)
+            self._troubles.clear(path)
+        except OSError as error:
+            self._troubles.report(path, f"{path} could not be renamed: {error.strerror}")
+
+
+def _make_room(path: Path, target: Path) -> Path | None:
+    """Give a file that was rejected before another name; None if there is none."""
+    with contextlib.suppress(FileNotFoundError):
+        return None if target.samefile(path) else keep_aside(target)
+    return None
+
+
+def _set_aside(path: Path, target: Path) -> None:
+    """Rename a file and overwrite nothing; another monitor may be doing the same."""
+    while path.exists():
+        try:
+            os.link(path, target)
+            break
+        except FileExistsError:
+            with contextlib.suppress(FileNotFoundError):
+                if target.samefile(path):
+                    break
+                keep_aside(target)
+        except FileNotFoundError:
+            return
+        except OSError:  # a drive that knows no second names
+            path.rename(target)
+            return
+    path.unlink(missing_ok=True)

@@ -1,0 +1,93 @@
+"""The runs of an agent: started with a lease, dropped when the lease is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from comfyui_agent.clock import Clock
+from comfyui_agent.comfy.tasks import end_tasks
+from comfyui_agent.domain.server_states import ServerState
+from comfyui_agent.engine.leases import Leases
+from comfyui_agent.engine.run import Run
+from comfyui_agent.engine.signals import Signals
+from comfyui_agent.fleet.server import FleetServer
+from comfyui_agent.store.errors import DatabaseUnusable
+from comfyui_agent.store.records import Leased
+
+log = logging.getLogger(__name__)
+
+COLLECTING_GRACE = 0.6
+
+
+class Servers(Protocol):
+    """What starting a run needs of the fleet."""
+
+    def get(self, name: str) -> Awaitable[FleetServer]: ...
+
+
+class Runs:
+    """Every run at work. `fatal` is set when the database can never be used again."""
+
+    def __init__(
+        self,
+        fleet: Servers,
+        leases: Leases,
+        signals: Signals,
+        clock: Clock,
+        make_run: Callable[[Leased, FleetServer], Run],
+    ) -> None:
+        self._fleet = fleet
+        self._leases = leases
+        self._signals = signals
+        self._clock = clock
+        self._make_run = make_run
+        self._tasks: dict[Run, asyncio.Task[None]] = {}
+        self.fatal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def all(self) -> list[Run]:
+        return list(self._tasks)
+
+    def has(self, prompt_id: str) -> bool:
+        return any(run.leased.prompt_id == prompt_id for run in self._tasks)
+
+    async def start(self, leased: Leased, asked_at: float) -> None:
+        """Start the run of a lease that was asked for at that time."""
+        server = await self._fleet.get(leased.server)
+        run = self._make_run(leased, server)
+        server.at_work.add(leased.prompt_id)
+        task = asyncio.create_task(run.live())
+        self._tasks[run] = task
+        self._leases.add(leased.lease, asked_at, lambda reason: self._lose(run, reason))
+        task.add_done_callback(lambda done: self._ended(run, done))
+
+    async def stop(self) -> None:
+        """End every run. Prompts stay at their servers; results that are nearly home are awaited for a moment."""
+        await end_tasks([task for run, task in self._tasks.items() if not run.is_collecting])
+        if self._tasks:
+            waiting = asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            await self._clock.first_of({waiting}, COLLECTING_GRACE)
+            waiting.cancel()
+        await end_tasks(list(self._tasks.values()))
+
+    def _lose(self, run: Run, reason: str) -> None:
+        log.info("%s: dropped, %s", run.leased.config_name, reason)
+        task = self._tasks.get(run)
+        if task is not None:
+            task.cancel()
+
+    def _ended(self, run: Run, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(run, None)
+        self._leases.drop(run.leased.lease)
+        run.server.at_work.discard(run.leased.prompt_id)
+        self._signals.wake()
+        if run.server.out_of_work is ServerState.DRAINING:
+            self._signals.note_change()  # it may have been the last run there
+        if task.cancelled() or task.exception() is None:
+            return
+        error = task.exception()
+        log.error("running %s failed", run.leased.config_name, exc_info=error)
+        if isinstance(error, DatabaseUnusable) and not self.fatal.done():
+            self.fatal.set_exception(error)

@@ -1,0 +1,1 @@
+"""Many servers: which are up, how busy they are, which get work."""
