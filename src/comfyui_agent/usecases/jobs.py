@@ -47,7 +47,8 @@ def digest_of_request(tree: Mapping[str, Any]) -> str:
 
 async def submit_job(store: Store, intake: Intake, actor: Actor, tree: Mapping[str, Any], name: str) -> Job:
     """Queue one job from the keys of a job file."""
-    actor.check_priority(tree.get("priority"))
+    priority = tree.get("priority")
+    actor.check_priority(priority if isinstance(priority, int) else None)
     try:
         async with intake.reading() as admission:
             new = await intake.run(admission.job_of, tree, name)

@@ -164,7 +164,6 @@ async def submit(context: Here, by: By, caller: User, said: NewJobSaid, key: Key
     name = body.pop("name", None) or mint_batch_id(said.workflow_id, "job")
 
     async def make(name: str) -> dict[str, Any]:
-        by.check_priority(said.priority)
         await context.submissions.workflow(said.workflow_id)
         job = await usecases.submit_job(context.store, context.submissions.intake, by, body, name)
         return job.as_json()
