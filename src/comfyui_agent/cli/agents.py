@@ -188,7 +188,7 @@ def _code_of(agent: Agent, failures: int) -> int:
 
 @contextlib.asynccontextmanager
 async def _agent(workspace: Workspace, store: Store) -> AsyncIterator[Agent]:
-    """An agent, whose lock file goes even if a signal comes before it has begun to work."""
+    """An agent. Its lock file is removed at the end, even if a signal comes before it works."""
     from comfyui_agent.engine.composition import make_agent
 
     try:
@@ -202,7 +202,7 @@ async def _agent(workspace: Workspace, store: Store) -> AsyncIterator[Agent]:
 
 
 def prepare_folders(workspace: Workspace) -> None:
-    """Make the folders of job files and results; one line if this is no workspace, before a database is made there."""
+    """Make the folders of job files and results. Fails if this is no workspace, before a database is made there."""
     from comfyui_agent.config.validation import Complaints
     from comfyui_agent.engine.intake.folders import NoFolder, make_folders
 
@@ -220,7 +220,7 @@ def _say(message: str) -> None:
 
 @contextlib.asynccontextmanager
 async def _summed_up(store: Store, as_json: bool, monitor: Monitor | None = None) -> AsyncIterator[None]:
-    """Say at the end how it stands, also when a signal ends it."""
+    """Print a summary at the end, also after a signal."""
     from comfyui_agent.store.errors import StoreError
 
     first_event = await store.run(ops.newest_event)
@@ -247,7 +247,7 @@ async def _sum_up(store: Store, as_json: bool, first_event: int, monitor: Monito
 
 @contextlib.asynccontextmanager
 async def shown(bus: Bus, store: Store, agent: Agent | None = None, *, as_json: bool = False) -> AsyncIterator[None]:
-    """Show what happens meanwhile: a board on a terminal, lines elsewhere, on stderr if stdout is for JSON."""
+    """Show events: a board on a terminal, lines elsewhere. They go to stderr if stdout is for JSON."""
     from comfyui_agent.cli.queue_board import QueueBoard
 
     if as_json or not on_terminal():
@@ -278,7 +278,7 @@ def _line_on_stderr(event: Event) -> None:
 
 
 def main(command: str) -> None:
-    """`python -m comfyui_agent.run` and its like: the same as `e3 run`."""
+    """`python -m comfyui_agent.run` does the same as `e3 run`."""
     from comfyui_agent.cli.app import main as e3
 
     sys.argv[1:1] = [command]

@@ -115,7 +115,7 @@ def root(
 
 
 def main() -> None:
-    """Run `e3`. A wrong word is one line on stderr, like every other error."""
+    """Run `e3`. A usage error is one line on stderr, like every other error."""
     try:
         code = typer.main.get_command(app).main(prog_name="e3", standalone_mode=False)
     except typer.TyperException as error:

@@ -31,7 +31,7 @@ BatchId = Annotated[str, typer.Argument(metavar="ID", help="The id of a batch.",
 
 
 class Format(str, Enum):
-    """What the picture of a grid is."""
+    """The file format of a grid."""
 
     PNG = "png"
     JPEG = "jpeg"
@@ -253,7 +253,7 @@ async def grid(
 
 
 def _format_of(output: Path | None, said: Format | None) -> str:
-    """What the ending of a file that people name says; else what they say."""
+    """The format that the name of the output file ends in, else the one that was given."""
     ending = output.suffix.lower() if output else ""
     known = {".png": Format.PNG, ".jpg": Format.JPEG, ".jpeg": Format.JPEG}
     if output is not None:

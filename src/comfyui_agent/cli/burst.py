@@ -211,7 +211,7 @@ def _print(summary: Summary, as_json: bool) -> None:
 
 
 def lines_of(summary: Summary) -> list[str]:
-    """A summary for people, a line for each thing that they want to know."""
+    """A summary for people."""
     failed = f", {summary.failed} failed" if summary.failed else ""
     done = f"{summary.completed} of {summary.size}" if summary.size else "none"
     lines = [f"Completed in this burst: {done}{failed}"]
@@ -241,7 +241,7 @@ def _say(message: str) -> None:
 
 
 async def _until_done(as_json: bool) -> int:
-    """Run bursts as children, one after another. A child that is killed is followed by a smaller one."""
+    """Run bursts in child processes, one after another. After a child was killed, the next one is smaller."""
     command = module_command("comfyui_agent", *_own_arguments())
     pause = SHORTEST_PAUSE
     completed = failed = 0
@@ -278,13 +278,13 @@ async def _until_done(as_json: bool) -> int:
 
 
 def _own_arguments() -> list[str]:
-    """The arguments of this command, without what makes it a loop, and with what makes it readable."""
+    """The arguments of this command for one burst that answers in JSON."""
     kept = [argument for argument in sys.argv[1:] if argument not in ("--until-done", "--json")]
     return [*kept, "--json"]
 
 
 async def _child(command: list[str], said: list[str]) -> int:
-    """One burst; how it ended, and what it said. It is ended with us."""
+    """Run one burst; its exit code. Its output is added to `said`. It is ended if this process is."""
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     reading = asyncio.ensure_future(process.communicate())
     try:

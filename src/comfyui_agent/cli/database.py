@@ -122,7 +122,7 @@ async def compact(call: Invocation) -> None:
 
 
 def _alone(workspace: Workspace) -> AgentLock:
-    """A lock that shows that someone works here; nobody else may."""
+    """Lock the workspace. Fails if another process works there."""
     others = living(workspace.locks)
     if others:
         fail(f"the database is in use ({', '.join(others[:3])}): stop e3 run, e3 serve and the like, then compact it")
@@ -130,7 +130,7 @@ def _alone(workspace: Workspace) -> AgentLock:
 
 
 async def _remove_unused(workspace: Workspace) -> tuple[int, int]:
-    """Remove kept input files that no job names; how many, and their bytes. What is new may be about to get its job."""
+    """Remove kept input files that no job names; how many, and their bytes. New files stay: their job may come."""
     async with opened(workspace) as store:
         used = await store.run(ops.kept_pictures)
     count = size = 0

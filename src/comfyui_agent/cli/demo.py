@@ -102,7 +102,7 @@ def _fresh_workspace(folder: Path) -> Workspace:
 
 
 def _with_server(workspace: Workspace, server: ServerProcess) -> Workspace:
-    """The simulator, and sub-second waits before retries."""
+    """The same with the simulator as its server, and short waits before retries."""
     comfyui = workspace.settings.comfyui.model_copy(update={"servers": (server.url,)})
     settings = workspace.settings.model_copy(update={"comfyui": comfyui, "retry_backoff_seconds": (0.5,)})
     return replace(workspace, settings=settings)
@@ -126,7 +126,7 @@ async def _work(workspace: Workspace, server: ServerProcess, folder: Path) -> in
 
 
 def _port(workspace: Workspace) -> int:
-    """The usual one, or any that is free: another agent may have it."""
+    """The configured port, or 0 if it is taken."""
     with contextlib.closing(socket.socket()) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -137,12 +137,12 @@ def _port(workspace: Workspace) -> int:
 
 
 def _is_watched() -> bool:
-    """Whether a person is there to look at the page, and to end it."""
+    """Whether a person can look at the page and end it."""
     return on_terminal() and os.environ.get("CI", "").lower() not in ("true", "1")
 
 
 async def _stay(workspace: Workspace, store: Store, page: str, book: Batch) -> None:
-    """Keep the page up, and an agent behind it that does what people ask for there, until Ctrl-C."""
+    """Keep the page and an agent running until Ctrl-C."""
     typer.echo(f"\nThe page    {page}")
     typer.echo(f"The book    {page}/books/{book.id}: mend its fourth page there")
     typer.echo("It stays up until Ctrl-C.")

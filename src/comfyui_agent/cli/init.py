@@ -66,7 +66,7 @@ def init(
 
 
 def _workspace_in(folder: Path) -> Workspace:
-    """The workspace that was made, whatever other one $E3_CONFIG names."""
+    """The workspace that was made. $E3_CONFIG may name another one."""
     try:
         return load_workspace(folder, {name: value for name, value in os.environ.items() if name != CONFIG})
     except Complaints as error:

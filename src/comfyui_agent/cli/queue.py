@@ -1,4 +1,4 @@
-"""`e3 queue` and `e3 show`: what is in the memory."""
+"""`e3 queue` and `e3 show`: the jobs."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def _outcome(attempt: Attempt) -> str:
 
 
 def _away(workspace: Workspace, jobs: Sequence[Job]) -> frozenset[int]:
-    """The jobs whose server has just stopped answering: their agents have not given them back yet."""
+    """Jobs that agents still hold although their server stopped answering."""
     if not any(job.status is JobStatus.PROCESSING for job in jobs):
         return frozenset()
     from comfyui_agent.engine.live_files import read_live  # the engine, for those who need it

@@ -74,7 +74,7 @@ async def _serve(workspace: Workspace) -> int:
 
 @dataclass(frozen=True)
 class Page:
-    """Where the page is, and what serves it: it ends only if that fails."""
+    """Where the page is, and the task that serves it. It ends only if that fails."""
 
     url: str
     answering: asyncio.Task[None]
@@ -82,7 +82,7 @@ class Page:
 
 @contextlib.asynccontextmanager
 async def page_of(store: Store, workspace: Workspace, *, port: int | None = None) -> AsyncIterator[Page]:
-    """The page of a workspace, served meanwhile. One line if it cannot be."""
+    """Serve the page of a workspace meanwhile. Fails if that is not possible."""
     try:
         listening = await _listen(store, workspace, port)
     except NotServed as error:
@@ -101,7 +101,7 @@ async def page_of(store: Store, workspace: Workspace, *, port: int | None = None
 
 @contextlib.asynccontextmanager
 async def page_beside(store: Store, workspace: Workspace) -> AsyncIterator[None]:
-    """The page beside an agent. Where it cannot be served, that is said, and the work goes on without."""
+    """Serve the page beside an agent. If that is not possible, say so and go on without it."""
     answering: asyncio.Task[None] | None = None
     if workspace.settings.ui.enabled:
         try:

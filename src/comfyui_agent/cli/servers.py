@@ -67,7 +67,7 @@ class Asked:
         return workspace_at(self.folder, self.database, list(self.servers), self.config)
 
     def after(self, before: Asked) -> Asked:
-        """Both, where this one counts if both say something."""
+        """These options and those before the command. These count where both are given."""
         return Asked(
             (*before.servers, *self.servers),
             before.folder if self.folder == HERE else self.folder,

@@ -116,7 +116,7 @@ async def _queue(call: Invocation, found: Sweep, wait: bool) -> int:
 
 @dataclass(frozen=True)
 class _Request:
-    """What people want, and where they said it."""
+    """A sweep that was asked for, and where each key of it was written."""
 
     wish: SweepWish
     base: Path
@@ -130,7 +130,7 @@ class _Request:
 
 
 def _request(call: Invocation, what: str, sets: list[str], given: dict[str, Any]) -> _Request:
-    """What the file says, and on top what the command line says."""
+    """Read the file, if one is named; what the command line says counts more."""
     text: SweepText | None = None
     base = Path()
     if what.lower().endswith(YAML):

@@ -98,9 +98,7 @@ async def create(
 
 @app.command()
 @workspace_command()
-async def ls(
-    call: Invocation,
-) -> None:
+async def ls(call: Invocation) -> None:
     """List tokens: id, role, when they were made, end and were last used, name. What they are cannot be read back.
 
     [bold]Examples[/bold]
@@ -201,7 +199,7 @@ async def open_to_all(
 
 
 def _why_needed(workspace: Workspace) -> str:
-    """Why this machine needs a token even if there is none, as the settings say; empty if it does not."""
+    """Why the settings require a token even on this machine; empty if they do not."""
     ui = workspace.settings.ui
     if ui.trusted_proxies:
         named = " or a name from a proxy" if ui.proxy_user_header else ""

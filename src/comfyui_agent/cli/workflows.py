@@ -18,7 +18,7 @@ LARGEST_LIST = 64 * 1024 * 1024
 
 
 def found_at(name: str, folder: Path) -> Path:
-    """A file that people name: from where they are, else from the workspace that they name."""
+    """A file by its path, relative to the current folder or else to the workspace."""
     path = Path(name).expanduser()
     return path if path.exists() or not (folder / path).exists() else folder / path
 

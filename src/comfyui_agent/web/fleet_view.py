@@ -1,4 +1,4 @@
-"""The servers as the page shows them: looked at while someone watches, and never longer ago than a few seconds."""
+"""The servers as the page shows them: probed every few seconds while someone watches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NOT_YET = "it has not answered yet"
 
 
 class FleetView:
-    """What servers say of themselves, what agents have there, and who works the queue off."""
+    """Reports of servers, the runs of agents there, and how many agents work."""
 
     def __init__(self, store: Store, workspace: Workspace) -> None:
         self._store = store
@@ -48,7 +48,7 @@ class FleetView:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Someone looks: it is kept fresh meanwhile."""
+        """Keep it fresh meanwhile, because someone watches."""
         self._watchers += 1
         try:
             yield
@@ -77,7 +77,7 @@ class FleetView:
         self._live_at = time.monotonic()
 
     async def live(self) -> list[LiveRun]:
-        """What is at work, over all agents of this machine."""
+        """The runs of all agents of this machine."""
         if time.monotonic() - self._live_at > 2 * LIVE_SECONDS:
             await self.look_at_live()
         return self._live
@@ -120,7 +120,7 @@ class FleetView:
         self._looked_at = time.monotonic()
 
     async def _look_at(self, number: int, url: str) -> None:
-        """Each is shown as soon as it has answered: one that hangs hides no other."""
+        """Show each server as soon as it has answered: one that hangs delays no other."""
         report = await look_at(url)
         self._show([*self._reports[:number], report, *self._reports[number + 1 :]])
 

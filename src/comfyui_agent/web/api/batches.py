@@ -183,7 +183,7 @@ def _shown_plan(found: Defined) -> dict[str, Any]:
 
 
 def _first(combinations: Combinations) -> list[dict[str, Any]]:
-    """As many as an answer has room for: one long value stands in each of them."""
+    """The first combinations, as many as an answer has room for."""
     found: list[dict[str, Any]] = []
     room = MOST_LETTERS
     for index in range(min(len(combinations), MOST_PLANNED)):

@@ -147,7 +147,7 @@ async def _list(context: Context, request: Request, wanted: JobFilter, cursor: s
 
 
 async def _check_there(request: Request) -> None:
-    """Nothing is done for a caller who is gone."""
+    """Stop if the caller is gone."""
     if await request.is_disconnected():
         raise ended_early()
 

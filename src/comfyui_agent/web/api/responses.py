@@ -1,4 +1,4 @@
-"""Jobs and batches as the API answers them, and finding those that a request names."""
+"""Jobs and batches as the API shows them, and finding those that a request names."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ Cursor = Annotated[str | None, Query(max_length=1000, description="Where to go o
 
 
 class FileAnswer(FileResponse):
-    """A file, whole or in parts. What cannot be had of it is a problem like any other."""
+    """A file, whole or in parts. Errors are Problems."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         has_begun = False
@@ -100,13 +100,13 @@ async def batch_named(context: Context, name: str, kind: BatchKind | None = None
 
 
 async def whole_job(context: Context, job: Job) -> dict[str, Any]:
-    """All of a job; its inputs with those that its batch keeps for all members."""
+    """A job with all its inputs, also those that its batch keeps for all members."""
     batch = await context.store.run(ops.find_batch, job.batch_id) if job.batch_id else None
     return job.as_json() | ({"inputs": effective_inputs(job, batch)} if batch and job.template_hash else {})
 
 
 def listed(job: Job) -> dict[str, Any]:
-    """A job among others."""
+    """A job in a list."""
     return job.as_json() | {"is_shortened": job.is_shortened}
 
 
@@ -120,7 +120,7 @@ def shown_batch(batch: Batch) -> dict[str, Any]:
 
 
 async def maker_of(context: Context, found: Job | Batch) -> dict[str, str | None]:
-    """What the token is called that made something."""
+    """The name of the token that made something."""
     return {"created_by_name": await context.store.run(ops.token_name, found.created_by)}
 
 
