@@ -85,6 +85,7 @@ async def dismiss_batch(store: Store, actor: Actor, batch: Batch) -> BatchChange
 
 async def pause_batch(store: Store, actor: Actor, batch: Batch) -> Batch:
     """What waits stays waiting; what is at a server runs on."""
+    actor.check_owner(batch)
     if not await store.run(ops.pause_batch, batch.id) and not batch.is_paused:
         message = f"{batch.id} is {batch.status}"
         raise NotPossible(message, "There is nothing to pause.", line=f"{message}: there is nothing to pause")
@@ -94,6 +95,7 @@ async def pause_batch(store: Store, actor: Actor, batch: Batch) -> Batch:
 
 async def resume_batch(store: Store, actor: Actor, batch: Batch) -> Batch:
     """Let a paused batch go on."""
+    actor.check_owner(batch)
     if not await store.run(ops.resume_batch, batch.id):
         raise NotPossible(f"{batch.id} is not paused", "There is nothing to resume.")
     await actor.audit(store, EventName.AUDIT_BATCH_RESUME, batch_id=batch.id)

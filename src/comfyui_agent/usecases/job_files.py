@@ -120,22 +120,25 @@ async def resubmit(store: Store, admission: Admission, workspace: Workspace, job
     """Submit failed jobs again; `retry_jobs` without an actor."""
     answers: dict[str, JobAnswer] = {}
     without_file: list[Job] = []
+
+    def refuse(job: Job, problem: str) -> None:
+        answers[job.config_name] = JobAnswer(job.config_name, job, problem)
+
     for start in range(0, len(jobs), AT_ONCE):
         files: list[ReadFile] = []
         for job in jobs[start : start + AT_ONCE]:
             if job.status is not JobStatus.FAILED:
-                answers[job.config_name] = JobAnswer(job.config_name, job, f"it {STATES[job.status]}: nothing to retry")
+                refuse(job, f"it {STATES[job.status]}: nothing to retry")
                 continue
             try:
                 filed = await _refile(admission, workspace, job)
             except OSError as error:
-                answers[job.config_name] = JobAnswer(job.config_name, job, f"its pictures cannot be kept: {error}")
+                refuse(job, f"its pictures cannot be kept: {error}")
                 continue
             if filed is not None:
                 files.append(replace(filed, insists=True))
             elif job.template_hash is None and job.source is not None:
-                message = f"its file {job.source} is gone, and it never could be read: drop it again"
-                answers[job.config_name] = JobAnswer(job.config_name, job, message)
+                refuse(job, f"its file {job.source} is gone, and it never could be read: drop it again")
             else:
                 without_file.append(job)
         for filed, outcome in zip(files, await store.run(ops.file_jobs, files), strict=True):
@@ -143,10 +146,8 @@ async def resubmit(store: Store, admission: Admission, workspace: Workspace, job
             answers[name] = JobAnswer(name, await store.run(ops.find_job_by_name, name), outcome.reason)
     retried = set(await store.run(ops.retry_jobs, [job.id for job in without_file], forget_files=True))
     for job in without_file:
-        problem = "" if job.id in retried else "it is not failed any more"
-        answers[job.config_name] = JobAnswer(
-            job.config_name, await store.run(ops.find_job_by_name, job.config_name), problem
-        )
+        name, problem = job.config_name, "" if job.id in retried else "it is not failed any more"
+        answers[name] = JobAnswer(name, await store.run(ops.find_job_by_name, name), problem)
     return [answers[job.config_name] for job in jobs]
 
 
