@@ -23,10 +23,6 @@ log = logging.getLogger(__name__)
 ASK = "Ask whoever made it, or an admin; a token made with e3 token create --shared may change it, too."
 
 
-def _unlimited(_: int) -> AbstractAsyncContextManager[None]:
-    return nullcontext()
-
-
 def _log_unaudited(event: Event, error: StoreError) -> None:
     log.error("%s by %s is missing in the audit trail: %s", event.name, event.actor, error)
 
@@ -41,7 +37,7 @@ class Actor:
     """The token that owns what they make."""
     rights: Rights = ALL
     lowest_priority: int | None = None
-    room: Callable[[int], AbstractAsyncContextManager[None]] = _unlimited
+    room: Callable[[int], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
     """Reserves room for so many more open jobs; raises if their quota has none."""
     on_unaudited: Callable[[Event, StoreError], None] = _log_unaudited
     """Is called when a change was made and could not be written to the audit trail."""
