@@ -251,7 +251,7 @@ async def shown(bus: Bus, store: Store, agent: Agent | None = None, *, as_json: 
     from comfyui_agent.cli.queue_board import QueueBoard
 
     if as_json or not on_terminal():
-        bus.subscribe(_line_on_stderr if as_json else _line)
+        bus.subscribe(lambda event: _print_event(event, err=as_json))
         yield
         return
     board = QueueBoard(bus, store, agent)
@@ -264,17 +264,13 @@ async def shown(bus: Bus, store: Store, agent: Agent | None = None, *, as_json: 
             await showing
 
 
-def _line(event: Event, err: bool = False) -> None:
+def _print_event(event: Event, *, err: bool) -> None:
     from comfyui_agent.cli.queue_board import TOLD_TWICE, tell
 
     if event.name in TOLD_TWICE or event.is_audit:
         return
     with contextlib.suppress(OSError):  # no room for a log, or nobody reads it: the work goes on
         typer.echo(tell(event), err=err)
-
-
-def _line_on_stderr(event: Event) -> None:
-    _line(event, err=True)
 
 
 def main(command: str) -> None:
