@@ -39,6 +39,7 @@ Servers = Annotated[
     typer.Option("--server", metavar="URL", help="A ComfyUI to work with; give it several times for several."),
 ]
 SUMMARY_SECONDS = 0.5
+STOPS = "Ctrl-C stops; nothing gets lost."
 
 UntilIdle = Annotated[
     bool, typer.Option("--until-idle", help="Stop when nothing is pending; exit 1 if a job failed meanwhile.")
@@ -136,9 +137,9 @@ async def _run(workspace: Workspace, until_idle: bool, as_json: bool) -> int:
     async with opened(workspace, create=True) as store, _agent(workspace, store) as agent:
         monitor = Monitor(store, workspace)
         folder = workspace.job_file(workspace.processing)
-        _say(f"Watching {folder}, rendering with {', '.join(agent.fleet.servers)}. Ctrl-C stops; nothing gets lost.")
+        opening = f"Watching {folder}, rendering with {', '.join(agent.fleet.servers)}. {STOPS}"
         async with (
-            _summed_up(store, as_json, monitor),
+            _summed_up(store, opening, as_json, monitor),
             page_beside(store, workspace),
             shown(agent.bus, store, agent, as_json=as_json),
         ):
@@ -156,10 +157,10 @@ async def _monitor(workspace: Workspace, until_idle: bool, as_json: bool) -> int
     async with opened(workspace, create=True) as store:
         monitor, bus = Monitor(store, workspace), Bus()
         tail = EventTail(store, MetricsLog(workspace.metrics_log, store.identity), bus, SYSTEM_CLOCK)
-        _say(f"Watching {workspace.job_file(workspace.processing)}. Ctrl-C stops; nothing gets lost.")
+        opening = f"Watching {workspace.job_file(workspace.processing)}. {STOPS}"
         first_event = await tail.begin()
         following = asyncio.create_task(tail.follow())
-        async with _summed_up(store, as_json, monitor):
+        async with _summed_up(store, opening, as_json, monitor):
             try:
                 async with shown(bus, store, as_json=as_json):
                     await monitor.run(until_idle=until_idle)
@@ -173,9 +174,8 @@ async def _monitor(workspace: Workspace, until_idle: bool, as_json: bool) -> int
 
 async def _execute(workspace: Workspace, until_idle: bool, as_json: bool) -> int:
     async with opened(workspace, create=True) as store, _agent(workspace, store) as agent:
-        servers = ", ".join(agent.fleet.servers)
-        _say(f"Working off {workspace.database} with {servers}. Ctrl-C stops; nothing gets lost.")
-        async with _summed_up(store, as_json), shown(agent.bus, store, agent, as_json=as_json):
+        opening = f"Working off {workspace.database} with {', '.join(agent.fleet.servers)}. {STOPS}"
+        async with _summed_up(store, opening, as_json), shown(agent.bus, store, agent, as_json=as_json):
             failures = await agent.run(until_idle=until_idle)
         return _code_of(agent, failures)
 
@@ -219,12 +219,13 @@ def _say(message: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _summed_up(store: Store, as_json: bool, monitor: Monitor | None = None) -> AsyncIterator[None]:
-    """Print a summary at the end, also after a signal."""
+async def _summed_up(store: Store, opening: str, as_json: bool, monitor: Monitor | None = None) -> AsyncIterator[None]:
+    """Say what is done here, and print a summary at the end, also after a signal."""
     from comfyui_agent.store.errors import StoreError
 
     first_event = await store.run(ops.newest_event)
     try:
+        _say(opening)
         yield
     except asyncio.CancelledError:
         with contextlib.suppress(asyncio.TimeoutError, StoreError, OSError):
