@@ -13,7 +13,8 @@ import pytest
 from PIL import Image
 
 from comfyui_agent.domain.combinations import Axis, Combinations, Mode
-from comfyui_agent.nodes.core.batch_grid import GridOrder, Member, draw_grid
+from comfyui_agent.nodes.core.batch_grid import Member, lay_out_grid
+from comfyui_agent.nodes.core.batch_state import GridOptions
 from support.node_pack import Graph, Inside, comfyui_with_nodes, iterating, parameter
 from support.servers import REAL_DIR
 
@@ -85,7 +86,7 @@ def _check_member(comfyui: Inside, batch: dict[str, Any], index: int) -> None:
         assert colours == {colour_at(picture, (picture.width // 2, picture.height // 2))}
 
 
-def _check_cells(comfyui: Inside, batch: dict[str, Any], wish: dict[str, Any]) -> None:
+def _check_cells(comfyui: Inside, batch: dict[str, Any], inputs: dict[str, Any]) -> None:
     """The grid has the colour of each member at the place of its values."""
     axes = [
         Axis(name, (), tuple(dict.fromkeys(member["values"][name] for member in batch["members"])))
@@ -93,16 +94,9 @@ def _check_cells(comfyui: Inside, batch: dict[str, Any], wish: dict[str, Any]) -
     ]
     results = (batch["results"][str(index)]["images"][0] for index in range(batch["total"]))
     members = {index: Member(comfyui.file(image), "done") for index, image in enumerate(results)}
-    order = GridOrder(
-        Combinations(axes, Mode.MATRIX),
-        members,
-        title=wish["title"] or batch["batch_id"],
-        subtitle=f"{batch['total']} of {batch['total']} done",
-        columns=wish["columns"],
-        rows=wish["rows"],
-        cell_pixels=wish["cell_pixels"],
-    )
-    boxes = draw_grid(order).boxes(0)
+    title, subtitle = inputs["title"] or batch["batch_id"], f"{batch['total']} of {batch['total']} done"
+    options = GridOptions(inputs["columns"], inputs["rows"], inputs["cell_pixels"])
+    boxes = lay_out_grid(Combinations(axes, Mode.MATRIX), members, options, title, subtitle).boxes(0)
     assert len(boxes) == batch["total"]
     with Image.open(comfyui.file(batch["grid"])) as grid:
         for index, (left, top, right, bottom) in boxes.items():
@@ -132,12 +126,12 @@ def slow(values: str = "0..19", seconds: float = 0.3, **more: Any) -> Graph:
 def test_a_batch_is_cancelled_midway(comfyui: Inside) -> None:
     batch_id = comfyui.batch_of(comfyui.queue(slow()))["batch_id"]
     comfyui.until(batch_id, lambda batch: batch["completed_count"] >= 3)
-    said = comfyui.post(f"/wi/cancel_batch/{batch_id}").json()
+    done = comfyui.post(f"/wi/cancel_batch/{batch_id}").json()
     batch = comfyui.get(f"/wi/batch/{batch_id}")
-    assert (said["state"], batch["state"], said["not_stopped"]) == ("cancelled", "cancelled", [])
-    assert len(said["interrupted"]) == 1
-    assert len(said["deleted"]) + 1 + batch["completed_count"] == 20
-    assert set(said["deleted"] + said["interrupted"]) < set(batch["prompt_ids"])
+    assert (done["state"], batch["state"], done["not_stopped"]) == ("cancelled", "cancelled", [])
+    assert len(done["interrupted"]) == 1
+    assert len(done["deleted"]) + 1 + batch["completed_count"] == 20
+    assert set(done["deleted"] + done["interrupted"]) < set(batch["prompt_ids"])
     queue = comfyui.get("/queue")
     assert queue["queue_running"] == queue["queue_pending"] == []
     done = len(comfyui.history())
@@ -153,10 +147,10 @@ def test_what_does_not_stop_is_reported(comfyui: Inside) -> None:
     first = comfyui.queue(prompt)
     batch_id = comfyui.batch_of(first)["batch_id"]
     comfyui.until(batch_id, lambda batch: batch["running"] == 0)
-    said = comfyui.post(f"/wi/cancel_batch/{batch_id}").json()
-    assert [each["prompt_id"] for each in said["not_stopped"]] == [first]
-    assert "still runs" in said["not_stopped"][0]["reason"]
-    assert len(said["deleted"]) == 2
+    done = comfyui.post(f"/wi/cancel_batch/{batch_id}").json()
+    assert [each["prompt_id"] for each in done["not_stopped"]] == [first]
+    assert "still runs" in done["not_stopped"][0]["reason"]
+    assert len(done["deleted"]) == 2
 
 
 def test_a_prompt_of_someone_else_is_not_interrupted(comfyui: Inside) -> None:
@@ -165,8 +159,8 @@ def test_a_prompt_of_someone_else_is_not_interrupted(comfyui: Inside) -> None:
     other = comfyui.queue(theirs)
     batch_id = comfyui.batch_of(comfyui.queue(slow()))["batch_id"]
     comfyui.until(batch_id, lambda _: len(comfyui.get("/queue")["queue_pending"]) == 20)
-    said = comfyui.post(f"/wi/cancel_batch/{batch_id}").json()
-    assert (said["interrupted"], said["not_stopped"], len(said["deleted"])) == ([], [], 20)
+    done = comfyui.post(f"/wi/cancel_batch/{batch_id}").json()
+    assert (done["interrupted"], done["not_stopped"], len(done["deleted"])) == ([], [], 20)
     deadline = time.monotonic() + 20
     while other not in comfyui.history() and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -20,7 +20,7 @@ async def busy(slow_wire: Wire) -> str:
 
 
 async def run_order(wire: Wire, busy: str, prompt_ids: list[str]) -> list[str]:
-    """The order in which these prompts ended, once the busy one is out of the way."""
+    """The order in which these prompts ended, once the busy one is interrupted. Equal ones come from the cache."""
     await wire.interrupt(busy)
     for prompt_id in prompt_ids:
         await wire.finished(prompt_id)
@@ -29,29 +29,33 @@ async def run_order(wire: Wire, busy: str, prompt_ids: list[str]) -> list[str]:
 
 
 async def test_prompts_without_a_number_run_in_the_order_of_arrival(slow_wire: Wire, busy: str) -> None:
-    prompt_ids = [await slow_wire.submit(picture()) for _ in range(3)]
+    graph = picture()
+    prompt_ids = [await slow_wire.submit(graph) for _ in range(3)]
     assert await run_order(slow_wire, busy, prompt_ids) == prompt_ids
 
 
 async def test_a_later_front_prompt_overtakes_an_earlier_one(slow_wire: Wire, busy: str) -> None:
-    usual = await slow_wire.submit(picture())
-    first_front = await slow_wire.submit(picture(), front=True)
-    second_front = await slow_wire.submit(picture(), front=True)
+    graph = picture()
+    usual = await slow_wire.submit(graph)
+    first_front = await slow_wire.submit(graph, front=True)
+    second_front = await slow_wire.submit(graph, front=True)
     order = await run_order(slow_wire, busy, [usual, first_front, second_front])
     assert order == [second_front, first_front, usual]
 
 
 async def test_equal_numbers_run_by_prompt_id(slow_wire: Wire, busy: str) -> None:
+    graph = picture()
     prompt_ids = [f"{letter}-{uuid.uuid4()}" for letter in "cab"]
     for prompt_id in prompt_ids:
-        await slow_wire.submit(picture(), prompt_id=prompt_id, number=0.5)
+        await slow_wire.submit(graph, prompt_id=prompt_id, number=0.5)
     assert await run_order(slow_wire, busy, prompt_ids) == sorted(prompt_ids)
 
 
 async def test_lower_numbers_run_first_and_may_be_negative(slow_wire: Wire, busy: str) -> None:
-    high = await slow_wire.submit(picture(), number=9_000_000)
-    negative = await slow_wire.submit(picture(), number=-9_000_000)
-    low = await slow_wire.submit(picture(), number=-0.5)
+    graph = picture()
+    high = await slow_wire.submit(graph, number=9_000_000)
+    negative = await slow_wire.submit(graph, number=-9_000_000)
+    low = await slow_wire.submit(graph, number=-0.5)
     assert await run_order(slow_wire, busy, [high, negative, low]) == [negative, low, high]
 
 

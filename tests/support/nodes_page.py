@@ -83,9 +83,9 @@ export class StandInNode {
 def summary(batch_id: str = "cats_0123abcd", **changed: Any) -> Json:
     """A batch under way as ComfyUI tells of it: 42 of 90 are done, and none failed."""
     name = batch_id.rpartition("_")[0] or batch_id
-    told: Json = {"batch_id": batch_id, "batch_name": name, "mode": "matrix", "state": "active", "total": 90}
-    told |= {"completed_count": 42, "failed": 0, "cancelled": False, "created_at": 1000.0, "reason": ""}
-    return told | {"grid": None, "compositor": None, "running": 42} | changed
+    found: Json = {"batch_id": batch_id, "batch_name": name, "mode": "matrix", "state": "active", "total": 90}
+    found |= {"completed_count": 42, "failed": 0, "cancelled": False, "created_at": 1000.0, "reason": ""}
+    return found | {"grid": None, "compositor": None, "running": 42} | changed
 
 
 def member(index: int, state: str = "failed", reason: str = "", **values: Any) -> Json:
@@ -196,17 +196,17 @@ PICTURE = _picture()
 @contextmanager
 def stand_in() -> Iterator[StandIn]:
     """Such a server, on a port of its own."""
-    told = StandIn()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("OneStandIn", (Requests,), {"stand_in": told}))
+    found = StandIn()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("OneStandIn", (Requests,), {"stand_in": found}))
     server.daemon_threads = True
     server.block_on_close = False
-    told.url = f"http://127.0.0.1:{server.server_address[1]}"
+    found.url = f"http://127.0.0.1:{server.server_address[1]}"
     serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     serving.start()
     try:
-        yield told
+        yield found
     finally:
-        told.forget()
+        found.forget()
         server.shutdown()
         serving.join()
         server.server_close()

@@ -46,7 +46,6 @@ def install(
     """
     from comfyui_agent.nodes.installer import TITLE, Changed, Refused, WrongFolder
     from comfyui_agent.nodes.installer import install as put
-    from comfyui_agent.nodes.pack_builder import Unbuildable
 
     try:
         done = put(folder, force=force)
@@ -56,7 +55,7 @@ def install(
         typer.echo(one_line(f"e3: {error}"), err=True)
         _list(error.files)
         raise typer.Exit(1) from None
-    except (Refused, Unbuildable) as error:
+    except Refused as error:
         fail(str(error))
     except OSError as error:
         where, reason = error.filename or folder, error.strerror or error

@@ -84,7 +84,7 @@ def sim(
     from comfyui_agent.sim.settings import CHECKPOINTS, SimSettings
 
     try:
-        Dialect.of(imitate)
+        Dialect(imitate)
         settings = SimSettings(
             render_seconds=Duration.parse(render_seconds),
             model_load_seconds=Duration.parse(model_load_seconds),

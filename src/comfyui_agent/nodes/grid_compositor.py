@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any
 
 from comfyui_agent.domain.batches import slug
-from comfyui_agent.nodes.core.batch_state import GridWish
+from comfyui_agent.nodes.core.batch_state import GridOptions
 from comfyui_agent.nodes.core.iteration_state import IterationStateManager
 from comfyui_agent.nodes.host import pictures_of
 from comfyui_agent.nodes.iterator import CATEGORY
@@ -14,7 +14,7 @@ from comfyui_agent.nodes.membership import Membership
 
 
 class WIGridCompositor:
-    """It runs in each member, and makes the grid in the one after which nothing is missing."""
+    """Runs in each member. The last member to end makes the grid."""
 
     CATEGORY = CATEGORY
     DESCRIPTION = "One labelled picture of all members, made when the last has ended. Those without a picture say why."
@@ -24,7 +24,6 @@ class WIGridCompositor:
 
     @classmethod
     def INPUT_TYPES(cls) -> dict[str, Any]:  # noqa: N802 - ComfyUI's name
-        wish = GridWish()
         return {
             "required": {
                 "images": ("IMAGE", {"tooltip": "The member's pictures, best from E3 Save Image. The first is shown."}),
@@ -49,7 +48,7 @@ class WIGridCompositor:
                 "filename_prefix": (
                     "STRING",
                     {
-                        "default": wish.filename_prefix,
+                        "default": GridOptions.filename_prefix,
                         "tooltip": "Where the grid goes, in ComfyUI's output folder. A batch adds its folder.",
                     },
                 ),
@@ -65,7 +64,7 @@ class WIGridCompositor:
         rows: str = "",
         cell_pixels: int = 0,
         title: str = "",
-        filename_prefix: str = GridWish.filename_prefix,
+        filename_prefix: str = GridOptions.filename_prefix,
         unique_id: str | None = None,
         **_: Any,
     ) -> dict[str, Any]:
@@ -79,6 +78,6 @@ class WIGridCompositor:
             if shown:
                 values = {"values": dict(iterator.values)}
                 manager.report(iterator.batch_id, iterator.index, node_id, shown, values)
-        wish = GridWish(columns, rows, cell_pixels, title, filename_prefix)
-        grid = manager.grid_for(iterator.batch_id, node_id, wish) or ()
+        options = GridOptions(columns, rows, cell_pixels, title, filename_prefix)
+        grid = manager.grid_for(iterator.batch_id, node_id, options) or ()
         return {"ui": {"images": [dict(image) for image in grid]}}

@@ -1,4 +1,4 @@
-"""The node pack, put into ComfyUI's `custom_nodes` whole or not at all."""
+"""Puts the node pack into ComfyUI's `custom_nodes`, whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,36 +9,37 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from comfyui_agent import __version__
-from comfyui_agent.nodes.pack_builder import COMPILED, MADE_BY_OTHERS, PACKAGE, build
+from comfyui_agent.nodes.pack_builder import PACKAGE, build
 
 NAME = "e3-iterator"
 TITLE = "E3 Iterator"
 FOLDER = "e3_iterator"
 CUSTOM_NODES = "custom_nodes"
 RECORD = "installed.json"
-PART = f"{RECORD}.part"
 OUR_PROJECT = re.compile(rf"""^name\s*=\s*["']{NAME}["']""", re.MULTILINE)
 ASIDE = re.compile(rf"{FOLDER}\.[0-9a-f]{{8}}\.disabled")
-"""A folder that is being made or taken away. ComfyUI leaves names that end so alone."""
+"""A folder that is being written or removed. ComfyUI ignores folders whose names end so."""
+MADE_BY_OTHERS = ("__pycache__", ".DS_Store")
+COMPILED = (".pyc", ".pyo")
 JUNCTION = 0xA0000003
 
 
 class WrongFolder(ValueError):
-    """A folder into which no nodes go: why, and which one to give, in one line."""
+    """A folder that is not ComfyUI's. The message says which one to give."""
 
 
 class Refused(Exception):
-    """What is in the way, and what to do, in one line."""
+    """Something is in the way. The message says what, and what to do."""
 
 
 class Changed(Refused):
-    """Files of an earlier installation that would be lost."""
+    """Files of an earlier installation were changed and would be lost."""
 
     def __init__(self, target: Path, files: list[str]) -> None:
         many = "1 file was" if len(files) == 1 else f"{len(files)} files were"
@@ -55,14 +56,15 @@ class Installation:
     version: str
     files: int
     is_replaced: bool
-    """Whether an earlier installation was there and gave way."""
-    is_changed: bool  # else the same was there already
-    left_behind: tuple[Path, ...] = ()
-    """Folders of earlier installations that could not be removed. ComfyUI leaves them alone."""
+    """An earlier installation was there and was replaced."""
+    is_changed: bool
+    """False if the same pack was there already."""
+    left_behind: tuple[Path, ...]
+    """Folders of earlier installations that could not be removed. ComfyUI ignores them."""
 
 
 def find_custom_nodes(folder: Path) -> Path:
-    """The folder for nodes of a ComfyUI, or of a base directory. WrongFolder if that is neither."""
+    """The `custom_nodes` folder of a ComfyUI or of its base directory; WrongFolder if there is none."""
     if not folder.exists():
         raise WrongFolder(f"there is no folder {folder}: give ComfyUI's own, where its main.py and {CUSTOM_NODES} are")
     if not folder.is_dir():
@@ -85,52 +87,30 @@ def find_custom_nodes(folder: Path) -> Path:
 def install(folder: Path, *, force: bool = False, package: Path = PACKAGE) -> Installation:
     """Put the pack into a ComfyUI, in place of an earlier one.
 
-    Killed at any moment it leaves a whole pack, or what the next call puts right. After WrongFolder, Refused or OSError
-    nothing has changed. `force` gives up what people changed in an earlier installation, and nothing else.
+    If the process is killed, a whole pack is there, or the next call repairs it. After WrongFolder, Refused or OSError
+    nothing has changed. `force` overwrites files that people changed in an earlier installation.
     """
     custom_nodes = find_custom_nodes(folder)
     target = custom_nodes / FOLDER
     files = build(package)
     digests = {path: hashlib.sha256(content).hexdigest() for path, content in files.items()}
     record = {"name": NAME, "version": __version__, "files": digests}
-    with _alone_in(custom_nodes):
-        is_there = _is_there(target)
-        is_changed = True
-        if is_there:
-            before, present = _read_record(target), _files_in(target)
-            known = before["files"] if before else {}
-            lost = [path for path, digest in present.items() if digest not in (known.get(path), digests.get(path))]
-            if lost and not force:
-                raise Changed(target, lost)
-            is_changed = before != record or present != digests
-        if is_changed:
-            _replace(target, files, record, is_there=is_there)
-        left_behind = tuple(_sweep(custom_nodes))
+    is_there = _is_installed(target)
+    is_changed = True
+    if is_there:
+        before, present = _read_record(target), _digests(target)
+        known = before["files"] if before else {}
+        lost = [path for path, digest in present.items() if digest not in (known.get(path), digests.get(path))]
+        if lost and not force:
+            raise Changed(target, lost)
+        is_changed = before != record or present != digests
+    if is_changed:
+        _replace(target, {**files, RECORD: json.dumps(record, indent=2).encode() + b"\n"}, is_there)
+    left_behind = tuple(_remove_leftovers(custom_nodes))
     return Installation(target, __version__, len(files), is_there and is_changed, is_changed, left_behind)
 
 
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """While nobody else installs there. The lock ends with the process, however that ends."""
-    if os.name == "nt":  # pragma: no cover - folders cannot be locked there
-        yield
-        return
-    import fcntl
-
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Refused(f"another e3 nodes install is at work in {folder}: try again when it is through") from None
-        except OSError:  # a file system without locks: one person installs at a time
-            pass
-        yield
-    finally:
-        os.close(handle)
-
-
-def _is_there(target: Path) -> bool:
+def _is_installed(target: Path) -> bool:
     """Whether an earlier installation is there. Refused for anything else of that name."""
     try:
         facts = target.lstat()
@@ -140,14 +120,12 @@ def _is_there(target: Path) -> bool:
         raise Refused(f"{target} is a link: remove it, or install into the ComfyUI that it leads to")
     if not target.is_dir():
         raise Refused(f"{target} is a file: move it away, then install again")
-    if not _is_ours(target):
+    if _read_record(target) is None and not _is_our_project(target):
         raise Refused(f"{target} was not made by E3: move it out of {CUSTOM_NODES}, then install again")
     return True
 
 
-def _is_ours(folder: Path) -> bool:
-    if _read_record(folder) is not None:
-        return True
+def _is_our_project(folder: Path) -> bool:
     with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError, UnicodeDecodeError):
         return bool(OUR_PROJECT.search((folder / "pyproject.toml").read_text(encoding="utf-8")))
     return False
@@ -164,8 +142,8 @@ def _read_record(folder: Path) -> dict[str, Any] | None:
     return record
 
 
-def _files_in(folder: Path) -> dict[str, str]:
-    """Digests of all files there but the record, and but those that programs leave; "" for what is no plain file."""
+def _digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of every installed file, except the record and caches. A link has the digest ""."""
     found: dict[str, str] = {}
     for above, folders, names in os.walk(folder, onerror=_raise):
         links = [name for name in folders if Path(above, name).is_symlink()]
@@ -184,13 +162,11 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-# Written whole, renamed into place.
-
-
-def _replace(target: Path, files: Mapping[str, bytes], record: Mapping[str, Any], *, is_there: bool) -> None:
+def _replace(target: Path, files: Mapping[str, bytes], is_there: bool) -> None:
+    """Write a new folder, then rename it into place. An error leaves the earlier installation as it was."""
     fresh, earlier = (target.with_name(f"{FOLDER}.{secrets.token_hex(4)}.disabled") for _ in range(2))
     try:
-        _write(fresh, files, record)
+        _write(fresh, files)
         if is_there:
             target.rename(earlier)
         fresh.rename(target)
@@ -198,62 +174,24 @@ def _replace(target: Path, files: Mapping[str, bytes], record: Mapping[str, Any]
         with suppress(OSError):
             if earlier.exists() and not target.exists():
                 earlier.rename(target)
-        with suppress(OSError):
-            _remove(fresh)
+        shutil.rmtree(fresh, ignore_errors=True)
         raise
-    _sync(target.parent)
 
 
-def _write(folder: Path, files: Mapping[str, bytes], record: Mapping[str, Any]) -> None:
-    """The record first: by it the next run knows a folder that was never finished."""
-    folder.mkdir()
-    _write_file(folder / PART, json.dumps(record, indent=2).encode() + b"\n")
-    (folder / PART).rename(folder / RECORD)
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
     for path, content in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        _write_file(folder / path, content)
-    for above in {above for path in files for above in (folder / path).parents if above.is_relative_to(folder)}:
-        _sync(above)
+        with (folder / path).open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
 
 
-def _write_file(path: Path, content: bytes) -> None:
-    with path.open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    if os.name == "nt":  # pragma: no cover - folders cannot be synced there
-        return
-    with suppress(OSError):  # some file systems cannot
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def _sweep(custom_nodes: Path) -> Iterator[Path]:
-    """Remove what gave way, and what earlier runs that were killed have left; those that could not be removed."""
+def _remove_leftovers(custom_nodes: Path) -> Iterator[Path]:
+    """Remove the replaced folder, and those of calls that were killed. Gives those that could not be removed."""
     for folder in sorted(custom_nodes.iterdir()):
-        if not ASIDE.fullmatch(folder.name) or folder.is_symlink() or not folder.is_dir():
-            continue
-        try:
-            if _is_ours(folder) or {path.name for path in folder.iterdir()} <= {PART}:
-                _remove(folder)
-        except OSError:
-            yield folder
-
-
-def _remove(folder: Path) -> None:
-    """What says that it is ours goes last: whoever is killed in between leaves a folder that the next run knows."""
-    marks = [folder / "pyproject.toml", folder / RECORD]
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        elif path not in marks:
-            path.unlink()
-    for path in marks:
-        path.unlink(missing_ok=True)
-    folder.rmdir()
+        if ASIDE.fullmatch(folder.name) and folder.is_dir() and not folder.is_symlink():
+            try:
+                shutil.rmtree(folder)
+            except OSError:
+                yield folder

@@ -13,24 +13,24 @@ CATEGORY = "E3"
 
 
 class Parameters(dict[str, Any]):
-    """The optional inputs of an iterator: as many parameters as there are connections. One is listed."""
+    """The optional inputs of an iterator: any number of parameters. Only the first is listed."""
 
-    TOLD = ("WI_PARAMETER", {"tooltip": "An E3 Parameter. Connect as many as you like: a free slot appears."})
+    SLOT = ("WI_PARAMETER", {"tooltip": "An E3 Parameter. Connect as many as you like: a free slot appears."})
 
     def __init__(self) -> None:
-        super().__init__({"param_1": self.TOLD})
+        super().__init__({"param_1": self.SLOT})
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and PARAMETER_INPUT.fullmatch(name) is not None
 
     def __missing__(self, name: str) -> Any:
         if name in self:
-            return self.TOLD
+            return self.SLOT
         raise KeyError(name)
 
 
 class WIIterator:
-    """The batch is made when the prompt is queued; when the node runs it only tells which member this is."""
+    """The batch is made when the prompt is queued. The node itself only gives the membership of its prompt."""
 
     CATEGORY = CATEGORY
     DESCRIPTION = (
@@ -39,7 +39,7 @@ class WIIterator:
     RETURN_TYPES = ("WI_ITERATOR",)
     RETURN_NAMES = ("iterator",)
     OUTPUT_TOOLTIPS = ("Which member of the batch this is: connect it to E3 Save Image and E3 Grid.",)
-    FUNCTION = "tell"
+    FUNCTION = "membership"
 
     @classmethod
     def INPUT_TYPES(cls) -> dict[str, Any]:  # noqa: N802 - ComfyUI's name
@@ -69,7 +69,7 @@ class WIIterator:
             "hidden": {"prompt": "PROMPT", "unique_id": "UNIQUE_ID"},
         }
 
-    def tell(
+    def membership(
         self, enabled: bool = True, prompt: dict[str, Any] | None = None, unique_id: str | None = None, **_: Any
     ) -> tuple[Membership | None]:
         found = membership_of(inputs_of(prompt or {}, str(unique_id))) if enabled else None

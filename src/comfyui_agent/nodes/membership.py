@@ -1,4 +1,4 @@
-"""What an iterator tells the nodes behind it: which member of which batch this prompt is. Runs on Python 3.9."""
+"""What an iterator gives to the nodes behind it: the member that its prompt is. Runs on Python 3.9."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Membership:
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def prefix(self, filename_prefix: str) -> str:
-        """Where its files go: a folder for the batch, and a name that says the number and the values."""
+        """The prefix of its files: a folder for the batch, and a name with the number and the values."""
         digits = max(4, len(str(self.total)))
         name = member_name(f"{self.index + 1:0{digits}d}", self.values, list(self.values))
         return "/".join(part for part in (filename_prefix.rstrip("/"), self.batch_id, name) if part)
 
 
 def membership_of(inputs: Mapping[str, Any]) -> Membership | None:
-    """What the marks in the inputs of an iterator say; None if it makes no batch."""
+    """The membership that the inputs of an iterator are marked with; None without valid marks."""
     batch_id, index, total, values = (inputs.get(name) for name in (BATCH, INDEX, TOTAL, VALUES))
     is_marked = isinstance(batch_id, str) and isinstance(index, int) and isinstance(total, int)
     if not is_marked or not batch_id or batch_id != slug(str(batch_id), len(str(batch_id))):

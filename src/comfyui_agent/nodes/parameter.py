@@ -1,4 +1,4 @@
-"""The node that says which input takes which values. Runs on Python 3.9."""
+"""The node that names an input and its values. Runs on Python 3.9."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ ComfyUI's input folder, one value on each line)"""
 
 
 class WIParameter:
-    """It is read when the prompt is queued; nothing happens when it runs."""
+    """Read when the prompt is queued. Running it does nothing."""
 
     CATEGORY = CATEGORY
     DESCRIPTION = "An input of a node, and the values that it takes one after the other. Connect it to an E3 Iterator."
     RETURN_TYPES = ("WI_PARAMETER",)
     RETURN_NAMES = ("parameter",)
     OUTPUT_TOOLTIPS = ("Connect it to an E3 Iterator.",)
-    FUNCTION = "tell"
+    FUNCTION = "name"
 
     @classmethod
     def INPUT_TYPES(cls) -> dict[str, Any]:  # noqa: N802 - ComfyUI's name
@@ -42,5 +42,5 @@ class WIParameter:
             }
         }
 
-    def tell(self, name: str = "", input_name: str = "", **_: Any) -> tuple[str]:
+    def name(self, name: str = "", input_name: str = "", **_: Any) -> tuple[str]:
         return (name or input_name,)

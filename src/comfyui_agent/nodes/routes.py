@@ -15,7 +15,7 @@ NO_SUCH = "There is no batch {!r:.80}. It ended more than an hour ago, ComfyUI w
 
 
 def add_routes(routes: RouteTableDef) -> None:
-    """Add the three routes to aiohttp's table; ComfyUI serves each below /api, too."""
+    """Add the three routes. ComfyUI serves each below /api, too."""
     from aiohttp import web
 
     def answer(batch_id: str, found: str | None) -> web.Response:
@@ -25,18 +25,18 @@ def add_routes(routes: RouteTableDef) -> None:
 
     @routes.get("/wi/batches")
     async def batches(_: web.Request) -> web.Response:
-        return web.json_response({"batches": await _elsewhere(_manager().summaries)})
+        return web.json_response({"batches": await _in_thread(_manager().summaries)})
 
     @routes.get("/wi/batch/{batch_id}")
     async def batch(request: web.Request) -> web.Response:
         batch_id = request.match_info["batch_id"]
-        return answer(batch_id, await _elsewhere(_described, batch_id))
+        return answer(batch_id, await _in_thread(_described, batch_id))
 
     @routes.post("/wi/cancel_batch/{batch_id}")
     async def cancel_batch(request: web.Request) -> web.Response:
         batch_id = request.match_info["batch_id"]
-        said = await _elsewhere(_manager().cancel_batch, batch_id)
-        return answer(batch_id, said and json.dumps(said.as_json()))
+        done = await _in_thread(_manager().cancel_batch, batch_id)
+        return answer(batch_id, done and json.dumps(done.as_json()))
 
 
 def _manager() -> IterationStateManager:
@@ -44,7 +44,7 @@ def _manager() -> IterationStateManager:
 
 
 def _described(batch_id: str) -> str | None:
-    """Piece by piece, so that other threads have their turn: a batch may have ten thousand members."""
+    """Written piece by piece, so that other threads get their turn: a batch may have ten thousand members."""
     found = _manager().describe(batch_id)
     if found is None:
         return None
@@ -53,6 +53,6 @@ def _described(batch_id: str) -> str | None:
     return f'{json.dumps(found)[:-1]},"results":{{{results}}},"members":[{members}]}}'
 
 
-async def _elsewhere(call: Any, *arguments: Any) -> Any:
+async def _in_thread(call: Any, *arguments: Any) -> Any:
     """In a thread, so that ComfyUI goes on meanwhile."""
     return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)

@@ -1,4 +1,4 @@
-"""The node that saves the pictures of a member, and says that they are there. Runs on Python 3.9."""
+"""The node that saves and reports the pictures of a member. Runs on Python 3.9."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from comfyui_agent.nodes.membership import Membership
 
 
 class WISaveImage:
-    """Outside of a batch it saves as ComfyUI's own node does."""
+    """Outside of a batch it saves like ComfyUI's own node."""
 
     CATEGORY = CATEGORY
     DESCRIPTION = "Saves pictures; those of a batch in a folder of its own, with their values in their names."

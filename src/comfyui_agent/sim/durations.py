@@ -12,7 +12,7 @@ FORMS = "a number of seconds such as 0.5, uniform:A:B, or lognormal:MEDIAN:SIGMA
 
 @dataclass(frozen=True)
 class Duration:
-    """A rule that gives seconds; `draw` returns none below 0 and none above `LONGEST`."""
+    """Seconds, fixed or random: at least 0, at most LONGEST."""
 
     form: str
     first: float
@@ -20,7 +20,7 @@ class Duration:
 
     @classmethod
     def parse(cls, spec: str) -> Duration:
-        """Read a SPEC as typed on the command line; ValueError says what would be right."""
+        """Read a SPEC of the command line; ValueError names the forms that are right."""
         name, *numbers = spec.split(":")
         try:
             if name in ("uniform", "lognormal"):

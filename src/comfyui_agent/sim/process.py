@@ -1,4 +1,4 @@
-"""A ComfyUI, simulated or real, as a child process: started, stopped, killed, and started again on the same port."""
+"""A ComfyUI, simulated or real, as a child process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def free_port() -> int:
 
 
 def answers(url: str) -> bool:
-    """Whether a ComfyUI, or something in front of it that wants a login, answers there."""
+    """Whether a server answers there, even if it wants a login."""
     try:
         with urllib.request.urlopen(f"{url}/prompt", timeout=5):  # noqa: S310 - always http
             return True
@@ -36,7 +36,7 @@ def answers(url: str) -> bool:
 
 @dataclass
 class ServerProcess:
-    """A ComfyUI, real or simulated, as a child process that can be killed and started again on the same port."""
+    """A server that can be stopped, killed and started again on the same port."""
 
     command: list[str]
     url: str
@@ -47,7 +47,7 @@ class ServerProcess:
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     def start(self) -> ServerProcess:
-        """Launch the server and wait until it answers; nothing is left running if it does not."""
+        """Launch the server and wait until it answers. If it does not, it is killed."""
         self.launch()
         try:
             self.wait_until_up()
@@ -89,7 +89,7 @@ class ServerProcess:
                 self.process.wait(timeout=20)
 
     def _send(self, number: int) -> None:
-        """To all that it has started too: the command may be a script around the server."""
+        """Signal the whole process group: the command may be a script around the server."""
         assert self.process is not None
         if os.name == "nt":
             self.process.send_signal(number)
@@ -101,15 +101,9 @@ class ServerProcess:
     def output_dir(self) -> Path:
         return self.folder / "output"
 
-    @property
-    def resident_mb(self) -> float:
-        assert self.process is not None
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) / 1024
-
 
 def simulator(folder: Path, *flags: str, port: int | None = None) -> ServerProcess:
-    """A simulator that keeps its files and its log in a folder; `flags` are those of `e3 sim`. Not started yet."""
+    """A simulator with its files and its log in a folder, not started yet. `flags` are those of `e3 sim`."""
     port = port or free_port()
     folder.mkdir(parents=True, exist_ok=True)
     command = module_command("comfyui_agent", "sim", "--port", str(port))

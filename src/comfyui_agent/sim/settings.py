@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from comfyui_agent.domain.prompts import natural_key
 from comfyui_agent.sim.dialect import IMITATED
 from comfyui_agent.sim.durations import AT_ONCE, Duration
 
@@ -32,8 +31,6 @@ class SimSettings:
     output_dir: Path | None = None
     seed: int | None = None
     imitate: str = IMITATED
-    max_upload_mb: float = 100.0
-    max_history: int = 10_000
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ class Folders:
 
     @classmethod
     def below(cls, output: Path) -> Folders:
-        """The folders of a simulator whose pictures go to `output`; the rest hides inside it and survives restarts."""
+        """The folders of a simulator whose pictures go to `output`. The others are hidden in it."""
         output = output.resolve()
         hidden = output / ".e3sim"
         return cls(output, hidden / "input", hidden / "temp")
@@ -55,7 +52,7 @@ class Folders:
         return {"output": self.output, "input": self.input, "temp": self.temp}.get(name)
 
     def locate(self, name: str) -> Path | None:
-        """The file that a prompt loads by a name such as `cat.png` or `cat.png [output]`; None outside that folder."""
+        """The file for a name such as `cat.png` or `cat.png [output]`; None if it is outside that folder."""
         bare, folder = self.annotated(name)
         folder = folder or self.input
         try:
@@ -65,47 +62,8 @@ class Folders:
         return found if found.is_relative_to(folder.resolve()) else None
 
     def annotated(self, name: str) -> tuple[str, Path | None]:
-        """Split `name [input]` into the name and the folder it asks for, as every server file name may be written."""
+        """Split `name [input]` into the name and the folder that it names."""
         for kind in ("output", "input", "temp"):
             if name.endswith(f"[{kind}]"):
                 return name[: -len(kind) - 3], self.of_type(kind)
         return name, None
-
-
-def model_folders(models: tuple[str, ...]) -> dict[str, list[str]]:
-    """Sort `NAME` and `FOLDER/NAME` into ComfyUI's model folders; a bare name is a checkpoint."""
-    folders: dict[str, list[str]] = {name: [] for name in MODEL_FOLDERS}
-    for model in models:
-        if not model.strip() or model.endswith("/"):
-            raise ValueError(f"{model!r} names no model: give NAME or FOLDER/NAME such as loras/ink.safetensors")
-        head, slash, tail = model.partition("/")
-        if slash and head in folders:
-            folders[head].append(tail)
-        else:
-            folders["checkpoints"].append(model)
-    return {name: sorted(set(files), key=natural_key) for name, files in folders.items()}
-
-
-MODEL_FOLDERS = (
-    "checkpoints",
-    "configs",
-    "loras",
-    "vae",
-    "text_encoders",
-    "diffusion_models",
-    "clip_vision",
-    "style_models",
-    "embeddings",
-    "diffusers",
-    "vae_approx",
-    "controlnet",
-    "gligen",
-    "upscale_models",
-    "latent_upscale_models",
-    "custom_nodes",
-    "hypernetworks",
-    "photomaker",
-    "classifiers",
-    "model_patches",
-    "audio_encoders",
-)

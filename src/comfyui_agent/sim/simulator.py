@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import tempfile
+from contextlib import AsyncExitStack
 from pathlib import Path
-from types import TracebackType
 
 from aiohttp import web
 
 from comfyui_agent.sim.engine.simulated import SimulatedEngine
 from comfyui_agent.sim.settings import Folders, SimSettings
-from comfyui_agent.sim.wire.application import application, features
+from comfyui_agent.sim.wire.application import FEATURES, application
 from comfyui_agent.sim.wire.sockets import Sockets
 
 
@@ -23,11 +23,9 @@ class Simulator:
         self.settings = settings or SimSettings()
         self.host = host
         self.port = port
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        self._runner: web.AppRunner | None = None
-        self._sockets: Sockets | None = None
-        self._engine: SimulatedEngine | None = None
         self.output_dir = Path()
+        self._sockets: Sockets | None = None
+        self._started = AsyncExitStack()
 
     @property
     def url(self) -> str:
@@ -35,53 +33,42 @@ class Simulator:
         return f"http://{host}:{self.port}"
 
     async def start(self) -> None:
-        """Open the port; nothing is left behind when that fails."""
-        try:
-            await self._start()
-        except BaseException:
-            await self.stop()
-            raise
-
-    async def _start(self) -> None:
-        output = self.settings.output_dir
-        if output is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="e3-sim-", ignore_cleanup_errors=True)
-            output = Path(self._temporary.name)
-        folders = Folders.below(output)
-        self.output_dir = folders.output
-        max_bytes = round(self.settings.max_upload_mb * 1024 * 1024)
-        self._sockets = Sockets(features(max_bytes))
-        self._engine = SimulatedEngine(self.settings, folders, self._sockets)
-        self._engine.start()
-        logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
-        self._runner = web.AppRunner(
-            application(self._engine, self._sockets, max_bytes), access_log=None, shutdown_timeout=0.5
-        )
-        await self._runner.setup()
-        await web.TCPSite(self._runner, self.host, self.port).start()
-        self.port = self._runner.addresses[0][1]
+        """Open the port. If that fails, nothing is left behind."""
+        async with AsyncExitStack() as stack:
+            output = self.settings.output_dir
+            if output is None:
+                temporary = tempfile.TemporaryDirectory(prefix="e3-sim-", ignore_cleanup_errors=True)
+                output = Path(stack.enter_context(temporary))
+            folders = Folders.below(output)
+            self.output_dir = folders.output
+            self._sockets = Sockets(FEATURES)
+            stack.push_async_callback(self._sockets.close)
+            engine = SimulatedEngine(self.settings, folders, self._sockets)
+            engine.start()
+            stack.push_async_callback(asyncio.to_thread, engine.stop)
+            logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
+            app = application(engine, self._sockets)
+            runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+            stack.push_async_callback(runner.cleanup)
+            await runner.setup()
+            await web.TCPSite(runner, self.host, self.port).start()
+            self.port = runner.addresses[0][1]
+            self._started = stack.pop_all()
 
     async def serve(self) -> None:
-        """Serve until cancelled; raises what the server died of."""
+        """Serve until cancelled; raises the error that the server died of."""
         if self._sockets is not None:
             await self._sockets.ended()
 
     async def stop(self) -> None:
-        """End as a killed server does: nobody hears or reads what becomes of the prompt that runs."""
+        """End as a killed server does: clients hear nothing of the prompt that runs."""
         if self._sockets is not None:
             await self._sockets.close()
-        if self._runner is not None:
-            await self._runner.cleanup()
-        if self._engine is not None:
-            await asyncio.to_thread(self._engine.stop)
-        if self._temporary is not None:
-            self._temporary.cleanup()
+        await self._started.aclose()
 
     async def __aenter__(self) -> Simulator:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()

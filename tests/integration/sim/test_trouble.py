@@ -40,15 +40,6 @@ async def test_a_picture_that_does_not_fit_ends_as_it_does_on_a_gpu(start: Start
         assert (await wire.finished(small))["status"]["status_str"] == "success"
 
 
-async def test_a_batch_takes_the_memory_of_all_its_pictures(start: Start, connect: Connect) -> None:
-    async with connect(start("--vram-gb", "6")) as wire:
-        graph = await sized(wire, 512)
-        await wire.run(graph)
-        graph["4"]["inputs"]["batch_size"] = 64
-        entry = await wire.finished(await wire.submit(graph))
-        assert entry["status"]["messages"][-1][1]["exception_type"] == "torch.OutOfMemoryError"
-
-
 async def test_memory_is_taken_by_a_model_and_free_after_free(start: Start, connect: Connect) -> None:
     async with connect(start("--vram-gb", "10")) as wire:
         assert await free_memory(wire) == (10 * 1024**3, 10 * 1024**3)
@@ -59,39 +50,19 @@ async def test_memory_is_taken_by_a_model_and_free_after_free(start: Start, conn
         assert await free_memory(wire) == (10 * 1024**3, 10 * 1024**3)
 
 
-async def test_more_models_than_fit_take_turns(start: Start, connect: Connect) -> None:
-    names = [f"{name}.safetensors" for name in ("ink", "oil", "pen")]
-    switches = [part for name in names for part in ("--models", name)]
-    async with connect(start("--vram-gb", "9", *switches)) as wire:
-        for name in [*names, *names]:
-            graph = await text_to_image(wire)
-            graph["1"]["inputs"]["ckpt_name"] = name
-            await wire.run(graph)
-
-
 async def outcomes(wire: Wire, count: int) -> list[str]:
     ids = [await wire.submit(await text_to_image(wire)) for _ in range(count)]
     return [(await wire.finished(prompt_id))["status"]["status_str"] for prompt_id in ids]
 
 
-async def test_some_renders_fail_and_the_same_ones_with_the_same_seed(start: Start, connect: Connect) -> None:
-    rows = []
-    for seed in ("3", "3", "4"):
-        async with connect(start("--failure-rate", "0.4", "--seed", seed)) as wire:
-            rows.append(await outcomes(wire, 30))
-    assert 4 <= rows[0].count("error") <= 20
-    assert rows[0] == rows[1]
-    assert rows[0] != rows[2]
+async def test_some_renders_fail(start: Start, connect: Connect) -> None:
+    async with connect(start("--failure-rate", "0.4", "--seed", "3")) as wire:
+        assert set(await outcomes(wire, 10)) == {"success", "error"}
 
 
-@pytest.mark.parametrize(("rate", "outcome"), [("0", "success"), ("1", "error")])
-async def test_none_fails_at_0_and_all_fail_at_1(start: Start, connect: Connect, rate: str, outcome: str) -> None:
-    async with connect(start("--failure-rate", rate)) as wire:
-        assert set(await outcomes(wire, 10)) == {outcome}
-
-
-async def test_a_failure_says_that_it_was_asked_for(start: Start, connect: Connect) -> None:
+async def test_all_fail_at_1_and_say_that_it_was_asked_for(start: Start, connect: Connect) -> None:
     async with connect(start("--failure-rate", "1")) as wire:
+        assert set(await outcomes(wire, 3)) == {"error"}
         entry = await wire.finished(await wire.submit(await text_to_image(wire)))
         event, error = entry["status"]["messages"][-1]
         assert (event, error["node_id"], error["node_type"]) == ("execution_error", "5", "KSampler")
@@ -101,7 +72,7 @@ async def test_a_failure_says_that_it_was_asked_for(start: Start, connect: Conne
 
 @pytest.mark.parametrize("count", [0, 2])
 async def test_it_dies_in_the_middle_of_the_render_after_n(start: Start, connect: Connect, count: int) -> None:
-    server = start("--crash-after", str(count), "--render-seconds", "0.2")
+    server = start("--crash-after", str(count), "--render-seconds", "0.1")
     async with connect(server) as wire, wire.socket() as socket:
         ids = [await wire.submit(picture("made")) for _ in range(count + 2)]
         assert await socket.lost() == 1006

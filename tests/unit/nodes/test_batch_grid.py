@@ -1,10 +1,9 @@
-"""The grid of a batch inside ComfyUI: every member stands in its own cell, and one without a picture says why."""
+"""The grid of a batch inside ComfyUI: every member has its own cell, and one without a picture says why."""
 
 from __future__ import annotations
 
 import colorsys
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,8 @@ from PIL import Image
 
 from comfyui_agent.domain.combinations import Axis, Combinations, Mode
 from comfyui_agent.nodes.core import batch_grid
-from comfyui_agent.nodes.core.batch_grid import MOST_PAGES, BatchGrid, GridOrder, Member, NoGrid, draw_grid
+from comfyui_agent.nodes.core.batch_grid import MOST_PAGES, BatchGrid, Member, lay_out_grid
+from comfyui_agent.nodes.core.batch_state import GridOptions, NoGrid
 from comfyui_agent.pictures import grid as grids
 from comfyui_agent.pictures.grid import ATTENTION, EMPTY, Box
 
@@ -25,8 +25,12 @@ def combined(mode: Mode = Mode.MATRIX, **axes: Any) -> Combinations:
     return Combinations([Axis(name, (name,), tuple(values)) for name, values in axes.items()], mode)
 
 
+def laid_out(combinations: Combinations, members: dict[int, Member], **options: Any) -> BatchGrid:
+    return lay_out_grid(combinations, members, GridOptions(**options), "castle", "0 of 8 done")
+
+
 def colour_of(index: int) -> Colour:
-    """A colour of its own for each of a few hundred."""
+    """A different colour for each of a few hundred."""
     shades = colorsys.hsv_to_rgb(index * 0.61803, 0.5 + index % 5 / 10, 0.5 + index % 7 / 14)
     return round(shades[0] * 255), round(shades[1] * 255), round(shades[2] * 255)
 
@@ -48,27 +52,24 @@ def shown(picture: Image.Image, box: Box) -> Colour | None:
 
 
 def has_colour(picture: Image.Image, box: Box, colour: Colour) -> bool:
-    colours = picture.crop(box).getcolors(100_000)
-    assert colours is not None
-    return colour in [each for _, each in colours]
+    return colour in [each for _, each in picture.crop(box).getcolors(100_000) or ()]
 
 
 def wrong_cells(made: BatchGrid) -> list[int]:
     """Members that are not in exactly one cell, or whose cell shows another colour than theirs."""
     seen: list[int] = []
     wrong: list[int] = []
-    for page, picture in enumerate(made):
+    for page, picture in enumerate(made.pictures()):
         boxes = made.boxes(page)
         seen += boxes
         wrong += [index for index, box in boxes.items() if shown(picture, box) != colour_of(index)]
     return wrong + [index for index in set(seen) if seen.count(index) > 1]
 
 
-def test_ninety_members_stand_in_nine_rows_and_ten_columns(tmp_path: Path) -> None:
+def test_ninety_members_are_in_nine_rows_and_ten_columns(tmp_path: Path) -> None:
     combinations = combined(seed=range(9), cfg=[number / 2 for number in range(10)])
-    assert len({colour_of(index) for index in range(90)}) == 90
-    made = draw_grid(GridOrder(combinations, all_painted(tmp_path, combinations), "knights", "90 of 90 done"))
-    assert (len(made), made.warnings) == (1, ())
+    made = laid_out(combinations, all_painted(tmp_path, combinations))
+    assert (len(made.layout.pages), made.warnings) == (1, ())
     assert wrong_cells(made) == []
     boxes = made.boxes(0)
     assert sorted(boxes) == list(range(90))
@@ -81,150 +82,106 @@ def test_ninety_members_stand_in_nine_rows_and_ten_columns(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("member", "has_mark"),
+    ("spoil", "has_mark"),
     [
-        (Member(None, "failed", "KSampler: no memory"), True),
-        (Member(None, "cancelled", "interrupted"), False),
-        (Member(None, "pending"), False),
-        (Member(Path("gone.png"), "done"), True),
-        (None, False),
+        (lambda member: Member(member.file, "failed", "KSampler: no memory"), True),
+        (lambda _: Member(None, "cancelled", "interrupted"), False),
+        (lambda _: Member(), False),
+        (lambda _: Member(Path("gone.png"), "done"), True),
+        (lambda member: member.file.write_bytes(b"\x89PNG") and member, True),
     ],
-    ids=["failed", "cancelled", "pending", "vanished", "missing"],
+    ids=["failed, with a file", "cancelled", "pending", "vanished", "broken"],
 )
-def test_a_member_without_a_picture_leaves_a_word_and_the_others_are_shown(
-    tmp_path: Path, member: Member | None, has_mark: bool
+def test_a_member_without_a_picture_has_a_cell_with_a_text(
+    tmp_path: Path, spoil: Callable[[Member], Member], has_mark: bool
 ) -> None:
-    combinations = combined(seed=range(2), cfg=range(3))
     members = {index: painted(tmp_path, index, (200, 150)) for index in range(6)}
-    if member is None:
-        del members[4]
-    else:
-        members[4] = member
-    made = draw_grid(GridOrder(combinations, members))
-    (picture,) = made
+    members[4] = spoil(members[4])
+    made = laid_out(combined(seed=range(2), cfg=range(3)), members)
     assert wrong_cells(made) == [4]
-    place = made.boxes(0)[4]
-    assert has_colour(picture, place, EMPTY)
-    assert picture.crop(place).convert("L").getextrema()[0] < 160, "there are no words"
-    assert has_colour(picture, place, ATTENTION) is has_mark
+    (picture,) = made.pictures()
+    cell = made.boxes(0)[4]
+    assert has_colour(picture, cell, EMPTY)
+    assert picture.crop(cell).convert("L").getextrema()[0] < 160, "there is no text"
+    assert has_colour(picture, cell, ATTENTION) is has_mark
 
 
-def test_a_broken_file_leaves_a_word_and_the_others_are_shown(tmp_path: Path) -> None:
-    combinations = combined(seed=range(2), cfg=range(2))
-    members = all_painted(tmp_path, combinations)
-    broken = members[2].file
-    assert broken is not None
-    broken.write_bytes(broken.read_bytes()[:50])
-    made = draw_grid(GridOrder(combinations, members))
-    assert wrong_cells(made) == [2]
-    assert has_colour(made.picture(0), made.boxes(0)[2], EMPTY)
+def test_a_member_that_is_missing_is_pending(tmp_path: Path) -> None:
+    made = laid_out(combined(seed=range(2), cfg=range(2)), {0: painted(tmp_path, 0)})
+    assert wrong_cells(made) == [1, 2, 3]
 
 
-def test_a_file_that_vanishes_before_it_is_drawn_leaves_a_word(tmp_path: Path) -> None:
-    combinations = combined(seed=range(2), cfg=range(2))
-    members = all_painted(tmp_path, combinations)
-    made = draw_grid(GridOrder(combinations, members))
-    (tmp_path / "3.png").unlink()
-    assert wrong_cells(made) == [3]
-    assert has_colour(made.picture(0), made.boxes(0)[3], EMPTY)
-
-
-def test_what_a_failed_member_has_saved_before_is_not_shown(tmp_path: Path) -> None:
-    file = painted(tmp_path, 1).file
-    combinations = combined(seed=range(2))
-    made = draw_grid(
-        GridOrder(combinations, {0: painted(tmp_path, 0), 1: Member(file, "failed", "VAEDecode: no memory")})
-    )
-    assert wrong_cells(made) == [1]
-
-
-def test_more_than_two_axes_make_pages(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("columns", "rows"), [("", ""), ("model", "cfg"), (" seed ", "model"), ("cfg", ""), ("", "cfg")]
+)
+def test_people_choose_what_goes_across_and_down_and_the_rest_makes_pages(
+    tmp_path: Path, columns: str, rows: str
+) -> None:
     combinations = combined(model=["a", "b", "c"], tiled=[True], seed=range(2), cfg=range(4))
-    made = draw_grid(GridOrder(combinations, all_painted(tmp_path, combinations)))
-    assert len(made) == len(list(made)) == 3
-    assert [sorted(made.boxes(page)) for page in range(3)] == [list(range(page * 8, page * 8 + 8)) for page in range(3)]
-    assert wrong_cells(made) == []
-
-
-@pytest.mark.parametrize(("columns", "rows"), [("model", "cfg"), (" seed ", "model"), ("cfg", ""), ("", "cfg")])
-def test_people_say_what_goes_across_and_down(tmp_path: Path, columns: str, rows: str) -> None:
-    combinations = combined(model=["a", "b", "c"], seed=range(2), cfg=range(4))
-    made = draw_grid(GridOrder(combinations, all_painted(tmp_path, combinations), columns=columns, rows=rows))
+    made = laid_out(combinations, all_painted(tmp_path, combinations), columns=columns, rows=rows)
     assert made.warnings == ()
     assert wrong_cells(made) == []
-    for page in range(len(made)):
+    for page in range(len(made.layout.pages)):
         for at, name in ((0, columns.strip()), (1, rows.strip())):
             edges = [(box[at], combinations.values_at(index)[name]) for index, box in made.boxes(page).items() if name]
             assert len(set(edges)) == len({edge for edge, _ in edges}) == len({value for _, value in edges})
 
 
 @pytest.mark.parametrize(
-    ("wish", "warning"),
+    ("options", "warning"),
     [
         ({"columns": "sed"}, "columns: 'sed' is no parameter of this batch; did you mean seed?"),
         ({"rows": "x\ny"}, "rows: 'x\\ny' is no parameter of this batch; there are cfg, seed"),
         ({"columns": "seed", "rows": "seed"}, "rows: 'seed' goes across already; leave it out, or name another"),
     ],
 )
-def test_a_wish_that_cannot_be_is_left_out_with_a_warning(tmp_path: Path, wish: dict[str, str], warning: str) -> None:
+def test_an_option_that_cannot_be_followed_gives_a_warning(
+    tmp_path: Path, options: dict[str, str], warning: str
+) -> None:
     combinations = combined(seed=range(2), cfg=range(3))
-    made = draw_grid(GridOrder(combinations, all_painted(tmp_path, combinations), **wish))  # type: ignore[arg-type]
+    made = laid_out(combinations, all_painted(tmp_path, combinations), **options)
     assert made.warnings == (warning,)
     assert wrong_cells(made) == []
 
 
-def labels_of(monkeypatch: pytest.MonkeyPatch, order: GridOrder) -> tuple[BatchGrid, list[str]]:
-    """The grid, and what stands below its cells; empty if it is no contact sheet."""
-    found: list[str] = []
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[grids.Grid]:
+    """The grids that are laid out."""
+    found: list[grids.Grid] = []
     lay_out = grids.lay_out
-
-    def watched(grid: grids.Grid) -> grids.Layout:
-        found[:] = [cell.label for cell in grid.pages[0].cells] if grid.is_sheet else []
-        return lay_out(grid)
-
-    monkeypatch.setattr(grids, "lay_out", watched)
-    return draw_grid(order), found
-
-
-def test_axes_in_step_are_a_contact_sheet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    combinations = combined(Mode.LINEAR, cfg=[5, 6.5, 8, 9, 10], tiled=[True], steps=[20, 21, 22, 23, 24])
-    made, labels = labels_of(
-        monkeypatch, GridOrder(combinations, all_painted(tmp_path, combinations), "castle", columns="cfg")
-    )
-    assert labels[:2] == ["cfg = 5, steps = 20", "cfg = 6.5, steps = 21"]
-    assert made.warnings == ("columns and rows are for mode matrix: a batch in mode linear is a contact sheet",)
-    assert wrong_cells(made) == []
-    boxes = made.boxes(0)
-    assert [boxes[index][0] for index in range(3)] == sorted({box[0] for box in boxes.values()})
-    assert [boxes[index][1] for index in (0, 3)] == sorted({box[1] for box in boxes.values()})
+    monkeypatch.setattr(batch_grid, "lay_out", lambda grid: found.append(grid) or lay_out(grid))
+    return found
 
 
 @pytest.mark.parametrize(
-    ("axes", "labels"),
+    ("combinations", "labels"),
     [
-        ({"seed": [1, 2], "cfg": [7]}, ["seed = 1", "seed = 2"]),
-        ({"seed": [1], "tiled": [False]}, ["seed = 1, tiled = false"]),
+        (combined(seed=[1, 2], cfg=[7]), ["seed = 1", "seed = 2"]),
+        (combined(seed=[1], tiled=[False]), ["seed = 1, tiled = false"]),
+        (
+            combined(Mode.LINEAR, cfg=[5, 6.5], tiled=[True], steps=[20, 21]),
+            ["cfg = 5, steps = 20", "cfg = 6.5, steps = 21"],
+        ),
     ],
 )
-def test_one_axis_that_varies_is_a_contact_sheet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, axes: dict[str, list[Any]], labels: list[str]
+def test_fewer_than_two_axes_that_vary_and_linear_batches_make_a_contact_sheet(
+    tmp_path: Path, drawn: list[grids.Grid], combinations: Combinations, labels: list[str]
 ) -> None:
-    combinations = combined(**axes)
-    made, found = labels_of(monkeypatch, GridOrder(combinations, all_painted(tmp_path, combinations)))
-    assert found == labels
+    made = laid_out(combinations, all_painted(tmp_path, combinations))
     assert wrong_cells(made) == []
-    picture, (left, _, right, lower) = made.picture(0), made.boxes(0)[0]
-    below = picture.crop((left, lower + 2, right, picture.height))
-    assert below.convert("L").getextrema()[0] < 128
+    assert drawn[0].is_sheet
+    assert [cell.label for cell in drawn[0].pages[0].cells] == labels
 
 
-def test_it_says_what_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[grids.Grid] = []
-    lay_out = grids.lay_out
-    monkeypatch.setattr(grids, "lay_out", lambda grid: found.append(grid) or lay_out(grid))
+def test_columns_of_a_linear_batch_give_a_warning() -> None:
+    made = laid_out(combined(Mode.LINEAR, cfg=[5, 6], steps=[1, 2]), {}, columns="cfg")
+    assert made.warnings == ("columns and rows are for mode matrix: a batch in mode linear is a contact sheet",)
+
+
+def test_titles_and_headings_say_what_is_shown(drawn: list[grids.Grid]) -> None:
     combinations = combined(model=["a", "b"], seed=[1, 2], tiled=[True, False])
-    draw_grid(GridOrder(combinations, {3: Member(state="failed", reason="no memory")}, "castle", "0 of 8 done"))
-    (grid,) = found
+    laid_out(combinations, {3: Member(state="failed", reason="no memory")})
+    (grid,) = drawn
     assert (grid.title, grid.subtitle) == ("castle", "0 of 8 done")
     assert [page.title for page in grid.pages] == ["model = a", "model = b"]
     assert grid.pages[1].rows == ("seed = 1", "seed = 2")
@@ -238,59 +195,25 @@ def test_cells_are_as_large_as_people_say(tmp_path: Path) -> None:
     combinations = combined(seed=range(2), cfg=range(2))
     members = all_painted(tmp_path, combinations)
     for cell_pixels, width in ((0, SIZE[0]), (32, 32), (4, 16), (-5, SIZE[0])):
-        left, _, right, _ = draw_grid(GridOrder(combinations, members, cell_pixels=cell_pixels)).boxes(0)[0]
+        left, _, right, _ = laid_out(combinations, members, cell_pixels=cell_pixels).boxes(0)[0]
         assert right - left == width
 
 
-def test_more_pages_than_people_look_at_are_one_contact_sheet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    member = painted(tmp_path, 7)
-    for pages in (MOST_PAGES, MOST_PAGES + 1):
-        combinations = combined(model=range(pages), seed=range(2), cfg=range(2))
-        order = GridOrder(combinations, dict.fromkeys(range(len(combinations)), member))
-        made, labels = labels_of(monkeypatch, order)
-        is_sheet = pages > MOST_PAGES
-        assert len(made) == (1 if is_sheet else pages)
-        assert len(made.boxes(0)) == (len(combinations) if is_sheet else 4)
-        assert labels[-1:] == (["model = 50, seed = 1, cfg = 1"] if is_sheet else [])
-        assert [text[:60] for text in made.warnings] == (
-            ["the grid would have 51 pages, and 50 is the most: it is a co"] if is_sheet else []
-        )
+@pytest.mark.parametrize(("models", "is_sheet"), [(MOST_PAGES, False), (MOST_PAGES + 1, True)])
+def test_too_many_pages_become_one_contact_sheet(tmp_path: Path, models: int, is_sheet: bool) -> None:
+    combinations = combined(model=range(models), seed=range(2), cfg=range(2))
+    made = laid_out(combinations, dict.fromkeys(range(len(combinations)), painted(tmp_path, 7)))
+    assert len(made.layout.pages) == (1 if is_sheet else models)
+    assert len(made.boxes(0)) == (len(combinations) if is_sheet else 4)
+    assert ["the grid would have 51 pages, and 50 is the most" in text for text in made.warnings] == [True] * is_sheet
 
 
-def test_what_is_too_large_for_pictures_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    member = painted(tmp_path, 7)
+def test_pages_that_are_too_large_become_a_contact_sheet_or_no_grid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(grids, "LONGEST_SIDE", 900)
-    wide = combined(seed=range(120), cfg=range(2))
-    made = draw_grid(GridOrder(wide, dict.fromkeys(range(240), member)))
+    made = laid_out(combined(seed=range(120), cfg=range(2)), dict.fromkeys(range(240), painted(tmp_path, 7)))
     assert made.warnings == ("the pages of the grid are too large for pictures: it is a contact sheet instead",)
     assert len(made.boxes(0)) == 240
-    many = combined(seed=range(60), cfg=range(50))
     with pytest.raises(NoGrid, match="3,000 results do not fit into one picture: make several batches"):
-        draw_grid(GridOrder(many, {}))
-
-
-def test_pictures_are_drawn_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[int] = []
-    draw = grids.draw
-
-    def watched(layout: grids.Layout, number: int, *, with_thumbnails: bool = True) -> grids.Drawn:
-        drawn.append(number)
-        assert not with_thumbnails
-        return draw(layout, number, with_thumbnails=with_thumbnails)
-
-    monkeypatch.setattr(grids, "draw", watched)
-    combinations = combined(model=range(3), seed=range(2), cfg=range(2))
-    made = draw_grid(GridOrder(combinations, all_painted(tmp_path, combinations)))
-    pictures = iter(made)
-    assert drawn == []
-    next(pictures)
-    assert drawn == [0]
-
-
-def test_it_can_be_imported_where_there_is_no_pillow() -> None:
-    module = batch_grid.__name__
-    code = (
-        f"import sys; sys.modules['PIL'] = None; import {module}; print(sorted(m for m in sys.modules if 'PIL.' in m))"
-    )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == "[]"
+        laid_out(combined(seed=range(60), cfg=range(50)), {})

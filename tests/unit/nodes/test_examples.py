@@ -99,11 +99,11 @@ def test_parameters_drive_inputs_that_are_there_with_values_that_differ(name: st
     ((_, iterator),) = nodes_of(prompt, "WIIterator").items()
     linked = [value[0] for key, value in iterator.items() if key.startswith("param_")]
     assert sorted(linked) == sorted(parameters)
-    for node_id, said in parameters.items():
-        driven = prompt[said["node_id"]]
-        assert said["input_name"] in driven["inputs"], node_id
-        assert not isinstance(driven["inputs"][said["input_name"]], list), node_id
-        values = parse(said["values"], said["type"])
+    for node_id, given in parameters.items():
+        driven = prompt[given["node_id"]]
+        assert given["input_name"] in driven["inputs"], node_id
+        assert not isinstance(driven["inputs"][given["input_name"]], list), node_id
+        values = parse(given["values"], given["type"])
         assert len(values) == len(set(values)) > 1, node_id
 
 
@@ -117,7 +117,7 @@ def test_nothing_is_complained_of_and_the_number_of_members_is_right(name: str) 
 
 def test_the_matrix_is_nine_by_ten() -> None:
     parameters = nodes_of(prompt_of("matrix_of_colours"), "WIParameter").values()
-    lengths = [len(parse(said["values"], said["type"])) for said in parameters]
+    lengths = [len(parse(given["values"], given["type"])) for given in parameters]
     assert lengths == [9, 10]
     assert math.prod(lengths) == MEMBERS["matrix_of_colours"]
 
@@ -125,7 +125,7 @@ def test_the_matrix_is_nine_by_ten() -> None:
 @each
 def test_grids_name_parameters_that_there_are(name: str) -> None:
     plan, _ = planned(name)
-    for wish in plan.wishes.values():
+    for wish in plan.grid_options.values():
         assert {wish.columns, wish.rows} - {""} <= set(plan.targets)
 
 
@@ -133,9 +133,9 @@ def test_grids_name_parameters_that_there_are(name: str) -> None:
 def test_files_go_below_a_folder_of_their_own(name: str) -> None:
     prompt = prompt_of(name)
     places = [node["inputs"]["filename_prefix"] for node in prompt.values() if "filename_prefix" in node["inputs"]]
-    for said in nodes_of(prompt, "WIParameter").values():
-        if said["input_name"] == "filename_prefix":
-            places += parse(said["values"], said["type"])
+    for given in nodes_of(prompt, "WIParameter").values():
+        if given["input_name"] == "filename_prefix":
+            places += parse(given["values"], given["type"])
     assert places
     assert all(place.startswith("E3/") for place in places)
 

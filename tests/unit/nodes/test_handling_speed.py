@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import gc
 import json
 import time
@@ -64,6 +66,25 @@ def wait(is_so: Callable[[], bool]) -> None:
         time.sleep(0.002)
 
 
+@contextlib.contextmanager
+def watching_loop(loop: asyncio.AbstractEventLoop) -> Iterator[Callable[[], float]]:
+    """Gives a function that says how long, in seconds, the loop was kept from other work at most, so far."""
+    longest = 0.0
+
+    async def watch() -> None:
+        nonlocal longest
+        last = time.perf_counter()
+        while True:
+            await asyncio.sleep(0.001)
+            longest, last = max(longest, time.perf_counter() - last - 0.001), time.perf_counter()
+
+    watching = asyncio.run_coroutine_threadsafe(watch(), loop)
+    try:
+        yield lambda: longest
+    finally:
+        watching.cancel()
+
+
 def show(capsys: pytest.CaptureFixture[str], line: str) -> None:
     with capsys.disabled():
         print(f"\n{line}")  # noqa: T201 - the figures are what this test is run for
@@ -81,7 +102,7 @@ def test_90_members_of_50_kb_are_queued_in_half_a_second_and_the_loop_beats_on(
         return figure[0] <= ALL_QUEUED_SECONDS and figure[1] <= LONGEST_HOLD_SECONDS
 
     for _ in range(TRIES):
-        with inside.watching_loop() as longest_hold:
+        with watching_loop(inside.server.loop) as longest_hold:
             begun = time.perf_counter()
             status, _ = inside.post(request("1..9", "1..10"))
             wait(lambda: len(inside.queue.queue) == 90)
@@ -92,8 +113,8 @@ def test_90_members_of_50_kb_are_queued_in_half_a_second_and_the_loop_beats_on(
         forget(manager)
         if is_quick(figures[-1]):
             break
-    told = ", ".join(f"{1000 * whole:.0f} ms (loop kept {1000 * hold:.0f} ms)" for whole, hold in figures)
-    show(capsys, f"90 members of {PROMPT_BYTES // 1000} KB queued in {told}")
+    shown = ", ".join(f"{1000 * whole:.0f} ms (loop kept {1000 * hold:.0f} ms)" for whole, hold in figures)
+    show(capsys, f"90 members of {PROMPT_BYTES // 1000} KB queued in {shown}")
     assert is_quick(figures[-1])
 
 
@@ -119,6 +140,6 @@ def test_comfyui_waits_for_the_first_combination_only(
         forget(manager)
         if figures[-1] <= LONGEST_HOLD_SECONDS:
             break
-    told = ", ".join(f"{1000 * each:.1f} ms" for each in figures)
-    show(capsys, f"handle_prompt with {total:,} members took {told}")
+    shown = ", ".join(f"{1000 * each:.1f} ms" for each in figures)
+    show(capsys, f"handle_prompt with {total:,} members took {shown}")
     assert figures[-1] <= LONGEST_HOLD_SECONDS

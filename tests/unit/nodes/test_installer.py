@@ -1,8 +1,7 @@
-"""The node pack is made of this package, needs nothing of it, and goes into ComfyUI whole or not at all."""
+"""The node pack goes into ComfyUI whole or not at all."""
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
@@ -10,125 +9,17 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from comfyui_agent import __version__
-from comfyui_agent.nodes import installer, pack_builder
+from comfyui_agent.nodes import installer
 from comfyui_agent.nodes.installer import Changed, Refused, WrongFolder, install
-from comfyui_agent.nodes.pack_builder import Unbuildable, build
+from comfyui_agent.nodes.pack_builder import build
+from support.fake_package import FAKE, PACK, written
 from support.workspaces import everything_in
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="locks, links and kills as Linux and macOS have them")
-
-STATE = '''"""Ümlauts before an import; nothing of comfyui_agent."""
-from __future__ import annotations
-
-import json; from comfyui_agent.domain.values import (  # the text goes on
-    double,
-)
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from comfyui_agent.domain.kinds import Kind
-
-def total(kind: Kind | None = None) -> int:
-    é = 1; from comfyui_agent.pictures.labels import drawn
-    from comfyui_agent.domain import suggestions as other
-    return double(drawn() + other.ONE * é)
-'''
-FAKE = {
-    "__init__.py": "",
-    "nodes/__init__.py": "from comfyui_agent.nodes.core.state import total\nfrom comfyui_agent.nodes import host\n",
-    "nodes/host.py": "from comfyui_agent.nodes.core import state\nfrom .core.state import double\n",
-    "nodes/core/__init__.py": "",
-    "nodes/core/state.py": STATE,
-    "nodes/installer.py": "import comfyui_agent.store\n",
-    "nodes/pyproject.toml": '[project]\nname = "e3-iterator"\n',
-    "nodes/README.md": "# The pack\n",
-    "nodes/notes.txt": "not for ComfyUI",
-    "nodes/web/e3.js": "export {};\n",
-    "nodes/web/.cache": "",
-    "nodes/web/tool.pyc": "compiled",
-    "nodes/web/docs/WIIterator.md": "# Help\n",
-    "nodes/example_workflows/one.json": "{}",
-    "nodes/example_workflows/api/one.json": "{}",
-    "nodes/__pycache__/host.cpython-311.pyc": "compiled",
-    "nodes/old.pyc": "compiled",
-    "domain/__init__.py": "from comfyui_agent.domain.unused import NOTHING\n",
-    "domain/values.py": "from comfyui_agent.domain.suggestions import ONE\n\ndef double(n):\n    return 2 * n * ONE\n",
-    "domain/suggestions.py": "ONE = 1\n",
-    "domain/kinds.py": "class Kind: ...\n",
-    "domain/unused.py": "NOTHING = None\n",
-    "pictures/__init__.py": "",
-    "pictures/labels.py": "from comfyui_agent.domain.texts import TEN\n\ndef drawn():\n    return TEN\n",
-    "pictures/grid_page.css": "",
-    "domain/texts.py": "TEN = 10\n",
-    "store/__init__.py": "",
-    "store/store.py": "",
-}
-PACK = [
-    "LICENSE",
-    "README.md",
-    "__init__.py",
-    "core/__init__.py",
-    "core/state.py",
-    "example_workflows/api/one.json",
-    "example_workflows/one.json",
-    "host.py",
-    "pyproject.toml",
-    "shared/__init__.py",
-    "shared/domain/__init__.py",
-    "shared/domain/kinds.py",
-    "shared/domain/suggestions.py",
-    "shared/domain/texts.py",
-    "shared/domain/values.py",
-    "shared/pictures/__init__.py",
-    "shared/pictures/labels.py",
-    "web/docs/WIIterator.md",
-    "web/e3.js",
-]
-
-LOAD = """
-import importlib, importlib.util, json, os, pkgutil, sys
-from unittest import mock
-
-sys.modules["comfyui_agent"] = None  # importing it fails, wherever it is installed
-sys.dont_write_bytecode = True
-folder = sys.argv[1]
-name = folder.replace(".", "_x_")
-spec = importlib.util.spec_from_file_location(name, os.path.join(folder, "__init__.py"))
-pack = importlib.util.module_from_spec(spec)
-sys.modules[name] = pack
-spec.loader.exec_module(pack)
-for shipped in ("PIL", "numpy", "torch", "aiohttp"):
-    try:
-        importlib.import_module(shipped)
-    except ModuleNotFoundError:
-        sys.modules[shipped] = mock.MagicMock()
-modules = [importlib.import_module(found.name) for found in pkgutil.walk_packages([folder], name + ".")]
-print(json.dumps({"modules": len(modules), "nodes": sorted(getattr(pack, "NODE_CLASS_MAPPINGS", {})),
-                  "total": pack.total() if hasattr(pack, "total") else None}))
-"""
-"""What ComfyUI does with the folder; then every module in it, with stand-ins for what ComfyUI ships."""
-
-
-def loaded(folder: Path, python: str = sys.executable) -> dict[str, Any]:
-    answer = subprocess.run(
-        [python, "-I", "-W", "error", "-c", LOAD, str(folder)], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (answer.returncode, answer.stderr) == (0, "")
-    found: dict[str, Any] = json.loads(answer.stdout)
-    return found
-
-
-def written(folder: Path, files: dict[str, str]) -> Path:
-    for place, text in files.items():
-        path = folder / place
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    return folder
 
 
 @pytest.fixture(autouse=True)
@@ -164,144 +55,6 @@ def target(comfyui: Path) -> Path:
     return comfyui / "custom_nodes" / "e3_iterator"
 
 
-# What the pack is made of.
-
-
-def test_the_pack_is_the_nodes_and_those_shared_modules_that_they_import(package: Path) -> None:
-    assert list(build(package)) == PACK
-
-
-def test_an_installed_pack_runs_without_e3(package: Path, comfyui: Path, target: Path) -> None:
-    install(comfyui, package=package)
-    assert loaded(target) == {"modules": 11, "nodes": [], "total": 22}
-
-
-@pytest.mark.parametrize(
-    ("line", "becomes"),
-    [
-        ("from comfyui_agent.nodes.core.state import total", "from .core.state import total"),
-        ("from comfyui_agent.nodes import host, core", "from . import host, core"),
-        ("from comfyui_agent.domain.values import double as d", "from .shared.domain.values import double as d"),
-        ("from  comfyui_agent.domain  import values  # why", "from .shared.domain import values  # why"),
-        ("from .core.state import total", "from .core.state import total"),
-        (
-            "from comfyui_agent.nodes import host; from comfyui_agent.domain import values",
-            "from . import host; from .shared.domain import values",
-        ),
-        ("import json, comfyui_agents", "import json, comfyui_agents"),
-        ("from comfyui_agents.domain import values", "from comfyui_agents.domain import values"),
-        ('"""from comfyui_agent.domain import values"""', '"""from comfyui_agent.domain import values"""'),
-    ],
-)
-def test_imports_become_relative_and_nothing_else_changes(package: Path, line: str, becomes: str) -> None:
-    (package / "nodes/__init__.py").write_bytes(f"# é\r\n{line}\r\nHERE = 'é'\n".encode())
-    assert build(package)["__init__.py"].decode() == f"# é\r\n{becomes}\r\nHERE = 'é'\n"
-
-
-def test_imports_are_relative_to_where_the_module_goes(package: Path) -> None:
-    pack = build(package)
-    assert b"\nimport json; from ..shared.domain.values import (  # the text goes on\n" in pack["core/state.py"]
-    assert b"\n    from ..shared.domain.kinds import Kind\n" in pack["core/state.py"]
-    assert "\n    é = 1; from ..shared.pictures.labels import drawn\n".encode() in pack["core/state.py"]
-    assert pack["shared/domain/values.py"].startswith(b"from .suggestions import ONE\n")
-    assert pack["shared/pictures/labels.py"].startswith(b"from ..domain.texts import TEN\n")
-
-
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("import comfyui_agent.domain.values", "nodes/host.py, line 1: only `from comfyui_agent.… import …`"),
-        ("import json, comfyui_agent as e3", "nodes/host.py, line 1: only `from comfyui_agent.… import …`"),
-        ("from comfyui_agent import __version__", "nodes/host.py, line 1: comfyui_agent itself does not go along"),
-        ("from .. import domain", "nodes/host.py, line 1: comfyui_agent itself does not go along"),
-        ("from comfyui_agent.domain import NOTHING", "line 1: comfyui_agent.domain is no module that can go along"),
-        ("from comfyui_agent.domain import values, NOTHING", "comfyui_agent.domain is no module that can go along"),
-        ("from comfyui_agent.domain.nowhere import x", "comfyui_agent.domain.nowhere is no module that can go along"),
-        (
-            "from comfyui_agent.store.store import Store",
-            "comfyui_agent.store.store is no module that can go along",
-        ),
-        (
-            "from comfyui_agent.nodes.installer import install",
-            "comfyui_agent.nodes.installer is no module that",
-        ),
-        ("from comfyui_agent.nodes import host, installer", "comfyui_agent.nodes is no module that can go along"),
-        ("from \\\n  comfyui_agent.domain.values import double", "nodes/host.py, line 1: not on one line"),
-        ("def f():\n    import comfyui_agent.store.store", "nodes/host.py, line 2: only"),
-    ],
-)
-def test_what_cannot_go_along_is_named_with_its_line(
-    package: Path, comfyui: Path, target: Path, line: str, says: str
-) -> None:
-    (package / "nodes/host.py").write_text(f"{line}\n", encoding="utf-8")
-    with pytest.raises(Unbuildable, match=re.escape(says)):
-        install(comfyui, package=package)
-    assert list(target.parent.iterdir()) == []
-
-
-@pytest.mark.parametrize("line", ["import comfyui_agent.domain.values", "from comfyui_agent import domain"])
-def test_no_import_of_e3_gets_through_wherever_it_stands(
-    package: Path, monkeypatch: pytest.MonkeyPatch, line: str
-) -> None:
-    unchanged = f"if TYPE_CHECKING:\n    {line}\n".encode()
-    monkeypatch.setattr(pack_builder, "_relocate", lambda *_: unchanged)
-    with pytest.raises(Unbuildable, match="still imports comfyui_agent"):
-        build(package)
-
-
-def test_the_licence_goes_along_where_e3_is_installed_with_it(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert b"Permission is hereby granted" in build(package)["LICENSE"]
-    monkeypatch.setattr(pack_builder, "DISTRIBUTION", "nothing-of-that-name")
-    assert "LICENSE" not in build(package)
-
-
-# The pack as it is.
-
-
-@pytest.fixture(scope="module")
-def pack() -> dict[str, bytes]:
-    return build()
-
-
-def test_the_pack_has_the_version_of_e3_and_needs_nothing(pack: dict[str, bytes]) -> None:
-    project = pack["pyproject.toml"].decode()
-    assert f'\nversion = "{__version__}"\n' in project
-    assert f'\nname = "{installer.NAME}"\n' in project
-    assert "\ndependencies = []\n" in project
-
-
-def test_the_pack_has_its_nodes_its_page_and_its_examples(pack: dict[str, bytes]) -> None:
-    assert {"__init__.py", "core/iteration_state.py", "README.md", "web/e3_iterator.js", "LICENSE"} <= set(pack)
-    assert any(re.fullmatch(r"example_workflows/[^/]+\.json", path) for path in pack)
-    assert any(re.fullmatch(r"example_workflows/api/[^/]+\.json", path) for path in pack)
-    assert not {"installer.py", "installed.json"} & set(pack)
-
-
-def test_every_module_of_the_pack_is_python_3_9(pack: dict[str, bytes]) -> None:
-    for path, text in pack.items():
-        if path.endswith(".py"):
-            ast.parse(text, path, feature_version=(3, 9))
-
-
-def is_there(python: str) -> bool:
-    return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
-
-
-@pytest.mark.parametrize("python", [sys.executable, "python3.9"], ids=["this", "3.9"])
-def test_the_pack_imports_as_comfyui_imports_it(
-    pack: dict[str, bytes], python: str, comfyui: Path, target: Path
-) -> None:
-    if shutil.which(python) is None or not is_there(python):
-        pytest.skip(f"there is no {python}")
-    install(comfyui)
-    found = loaded(target, python)
-    assert found["nodes"] == ["WIGridCompositor", "WIIterator", "WIParameter", "WISaveImage"]
-    assert found["modules"] == len([path for path in pack if path.endswith(".py")]) - 1
-
-
-# Where it goes.
-
-
 def test_everything_is_on_record(package: Path, comfyui: Path, target: Path) -> None:
     done = install(comfyui, package=package)
     assert (done.path, done.version, done.files) == (target, __version__, len(PACK))
@@ -312,14 +65,12 @@ def test_everything_is_on_record(package: Path, comfyui: Path, target: Path) -> 
     assert record["files"] == {path: found[path][1] for path in PACK}
     assert {path for path in found if (target / path).is_file()} == {*PACK, "installed.json"}
     assert [path.name for path in target.parent.iterdir()] == ["e3_iterator"]
-
-
-def test_the_same_again_changes_nothing(package: Path, comfyui: Path, target: Path) -> None:
-    install(comfyui, package=package)
-    before = everything_in(comfyui)
-    done = install(comfyui, package=package)
-    assert (done.is_changed, done.is_replaced, done.files) == (False, False, len(PACK))
-    assert everything_in(comfyui) == before
+    again = install(comfyui, package=package)
+    assert (again.is_changed, again.is_replaced, again.files) == (False, False, len(PACK))
+    assert everything_in(target) == found
+    (target / "host.py").unlink()
+    assert install(comfyui, package=package).is_replaced
+    assert everything_in(target).keys() == found.keys()
 
 
 def test_a_newer_pack_takes_the_place_of_an_earlier_one(
@@ -327,29 +78,15 @@ def test_a_newer_pack_takes_the_place_of_an_earlier_one(
 ) -> None:
     install(comfyui, package=package)
     (package / "nodes/host.py").write_text("NEWER = 1\n", encoding="utf-8")
+    (target / "host.py").write_text("NEWER = 1\n", encoding="utf-8")  # a change that the new pack has too
     (package / "nodes/web/e3.js").unlink()
     monkeypatch.setattr(installer, "__version__", "9.9.9")
     done = install(comfyui, package=package)
     assert (done.is_changed, done.is_replaced, done.version) == (True, True, "9.9.9")
+    assert json.loads((target / "installed.json").read_bytes())["version"] == "9.9.9"
     assert (target / "host.py").read_bytes() == b"NEWER = 1\n"
     assert not (target / "web/e3.js").exists()
     assert [path.name for path in target.parent.iterdir()] == ["e3_iterator"]
-
-
-def test_a_new_version_of_the_same_files_is_put_on_record(
-    package: Path, comfyui: Path, target: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install(comfyui, package=package)
-    monkeypatch.setattr(installer, "__version__", "9.9.9")
-    assert install(comfyui, package=package).is_changed
-    assert json.loads((target / "installed.json").read_bytes())["version"] == "9.9.9"
-
-
-def test_a_file_that_is_gone_comes_back(package: Path, comfyui: Path, target: Path) -> None:
-    install(comfyui, package=package)
-    (target / "host.py").unlink()
-    assert install(comfyui, package=package).is_replaced
-    assert (target / "host.py").is_file()
 
 
 def test_what_programs_leave_in_it_is_nobodys_work(package: Path, comfyui: Path, target: Path) -> None:
@@ -376,13 +113,6 @@ def test_work_of_people_in_it_is_kept_unless_they_say_so(package: Path, comfyui:
     assert (target / "host.py").read_bytes() == b"NEWER = 1\n"
     assert not (target / "notes").exists()
     assert [path.name for path in target.parent.iterdir()] == ["e3_iterator"]
-
-
-def test_a_change_that_the_new_pack_has_too_is_not_lost(package: Path, comfyui: Path, target: Path) -> None:
-    install(comfyui, package=package)
-    for path in (target / "host.py", package / "nodes/host.py"):
-        path.write_bytes(b"FIXED = 1\n")
-    assert install(comfyui, package=package).is_replaced
 
 
 @pytest.mark.parametrize("record", [None, "{", '{"name": "other", "files": {}}', '{"name": "e3-iterator"}', "[]"])
@@ -415,6 +145,13 @@ def test_a_folder_of_somebody_else_is_left_alone(
     assert everything_in(comfyui) == before
 
 
+def test_a_file_of_that_name_is_not_replaced(package: Path, comfyui: Path, target: Path) -> None:
+    target.write_text("mine", encoding="utf-8")
+    with pytest.raises(Refused, match=r"e3_iterator is a file: move it away"):
+        install(comfyui, package=package, force=True)
+    assert target.read_text(encoding="utf-8") == "mine"
+
+
 @POSIX
 @pytest.mark.parametrize("force", [False, True])
 def test_a_link_is_not_followed(package: Path, comfyui: Path, target: Path, tmp_path: Path, force: bool) -> None:
@@ -428,13 +165,6 @@ def test_a_link_is_not_followed(package: Path, comfyui: Path, target: Path, tmp_
         install(comfyui, package=package, force=force)
     assert everything_in(elsewhere) == before
     assert target.is_symlink()
-
-
-def test_a_file_of_that_name_is_not_replaced(package: Path, comfyui: Path, target: Path) -> None:
-    target.write_text("mine", encoding="utf-8")
-    with pytest.raises(Refused, match=r"e3_iterator is a file: move it away"):
-        install(comfyui, package=package, force=True)
-    assert target.read_text(encoding="utf-8") == "mine"
 
 
 @pytest.mark.parametrize(
@@ -462,12 +192,11 @@ def test_another_folder_is_refused_with_the_one_to_give(package: Path, tmp_path:
 
 
 @POSIX
-def test_every_file_and_folder_is_on_disk_before_the_pack_gets_its_name(
+def test_every_file_is_on_disk_before_the_pack_gets_its_name(
     package: Path, comfyui: Path, target: Path, steps: list[str]
 ) -> None:
     install(comfyui, package=package)
-    record, *others = ["sync"] * len([target, *target.rglob("*")])
-    assert steps == [record, "rename to installed.json", *others, "rename to e3_iterator", "sync"]
+    assert steps == ["sync"] * len([*PACK, "installed.json"]) + ["rename to e3_iterator"]
 
 
 def test_leftovers_of_runs_that_were_killed_go_and_nothing_else_does(
@@ -476,16 +205,11 @@ def test_leftovers_of_runs_that_were_killed_go_and_nothing_else_does(
     install(comfyui, package=package)
     for name in ("e3_iterator.00000001.disabled", "e3_iterator.disabled", "e3_iterator.0000000g.disabled", "other"):
         shutil.copytree(target, target.with_name(name))
-    project_alone = target.with_name("e3_iterator.00000002.disabled")
-    written(project_alone, {"pyproject.toml": '[project]\nname = "e3-iterator"\n', "a.py": ""})
-    target.with_name("e3_iterator.00000003.disabled").mkdir()
-    written(target.with_name("e3_iterator.00000004.disabled"), {"installed.json.part": "{"})
-    written(target.with_name("e3_iterator.00000005.disabled"), {"mine.txt": "mine"})
+    target.with_name("e3_iterator.00000002.disabled").mkdir()
     target.with_name("e3_iterator.00000006.disabled").write_text("mine", encoding="utf-8")
     assert install(comfyui, package=package).left_behind == ()
     assert sorted(path.name for path in target.parent.iterdir()) == [
         "e3_iterator",
-        "e3_iterator.00000005.disabled",
         "e3_iterator.00000006.disabled",
         "e3_iterator.0000000g.disabled",
         "e3_iterator.disabled",
@@ -493,14 +217,7 @@ def test_leftovers_of_runs_that_were_killed_go_and_nothing_else_does(
     ]
 
 
-@POSIX
-def test_two_at_once_do_not_meet(package: Path, comfyui: Path, target: Path) -> None:
-    with installer._alone_in(target.parent), pytest.raises(Refused, match="another e3 nodes install is at work"):
-        install(comfyui, package=package)
-    assert install(comfyui, package=package).is_changed
-
-
-@pytest.mark.parametrize("moment", [1, 2, 3])
+@pytest.mark.parametrize("moment", [1, 2])
 def test_a_rename_that_fails_leaves_what_was_there(
     package: Path, comfyui: Path, moment: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -527,7 +244,7 @@ def test_an_earlier_pack_that_cannot_be_removed_is_named_and_tried_again(
     install(comfyui, package=package)
     (package / "nodes/host.py").write_text("NEWER = 1\n", encoding="utf-8")
     with monkeypatch.context() as held:
-        held.setattr(installer.shutil, "rmtree", lambda _: installer._raise(PermissionError(13, "in use")))
+        held.setattr(installer.shutil, "rmtree", lambda *_, **__: installer._raise(PermissionError(13, "in use")))
         (left,) = install(comfyui, package=package).left_behind
     assert re.fullmatch(r"e3_iterator\.[0-9a-f]{8}\.disabled", left.name)
     assert (target / "host.py").read_bytes() == b"NEWER = 1\n"
@@ -536,7 +253,7 @@ def test_an_earlier_pack_that_cannot_be_removed_is_named_and_tried_again(
 
 
 KILLING = """
-import json, os, signal, sys
+import json, os, shutil, signal, sys
 from pathlib import Path
 from comfyui_agent.nodes import installer, pack_builder
 
@@ -574,16 +291,16 @@ def install_and_die(moment):
 def state(folder):
     if not folder.is_dir():
         return "nothing"
-    present = installer._files_in(folder)
+    present = installer._digests(folder)
     for name, digests in DIGESTS.items():
-        if present == digests and installer._read_record(folder)["files"] == digests:
+        if present == digests and (installer._read_record(folder) or {}).get("files") == digests:
             return name
     return "half"
 
 
-def told(moment):
+def outcome(moment):
     for path in list(custom_nodes.iterdir()):
-        installer._remove(path)
+        shutil.rmtree(path)
     if sys.argv[4] == "earlier":
         installer.install(base, package=earlier)
     is_killed = install_and_die(moment)
@@ -595,9 +312,9 @@ def told(moment):
     return {"killed": is_killed, "then": then, "beside": beside, "skipped": names_are_skipped, "after": after}
 
 
-found = [told(1)]
+found = [outcome(1)]
 while found[-1]["killed"]:
-    found.append(told(len(found) + 1))
+    found.append(outcome(len(found) + 1))
 print(json.dumps(found))
 """
 """Installs over what is there, killed at its first change to the disk, at its second, and so on until it is through."""
@@ -607,7 +324,9 @@ print(json.dumps(found))
 @pytest.mark.parametrize("start", ["nothing", "earlier"])
 def test_killed_at_any_change_to_the_disk_the_next_run_puts_it_right(comfyui: Path, tmp_path: Path, start: str) -> None:
     few = ("nodes/__init__.py", "nodes/pyproject.toml", "nodes/web/e3.js", "domain/values.py", "domain/suggestions.py")
-    small = {place: FAKE[place] for place in few} | {"nodes/__init__.py": "from comfyui_agent.domain import values\n"}
+    small = {place: FAKE[place] for place in few} | {
+        "nodes/__init__.py": "from comfyui_agent.domain.values import double\n"
+    }
     earlier = written(tmp_path / "earlier", small | {"nodes/gone.py": ""})
     newer = written(tmp_path / "newer", small | {"nodes/web/e3.js": "newer", "nodes/core/newer.py": ""})
     answer = subprocess.run(

@@ -1,10 +1,9 @@
-"""One place knows which prompts belong together: it tells once that all are there, and forgets what is over."""
+"""The manager knows which prompts belong together, completes each batch once, and forgets what is over."""
 
 from __future__ import annotations
 
 import gc
 import json
-import logging
 import random
 import sys
 import threading
@@ -17,90 +16,14 @@ from functools import partial
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from comfyui_agent.nodes.core import cancellation, iteration_state
-from comfyui_agent.nodes.core.batch_state import BatchState, GridWish
-from comfyui_agent.nodes.core.feeder import Feeding
-from comfyui_agent.nodes.core.iteration_state import EXPIRY_SECONDS, MOST_ENDED, IterationStateManager
-from comfyui_agent.nodes.host import ComfyUI, Ending, MissingPiece, Standing
-from support.node_pack import iterating, parameter
+from comfyui_agent.nodes.core.batch_state import BatchState, GridOptions
+from comfyui_agent.nodes.core.iteration_state import EXPIRY_SECONDS, IterationStateManager
+from support.unfed import GRID, IMAGE, Clock, Quiet, Unfed, request
 
 T = TypeVar("T")
 THREADS = 32
-IMAGE = {"filename": "a_00001_.png", "subfolder": "E3/run", "type": "output"}
-GRID = {"filename": "grid_00001_.png", "subfolder": "E3", "type": "output"}
-
-
-class Quiet(ComfyUI):
-    """A ComfyUI whose queue is empty and which nobody listens to."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sent: list[tuple[str, dict[str, Any]]] = []
-
-    def check(self) -> None:
-        pass
-
-    def next_number(self) -> float:
-        return 7.0
-
-    def standing(self) -> Standing | None:
-        return Standing()
-
-    def ending(self, prompt_id: str) -> Ending | None:  # noqa: ARG002
-        return None
-
-    def interrupt(self, prompt_ids: Any) -> list[str]:  # noqa: ARG002
-        return []
-
-    def input_folder(self) -> None:
-        return None
-
-    def send(self, event: str, data: Any, client_id: str | None = None) -> None:  # noqa: ARG002
-        self.sent.append((event, json.loads(json.dumps(data))))
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = time.time() + 10.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Unfed(IterationStateManager):
-    """Registers batches and has none of them queued."""
-
-    def __init__(self, now: Callable[[], float] = time.time) -> None:
-        self.quiet = Quiet()
-        super().__init__(self.quiet, now)
-        self.feedings: list[Feeding] = []
-        self._feeder = types.SimpleNamespace(begin=self.feedings.append)  # type: ignore[assignment]
-
-    def batch(self, total: int, name: str = "run", **prompt: Any) -> BatchState:
-        """A batch of so many members, by way of a prompt."""
-        body = request(f"1..{total}", name=name, **prompt)
-        self.handle_prompt(body)
-        found = self.find(self.of(body["prompt_id"])[0])
-        assert found is not None
-        return found
-
-    def of(self, prompt_id: str) -> tuple[str, int]:
-        owner = self.batch_of(prompt_id)
-        assert owner is not None
-        return owner
-
-    @property
-    def is_clean(self) -> bool:
-        return not self._active_batches and not self._prompt_to_batch
-
-
-def request(values: str = "1..3", **prompt: Any) -> dict[str, Any]:
-    painter = {"class_type": "Colour", "inputs": {"colour": 0, "width": 4, "height": 4}}
-    return {"prompt": iterating(parameter(values, "1.colour", "colour"), **{"grid": False, "n1": painter, **prompt})}
 
 
 @pytest.fixture
@@ -138,7 +61,7 @@ def shared_out(works: list[Callable[[], T]]) -> list[T]:
     return [given for part in at_once([partial(some, offset) for offset in range(THREADS)]) for given in part]
 
 
-def test_32_threads_that_ask_at_once_get_the_same_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_one_instance_for_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[IterationStateManager] = []
 
     class Slow(IterationStateManager):
@@ -156,21 +79,7 @@ def test_32_threads_that_ask_at_once_get_the_same_one(monkeypatch: pytest.Monkey
 
 @pytest.mark.usefixtures("_quick_switches")
 @pytest.mark.parametrize("seed", range(3))
-def test_the_last_of_all_results_is_told_once_whatever_comes_twice(manager: Unfed, seed: int) -> None:
-    batch = manager.batch(64)
-    indices = [*range(64)] * 3 + [-1, 64, 1000]
-    random.Random(seed).shuffle(indices)
-    said = shared_out(
-        [partial(manager.register_result, batch.batch_id, index, [IMAGE], {"index": index}) for index in indices]
-    )
-    assert said.count(True) == 1
-    assert batch.completed_count == len(batch.results) == 64
-    assert all(result["metadata"] == {"index": index} for index, result in batch.results.items())
-
-
-@pytest.mark.usefixtures("_quick_switches")
-@pytest.mark.parametrize("seed", range(3))
-def test_failures_and_results_of_the_same_members_are_told_once_together(manager: Unfed, seed: int) -> None:
+def test_threads_that_register_the_same_members_complete_the_batch_once(manager: Unfed, seed: int) -> None:
     batch = manager.batch(48)
     works: list[Callable[[], bool]] = []
     for index in range(48):
@@ -185,7 +94,7 @@ def test_failures_and_results_of_the_same_members_are_told_once_together(manager
 
 @pytest.mark.usefixtures("_quick_switches")
 @pytest.mark.parametrize("end", ["cancel_batch", "cleanup_batch"])
-def test_a_batch_that_is_ended_in_between_tells_at_most_once(
+def test_a_batch_that_ends_meanwhile_completes_at_most_once(
     manager: Unfed, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cancellation, "STOP_SECONDS", 0.0)
@@ -201,7 +110,7 @@ def test_a_batch_that_is_ended_in_between_tells_at_most_once(
     assert batch.completed_count == counted == len(batch.results)
 
 
-def test_an_index_that_comes_again_counts_once_and_adds_its_pictures(manager: Unfed) -> None:
+def test_an_index_that_comes_again_counts_once_and_adds_its_files(manager: Unfed) -> None:
     batch = manager.batch(2)
     other = {**IMAGE, "filename": "b_00001_.png"}
     assert not manager.register_result(batch.batch_id, 0, [IMAGE], {"first": True})
@@ -211,37 +120,7 @@ def test_an_index_that_comes_again_counts_once_and_adds_its_pictures(manager: Un
     assert manager.register_result(batch.batch_id, 1, [], {})
 
 
-def test_a_member_that_is_saved_by_two_nodes_counts_when_both_have_said_so(manager: Unfed) -> None:
-    body = request("1..2")
-    body["prompt"]["4"] = body["prompt"]["30"]
-    manager.handle_prompt(body)
-    batch_id, _ = manager.of(body["prompt_id"])
-    batch = manager.find(batch_id)
-    assert batch is not None
-    other = {**IMAGE, "filename": "b_00001_.png"}
-    assert not manager.report(batch_id, 0, "30", [IMAGE], {})
-    assert batch.results == {}
-    assert not manager.report(batch_id, 0, "4", [other], {"by": "4"})
-    assert batch.results == {0: {"images": [other, IMAGE], "metadata": {"by": "4"}}}, "in the order of their nodes"
-    assert not manager.report(batch_id, 1, "4", [other], {})
-    assert manager.report(batch_id, 1, "30", [IMAGE], {})
-    assert batch.completed_count == 2
-    manager.end_if_over(batch_id)
-    assert not manager.report(batch_id, 1, "30", [IMAGE], {})
-
-
-def test_what_failed_stays_failed(manager: Unfed) -> None:
-    batch = manager.batch(2)
-    assert not manager.register_failure(batch.batch_id, 0, "first\n reason")
-    assert not manager.register_failure(batch.batch_id, 0, "second reason")
-    assert not manager.register_result(batch.batch_id, 0, [IMAGE], {})
-    assert batch.failed == {0: "first reason"}
-    assert batch.results == {}
-    assert manager.register_failure(batch.batch_id, 1, "x" * 5000)
-    assert len(batch.failed[1]) < 1000
-
-
-def test_nobody_else_is_counted(manager: Unfed) -> None:
+def test_unknown_members_and_batches_are_not_counted(manager: Unfed) -> None:
     batch = manager.batch(2)
     for index in (-1, 2, 10**12, "0", None, 0.0, [0]):
         assert not manager.register_result(batch.batch_id, index, [IMAGE], {})  # type: ignore[arg-type]
@@ -291,227 +170,6 @@ def test_no_picture_is_kept_in_memory(manager: Unfed, given: Callable[[Any], tup
     assert kept() is None
 
 
-def test_reports_never_raise(manager: Unfed) -> None:
-    deep: Any = []
-    for _ in range(100_000):
-        deep = [deep]
-    round_: dict[str, Any] = {}
-    round_["itself"] = round_
-    batch = manager.batch(4)
-    for index, metadata in enumerate([{"deep": deep}, round_, {1j: object()}, Tensor()]):
-        manager.register_result(batch.batch_id, index, [IMAGE], metadata)
-    assert batch.completed_count == 4
-    json.dumps(manager.describe(batch.batch_id))
-
-
-class Model:
-    """What a batch should be."""
-
-    def __init__(self, batch: BatchState, at: float) -> None:
-        self.batch = batch
-        self.ids = list(batch.prompt_ids)
-        self.total = batch.total
-        self.done: set[int] = set()
-        self.failed: set[int] = set()
-        self.sign_at = at
-        self.fired = 0
-        self.state = ""
-        self.is_cancelled = False
-
-    @property
-    def missing(self) -> int:
-        return self.total - len(self.done) - len(self.failed)
-
-
-class Batches(RuleBasedStateMachine):
-    """Whatever happens to batches in whatever order, what is known of them is what happened."""
-
-    MOST = 3
-    PICK = st.integers(0, 10)
-    INDEX = st.integers(-1, 4)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.patches = pytest.MonkeyPatch()
-        self.patches.setattr(iteration_state, "MOST_ENDED", self.MOST)
-        self.patches.setattr(cancellation, "STOP_SECONDS", -1.0)
-        self.clock = Clock()
-        self.manager = Unfed(self.clock)
-        self.active: dict[str, Model] = {}
-        self.ended: dict[str, Model] = {}
-        self.gone: dict[str, Model] = {}
-
-    def teardown(self) -> None:
-        self.patches.undo()
-
-    def any_of(self, pick: int) -> tuple[str, Model]:
-        known = {**self.active, **self.ended, **self.gone}
-        return list(known.items())[pick % len(known)]
-
-    def over(self, batch_id: str, state: str) -> None:
-        model = self.active.pop(batch_id)
-        model.state = state
-        model.sign_at = self.clock.now
-        self.ended[batch_id] = model
-        while len(self.ended) > self.MOST:
-            oldest = next(iter(self.ended))
-            self.gone[oldest] = self.ended.pop(oldest)
-
-    @rule(total=st.integers(1, 4))
-    def create(self, total: int) -> None:
-        self.expire()
-        batch = self.manager.batch(total)
-        assert batch.batch_id not in {**self.active, **self.ended, **self.gone}
-        self.active[batch.batch_id] = Model(batch, self.clock.now)
-
-    @precondition(lambda self: self.active or self.ended or self.gone)
-    @rule(pick=PICK, index=INDEX)
-    def register(self, pick: int, index: int) -> None:
-        batch_id, model = self.any_of(pick)
-        said = self.manager.register_result(batch_id, index, [IMAGE], {})
-        assert said == self.counts(batch_id, model, index, model.done)
-
-    @precondition(lambda self: self.active or self.ended or self.gone)
-    @rule(pick=PICK, index=INDEX)
-    def fail(self, pick: int, index: int) -> None:
-        batch_id, model = self.any_of(pick)
-        said = self.manager.register_failure(batch_id, index, "no")
-        assert said == self.counts(batch_id, model, index, model.failed)
-
-    def counts(self, batch_id: str, model: Model, index: int, kind: set[int]) -> bool:
-        """Note it in the model; whether it is the last that was missing."""
-        is_new = index in range(model.total) and index not in model.done | model.failed
-        if batch_id not in self.active or not is_new:
-            return False
-        kind.add(index)
-        model.sign_at = self.clock.now
-        model.fired += model.missing == 0
-        return model.missing == 0
-
-    @precondition(lambda self: self.active)
-    @rule(pick=PICK)
-    def finish(self, pick: int) -> None:
-        """All that is missing comes, in one go."""
-        batch_id, model = list(self.active.items())[pick % len(self.active)]
-        for index in range(model.total):
-            said = self.manager.register_result(batch_id, index, [IMAGE], {})
-            assert said == self.counts(batch_id, model, index, model.done)
-        assert model.fired == 1
-        self.manager.end_if_over(batch_id)
-        self.over(batch_id, "complete")
-
-    @precondition(lambda self: self.active or self.ended or self.gone)
-    @rule(pick=PICK)
-    def end_if_over(self, pick: int) -> None:
-        batch_id, model = self.any_of(pick)
-        self.manager.end_if_over(batch_id)
-        if batch_id in self.active and model.missing == 0:
-            self.over(batch_id, "complete")
-
-    @precondition(lambda self: self.active or self.ended or self.gone)
-    @rule(pick=PICK)
-    def cancel(self, pick: int) -> None:
-        batch_id, model = self.any_of(pick)
-        said = self.manager.cancel_batch(batch_id)
-        assert (said is None) == (batch_id in self.gone)
-        if batch_id in self.active:
-            model.is_cancelled = model.missing > 0
-            self.over(batch_id, "cancelled" if model.missing else "complete")
-        if said is not None:
-            assert said.state == model.state
-
-    @precondition(lambda self: self.active or self.ended or self.gone)
-    @rule(pick=PICK)
-    def clean_up(self, pick: int) -> None:
-        batch_id, model = self.any_of(pick)
-        self.manager.cleanup_batch(batch_id)
-        if batch_id in self.active:
-            self.over(batch_id, "cancelled" if model.missing else "complete")
-
-    @rule(seconds=st.sampled_from([1.0, EXPIRY_SECONDS / 2, EXPIRY_SECONDS - 1, EXPIRY_SECONDS + 1]))
-    def wait(self, seconds: float) -> None:
-        self.clock.now += seconds
-
-    @rule()
-    def expire(self) -> None:
-        """A prompt without an iterator comes."""
-        self.manager.handle_prompt({"prompt": {}})
-        for batch_id, model in list(self.ended.items()):
-            if self.clock.now - model.sign_at > EXPIRY_SECONDS:
-                self.gone[batch_id] = self.ended.pop(batch_id)
-        for batch_id, model in list(self.active.items()):
-            if self.clock.now - model.sign_at > EXPIRY_SECONDS:
-                self.over(batch_id, "expired")
-
-    @precondition(lambda self: self.active or self.ended or self.gone)
-    @rule(pick=PICK)
-    def look(self, pick: int) -> None:
-        batch_id, model = self.any_of(pick)
-        said = self.manager.describe(batch_id)
-        assert (said is None) == (batch_id in self.gone)
-        if said is not None:
-            assert said["prompt_ids"] == model.ids
-            assert set(said["results"]) == {str(index) for index in model.done}
-            assert [member["state"] for member in said["members"]] == [
-                "done" if index in model.done else "failed" if index in model.failed else self.otherwise(model)
-                for index in range(model.total)
-            ]
-
-    def otherwise(self, model: Model) -> str:
-        return "cancelled" if model.state else "pending"
-
-    @invariant()
-    def both_maps_hold_what_is_active(self) -> None:
-        assert set(self.manager._active_batches) == set(self.active)
-        assert self.manager._prompt_to_batch == {
-            prompt_id: (batch_id, index)
-            for batch_id, model in self.active.items()
-            for index, prompt_id in enumerate(model.ids)
-        }
-        assert all(self.manager.is_active(batch_id) == (batch_id in self.active) for batch_id in {**self.ended})
-
-    @invariant()
-    def what_has_ended_is_bounded(self) -> None:
-        assert list(self.manager._ended) == list(self.ended)
-        assert len(self.ended) <= self.MOST
-        assert set(self.manager._told) <= {*self.active, *self.ended}
-
-    @invariant()
-    def summaries_are_the_model(self) -> None:
-        said = {each["batch_id"]: each for each in self.manager.summaries()}
-        assert set(said) == {*self.active, *self.ended}
-        for batch_id, model in {**self.active, **self.ended}.items():
-            summary = said[batch_id]
-            assert summary["completed_count"] == len(model.done)
-            assert summary["failed"] == len(model.failed)
-            assert summary["cancelled"] == model.is_cancelled
-            assert summary["state"] == (model.state or ("collecting" if model.missing < model.total else "pending"))
-
-    @invariant()
-    def nothing_fires_twice_and_what_is_whole_has_fired(self) -> None:
-        for model in {**self.active, **self.ended, **self.gone}.values():
-            assert model.fired == (model.missing == 0)
-
-
-def test_whatever_happens_what_is_known_is_what_happened(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.CRITICAL, "e3_iterator")
-    run_state_machine_as_test(
-        Batches,
-        settings=settings(
-            max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
-    )
-
-
-def test_so_many_that_ended_can_be_looked_at_and_no_more(manager: Unfed) -> None:
-    batches = [manager.batch(2).batch_id for _ in range(MOST_ENDED + 5)]
-    for batch_id in batches:
-        manager.end(batch_id, "cancelled")
-    assert manager.is_clean
-    assert [batch_id for batch_id in batches if manager.find(batch_id)] == batches[5:]
-    assert len(manager._told) == MOST_ENDED
-
-
 def test_expiry_counts_from_the_last_result_and_is_looked_at_with_each_prompt() -> None:
     clock = Clock()
     manager = Unfed(clock)
@@ -533,18 +191,7 @@ def test_expiry_counts_from_the_last_result_and_is_looked_at_with_each_prompt() 
     clock.now += EXPIRY_SECONDS + 1
     manager.handle_prompt({})
     assert manager.find(batch.batch_id) is None
-    assert manager._told == {}
-
-
-def test_a_failure_is_a_sign_of_life_too() -> None:
-    clock = Clock()
-    manager = Unfed(clock)
-    batch = manager.batch(3)
-    clock.now += EXPIRY_SECONDS
-    manager.register_failure(batch.batch_id, 1, "no")
-    clock.now += EXPIRY_SECONDS
-    manager.handle_prompt({})
-    assert manager.is_active(batch.batch_id)
+    assert manager._notified == {}
 
 
 @pytest.fixture
@@ -559,19 +206,19 @@ def saved(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             raise OSError("no space left on device")
         return [GRID]
 
-    module = types.ModuleType("comfyui_agent.nodes.core.grid_files")
+    module = types.ModuleType("comfyui_agent.nodes.core.batch_grid")
     module.save_grid = save_grid  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     return made
 
 
 @pytest.mark.usefixtures("_quick_switches")
-def test_a_grid_is_made_once_whoever_asks(manager: Unfed, saved: list[str]) -> None:
+def test_a_grid_is_made_once(manager: Unfed, saved: list[str]) -> None:
     batch = manager.batch(2, grid=True)
     manager.register_result(batch.batch_id, 0, [IMAGE], {})
-    assert manager.grid_for(batch.batch_id, "40", GridWish()) is None, "one is missing"
+    assert manager.grid_for(batch.batch_id, "40", GridOptions()) is None, "one is missing"
     manager.register_failure(batch.batch_id, 1, "no")
-    given = at_once([lambda: manager.grid_for(batch.batch_id, "40", GridWish())] * THREADS)
+    given = at_once([lambda: manager.grid_for(batch.batch_id, "40", GridOptions())] * THREADS)
     assert [each for each in given if each is not None] == [[GRID]]
     assert saved == [batch.batch_id]
     manager.end_if_over(batch.batch_id)
@@ -591,7 +238,7 @@ def test_a_batch_ends_when_all_its_grids_are_made(manager: Unfed, saved: list[st
     for node_id in ("40", "41"):
         manager.end_if_over(batch_id)
         assert manager.is_active(batch_id), "a grid is missing"
-        manager.grid_for(batch_id, node_id, GridWish())
+        manager.grid_for(batch_id, node_id, GridOptions())
     manager.end_if_over(batch_id)
     assert not manager.is_active(batch_id)
     assert saved == [batch_id] * 2
@@ -600,7 +247,7 @@ def test_a_batch_ends_when_all_its_grids_are_made(manager: Unfed, saved: list[st
 def test_a_batch_whose_grid_cannot_be_made_ends_without_it(manager: Unfed, saved: list[str]) -> None:
     batch = manager.batch(1, name="broken", grid=True)
     manager.register_result(batch.batch_id, 0, [IMAGE], {})
-    assert manager.grid_for(batch.batch_id, "40", GridWish()) == ()
+    assert manager.grid_for(batch.batch_id, "40", GridOptions()) == ()
     manager.end_if_over(batch.batch_id)
     assert (batch.state, batch.summary()["grid"]) == ("complete", None)
     assert batch.reason == "the grid could not be made: OSError, see ComfyUI's log"
@@ -612,255 +259,24 @@ def test_a_cancelled_batch_has_no_grid(manager: Unfed, saved: list[str]) -> None
     batch = manager.batch(1, grid=True)
     manager.register_result(batch.batch_id, 0, [IMAGE], {})
     batch.cancelled = True
-    assert manager.grid_for(batch.batch_id, "40", GridWish()) is None
+    assert manager.grid_for(batch.batch_id, "40", GridOptions()) is None
     assert saved == []
-
-
-def test_nothing_counts_while_a_batch_is_being_cancelled(manager: Unfed) -> None:
-    batch = manager.batch(1)
-    batch.cancelled = True
-    assert not manager.register_result(batch.batch_id, 0, [IMAGE], {})
-    assert not manager.register_failure(batch.batch_id, 0, "interrupted")
-    assert (batch.results, batch.failed) == ({}, {})
 
 
 def test_a_grid_node_sees_a_failure_that_nobody_has_seen_yet(manager: Unfed, saved: list[str]) -> None:
     batch = manager.batch(2, grid=True)
     batch.queued = 2
     manager.register_result(batch.batch_id, 1, [IMAGE], {})
-    assert manager.grid_for(batch.batch_id, "40", GridWish()) == [GRID]
+    assert manager.grid_for(batch.batch_id, "40", GridOptions()) == [GRID]
     assert list(batch.failed) == [0]
     assert saved == [batch.batch_id]
 
 
-def test_pages_are_told_what_is_news_and_nothing_twice(manager: Unfed) -> None:
+def test_pages_get_a_summary_only_when_it_has_changed(manager: Unfed) -> None:
     batch = manager.batch(2)
     for _ in range(3):
-        manager.tell(batch)
+        manager.notify(batch)
     manager.register_result(batch.batch_id, 0, [IMAGE], {})
-    manager.tell(batch)
-    manager.tell(batch)
+    manager.notify(batch)
+    manager.notify(batch)
     assert [data["completed_count"] for event, data in manager.quiet.sent if event == "e3.batch"] == [0, 1]
-
-
-def test_the_newest_batch_comes_first() -> None:
-    clock = Clock()
-    manager = Unfed(clock)
-    batches = []
-    for _ in range(3):
-        clock.now += 1
-        batches.append(manager.batch(2).batch_id)
-    manager.cleanup_batch(batches[1])
-    assert [each["batch_id"] for each in manager.summaries()] == batches[::-1]
-
-
-def test_the_first_combination_is_in_the_prompt_itself_and_all_are_registered(manager: Unfed) -> None:
-    body = request("5,6,7")
-    assert manager.handle_prompt(body) is body
-    batch_id, index = manager.of(body["prompt_id"])
-    assert index == 0
-    assert body["prompt"]["1"]["inputs"]["colour"] == 5
-    marks = body["prompt"]["20"]["inputs"]
-    assert marks["e3_batch"] == batch_id
-    assert (marks["e3_index"], marks["e3_total"], marks["e3_values"]) == (0, 3, {"colour": 5})
-    batch = manager.find(batch_id)
-    assert batch is not None
-    assert len(set(batch.prompt_ids)) == 3
-    assert [manager.batch_of(prompt_id) for prompt_id in batch.prompt_ids] == [(batch_id, i) for i in range(3)]
-    name, _, letters = batch_id.rpartition("_")
-    assert name == "test"
-    assert len(letters) == 8
-    assert set(letters) <= set("0123456789abcdef")
-
-
-def test_every_member_is_a_whole_copy_of_its_own(manager: Unfed) -> None:
-    body = {**request("5,6,7"), "extra_data": {"extra_pnginfo": {"workflow": {"nodes": []}}}}
-    untouched = json.dumps(body)
-    manager.handle_prompt(body)
-    (feeding,) = manager.feedings
-    members = [feeding.member(index) for index in range(3)]
-    assert [member["prompt"]["1"]["inputs"]["colour"] for member in members] == [5, 6, 7]
-    assert members[0]["prompt"] == body["prompt"]
-    before = [json.dumps(member) for member in (*members[1:], body)]
-    spoiled = members[0]
-    spoiled["prompt"]["1"]["inputs"]["colour"] = 99
-    spoiled["prompt"]["101"]["inputs"].clear()
-    spoiled["prompt"]["20"]["inputs"]["e3_values"]["colour"] = 99
-    spoiled["extra_data"]["extra_pnginfo"]["workflow"]["nodes"].append(1)
-    assert [json.dumps(member) for member in (*members[1:], body)] == before
-    body["prompt"].clear()
-    assert feeding.member(1) == members[1]
-    assert json.dumps(feeding.request) == untouched, "the copies are made from what came"
-
-
-def test_a_prompt_id_that_was_given_is_kept(manager: Unfed) -> None:
-    body = {**request(), "prompt_id": "mine"}
-    manager.handle_prompt(body)
-    assert body["prompt_id"] == "mine"
-    assert manager.of("mine")[1] == 0
-
-
-@pytest.mark.parametrize(
-    ("body", "number"), [({}, 7.0), ({"front": True}, -7.0), ({"front": False}, 7.0), ({"number": 2.5}, 2.5)]
-)
-def test_the_members_get_the_number_of_the_first(manager: Unfed, body: dict[str, Any], number: float) -> None:
-    manager.handle_prompt({**request(), **body})
-    assert [feeding.number for feeding in manager.feedings] == [number]
-
-
-def test_unequal_lengths_in_linear_mode_are_said_and_the_prompt_goes_back_unchanged(
-    manager: Unfed, caplog: pytest.LogCaptureFixture
-) -> None:
-    painter = {"class_type": "Colour", "inputs": {"colour": 0, "width": 4, "height": 4}}
-    axes = parameter("1..3", "1.colour", "colour"), parameter("1..4", "1.width", "width")
-    body = {"prompt": iterating(*axes, mode="linear", grid=False, n1=painter)}
-    before = json.dumps(body)
-    assert manager.handle_prompt(body) is body
-    assert json.dumps(body) == before
-    assert manager.is_clean
-    (record,) = [record for record in caplog.records if record.levelno >= logging.ERROR]
-    assert "colour has 3 values and width 4" in record.getMessage()
-    assert manager.quiet.sent == [("e3.notice", {"message": record.getMessage()})]
-
-
-def test_one_bad_parameter_is_said_and_left_out_and_the_rest_runs(
-    manager: Unfed, caplog: pytest.LogCaptureFixture
-) -> None:
-    painter = {"class_type": "Colour", "inputs": {"colour": 0, "width": 4, "height": 4}}
-    axes = parameter("1..3", "1.colour", "colour"), parameter("a..b", "1.width"), parameter("8,9", "1.height")
-    body = {"prompt": iterating(*axes, grid=False, n1=painter)}
-    manager.handle_prompt(body)
-    (summary,) = manager.summaries()
-    assert summary["total"] == 6
-    assert body["prompt"]["1"]["inputs"] == {"colour": 1, "width": 4, "height": 8}
-    (record,) = [record for record in caplog.records if record.levelno >= logging.ERROR]
-    assert "param_2 of iterator 20 is left out" in record.getMessage()
-
-
-def test_an_iterator_that_is_off_leaves_the_prompt_as_it_is(manager: Unfed) -> None:
-    body = request()
-    body["prompt"]["20"]["inputs"]["enabled"] = False
-    before = json.dumps(body)
-    assert manager.handle_prompt(body) is body
-    assert json.dumps(body) == before
-    assert manager.feedings == []
-
-
-@pytest.mark.parametrize("what", ["number", "nothing can be queued", "request"])
-def test_what_cannot_be_begun_leaves_nothing_behind(
-    manager: Unfed, monkeypatch: pytest.MonkeyPatch, what: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    def missing() -> None:
-        raise MissingPiece("this ComfyUI has no queue")
-
-    body = request()
-    if what == "number":
-        body["number"] = "no number"
-    elif what == "request":
-        body["extra_data"] = {"lock": threading.Lock()}  # what another handler may have left, and nobody can copy
-    else:
-        monkeypatch.setattr(manager.quiet, "check", missing)
-    before = repr(body)
-    assert manager.handle_prompt(body) is body
-    assert repr(body) == before
-    assert manager.is_clean
-    assert any("runs once, as it is" in record.getMessage() for record in caplog.records)
-
-
-def test_a_thread_that_cannot_start_costs_one_batch_and_not_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[threading.Thread] = []
-
-    def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    manager = IterationStateManager(Quiet())
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refuse)
-        body = request()
-        assert manager.handle_prompt(body) is body
-    monkeypatch.setattr(threading.Thread, "start", lambda thread: started.append(thread))
-    manager.handle_prompt(request())
-    assert [thread.name for thread in started] == ["e3-iterator"]
-    assert len(manager._active_batches) == 1, "a batch that nobody feeds is not under way"
-
-
-WORDS = st.sampled_from(
-    [
-        "",
-        "1",
-        "20",
-        "101",
-        "param_1",
-        "iterator",
-        "WIIterator",
-        "WIParameter",
-        "WIGridCompositor",
-        "Colour",
-        "a,b",
-        "1..3",
-    ]
-) | st.text(max_size=5)
-SCALARS = st.none() | st.booleans() | st.integers(-5, 5) | st.floats() | WORDS
-ANYTHING = st.recursive(
-    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3), max_leaves=8
-)
-
-
-@st.composite
-def spoiled_requests(draw: st.DrawFn) -> Any:
-    """A request with an iterator in which anything may stand anywhere."""
-    painter = {"class_type": "Colour", "inputs": {"colour": 0, "width": 4, "height": 4}}
-    axes = parameter("1..3", "1.colour", "colour"), parameter("7,8", "1.width")
-    body: dict[str, Any] = {"prompt": iterating(*axes, mode=draw(st.sampled_from(["matrix", "linear"])), n1=painter)}
-    body |= draw(st.dictionaries(st.sampled_from(["number", "front", "prompt_id", "extra_data"]), ANYTHING, max_size=2))
-    for _ in range(draw(st.integers(0, 3))):
-        place: Any = body
-        while isinstance(place, dict) and place:
-            key = draw(st.sampled_from(list(place)))
-            if not isinstance(place[key], dict) or draw(st.booleans()):
-                place[key] = draw(ANYTHING)
-                break
-            place = place[key]
-    return body
-
-
-def is_on(node: Any) -> bool:
-    if not isinstance(node, dict) or node.get("class_type") != "WIIterator":
-        return False
-    inputs = node.get("inputs")
-    return not isinstance(inputs, dict) or inputs.get("enabled", True) in (True, "true", "True")
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.one_of(ANYTHING, st.fixed_dictionaries({"prompt": ANYTHING}), spoiled_requests()))
-def test_whatever_comes_it_goes_back_and_is_a_batch_or_untouched_to_the_byte(body: Any) -> None:
-    logging.getLogger("e3_iterator").setLevel(logging.CRITICAL)
-    try:
-        before = json.dumps(body)
-        for manager in (IterationStateManager(ComfyUI()), Unfed()):
-            assert manager.handle_prompt(body) is body
-            prompt = body.get("prompt") if isinstance(body, dict) else None
-            is_asked = isinstance(prompt, dict) and any(is_on(node) for node in prompt.values())
-            if not is_asked or not manager.summaries():
-                assert json.dumps(body) == before
-                assert manager._prompt_to_batch == {}
-            else:
-                assert manager.batch_of(body["prompt_id"]) is not None
-    finally:
-        logging.getLogger("e3_iterator").setLevel(logging.NOTSET)
-
-
-def test_a_prompt_nested_deeper_than_python_goes_comes_back(manager: Unfed) -> None:
-    deep: Any = {}
-    for _ in range(100_000):
-        deep = [deep]
-    for place in (["prompt", "1", "inputs", "colour"], ["extra_data"], ["prompt", "20", "inputs", "param_1"]):
-        body = request()
-        inner: Any = body
-        for key in place[:-1]:
-            inner = inner[key]
-        inner[place[-1]] = deep
-        assert manager.handle_prompt(body) is body
-        assert "e3_batch" not in body["prompt"]["20"]["inputs"]
-        assert "prompt_id" not in body
-    assert manager.is_clean

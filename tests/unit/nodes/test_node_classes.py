@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -81,7 +80,7 @@ def picture(colour: Any = "red", mode: str = "RGB") -> Image.Image:
 
 
 def shown(inside: ComfyUIInside, prompt_id: str, node_id: str) -> Any:
-    return inside.history(prompt_id)["outputs"].get(node_id, {}).get("images")
+    return inside.queue.history[prompt_id]["outputs"].get(node_id, {}).get("images")
 
 
 # What ComfyUI shows.
@@ -121,11 +120,11 @@ def test_every_input_has_a_tooltip_and_every_widget_a_default(node: Any) -> None
 
 
 @pytest.mark.parametrize("node", NODES)
-def test_what_a_node_declares_can_be_told_to_the_page_and_is_new_each_time(node: Any) -> None:
-    told = json.loads(json.dumps(node.INPUT_TYPES()))
-    assert told["required"]
+def test_the_inputs_are_json_and_new_each_time(node: Any) -> None:
+    declared = json.loads(json.dumps(node.INPUT_TYPES()))
+    assert declared["required"]
     node.INPUT_TYPES()["required"].clear()
-    assert json.loads(json.dumps(node.INPUT_TYPES())) == told
+    assert json.loads(json.dumps(node.INPUT_TYPES())) == declared
 
 
 def test_the_inputs_are_those_that_prompts_are_written_with() -> None:
@@ -141,14 +140,6 @@ def test_the_inputs_are_those_that_prompts_are_written_with() -> None:
     assert list(declared["WIGridCompositor"]["required"]) == ["images", "iterator"]
     layout = ["columns", "rows", "cell_pixels", "title", "filename_prefix"]
     assert list(declared["WIGridCompositor"]["optional"]) == layout
-
-
-def test_only_what_saves_or_shows_is_an_output() -> None:
-    outputs = {name for name, node in NODE_CLASS_MAPPINGS.items() if getattr(node, "OUTPUT_NODE", False)}
-    assert outputs == {"WISaveImage", "WIGridCompositor"}
-    assert WIIterator.RETURN_TYPES == ("WI_ITERATOR",)
-    assert WIParameter.RETURN_TYPES == ("WI_PARAMETER",)
-    assert WISaveImage.RETURN_TYPES == ("IMAGE",)
 
 
 def test_an_iterator_takes_any_number_of_parameters_and_nothing_else() -> None:
@@ -178,26 +169,18 @@ def test_importing_the_nodes_loads_nothing_heavy() -> None:
 # Iterator and parameter.
 
 
-def test_an_iterator_tells_which_member_it_is_of(inside: ComfyUIInside) -> None:
+def test_an_iterator_gives_the_membership_of_its_prompt(inside: ComfyUIInside) -> None:
     batch_id = begun(inside, graph())
     prompt = {"20": {"class_type": "WIIterator", "inputs": marks(batch_id, 1)}}
-    told = WIIterator().tell(prompt=prompt, unique_id="20", enabled=True, mode="matrix", batch_name="x", param_7="y")
-    assert told == (Membership(batch_id, 1, 3, {"colour": 7}),)
+    found = WIIterator().membership(prompt=prompt, unique_id="20", mode="matrix", batch_name="x", param_7="y")
+    assert found == (Membership(batch_id, 1, 3, {"colour": 7}),)
+    assert WIIterator().membership(prompt=prompt, unique_id="20", enabled=False) == (None,)
+    unknown = {"20": {"class_type": "WIIterator", "inputs": marks("cats_0a1b2c3d", 1)}}
+    assert WIIterator().membership(prompt=unknown, unique_id="20") == (None,)
 
 
 def marks(batch_id: str, index: int) -> dict[str, Any]:
     return {"e3_batch": batch_id, "e3_index": index, "e3_total": 3, "e3_values": {"colour": 7}}
-
-
-def test_an_iterator_believes_no_marks_of_a_batch_that_it_does_not_know(inside: ComfyUIInside) -> None:
-    prompt = {"20": {"class_type": "WIIterator", "inputs": marks("cats_0a1b2c3d", 1)}}
-    assert WIIterator().tell(prompt=prompt, unique_id="20") == (None,)
-
-
-def test_an_iterator_that_is_off_tells_of_no_batch(inside: ComfyUIInside) -> None:
-    batch_id = begun(inside, graph())
-    prompt = {"20": {"class_type": "WIIterator", "inputs": marks(batch_id, 1)}}
-    assert WIIterator().tell(enabled=False, prompt=prompt, unique_id="20") == (None,)
 
 
 def test_marks_that_come_back_out_of_a_file_are_not_counted(inside: ComfyUIInside) -> None:
@@ -215,14 +198,14 @@ def test_marks_that_come_back_out_of_a_file_are_not_counted(inside: ComfyUIInsid
 @pytest.mark.parametrize(
     "prompt", [None, {}, {"20": {"inputs": {}}}, {"20": {"inputs": {"e3_batch": "../x"}}}, {"20": 5}]
 )
-def test_an_iterator_without_marks_tells_of_no_batch(prompt: Any) -> None:
-    assert WIIterator().tell(prompt=prompt, unique_id="20") == (None,)
-    assert WIIterator().tell(prompt=prompt) == (None,)
+def test_an_iterator_without_marks_gives_none(prompt: Any) -> None:
+    assert WIIterator().membership(prompt=prompt, unique_id="20") == (None,)
+    assert WIIterator().membership(prompt=prompt) == (None,)
 
 
 def test_a_parameter_gives_its_name() -> None:
-    assert WIParameter().tell(name="a", input_name="seed", type="INT", values="1", node_id="3") == ("a",)
-    assert WIParameter().tell(name="", input_name="seed") == ("seed",)
+    assert WIParameter().name(name="a", input_name="seed", type="INT", values="1", node_id="3") == ("a",)
+    assert WIParameter().name(name="", input_name="seed") == ("seed",)
 
 
 # Saving.
@@ -242,31 +225,11 @@ def test_outside_of_a_batch_pictures_are_saved_as_comfyui_saves_them(inside: Com
         assert {key: json.loads(text) for key, text in saved.info.items()} == {"prompt": prompt, "workflow": workflow}
 
 
-def test_numbers_go_on_from_what_is_there(inside: ComfyUIInside) -> None:
-    (inside.folders["output"] / "a_00041_.png").touch()
-    (image,) = WISaveImage().save([picture()], "a")["ui"]["images"]
-    assert image["filename"] == "a_00042_.png"
-
-
 def test_the_number_of_a_picture_can_stand_in_its_name(inside: ComfyUIInside) -> None:
     for _ in range(2):
         images = WISaveImage().save([picture(), picture()], "a%batch_num%")["ui"]["images"]
         assert [image["filename"].partition("_")[0] for image in images] == ["a0", "a1"]
     assert len(files_in(inside.folders["output"])) == 4
-
-
-@pytest.mark.parametrize(("mode", "colour"), [("L", 200), ("RGBA", (10, 20, 30, 40))])
-def test_pictures_keep_what_they_are(inside: ComfyUIInside, mode: str, colour: Any) -> None:
-    WISaveImage().save([picture(colour, mode)], "a")
-    with Image.open(inside.folders["output"] / "a_00001_.png") as saved:
-        assert (saved.mode, saved.getpixel((0, 0))) == (mode, colour)
-
-
-def test_no_texts_are_written_where_people_want_none(inside: ComfyUIInside, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["comfy.cli_args"], "args", types.SimpleNamespace(disable_metadata=True))
-    WISaveImage().save([picture()], "a", prompt={"1": {}}, extra_pnginfo={"workflow": {}})
-    with Image.open(inside.folders["output"] / "a_00001_.png") as saved:
-        assert saved.info == {}
 
 
 @pytest.mark.parametrize("extra", [None, {}])
@@ -277,17 +240,6 @@ def test_a_prompt_from_a_script_has_no_workflow(inside: ComfyUIInside, extra: An
         assert saved.info == {"prompt": '{"1": {}}'}
     with Image.open(inside.folders["output"] / "a_00002_.png") as saved:
         assert saved.info == {}
-
-
-def test_a_missing_piece_is_said_once_however_many_pictures_are_saved(
-    inside: ComfyUIInside, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "comfy.cli_args", None)
-    for _ in range(3):
-        WISaveImage().save([picture(), picture()], "a", prompt={})
-    assert len([record for record in caplog.records if "comfy.cli_args" in record.getMessage()]) == 1
-    with Image.open(inside.folders["output"] / "a_00006_.png") as saved:
-        assert saved.info == {"prompt": "{}"}
 
 
 def test_in_a_batch_pictures_have_a_folder_and_their_values_in_their_names(inside: ComfyUIInside) -> None:
@@ -315,21 +267,6 @@ def test_in_a_batch_pictures_have_a_folder_and_their_values_in_their_names(insid
     assert len(files_in(inside.folders["output"])) == 3
 
 
-@pytest.mark.parametrize("prefix", ["", "E3/", "plain"])
-def test_any_prefix_does_in_a_batch(inside: ComfyUIInside, prefix: str) -> None:
-    member = Membership("cats_0a1b2c3d", 0, 3, {"colour": 7})
-    (image,) = WISaveImage().save([picture()], prefix, member)["ui"]["images"]
-    assert image["subfolder"].endswith("cats_0a1b2c3d")
-    assert (inside.folders["output"] / image["subfolder"] / image["filename"]).is_file()
-
-
-def test_a_member_of_a_batch_that_is_not_known_any_more_is_saved_all_the_same(inside: ComfyUIInside) -> None:
-    member = Membership("cats_0a1b2c3d", 0, 3, {"colour": 7})
-    answer = WISaveImage().save([picture()], "E3/image", member)
-    assert len(answer["ui"]["images"]) == 1
-    assert IterationStateManager.instance().summaries() == []
-
-
 @pytest.mark.parametrize("batch", ["../../evil", "/evil", "..", 5])
 def test_marks_of_strangers_lead_nowhere(inside: ComfyUIInside, tmp_path: Path, batch: Any) -> None:
     """A prompt whose iterator is off and that brings marks of its own."""
@@ -339,16 +276,21 @@ def test_marks_of_strangers_lead_nowhere(inside: ComfyUIInside, tmp_path: Path, 
     status, answer = inside.post({"prompt": prompt})
     assert status == 200, answer
     inside.run_one()
-    assert inside.history(answer["prompt_id"])["status"]["completed"] is True
+    assert inside.queue.history[answer["prompt_id"]]["status"]["completed"] is True
     assert files_in(tmp_path) == ["output/E3/image_00001_.png"]
 
 
 # The grid.
 
 
-def test_outside_of_a_batch_there_is_nothing_to_compare(inside: ComfyUIInside, tmp_path: Path) -> None:
-    assert WIGridCompositor().compose([picture()], None, "40", title="x") == {"ui": {"images": []}}
-    assert files_in(tmp_path) == []
+@pytest.mark.parametrize("member", [None, Membership("cats_0a1b2c3d", 0, 3, {"colour": 7})])
+def test_without_a_batch_pictures_are_saved_and_there_is_no_grid(
+    inside: ComfyUIInside, member: Membership | None
+) -> None:
+    assert len(WISaveImage().save([picture()], "E3/image", member)["ui"]["images"]) == 1
+    assert WIGridCompositor().compose([picture()], member, unique_id="40") == {"ui": {"images": []}}
+    assert len(files_in(inside.folders["output"])) == 1
+    assert IterationStateManager.instance().summaries() == []
 
 
 def test_the_grid_comes_once_with_the_last_member(inside: ComfyUIInside) -> None:
@@ -387,12 +329,6 @@ def test_a_member_that_failed_has_its_place_and_the_grid_comes_without_it(inside
     assert (batch["state"], batch["completed_count"], batch["failed"]) == ("complete", 2, 1)
     assert f"the colour is {COLOURS[-1]}" in batch["members"][2]["reason"]
     assert batch["grid"] is not None
-    until(lambda: any(said["node"] == "40" and said["output"]["images"] for said in inside.sent("executed")))
-    said = [each for each in inside.sent("executed") if each["node"] == "40" and each["output"]["images"]]
-    assert [each["output"]["images"] for each in said] == [[batch["grid"]]]
-
-
-def test_a_grid_for_a_batch_that_is_over_shows_nothing(inside: ComfyUIInside) -> None:
-    member = Membership("cats_0a1b2c3d", 0, 3, {"colour": 7})
-    assert WIGridCompositor().compose([picture()], member, unique_id="40") == {"ui": {"images": []}}
-    assert files_in(inside.folders["output"]) == []
+    until(lambda: any(each["node"] == "40" and each["output"]["images"] for each in inside.sent("executed")))
+    events = [each for each in inside.sent("executed") if each["node"] == "40" and each["output"]["images"]]
+    assert [each["output"]["images"] for each in events] == [[batch["grid"]]]

@@ -1,93 +1,16 @@
-"""What an iterator in a prompt asks for, what is said of what is wrong with it, and the prompt of each member."""
+"""A prompt with an iterator becomes a plan, with warnings for what is wrong."""
 
 from __future__ import annotations
 
 import copy
-import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from comfyui_agent.domain.prompts import leading_to
-from comfyui_agent.nodes.core.batch_state import GridWish
 from comfyui_agent.nodes.core.parameter_parser import MOST_MEMBERS
-from comfyui_agent.nodes.core.prompt_rewriting import BATCH, INDEX, TOTAL, VALUES, Plan, Target, plan_of
-
-Prompt = dict[str, Any]
-MARKS = {BATCH, INDEX, TOTAL, VALUES}
-BATCH_ID = "batch_0a1b2c3d"
-
-
-def parameter(place: str = "3.seed", values: Any = "1,2", name: Any = "", type_: Any = "AUTO") -> Prompt:
-    node_id, _, input_name = place.rpartition(".")
-    inputs = {"name": name, "type": type_, "values": values, "node_id": node_id, "input_name": input_name}
-    return {"class_type": "WIParameter", "inputs": inputs}
-
-
-def graph(*parameters: Prompt, mode: Any = "matrix", **more: Any) -> Prompt:
-    """A sampler whose picture is saved and shown, and an iterator, 20, with parameters 101, 102 and so on."""
-    sampler = {
-        "seed": 5,
-        "steps": 20,
-        "cfg": 8.0,
-        "sampler_name": "euler",
-        "tiled": False,
-        "model": ["4", 0],
-        "pair": [["4", 0], 1, 2],
-    }
-    prompt: Prompt = {
-        "3": {"class_type": "KSampler", "inputs": sampler, "_meta": {"title": "Sampler"}},
-        "4": {"class_type": "CheckpointLoaderSimple", "inputs": {"ckpt_name": "v1.safetensors"}},
-        "20": {"class_type": "WIIterator", "inputs": {"enabled": True, "mode": mode, "batch_name": "cats", **more}},
-        "30": {
-            "class_type": "WISaveImage",
-            "inputs": {"images": ["3", 0], "filename_prefix": "E3/a", "iterator": ["20", 0]},
-        },
-        "40": {"class_type": "WIGridCompositor", "inputs": {"images": ["3", 0], "iterator": ["20", 0]}},
-    }
-    for number, node in enumerate(parameters, start=1):
-        prompt[str(100 + number)] = node
-        prompt["20"]["inputs"][f"param_{number}"] = [str(100 + number), 0]
-    return prompt
-
-
-def declares(class_type: str, input_name: str) -> bool:
-    return (class_type, input_name) == ("KSampler", "denoise")
-
-
-def asked(document: Any, folder: Path | None = None) -> tuple[Plan | None, list[str]]:
-    """What becomes of a request, and what is said about it. Planning changes nothing."""
-    before = copy.deepcopy(document)
-    said: list[str] = []
-    plan = plan_of(document, declares, lambda: folder, said.append)
-    assert document == before
-    return plan, said
-
-
-def plan_for(prompt: Prompt, **more: Any) -> Plan:
-    plan, said = asked({"prompt": prompt, **more})
-    assert said == []
-    assert plan is not None
-    return plan
-
-
-def axes(plan: Plan) -> dict[str, list[Any]]:
-    return {axis.name: list(axis.values) for axis in plan.combinations.axes}
-
-
-def refusal(prompt: Prompt, **more: Any) -> str:
-    """Why nothing becomes of it: the one thing that is said, besides that the prompt runs as it is."""
-    plan, said = asked({"prompt": prompt, **more})
-    assert plan is None
-    assert "the prompt runs once, as it is" in said[-1]
-    return said[0]
-
-
-# What is asked for.
+from comfyui_agent.nodes.core.prompt_rewriting import Target
+from support.planned_prompts import Prompt, asked, axes, graph, parameter, plan_for, refusal
 
 
 def test_two_parameters_make_a_batch() -> None:
@@ -119,13 +42,6 @@ def test_parameters_go_by_the_numbers_of_their_inputs() -> None:
     assert list(axes(plan_for(prompt))) == ["steps", "cfg", "seed"]
 
 
-def test_only_inputs_called_param_and_a_number_are_parameters() -> None:
-    prompt = graph(parameter("3.seed"))
-    for name in ("param_", "param_x", "xparam_2", "param_2x", "param_-1", "Param_2"):
-        prompt["20"]["inputs"][name] = ["101", 0]
-    assert list(axes(plan_for(prompt))) == ["seed"]
-
-
 @pytest.mark.parametrize(
     ("place", "values", "parsed"),
     [
@@ -137,18 +53,10 @@ def test_only_inputs_called_param_and_a_number_are_parameters() -> None:
         ("3.denoise", "0.5,red", [0.5, "red"]),
     ],
 )
-def test_auto_takes_the_type_of_the_input_that_is_driven(place: str, values: str, parsed: list[Any]) -> None:
-    (found,) = axes(plan_for(graph(parameter(place, values)))).values()
+@pytest.mark.parametrize("type_", ["AUTO", "", None])
+def test_auto_takes_the_type_of_the_input(place: str, values: str, parsed: list[Any], type_: Any) -> None:
+    (found,) = axes(plan_for(graph(parameter(place, values, type_=type_)))).values()
     assert [(type(value), value) for value in found] == [(type(value), value) for value in parsed]
-
-
-def test_a_type_that_is_said_counts() -> None:
-    assert axes(plan_for(graph(parameter("3.seed", "1,2", type_="STRING")))) == {"seed": ["1", "2"]}
-
-
-@pytest.mark.parametrize("type_", ["", None])
-def test_no_type_is_auto(type_: Any) -> None:
-    assert axes(plan_for(graph(parameter("3.seed", "1,2", type_=type_)))) == {"seed": [1, 2]}
 
 
 def test_a_node_may_be_called_as_people_see_it() -> None:
@@ -191,9 +99,9 @@ def test_values_that_are_known_only_when_the_prompt_runs_are_refused(node: Any) 
 
 def test_values_may_be_in_a_file_of_the_input_folder(tmp_path: Path) -> None:
     (tmp_path / "seeds.txt").write_text("4\n5\n", encoding="utf-8")
-    plan, said = asked({"prompt": graph(parameter("3.seed", "@seeds.txt"))}, tmp_path)
+    plan, warnings = asked({"prompt": graph(parameter("3.seed", "@seeds.txt"))}, tmp_path)
     assert plan is not None
-    assert (axes(plan), said) == ({"seed": [4, 5]}, [])
+    assert (axes(plan), warnings) == ({"seed": [4, 5]}, [])
 
 
 def test_names_are_what_people_call_them_and_unique() -> None:
@@ -215,66 +123,45 @@ def test_names_are_what_people_call_them_and_unique() -> None:
     ]
 
 
-def test_the_first_iterator_makes_the_batch_and_the_others_are_said_to_be_left_out() -> None:
+def test_the_first_iterator_makes_the_batch_and_others_are_left_out() -> None:
     prompt = graph(parameter("3.seed"))
     prompt["100"] = copy.deepcopy(prompt["20"])
     prompt["3000"] = {"class_type": "WIIterator", "inputs": {"enabled": False}}
-    plan, said = asked({"prompt": prompt})
+    plan, warnings = asked({"prompt": prompt})
     assert plan is not None
     assert plan.iterator == "20"
-    assert said == ["iterator 100 is left out: one iterator makes the batch of a prompt, and 20 comes first"]
+    assert warnings == ["iterator 100 is left out: one iterator makes the batch of a prompt, and 20 comes first"]
 
 
-@pytest.mark.parametrize("enabled", [True, "true", "True"])
-def test_an_iterator_is_on(enabled: Any) -> None:
-    assert len(plan_for(graph(parameter("3.seed"), enabled=enabled)).combinations) == 2
-
-
-def test_an_iterator_that_does_not_say_is_on() -> None:
-    prompt = graph(parameter("3.seed"))
-    del prompt["20"]["inputs"]["enabled"]
-    assert len(plan_for(prompt).combinations) == 2
-
-
-@pytest.mark.parametrize("enabled", [False, "false", "False", "", 0, None, ["50", 0], {"a": 1}])
-def test_an_iterator_that_is_off_asks_for_nothing(enabled: Any) -> None:
-    assert asked({"prompt": graph(parameter("3.seed"), enabled=enabled)}) == (None, [])
-
-
-@pytest.mark.parametrize("name", [None, "", "  ", 5, ["50", 0]])
-def test_a_batch_without_a_name_is_called_batch(name: Any) -> None:
-    assert plan_for(graph(parameter("3.seed"), batch_name=name)).name == "batch"
-
-
-def test_a_long_name_is_cut() -> None:
-    assert plan_for(graph(parameter("3.seed"), batch_name="n" * 10_000)).name == "n" * 80
+@pytest.mark.parametrize(
+    ("enabled", "is_on"),
+    [(True, True), ("true", True), (False, False), ("False", False), ("", False), (None, False), (["50", 0], False)],
+)
+def test_an_iterator_is_on_or_off(enabled: Any, is_on: bool) -> None:
+    plan, warnings = asked({"prompt": graph(parameter("3.seed"), enabled=enabled)})
+    assert (plan is not None, warnings) == (is_on, [])
 
 
 @pytest.mark.parametrize(
     "document",
-    [
-        None,
-        5,
-        "prompt",
-        [],
-        {},
-        {"prompt": None},
-        {"prompt": []},
-        {"prompt": {}},
-        {"prompt": {"1": None}},
-        {"prompt": {"1": {"class_type": "SaveImage", "inputs": {}}}},
-        {"prompt": {"1": {"class_type": ["WIIterator"], "inputs": {}}}},
-    ],
+    [None, 5, [], {}, {"prompt": []}, {"prompt": {"1": None}}, {"prompt": {"1": {"class_type": ["WIIterator"]}}}],
 )
-def test_what_has_no_iterator_asks_for_nothing(document: Any) -> None:
+def test_a_request_without_an_iterator_has_no_plan(document: Any) -> None:
     assert asked(document) == (None, [])
 
 
-# What is wrong is said, and left out.
+@pytest.mark.parametrize(
+    ("given", "name"), [(None, "batch"), ("  ", "batch"), (["50", 0], "batch"), ("n" * 999, "n" * 80)]
+)
+def test_a_batch_has_a_name(given: Any, name: str) -> None:
+    assert plan_for(graph(parameter("3.seed"), batch_name=given)).name == name
+
+
+# Warnings.
 
 
 @pytest.mark.parametrize(
-    ("bad", "said"),
+    ("bad", "message"),
     [
         (parameter("33.seed"), "there is no node '33' that runs; did you mean 3?"),
         (parameter("3.sed"), "KSampler (node 3) has no input 'sed'; did you mean seed?"),
@@ -295,62 +182,55 @@ def test_what_has_no_iterator_asks_for_nothing(document: Any) -> None:
         ({"class_type": "WIParameter", "inputs": []}, "does not say what it drives"),
     ],
 )
-def test_a_bad_parameter_is_said_and_left_out_and_the_rest_runs(tmp_path: Path, bad: Prompt, said: str) -> None:
-    plan, complaints = asked({"prompt": graph(bad, parameter("3.cfg", "7,8"))}, tmp_path)
+def test_a_bad_parameter_is_left_out_with_a_warning(tmp_path: Path, bad: Prompt, message: str) -> None:
+    plan, warnings = asked({"prompt": graph(bad, parameter("3.cfg", "7,8"))}, tmp_path)
     assert plan is not None
     assert axes(plan) == {"cfg": [7, 8]}
-    (complaint,) = complaints
-    assert complaint.startswith("param_1 of iterator 20 is left out: ")
-    assert said in complaint
-    assert "\n" not in complaint
+    (warning,) = warnings
+    assert warning.startswith("param_1 of iterator 20 is left out: ")
+    assert message in warning
+    assert "\n" not in warning
 
 
 @pytest.mark.parametrize("link", [None, 5, "101", [], ["999", 0], [None, 0], [["101"], 0], {"a": 1}])
-def test_a_slot_that_is_connected_to_nothing_is_said(link: Any) -> None:
+def test_a_slot_without_a_parameter_is_left_out_with_a_warning(link: Any) -> None:
     prompt = graph(parameter("3.seed"), parameter("3.cfg"))
     prompt["20"]["inputs"]["param_1"] = link
-    plan, said = asked({"prompt": prompt})
+    plan, warnings = asked({"prompt": prompt})
     assert plan is not None
     assert list(axes(plan)) == ["cfg"]
-    assert said == ["param_1 of iterator 20 is left out: it is not connected to an E3 Parameter: connect one"]
-
-
-@pytest.mark.parametrize("node", [None, [], "node", {"class_type": "KSampler"}, {"inputs": [1]}])
-def test_a_node_that_is_none_is_not_driven(node: Any) -> None:
-    prompt = graph(parameter("50.seed"), parameter("3.cfg"))
-    prompt["50"] = node
-    plan, said = asked({"prompt": prompt})
-    assert plan is not None
-    assert (list(axes(plan)), len(said)) == (["cfg"], 1)
+    assert warnings == ["param_1 of iterator 20 is left out: it is not connected to an E3 Parameter: connect one"]
 
 
 def test_a_node_inside_of_a_subgraph_is_found_by_its_last_number() -> None:
     prompt = graph(parameter("6.text"), parameter("3.cfg"))
     prompt["98:6"] = {"class_type": "CLIPTextEncode", "inputs": {"text": "a cat"}}
-    _, (said,) = asked({"prompt": prompt})
-    assert said.endswith("there is no node '6' that runs; did you mean 98:6?")
+    _, (warning,) = asked({"prompt": prompt})
+    assert warning.endswith("there is no node '6' that runs; did you mean 98:6?")
 
 
 def test_two_parameters_for_one_input_are_one_too_many() -> None:
-    plan, said = asked({"prompt": graph(parameter("3.seed", "1,2", "a"), parameter("3.seed", "3,4", "b"))})
+    plan, warnings = asked({"prompt": graph(parameter("3.seed", "1,2", "a"), parameter("3.seed", "3,4", "b"))})
     assert plan is not None
     assert axes(plan) == {"a": [1, 2]}
-    assert said == ["param_2 of iterator 20 is left out: a drives 3.seed already: take one of them away"]
+    assert warnings == ["param_2 of iterator 20 is left out: a drives 3.seed already: take one of them away"]
 
 
-def test_nothing_that_can_be_used_is_said_and_the_prompt_runs_as_it_is() -> None:
-    assert refusal(graph(parameter("33.seed"))).startswith("param_1 of iterator 20 is left out")
-    assert refusal(graph()).startswith("iterator 20 has no parameter that can be used")
-
-
-def test_unequal_lengths_in_step_are_said() -> None:
-    said = refusal(graph(parameter("3.seed", "1,2,3"), parameter("3.cfg", "7,8"), mode="linear"))
-    assert "seed has 3 values and cfg 2" in said
-
-
-@pytest.mark.parametrize("mode", ["diagonal", 5, None, ["50", 0], {}])
-def test_a_mode_that_there_is_not_is_said(mode: Any) -> None:
-    assert "iterator 20 makes no batch" in refusal(graph(parameter("3.seed"), mode=mode))
+@pytest.mark.parametrize(
+    ("prompt", "warning"),
+    [
+        (graph(), "iterator 20 has no parameter that can be used"),
+        (graph(parameter("33.seed")), "param_1 of iterator 20 is left out"),
+        (graph(parameter("3.seed"), mode="diagonal"), "iterator 20 makes no batch"),
+        (graph(parameter("3.seed"), mode=["50", 0]), "iterator 20 makes no batch"),
+        (
+            graph(parameter("3.seed", "1,2,3"), parameter("3.cfg", "7,8"), mode="linear"),
+            "iterator 20 makes no batch, the prompt runs once, as it is: seed has 3 values and cfg 2",
+        ),
+    ],
+)
+def test_without_combinations_the_prompt_runs_once(prompt: Prompt, warning: str) -> None:
+    assert refusal(prompt).startswith(warning)
 
 
 def test_the_most_members_are_taken_and_more_are_not() -> None:
@@ -360,275 +240,3 @@ def test_the_most_members_are_taken_and_more_are_not() -> None:
     assert "10,100 combinations, and 10,000 is the most" in refusal(more)
     far = graph(*(parameter(f"3.{name}", "1..9000") for name in ("seed", "steps", "cfg", "denoise")))
     assert "1,000,000 is the most" in refusal(far)
-
-
-# Grids.
-
-
-def test_a_grid_says_what_it_wishes() -> None:
-    prompt = graph(parameter("3.seed"))
-    prompt["40"]["inputs"].update(columns="seed", rows="cfg", cell_pixels=96, title="T", filename_prefix="E3/g")
-    prompt["5"] = copy.deepcopy(prompt["40"])
-    prompt["5"]["inputs"] = {"images": ["3", 0], "iterator": ["20", 0], "columns": ["50", 0], "cell_pixels": "large"}
-    prompt["6"] = {"class_type": "WIGridCompositor", "inputs": {"images": ["3", 0], "iterator": ["21", 0]}}
-    prompt["7"] = {"class_type": "WIGridCompositor", "inputs": {"images": ["3", 0]}}
-    assert plan_for(prompt).wishes == {"5": GridWish(), "40": GridWish("seed", "cfg", 96, "T", "E3/g")}
-    assert list(plan_for(prompt).wishes) == ["5", "40"]
-
-
-def after(plan: Plan, prompt: Prompt, grid: str = "40") -> list[Any]:
-    """What a grid waits for in the prompt of a member, besides what it is connected to."""
-    document = {"prompt": copy.deepcopy(prompt)}
-    plan.write(document, 0, BATCH_ID)
-    inputs = document["prompt"][grid]["inputs"]
-    return [inputs[name] for name in inputs if name not in prompt[grid]["inputs"]]
-
-
-def test_a_grid_waits_for_what_saves_the_pictures_of_its_member() -> None:
-    prompt = graph(parameter("3.seed"))
-    prompt["31"] = copy.deepcopy(prompt["30"])
-    prompt["32"] = {"class_type": "WISaveImage", "inputs": {"images": ["3", 0], "filename_prefix": "E3/other"}}
-    prompt["33"] = {"class_type": "SaveImage", "inputs": {"images": ["3", 0], "iterator": ["20", 0]}}
-    assert after(plan_for(prompt), prompt) == [["30", 0], ["31", 0]]
-
-
-def test_a_grid_that_stands_behind_what_saves_waits_already() -> None:
-    prompt = graph(parameter("3.seed"))
-    prompt["35"] = {"class_type": "ImageScale", "inputs": {"image": ["30", 0]}}
-    prompt["40"]["inputs"]["images"] = ["35", 0]
-    assert after(plan_for(prompt), prompt) == []
-
-
-def test_only_grids_that_are_to_run_are_waited_for() -> None:
-    prompt = graph(parameter("3.seed"))
-    prompt["41"] = copy.deepcopy(prompt["40"])
-    assert list(plan_for(prompt, partial_execution_targets=["30", "41"]).wishes) == ["41"]
-    assert list(plan_for(prompt, partial_execution_targets=[]).wishes) == []
-    assert list(plan_for(prompt, partial_execution_targets=None).wishes) == ["40", "41"]
-    assert list(plan_for(prompt, partial_execution_targets=[["41"], 40, None, "41"]).wishes) == ["41"]
-
-
-def test_a_grid_drags_nothing_in_that_is_not_to_run() -> None:
-    prompt = graph(parameter("3.seed"))
-    prompt["31"] = copy.deepcopy(prompt["30"])
-    plan = plan_for(prompt, partial_execution_targets=["31", "40"])
-    assert after(plan, prompt) == [["31", 0]]
-    prompt["40"]["inputs"]["images"] = ["30", 0]
-    assert after(plan_for(prompt, partial_execution_targets=["40"]), prompt) == []
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=12), st.lists(st.booleans(), min_size=8))
-def test_waiting_never_leads_round_in_a_circle(links: list[tuple[int, int]], is_grid: list[bool]) -> None:
-    """Pictures flow from lower to higher nodes; grids give none."""
-    prompt = graph(parameter("3.seed"))
-    for number in range(8):
-        kind = "WIGridCompositor" if is_grid[number] else "WISaveImage"
-        prompt[f"5{number}"] = {"class_type": kind, "inputs": {"images": ["3", 0], "iterator": ["20", 0]}}
-    for one, other in links:
-        if one < other and not is_grid[one]:
-            prompt[f"5{other}"]["inputs"][f"image_{one}"] = [f"5{one}", 0]
-    document = {"prompt": copy.deepcopy(prompt)}
-    plan_for(prompt).write(document, 0, BATCH_ID)
-    for node_id, node in document["prompt"].items():
-        before = [link[0] for link in node["inputs"].values() if isinstance(link, list) and len(link) == 2]
-        assert node_id not in leading_to(document["prompt"], before)
-    grids = [node_id for node_id in prompt if prompt[node_id]["class_type"] == "WIGridCompositor"]
-    savers = {node_id for node_id in prompt if prompt[node_id]["class_type"] == "WISaveImage"}
-    assert all(savers <= leading_to(document["prompt"], [grid]) for grid in grids)
-
-
-# The prompt of a member.
-
-
-def request_of(prompt: Prompt) -> dict[str, Any]:
-    widgets = [{"name": name, "widget": {"name": name}} for name in ("seed", "steps", "cfg")]
-    nodes = [
-        {"id": 3, "inputs": widgets, "widgets_values": [5, "randomize", 20, 8.0]},
-        {"id": 20, "inputs": [{"name": "enabled", "widget": {"name": "enabled"}}], "widgets_values": [True, "matrix"]},
-    ]
-    extra = {"extra_pnginfo": {"workflow": {"nodes": nodes, "version": 0.4}}, "api_key_comfy_org": "key"}
-    return {"prompt": prompt, "client_id": "page", "extra_data": extra, "number": 3, "prompt_id": "own"}
-
-
-def test_a_member_has_its_values_its_marks_and_its_workflow() -> None:
-    document = request_of(graph(parameter("3.seed", "1,2"), parameter("3.cfg", "7.5,8.5", "CFG")))
-    expected = copy.deepcopy(document)
-    plan = plan_for(document["prompt"])
-    plan.write(document, 3, BATCH_ID)
-    expected["prompt"]["3"]["inputs"].update(seed=2, cfg=8.5)
-    marks = {"e3_batch": BATCH_ID, "e3_index": 3, "e3_total": 4, "e3_values": {"seed": 2, "CFG": 8.5}}
-    expected["prompt"]["20"]["inputs"].update(marks)
-    expected["prompt"]["40"]["inputs"]["e3_after_1"] = ["30", 0]
-    sampler, iterator = expected["extra_data"]["extra_pnginfo"]["workflow"]["nodes"]
-    sampler["widgets_values"] = [2, "randomize", 20, 8.5]
-    iterator["widgets_values"] = [False, "matrix"]
-    assert document == expected
-    assert list(document["prompt"]["20"]["inputs"])[-4:] == ["e3_batch", "e3_index", "e3_total", "e3_values"]
-
-
-def test_an_input_that_was_linked_or_not_there_takes_the_value() -> None:
-    prompt = graph(parameter("3.model", "1,2"), parameter("3.denoise", "0.5,1.0"))
-    document = request_of(prompt)
-    plan_for(prompt).write(document, 0, BATCH_ID)
-    assert (document["prompt"]["3"]["inputs"]["model"], document["prompt"]["3"]["inputs"]["denoise"]) == (1, 0.5)
-
-
-def test_a_member_that_is_queued_again_is_marked_anew() -> None:
-    prompt = graph(parameter("3.seed"))
-    document = request_of(prompt)
-    plan_for(prompt).write(document, 1, BATCH_ID)
-    again = plan_for(document["prompt"])
-    again.write(document, 0, "batch_ffffffff")
-    inputs = document["prompt"]["20"]["inputs"]
-    assert (inputs[BATCH], inputs[INDEX], inputs[VALUES]) == ("batch_ffffffff", 0, {"seed": 1})
-
-
-def test_each_member_is_whole_without_the_others() -> None:
-    prompt = graph(parameter("3.seed", "1..4"))
-    plan = plan_for(prompt)
-    text = json.dumps(request_of(prompt))
-    members = [json.loads(text) for _ in range(4)]
-    for index, member in enumerate(members):
-        plan.write(member, index, BATCH_ID)
-    assert [member["prompt"]["3"]["inputs"]["seed"] for member in members] == [1, 2, 3, 4]
-    members[0]["prompt"]["20"]["inputs"][VALUES]["seed"] = "changed"
-    assert plan.combinations.values_at(0) == {"seed": 1}
-
-
-VALUE = st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-1, 1) | st.text(max_size=5)
-NODE = st.fixed_dictionaries(
-    {"class_type": st.sampled_from(["KSampler", "WISaveImage", "SaveImage"])},
-    optional={
-        "inputs": st.dictionaries(st.sampled_from(["a", "b", "iterator", "images"]), VALUE | st.just(["20", 0])),
-        "_meta": st.dictionaries(st.text(max_size=3), VALUE, max_size=2),
-    },
-)
-
-
-def changes(one: Any, other: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
-    """Where two documents differ: path → what is there now."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        found: dict[tuple[str, ...], Any] = {}
-        for key in {**one, **other}:
-            found.update(changes(one.get(key, ...), other.get(key, ...), (*path, key)))
-        return found
-    return {} if type(one) is type(other) and one == other else {path: other}
-
-
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.dictionaries(st.sampled_from(["1", "50", "98:6"]), NODE, max_size=3), st.integers(0, 5), VALUE)
-def test_nothing_but_driven_inputs_and_marks_changes(nodes: Prompt, index: int, was: Any) -> None:
-    prompt = graph(parameter("3.seed", "1,2,3"), parameter("3.cfg", "7,8"))
-    prompt["3"]["inputs"]["other"] = was
-    prompt.update(copy.deepcopy(nodes))
-    document = {"prompt": copy.deepcopy(prompt), "extra_data": {"own": was}, "client_id": "page"}
-    before = copy.deepcopy(document)
-    plan = plan_for(prompt)
-    plan.write(document, index, BATCH_ID)
-    found = changes(before, document)
-    waits = {path: link for path, link in found.items() if path[-1].startswith("e3_after_")}
-    assert all(path[1] == "40" and prompt[link[0]]["class_type"] == "WISaveImage" for path, link in waits.items())
-    values = plan.combinations.values_at(index)
-    assert {path: value for path, value in found.items() if path not in waits} == {
-        ("prompt", "3", "inputs", "seed"): values["seed"],
-        ("prompt", "3", "inputs", "cfg"): values["cfg"],
-        ("prompt", "20", "inputs", BATCH): BATCH_ID,
-        ("prompt", "20", "inputs", INDEX): index,
-        ("prompt", "20", "inputs", TOTAL): 6,
-        ("prompt", "20", "inputs", VALUES): values,
-    }
-
-
-HOSTILE = st.recursive(
-    VALUE | st.sampled_from(["3", "20", "101", "seed", "1,2", "@x", "random:3", "true"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
-    max_leaves=5,
-)
-WORDS = "enabled mode batch_name param_1 param_2 name type values node_id input_name iterator images cell_pixels seed"
-HOSTILE_INPUTS = st.dictionaries(
-    st.sampled_from(WORDS.split()),
-    HOSTILE | st.just(["101", 0]),
-)
-HOSTILE_PROMPT = st.dictionaries(
-    st.sampled_from(["3", "20", "30", "40", "101", "102"]),
-    HOSTILE
-    | st.fixed_dictionaries(
-        {},
-        optional={
-            "class_type": st.sampled_from(["WIIterator", "WIParameter", "WISaveImage", "WIGridCompositor", "KSampler"])
-            | HOSTILE,
-            "inputs": HOSTILE_INPUTS | HOSTILE,
-        },
-    ),
-)
-
-
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(HOSTILE_PROMPT, st.lists(st.sampled_from(["3", "20", "30", "40", "101", "102"]), max_size=3))
-def test_whatever_the_prompt_is_it_is_planned_or_refused(prompt: Any, replaced: list[str]) -> None:
-    """Half hostile: some of the nodes are those of a prompt that makes sense."""
-    whole = {**graph(parameter("3.seed"), parameter("3.cfg")), **prompt}
-    whole.update({node_id: graph(parameter("3.seed"), parameter("3.cfg"))[node_id] for node_id in replaced})
-    for document in ({"prompt": prompt}, {"prompt": whole, "partial_execution_targets": prompt.get("3")}):
-        plan, _ = asked(document, Path("/nowhere at all"))
-        if plan is not None:
-            copied = copy.deepcopy(document)
-            plan.write(copied, len(plan.combinations) - 1, BATCH_ID)
-            assert copied["prompt"][plan.iterator]["inputs"][BATCH] == BATCH_ID
-
-
-# Whose pictures a grid shows, and who has to report.
-
-
-def saving(images: Any) -> Prompt:
-    return {"class_type": "WISaveImage", "inputs": {"images": images, "filename_prefix": "E3/x", "iterator": ["20", 0]}}
-
-
-def test_a_grid_shows_what_the_node_before_it_saves() -> None:
-    prompt = graph(parameter("3.seed"))
-    prompt["40"]["inputs"]["images"] = ["30", 0]
-    plan = plan_for(prompt)
-    assert (plan.sources, plan.reporters) == ({"40": "30"}, {"30"})
-
-
-def test_a_grid_shows_what_is_saved_of_the_pictures_that_it_is_connected_to() -> None:
-    prompt = graph(parameter("3.seed"))
-    prompt["9"] = {"class_type": "ImageInvert", "inputs": {"image": ["3", 0]}}
-    prompt["31"] = saving(["9", 0])
-    prompt["40"]["inputs"]["images"] = ["9", 0]
-    plan = plan_for(prompt)
-    assert (plan.sources, plan.reporters) == ({"40": "31"}, {"30", "31"})
-
-
-def test_a_grid_of_pictures_that_nobody_saves_keeps_its_own() -> None:
-    prompt = graph(parameter("3.seed"))
-    prompt["9"] = {"class_type": "ImageInvert", "inputs": {"image": ["3", 0]}}
-    prompt["40"]["inputs"]["images"] = ["9", 0]
-    plan = plan_for(prompt)
-    assert (plan.sources, plan.reporters) == ({"40": "40"}, {"30", "40"})
-
-
-def test_where_nobody_reports_the_last_nodes_are_marked_so_that_no_cache_answers_for_them() -> None:
-    prompt = graph(parameter("3.seed"))
-    del prompt["40"]
-    prompt["30"] = {"class_type": "SaveImage", "inputs": {"images": ["3", 0], "filename_prefix": "x"}}
-    plan = plan_for(prompt)
-    assert (plan.reporters, plan.ends) == (frozenset(), ("30",))
-    document = {"prompt": copy.deepcopy(prompt)}
-    plan.write(document, 1, BATCH_ID)
-    changed = {node_id for node_id in prompt if document["prompt"][node_id] != prompt[node_id]}
-    assert changed == {"3", "20", "30"}
-    assert document["prompt"]["30"]["inputs"]["e3_member"] == f"{BATCH_ID}/1"
-
-
-def test_an_iterator_is_switched_off_in_a_workflow_only_if_that_has_the_values_of_the_member() -> None:
-    inputs = [{"name": "enabled", "widget": {"name": "enabled"}, "link": None}]
-    iterator = {"id": 20, "inputs": inputs, "widgets_values": [True]}
-    sampler = {"id": 3, "inputs": [{"name": "seed", "widget": {"name": "seed"}, "link": None}], "widgets_values": [5]}
-    prompt = graph(parameter("3.seed", "7,8"))
-    for nodes, values in (([iterator, sampler], [[False], [8]]), ([iterator], [[True]])):
-        workflow = {"nodes": copy.deepcopy(nodes)}
-        request = {"prompt": copy.deepcopy(prompt), "extra_data": {"extra_pnginfo": {"workflow": workflow}}}
-        plan_for(prompt).write(request, 1, BATCH_ID)
-        assert [node["widgets_values"] for node in workflow["nodes"]] == values

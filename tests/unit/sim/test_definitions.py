@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from comfyui_agent.sim.engine.definitions import Definitions, NodeDefinition
+from comfyui_agent.sim.engine.definitions import Definitions, NodeDefinition, model_folders
 from comfyui_agent.sim.engine.dynamic_inputs import inputs_for
-from comfyui_agent.sim.settings import Folders, model_folders
+from comfyui_agent.sim.settings import Folders
 
 MODELS = ("ink.safetensors", "loras/thin.safetensors")
 BLUR = {

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from comfyui_agent.sim.settings import CHECKPOINTS, Folders, model_folders
+from comfyui_agent.sim.engine.definitions import model_folders
+from comfyui_agent.sim.settings import CHECKPOINTS, Folders
 
 
 def test_a_bare_name_is_a_checkpoint() -> None:

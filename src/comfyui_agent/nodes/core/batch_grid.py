@@ -1,36 +1,31 @@
-"""The grid of a batch as pictures: by its axes, a picture for each page, or as a contact sheet. Runs on Python 3.9.
+"""The grid of a batch: a picture for each page by its axes, or one contact sheet. Runs on Python 3.9.
 
-Pillow is imported when a grid is made, so that the pack can be imported without it.
+This module needs Pillow. The pack imports it when it makes a grid.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from PIL import Image
 
 from comfyui_agent.domain.combinations import Combinations, Mode
 from comfyui_agent.domain.grid_layout import CellPlace, GridLayout, axis_label, layout_by_axes, sheet_place
 from comfyui_agent.domain.suggestions import suggest
 from comfyui_agent.domain.values import shortened
-
-if TYPE_CHECKING:
-    from PIL import Image
-
-    from comfyui_agent.pictures.grid import Box, Cell, Grid, Layout, Page
+from comfyui_agent.nodes.core.batch_state import LOG, BatchState, GridOptions, ImageFile, NoGrid
+from comfyui_agent.nodes.host import ComfyUI
+from comfyui_agent.pictures.grid import Box, Cell, Grid, Layout, Page, draw, lay_out
 
 MOST_PAGES = 50
 LEAST_CELL = 16
 
 
-class NoGrid(ValueError):
-    """A grid that cannot be made: why, and what to do, in one line."""
-
-
 @dataclass(frozen=True)
 class Member:
-    """What became of a combination: its picture if it is `done`; else `failed`, `cancelled` or `pending`, and why."""
+    """The picture of a member that is `done`. A `failed`, `cancelled` or `pending` one has a reason instead."""
 
     file: Path | None = None
     state: str = "pending"
@@ -38,85 +33,102 @@ class Member:
 
 
 @dataclass(frozen=True)
-class GridOrder:
-    """What a grid shall show. `columns` and `rows` are names of axes; where they are empty, the last two are taken."""
-
-    combinations: Combinations
-    members: Mapping[int, Member]
-    """By their index; one that is missing is shown as pending."""
-    title: str = ""
-    subtitle: str = ""
-    columns: str = ""
-    rows: str = ""
-    cell_pixels: int = 0
-    """The longest side of a cell; 0 is as large as the pictures are, and the grid can be."""
-
-
-@dataclass(frozen=True)
 class BatchGrid:
-    """A grid that was laid out. Each picture is drawn when it is asked for: iterate, so that one is in memory."""
+    """A grid that is laid out and not drawn yet."""
 
     warnings: tuple[str, ...]
-    """What was wished for and cannot be, in one line each."""
-    _layout: Layout = field(repr=False)
-    _places: Mapping[int, CellPlace] = field(repr=False)
+    """Options that could not be followed, one line each."""
+    layout: Layout
+    places: Mapping[int, CellPlace]
 
-    def __len__(self) -> int:
-        """How many pictures there are, at least one."""
-        return len(self._layout.pages)
-
-    def __iter__(self) -> Iterator[Image.Image]:
-        return map(self.picture, range(len(self)))
-
-    def picture(self, page: int) -> Image.Image:
-        """The picture of a page, from 0. A file that is gone or broken by now leaves a word in its cell."""
-        from comfyui_agent.pictures.grid import draw
-
-        return draw(self._layout, page, with_thumbnails=False).picture
+    def pictures(self) -> Iterator[Image.Image]:
+        """Draw one page after the other. A cell whose file is gone or broken says so."""
+        return (draw(self.layout, page, with_thumbnails=False).picture for page in range(len(self.layout.pages)))
 
     def boxes(self, page: int) -> dict[int, Box]:
-        """Where the members of a page stand in its picture, by index: left, top, right and bottom."""
-        return {index: self._layout.box(*place) for index, place in self._places.items() if place.page == page}
+        """Where the members of a page are in its picture, by index: left, top, right and bottom."""
+        return {index: self.layout.box(*place) for index, place in self.places.items() if place.page == page}
 
 
-def draw_grid(order: GridOrder) -> BatchGrid:
-    """The grid of a batch: by axes if it is a matrix of two or more that vary, else a contact sheet.
+def save_grid(batch: BatchState, node_id: str, host: ComfyUI) -> list[ImageFile]:
+    """Draw the grid of a batch whose members have ended, and save each page as an output file."""
+    options = batch.grid_options.get(node_id, GridOptions())
+    source = batch.sources.get(node_id, "")
+    failed = len(batch.failed)
+    attention = f", {failed} need{'s' if failed == 1 else ''} attention" if failed else ""
+    grid = lay_out_grid(
+        batch.combinations,
+        {index: _member(batch, index, source, host) for index in range(batch.total)},
+        options,
+        title=options.title.strip() or batch.batch_id,
+        subtitle=f"{batch.completed_count} of {batch.total} done{attention}",
+    )
+    for warning in grid.warnings:
+        LOG.warning("Batch %s: %s", batch.batch_id, warning)
+    prefix = f"{options.filename_prefix.strip('/') or GridOptions.filename_prefix}/{batch.batch_id}/grid"
+    metadata = {**batch.metadata, "e3_batch": batch.summary()}
+    return [host.save(picture, prefix, "output", metadata) for picture in grid.pictures()]
 
-    Names of axes that are not there are left out with a warning. If there would be more than MOST_PAGES, or a page
-    would be too large, it is one contact sheet, also with a warning; NoGrid if that is too large as well.
+
+def _member(batch: BatchState, index: int, source: str, host: ComfyUI) -> Member:
+    """The first picture that the source node saved, or the reason why there is none."""
+    if index in batch.failed:
+        return Member(state="failed", reason=batch.failed[index])
+    images = batch.pictures.get(index, {}).get(source) or batch.results.get(index, {}).get("images") or []
+    file = next((path for path in map(host.file_of, images) if path is not None), None)
+    return Member(file=file, state="done")
+
+
+def lay_out_grid(
+    combinations: Combinations,
+    members: Mapping[int, Member],
+    options: GridOptions,
+    title: str = "",
+    subtitle: str = "",
+) -> BatchGrid:
+    """Lay a batch out by its axes if it is a matrix of two or more that vary, else as a contact sheet.
+
+    A member that is missing is shown as pending. Unknown names of axes give a warning. More than MOST_PAGES pages, or
+    pages that are too large, give a contact sheet and a warning; NoGrid if that is too large as well.
     """
     warnings: list[str] = []
-    combinations = order.combinations
-    by_axes = layout_by_axes(combinations, *_wished(order, warnings))
-    if by_axes is not None:
-        if by_axes.pages <= MOST_PAGES:
-            places = {index: by_axes.place(index) for index in range(len(combinations))}
-            laid_out = _laid_out(_grid(order, _pages(order, places, by_axes)))
-            if laid_out is not None:
-                return BatchGrid(tuple(warnings), laid_out, places)
-            warnings.append("the pages of the grid are too large for pictures: it is a contact sheet instead")
-        else:
-            warnings.append(
-                f"the grid would have {by_axes.pages:,} pages, and {MOST_PAGES} is the most: it is a contact sheet "
-                f"instead; give fewer parameters, or make several batches"
-            )
-    places = {index: sheet_place(index, len(combinations)) for index in range(len(combinations))}
-    laid_out = _laid_out(_grid(order, _pages(order, places, None), is_sheet=True))
-    if laid_out is None:
+    cell_pixels = max(LEAST_CELL, options.cell_pixels) if options.cell_pixels > 0 else None
+
+    def laid_out(places: Mapping[int, CellPlace], by_axes: GridLayout | None) -> BatchGrid | None:
+        pages = _pages(combinations, members, places, by_axes)
+        grid = Grid(pages, title, subtitle, is_sheet=by_axes is None, cell_pixels=cell_pixels)
+        try:
+            return BatchGrid(tuple(warnings), lay_out(grid), places)
+        except ValueError:  # larger than pictures may be
+            return None
+
+    by_axes = layout_by_axes(combinations, *_usable_axes(combinations, options, warnings))
+    if by_axes is not None and by_axes.pages > MOST_PAGES:
+        warnings.append(
+            f"the grid would have {by_axes.pages:,} pages, and {MOST_PAGES} is the most: it is a contact sheet "
+            f"instead; give fewer parameters, or make several batches"
+        )
+    elif by_axes is not None:
+        found = laid_out({index: by_axes.place(index) for index in range(len(combinations))}, by_axes)
+        if found is not None:
+            return found
+        warnings.append("the pages of the grid are too large for pictures: it is a contact sheet instead")
+    sheet = laid_out({index: sheet_place(index, len(combinations)) for index in range(len(combinations))}, None)
+    if sheet is None:
         raise NoGrid(f"{len(combinations):,} results do not fit into one picture: make several batches")
-    return BatchGrid(tuple(warnings), laid_out, places)
+    return sheet
 
 
-def _wished(order: GridOrder, warnings: list[str]) -> tuple[str, str]:
-    """The axes to go across and down; empty where none was named that can go there."""
-    known = [axis.name for axis in order.combinations.axes]
-    found = {"columns": order.columns.strip(), "rows": order.rows.strip()}
-    for key, name in found.items():
+def _usable_axes(combinations: Combinations, options: GridOptions, warnings: list[str]) -> tuple[str, str]:
+    """The axes that go across and down; empty where none was named that can go there."""
+    known = [axis.name for axis in combinations.axes]
+    named = {"columns": options.columns.strip(), "rows": options.rows.strip()}
+    for key, name in named.items():
         if name and name not in known:
             warnings.append(f"{key}: {shortened(name)} is no parameter of this batch; {suggest(name, known)}")
-            found[key] = ""
-    columns, rows = found["columns"], found["rows"]
-    if (columns or rows) and order.combinations.mode is Mode.LINEAR:
+            named[key] = ""
+    columns, rows = named["columns"], named["rows"]
+    if (columns or rows) and combinations.mode is Mode.LINEAR:
         warnings.append("columns and rows are for mode matrix: a batch in mode linear is a contact sheet")
     if rows and rows == columns:
         warnings.append(f"rows: {shortened(rows)} goes across already; leave it out, or name another")
@@ -124,49 +136,33 @@ def _wished(order: GridOrder, warnings: list[str]) -> tuple[str, str]:
     return columns, rows
 
 
-def _grid(order: GridOrder, pages: tuple[Page, ...], *, is_sheet: bool = False) -> Grid:
-    from comfyui_agent.pictures.grid import Grid
-
-    size = max(LEAST_CELL, order.cell_pixels) if order.cell_pixels > 0 else None
-    return Grid(pages, order.title, order.subtitle, is_sheet=is_sheet, cell_pixels=size)
-
-
-def _laid_out(grid: Grid) -> Layout | None:
-    """None if it is larger than pictures may be."""
-    from comfyui_agent.pictures.grid import lay_out
-
-    try:
-        return lay_out(grid)
-    except ValueError:
-        return None
-
-
-def _pages(order: GridOrder, places: Mapping[int, CellPlace], layout: GridLayout | None) -> tuple[Page, ...]:
-    from comfyui_agent.pictures.grid import Page
-
+def _pages(
+    combinations: Combinations,
+    members: Mapping[int, Member],
+    places: Mapping[int, CellPlace],
+    layout: GridLayout | None,
+) -> tuple[Page, ...]:
     cells: list[list[Cell]] = [[] for _ in range(layout.pages if layout else 1)]
     for index, place in places.items():
-        label = "" if layout else _label(order.combinations, index)
-        cells[place.page].append(_cell(order.members.get(index, Member()), place, label))
+        member = members.get(index, Member())
+        file = member.file if member.state == "done" else None
+        label = "" if layout else _label(combinations, index)
+        cells[place.page].append(
+            Cell(place.row, place.column, file, label=label, state=member.state, reason=member.reason)
+        )
     if layout is None:
-        across, down = (1 + max(place[at] for place in places.values()) for at in (2, 1))
+        across = 1 + max(place.column for place in places.values())
+        down = 1 + max(place.row for place in places.values())
         return (Page(("",) * down, ("",) * across, tuple(cells[0])),)
     rows, columns = tuple(layout.rows), tuple(layout.columns)
     return tuple(
-        Page(rows, columns, tuple(listed), layout.title(page), layout.corner) for page, listed in enumerate(cells)
+        Page(rows, columns, tuple(on_page), layout.title(page), layout.corner) for page, on_page in enumerate(cells)
     )
 
 
-def _cell(member: Member, place: CellPlace, label: str) -> Cell:
-    from comfyui_agent.pictures.grid import Cell
-
-    file = member.file if member.state == "done" else None
-    return Cell(place.row, place.column, file, label=label, state=member.state, reason=member.reason)
-
-
 def _label(combinations: Combinations, index: int) -> str:
-    """What tells a member from the others: `cfg = 6.5, steps = 20`."""
+    """The values of a member on the axes that vary: `cfg = 6.5, steps = 20`."""
     chosen = combinations[index]
     axes = list(enumerate(combinations.axes))
-    telling = [(number, axis) for number, axis in axes if len(axis.values) > 1] or axes
-    return ", ".join(axis_label(axis, chosen[number]) for number, axis in telling)
+    varying = [(number, axis) for number, axis in axes if len(axis.values) > 1] or axes
+    return ", ".join(axis_label(axis, chosen[number]) for number, axis in varying)

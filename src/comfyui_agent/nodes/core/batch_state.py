@@ -1,7 +1,9 @@
-"""A batch inside ComfyUI: what is known of its members. Runs on Python 3.9."""
+"""What is known of a batch inside ComfyUI and of its members. Runs on Python 3.9."""
 
 from __future__ import annotations
 
+import json
+import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -9,29 +11,34 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
-Image = Mapping[str, str]
+LOG = logging.getLogger("e3_iterator")
+ImageFile = Mapping[str, str]
 """A reference to a file, as ComfyUI gives it: `filename`, `subfolder`, `type`."""
 
 
+class NoGrid(ValueError):
+    """A grid that cannot be made. The message says why, and what to do."""
+
+
 @dataclass(frozen=True)
-class GridWish:
-    """What a grid node asks for."""
+class GridOptions:
+    """The inputs of a grid node."""
 
     columns: str = ""
     rows: str = ""
     cell_pixels: int = 0
+    """The longest side of a cell; 0 is as large as the pictures are, and the grid can be."""
     title: str = ""
     filename_prefix: str = "E3/grid"
 
 
 class BatchState:
-    """Results by index are references to files, never pictures."""
+    """One batch. Its results are references to files, never pictures."""
 
     def __init__(self, batch_id: str, total: int, combinations: Any, batch_name: str, mode: str) -> None:
         self.batch_id = batch_id
         self.total = total
         self.combinations = combinations
-        """By number; `values_at(index)` gives name → value."""
         self.batch_name = batch_name
         self.mode = mode
         self.results: dict[int, dict[str, Any]] = {}
@@ -39,41 +46,40 @@ class BatchState:
         self.cancelled = False
         self.created_at = time.time()
         self.prompt_ids: list[str] = []
-        """By index: all of them, from the beginning."""
+        """One for each member from the beginning, by index."""
 
         self.failed: dict[int, str] = {}
         """Index → why there is no result."""
         self.remarks: dict[int, str] = {}
         """Index → what else went wrong in a prompt whose pictures are there."""
         self.reporters: frozenset[str] = frozenset()
-        """Nodes that report pictures: a member has its result when all of them have."""
+        """Nodes that report pictures. A member has its result when all of them have reported."""
         self.pictures: dict[int, dict[str, list[Any]]] = {}
         """Index → node → what it reported."""
-        self.sources: dict[str, str] = {}
-        """Grid node → the node whose pictures it shows."""
         self.seen_running: set[int] = set()
         self.seen_ended: set[int] = set()
-        """Members that were seen to run, and whose end was seen."""
         self.removed: set[int] = set()
         """Members that someone took out of the queue."""
-        self.texts: Mapping[str, Any] = {}
-        """What goes into the file of a grid: the prompt and the workflow that made the batch."""
+        self.metadata: Mapping[str, Any] = {}
+        """What goes into the file of a grid: the prompt and the workflow of the batch."""
         self.queued = 0
-        """So many members have been put into ComfyUI's queue: those with a lower index."""
+        """How many members were put into ComfyUI's queue: those with a lower index."""
         self.running: int | None = None
         self.last_sign_at = 0.0
-        """When the last result landed, or ComfyUI was last seen at work on what leads to one."""
+        """When the last result came, or ComfyUI was last seen at work."""
         self.ended_as = ""
         self.reason = ""
         self.client_id: str | None = None
-        self.wishes: dict[str, GridWish] = {}
-        """Grid nodes by id."""
-        self.grids: dict[str, Sequence[Image]] = {}
-        """What became of them; empty where a grid could not be made."""
+        self.grid_options: dict[str, GridOptions] = {}
+        """By grid node."""
+        self.sources: dict[str, str] = {}
+        """Grid node → the node whose pictures it shows."""
+        self.grids: dict[str, Sequence[ImageFile]] = {}
+        """By grid node; empty where a grid could not be made."""
         self.claimed: set[str] = set()
-        """Grid nodes whose grid someone makes, or has made."""
+        """Grid nodes whose grid is being made, or was made."""
         self.queueing = threading.Lock()
-        """Held by whoever puts a member into the queue, or wants none to be put there any more."""
+        """Held while a member is put into the queue, and while the batch is marked as cancelled."""
 
     @property
     def is_whole(self) -> bool:
@@ -92,22 +98,23 @@ class BatchState:
 
     @property
     def unseen_indices(self) -> list[int]:
-        """Members that were put into ComfyUI's hands, and whose end was not seen."""
+        """Members that were queued and were not seen to end."""
         return [index for index in range(self.queued) if index not in self.seen_ended and index not in self.failed]
 
     @property
     def open_indices(self) -> list[int]:
-        """Members that are in ComfyUI's hands and have not ended."""
+        """Members that were queued and have not ended."""
         return [index for index in range(self.queued) if index not in self.results and index not in self.failed]
 
-    def as_it_stands(self) -> BatchState:
-        """A copy that does not change any more, quickly made."""
+    def snapshot(self) -> BatchState:
+        """A copy whose results, failures and grids do not change any more."""
         seen = copy(self)
         seen.results, seen.failed, seen.grids = dict(self.results), dict(self.failed), dict(self.grids)
         seen.prompt_ids = list(self.prompt_ids)
         return seen
 
     def values_at(self, index: int) -> dict[str, Any]:
+        """Name → value."""
         values_at = getattr(self.combinations, "values_at", None)
         return dict(values_at(index)) if values_at is not None else {}
 
@@ -121,8 +128,8 @@ class BatchState:
         return "running" if index == self.running else "pending"
 
     def summary(self) -> dict[str, Any]:
-        """In short, for lists and for the page."""
-        grids = [image for images in self.grids.values() for image in images]
+        """The entry of the batch in lists and in the page."""
+        grids = [dict(image) for images in self.grids.values() for image in images]
         return {
             "batch_id": self.batch_id,
             "batch_name": self.batch_name,
@@ -135,13 +142,13 @@ class BatchState:
             "created_at": self.created_at,
             "reason": self.reason,
             "running": self.running,
-            "grid": dict(grids[0]) if grids else None,
-            "grids": [dict(image) for image in grids],
-            "compositor": next(iter(self.wishes), None),
+            "grid": grids[0] if grids else None,
+            "grids": grids,
+            "compositor": next(iter(self.grid_options), None),
         }
 
     def as_json(self) -> dict[str, Any]:
-        """All that there is to say."""
+        """The summary, with every member and result."""
         return {
             **self.summary(),
             "prompt_ids": list(self.prompt_ids),
@@ -157,3 +164,26 @@ class BatchState:
                 for index, prompt_id in enumerate(self.prompt_ids)
             ],
         }
+
+
+def files_in(images: Any) -> list[Any]:
+    """The names of files among images. Pictures themselves would fill the memory."""
+    given = list(images) if isinstance(images, (list, tuple)) else []
+    files: list[Any] = []
+    for image in given:
+        if isinstance(image, str):
+            files.append(image)
+        elif isinstance(image, Mapping) and isinstance(image.get("filename"), str):
+            files.append({key: str(image.get(key, "")) for key in ("filename", "subfolder", "type")})
+    if len(files) < len(given) or (images is not None and not isinstance(images, (list, tuple))):
+        LOG.warning("A result holds something else than names of files: it is not kept")
+    return files
+
+
+def plain_metadata(metadata: Any) -> dict[str, Any]:
+    """Metadata as JSON; empty if it cannot be written as JSON."""
+    try:
+        plain = json.loads(json.dumps(metadata or {}))
+    except Exception:  # noqa: BLE001 - it may be anything
+        return {}
+    return plain if isinstance(plain, dict) else {}

@@ -1,31 +1,35 @@
-"""The thread that puts members of batches into ComfyUI's queue, and sees to their end. Runs on Python 3.9."""
+"""The thread that puts members of batches into ComfyUI's queue and follows them to their end. Runs on Python 3.9."""
 
 from __future__ import annotations
 
 import json
 import threading
 import time
+from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from comfyui_agent.domain.prompts import inputs_of
-from comfyui_agent.nodes.core.batch_state import BatchState
-from comfyui_agent.nodes.core.copies import copy_of
-from comfyui_agent.nodes.core.member_endings import REMOVED, Batches, look
+from comfyui_agent.nodes.core.batch_state import LOG, BatchState
+from comfyui_agent.nodes.core.member_endings import REMOVED, record_endings
 from comfyui_agent.nodes.core.prompt_rewriting import BATCH, Plan
-from comfyui_agent.nodes.host import LOG, ComfyUI, MissingPiece, PromptCheck, Standing
+from comfyui_agent.nodes.host import ComfyUI, PromptCheck, QueueSnapshot
+
+if TYPE_CHECKING:
+    from comfyui_agent.nodes.core.iteration_state import IterationStateManager
 
 TICK_SECONDS = 0.25
 SOON_SECONDS = 0.002
 MOST_WAITING, LEAST_WAITING = 100, 8
 MOST_WAITING_LETTERS = 5_000_000
-"""So many members of a batch wait in ComfyUI's queue, fewer if they are large: open pages read all of it, often."""
+"""How much of a batch waits in ComfyUI's queue: open pages read all of it, often."""
 TAKEN_SECONDS = 30.0
-"""By then ComfyUI has taken the first of a batch, or never will."""
+"""After this time a first member that is not in the queue never comes."""
 REFUSED_SECONDS = 1.0
-"""If it has not taken it by then and its check says no, it has said no."""
-MOST_TROUBLES = 20
-"""A batch that cannot be followed so many times in a row is given up."""
+"""After this time a first member that fails the check and is not in the queue was refused."""
+MOST_ERRORS = 20
+"""So many errors in a row end a batch."""
 
 
 @dataclass
@@ -37,57 +41,64 @@ class Feeding:
     request: dict[str, Any]
     number: float
     begun: float = field(default_factory=time.monotonic)
-    verdict: PromptCheck | None = None
-    """What ComfyUI's check says of the first, as soon as it was asked."""
+    first_check: PromptCheck | None = None
     is_taken: bool = False
-    is_drawn: bool = False
-    """Whether grids that no member made are made now, by a thread of their own: other batches are not to wait."""
+    """Whether ComfyUI has the first member."""
+    has_grid_thread: bool = False
+    """Whether a thread makes the grids that no member made. Other batches must not wait for them."""
     removed: set[int] = field(default_factory=set)
-    known: int = 0
-    """Which members had been taken out of the queue, and how many put into it, at the last look."""
-    troubles: int = 0
-    most_waiting: int = 0
+    """The members that were seen as removed at the last step."""
+    queued: int = 0
+    """How many members were queued at the last step."""
+    errors: int = 0
 
     @property
     def pause(self) -> float:
-        """How long nobody need look again: ComfyUI takes the first within moments, or is in no hurry."""
+        """Seconds until the next step. ComfyUI takes the first member within moments, or is busy."""
         if self.is_taken:
             return TICK_SECONDS
         return SOON_SECONDS if time.monotonic() < self.begun + REFUSED_SECONDS else TICK_SECONDS / 5
 
-    def is_ours(self, prompt: Any) -> bool:
-        """Whether a graph is one of a member: as long as none but the first is queued, the first."""
+    @cached_property
+    def most_waiting(self) -> int:
+        letters = len(json.dumps(self.request, default=str))
+        return max(LEAST_WAITING, min(MOST_WAITING, MOST_WAITING_LETTERS // letters))
+
+    def is_member(self, prompt: Any) -> bool:
+        """Whether a graph is one of this batch."""
         return isinstance(prompt, dict) and inputs_of(prompt, self.plan.iterator).get(BATCH) == self.batch.batch_id
 
     def member(self, index: int) -> dict[str, Any]:
         """The request of a member, a copy of its own."""
-        document: dict[str, Any] = copy_of(self.request)
+        document = deepcopy(self.request)
         self.plan.write(document, index, self.batch.batch_id)
         return document
 
-    def was_cleared(self, standing: Standing) -> bool:
-        """Whether someone has cleared the queue: most of what waited is gone. What was to come is not wanted then."""
-        batch = self.batch
-        waiting = sum(prompt_id in standing.queued for prompt_id in batch.prompt_ids[: batch.queued])
-        taken_out = batch.removed - self.removed
-        self.removed |= taken_out
-        known, self.known = self.known, batch.queued
-        if batch.queued >= batch.total or len(taken_out) <= max(1, waiting):
-            return False
-        # Whoever takes out some, and not all, leaves one that stood behind the first of them.
-        return all(index in batch.failed for index in range(min(taken_out), known))
+    def count_waiting(self, snapshot: QueueSnapshot) -> int:
+        return sum(prompt_id in snapshot.queued for prompt_id in self.batch.prompt_ids[: self.batch.queued])
 
-    def lacks(self, verdict: PromptCheck) -> str:
-        """Why a member that ComfyUI takes has no result all the same: it leaves out a node of ours. Else nothing."""
-        missing = (self.batch.reporters | set(self.batch.wishes)) - set(verdict.outputs)
-        return (verdict.remark or f"ComfyUI does not run node {min(missing)}") if missing else ""
+    def was_cleared(self, snapshot: QueueSnapshot) -> bool:
+        """Whether someone has cleared the queue: most of what waited is gone."""
+        batch = self.batch
+        newly_removed = batch.removed - self.removed
+        self.removed |= newly_removed
+        queued_before, self.queued = self.queued, batch.queued
+        if batch.queued >= batch.total or len(newly_removed) <= max(1, self.count_waiting(snapshot)):
+            return False
+        # Who removes only some members leaves one that stood behind the first of them.
+        return all(index in batch.failed for index in range(min(newly_removed), queued_before))
+
+    def missing_node(self, check: PromptCheck) -> str:
+        """Why a member that ComfyUI accepts can have no result: it does not run one of our nodes. Else empty."""
+        missing = (self.batch.reporters | set(self.batch.grid_options)) - set(check.outputs)
+        return (check.remark or f"ComfyUI does not run node {min(missing)}") if missing else ""
 
 
 class Feeder:
-    """Runs as long as there are batches."""
+    """Its thread runs as long as there are batches."""
 
-    def __init__(self, batches: Batches, host: ComfyUI) -> None:
-        self._batches = batches
+    def __init__(self, manager: IterationStateManager, host: ComfyUI) -> None:
+        self._manager = manager
         self._host = host
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -106,7 +117,7 @@ class Feeder:
     def _run(self) -> None:
         while True:
             with self._lock:
-                self._feedings = [each for each in self._feedings if self._batches.is_active(each.batch.batch_id)]
+                self._feedings = [each for each in self._feedings if self._manager.is_active(each.batch.batch_id)]
                 if not self._feedings:
                     self._thread = None
                     return
@@ -114,118 +125,104 @@ class Feeder:
             for feeding in feedings:
                 try:
                     self._step(feeding)
-                    feeding.troubles = 0
-                except BaseException as error:  # noqa: BLE001 - the thread is there for other batches, too
+                    feeding.errors = 0
+                except BaseException as error:  # noqa: BLE001 - the thread serves other batches, too
                     LOG.exception("Batch %s: something went wrong, which is tried again", feeding.batch.batch_id)
-                    feeding.troubles += 1
-                    if feeding.troubles >= MOST_TROUBLES:
-                        self._batches.end(feeding.batch.batch_id, "cancelled", f"E3 could not go on: {error}")
+                    feeding.errors += 1
+                    if feeding.errors >= MOST_ERRORS:
+                        self._manager.end(feeding.batch.batch_id, "cancelled", f"E3 could not go on: {error}")
             self._wake.wait(min(feeding.pause for feeding in feedings))
             self._wake.clear()
 
     def _step(self, feeding: Feeding) -> None:
         batch = feeding.batch
-        if not feeding.is_taken and not self._see_first(feeding):
+        if not feeding.is_taken and not self._find_taken(feeding):
             return
-        if feeding.was_cleared(look(batch, self._host, self._batches)):
-            self._give_up_the_rest(batch)
+        if feeding.was_cleared(record_endings(batch, self._host, self._manager)):
+            self._fail_the_rest(batch)
         self._feed(feeding)
-        if batch.is_whole and not self._is_under_way(batch):  # else the grid is made where it runs
-            if not feeding.is_drawn:
-                threading.Thread(target=self._show_grids, args=(batch,), name="e3-grid", daemon=True).start()
-                feeding.is_drawn = True
-            self._batches.end_if_over(batch.batch_id)
-        self._batches.tell(batch)
+        if batch.is_whole and not self._is_under_way(batch):  # a member that still runs makes the grid itself
+            if not feeding.has_grid_thread:
+                threading.Thread(target=self._make_grids, args=(batch,), name="e3-grid", daemon=True).start()
+                feeding.has_grid_thread = True
+            self._manager.end_if_over(batch.batch_id)
+        self._manager.notify(batch)
 
     def _is_under_way(self, batch: BatchState) -> bool:
-        """Whether a prompt of the batch runs or waits, at this moment."""
-        standing = self._host.standing() or Standing()
-        owners = [self._batches.batch_of(prompt_id) for prompt_id in (*standing.running, *standing.queued)]
+        """Whether a prompt of the batch runs or waits at this moment."""
+        snapshot = self._host.queue()
+        owners = [self._manager.batch_of(prompt_id) for prompt_id in (*snapshot.running, *snapshot.queued)]
         return any(owner is not None and owner[0] == batch.batch_id for owner in owners)
 
-    def _see_first(self, feeding: Feeding) -> bool:
-        """Whether ComfyUI has taken the first. If it refuses that one, none is queued: whoever asked was told no."""
+    def _find_taken(self, feeding: Feeding) -> bool:
+        """Whether ComfyUI has the first member. If it refuses that one, no other is queued."""
         batch = feeding.batch
         prompt_id = self._find_first(feeding)
-        if feeding.verdict is None:
-            feeding.verdict = self._verdict(batch.prompt_ids[0], feeding.member(0))
+        if feeding.first_check is None:
+            feeding.first_check = self._check(batch.prompt_ids[0], feeding.member(0))
+        check = feeding.first_check
         if prompt_id is None:
-            if feeding.verdict.problem and time.monotonic() > feeding.begun + REFUSED_SECONDS:
-                reason = f"ComfyUI refused the first combination: {feeding.verdict.problem}"
-                self._batches.end(batch.batch_id, "cancelled", reason)
+            if check.problem and time.monotonic() > feeding.begun + REFUSED_SECONDS:
+                reason = f"ComfyUI refused the first combination: {check.problem}"
+                self._manager.end(batch.batch_id, "cancelled", reason)
             elif time.monotonic() > feeding.begun + TAKEN_SECONDS:
-                self._batches.end(batch.batch_id, "cancelled", "ComfyUI did not take the first combination")
+                self._manager.end(batch.batch_id, "cancelled", "ComfyUI did not take the first combination")
             return False
-        self._batches.learn_first(batch, prompt_id)
+        self._manager.set_first_id(batch, prompt_id)
         batch.queued = max(1, batch.queued)
         feeding.is_taken = True
-        if not feeding.verdict.problem and feeding.lacks(feeding.verdict):
-            self._batches.register_failure(batch.batch_id, 0, feeding.lacks(feeding.verdict))
+        if not check.problem and feeding.missing_node(check):
+            self._manager.register_failure(batch.batch_id, 0, feeding.missing_node(check))
         return True
 
     def _find_first(self, feeding: Feeding) -> str | None:
-        """By its mark: some versions give it an id of their own, and others may have used its id before."""
-        batch = feeding.batch
-        standing = self._host.standing()
-        if standing is None:
-            return batch.prompt_ids[0]
-        for prompt_id, prompt in [*standing.running.items(), *standing.queued.items()]:
-            if feeding.is_ours(prompt):
+        """The prompt id of the first member. Some versions give it another id, so its graph decides."""
+        snapshot = self._host.queue()
+        for prompt_id, prompt in [*snapshot.running.items(), *snapshot.queued.items()]:
+            if feeding.is_member(prompt):
                 return prompt_id
-        try:
-            return self._host.find_ended(feeding.is_ours, batch.prompt_ids[0])
-        except MissingPiece:
-            return batch.prompt_ids[0] if 0 in batch.results else None
+        return self._host.find_ended(feeding.is_member, feeding.batch.prompt_ids[0])
 
-    def _verdict(self, prompt_id: str, document: dict[str, Any]) -> PromptCheck:
+    def _check(self, prompt_id: str, document: dict[str, Any]) -> PromptCheck:
         try:
             return self._host.validate(prompt_id, document["prompt"], document.get("partial_execution_targets"))
-        except BaseException as error:  # noqa: BLE001 - nodes of others are asked: whatever they raise, it is no yes
+        except BaseException as error:  # noqa: BLE001 - nodes of others run in the check and may raise anything
             return PromptCheck(problem=f"ComfyUI cannot check it: {error!r}")
 
     def _feed(self, feeding: Feeding) -> None:
+        """Queue as many members as there is room for."""
         batch = feeding.batch
         if batch.queued >= batch.total:
             feeding.request = {}
             return
-        standing = self._host.standing()
-        room = batch.total
-        if standing is not None:
-            waiting = sum(prompt_id in standing.queued for prompt_id in batch.prompt_ids[: batch.queued])
-            room = self._most_waiting(feeding) - waiting
+        room = feeding.most_waiting - feeding.count_waiting(self._host.queue())
         for index in range(batch.queued, min(batch.total, batch.queued + room)):
             prompt_id = batch.prompt_ids[index]
             document = feeding.member(index)
-            verdict = self._verdict(prompt_id, document)
-            problem = verdict.problem or feeding.lacks(verdict)
+            check = self._check(prompt_id, document)
+            problem = check.problem or feeding.missing_node(check)
             with batch.queueing:
-                if batch.cancelled or not self._batches.is_active(batch.batch_id):
+                if batch.cancelled or not self._manager.is_active(batch.batch_id):
                     return
                 if problem:
-                    self._batches.register_failure(batch.batch_id, index, problem)
+                    self._manager.register_failure(batch.batch_id, index, problem)
                 else:
-                    self._host.put(feeding.number + index / batch.total, prompt_id, document, verdict.outputs)
+                    self._host.put(feeding.number + index / batch.total, prompt_id, document, check.outputs)
                 batch.queued = index + 1
 
-    def _most_waiting(self, feeding: Feeding) -> int:
-        if not feeding.most_waiting:
-            letters = len(json.dumps(feeding.request, default=str))
-            feeding.most_waiting = max(LEAST_WAITING, min(MOST_WAITING, MOST_WAITING_LETTERS // letters))
-        return feeding.most_waiting
-
-    def _give_up_the_rest(self, batch: BatchState) -> None:
+    def _fail_the_rest(self, batch: BatchState) -> None:
         with batch.queueing:
             rest = range(batch.queued, batch.total)
             batch.queued = batch.total
         for index in rest:
-            self._batches.register_failure(batch.batch_id, index, REMOVED)
+            self._manager.register_failure(batch.batch_id, index, REMOVED)
 
-    def _show_grids(self, batch: BatchState) -> None:
-        """Make the grids that no member could: the last one did not get that far."""
-        for node_id in list(batch.wishes):
-            images = self._batches.make_grid(batch.batch_id, node_id)
+    def _make_grids(self, batch: BatchState) -> None:
+        """Make the grids that no member made, because the last one did not get that far."""
+        for node_id in list(batch.grid_options):
+            images = self._manager.make_grid(batch.batch_id, node_id)
             if images is not None:
                 output = {"images": [dict(image) for image in images]}
-                said = {"node": node_id, "display_node": node_id, "output": output, "prompt_id": batch.prompt_ids[-1]}
-                self._host.send("executed", said, batch.client_id)
+                event = {"node": node_id, "display_node": node_id, "output": output, "prompt_id": batch.prompt_ids[-1]}
+                self._host.send("executed", event, batch.client_id)
         self._wake.set()

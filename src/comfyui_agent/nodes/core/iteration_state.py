@@ -1,37 +1,41 @@
-"""The one place that knows which prompts of this ComfyUI belong together, from first to last. Runs on Python 3.9."""
+"""The batches of this ComfyUI, from the prompt that makes one to its end. Runs on Python 3.9."""
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 from comfyui_agent.domain.batches import mint_batch_id
 from comfyui_agent.domain.prompts import mint_prompt_ids, natural_order
-from comfyui_agent.nodes.core.batch_grid import NoGrid
-from comfyui_agent.nodes.core.batch_state import BatchState, GridWish, Image
+from comfyui_agent.nodes.core.batch_state import (
+    LOG,
+    BatchState,
+    GridOptions,
+    ImageFile,
+    NoGrid,
+    files_in,
+    plain_metadata,
+)
 from comfyui_agent.nodes.core.cancellation import Cancellation, cancel
-from comfyui_agent.nodes.core.copies import copy_of
 from comfyui_agent.nodes.core.feeder import Feeder, Feeding
-from comfyui_agent.nodes.core.member_endings import look
+from comfyui_agent.nodes.core.member_endings import record_endings
 from comfyui_agent.nodes.core.prompt_rewriting import Plan, plan_of
-from comfyui_agent.nodes.host import LOG, ComfyUI, MissingPiece, one_line
-
-__all__ = ["BatchState", "GridWish", "IterationStateManager"]
+from comfyui_agent.nodes.host import ComfyUI, MissingPiece, one_line
 
 EXPIRY_SECONDS = 3600.0
 MOST_ENDED = 50
-"""So many batches that have ended can still be looked at, for as long as a batch lives without a result."""
+"""So many ended batches can be looked up, for EXPIRY_SECONDS."""
 
 _instance: IterationStateManager | None = None
 _instance_lock = threading.Lock()
 
 
 class IterationStateManager:
-    """Safe to call from any thread; `handle_prompt` and the reports of nodes never raise."""
+    """Every method may be called from any thread. `handle_prompt` and the reports of nodes never raise."""
 
     def __init__(self, host: ComfyUI | None = None, now: Callable[[], float] = time.time) -> None:
         self.host = host or ComfyUI()
@@ -40,8 +44,9 @@ class IterationStateManager:
         self._active_batches: dict[str, BatchState] = {}
         self._prompt_to_batch: dict[str, tuple[str, int]] = {}
         self._ended: OrderedDict[str, BatchState] = OrderedDict()
-        self._telling = threading.Lock()
-        self._told: dict[str, dict[str, Any]] = {}
+        self._notifying = threading.Lock()
+        self._notified: dict[str, dict[str, Any]] = {}
+        """The summaries that pages got last."""
         self._feeder = Feeder(self, self.host)
 
     @classmethod
@@ -55,42 +60,41 @@ class IterationStateManager:
         return _instance
 
     def handle_prompt(self, json_data: Any) -> Any:
-        """ComfyUI's hook: the request as it came or, if it has an iterator, with the first combination in it.
+        """ComfyUI's hook. A request with an iterator gets the first combination; any other stays as it is.
 
-        The others are queued by another thread once ComfyUI has taken the first.
+        Another thread queues the other combinations when ComfyUI has taken the first.
         """
         client_id = json_data.get("client_id") if isinstance(json_data, dict) else None
 
-        def complain(message: str) -> None:
-            self._complain(message, client_id)
+        def warn(message: str) -> None:
+            self._warn(message, client_id)
 
         try:
             self._cleanup_expired()
-            plan = plan_of(json_data, self.host.declares, self.host.input_folder, complain)
+            plan = plan_of(json_data, self.host.declares, self.host.input_folder, warn)
             if plan is not None:
                 self._begin(json_data, plan)
         except MissingPiece as piece:
-            complain(f"no batch is made, the prompt runs once, as it is: {piece}")
-        except Exception:  # noqa: BLE001 - whatever it is, the prompt is to run
+            warn(f"no batch is made, the prompt runs once, as it is: {piece}")
+        except Exception:  # noqa: BLE001 - the prompt must run
             LOG.exception("The prompt runs once, as it is: its iterator cannot be followed")
         return json_data
 
     def _begin(self, json_data: dict[str, Any], plan: Plan) -> None:
-        """All that can go wrong comes before the first change."""
+        """Start a batch. An error leaves the request unchanged."""
         number = self._number(json_data)
         self.host.check()
-        request = copy_of(json_data)
+        request = deepcopy(json_data)
         batch = BatchState(
             mint_batch_id(plan.name, "batch"), len(plan.combinations), plan.combinations, plan.name, plan.mode
         )
-        given = json_data.get("prompt_id")
         batch.prompt_ids = list(mint_prompt_ids(batch.total))
-        if given:
-            batch.prompt_ids[0] = str(given)
-        batch.wishes, batch.sources, batch.reporters = dict(plan.wishes), dict(plan.sources), plan.reporters
+        if json_data.get("prompt_id"):
+            batch.prompt_ids[0] = str(json_data["prompt_id"])
+        batch.grid_options, batch.sources, batch.reporters = dict(plan.grid_options), dict(plan.sources), plan.reporters
         batch.client_id = json_data.get("client_id")
         batch.created_at = self.now()
-        batch.texts = {"prompt": request["prompt"], **_pnginfo(request)}
+        batch.metadata = {"prompt": request["prompt"], **_pnginfo(request)}
         feeding = Feeding(batch, plan, request, number)
         feeding.member(0)
         with self._lock:
@@ -107,49 +111,47 @@ class IterationStateManager:
         LOG.info("Batch %s: %d members", batch.batch_id, batch.total)
 
     def _number(self, json_data: Mapping[str, Any]) -> float:
-        """The number that ComfyUI gives to the first: the others follow it, and come before whatever is queued next."""
+        """The queue number of the first member. The others follow it, before what is queued next."""
         if "number" in json_data:
             return float(json_data["number"])
         number = self.host.next_number()
         return -number if json_data.get("front") else number
 
     def register_result(self, batch_id: str, index: int, images: Any, metadata: Any) -> bool:
-        """A member's pictures are there, as references to files. True once in a batch: for the last that was missing.
+        """Record the files of a member. True once in a batch: for the last member that was missing.
 
-        The same index again counts once, and what it brings is added. Nothing counts after a batch has ended.
+        The same index again counts once, and its new files are added. A batch that has ended takes no results.
         """
-        references = _references(images)
+        files = files_in(images)
         with self._lock:
             batch = self._open(batch_id, index)
             if batch is None or index in batch.failed:
                 return False
             if index in batch.results:
                 known = batch.results[index]["images"]
-                known += [image for image in references if image not in known]
+                known += [image for image in files if image not in known]
                 return False
-            batch.results[index] = {"images": references, "metadata": _plain(metadata)}
+            batch.results[index] = {"images": files, "metadata": plain_metadata(metadata)}
             batch.completed_count += 1
             batch.last_sign_at = self.now()
             LOG.info("Batch %s: %d of %d done", batch_id, batch.completed_count, batch.total)
             return batch.is_whole
 
     def report(self, batch_id: str, index: int, node_id: str, images: Any, metadata: Any) -> bool:
-        """A node has saved pictures of a member. The result is registered when all that save have said so."""
+        """A node has saved pictures of a member. The result is registered when all such nodes have reported."""
         with self._lock:
             batch = self._open(batch_id, index)
             if batch is None:
                 return False
-            said = batch.pictures.setdefault(index, {})
-            said[node_id] = [*said.get(node_id, ()), *_references(images)]
-            if batch.reporters - set(said):
+            reported = batch.pictures.setdefault(index, {})
+            reported[node_id] = [*reported.get(node_id, ()), *files_in(images)]
+            files = [image for each in natural_order(reported) for image in reported[each]]
+            if batch.reporters - set(reported) or not files:
                 return False
-            every = [image for each in natural_order(said) for image in said[each]]
-            if not every:
-                return False
-            return self.register_result(batch_id, index, every, metadata)
+            return self.register_result(batch_id, index, files, metadata)
 
     def register_failure(self, batch_id: str, index: int, reason: str) -> bool:
-        """A member has no result, and will not have one. True once in a batch: for the last that was missing."""
+        """Record that a member has no result. True once in a batch: for the last member that was missing."""
         with self._lock:
             batch = self._open(batch_id, index)
             if batch is None or index in batch.failed or index in batch.results:
@@ -161,11 +163,11 @@ class IterationStateManager:
 
     def _open(self, batch_id: str, index: int) -> BatchState | None:
         batch = self._active_batches.get(batch_id)
-        is_member = isinstance(index, int) and batch is not None and 0 <= index < batch.total
-        return batch if batch is not None and is_member and not batch.cancelled else None
+        is_open = batch is not None and not batch.cancelled and isinstance(index, int) and 0 <= index < batch.total
+        return batch if is_open else None
 
-    def learn_first(self, batch: BatchState, prompt_id: str) -> None:
-        """ComfyUI runs the first member under this id, whatever it was told."""
+    def set_first_id(self, batch: BatchState, prompt_id: str) -> None:
+        """ComfyUI runs the first member under this id."""
         with self._lock:
             self._prompt_to_batch.pop(batch.prompt_ids[0], None)
             batch.prompt_ids[0] = prompt_id
@@ -177,51 +179,51 @@ class IterationStateManager:
             return batch_id in self._active_batches
 
     def find(self, batch_id: str) -> BatchState | None:
-        """A batch that is under way, or one that ended not long ago."""
+        """A batch that is under way or ended not long ago."""
         with self._lock:
             return self._active_batches.get(batch_id) or self._ended.get(batch_id)
 
     def batch_of(self, prompt_id: str) -> tuple[str, int] | None:
-        """The batch that a prompt is of, and its index in it, as long as the batch has not ended."""
+        """The active batch of a prompt, and the index in it."""
         with self._lock:
             return self._prompt_to_batch.get(prompt_id)
 
     def is_member(self, batch_id: str, index: int, prompt_id: str | None) -> bool:
-        """Whether marks are those of the prompt that has them: old ones may come back out of a file."""
+        """Whether a prompt is this member. A prompt that was loaded from a file may have old marks."""
         with self._lock:
             batch = self.find(batch_id)
             ids = batch.prompt_ids if batch is not None else []
             return 0 <= index < len(ids) and prompt_id in (None, ids[index])
 
     def shows_its_own(self, batch_id: str, node_id: str) -> bool:
-        """Whether a grid is connected to pictures that no other node saves."""
+        """Whether a grid shows pictures that no other node saves."""
         with self._lock:
             batch = self._active_batches.get(batch_id)
             return batch is not None and batch.sources.get(node_id) == node_id
 
-    def grid_for(self, batch_id: str, node_id: str, wish: GridWish) -> Sequence[Image] | None:
-        """The grid for its node if this is the moment to make it: every member has ended. None before, and after."""
+    def grid_for(self, batch_id: str, node_id: str, options: GridOptions) -> Sequence[ImageFile] | None:
+        """Make the grid of a node if every member has ended; None if not, or if it was made before."""
         with self._lock:
             batch = self._active_batches.get(batch_id)
-            if batch is None or node_id not in batch.wishes:
+            if batch is None or node_id not in batch.grid_options:
                 return None
-            batch.wishes[node_id] = wish
-        look(batch, self.host, self)
+            batch.grid_options[node_id] = options
+        record_endings(batch, self.host, self)
         return self.make_grid(batch_id, node_id)
 
-    def make_grid(self, batch_id: str, node_id: str) -> Sequence[Image] | None:
-        """Make the grid of a batch that is whole: once, whoever asks. It is not made again if it cannot be."""
+    def make_grid(self, batch_id: str, node_id: str) -> Sequence[ImageFile] | None:
+        """Make the grid of a batch whose members have ended. It is tried once."""
         with self._lock:
             batch = self._active_batches.get(batch_id)
             if batch is None or batch.cancelled or not batch.is_whole or node_id in batch.claimed:
                 return None
             batch.claimed.add(node_id)
-        images: Sequence[Image] = ()
+        images: Sequence[ImageFile] = ()
         try:
-            from comfyui_agent.nodes.core.grid_files import save_grid
+            from comfyui_agent.nodes.core.batch_grid import save_grid
 
             images = save_grid(batch, node_id, self.host)
-        except Exception as error:  # noqa: BLE001 - a batch ends without its grid rather than never
+        except Exception as error:  # noqa: BLE001 - the batch ends without its grid
             LOG.exception("Batch %s: its grid cannot be made", batch_id)
             why = str(error) if isinstance(error, NoGrid) else f"{type(error).__name__}, see ComfyUI's log"
             batch.reason = one_line(f"the grid could not be made: {why}")
@@ -233,12 +235,12 @@ class IterationStateManager:
         """End a batch whose members have ended and whose grids are made."""
         with self._lock:
             batch = self._active_batches.get(batch_id)
-            if batch is None or not batch.is_whole or set(batch.wishes) - set(batch.grids):
-                return
-        self.end(batch_id, "complete")
+            is_over = batch is not None and batch.is_whole and set(batch.grid_options) <= set(batch.grids)
+        if is_over:
+            self.end(batch_id, "complete")
 
     def end(self, batch_id: str, state: str, reason: str = "") -> None:
-        """A batch is over; why, if it did not come to its end."""
+        """End a batch. A batch that did not complete has a reason."""
         with self._lock:
             batch = self._active_batches.get(batch_id)
             if batch is None:
@@ -249,12 +251,12 @@ class IterationStateManager:
             batch.running = None
             self.cleanup_batch(batch_id)
         if reason:
-            self._complain(f"batch {batch_id} is {state}: {reason}", batch.client_id)
+            self._warn(f"batch {batch_id} is {state}: {reason}", batch.client_id)
         LOG.info("Batch %s is %s: %d done, %d failed", batch_id, batch.state, batch.completed_count, len(batch.failed))
-        self.tell(batch)
+        self.notify(batch)
 
     def cleanup_batch(self, batch_id: str) -> None:
-        """Forget which prompts a batch has. It can be looked at for a while; results that come now are not counted."""
+        """Forget the prompts of a batch. It can be looked up for a while and takes no more results."""
         with self._lock:
             batch = self._active_batches.pop(batch_id, None)
             if batch is None:
@@ -263,15 +265,15 @@ class IterationStateManager:
                 del self._prompt_to_batch[prompt_id]
             batch.ended_as = batch.ended_as or ("complete" if batch.is_whole else "cancelled")
             batch.last_sign_at = self.now()
-            batch.texts, batch.pictures = {}, {}
+            batch.metadata, batch.pictures = {}, {}
             self._ended[batch_id] = batch
             while len(self._ended) > MOST_ENDED:
-                self._told.pop(self._ended.popitem(last=False)[0], None)
+                self._notified.pop(self._ended.popitem(last=False)[0], None)
 
     def cancel_batch(self, batch_id: str) -> Cancellation | None:
-        """Stop a batch: what waits is deleted, what runs is interrupted if it is a member. None if there is none.
+        """Delete the members that wait and interrupt the one that runs; None if there is no such batch.
 
-        Takes some seconds where ComfyUI does not stop at once.
+        Takes some seconds if ComfyUI does not stop at once.
         """
         batch = self.find(batch_id)
         if batch is None:
@@ -281,80 +283,56 @@ class IterationStateManager:
         if batch.is_whole:
             self.end_if_over(batch_id)
             return Cancellation(batch_id, batch.state, message="all members have ended: there is nothing to stop")
-        said = cancel(batch, self.host)
-        if said.not_stopped:
-            batch.reason = f"{len(said.not_stopped)} could not be stopped: {said.not_stopped[0]['reason']}"
+        done = cancel(batch, self.host)
+        if done.not_stopped:
+            batch.reason = f"{len(done.not_stopped)} could not be stopped: {done.not_stopped[0]['reason']}"
         self.end(batch_id, "cancelled")
-        return said
+        return done
 
     def summaries(self) -> list[dict[str, Any]]:
-        """Every batch that can be looked at, newest first."""
+        """Every known batch, the newest first."""
         with self._lock:
             known = [*self._active_batches.values(), *self._ended.values()]
             return sorted((batch.summary() for batch in known), key=lambda each: each["created_at"], reverse=True)
 
     def describe(self, batch_id: str) -> dict[str, Any] | None:
-        """All that is known of a batch."""
+        """Everything that is known of a batch."""
         with self._lock:
             batch = self.find(batch_id)
-            seen = None if batch is None else batch.as_it_stands()
+            seen = None if batch is None else batch.snapshot()
         return None if seen is None else seen.as_json()
 
-    def tell(self, batch: BatchState) -> None:
-        """Tell open pages how a batch stands, if that is news."""
-        with self._telling:  # what is seen first is said first
+    def notify(self, batch: BatchState) -> None:
+        """Send the summary of a batch to open pages if it has changed."""
+        with self._notifying:  # keeps the order
             with self._lock:
                 summary = batch.summary()
-                if self._told.get(batch.batch_id) == summary:
+                if self._notified.get(batch.batch_id) == summary:
                     return
-                self._told[batch.batch_id] = summary
+                self._notified[batch.batch_id] = summary
             self.host.send("e3.batch", summary)
 
-    def _complain(self, message: str, client_id: Any) -> None:
+    def _warn(self, message: str, client_id: Any) -> None:
         LOG.error("%s", message)
         self.host.send("e3.notice", {"message": message}, client_id if isinstance(client_id, str) else None)
 
     def _cleanup_expired(self) -> None:
-        now = self.now()
+        oldest = self.now() - EXPIRY_SECONDS
         with self._lock:
             expired = [
-                batch.batch_id
-                for batch in self._active_batches.values()
-                if now - max(batch.created_at, batch.last_sign_at) > EXPIRY_SECONDS
+                batch_id
+                for batch_id, batch in self._active_batches.items()
+                if max(batch.created_at, batch.last_sign_at) < oldest
             ]
-            for batch_id, batch in list(self._ended.items()):
-                if now - batch.last_sign_at > EXPIRY_SECONDS:
-                    del self._ended[batch_id]
-                    self._told.pop(batch_id, None)
+            for batch_id in [each for each, batch in self._ended.items() if batch.last_sign_at < oldest]:
+                del self._ended[batch_id]
+                self._notified.pop(batch_id, None)
         for batch_id in expired:
             self.end(batch_id, "expired", f"nothing has happened for {EXPIRY_SECONDS:.0f} seconds")
 
 
 def _pnginfo(request: Mapping[str, Any]) -> dict[str, Any]:
-    """What ComfyUI writes into the files of a prompt beside the prompt itself: the workflow."""
+    """What ComfyUI writes into files beside the prompt: the workflow."""
     extra_data = request.get("extra_data")
     found = extra_data.get("extra_pnginfo") if isinstance(extra_data, dict) else None
     return found if isinstance(found, dict) else {}
-
-
-def _references(images: Any) -> list[Any]:
-    """What may be kept of pictures: names of files. A picture itself would fill the memory."""
-    given = list(images) if isinstance(images, (list, tuple)) else []
-    kept: list[Any] = []
-    for image in given:
-        if isinstance(image, str):
-            kept.append(image)
-        elif isinstance(image, Mapping) and isinstance(image.get("filename"), str):
-            kept.append({key: str(image.get(key, "")) for key in ("filename", "subfolder", "type")})
-    if len(kept) < len(given) or (images is not None and not isinstance(images, (list, tuple))):
-        LOG.warning("A result holds something else than names of files: it is not kept")
-    return kept
-
-
-def _plain(metadata: Any) -> dict[str, Any]:
-    """What may be kept of metadata: what JSON can say."""
-    try:
-        plain = json.loads(json.dumps(metadata or {}))
-    except Exception:  # noqa: BLE001 - whatever it is, it is nothing that can be kept
-        return {}
-    return plain if isinstance(plain, dict) else {}

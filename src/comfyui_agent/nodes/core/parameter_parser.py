@@ -1,6 +1,6 @@
 """The values of a parameter, as people type them into its node. Runs on Python 3.9.
 
-The language is the one of `e3 sweep`: `1..10:2`, `1,2,..,10`, `a | b`, `"a, b","c"`, `random:4`, `@file.txt`.
+The syntax is that of `e3 sweep`: `1..10:2`, `1,2,..,10`, `a | b`, `"a, b","c"`, `random:4`, `@file.txt`.
 """
 
 from __future__ import annotations
@@ -24,23 +24,22 @@ KINDS = {
     "BOOLEAN": Kind.BOOLEAN,
     "COMBO": Kind.STRING,
 }
-"""A choice is a text here: whether there is such a choice is for ComfyUI to say, member by member."""
+"""A choice is a text here. ComfyUI checks for each member whether it exists."""
 MOST_MEMBERS = 10_000
 LARGEST_FILE = 1_000_000
 
 
 class NoSuchFile(BadValues, FileNotFoundError):
-    """A file of values that is not there."""
+    """A file with values does not exist."""
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
 def parse(raw: Any, type: str, folder: Path | None = None, kind: Kind | None = None) -> list[Any]:
-    """The values that a text stands for, of that type: at least one, at most MOST_MEMBERS. ValueError says why not.
+    """The values of a text, converted to a type: at least one, at most MOST_MEMBERS. ValueError if that fails.
 
-    A file is looked for in `folder` and must lie in it; without a folder any will do. `kind` is what AUTO means, if
-    that is known.
+    A file must be in `folder`, if one is given. `kind` is the meaning of AUTO, if it is known.
     """
     wanted = str(type).strip().upper()
     if wanted not in KINDS:

@@ -1,4 +1,4 @@
-"""What an iterator in a prompt asks for, and the prompt of each of its members. Runs on Python 3.9."""
+"""Reading the batch out of a prompt with an iterator, and writing the prompts of its members. Runs on Python 3.9."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from comfyui_agent.domain.combinations import Axis, BadAxes, Combinations, Mode
 from comfyui_agent.domain.prompts import class_of, inputs_of, leading_to, natural_key, natural_order
 from comfyui_agent.domain.suggestions import suggest
 from comfyui_agent.domain.value_types import type_of
-from comfyui_agent.nodes.core.batch_state import GridWish
+from comfyui_agent.nodes.core.batch_state import GridOptions
 from comfyui_agent.nodes.core.parameter_parser import AUTO, MOST_MEMBERS, parse
 from comfyui_agent.nodes.core.workflow_metadata import show_values
 
 ITERATOR, PARAMETER, SAVER, COMPOSITOR = "WIIterator", "WIParameter", "WISaveImage", "WIGridCompositor"
 OWN = (ITERATOR, PARAMETER)
 BATCH, INDEX, TOTAL, VALUES = "e3_batch", "e3_index", "e3_total", "e3_values"
-"""What a member's iterator has as further inputs: no cache knows them, and they go into the member's files."""
+"""Inputs that mark the iterator of a member. They differ for each, so that ComfyUI's cache does not answer."""
 MEMBER = "e3_member"
 """The same for nodes that save without E3."""
 AFTER = "e3_after_{}"
-"""Makes a grid wait for the files of its own member."""
+"""An input that makes a grid wait for the files of its own member."""
 PARAMETER_INPUT = re.compile(r"param_[0-9]+")
 LONGEST_NAME = 80
 MOST_SUGGESTED = 200
@@ -32,7 +32,7 @@ MOST_PARAMETERS = 20
 
 
 class BadParameter(ValueError):
-    """A parameter that drives nothing: why, and what to do."""
+    """A parameter that cannot be used. The message says why, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -45,21 +45,22 @@ class Target:
 
 @dataclass(frozen=True)
 class Plan:
-    """What becomes of a prompt: one member for each combination."""
+    """The batch that a prompt asks for: one member for each combination."""
 
     iterator: str
     name: str
     combinations: Combinations
     targets: Mapping[str, Target]
     """By the name of the axis."""
-    wishes: Mapping[str, GridWish] = field(default_factory=dict)
+    grid_options: Mapping[str, GridOptions] = field(default_factory=dict)
+    """By grid node."""
     waits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Grid node → nodes that save, which it does not come after by itself."""
+    """Grid node → nodes that save and that it does not depend on already."""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Grid node → the node that saves what it shows: itself, if no other does."""
+    """Grid node → the node that saves what it shows, or itself."""
     savers: tuple[str, ...] = ()
     ends: tuple[str, ...] = ()
-    """Where nobody reports pictures: the nodes that nothing comes after, which no cache shall answer for."""
+    """In a batch without our own nodes: the last nodes, which ComfyUI's cache must not answer for."""
 
     @property
     def mode(self) -> str:
@@ -67,18 +68,18 @@ class Plan:
 
     @property
     def reporters(self) -> frozenset[str]:
-        """Nodes that say when they have saved pictures of a member."""
+        """Nodes that report the pictures of a member."""
         return frozenset([*self.savers, *self.sources.values()])
 
     def write(self, document: dict[str, Any], index: int, batch_id: str) -> None:
-        """Make a request the one of a member, in place: in its prompt, and in the workflow that goes into its files."""
+        """Change a request to that of a member: its prompt, and the workflow that goes into its files."""
         prompt = document["prompt"]
         values = self.combinations.values_at(index)
-        before = {
-            name: inputs_of(prompt, target.node_id).get(target.input_name) for name, target in self.targets.items()
-        }
+        changed: dict[tuple[str, str], tuple[Any, Any]] = {}
         for name, target in self.targets.items():
-            prompt[target.node_id]["inputs"][target.input_name] = values[name]
+            inputs = prompt[target.node_id]["inputs"]
+            changed[target.node_id, target.input_name] = (inputs.get(target.input_name), values[name])
+            inputs[target.input_name] = values[name]
         marks = {BATCH: batch_id, INDEX: index, TOTAL: len(self.combinations), VALUES: values}
         prompt[self.iterator]["inputs"].update(marks)
         for grid, savers in self.waits.items():
@@ -86,9 +87,6 @@ class Plan:
                 prompt[grid]["inputs"][AFTER.format(number)] = [saver, 0]
         for node_id in self.ends:
             prompt[node_id]["inputs"][MEMBER] = f"{batch_id}/{index}"
-        changed = {
-            (target.node_id, target.input_name): (before[name], values[name]) for name, target in self.targets.items()
-        }
         if show_values(document, changed):
             show_values(document, {(self.iterator, "enabled"): (True, False)})
 
@@ -97,12 +95,12 @@ def plan_of(
     document: Any,
     declares: Callable[[str, str], bool],
     folder: Callable[[], Path | None],
-    complain: Callable[[str], None],
+    warn: Callable[[str], None],
 ) -> Plan | None:
-    """What a request asks for; None if it asks for nothing that concerns an iterator.
+    """The batch that a request asks for; None if it asks for none.
 
-    `declares` knows whether a node class has an input, `folder` where files of values are. What is wrong is told to
-    `complain`; a bad parameter is left out.
+    `declares` says whether a node class has an input, `folder` where files with values are. A bad parameter is left
+    out with a warning.
     """
     prompt = document.get("prompt") if isinstance(document, Mapping) else None
     if not isinstance(prompt, Mapping):
@@ -112,18 +110,18 @@ def plan_of(
         return None
     iterator, *others = natural_order(enabled)
     for other in others:
-        complain(f"iterator {other} is left out: one iterator makes the batch of a prompt, and {iterator} comes first")
+        warn(f"iterator {other} is left out: one iterator makes the batch of a prompt, and {iterator} comes first")
     inputs = inputs_of(prompt, iterator)
-    axes, targets = _axes(prompt, iterator, declares, folder(), complain)
+    axes, targets = _axes(prompt, iterator, declares, folder(), warn)
     if not axes:
-        complain(f"iterator {iterator} has no parameter that can be used: the prompt runs once, as it is")
+        warn(f"iterator {iterator} has no parameter that can be used: the prompt runs once, as it is")
         return None
     try:
         combinations = Combinations(axes, Mode(inputs.get("mode", Mode.MATRIX.value)))
         if len(combinations) > MOST_MEMBERS:
             raise BadAxes(f"they make {len(combinations):,} combinations, and {MOST_MEMBERS:,} is the most")
     except ValueError as error:
-        complain(f"iterator {iterator} makes no batch, the prompt runs once, as it is: {error}")
+        warn(f"iterator {iterator} makes no batch, the prompt runs once, as it is: {error}")
         return None
     name = inputs.get("batch_name")
     asked_for = document.get("partial_execution_targets")
@@ -135,16 +133,16 @@ def plan_of(
         name[:LONGEST_NAME] if isinstance(name, str) and name.strip() else "batch",
         combinations,
         targets,
-        wishes={grid: _wish(prompt, grid) for grid in grids},
-        waits={grid: _missed(prompt, grid, savers) for grid in grids},
+        grid_options={grid: _grid_options(prompt, grid) for grid in grids},
+        waits={grid: _independent(prompt, grid, savers) for grid in grids},
         sources={grid: _source(prompt, grid, savers) for grid in grids},
         savers=tuple(savers),
-        ends=() if savers or grids else _ends(prompt),
+        ends=() if savers or grids else _last_nodes(prompt),
     )
 
 
 def _is_on(prompt: Mapping[str, Any], node_id: str) -> bool:
-    """An iterator is on unless it says otherwise, or another node is to say so, which cannot be known here."""
+    """Off if the input says so, or is connected to another node, whose value is not known here."""
     return inputs_of(prompt, node_id).get("enabled", True) in (True, "true", "True")
 
 
@@ -153,14 +151,14 @@ def _axes(
     iterator: str,
     declares: Callable[[str, str], bool],
     folder: Path | None,
-    complain: Callable[[str], None],
+    warn: Callable[[str], None],
 ) -> tuple[list[Axis], dict[str, Target]]:
     axes: list[Axis] = []
     targets: dict[str, Target] = {}
     inputs = inputs_of(prompt, iterator)
     for slot in sorted((name for name in inputs if PARAMETER_INPUT.fullmatch(name)), key=natural_key):
         if len(axes) == MOST_PARAMETERS:
-            complain(f"{slot} of iterator {iterator} is left out, as is what follows: {MOST_PARAMETERS} is the most")
+            warn(f"{slot} of iterator {iterator} is left out, as is what follows: {MOST_PARAMETERS} is the most")
             break
         try:
             node_id = _linked(prompt, inputs[slot])
@@ -173,7 +171,7 @@ def _axes(
             name = _name(inputs_of(prompt, node_id).get("name"), target, targets)
             values = _values(prompt, node_id, target, folder)
         except (ValueError, OSError) as error:
-            complain(f"{slot} of iterator {iterator} is left out: {error}")
+            warn(f"{slot} of iterator {iterator} is left out: {error}")
             continue
         axes.append(Axis(name, (f"{target.node_id}.{target.input_name}",), tuple(values)))
         targets[name] = target
@@ -187,8 +185,8 @@ def _linked(prompt: Mapping[str, Any], link: Any) -> str:
 
 
 def _target(prompt: Mapping[str, Any], parameter: str, declares: Callable[[str, str], bool]) -> Target:
-    node_id = _said(prompt, parameter, "node_id").strip().lstrip("#")
-    input_name = _said(prompt, parameter, "input_name").strip()
+    node_id = _text(prompt, parameter, "node_id").strip().lstrip("#")
+    input_name = _text(prompt, parameter, "input_name").strip()
     if not node_id or not input_name:
         raise BadParameter(f"parameter {parameter} does not say what it drives: give node_id and input_name")
     if node_id not in prompt or not isinstance(prompt[node_id], Mapping):
@@ -210,21 +208,21 @@ def _target(prompt: Mapping[str, Any], parameter: str, declares: Callable[[str, 
 
 
 def _values(prompt: Mapping[str, Any], parameter: str, target: Target, folder: Path | None) -> list[Any]:
-    type_ = _said(prompt, parameter, "type") or AUTO
+    type_ = _text(prompt, parameter, "type") or AUTO
     kind = type_of(inputs_of(prompt, target.node_id).get(target.input_name), None, target.input_name).kind
-    values = _plain(prompt, parameter, "values")
+    values = _value(prompt, parameter, "values")
     if folder is None and isinstance(values, str) and values.lstrip().startswith("@"):
         raise BadParameter("this ComfyUI does not tell where its input folder is: type the values in")
     return parse(values, type_, folder, kind)
 
 
-def _said(prompt: Mapping[str, Any], node_id: str, name: str) -> str:
-    value = _plain(prompt, node_id, name)
+def _text(prompt: Mapping[str, Any], node_id: str, name: str) -> str:
+    value = _value(prompt, node_id, name)
     return "" if value is None else str(value)
 
 
-def _plain(prompt: Mapping[str, Any], node_id: str, name: str) -> Any:
-    """The value of an input; of one that is connected, what the node there has as its `value`."""
+def _value(prompt: Mapping[str, Any], node_id: str, name: str) -> Any:
+    """The value of an input. A connected one has the `value` of the primitive node there."""
     value = inputs_of(prompt, node_id).get(name)
     if isinstance(value, list):
         there = inputs_of(prompt, str(value[0])) if value else {}
@@ -237,27 +235,25 @@ def _plain(prompt: Mapping[str, Any], node_id: str, name: str) -> Any:
     return value
 
 
-def _name(said: Any, target: Target, taken: Mapping[str, Target]) -> str:
-    """What people call it, else the place; no two are called the same."""
+def _name(given: Any, target: Target, taken: Mapping[str, Target]) -> str:
+    """The name of a parameter, or of its input. A name that is taken gets the place added."""
     place = f"{target.node_id}.{target.input_name}"
-    name = " ".join(said.split())[:LONGEST_NAME] if isinstance(said, str) else ""
+    name = " ".join(given.split())[:LONGEST_NAME] if isinstance(given, str) else ""
     name = name or target.input_name
     return f"{name} ({place})" if name in taken else name
 
 
 def _connected(prompt: Mapping[str, Any], class_type: str, iterator: str) -> list[str]:
-    """Nodes of a class whose iterator this is."""
-    found = []
-    for node_id in natural_order(prompt):
-        if class_of(prompt, node_id) != class_type:
-            continue
+    """The nodes of a class that are connected to this iterator."""
+
+    def is_connected(node_id: str) -> bool:
         source = _link(inputs_of(prompt, node_id).get("iterator"))[0]
-        if source == iterator or iterator in leading_to(prompt, [source]):
-            found.append(node_id)
-    return found
+        return source == iterator or iterator in leading_to(prompt, [source])
+
+    return [each for each in natural_order(prompt) if class_of(prompt, each) == class_type and is_connected(each)]
 
 
-def _wish(prompt: Mapping[str, Any], node_id: str) -> GridWish:
+def _grid_options(prompt: Mapping[str, Any], node_id: str) -> GridOptions:
     inputs = inputs_of(prompt, node_id)
     texts = {
         name: inputs[name]
@@ -265,17 +261,17 @@ def _wish(prompt: Mapping[str, Any], node_id: str) -> GridWish:
         if isinstance(inputs.get(name), str)
     }
     pixels = inputs.get("cell_pixels")
-    return GridWish(**texts, cell_pixels=pixels if isinstance(pixels, int) else 0)
+    return GridOptions(**texts, cell_pixels=pixels if isinstance(pixels, int) else 0)
 
 
-def _missed(prompt: Mapping[str, Any], grid: str, savers: list[str]) -> tuple[str, ...]:
-    """The nodes that save, which a grid does not come after by itself. Nothing comes after a grid."""
+def _independent(prompt: Mapping[str, Any], grid: str, savers: list[str]) -> tuple[str, ...]:
+    """The nodes that save and that a grid does not depend on."""
     before = leading_to(prompt, [grid])
     return tuple(saver for saver in savers if saver not in before)
 
 
 def _source(prompt: Mapping[str, Any], grid: str, savers: list[str]) -> str:
-    """The node that saves the pictures which a grid is connected to; the grid itself if none does."""
+    """The node that saves the pictures of a grid; the grid itself if none does."""
     shown = _link(inputs_of(prompt, grid).get("images"))
     for saver in savers:
         if shown in ((saver, 0), _link(inputs_of(prompt, saver).get("images"))):
@@ -287,8 +283,8 @@ def _link(value: Any) -> tuple[str, Any]:
     return (str(value[0]), value[1]) if isinstance(value, list) and len(value) == 2 else ("", None)
 
 
-def _ends(prompt: Mapping[str, Any]) -> tuple[str, ...]:
-    """Nodes with inputs that nothing comes after, apart from E3's own."""
+def _last_nodes(prompt: Mapping[str, Any]) -> tuple[str, ...]:
+    """The nodes whose outputs are not used, except E3's own."""
     used = {_link(value)[0] for node_id in prompt for value in inputs_of(prompt, node_id).values()}
     return tuple(
         node_id

@@ -1,7 +1,7 @@
-"""The workflow in a member's files, as its own: dragged back into ComfyUI it renders that member. Runs on Python 3.9.
+"""Writing a member's values into the workflow in its files, so that ComfyUI can load it again. Runs on Python 3.9.
 
-It is the editor's format, where the values of a node stand in a list without names. A value is changed only where the
-list has, at the place that its node's inputs tell, the value that the prompt had: what is not sure stays as it is.
+The workflow is in the editor's format, where the values of a node are a list without names. A value is changed only if
+the list has the value of the prompt at the position that the node's inputs give. Otherwise it stays as it is.
 """
 
 from __future__ import annotations
@@ -12,14 +12,11 @@ from typing import Any
 SEEDS = ("seed", "noise_seed")
 AFTER_A_SEED = ("fixed", "increment", "decrement", "randomize", "increment-wrap")
 Changes = Mapping[tuple[str, str], tuple[Any, Any]]
-"""Node and input → what was there, and what is there now."""
+"""Node and input → the old and the new value."""
 
 
 def show_values(document: Mapping[str, Any], changes: Changes) -> bool:
-    """Put values into the workflow that a request carries, in place: all of them, or none. Whether it was so.
-
-    Never raises, whatever the workflow is.
-    """
+    """Put new values into the workflow of a request, all of them or none; returns whether it did. Never raises."""
     workflow: Any = document
     for key in ("extra_data", "extra_pnginfo", "workflow"):
         workflow = workflow.get(key) if isinstance(workflow, Mapping) else None
@@ -37,7 +34,7 @@ def show_values(document: Mapping[str, Any], changes: Changes) -> bool:
 
 
 def _node_at(workflow: Mapping[str, Any], node_id: str) -> Mapping[str, Any]:
-    """A node by its id in a prompt: `98:6` is node 6 of the subgraph that node 98 is, if no other node is the same."""
+    """A node by its id in a prompt: `98:6` is node 6 of subgraph 98, if no other node uses that subgraph."""
     nodes = workflow.get("nodes")
     *above, last = node_id.split(":")
     for part in above:
@@ -65,7 +62,7 @@ def _every_node(workflow: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _place(node: Mapping[str, Any], input_name: str, before: Any) -> tuple[Any, Any] | None:
-    """Where the value of an input stands, if what stands there is what the prompt had: the values, and the key."""
+    """The values of a node and the key of an input in them; None if the value there is not that of the prompt."""
     values, inputs = node.get("widgets_values"), node.get("inputs")
     if isinstance(values, dict):
         return (values, input_name) if _is_same(values.get(input_name), before) else None

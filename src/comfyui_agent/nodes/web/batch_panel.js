@@ -1,8 +1,8 @@
-/** The panel at the bottom of ComfyUI's page: one row for each batch. It is not there when there is none. */
+/** The panel at the bottom of ComfyUI's page, with one row for each batch. It is hidden without batches. */
 
 import { api } from "../../scripts/api.js";
 import { BatchRow, element } from "./batch_row.js";
-import { isEnded, sentence } from "./batch_words.js";
+import { isEnded, sentence } from "./batch_texts.js";
 import { STYLE } from "./panel_style.js";
 
 const DISMISSED = "e3.batches.dismissed";
@@ -17,7 +17,7 @@ const WIDEST = 480;
 const NARROW = 800;
 
 export class BatchPanel {
-  /** `notify(message)` tells the person something that has no row to stand in. */
+  /** `notify(message)` shows a message that belongs to no row. */
   constructor(notify) {
     this.notify = notify;
     this.rows = new Map();
@@ -47,7 +47,7 @@ export class BatchPanel {
     this.element.addEventListener("keyup", keyPressed);
   }
 
-  /** Stand in the page and follow it. */
+  /** Add the panel to the page and keep it in place. */
   join() {
     document.head.append(element("style", { id: "e3-batches-style", textContent: STYLE }));
     document.body.append(this.element);
@@ -55,7 +55,7 @@ export class BatchPanel {
     window.addEventListener("resize", () => this.place());
   }
 
-  /** Ask ComfyUI for all batches. What came by itself meanwhile is newer than the answer. */
+  /** Ask ComfyUI for all batches. Events that came meanwhile are newer than the answer. */
   async refresh() {
     this.news.clear();
     const turn = ++this.turn;
@@ -80,14 +80,14 @@ export class BatchPanel {
     this.update();
   }
 
-  /** A batch has news. */
+  /** Show the new summary of a batch. */
   show(batch) {
     this.news.add(batch.batch_id);
     this.put(batch);
     this.update();
   }
 
-  /** The connection to ComfyUI is lost, or is back: what is shown is only as true as the last word from there. */
+  /** The connection to ComfyUI is lost, or is back. Without it the rows may be out of date. */
   connection(isThere) {
     const time = new Date().toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
     this.lost.textContent = isThere ? "" : `no connection since ${time}`;
@@ -120,7 +120,7 @@ export class BatchPanel {
     this.place();
   }
 
-  /** In the middle of the canvas's lower edge, beside its controls; above them where there is no room beside. */
+  /** Place the panel at the lower edge of the canvas, beside its controls, or above them if there is no room. */
   place() {
     if (this.element.hidden) return;
     const area = this.follow(document.querySelector(CANVAS_AREA));
@@ -140,7 +140,7 @@ export class BatchPanel {
     });
   }
 
-  /** Hear when the canvas's area changes; the page makes it late, and may put another one in its place. */
+  /** Watch the area of the canvas. The page creates it late and may replace it. */
   follow(area) {
     if (!area && this.tries++ < MOST_TRIES) setTimeout(() => this.place(), TRY_MILLISECONDS);
     if (area === this.area) return area;
@@ -173,7 +173,7 @@ export class BatchPanel {
     this.fold.focus();
   }
 
-  /** Not to be seen again, also when the page is loaded anew. */
+  /** Hide a batch for good, also after the page is reloaded. */
   forget(batchId) {
     this.dismissed.add(batchId);
     remember(DISMISSED, [...this.dismissed].slice(-MOST_DISMISSED));
@@ -190,7 +190,7 @@ export class BatchPanel {
   }
 }
 
-/** A plain key in here is no shortcut of the canvas, which also takes the space bar away from buttons. */
+/** Keep keys pressed in the panel from the canvas, which would take them as shortcuts. */
 function keyPressed(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   event.stopPropagation();
@@ -211,6 +211,6 @@ function remember(key, value) {
   try {
     localStorage.setItem(key, JSON.stringify(value));
   } catch {
-    // a browser that keeps nothing asks again
+    // without storage the batch is shown again
   }
 }

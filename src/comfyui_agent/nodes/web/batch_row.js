@@ -1,9 +1,9 @@
-/** One batch in the panel. It changes in place, so that what has the focus keeps it. */
+/** One batch in the panel. It is updated in place, so that the focus stays where it is. */
 
 import { api } from "../../scripts/api.js";
-import { attention, badge, cancelled, ending, isEnded, progress, reasons, remaining } from "./batch_words.js";
+import { attention, badge, cancelled, ending, isEnded, progress, reasons, remaining } from "./batch_texts.js";
 
-/** An element; texts never become markup: the name of a batch is whatever somebody typed. */
+/** Make an element. Texts never become markup, because people choose the names of batches. */
 export function element(tag, properties = {}, children = []) {
   const { attributes = {}, ...rest } = properties;
   const made = Object.assign(document.createElement(tag), rest);
@@ -13,7 +13,7 @@ export function element(tag, properties = {}, children = []) {
 }
 
 export class BatchRow {
-  /** `onDismiss(batchId)` is called when the person has seen enough, `announce(text)` says what eyes would see. */
+  /** `onDismiss(batchId)` is called when the row is closed, `announce(text)` tells screen readers what has changed. */
   constructor(batch, { onDismiss, announce }) {
     this.announce = announce;
     this.mark = element("span", { className: "e3-mark", attributes: { "aria-hidden": "true" } });
@@ -119,7 +119,7 @@ export class BatchRow {
     return `Open ${which} of batch ${this.batch.batch_name}`;
   }
 
-  /** Show why members failed, or fold it away again. */
+  /** Show or hide why members failed. */
   async unfold(isOpen) {
     this.why.setAttribute("aria-expanded", String(isOpen));
     this.reasons.hidden = !isOpen;
@@ -135,7 +135,7 @@ export class BatchRow {
     this.reasons.replaceChildren(...lines.map((line) => element("li", { textContent: line })));
   }
 
-  /** A cancel cannot be undone: it is asked for once, with the count. */
+  /** Ask for confirmation with the count, because a cancel cannot be undone. */
   ask() {
     const text = element("span");
     const stop = element("button", { type: "button", className: "e3-stop", onclick: () => this.stop() });
@@ -148,7 +148,7 @@ export class BatchRow {
     stop.focus();
   }
 
-  /** The count goes on while the person thinks. */
+  /** Update the count while the question is open. */
   showQuestion() {
     const stop = this.question.querySelector(".e3-stop");
     if (this.question.hidden || !stop) return;
@@ -196,7 +196,7 @@ export class BatchRow {
   }
 }
 
-/** A small picture of a grid that opens the whole. */
+/** A thumbnail of a grid that opens the whole picture. */
 function picture({ filename, subfolder, type }, label) {
   const query = { filename, subfolder, type };
   const whole = api.apiURL(`/view?${new URLSearchParams(query)}`);

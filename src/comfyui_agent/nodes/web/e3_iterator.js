@@ -1,4 +1,4 @@
-/** E3's nodes in ComfyUI's page: batches in a panel, slots that grow, and parameters made from a node's menu. */
+/** E3's nodes in ComfyUI's page: the batch panel, slots that grow, and parameters from a node's menu. */
 
 import { api } from "../../scripts/api.js";
 import { app } from "../../scripts/app.js";
@@ -53,13 +53,13 @@ app.registerExtension({
     return menuItems(node, notify);
   },
 
-  /** Nodes that are not drawn on the canvas have a menu that asks no extension: a button above them does. */
+  /** Nodes that are not drawn on the canvas have a menu without extensions. A button above them opens ours. */
   getSelectionToolboxCommands(node) {
     return window.LiteGraph.vueNodesMode && menuItems(node, notify).length ? [ITERATE] : [];
   },
 });
 
-/** For pages that do not ask extensions for entries of a node's menu. */
+/** For pages that do not ask extensions for menu entries. */
 function addToMenu(nodeType) {
   const { getExtraMenuOptions } = nodeType.prototype;
   nodeType.prototype.getExtraMenuOptions = function (canvas, options) {

@@ -1,4 +1,4 @@
-/** How the panel looks: in the colours of ComfyUI's theme. */
+/** The style of the panel, in the colours of ComfyUI's theme. */
 
 export const STYLE = `
 .e3-panel { position: fixed; z-index: 999; box-sizing: border-box; display: flex; flex-direction: column; gap: 8px;

@@ -8,7 +8,7 @@ const OWN = ["WIIterator", "WIParameter"];
 const GAP = 40;
 const LONGEST_SHOWN = 40;
 
-/** The entry for a node's menu; none for a node that has nothing to iterate over. */
+/** The entry for a node's menu; none if the node has nothing to iterate over. */
 export function menuItems(node, notify) {
   if (!node || OWN.includes(node.comfyClass ?? node.type)) return [];
   const widgets = (node.widgets ?? []).filter((widget) => places(node, widget).length);
@@ -20,7 +20,7 @@ export function menuItems(node, notify) {
   return [{ content: "E3: iterate over …", has_submenu: true, submenu: { options } }];
 }
 
-/** The same as a menu of its own, where `event` was: for pages whose node menus have no room for others' entries. */
+/** The same as a separate menu at the place of `event`, for pages whose node menus take no other entries. */
 export function openMenu(node, event, notify) {
   const [item] = menuItems(node, notify);
   if (item) new window.LiteGraph.ContextMenu(item.submenu.options, { event, title: item.content });
@@ -47,7 +47,7 @@ function iterateOver(node, widget, notify) {
   notify(`${name} is a parameter now: write its values into the new node, such as 1,2,3 or 1..10:2.${others}`);
 }
 
-/** The iterator of the node's own graph, else any: links do not leave a graph, and a parameter need not be near. */
+/** The iterator of the node's own graph, else any. Links do not leave a graph, and a parameter may be anywhere. */
 function nearestIterator(node) {
   return [node.graph, ...graphsOf()].flatMap((graph) => findAll(graph, "WIIterator"))[0];
 }
@@ -63,7 +63,7 @@ function makeIterator(node) {
   return iterator;
 }
 
-/** A new node beside another, to the left (-1) or to the right (1), moved down until it covers none. */
+/** Add a node to the left (-1) or right (1) of another, moved down until it covers none. */
 function make(graph, type, beside, side) {
   const node = window.LiteGraph.createNode(type);
   graph.add(node);
@@ -91,7 +91,7 @@ function valueOf(node, name) {
   return node.widgets?.find((each) => each.name === name)?.value;
 }
 
-/** A value as the parameter's language has it: in quotes where it would mean something else. */
+/** A value as a parameter reads it: in quotes where it would mean something else. */
 export function written(value) {
   const text = String(value);
   const isBare = text !== "" && text === text.trim() && !/^(@|random:)|[",|…]|\.\./.test(text);
@@ -103,7 +103,7 @@ function shortened(value) {
   return text.length > LONGEST_SHOWN ? `${text.slice(0, LONGEST_SHOWN - 1)}…` : text;
 }
 
-/** Menus take entries as markup: a prompt text is to stay a text. */
+/** Escape a text, because menus take entries as markup. */
 function asText(text) {
   return text.replaceAll("<", "‹").replaceAll(">", "›");
 }

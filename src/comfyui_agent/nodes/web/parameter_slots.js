@@ -1,4 +1,4 @@
-/** The slots of an E3 Iterator: as many as there are connections, and one that is free. */
+/** The slots of an E3 Iterator: one for each connection, and a free one. */
 
 import { app } from "../../scripts/app.js";
 
@@ -6,7 +6,7 @@ const SLOT = /^param_\d+$/;
 const TYPE = "WI_PARAMETER";
 const OPTIONAL = { shape: 7 }; // the ring that ComfyUI draws for inputs that may stay free
 
-/** Have every iterator keep its slots in order. */
+/** Keep the slots of every iterator in order. */
 export function growSlots(nodeType) {
   const { onConnectionsChange, onConfigure, onAdded } = nodeType.prototype;
   nodeType.prototype.onConnectionsChange = function (...given) {
@@ -48,7 +48,7 @@ function offerOne(node) {
   fit(node);
 }
 
-/** Not while a graph is being read, nor in the middle of a connection: its links have numbers of slots. */
+/** Wait while a graph is loaded or a connection is made, because links use the numbers of slots. */
 function tidySoon(node) {
   if (node.e3Tidying) return;
   node.e3Tidying = true;
@@ -61,7 +61,7 @@ function tidySoon(node) {
   });
 }
 
-/** What happens until the answer is called is undone as one: else undo would come back to what is tidied again. */
+/** Group all changes until the returned function is called into one step of undo. */
 function oneStep() {
   const tracker = activeTracker();
   if (!tracker?.beforeChange || !tracker.afterChange) return () => {};

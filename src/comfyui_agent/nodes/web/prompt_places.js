@@ -1,8 +1,8 @@
-/** Where a widget's value goes in the prompt: ids there are paths through subgraphs, such as 98:6. */
+/** Where the value of a widget goes in the prompt. Ids there are paths through subgraphs, such as 98:6. */
 
 import { app } from "../../scripts/app.js";
 
-/** The workflow's own graph first, then every subgraph that is used in it. */
+/** The graph of the workflow, then every subgraph that is used in it. */
 export function graphsOf() {
   return [...new Set(walk().map(({ graph }) => graph))];
 }
@@ -31,7 +31,7 @@ function walk(graph = app.rootGraph ?? app.graph.rootGraph ?? app.graph, path = 
   return [{ graph, path }, ...below.flatMap((node) => walk(node.subgraph, [...path, node.id], depth + 1))];
 }
 
-/** The node, seen from the graph that it is in, whose widget it really is: a subgraph node shows those of others. */
+/** The node that owns a widget: a subgraph node shows widgets of inner nodes. */
 function innerOf(node, widget) {
   if (!node.subgraph) return { path: [node.id], inputName: widget.name, widget };
   const target = shownFrom(node, widget);

@@ -6,12 +6,12 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
-from comfyui_agent.sim.ports import Json
+from comfyui_agent.sim.prompt_queue import Json
 
 
 @dataclass(frozen=True)
 class Cached:
-    """What one run of a node gave: values for the nodes after it, and what it shows."""
+    """The result of one run of a node: values for other nodes, and what it shows."""
 
     values: tuple[Any, ...]
     shown: Json | None
@@ -19,7 +19,7 @@ class Cached:
 
 
 class OutputCache:
-    """The classic cache keeps what the last prompt used; the roomy one keeps the newest results of any prompt."""
+    """The classic cache keeps what the last prompt used. The roomy one keeps the newest results of all prompts."""
 
     ROOM = 500
 

@@ -8,9 +8,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from comfyui_agent.sim.ports import Json
+from comfyui_agent.domain.prompts import natural_key
+from comfyui_agent.sim.prompt_queue import Json
 from comfyui_agent.sim.settings import Folders
 
+BUNDLED: Json = json.loads(resources.files(__package__).joinpath("definitions.json").read_text(encoding="utf-8"))
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tiff")
 
 
@@ -29,7 +31,7 @@ class InputSpec:
 
     @property
     def choices(self) -> list[Any] | None:
-        """The values a combo admits; None for anything else."""
+        """The values of a combo; None for other types."""
         if isinstance(self.type, list):
             return self.type
         if self.type == "COMBO":
@@ -64,7 +66,7 @@ class NodeDefinition:
 
     @property
     def is_sampler(self) -> bool:
-        """Where render time is spent: a node that makes a latent in steps."""
+        """Whether render time is spent here: the node makes a latent in steps."""
         return "LATENT" in self.output and ("steps" in self.inputs or "sigmas" in self.inputs)
 
 
@@ -79,19 +81,24 @@ def specs_of(sections: Json) -> dict[str, InputSpec]:
 
 
 class Definitions:
-    """All node classes of a server. Lists of files are looked up anew each time, as new files may have come."""
+    """All node classes of a server. Lists of files are read anew each time."""
 
     def __init__(self, models: dict[str, list[str]], folders: Folders, object_info: Path | None = None) -> None:
         self._models = models
         self._folders = folders
         self._foreign: dict[str, Json] = _read_object_info(object_info) if object_info else {}
-        own = json.loads(resources.files(__package__).joinpath("definitions.json").read_text(encoding="utf-8"))
-        self._lists: dict[str, list[str]] = own["lists"]
-        self._own: dict[str, Json] = {"Sleep": own["nodes"]["Sleep"]} if object_info else own["nodes"]
+        nodes = BUNDLED["nodes"]
+        self._own: dict[str, Json] = {"Sleep": nodes["Sleep"]} if object_info else nodes
         self._fixed: dict[str, NodeDefinition] = {}
 
     def names(self) -> list[str]:
         return [*self._foreign, *(name for name in self._own if name not in self._foreign)]
+
+    def __getitem__(self, name: str) -> NodeDefinition:
+        """The definition of a class that is known."""
+        definition = self.get(name)
+        assert definition is not None
+        return definition
 
     def get(self, name: str) -> NodeDefinition | None:
         known = self._fixed.get(name)
@@ -163,13 +170,27 @@ class Definitions:
         return value
 
     def _list(self, name: str) -> list[str]:
-        if name in self._lists:
-            return self._lists[name]
+        if name in BUNDLED["lists"]:
+            return list(BUNDLED["lists"][name])
         if name == "$input":
             files = self._folders.input.iterdir() if self._folders.input.is_dir() else ()
             return sorted(file.name for file in files if file.is_file() and file.suffix.lower() in PICTURES)
         files_of = self._models.get(name[1:], [])
         return [*files_of, "pixel_space"] if name == "$vae" else list(files_of)
+
+
+def model_folders(models: tuple[str, ...]) -> dict[str, list[str]]:
+    """Sort `NAME` and `FOLDER/NAME` into ComfyUI's model folders; a bare name is a checkpoint."""
+    folders: dict[str, list[str]] = {name: [] for name in BUNDLED["model_folders"]}
+    for model in models:
+        if not model.strip() or model.endswith("/"):
+            raise ValueError(f"{model!r} names no model: give NAME or FOLDER/NAME such as loras/ink.safetensors")
+        head, slash, tail = model.partition("/")
+        if slash and head in folders:
+            folders[head].append(tail)
+        else:
+            folders["checkpoints"].append(model)
+    return {name: sorted(set(files), key=natural_key) for name, files in folders.items()}
 
 
 def _read_object_info(path: Path) -> dict[str, Json]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from comfyui_agent.sim.engine.definitions import InputSpec, NodeDefinition, specs_of
-from comfyui_agent.sim.ports import Json
+from comfyui_agent.sim.prompt_queue import Json
 
 GROWING = "COMFY_AUTOGROW_V3"
 CHOOSING = "COMFY_DYNAMICCOMBO_V3"
 
 
 def inputs_for(definition: NodeDefinition, given: Any) -> dict[str, InputSpec]:
-    """The inputs of a node, those that depend on what a prompt gives it written out; by themselves they may lack."""
+    """The inputs of a node, with those that depend on the prompt written out."""
     if not isinstance(given, dict) or not definition.has_dynamic_inputs:
         return definition.inputs
     written_out: dict[str, InputSpec] = {}

@@ -1,4 +1,4 @@
-"""Runs one prompt: node after node, from the cache where it can, telling each step to its client."""
+"""Runs one prompt: node after node, from the cache where possible, and tells each step to its client."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from comfyui_agent.sim.dialect import Dialect
@@ -17,10 +17,11 @@ from comfyui_agent.sim.engine.definitions import Definitions, NodeDefinition
 from comfyui_agent.sim.engine.dynamic_inputs import inputs_for
 from comfyui_agent.sim.engine.graph import ExecutionOrder, cache_keys, is_link
 from comfyui_agent.sim.engine.memory import OutOfMemoryError, VideoMemory
-from comfyui_agent.sim.engine.node_run import InterruptProcessingException, NodeRun
-from comfyui_agent.sim.engine.pace import RenderPace, Whims
+from comfyui_agent.sim.engine.node_run import NodeRun
+from comfyui_agent.sim.engine.pace import InterruptProcessingException, RenderPace, RenderRules
 from comfyui_agent.sim.engine.progress import Progress
-from comfyui_agent.sim.ports import Audience, Json, QueueItem
+from comfyui_agent.sim.ports import Audience
+from comfyui_agent.sim.prompt_queue import Json, QueueItem
 from comfyui_agent.sim.settings import Folders
 
 OOM_TIP = (
@@ -29,45 +30,27 @@ OOM_TIP = (
 )
 
 
-@dataclass(frozen=True)
-class Ended:
-    """What a prompt left behind: its history entry is made of it."""
-
-    result: Json
-    status: Json
-
-
+@dataclass
 class Executor:
-    """The worker's half of the engine. One prompt at a time; keeps cache and memory between prompts."""
+    """Runs one prompt at a time, and keeps cache and memory between prompts."""
 
-    def __init__(
-        self,
-        definitions: Definitions,
-        folders: Folders,
-        dialect: Dialect,
-        memory: VideoMemory,
-        audience: Audience,
-        whims: Whims,
-        dice: random.Random,
-    ) -> None:
-        self.definitions = definitions
-        self.folders = folders
-        self.dialect = dialect
-        self.memory = memory
-        self.audience = audience
-        self.whims = whims
-        self.dice = dice
-        self.cache = OutputCache(roomy=dialect.cache_survives_other_prompts)
-        self.client_id: str | None = None
-        self.node_id: str | None = None
+    definitions: Definitions
+    folders: Folders
+    dialect: Dialect
+    memory: VideoMemory
+    audience: Audience
+    rules: RenderRules
+    dice: random.Random
+    cache: OutputCache = field(init=False)
+    client_id: str | None = None
+    node_id: str | None = None
 
-    def run(self, item: QueueItem) -> Ended:
-        return _PromptRun(self, item).to_the_end()
+    def __post_init__(self) -> None:
+        self.cache = OutputCache(roomy=self.dialect.cache_survives_other_prompts)
 
-    def definition(self, class_type: str) -> NodeDefinition:
-        definition = self.definitions.get(class_type)
-        assert definition is not None
-        return definition
+    def run(self, item: QueueItem) -> Json:
+        """The outputs, meta and status of a prompt, for its history."""
+        return _PromptRun(self, item).run()
 
 
 class _PromptRun:
@@ -81,58 +64,59 @@ class _PromptRun:
         self.progress = Progress(
             executor.audience, self.prompt_id, self.client_id, self.extra_data.get("preview_method")
         )
-        self.messages: list[tuple[str, Json]] = []
+        self.messages: list[list[Any]] = []
         self.shown: Json = {}
         self.meta: Json = {}
         self.executed: set[str] = set()
         self.keys: dict[str, str] = {}
         self.inputs: Json = {}
 
-    def to_the_end(self) -> Ended:
+    def run(self) -> Json:
         executor = self.executor
-        executor.whims.clear_interrupt()
+        executor.rules.clear_interrupt()
         executor.client_id = self.client_id
-        self._note("execution_start", {"prompt_id": self.prompt_id})
+        self._record("execution_start", {"prompt_id": self.prompt_id})
         self.keys = cache_keys(self.prompt, self._fingerprint)
         executor.cache.start_prompt(self.keys)
-        cached = [node_id for node_id in self.prompt if executor.cache.get(node_id) is not None]
-        self._note("execution_cached", {"nodes": cached, "prompt_id": self.prompt_id})
-        success = self._run_nodes(self._pace())
+        cached = [node_id for node_id in self.prompt if self._is_cached(node_id)]
+        self._record("execution_cached", {"nodes": cached, "prompt_id": self.prompt_id})
+        success = self._run_nodes()
         if success:
-            self._note("execution_success", {"prompt_id": self.prompt_id})
+            self._record("execution_success", {"prompt_id": self.prompt_id})
         executor.node_id = None
         status = {
             "status_str": "success" if success else "error",
             "completed": success,
-            "messages": [list(message) for message in self.messages],
+            "messages": self.messages,
         }
-        return Ended({"outputs": self.shown, "meta": self.meta}, status)
+        return {"outputs": self.shown, "status": status, "meta": self.meta}
 
-    def _run_nodes(self, pace: RenderPace) -> bool:
-        executor = self.executor
-        order = ExecutionOrder(self.prompt, lambda node_id: executor.cache.get(node_id) is not None, self._is_output)
-        executor.dice.shuffle(self.roots)
+    def _run_nodes(self) -> bool:
+        samplers = [each for each in self.prompt if self._definition(each).is_sampler and not self._is_cached(each)]
+        pace = RenderPace(self.executor.rules, len(samplers), self._step)
+        order = ExecutionOrder(self.prompt, self._is_cached, lambda node_id: self._definition(node_id).is_output)
+        self.executor.dice.shuffle(self.roots)
         for root in self.roots:
             order.add(root)
         while (node_id := order.pick()) is not None:
             try:
-                self._run_node(node_id, pace)
+                cached = self.executor.cache.get(node_id)
+                if cached is not None:
+                    self._repeat(node_id, cached)
+                else:
+                    self._run_node(node_id, pace)
             except InterruptProcessingException:
-                self._note("execution_interrupted", self._blamed(node_id), broadcast=True)
+                self._record("execution_interrupted", self._place(node_id), broadcast=True)
                 return False
-            except Exception as error:  # noqa: BLE001 - a failing node is what this reports
-                self._note("execution_error", self._error(node_id, error))
+            except Exception as error:  # noqa: BLE001 - a node may raise anything
+                self._record("execution_error", self._error(node_id, error))
                 return False
             order.finish(node_id)
         return True
 
     def _run_node(self, node_id: str, pace: RenderPace) -> None:
         executor = self.executor
-        cached = executor.cache.get(node_id)
-        if cached is not None:
-            self._repeat(node_id, cached)
-            return
-        definition = executor.definition(self.prompt[node_id]["class_type"])
+        definition = self._definition(node_id)
         self.inputs = {}
         self.progress.start(node_id)
         if self.client_id is not None:
@@ -152,26 +136,22 @@ class _PromptRun:
         )
         self.inputs = self._inputs(node_id, definition)
         result = behaviour_of(definition.name)(run, self.inputs)
-        pace.leave()
-        meta = None
-        if result.shown:
-            shown = self._with_assets(result.shown)
+        shown, meta = result.shown, None
+        if shown:
+            shown = self._with_assets(shown)
             meta = {"node_id": node_id, "display_node": node_id, "parent_node": None, "real_node_id": node_id}
-            self._show(node_id, shown, meta)
-            if self.client_id is not None:
-                self._tell_executed(node_id, shown)
-            result = type(result)(result.values, shown)
-        executor.cache.set(node_id, Cached(result.values, result.shown, meta))
+            self.shown[node_id], self.meta[node_id] = shown, meta
+            self._tell_executed(node_id, shown)
+        executor.cache.set(node_id, Cached(result.values, shown, meta))
         self.progress.finish(node_id)
         self.executed.add(node_id)
 
     def _repeat(self, node_id: str, cached: Cached) -> None:
-        """An output node answered from the cache: its old output is told again; nothing is written."""
-        if self.client_id is not None:
-            self._tell_executed(node_id, cached.shown)
+        """Tell the old output of a cached output node again. Nothing is written."""
+        self._tell_executed(node_id, cached.shown)
         keeps = self.client_id is not None or self.executor.dialect.cached_outputs_without_client
         if keeps and cached.shown is not None and cached.meta is not None:
-            self._show(node_id, cached.shown, cached.meta)
+            self.shown[node_id], self.meta[node_id] = cached.shown, cached.meta
         self.progress.finish(node_id)
 
     def _inputs(self, node_id: str, definition: NodeDefinition) -> Json:
@@ -179,26 +159,20 @@ class _PromptRun:
         declared = inputs_for(definition, given)
         inputs: Json = {}
         for name, value in given.items():
-            if name not in declared:
-                if is_link(value):  # executed and passed, which a node that does not declare it does not survive
-                    raise TypeError(f"{definition.name} got an unexpected keyword argument '{name}'")
-                continue
             if is_link(value):
+                if name not in declared:  # passed on to the node, which fails on it
+                    raise TypeError(f"{definition.name} got an unexpected keyword argument '{name}'")
                 source = self.executor.cache.get(value[0])
                 inputs[name] = source.values[int(value[1])] if source else None
-            else:
+            elif name in declared:
                 inputs[name] = value
         return inputs
 
-    def _pace(self) -> RenderPace:
-        """Only samplers that have to run share the render time."""
-        executor = self.executor
-        samplers = [
-            node_id
-            for node_id, node in self.prompt.items()
-            if executor.definition(node["class_type"]).is_sampler and executor.cache.get(node_id) is None
-        ]
-        return RenderPace(executor.whims, len(samplers), self._step)
+    def _definition(self, node_id: str) -> NodeDefinition:
+        return self.executor.definitions[self.prompt[node_id]["class_type"]]
+
+    def _is_cached(self, node_id: str) -> bool:
+        return self.executor.cache.get(node_id) is not None
 
     def _step(self, node_id: str, value: int, most: int, draw: Callable[[int], Any] | None) -> None:
         picture = draw(value) if draw is not None and self.progress.wants_previews else None
@@ -211,16 +185,13 @@ class _PromptRun:
         if "is_changed" not in node:
             try:
                 node["is_changed"] = [file_fingerprint(self.executor.folders, node["inputs"]["image"])]
-            except Exception:  # noqa: BLE001 - what cannot be fingerprinted is always run again
+            except Exception:  # noqa: BLE001 - what cannot be fingerprinted always runs again
                 node["is_changed"] = float("nan")
                 return f"never the same: {self.prompt_id}"
         return node["is_changed"]
 
-    def _is_output(self, node_id: str) -> bool:
-        return self.executor.definition(self.prompt[node_id]["class_type"]).is_output
-
     def _with_assets(self, shown: Json) -> Json:
-        """Newer servers give each listed file an id of its own."""
+        """Newer servers give each listed file an id."""
         if not self.executor.dialect.output_asset_ids:
             return shown
         return {
@@ -228,11 +199,7 @@ class _PromptRun:
             for key, items in shown.items()
         }
 
-    def _show(self, node_id: str, shown: Json, meta: Json) -> None:
-        self.shown[node_id] = shown
-        self.meta[node_id] = meta
-
-    def _blamed(self, node_id: str) -> Json:
+    def _place(self, node_id: str) -> Json:
         return {
             "prompt_id": self.prompt_id,
             "node_id": node_id,
@@ -245,19 +212,20 @@ class _PromptRun:
         if isinstance(error, OutOfMemoryError):
             tip = OOM_TIP
             self.executor.memory.unload_all()
+        kind = type(error)
         return {
-            **self._blamed(node_id),
+            **self._place(node_id),
             "exception_message": f"{error}\n{tip}",
-            "exception_type": _full_name(type(error)),
+            "exception_type": f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."),
             "traceback": traceback.format_tb(error.__traceback__),
             "current_inputs": {name: [_plain(value)] for name, value in self.inputs.items()},
             "current_outputs": list(self.prompt),
         }
 
-    def _note(self, event: str, data: Json, broadcast: bool = False) -> None:
-        """A milestone: kept for the history, told to the client."""
+    def _record(self, event: str, data: Json, broadcast: bool = False) -> None:
+        """Keep an event for the history, and tell it to the client."""
         data = {**data, "timestamp": int(time.time() * 1000)}
-        self.messages.append((event, data))
+        self.messages.append([event, data])
         if self.client_id is not None or broadcast:
             self._tell(event, data)
 
@@ -265,12 +233,9 @@ class _PromptRun:
         self.executor.audience.tell(event, data, self.client_id)
 
     def _tell_executed(self, node_id: str, shown: Json | None) -> None:
-        data = {"node": node_id, "display_node": node_id, "output": shown, "prompt_id": self.prompt_id}
-        self._tell("executed", data)
-
-
-def _full_name(kind: type) -> str:
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        if self.client_id is not None:
+            data = {"node": node_id, "display_node": node_id, "output": shown, "prompt_id": self.prompt_id}
+            self._tell("executed", data)
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from comfyui_agent.sim.ports import Json
+from comfyui_agent.sim.prompt_queue import Json
 
 
 def is_link(value: Any) -> bool:
@@ -19,7 +19,7 @@ def is_link(value: Any) -> bool:
 
 
 class ExecutionOrder:
-    """The nodes still to run. An output node that is ready goes first, then what leads to one soonest."""
+    """The nodes that still have to run. Ready output nodes come first, then those nearest to an output node."""
 
     def __init__(self, prompt: Json, is_cached: Callable[[str], bool], is_output: Callable[[str], bool]) -> None:
         self._prompt = prompt
@@ -70,9 +70,9 @@ class ExecutionOrder:
 
 
 def cache_keys(prompt: Json, fingerprint: Callable[[str], Any]) -> dict[str, str]:
-    """A key for each node: its class, fingerprint, literals and, in a fixed order, those of all its ancestors.
+    """A key for each node, made of class, fingerprint and literals of the node and of all its ancestors.
 
-    Node ids, titles and picture metadata are not part of it.
+    Node ids and titles do not count.
     """
     return {node_id: _key(prompt, node_id, fingerprint) for node_id in prompt}
 
@@ -109,5 +109,5 @@ def _own_part(prompt: Json, node_id: str, ancestors: dict[str, int], fingerprint
 
 
 def _literal(value: Any) -> Any:
-    """NaN equals nothing, itself included: a node with one is never found in the cache."""
+    """NaN is not equal to itself, so a node with one is never found in the cache."""
     return uuid.uuid4().hex if value != value else value

@@ -1,4 +1,4 @@
-"""Video memory: models take room while they are loaded, pictures while they are made, and there may be too little."""
+"""Video memory: models take it while they are loaded, pictures while they are made."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ BYTES_PER_PIXEL = 1536
 
 
 class OutOfMemoryError(RuntimeError):
-    """Raised when a picture does not fit beside its model, even with all others unloaded."""
+    """A picture does not fit beside its model, even with all other models unloaded."""
 
 
 OutOfMemoryError.__module__ = "torch"
 
 
 class VideoMemory:
-    """The memory of one device. A model takes a fixed room, or half of a small device."""
+    """The memory of one device. A model takes 4 GiB, or half of a small device."""
 
     def __init__(self, gib: float, held: float = 0.0) -> None:
-        """`held` gigabytes are taken by something that lets go only when it is told to free memory."""
+        """`held` gigabytes stay taken until `let_go`."""
         self.total = int(gib * GIB)
         self._held = int(held * GIB)
         self._model_bytes = min(MODEL_BYTES, self.total // 2)
@@ -38,7 +38,7 @@ class VideoMemory:
         return model in self._loaded
 
     def reserve(self, model: str, pixels: int) -> None:
-        """Load a model and make room for its work, unloading what was used longest ago."""
+        """Load a model and make room for its work; the models used longest ago are unloaded."""
         work = pixels * BYTES_PER_PIXEL
         self._loaded[model] = self._model_bytes
         self._loaded.move_to_end(model)
@@ -57,5 +57,4 @@ class VideoMemory:
         self._loaded.clear()
 
     def let_go(self) -> None:
-        """What held memory gives it back: someone has asked for it."""
         self._held = 0

@@ -5,34 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-from PIL import Image
+from typing import Any
 
 from comfyui_agent.sim.engine.definitions import NodeDefinition
 from comfyui_agent.sim.engine.memory import VideoMemory
-from comfyui_agent.sim.ports import Json
+from comfyui_agent.sim.engine.pace import RenderPace
+from comfyui_agent.sim.prompt_queue import Json
 from comfyui_agent.sim.settings import Folders
-
-
-class InterruptProcessingException(Exception):
-    """Someone asked for the running prompt to stop."""
-
-
-class Pace(Protocol):
-    """Time passing in a node: it can be interrupted at every step."""
-
-    def work(self, steps: int, draw: Callable[[int], Image.Image] | None) -> None:
-        """Spend this node's share of the render time in `steps`; `draw(step)` gives the preview of one."""
-
-    def load_model(self) -> None: ...
-
-    def wait(self, seconds: float) -> None: ...
 
 
 @dataclass(frozen=True)
 class NodeRun:
-    """One run of one node; `key` stands for all that its result follows from."""
+    """One run of one node. `key` identifies everything that its result depends on."""
 
     node_id: str
     key: str
@@ -41,12 +25,12 @@ class NodeRun:
     extra_data: Json
     folders: Folders
     memory: VideoMemory
-    pace: Pace
+    pace: RenderPace
     dice: random.Random
 
     @property
     def picture_metadata(self) -> dict[str, Any]:
-        """What a save node writes into its files: the prompt and the client's additions."""
+        """What a save node writes into its files: the prompt, and what the client added."""
         return {"prompt": self.prompt, **(self.extra_data.get("extra_pnginfo") or {})}
 
 

@@ -1,4 +1,4 @@
-"""Time and trouble: how long renders take, and the failures that were asked for."""
+"""How long renders take, and the failures that were asked for."""
 
 from __future__ import annotations
 
@@ -9,20 +9,25 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from comfyui_agent.sim.engine.node_run import InterruptProcessingException
 from comfyui_agent.sim.settings import SimSettings
 
 CRASHED = 70
 
-Step = Callable[[str, int, int, Callable[[int], Any] | None], None]
+Draw = Callable[[int], Any]
+"""Draws the preview of a step."""
+Step = Callable[[str, int, int, Draw | None], None]
+
+
+class InterruptProcessingException(Exception):
+    """Someone has interrupted the running prompt."""
 
 
 class SimulatedFailure(RuntimeError):
     """A node failed because the simulator was told to fail now and then."""
 
 
-class Whims:
-    """What the switches of a simulator decide from render to render."""
+class RenderRules:
+    """Decides from render to render how long it takes and whether it fails, and holds the interrupt flag."""
 
     def __init__(self, settings: SimSettings, dice: random.Random) -> None:
         self._settings = settings
@@ -46,7 +51,7 @@ class Whims:
             self.check_interrupt()
 
     def begin_render(self) -> tuple[float, bool]:
-        """The seconds of the next render, and whether it is to fail."""
+        """The seconds of the next render, and whether it fails."""
         self._renders += 1
         fails = self._settings.failure_rate > 0 and self._dice.random() < self._settings.failure_rate
         return self._settings.render_seconds.draw(self._dice), fails
@@ -54,8 +59,8 @@ class Whims:
     def model_load_seconds(self) -> float:
         return self._settings.model_load_seconds.draw(self._dice)
 
-    def halfway(self) -> None:
-        """Called in the middle of each render: the place where a server dies or hangs."""
+    def crash_or_hang(self) -> None:
+        """Called in the middle of each render."""
         if self._settings.crash_after is not None and self._renders > self._settings.crash_after:
             os.write(2, f"e3: the simulator dies in render {self._renders}, as it was told\n".encode())
             os._exit(CRASHED)
@@ -65,52 +70,53 @@ class Whims:
 
 
 class RenderPace:
-    """Spends the time of one prompt. A render is one draw of render time, shared by the prompt's samplers.
+    """Spends the render time of one prompt. Its samplers share the time, and every step can be interrupted.
 
     A prompt without a sampler spends it in the first node that runs; one whose every node is cached spends none.
     """
 
-    def __init__(self, whims: Whims, samplers: int, step: Step) -> None:
-        self._whims = whims
+    def __init__(self, rules: RenderRules, samplers: int, step: Step) -> None:
+        self._rules = rules
         self._samplers = samplers
         self._step = step
         self._node_id = ""
-        self._render: tuple[float, bool] | None = None
+        self._seconds: float | None = None
+        self._fails = False
 
     def enter(self, node_id: str) -> None:
         self._node_id = node_id
-        self._whims.check_interrupt()
-        if self._render is None and self._samplers == 0:
-            self._spend(self._begin(), 1, None, tell=False)
+        self._rules.check_interrupt()
+        if self._seconds is None and self._samplers == 0:
+            self._spend(self._render_seconds(), 1)
 
-    def leave(self) -> None:
-        self._node_id = ""
-
-    def work(self, steps: int, draw: Callable[[int], Any] | None) -> None:
-        seconds = self._begin() if self._render is None else self._render[0]
-        self._spend(seconds / max(1, self._samplers), max(1, steps), draw, tell=True)
+    def work(self, steps: int, draw: Draw | None) -> None:
+        """Spend this node's share of the render time in steps."""
+        steps = max(1, steps)
+        share = self._render_seconds() / max(1, self._samplers)
+        self._spend(share, steps, lambda step: self._step(self._node_id, step, steps, draw))
 
     def load_model(self) -> None:
-        self._whims.sleep(self._whims.model_load_seconds())
+        self._rules.sleep(self._rules.model_load_seconds())
 
     def wait(self, seconds: float) -> None:
-        self._whims.sleep(seconds)
+        self._rules.sleep(seconds)
 
-    def _begin(self) -> float:
-        self._render = self._whims.begin_render()
-        return self._render[0]
+    def _render_seconds(self) -> float:
+        if self._seconds is None:
+            self._seconds, self._fails = self._rules.begin_render()
+        return self._seconds
 
-    def _spend(self, seconds: float, steps: int, draw: Callable[[int], Any] | None, tell: bool) -> None:
+    def _spend(self, seconds: float, steps: int, report: Callable[[int], None] | None = None) -> None:
         for step in range(1, steps + 1):
-            self._whims.sleep(seconds / steps)
+            self._rules.sleep(seconds / steps)
             if step == (steps + 1) // 2:
-                self._trouble()
-            self._whims.check_interrupt()
-            if tell:
-                self._step(self._node_id, step, steps, draw)
+                self._fail_halfway()
+            self._rules.check_interrupt()
+            if report is not None:
+                report(step)
 
-    def _trouble(self) -> None:
-        self._whims.halfway()
-        if self._render is not None and self._render[1]:
-            self._render = (self._render[0], False)
+    def _fail_halfway(self) -> None:
+        self._rules.crash_or_hang()
+        if self._fails:
+            self._fails = False
             raise SimulatedFailure(f"the simulator was told to fail, and node {self._node_id} was its choice")

@@ -1,4 +1,4 @@
-"""How far the nodes of the running prompt are, told to the client that sent it."""
+"""Progress events of the running prompt, for the client that sent it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 
 from PIL import Image
 
-from comfyui_agent.sim.ports import Audience, Json, Preview
+from comfyui_agent.sim.ports import Audience, Preview
+from comfyui_agent.sim.prompt_queue import Json
 
 PREVIEWS_WANTED = ("auto", "latent2rgb", "taesd")
 
 
 class Progress:
-    """The progress of one prompt. Without a client id it goes to everyone, as in the real server."""
+    """The progress of one prompt. Without a client id the events go to everyone, as in the real server."""
 
     def __init__(self, audience: Audience, prompt_id: str, client_id: str | None, preview_method: Any) -> None:
         self._audience = audience

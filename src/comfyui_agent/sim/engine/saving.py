@@ -1,4 +1,4 @@
-"""Names under which a server saves files: a prefix, a counter, and never outside its folder."""
+"""The names of saved files: a prefix and a counter, never outside the folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass
 class SavePlace:
-    """Where the next files of one save go; `next_name` counts on."""
+    """Where one save node puts its files."""
 
     folder: Path
     subfolder: str
@@ -25,7 +25,7 @@ class SavePlace:
 
 
 def save_place(root: Path, prefix: str, width: int = 0, height: int = 0) -> SavePlace:
-    """Fill in the placeholders of a prefix and look up the highest counter used so far."""
+    """Fill in the placeholders of a prefix and continue after the highest counter in the folder."""
     prefix = os.path.normpath(_filled(prefix, width, height))
     subfolder, stem = os.path.split(prefix)
     folder = Path(os.path.normpath(root / subfolder))

@@ -6,37 +6,35 @@ import random
 import shutil
 import sys
 import threading
-from collections.abc import Iterable
 from typing import Any
 
 from comfyui_agent.sim.dialect import Dialect
-from comfyui_agent.sim.engine.definitions import Definitions
+from comfyui_agent.sim.engine.definitions import Definitions, model_folders
 from comfyui_agent.sim.engine.executor import Executor
 from comfyui_agent.sim.engine.memory import VideoMemory
-from comfyui_agent.sim.engine.pace import Whims
-from comfyui_agent.sim.engine.queue import PromptQueue
+from comfyui_agent.sim.engine.pace import RenderRules
 from comfyui_agent.sim.engine.validation import Validator
-from comfyui_agent.sim.ports import Audience, Json, QueueItem, ValidationResult
-from comfyui_agent.sim.settings import Folders, SimSettings, model_folders
+from comfyui_agent.sim.ports import Audience, ValidationResult
+from comfyui_agent.sim.prompt_queue import Json, PromptQueue
+from comfyui_agent.sim.settings import Folders, SimSettings
 
 RAM_BYTES = 64 * 1024**3
 
 
 class SimulatedEngine:
-    """An engine without a GPU. `start` wipes the temporary folder and begins to work the queue off in a thread."""
+    """An engine without a GPU. `start` empties the temporary folder and runs the queue in a thread."""
 
     def __init__(self, settings: SimSettings, folders: Folders, audience: Audience) -> None:
         dice = random.Random(settings.seed)
-        self.dialect = Dialect.of(settings.imitate)
+        self.dialect = Dialect(settings.imitate)
         self.folders = folders
         self._definitions = Definitions(model_folders(settings.models), folders, settings.object_info)
         self._memory = VideoMemory(settings.vram_gb, settings.held_gb)
-        self._whims = Whims(settings, dice)
+        self._rules = RenderRules(settings, dice)
         self._validator = Validator(self._definitions, folders, self.dialect)
         self._audience = audience
-        self._queue = PromptQueue(self._queue_changed, settings.max_history)
-        self._executor = Executor(self._definitions, folders, self.dialect, self._memory, audience, self._whims, dice)
-        self._number = 0
+        self.prompts = PromptQueue(self._queue_changed)
+        self._executor = Executor(self._definitions, folders, self.dialect, self._memory, audience, self._rules, dice)
         self._worker: threading.Thread | None = None
 
     def start(self) -> None:
@@ -47,76 +45,36 @@ class SimulatedEngine:
         self._worker.start()
 
     def stop(self) -> None:
-        self._queue.close()
-        self._whims.interrupt()
+        self.prompts.close()
+        self._rules.interrupt()
         if self._worker is not None:
             self._worker.join(timeout=1)
 
     def _work(self) -> None:
-        while not self._queue.closed:
-            taken = self._queue.take()
+        while not self.prompts.closed:
+            taken = self.prompts.take()
             if taken is not None:
                 item, task = taken
-                ended = self._executor.run(item)
-                self._queue.done(task, ended.result, ended.status)
+                self.prompts.done(task, self._executor.run(item))
                 if self._executor.client_id is not None:
                     data = {"node": None, "prompt_id": item.prompt_id}
                     self._audience.tell("executing", data, self._executor.client_id)
-            self._obey(self._queue.take_flags())
-
-    def _obey(self, flags: dict[str, bool]) -> None:
-        if flags.get("unload_models") or flags.get("free_memory"):
-            self._memory.unload_all()
-            self._memory.let_go()
-        if flags.get("free_memory"):
-            self._executor.cache.drop()
+            flags = self.prompts.take_flags()
+            if flags:
+                self._memory.unload_all()
+                self._memory.let_go()
+            if "free_memory" in flags:
+                self._executor.cache.drop()
 
     def _queue_changed(self) -> None:
-        status = {"exec_info": {"queue_remaining": self._queue.remaining()}}
+        status = {"exec_info": {"queue_remaining": self.prompts.remaining()}}
         self._audience.tell("status", {"status": status}, None)
-
-    def take_number(self) -> int:
-        number = self._number
-        self._number += 1
-        return number
 
     def validate(self, prompt: Any, targets: Any) -> ValidationResult:
         return self._validator.check(prompt, targets)
 
-    def put(self, item: QueueItem) -> None:
-        self._queue.put(item)
-
-    def remaining(self) -> int:
-        return self._queue.remaining()
-
-    def queue(self) -> tuple[list[QueueItem], list[QueueItem]]:
-        return self._queue.snapshot()
-
-    def delete_pending(self, prompt_id: Any) -> bool:
-        return self._queue.delete(prompt_id)
-
-    def clear_pending(self) -> None:
-        self._queue.clear()
-
-    def history(self, max_items: int | None = None, offset: int = -1) -> Json:
-        return self._queue.history(max_items, offset)
-
-    def history_of(self, prompt_id: str) -> Json:
-        return self._queue.history_of(prompt_id)
-
-    def delete_history(self, prompt_ids: Iterable[Any]) -> None:
-        self._queue.forget(prompt_ids)
-
-    def clear_history(self) -> None:
-        self._queue.forget_all()
-
     def interrupt(self) -> None:
-        self._whims.interrupt()
-
-    def free(self, unload_models: bool, free_memory: bool) -> None:
-        for name, wanted in (("unload_models", unload_models), ("free_memory", free_memory)):
-            if wanted:
-                self._queue.set_flag(name)
+        self._rules.interrupt()
 
     def object_info(self, node_class: str | None = None) -> Json:
         names = self._definitions.names() if node_class is None else [node_class]
@@ -149,7 +107,7 @@ class SimulatedEngine:
         }
 
     def _device(self, index: int) -> Json:
-        """The first device renders; newer versions list idle ones too."""
+        """The first device renders. Newer versions list idle ones too."""
         total = self._memory.total
         free = self._memory.free if index == 0 else total
         return {

@@ -1,27 +1,29 @@
-"""What a prompt must satisfy before it is queued, and how a server words what is wrong with it."""
+"""The checks of a prompt before it is queued, with errors in ComfyUI's words."""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from comfyui_agent.sim.dialect import Dialect
 from comfyui_agent.sim.engine.definitions import Definitions, InputSpec, NodeDefinition
 from comfyui_agent.sim.engine.dynamic_inputs import inputs_for
-from comfyui_agent.sim.ports import Json, ValidationResult
+from comfyui_agent.sim.ports import ValidationResult
+from comfyui_agent.sim.prompt_queue import Json
 from comfyui_agent.sim.settings import Folders
 
 LONGEST_LIST_SHOWN = 20
 LONGEST_CHAIN = 980
+CONVERSIONS: dict[str, Callable[[Any], Any]] = {"INT": int, "FLOAT": float, "STRING": str, "BOOLEAN": bool}
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class _Finding:
-    """The verdict on one node: not valid with no errors means that something upstream of it is wrong."""
+    """The result for one node. Not valid without errors means that something upstream is wrong."""
 
     valid: bool
     errors: list[Json]
@@ -42,17 +44,20 @@ class Validator:
         roots = []
         for node_id in prompt:
             if "class_type" not in prompt[node_id]:
-                return self._rejected_node(
-                    node_id, prompt, "Cannot execute because a node is missing the class_type property."
-                )
+                message = "Cannot execute because a node is missing the class_type property."
+                return self._reject_node(node_id, prompt[node_id], message)
             class_type = prompt[node_id]["class_type"]
             definition = self.definitions.get(class_type)
             if definition is None:
-                return self._unknown_class(node_id, prompt, class_type)
+                message = f"Cannot execute because node {class_type} does not exist."
+                if self.dialect.missing_node_type_error:
+                    title = prompt[node_id].get("_meta", {}).get("title", class_type)
+                    message = f"Node '{title}' not found. The custom node may not be installed."
+                return self._reject_node(node_id, prompt[node_id], message)
             if definition.is_output and (targets is None or node_id in targets):
                 roots.append(node_id)
         if not roots:
-            return _rejected("prompt_no_outputs", "Prompt has no outputs", "")
+            return ValidationResult(_problem("prompt_no_outputs", "Prompt has no outputs", ""), [], {})
         return self._check_roots(prompt, roots)
 
     def _check_roots(self, prompt: Json, roots: list[str]) -> ValidationResult:
@@ -68,39 +73,33 @@ class Validator:
             own_errors += finding.errors
             for node_id, found in walk.findings.items():
                 if not found.valid and found.errors:
-                    entry = node_errors.setdefault(
-                        node_id,
-                        {
-                            "errors": found.errors,
-                            "dependent_outputs": [],
-                            "class_type": prompt[node_id]["class_type"],
-                        },
-                    )
-                    entry["dependent_outputs"].append(root)
+                    class_type = prompt[node_id]["class_type"]
+                    entry = {"errors": found.errors, "dependent_outputs": [], "class_type": class_type}
+                    node_errors.setdefault(node_id, entry)["dependent_outputs"].append(root)
         if good:
             return ValidationResult(None, good, node_errors)
         details = "\n".join(f"{error['message']}: {error['details']}" for error in own_errors)
-        rejection = _rejected("prompt_outputs_failed_validation", "Prompt outputs failed validation", details)
-        return ValidationResult(rejection.error, [], node_errors)
+        error = _problem("prompt_outputs_failed_validation", "Prompt outputs failed validation", details)
+        return ValidationResult(error, [], node_errors)
 
-    def _rejected_node(self, node_id: str, prompt: Json, message: str) -> ValidationResult:
-        if self.dialect.missing_node_type_error:
-            return _rejected("missing_node_type", message, f"Node ID '#{node_id}'", _named(node_id, prompt))
-        return _rejected("invalid_prompt", message, f"Node ID '#{node_id}'")
-
-    def _unknown_class(self, node_id: str, prompt: Json, class_type: Any) -> ValidationResult:
-        if self.dialect.missing_node_type_error:
-            title = prompt[node_id].get("_meta", {}).get("title", class_type)
-            message = f"Node '{title}' not found. The custom node may not be installed."
-            return _rejected("missing_node_type", message, f"Node ID '#{node_id}'", _named(node_id, prompt))
-        return self._rejected_node(node_id, prompt, f"Cannot execute because node {class_type} does not exist.")
+    def _reject_node(self, node_id: str, node: Json, message: str) -> ValidationResult:
+        details = f"Node ID '#{node_id}'"
+        if not self.dialect.missing_node_type_error:
+            return ValidationResult(_problem("invalid_prompt", message, details), [], {})
+        class_type = node.get("class_type")
+        named = {
+            "node_id": node_id,
+            "class_type": class_type,
+            "node_title": node.get("_meta", {}).get("title", class_type),
+        }
+        return ValidationResult(_problem("missing_node_type", message, details, **named), [], {})
 
 
 class _Walk:
     """One pass over the nodes that the outputs of one prompt need.
 
-    A visit of a node is a generator that yields the nodes upstream whose findings it needs, so that the length of a
-    chain has a limit of its own and not that of Python's stack.
+    A visit of a node is a generator that yields the upstream nodes whose findings it needs. The length of a chain is
+    therefore not limited by Python's stack.
     """
 
     def __init__(self, validator: Validator, prompt: Json) -> None:
@@ -113,14 +112,8 @@ class _Walk:
         try:
             return self.node(node_id)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong is part of the answer
-            reason = _problem(
-                "exception_during_validation",
-                "Exception when validating node",
-                str(error),
-                exception_type=type(error).__qualname__,
-                traceback=traceback.format_tb(error.__traceback__),
-            )
-            self.findings[node_id] = _Finding(False, [reason])
+            kind, message = "exception_during_validation", "Exception when validating node"
+            self.findings[node_id] = _Finding(False, [_problem(kind, message, str(error), **_exception(error))])
             return self.findings[node_id]
 
     def node(self, node_id: str) -> _Finding:
@@ -159,25 +152,19 @@ class _Walk:
         return self.findings.setdefault(node_id, finding)
 
     def _cycle(self, node_id: str) -> _Finding:
-        """0.7 blames nobody; later versions name the node that closes the circle."""
+        """0.7 names no error; later versions name the nodes of the cycle."""
+        errors = []
         if self.validator.dialect.dependency_cycle_error:
-            circle = [*self._path[self._path.index(node_id) :], node_id]
-            error = _problem(
-                "dependency_cycle",
-                "Dependency cycle detected",
-                " -> ".join(circle),
-                node_id=node_id,
-                cycle_nodes=circle,
-            )
-            self.findings[node_id] = _Finding(False, [error])
-        else:
-            self.findings[node_id] = _Finding(False, [])
+            cycle = [*self._path[self._path.index(node_id) :], node_id]
+            details = " -> ".join(cycle)
+            extra = {"node_id": node_id, "cycle_nodes": cycle}
+            errors = [_problem("dependency_cycle", "Dependency cycle detected", details, **extra)]
+        self.findings[node_id] = _Finding(False, errors)
         return self.findings[node_id]
 
     def _inputs(self, node_id: str) -> Visit[_Finding]:
         node = self.prompt[node_id]
-        definition = self.validator.definitions.get(node["class_type"])
-        assert definition is not None
+        definition = self.validator.definitions[node["class_type"]]
         inputs = node["inputs"]
         checks_itself = _checks_itself(definition)
         errors: list[Json] = []
@@ -204,54 +191,28 @@ class _Walk:
         return _Finding(upstream_valid and not errors, errors)
 
     def _link(self, spec: InputSpec, link: list[Any]) -> Visit[tuple[Json | None, bool]]:
+        """The error of a link, and whether the node that it comes from is valid."""
         if len(link) != 2:
-            return (
-                _problem(
-                    "bad_linked_input",
-                    "Bad linked input, must be a length-2 list of [node_id, slot_index]",
-                    spec.name,
-                    input_name=spec.name,
-                    input_config=spec.config,
-                    received_value=link,
-                ),
-                True,
-            )
-        source = self.validator.definitions.get(self.prompt[link[0]]["class_type"])
-        assert source is not None
-        received = source.output[link[1]]
+            message = "Bad linked input, must be a length-2 list of [node_id, slot_index]"
+            return _input_problem(spec, "bad_linked_input", message, spec.name, received_value=link), True
+        received = self.validator.definitions[self.prompt[link[0]]["class_type"]].output[link[1]]
         if not types_fit(received, spec.type):
-            return (
-                _problem(
-                    "return_type_mismatch",
-                    "Return type mismatch between linked nodes",
-                    f"{spec.name}, received_type({received}) mismatch input_type({spec.type})",
-                    input_name=spec.name,
-                    input_config=spec.config,
-                    received_type=received,
-                    linked_node=link,
-                ),
-                True,
-            )
+            message = "Return type mismatch between linked nodes"
+            details = f"{spec.name}, received_type({received}) mismatch input_type({spec.type})"
+            extra = {"received_type": received, "linked_node": link}
+            return _input_problem(spec, "return_type_mismatch", message, details, **extra), True
         try:
             finding = yield link[0]
             return None, finding is not None and finding.valid
         except Exception as error:  # noqa: BLE001 - whatever goes wrong is part of the answer
-            reason = _problem(
-                "exception_during_inner_validation",
-                "Exception when validating inner node",
-                str(error),
-                input_name=spec.name,
-                input_config=spec.config,
-                exception_message=str(error),
-                exception_type=type(error).__qualname__,
-                traceback=traceback.format_tb(error.__traceback__),
-                linked_node=link,
-            )
+            kind, message = "exception_during_inner_validation", "Exception when validating inner node"
+            extra = {"exception_message": str(error), **_exception(error), "linked_node": link}
+            reason = _input_problem(spec, kind, message, str(error), **extra)
             self.findings[link[0]] = _Finding(False, [reason])
             return None, False
 
     def _file_exists(self, spec: InputSpec, value: Any) -> Json | None:
-        """A file that a user's own definitions list is at the user's own server; a picture stands in for it."""
+        """A file that a user's own definitions list counts as there: the simulator paints one."""
         found = self.validator.folders.locate(str(value))
         if (found is not None and found.exists()) or value in (spec.choices or []):
             return None
@@ -280,61 +241,47 @@ def _literal(spec: InputSpec, inputs: Json, ranged: bool) -> Json | None:
     value = inputs[spec.name]
     if isinstance(value, dict) and "__value__" in value:
         value = inputs[spec.name] = value["__value__"]
-    convert = {"INT": int, "FLOAT": float, "STRING": str, "BOOLEAN": bool}.get(spec.type if _is_name(spec) else "")
+    convert = CONVERSIONS.get(spec.type) if isinstance(spec.type, str) else None
     if convert is not None:
         try:
             value = inputs[spec.name] = convert(value)
-        except Exception as error:  # noqa: BLE001 - whatever the value's type raises is part of the answer
-            return _problem(
-                "invalid_input_type",
-                f"Failed to convert an input value to a {spec.type} value",
-                f"{spec.name}, {value}, {error}",
-                input_name=spec.name,
-                input_config=spec.config,
-                received_value=value,
-                exception_message=str(error),
-            )
+        except Exception as error:  # noqa: BLE001 - whatever the conversion raises is part of the answer
+            message = f"Failed to convert an input value to a {spec.type} value"
+            extra = {"received_value": value, "exception_message": str(error)}
+            return _input_problem(spec, "invalid_input_type", message, f"{spec.name}, {value}, {error}", **extra)
     return _out_of_range(spec, value) if ranged else None
 
 
-def _is_name(spec: InputSpec) -> bool:
-    return isinstance(spec.type, str)
-
-
 def _out_of_range(spec: InputSpec, value: Any) -> Json | None:
-    described = {"input_name": spec.name, "input_config": spec.config, "received_value": value}
-    least, most = spec.options.get("min"), spec.options.get("max")
+    least, most, choices = spec.options.get("min"), spec.options.get("max"), spec.choices
     if least is not None and value < least:
-        return _problem("value_smaller_than_min", f"Value {value} smaller than min of {least}", spec.name, **described)
+        kind, message = "value_smaller_than_min", f"Value {value} smaller than min of {least}"
+        return _input_problem(spec, kind, message, spec.name, received_value=value)
     if most is not None and value > most:
-        return _problem("value_bigger_than_max", f"Value {value} bigger than max of {most}", spec.name, **described)
-    choices = spec.choices
+        kind, message = "value_bigger_than_max", f"Value {value} bigger than max of {most}"
+        return _input_problem(spec, kind, message, spec.name, received_value=value)
     if choices is None or value in choices:
         return None
-    shown = str(choices)
-    if len(choices) > LONGEST_LIST_SHOWN:
-        shown = f"(list of length {len(choices)})"
-        described["input_config"] = None
-    return _problem("value_not_in_list", "Value not in list", f"{spec.name}: '{value}' not in {shown}", **described)
+    is_long = len(choices) > LONGEST_LIST_SHOWN
+    details = f"{spec.name}: '{value}' not in {f'(list of length {len(choices)})' if is_long else choices}"
+    problem = _input_problem(spec, "value_not_in_list", "Value not in list", details, received_value=value)
+    if is_long:
+        problem["extra_info"]["input_config"] = None
+    return problem
 
 
 def _checks_itself(definition: NodeDefinition) -> set[str]:
-    """Inputs that a node's own check covers, so that lists and ranges do not."""
+    """Inputs that the node checks itself. Lists and ranges are not checked for them."""
     return {"image"} if definition.name in ("LoadImage", "LoadImageMask") else set()
 
 
-def _named(node_id: str, prompt: Json) -> Json:
-    node = prompt[node_id]
-    return {
-        "node_id": node_id,
-        "class_type": node.get("class_type"),
-        "node_title": node.get("_meta", {}).get("title", node.get("class_type")),
-    }
+def _exception(error: Exception) -> Json:
+    return {"exception_type": type(error).__qualname__, "traceback": traceback.format_tb(error.__traceback__)}
 
 
 def _problem(kind: str, message: str, details: str, **extra_info: Any) -> Json:
     return {"type": kind, "message": message, "details": details, "extra_info": extra_info}
 
 
-def _rejected(kind: str, message: str, details: str, extra_info: Json | None = None) -> ValidationResult:
-    return ValidationResult(_problem(kind, message, details, **(extra_info or {})), [], {})
+def _input_problem(spec: InputSpec, kind: str, message: str, details: str, **extra_info: Any) -> Json:
+    return _problem(kind, message, details, input_name=spec.name, input_config=spec.config, **extra_info)

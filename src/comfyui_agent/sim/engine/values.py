@@ -1,4 +1,4 @@
-"""What travels between simulated nodes: enough to make the final file follow from all that led to it."""
+"""The values that simulated nodes pass on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from comfyui_agent.pictures.painting import Recipe
 
 @dataclass(frozen=True)
 class Model:
-    """Weights by name; `kind` is model, clip, vae or another loader's type."""
+    """Weights by name. `kind` is model, clip, vae or the type of another loader."""
 
     kind: str
     name: str
@@ -50,7 +50,7 @@ class Masks:
 class Latent:
     """Pictures that are not decoded yet: what to paint and, after an encode, what to paint over.
 
-    Those of a film follow each other; those of a batch are different pictures.
+    The pictures of a film are its frames; those of a batch are different pictures.
     """
 
     width: int
@@ -77,13 +77,13 @@ class Audio:
 
 @dataclass(frozen=True)
 class Settings:
-    """Sampler settings that travel apart from the sampler: noise, schedule, guider; one may be made from another."""
+    """The inputs of a node that makes noise, a schedule or a guider for a sampler."""
 
     kind: str
     values: tuple[tuple[str, Any], ...]
 
     def get(self, name: str, default: Any = None) -> Any:
-        """A setting by name: of this node, or of those that it was made from."""
+        """A setting of this node, or of those that it was made from."""
         given = dict(self.values)
         if name in given:
             return given[name]

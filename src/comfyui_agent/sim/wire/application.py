@@ -9,12 +9,19 @@ from typing import Any
 
 from aiohttp import web
 
-from comfyui_agent.sim.ports import Engine, Json, QueueItem
+from comfyui_agent.sim.ports import Engine
+from comfyui_agent.sim.prompt_queue import Json, QueueItem
 from comfyui_agent.sim.wire.files import FileRoutes
 from comfyui_agent.sim.wire.jobs import JobRoutes
 from comfyui_agent.sim.wire.origin import origin_guard
 from comfyui_agent.sim.wire.sockets import Sockets
 
+MAX_UPLOAD_BYTES = 100 * 1024 * 1024
+FEATURES: Json = {
+    "supports_preview_metadata": True,
+    "max_upload_size": MAX_UPLOAD_BYTES,
+    "extension": {"manager": {"supports_v4": True}},
+}
 SECRETS = ("auth_token_comfy_org", "api_key_comfy_org")
 PAGE = """<!doctype html><meta charset="utf-8"><title>E3 simulator</title>
 <body style="font-family: system-ui; max-width: 40rem; margin: 4rem auto; line-height: 1.5">
@@ -23,20 +30,11 @@ editor. Ask <a href="system_stats">system_stats</a>, <a href="queue">queue</a> o
 """
 
 
-def features(max_upload_bytes: int) -> Json:
-    return {
-        "supports_preview_metadata": True,
-        "max_upload_size": max_upload_bytes,
-        "extension": {"manager": {"supports_v4": True}},
-    }
-
-
-def application(engine: Engine, sockets: Sockets, max_upload_bytes: int) -> web.Application:
+def application(engine: Engine, sockets: Sockets) -> web.Application:
     """Put the routes in front of an engine. What a handler does not expect ends as a 500, as in the real server."""
-    app = web.Application(
-        client_max_size=max_upload_bytes, middlewares=[origin_guard(engine.dialect.cross_site_refused)]
-    )
-    routes = _Routes(engine, sockets, max_upload_bytes)
+    guard = origin_guard(engine.dialect.cross_site_refused)
+    app = web.Application(client_max_size=MAX_UPLOAD_BYTES, middlewares=[guard])
+    routes = _Routes(engine, sockets)
     for route in routes.table():
         app.router.add_routes([web.RouteDef(route.method, f"/api{route.path}", route.handler, {}), route])
     app.router.add_get("/{path:.*}", routes.no_such_file)
@@ -44,10 +42,9 @@ def application(engine: Engine, sockets: Sockets, max_upload_bytes: int) -> web.
 
 
 class _Routes:
-    def __init__(self, engine: Engine, sockets: Sockets, max_upload_bytes: int) -> None:
+    def __init__(self, engine: Engine, sockets: Sockets) -> None:
         self._engine = engine
         self._sockets = sockets
-        self._features = features(max_upload_bytes)
 
     def table(self) -> list[web.RouteDef]:
         files, jobs = FileRoutes(self._engine.folders), JobRoutes(self._engine)
@@ -87,7 +84,7 @@ class _Routes:
         return web.Response(text=PAGE, content_type="text/html")
 
     async def no_such_file(self, _: web.Request) -> web.Response:
-        """Whatever is no route may be a file of the editor: GET finds none, other methods are not allowed."""
+        """A path without a route may be a file of the editor: GET finds none, other methods are not allowed."""
         return web.Response(status=404)
 
     async def websocket(self, request: web.Request) -> web.StreamResponse:
@@ -98,7 +95,7 @@ class _Routes:
         if "number" in body:
             number = float(body["number"])
         else:
-            number = self._engine.take_number()
+            number = self._engine.prompts.take_number()
             if _field(body, "front"):
                 number = -number
         if "prompt" not in body:
@@ -121,11 +118,11 @@ class _Routes:
         secrets = {key: extra_data.pop(key) for key in SECRETS if key in extra_data}
         if self._engine.dialect.create_time:
             extra_data["create_time"] = int(time.time() * 1000)
-        self._engine.put(QueueItem(number, prompt_id, body["prompt"], extra_data, verdict.outputs, secrets))
+        self._engine.prompts.put(QueueItem(number, prompt_id, body["prompt"], extra_data, verdict.outputs, secrets))
         return web.json_response({"prompt_id": prompt_id, "number": number, "node_errors": verdict.node_errors})
 
     def _prompt_id(self, body: Json) -> str | None:
-        """The id that a prompt gets; None when the client's own is refused."""
+        """The id of a prompt; None if the client's own is refused."""
         given = body.get("prompt_id", uuid.uuid4())
         if not self._engine.dialect.prompt_id_must_be_uuid:
             return str(given)
@@ -137,10 +134,10 @@ class _Routes:
             return None
 
     async def queue_info(self, _: web.Request) -> web.Response:
-        return web.json_response({"exec_info": {"queue_remaining": self._engine.remaining()}})
+        return web.json_response({"exec_info": {"queue_remaining": self._engine.prompts.remaining()}})
 
     async def queue(self, _: web.Request) -> web.Response:
-        running, pending = self._engine.queue()
+        running, pending = self._engine.prompts.running_and_pending()
         answer = {
             "queue_running": [item.shown() for item in running],
             "queue_pending": [item.shown() for item in pending],
@@ -150,9 +147,9 @@ class _Routes:
     async def change_queue(self, request: web.Request) -> web.Response:
         body = await request.json()
         if _field(body, "clear"):
-            self._engine.clear_pending()
+            self._engine.prompts.clear()
         for prompt_id in _field(body, "delete", ()):
-            self._engine.delete_pending(prompt_id)
+            self._engine.prompts.delete(prompt_id)
         return web.Response()
 
     async def interrupt(self, request: web.Request) -> web.Response:
@@ -161,29 +158,31 @@ class _Routes:
         except json.JSONDecodeError:
             body = {}
         prompt_id = body.get("prompt_id") if self._engine.dialect.targeted_interrupt else None
-        if not prompt_id or any(item.prompt_id == prompt_id for item in self._engine.queue()[0]):
+        if not prompt_id or self._engine.prompts.is_running(prompt_id):
             self._engine.interrupt()
         return web.Response()
 
     async def free(self, request: web.Request) -> web.Response:
         body = await request.json()
-        self._engine.free(bool(body.get("unload_models", False)), bool(body.get("free_memory", False)))
+        for flag in ("unload_models", "free_memory"):
+            if body.get(flag, False):
+                self._engine.prompts.set_flag(flag)
         return web.Response()
 
     async def history(self, request: web.Request) -> web.Response:
         query = request.rel_url.query
         max_items = int(query["max_items"]) if "max_items" in query else None
         offset = int(query["offset"]) if "offset" in query else -1
-        return web.json_response(self._engine.history(max_items, offset))
+        return web.json_response(self._engine.prompts.history(max_items, offset))
 
     async def history_of(self, request: web.Request) -> web.Response:
-        return web.json_response(self._engine.history_of(request.match_info["prompt_id"]))
+        return web.json_response(self._engine.prompts.history_of(request.match_info["prompt_id"]))
 
     async def change_history(self, request: web.Request) -> web.Response:
         body = await request.json()
         if _field(body, "clear"):
-            self._engine.clear_history()
-        self._engine.delete_history(_field(body, "delete", ()))
+            self._engine.prompts.forget_all()
+        self._engine.prompts.forget(_field(body, "delete", ()))
         return web.Response()
 
     async def object_info(self, request: web.Request) -> web.Response:
@@ -193,7 +192,7 @@ class _Routes:
         return web.json_response(self._engine.system_stats())
 
     async def show_features(self, _: web.Request) -> web.Response:
-        return web.json_response(self._features)
+        return web.json_response(FEATURES)
 
     async def embeddings(self, _: web.Request) -> web.Response:
         return web.json_response([name.rsplit(".", 1)[0] for name in self._engine.models()["embeddings"]])
@@ -207,7 +206,7 @@ class _Routes:
 
 
 def _field(body: Any, name: str, default: Any = None) -> Any:
-    """A field of a JSON body. A list or a text, which is taken for an object here as there, lacks it."""
+    """A field of a JSON body. A list or a text counts as an object without the field, as in the real server."""
     if name in body:
         return body[name]
     return default

@@ -16,7 +16,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from comfyui_agent.sim.settings import Folders
 
-Save = Callable[[bytes, Path], None]
+Save = Callable[[bytes, Path], object]
 TYPES = mimetypes.MimeTypes()
 TYPES.add_type("application/javascript; charset=utf-8", ".js")
 TYPES.add_type("image/webp", ".webp")
@@ -38,9 +38,9 @@ class FileRoutes:
             return web.Response(status=found)
         if not os.path.isfile(found):  # noqa: PTH113 - a name too long for the file system is not there either
             return web.Response(status=404)
-        channel = query.get("channel", "rgba")
+        channel = query.get("channel", "")
         if "preview" in query:
-            return _preview(found, query["preview"].split(";"), query.get("channel", ""))
+            return _preview(found, query["preview"].split(";"), channel)
         if channel == "rgb":
             return _picture(found, lambda image: image.convert("RGB"))
         if channel == "a":
@@ -52,8 +52,7 @@ class FileRoutes:
         return web.FileResponse(found, headers=headers)
 
     async def upload_image(self, request: web.Request) -> web.Response:
-        post = await request.post()
-        return self._upload(post, _write)
+        return self._upload(await request.post(), lambda data, path: path.write_bytes(data))
 
     async def upload_mask(self, request: web.Request) -> web.Response:
         post = await request.post()
@@ -83,8 +82,7 @@ class FileRoutes:
 
     def _upload(self, post: Any, save: Save) -> web.Response:
         image = post.get("image")
-        kind = post.get("type")
-        kind = "input" if kind is None else kind
+        kind = post.get("type", "input")
         root = self._folders.of_type(kind)
         if root is None:
             raise ValueError(f"no folder of type {kind}")
@@ -107,12 +105,8 @@ class FileRoutes:
         return web.json_response({"name": name, "subfolder": subfolder, "type": kind})
 
 
-def _write(data: bytes, path: Path) -> None:
-    path.write_bytes(data)
-
-
 def _free_name(folder: Path, wanted: str, data: bytes) -> tuple[str, bool]:
-    """A name that is not taken, or one under which these very bytes already lie."""
+    """A name that is free, or one of a file with the same bytes; the flag says which."""
     stem, extension = os.path.splitext(wanted)
     name, number = wanted, 0
     while (folder / name).exists():
@@ -123,9 +117,9 @@ def _free_name(folder: Path, wanted: str, data: bytes) -> tuple[str, bool]:
     return name, False
 
 
-def _preview(path: Path, wish: list[str], channel: str) -> web.Response:
-    form = wish[0] if wish[0] in ("webp", "jpeg") and "a" not in channel else "webp"
-    quality = int(wish[-1]) if wish[-1].isdigit() else 90
+def _preview(path: Path, options: list[str], channel: str) -> web.Response:
+    form = options[0] if options[0] in ("webp", "jpeg") and "a" not in channel else "webp"
+    quality = int(options[-1]) if options[-1].isdigit() else 90
     buffer = io.BytesIO()
     with Image.open(path) as image:
         picture = image.convert("RGB") if form == "jpeg" or channel == "rgb" else image

@@ -6,14 +6,15 @@ from typing import Any
 
 from aiohttp import web
 
-from comfyui_agent.sim.ports import Engine, Json, QueueItem
+from comfyui_agent.sim.ports import Engine
+from comfyui_agent.sim.prompt_queue import Json, QueueItem
 
 PREVIEWED = ("images", "video", "audio")
 SOLIDS = (".obj", ".fbx", ".gltf", ".glb")
 
 
 class BadQuery(Exception):
-    """A query parameter that the route refuses; its text is the answer."""
+    """A query parameter is wrong. The text is the answer."""
 
 
 class JobRoutes:
@@ -21,6 +22,7 @@ class JobRoutes:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._prompts = engine.prompts
         self._states = ["pending", "in_progress", "completed", "failed"]
         if engine.dialect.jobs_cancelled_status:
             self._states.append("cancelled")
@@ -28,7 +30,7 @@ class JobRoutes:
     async def listing(self, request: web.Request) -> web.Response:
         query = request.rel_url.query
         try:
-            states = self._wanted_states(query.get("status"))
+            states = self._states_in(query.get("status"))
             sort_by = _one_of(query.get("sort_by", "created_at"), "sort_by", ("created_at", "execution_duration"))
             order = _one_of(query.get("sort_order", "desc"), "sort_order", ("asc", "desc"))
             limit = _positive(query["limit"]) if "limit" in query else None
@@ -51,7 +53,7 @@ class JobRoutes:
 
     async def show(self, request: web.Request) -> web.Response:
         job_id = request.match_info["job_id"]
-        entry = self._engine.history_of(job_id).get(job_id)
+        entry = self._prompts.history_of(job_id).get(job_id)
         if entry is not None:
             details = {
                 "outputs": entry["outputs"],
@@ -59,7 +61,7 @@ class JobRoutes:
                 "workflow": {"prompt": entry["prompt"][2], "extra_data": entry["prompt"][3]},
             }
             return web.json_response({**self._ended(job_id, entry), **details})
-        running, pending = self._engine.queue()
+        running, pending = self._prompts.running_and_pending()
         for items, status in ((running, "in_progress"), (pending, "pending")):
             for item in items:
                 if item.prompt_id == job_id:
@@ -75,27 +77,27 @@ class JobRoutes:
         return web.json_response({"cancelled": any(cancelled)})
 
     def _cancel(self, job_id: str) -> bool:
-        if self._engine.delete_pending(job_id):
+        if self._prompts.delete(job_id):
             return True
-        if any(item.prompt_id == job_id for item in self._engine.queue()[0]):
+        if self._prompts.is_running(job_id):
             self._engine.interrupt()
             return True
         return False
 
-    def _wanted_states(self, wish: str | None) -> list[str]:
-        if not wish:
+    def _states_in(self, text: str | None) -> list[str]:
+        if not text:
             return self._states
-        states = [part.strip().lower() for part in wish.split(",") if part.strip()]
+        states = [part.strip().lower() for part in text.split(",") if part.strip()]
         wrong = [state for state in states if state not in self._states]
         if wrong:
             raise BadQuery(f"Invalid status value(s): {', '.join(wrong)}. Valid values: {', '.join(self._states)}")
         return states
 
     def _all(self) -> list[Json]:
-        running, pending = self._engine.queue()
+        running, pending = self._prompts.running_and_pending()
         jobs = [_waiting(item, "in_progress") for item in running]
         jobs += [_waiting(item, "pending") for item in pending]
-        return jobs + [self._ended(job_id, entry) for job_id, entry in self._engine.history().items()]
+        return jobs + [self._ended(job_id, entry) for job_id, entry in self._prompts.history().items()]
 
     def _ended(self, job_id: str, entry: Json) -> Json:
         status = "failed" if entry["status"]["status_str"] == "error" else "completed"

@@ -12,7 +12,8 @@ from typing import Any
 
 from aiohttp import WSMsgType, web
 
-from comfyui_agent.sim.ports import Engine, Json, Preview
+from comfyui_agent.sim.ports import Engine, Preview
+from comfyui_agent.sim.prompt_queue import Json
 
 log = logging.getLogger(__name__)
 
@@ -22,9 +23,8 @@ FORMATS = {"image/jpeg": 1, "image/png": 2}
 
 
 class Sockets:
-    """All open sockets, by client id. Everything is sent one after the other by one task, so a client that stops
-    reading holds up the others; a second socket of one id replaces the first, and the first one's end then removes
-    the second: both as the real server does.
+    """All open sockets, by client id. As in the real server, one task sends everything, so that a client that stops
+    reading holds up the others. A second socket of one id replaces the first, whose end then removes the second.
     """
 
     def __init__(self, features: Json) -> None:
@@ -46,11 +46,11 @@ class Sockets:
         return self._flags.get(client_id or "", {}).get("supports_preview_metadata", False) is True
 
     async def ended(self) -> None:
-        """Wait for as long as messages can be sent; raises what put an end to it."""
+        """Wait until messages can no longer be sent; raises the reason."""
         await asyncio.shield(self._sender)
 
     async def close(self) -> None:
-        """End as a server does that is told to stop: without a word of farewell."""
+        """Drop all connections without a close frame, as a server that is stopped does."""
         self._sender.cancel()
         await asyncio.wait([self._sender])
         for transport in self._transports.values():
@@ -65,7 +65,7 @@ class Sockets:
         self._sockets[sid] = socket
         self._flags[sid] = {}
         try:
-            status = {"exec_info": {"queue_remaining": engine.remaining()}}
+            status = {"exec_info": {"queue_remaining": engine.prompts.remaining()}}
             await self._send("status", {"status": status, "sid": sid}, sid)
             client, node = engine.executing_now()
             if client == sid and node is not None:
@@ -108,21 +108,19 @@ class Sockets:
             targets = [self._sockets[client_id]] if client_id in self._sockets else []
         if not targets:
             return
-        frame = self._frame(event, data, client_id)
+        if isinstance(data, Preview):
+            frame: str | bytes = _preview_frame(data, self.wants_preview_metadata(client_id))
+        else:
+            frame = json.dumps({"type": event, "data": data})
         for socket in targets:
             try:
                 await (socket.send_bytes(frame) if isinstance(frame, bytes) else socket.send_str(frame))
             except (ConnectionError, RuntimeError):
                 log.debug("a client went away while it was sent to")
 
-    def _frame(self, event: str, data: Any, client_id: str | None) -> str | bytes:
-        if isinstance(data, Preview):
-            return self._preview(data, self.wants_preview_metadata(client_id))
-        return json.dumps({"type": event, "data": data})
 
-    @staticmethod
-    def _preview(preview: Preview, described: bool) -> bytes:
-        if not described:
-            return struct.pack(">II", PREVIEW, FORMATS[preview.mimetype]) + preview.image
-        metadata = json.dumps({**preview.metadata, "image_type": preview.mimetype}).encode()
-        return struct.pack(">II", PREVIEW_WITH_METADATA, len(metadata)) + metadata + preview.image
+def _preview_frame(preview: Preview, described: bool) -> bytes:
+    if not described:
+        return struct.pack(">II", PREVIEW, FORMATS[preview.mimetype]) + preview.image
+    metadata = json.dumps({**preview.metadata, "image_type": preview.mimetype}).encode()
+    return struct.pack(">II", PREVIEW_WITH_METADATA, len(metadata)) + metadata + preview.image

@@ -1,4 +1,4 @@
-"""What each simulated node does. A class without a behaviour of its own gets the generic one."""
+"""What simulated nodes do. A class without a behaviour of its own gets the generic one."""
 
 from __future__ import annotations
 

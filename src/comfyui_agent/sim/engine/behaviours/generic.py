@@ -1,4 +1,4 @@
-"""Small values, sleeping, and a stand-in for node classes that are known by their definition only."""
+"""Simple values, sleeping, and the behaviour of classes that are known by their definition only."""
 
 from __future__ import annotations
 
@@ -14,11 +14,18 @@ from comfyui_agent.sim.engine.behaviours import saving
 from comfyui_agent.sim.engine.behaviours.sampling import picture_of
 from comfyui_agent.sim.engine.node_run import Behaviour, NodeRun, Result
 from comfyui_agent.sim.engine.values import Audio, Conditioning, Images, Latent, Masks, Model, Opaque, Settings, Video
-from comfyui_agent.sim.ports import Json
+from comfyui_agent.sim.prompt_queue import Json
 
 PREFIX = "filename_prefix"
 EDGE = 512
 SAMPLER_SETTINGS = ("NOISE", "GUIDER", "SAMPLER", "SIGMAS")
+SAVERS: tuple[tuple[type, str, Behaviour], ...] = (
+    (Video, "video", saving.save_video),
+    (Images, "images", saving.save_image),
+    (Masks, "mask", saving.preview_mask),
+    (Audio, "audio", saving.save_audio),
+    (Latent, "samples", saving.save_latent),
+)
 SAME_AS_INPUT = ("*", "COMFY_MATCHTYPE_V3")
 
 
@@ -36,7 +43,7 @@ def sleep(run: NodeRun, inputs: Json) -> Result:
 
 
 def anything(run: NodeRun, inputs: Json) -> Result:
-    """Do what the definition promises: save what came in, or make values of the declared types from it."""
+    """Do what the definition says: save the inputs, or make values of the declared types from them."""
     if run.definition.is_output:
         return _save(run, inputs)
     if "steps" in inputs and "LATENT" in run.definition.output:
@@ -55,22 +62,15 @@ def _save(run: NodeRun, inputs: Json) -> Result:
     if run.definition.name in UNLISTED:
         return Result(tuple(Opaque(str(kind), run.node_id) for kind in run.definition.output))
     prefix = str(inputs.get(PREFIX, run.definition.name))
-    kinds: list[tuple[type, Callable[[Any], Result]]] = [
-        (Video, lambda video: saving.save_video(run, {"video": video, PREFIX: prefix})),
-        (Images, lambda images: saving.save_image(run, {"images": images, PREFIX: prefix})),
-        (Masks, lambda masks: saving.preview_mask(run, {"mask": masks})),
-        (Audio, lambda audio: saving.save_audio(run, {"audio": audio, PREFIX: prefix})),
-        (Latent, lambda latent: saving.save_latent(run, {"samples": latent, PREFIX: prefix})),
-    ]
-    for kind, save in kinds:
+    for kind, name, save in SAVERS:
         for value in inputs.values():
             if isinstance(value, kind):
-                return save(value)
+                return save(run, {name: value, PREFIX: prefix})
     return Result(tuple(Opaque(str(kind), run.node_id) for kind in run.definition.output))
 
 
 def _value(kind: str, inputs: Json, origin: str) -> Any:
-    """A value of a declared type: passed through where one came in, otherwise made up from all that came in."""
+    """A value of a declared type: an input of that type, or one made from all inputs."""
     wanted = {"IMAGE": Images, "MASK": Masks, "LATENT": Latent, "CONDITIONING": Conditioning, "VIDEO": Video}
     wanted |= {"AUDIO": Audio, "MODEL": Model, "CLIP": Model, "VAE": Model, "STRING": str, "INT": int, "FLOAT": float}
     if kind in wanted:

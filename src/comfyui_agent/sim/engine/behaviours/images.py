@@ -1,18 +1,17 @@
-"""Picture work, done for real with Pillow."""
+"""Nodes that change the size, number or content of pictures."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-import random
 from collections.abc import Callable
 
-from PIL import Image, ImageChops, ImageFilter, ImageOps, ImageSequence
+from PIL import Image, ImageChops, ImageOps, ImageSequence
 
 from comfyui_agent.pictures.painting import Recipe, paint
 from comfyui_agent.sim.engine.node_run import Behaviour, NodeRun, Result
 from comfyui_agent.sim.engine.values import Images, Masks
-from comfyui_agent.sim.ports import Json
+from comfyui_agent.sim.prompt_queue import Json
 from comfyui_agent.sim.settings import Folders
 
 EDGE = 512
@@ -41,7 +40,7 @@ def load(run: NodeRun, inputs: Json) -> Result:
 
 
 def file_fingerprint(folders: Folders, value: object) -> str:
-    """What makes a loaded picture count as changed: its bytes."""
+    """The hash of a file. A picture whose hash is another is loaded again."""
     path = folders.locate(str(value))
     if path is None:
         raise ValueError(f"Invalid file path: {value!r}")
@@ -100,39 +99,8 @@ def crop(_: NodeRun, inputs: Json) -> Result:
     return Result((_each(images, lambda frame: frame.crop((left, top, right, bottom))),))
 
 
-def blur(_: NodeRun, inputs: Json) -> Result:
-    radius = min(float(inputs["blur_radius"]), inputs["sigma"] * 2)
-    return Result((_each(inputs["image"], lambda frame: frame.filter(ImageFilter.GaussianBlur(radius))),))
-
-
-def blend(_: NodeRun, inputs: Json) -> Result:
-    first: Images = inputs["image1"]
-    second: Images = inputs["image2"]
-    modes = {
-        "multiply": ImageChops.multiply,
-        "screen": ImageChops.screen,
-        "overlay": ImageChops.overlay,
-        "soft_light": ImageChops.soft_light,
-        "difference": ImageChops.difference,
-    }
-    mode = modes.get(inputs["blend_mode"], lambda _first, other: other)
-    frames = []
-    for index, frame in enumerate(first.frames):
-        other = ImageOps.fit(second.frames[index % len(second.frames)], frame.size)
-        frames.append(Image.blend(frame, mode(frame, other), inputs["blend_factor"]))
-    return Result((Images(tuple(frames)),))
-
-
 def repeat(_: NodeRun, inputs: Json) -> Result:
     return Result((Images(inputs["image"].frames * inputs["amount"]),))
-
-
-def add_noise(_: NodeRun, inputs: Json) -> Result:
-    images: Images = inputs["image"]
-    dice = random.Random(inputs["seed"])
-    size = (images.width, images.height)
-    noise = Image.frombytes("RGB", size, dice.randbytes(size[0] * size[1] * 3))
-    return Result((_each(images, lambda frame: Image.blend(frame, noise, inputs["strength"] / 2)),))
 
 
 def solid_mask(_: NodeRun, inputs: Json) -> Result:
@@ -162,10 +130,7 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "ImageInvert": invert,
     "ImageBatch": batch,
     "ImageCrop": crop,
-    "ImageBlur": blur,
-    "ImageBlend": blend,
     "RepeatImageBatch": repeat,
-    "ImageAddNoise": add_noise,
     "SolidMask": solid_mask,
     "MaskToImage": mask_to_image,
     "ImageToMask": image_to_mask,

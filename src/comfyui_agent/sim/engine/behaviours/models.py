@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from comfyui_agent.sim.engine.node_run import Behaviour, NodeRun, Result
 from comfyui_agent.sim.engine.values import Conditioning, Model
-from comfyui_agent.sim.ports import Json
+from comfyui_agent.sim.prompt_queue import Json
 
 
 def checkpoint(run: NodeRun, inputs: Json) -> Result:
@@ -15,7 +15,7 @@ def checkpoint(run: NodeRun, inputs: Json) -> Result:
 
 
 def weights(run: NodeRun, inputs: Json) -> Result:
-    """Any loader of one file: the first input names it."""
+    """A loader of one file, which its first input names."""
     name = str(next(iter(inputs.values()), ""))
     return Result((Model(str(run.definition.output[0]).lower(), name),))
 
@@ -26,24 +26,12 @@ def lora(_: NodeRun, inputs: Json) -> Result:
     return Result(tuple(changed))
 
 
-def same_model(_: NodeRun, inputs: Json) -> Result:
-    return Result((inputs["model"],))
-
-
-def clip_layer(_: NodeRun, inputs: Json) -> Result:
-    return Result((inputs["clip"],))
-
-
 def encode_text(_: NodeRun, inputs: Json) -> Result:
     return Result((Conditioning(inputs["text"]),))
 
 
 def combine(_: NodeRun, inputs: Json) -> Result:
     return Result((Conditioning(f"{inputs['conditioning_1'].text} {inputs['conditioning_2'].text}"),))
-
-
-def guidance(_: NodeRun, inputs: Json) -> Result:
-    return Result((inputs["conditioning"],))
 
 
 BEHAVIOURS: dict[str, Behaviour] = {
@@ -55,9 +43,6 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "ControlNetLoader": weights,
     "UpscaleModelLoader": weights,
     "LoraLoader": lora,
-    "VideoLinearCFGGuidance": same_model,
-    "CLIPSetLastLayer": clip_layer,
     "CLIPTextEncode": encode_text,
     "ConditioningCombine": combine,
-    "FluxGuidance": guidance,
 }

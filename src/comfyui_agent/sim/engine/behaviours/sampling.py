@@ -1,4 +1,4 @@
-"""Latents and samplers: where render time, model loading and video memory are spent."""
+"""Latents and samplers, which spend render time and video memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from PIL import Image, ImageOps
 from comfyui_agent.pictures.painting import Recipe, paint
 from comfyui_agent.sim.engine.node_run import Behaviour, NodeRun, Result
 from comfyui_agent.sim.engine.values import Conditioning, Images, Latent, Model, Settings
-from comfyui_agent.sim.ports import Json
+from comfyui_agent.sim.prompt_queue import Json
 
 LATENT_SCALE = 8
 PREVIEW_EDGE = 512
@@ -68,16 +68,12 @@ def sample_custom(run: NodeRun, inputs: Json) -> Result:
     return Result((latent, latent))
 
 
-def settings(run: NodeRun, inputs: Json) -> Result:
-    return Result((Settings(run.definition.name, tuple(inputs.items())),))
-
-
 def decode(_: NodeRun, inputs: Json) -> Result:
     return Result((Images(picture_of(inputs["samples"])),))
 
 
 def picture_of(latent: Latent) -> tuple[Image.Image, ...]:
-    """Decode: paint each picture of a latent, over what it was encoded from."""
+    """Paint each picture of a latent, over the picture that it was encoded from."""
     frames = []
     for index in range(latent.count):
         base = None
@@ -105,7 +101,7 @@ def _render(run: NodeRun, model: Any, recipe: Recipe, latent: Latent, denoise: A
 
 
 def _unfinished(recipe: Recipe, latent: Latent, share: float) -> Image.Image:
-    """A preview: the picture at latent size, blown up to the edge that clients get."""
+    """A preview: the picture at latent size, enlarged to the size that clients get."""
     size = (max(1, latent.width // LATENT_SCALE), max(1, latent.height // LATENT_SCALE))
     rough = paint(recipe, *size, finished=share * 0.99)
     return ImageOps.contain(rough, (PREVIEW_EDGE, PREVIEW_EDGE), Image.Resampling.BILINEAR)
@@ -126,8 +122,4 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "KSampler": sample,
     "KSamplerAdvanced": sample,
     "SamplerCustomAdvanced": sample_custom,
-    "KSamplerSelect": settings,
-    "BasicScheduler": settings,
-    "RandomNoise": settings,
-    "BasicGuider": settings,
 }

@@ -1,4 +1,4 @@
-"""Output nodes: real files in the server's folders, listed under the keys that ComfyUI uses."""
+"""Output nodes: real files, listed under ComfyUI's keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from comfyui_agent.sim.engine.media.webm import write_webm
 from comfyui_agent.sim.engine.node_run import Behaviour, NodeRun, Result
 from comfyui_agent.sim.engine.saving import SavePlace, save_place
 from comfyui_agent.sim.engine.values import Audio, Images, Latent, Masks, Video
-from comfyui_agent.sim.ports import Json
+from comfyui_agent.sim.prompt_queue import Json
 
 
 def save_image(run: NodeRun, inputs: Json) -> Result:
@@ -144,7 +144,7 @@ def _png_metadata(run: NodeRun) -> PngInfo:
 
 
 def _distinct(frames: Sequence[Image.Image]) -> list[Image.Image]:
-    """Pillow writes a plain file for a single frame and leaves out repeated ones; copies keep the count honest."""
+    """Pillow leaves out frames that are the same object as the one before. Copies keep the count."""
     return [frame.copy() for frame in frames]
 
 

@@ -1,4 +1,4 @@
-"""FLAC sound: silence, in frames that say so with one sample a channel; every decoder reads it."""
+"""FLAC sound: silence, in frames that say so with one sample a channel. Every decoder reads it."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ def _frame(number: int, length: int, channels: int) -> bytes:
 
 
 def _coded_number(number: int) -> bytes:
+    """A number as UTF-8 writes code points, up to 36 bits."""
     if number < 0x80:
         return bytes([number])
     parts = []
@@ -46,26 +47,10 @@ def _coded_number(number: int) -> bytes:
 
 
 def _crc(data: bytes, bits: int, polynomial: int) -> int:
-    table = _crc_table(bits, polynomial)
     value = 0
-    mask = (1 << bits) - 1
     for byte in data:
-        value = (value << 8 & mask) ^ table[value >> (bits - 8) ^ byte]
+        value ^= byte << (bits - 8)
+        for _ in range(8):
+            is_high = value >> (bits - 1)
+            value = (value << 1 ^ polynomial * is_high) & ((1 << bits) - 1)
     return value
-
-
-def _crc_table(bits: int, polynomial: int) -> list[int]:
-    key = (bits, polynomial)
-    if key not in _TABLES:
-        top = 1 << (bits - 1)
-        table = []
-        for byte in range(256):
-            value = byte << (bits - 8)
-            for _ in range(8):
-                value = (value << 1 ^ polynomial if value & top else value << 1) & ((1 << bits) - 1)
-            table.append(value)
-        _TABLES[key] = table
-    return _TABLES[key]
-
-
-_TABLES: dict[tuple[int, int], list[int]] = {}

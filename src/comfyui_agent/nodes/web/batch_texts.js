@@ -1,4 +1,4 @@
-/** How a batch stands, in words. Pure: texts out of the summaries that ComfyUI sends. */
+/** The texts of the panel, made from the summaries that ComfyUI sends. */
 
 const BADGES = {
   pending: ["○", "Pending"],
@@ -17,7 +17,7 @@ export function isEnded(batch) {
   return ENDED.includes(batch.state);
 }
 
-/** The mark and the word of a batch: never a colour alone. */
+/** The symbol and the word for the state of a batch. */
 export function badge(batch) {
   const needsAttention = batch.state === "complete" && (batch.failed > 0 || Boolean(batch.reason));
   const known = BADGES[batch.state] ?? ["○", String(batch.state)];
@@ -33,12 +33,12 @@ export function attention(failed) {
   return failed === 1 ? "1 needs attention" : `${count(failed)} need attention`;
 }
 
-/** How many are neither done nor failed: those that a cancel would stop. */
+/** How many members are neither done nor failed. */
 export function remaining(batch) {
   return Math.max(0, batch.total - batch.completed_count - batch.failed);
 }
 
-/** One sentence for all batches that are shown. */
+/** One sentence about all batches that are shown. */
 export function sentence(batches) {
   const running = batches.filter((batch) => !isEnded(batch));
   const counted = running.length ? running : batches;
@@ -50,13 +50,13 @@ export function sentence(batches) {
   return `E3: ${done}${which}${failed ? `, ${attention(failed)}` : ""}`;
 }
 
-/** What the end of a batch says to someone who does not see the panel. */
+/** The announcement of the end of a batch for screen readers. */
 export function ending(batch) {
   const failed = batch.failed ? `, ${attention(batch.failed)}` : "";
   return `Batch ${batch.batch_name}: ${badge(batch).word}, ${progress(batch)} done${failed}`;
 }
 
-/** What became of a cancel. */
+/** The result of a cancel. */
 export function cancelled(answer) {
   const stuck = answer.not_stopped ?? [];
   if (!stuck.length) return sentenceOf(answer.message);
@@ -65,7 +65,7 @@ export function cancelled(answer) {
   return `${sentenceOf(answer.message)} ${which}: ${reasons}.`;
 }
 
-/** Why members failed, one line for each reason: the same reason is told once. */
+/** Why members failed, one line for each different reason. */
 export function reasons(members) {
   const byReason = new Map();
   for (const member of members.filter((each) => each.state === "failed")) {

@@ -6,25 +6,46 @@ import copy
 import heapq
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
-from comfyui_agent.sim.ports import Json, QueueItem
+Json = dict[str, Any]
+MAX_HISTORY = 10_000
+
+
+class QueueItem(NamedTuple):
+    """One prompt in the queue. A tuple, compared as ComfyUI compares it: by number, then id."""
+
+    number: float
+    prompt_id: str
+    prompt: Json
+    extra_data: Json
+    outputs: list[str]
+    sensitive: Json
+
+    def shown(self) -> list[Any]:
+        """The five elements that clients may see."""
+        return list(self[:5])
 
 
 class PromptQueue:
     """A heap of prompts, what runs now, and what has ended. `changed` is called after every change of the count."""
 
-    def __init__(self, changed: Callable[[], None], max_history: int) -> None:
+    def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
-        self._max_history = max_history
         self._lock = threading.RLock()
         self._arrived = threading.Condition(self._lock)
         self._pending: list[QueueItem] = []
         self._running: dict[int, QueueItem] = {}
         self._history: dict[str, Json] = {}
-        self._flags: dict[str, bool] = {}
+        self._flags: set[str] = set()
+        self._number = 0
         self._task = 0
         self._closed = False
+
+    def take_number(self) -> int:
+        """The next queue number. A prompt takes one even if it is rejected later."""
+        self._number += 1
+        return self._number - 1
 
     def put(self, item: QueueItem) -> None:
         with self._arrived:
@@ -44,18 +65,21 @@ class PromptQueue:
             self._changed()
             return item, self._task
 
-    def done(self, task: int, result: Json, status: Json) -> None:
+    def done(self, task: int, ended: Json) -> None:
+        """Move a prompt to the history; `ended` has its outputs, meta and status."""
         with self._lock:
             item = self._running.pop(task)
-            if len(self._history) > self._max_history:
+            if len(self._history) > MAX_HISTORY:
                 self._history.pop(next(iter(self._history)))
-            entry = {"prompt": item.shown(), "outputs": result["outputs"], "status": status, "meta": result["meta"]}
-            self._history[item.prompt_id] = entry
+            self._history[item.prompt_id] = {"prompt": item.shown(), **ended}
             self._changed()
 
-    def snapshot(self) -> tuple[list[QueueItem], list[QueueItem]]:
+    def running_and_pending(self) -> tuple[list[QueueItem], list[QueueItem]]:
         with self._lock:
             return list(self._running.values()), list(self._pending)
+
+    def is_running(self, prompt_id: Any) -> bool:
+        return any(item.prompt_id == prompt_id for item in self.running_and_pending()[0])
 
     def remaining(self) -> int:
         with self._lock:
@@ -66,11 +90,10 @@ class PromptQueue:
         with self._lock:
             for index, item in enumerate(self._pending):
                 if item.prompt_id == prompt_id:
-                    if len(self._pending) == 1:
-                        self.clear()
-                    else:
-                        self._pending.pop(index)
-                        heapq.heapify(self._pending)
+                    self._pending.pop(index)
+                    heapq.heapify(self._pending)
+                    if not self._pending:  # the real server then says twice that its queue has changed
+                        self._changed()
                     self._changed()
                     return True
             return False
@@ -80,7 +103,7 @@ class PromptQueue:
             self._pending = []
             self._changed()
 
-    def history(self, max_items: int | None, offset: int) -> Json:
+    def history(self, max_items: int | None = None, offset: int = -1) -> Json:
         with self._lock:
             if offset < 0 and max_items is not None:
                 offset = len(self._history) - max_items
@@ -108,12 +131,12 @@ class PromptQueue:
 
     def set_flag(self, name: str) -> None:
         with self._arrived:
-            self._flags[name] = True
+            self._flags.add(name)
             self._arrived.notify()
 
-    def take_flags(self) -> dict[str, bool]:
+    def take_flags(self) -> set[str]:
         with self._lock:
-            flags, self._flags = self._flags, {}
+            flags, self._flags = self._flags, set()
             return flags
 
     def close(self) -> None:

@@ -1,0 +1,49 @@
+"""The seed decides how long each render takes and which ones fail."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from comfyui_agent.sim.durations import Duration
+from comfyui_agent.sim.engine.pace import InterruptProcessingException, RenderPace, RenderRules, SimulatedFailure
+from comfyui_agent.sim.settings import SimSettings
+
+
+def renders(seed: int, spec: str = "uniform:0.1:9", failure_rate: float = 0.4) -> list[tuple[float, bool]]:
+    settings = SimSettings(render_seconds=Duration.parse(spec), failure_rate=failure_rate)
+    rules = RenderRules(settings, random.Random(seed))
+    return [rules.begin_render() for _ in range(50)]
+
+
+@pytest.mark.parametrize("spec", ["uniform:0.1:9", "lognormal:4:0.5"])
+def test_renders_repeat_with_the_seed(spec: str) -> None:
+    assert renders(7, spec) == renders(7, spec) != renders(8, spec)
+    assert len({seconds for seconds, _ in renders(7, spec)}) == 50
+    assert {fails for _, fails in renders(7, spec)} == {True, False}
+
+
+def test_none_fails_at_0_and_all_fail_at_1() -> None:
+    assert {fails for _, fails in renders(7, failure_rate=0)} == {False}
+    assert {fails for _, fails in renders(7, failure_rate=1)} == {True}
+
+
+def test_a_render_fails_halfway_and_once() -> None:
+    steps: list[int] = []
+    rules = RenderRules(SimSettings(failure_rate=1), random.Random(1))
+    pace = RenderPace(rules, 1, lambda _node, step, _most, _draw: steps.append(step))
+    pace.enter("5")
+    with pytest.raises(SimulatedFailure, match="node 5 was its choice"):
+        pace.work(10, None)
+    assert steps == [1, 2, 3, 4]
+    pace.work(2, None)
+    assert steps[4:] == [1, 2]
+
+
+def test_an_interrupt_stops_a_wait_and_counts_once() -> None:
+    rules = RenderRules(SimSettings(), random.Random(1))
+    rules.interrupt()
+    with pytest.raises(InterruptProcessingException):
+        rules.sleep(60)
+    rules.check_interrupt()
