@@ -128,14 +128,13 @@ async def test_what_the_members_of_a_sweep_share_is_stored_once_and_shown_with_e
     assert "a fox a fox" in page.text
     (leased,) = await house.lease(1, batch_id)
     workspace = load_workspace(house.workspace.root, {})
-    sent = (await PromptBuilder(house.store, workspace, house.store.identity).prepare(leased)).graph
+    builder = PromptBuilder(house.store, workspace, house.store.identity)
+    sent = (await builder.prepare(leased)).graph
     assert (sent["3"]["inputs"]["value"], sent["1"]["inputs"]["color"]) == (text, 1)
     await house.fail(leased)
     assert (await house.post(f"/api/v1/jobs/{leased.lease.job_id}/retry")).status == 202
     (again,) = await house.lease(1, batch_id)
-    assert (await PromptBuilder(house.store, workspace, house.store.identity).prepare(again)).graph["3"]["inputs"][
-        "value"
-    ] == text
+    assert (await builder.prepare(again)).graph["3"]["inputs"]["value"] == text
     await house.store.run(ops.cancel_batch, batch_id)
 
 
