@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from comfyui_agent.cli.output import fail, log_for_people, on_terminal, print_json
-from comfyui_agent.cli.serve import page_beside
 from comfyui_agent.cli.signals import run_until_signal
 from comfyui_agent.cli.workspace import (
     HERE,
@@ -40,6 +39,7 @@ Servers = Annotated[
     typer.Option("--server", metavar="URL", help="A ComfyUI to work with; give it several times for several."),
 ]
 SUMMARY_SECONDS = 0.5
+STOPS = "Ctrl-C stops; nothing gets lost."
 
 UntilIdle = Annotated[
     bool, typer.Option("--until-idle", help="Stop when nothing is pending; exit 1 if a job failed meanwhile.")
@@ -129,6 +129,7 @@ def execute(
 
 
 async def _run(workspace: Workspace, until_idle: bool, as_json: bool) -> int:
+    from comfyui_agent.cli.serve import page_beside
     from comfyui_agent.engine.intake.monitor import Monitor
     from comfyui_agent.engine.service import serve
 
@@ -136,9 +137,9 @@ async def _run(workspace: Workspace, until_idle: bool, as_json: bool) -> int:
     async with opened(workspace, create=True) as store, _agent(workspace, store) as agent:
         monitor = Monitor(store, workspace)
         folder = workspace.job_file(workspace.processing)
-        _say(f"Watching {folder}, rendering with {', '.join(agent.fleet.servers)}. Ctrl-C stops; nothing gets lost.")
+        opening = f"Watching {folder}, rendering with {', '.join(agent.fleet.servers)}. {STOPS}"
         async with (
-            _summed_up(store, as_json, monitor),
+            _summed_up(store, opening, as_json, monitor),
             page_beside(store, workspace),
             shown(agent.bus, store, agent, as_json=as_json),
         ):
@@ -156,10 +157,10 @@ async def _monitor(workspace: Workspace, until_idle: bool, as_json: bool) -> int
     async with opened(workspace, create=True) as store:
         monitor, bus = Monitor(store, workspace), Bus()
         tail = EventTail(store, MetricsLog(workspace.metrics_log, store.identity), bus, SYSTEM_CLOCK)
-        _say(f"Watching {workspace.job_file(workspace.processing)}. Ctrl-C stops; nothing gets lost.")
+        opening = f"Watching {workspace.job_file(workspace.processing)}. {STOPS}"
         first_event = await tail.begin()
         following = asyncio.create_task(tail.follow())
-        async with _summed_up(store, as_json, monitor):
+        async with _summed_up(store, opening, as_json, monitor):
             try:
                 async with shown(bus, store, as_json=as_json):
                     await monitor.run(until_idle=until_idle)
@@ -173,9 +174,8 @@ async def _monitor(workspace: Workspace, until_idle: bool, as_json: bool) -> int
 
 async def _execute(workspace: Workspace, until_idle: bool, as_json: bool) -> int:
     async with opened(workspace, create=True) as store, _agent(workspace, store) as agent:
-        servers = ", ".join(agent.fleet.servers)
-        _say(f"Working off {workspace.database} with {servers}. Ctrl-C stops; nothing gets lost.")
-        async with _summed_up(store, as_json), shown(agent.bus, store, agent, as_json=as_json):
+        opening = f"Working off {workspace.database} with {', '.join(agent.fleet.servers)}. {STOPS}"
+        async with _summed_up(store, opening, as_json), shown(agent.bus, store, agent, as_json=as_json):
             failures = await agent.run(until_idle=until_idle)
         return _code_of(agent, failures)
 
@@ -188,7 +188,7 @@ def _code_of(agent: Agent, failures: int) -> int:
 
 @contextlib.asynccontextmanager
 async def _agent(workspace: Workspace, store: Store) -> AsyncIterator[Agent]:
-    """An agent, whose lock file goes even if a signal comes before it has begun to work."""
+    """An agent. Its lock file is removed at the end, even if a signal comes before it works."""
     from comfyui_agent.engine.composition import make_agent
 
     try:
@@ -202,7 +202,7 @@ async def _agent(workspace: Workspace, store: Store) -> AsyncIterator[Agent]:
 
 
 def prepare_folders(workspace: Workspace) -> None:
-    """Make the folders of job files and results; one line if this is no workspace, before a database is made there."""
+    """Make the folders of job files and results. Fails if this is no workspace, before a database is made there."""
     from comfyui_agent.config.validation import Complaints
     from comfyui_agent.engine.intake.folders import NoFolder, make_folders
 
@@ -214,17 +214,18 @@ def prepare_folders(workspace: Workspace) -> None:
         fail(str(error), code=2)
 
 
-def _say(words: str) -> None:
-    typer.echo(words, err=True)
+def _say(message: str) -> None:
+    typer.echo(message, err=True)
 
 
 @contextlib.asynccontextmanager
-async def _summed_up(store: Store, as_json: bool, monitor: Monitor | None = None) -> AsyncIterator[None]:
-    """Say at the end how it stands, also when a signal ends it."""
+async def _summed_up(store: Store, opening: str, as_json: bool, monitor: Monitor | None = None) -> AsyncIterator[None]:
+    """Say what is done here, and print a summary at the end, also after a signal."""
     from comfyui_agent.store.errors import StoreError
 
     first_event = await store.run(ops.newest_event)
     try:
+        _say(opening)
         yield
     except asyncio.CancelledError:
         with contextlib.suppress(asyncio.TimeoutError, StoreError, OSError):
@@ -247,11 +248,11 @@ async def _sum_up(store: Store, as_json: bool, first_event: int, monitor: Monito
 
 @contextlib.asynccontextmanager
 async def shown(bus: Bus, store: Store, agent: Agent | None = None, *, as_json: bool = False) -> AsyncIterator[None]:
-    """Show what happens meanwhile: a board on a terminal, lines elsewhere, on stderr if stdout is for JSON."""
+    """Show events: a board on a terminal, lines elsewhere. They go to stderr if stdout is for JSON."""
     from comfyui_agent.cli.queue_board import QueueBoard
 
     if as_json or not on_terminal():
-        bus.subscribe(_line_on_stderr if as_json else _line)
+        bus.subscribe(lambda event: _print_event(event, err=as_json))
         yield
         return
     board = QueueBoard(bus, store, agent)
@@ -264,7 +265,7 @@ async def shown(bus: Bus, store: Store, agent: Agent | None = None, *, as_json: 
             await showing
 
 
-def _line(event: Event, err: bool = False) -> None:
+def _print_event(event: Event, *, err: bool) -> None:
     from comfyui_agent.cli.queue_board import TOLD_TWICE, tell
 
     if event.name in TOLD_TWICE or event.is_audit:
@@ -273,12 +274,8 @@ def _line(event: Event, err: bool = False) -> None:
         typer.echo(tell(event), err=err)
 
 
-def _line_on_stderr(event: Event) -> None:
-    _line(event, err=True)
-
-
 def main(command: str) -> None:
-    """`python -m comfyui_agent.run` and its like: the same as `e3 run`."""
+    """`python -m comfyui_agent.run` does the same as `e3 run`."""
     from comfyui_agent.cli.app import main as e3
 
     sys.argv[1:1] = [command]

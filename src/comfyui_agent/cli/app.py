@@ -54,7 +54,7 @@ class Commands(LazyGroup):
             "other prompts are not touched.",
         ),
         "dismiss": LazyCommand(
-            "dismissal:dismiss",
+            "job_commands:dismiss",
             "Put failed jobs out of what needs attention. They stay in the history, and a retry brings them back.",
         ),
         "sweep": LazyCommand(
@@ -115,7 +115,7 @@ def root(
 
 
 def main() -> None:
-    """Run `e3`. A wrong word is one line on stderr, like every other error."""
+    """Run `e3`. A usage error is one line on stderr, like every other error."""
     try:
         code = typer.main.get_command(app).main(prog_name="e3", standalone_mode=False)
     except typer.TyperException as error:

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from comfyui_agent.batches.batch_summary import sentence
-from comfyui_agent.cli.audit import note_audit
+from comfyui_agent.batches.grids import GridOptions
+from comfyui_agent.batches.name_lookup import find_batch
+from comfyui_agent.batches.sweep_request import GridAxes
 from comfyui_agent.cli.batch_progress import code_of, follow
 from comfyui_agent.cli.completion import batch_names
-from comfyui_agent.cli.named_jobs import NOBODY, find_batch
+from comfyui_agent.cli.invocation import Invocation, workspace_command
+from comfyui_agent.cli.named_jobs import NOBODY
 from comfyui_agent.cli.output import fail, made_by_words, one_line, print_json
-from comfyui_agent.cli.signals import run_until_signal
-from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
 from comfyui_agent.domain.badges import BATCH_MARKS, badge_of
-from comfyui_agent.domain.batches import BatchKind, BatchStatus
-from comfyui_agent.domain.events import EventName
+from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.texts import counted
+from comfyui_agent.engine.withdrawal import NOT_YET, take_back
 from comfyui_agent.store import operations as ops
-
-if TYPE_CHECKING:
-    from comfyui_agent.config.workspace import Workspace
-    from comfyui_agent.domain.batches import Batch
+from comfyui_agent.store.agent_lock import working
+from comfyui_agent.usecases import batches as usecases
 
 FAILURES_SHOWN = 20
 
@@ -33,7 +31,7 @@ BatchId = Annotated[str, typer.Argument(metavar="ID", help="The id of a batch.",
 
 
 class Format(str, Enum):
-    """What the picture of a grid is."""
+    """The file format of a grid."""
 
     PNG = "png"
     JPEG = "jpeg"
@@ -48,13 +46,11 @@ def batch() -> None:
 
 
 @app.command()
-def ls(
+@workspace_command()
+async def ls(
+    call: Invocation,
     kind: Annotated[BatchKind | None, typer.Option(help="Only batches of this kind.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 50,
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    database: DatabaseOption = "",
-    as_json: AsJson = False,
 ) -> None:
     """List batches, the newest first.
 
@@ -63,13 +59,9 @@ def ls(
     e3 batch ls --kind sweep
         Only sweeps.
     """
-    asyncio.run(_ls(workspace_at(workspace, database, config=config), kind, limit, as_json))
-
-
-async def _ls(workspace: Workspace, kind: BatchKind | None, limit: int, as_json: bool) -> None:
-    async with opened(workspace) as store:
+    async with call.opened() as store:
         found = await store.run(ops.newest_batches, kind=kind, limit=limit)
-    if as_json:
+    if call.as_json:
         print_json([each.as_json() for each in found])
         return
     for each in found:
@@ -83,13 +75,8 @@ async def _ls(workspace: Workspace, kind: BatchKind | None, limit: int, as_json:
 
 
 @app.command()
-def show(
-    batch_id: BatchId,
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    database: DatabaseOption = "",
-    as_json: AsJson = False,
-) -> None:
+@workspace_command()
+async def show(call: Invocation, batch_id: BatchId) -> None:
     """Show one batch: how it stands, its axes, its grid, and what needs attention.
 
     [bold]Examples[/bold]
@@ -97,13 +84,9 @@ def show(
     e3 batch show knights_1a2b3c4d --json
         With every job, for a script.
     """
-    asyncio.run(_show(workspace_at(workspace, database, config=config), batch_id, as_json))
-
-
-async def _show(workspace: Workspace, batch_id: str, as_json: bool) -> None:
-    async with opened(workspace) as store:
+    async with call.opened() as store:
         found = await find_batch(store, batch_id)
-        if as_json:
+        if call.as_json:
             jobs = [job.as_json() async for job in ops.batch_members(store, found.id, is_whole=True)]
             print_json(found.as_json() | {"jobs": jobs})
             return
@@ -137,13 +120,8 @@ def _facts(found: Batch, made_by: str | None) -> list[tuple[str, str]]:
 
 
 @app.command()
-def watch(
-    batch_id: BatchId,
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    database: DatabaseOption = "",
-    as_json: AsJson = False,
-) -> None:
+@workspace_command(until_signal=True)
+async def watch(call: Invocation, batch_id: BatchId) -> int:
     """Watch a batch until it has ended: how far it is, how fast it goes, what renders now. Exit 1 if some failed.
 
     [bold]Examples[/bold]
@@ -151,38 +129,22 @@ def watch(
     e3 batch watch knights_1a2b3c4d
         Ctrl-C leaves; the batch goes on.
     """
-    run_until_signal(_watch(workspace_at(workspace, database, config=config), batch_id, as_json))
-
-
-async def _watch(workspace: Workspace, batch_id: str, as_json: bool) -> int:
-    async with opened(workspace) as store:
+    async with call.opened() as store:
         found = await find_batch(store, batch_id)
-        if not found.status.has_ended:
-            _say_if_nobody_works(workspace, found)
-        found = await follow(store, workspace, found.id, works=False, quiet=as_json)
-    if as_json:
+        if not found.status.has_ended and not working(call.workspace.locks):
+            remedy = "no burst runs here: run e3 burst again" if found.kind is BatchKind.BURST else NOBODY
+            typer.echo(f"e3: {remedy}", err=True)
+        found = await follow(store, call.workspace, found.id, works=False, quiet=call.as_json)
+    if call.as_json:
         print_json(found.as_json())
     elif found.grid:
-        typer.echo(one_line(f"Grid  {workspace.root / found.grid}"))
+        typer.echo(one_line(f"Grid  {call.workspace.root / found.grid}"))
     return code_of(found)
 
 
-def _say_if_nobody_works(workspace: Workspace, found: Batch) -> None:
-    from comfyui_agent.store.agent_lock import working
-
-    if not working(workspace.locks):
-        remedy = "no burst runs here: run e3 burst again" if found.kind is BatchKind.BURST else NOBODY
-        typer.echo(f"e3: {remedy}", err=True)
-
-
 @app.command()
-def cancel(
-    batch_id: BatchId,
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    database: DatabaseOption = "",
-    as_json: AsJson = False,
-) -> None:
+@workspace_command()
+async def cancel(call: Invocation, batch_id: BatchId) -> None:
     """Cancel what has not ended of a batch. Its prompts are taken back from the servers; no other is touched.
 
     [bold]Examples[/bold]
@@ -190,37 +152,21 @@ def cancel(
     e3 batch cancel knights_1a2b3c4d
         What is done stays done.
     """
-    asyncio.run(_cancel(workspace_at(workspace, database, config=config), batch_id, as_json))
-
-
-async def _cancel(workspace: Workspace, batch_id: str, as_json: bool) -> None:
-    from comfyui_agent.engine.withdrawal import NOT_YET, take_back
-
-    async with opened(workspace) as store:
-        found = await find_batch(store, batch_id)
-        ended = await ops.cancel_batch(store, found.id)
-        if ended is None and found.status is BatchStatus.PENDING:
-            fail(f"{found.id} is still being queued: stop the command that queues it")
-        if ended is None:
-            fail(f"{found.id} is {found.status} already")
-        await note_audit(store, EventName.AUDIT_BATCH_CANCEL, batch_id=found.id, message=counted(ended, "job"))
-        if not await take_back(store, workspace, found.id):
+    async with call.opened() as store:
+        change = await usecases.cancel_batch(store, call.actor, await find_batch(store, batch_id))
+        if not await take_back(store, call.workspace, change.batch.id):
             typer.echo(f"e3: {NOT_YET}", err=True)
-        found = await find_batch(store, batch_id)
-    if as_json:
-        print_json(found.as_json())
-    else:
-        typer.echo(f"{BATCH_MARKS[found.status]} {found.id}: {counted(ended, 'job')} cancelled, {found.done} done")
+        found = await find_batch(store, change.batch.id)
+    mark = BATCH_MARKS[found.status]
+    call.show(found.as_json(), f"{mark} {found.id}: {counted(change.jobs, 'job')} cancelled, {found.done} done")
 
 
 @app.command()
-def retry(
+@workspace_command()
+async def retry(
+    call: Invocation,
     batch_id: BatchId,
     cancelled: Annotated[bool, typer.Option("--cancelled", help="What was cancelled or dismissed, too.")] = False,
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    database: DatabaseOption = "",
-    as_json: AsJson = False,
 ) -> None:
     """Render the failed members of a batch again; what is done stays. The grid is made anew at the end.
 
@@ -229,34 +175,23 @@ def retry(
     e3 batch retry knights_1a2b3c4d
         Only what failed.
     """
-    asyncio.run(_retry(workspace_at(workspace, database, config=config), batch_id, cancelled, as_json))
-
-
-async def _retry(workspace: Workspace, batch_id: str, cancelled: bool, as_json: bool) -> None:
-    async with opened(workspace) as store:
-        found = await find_batch(store, batch_id)
-        count = await store.run(ops.retry_batch, found.id, with_cancelled=cancelled)
-        if count:
-            await note_audit(store, EventName.AUDIT_BATCH_RETRY, batch_id=found.id, message=counted(count, "job"))
-        found = await find_batch(store, batch_id)
-    if as_json:
-        print_json(found.as_json())
-    elif count:
+    async with call.opened() as store:
+        change = await usecases.retry_batch(
+            store, call.actor, await find_batch(store, batch_id), with_cancelled=cancelled
+        )
+    found = change.batch
+    if change.jobs:
         hint = ": run e3 burst again" if found.kind is BatchKind.BURST else ""
-        typer.echo(f"○ {found.id}: {counted(count, 'job')} submitted again{hint}")
+        line = f"○ {found.id}: {counted(change.jobs, 'job')} submitted again{hint}"
     else:
         more = "; what was cancelled or dismissed: --cancelled" if found.failed else ""
-        typer.echo(f"{BATCH_MARKS[found.status]} {found.id}: nothing needs attention{more}")
+        line = f"{BATCH_MARKS[found.status]} {found.id}: nothing needs attention{more}"
+    call.show(found.as_json(), line)
 
 
 @app.command()
-def pause(
-    batch_id: BatchId,
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    database: DatabaseOption = "",
-    as_json: AsJson = False,
-) -> None:
+@workspace_command()
+async def pause(call: Invocation, batch_id: BatchId) -> None:
     """Pause a batch: what waits stays waiting, what is at a server runs on.
 
     [bold]Examples[/bold]
@@ -264,27 +199,13 @@ def pause(
     e3 batch pause knights_1a2b3c4d
         Other batches go on.
     """
-    asyncio.run(_pause(workspace_at(workspace, database, config=config), batch_id, as_json))
-
-
-async def _pause(workspace: Workspace, batch_id: str, as_json: bool) -> None:
-    async with opened(workspace) as store:
-        found = await find_batch(store, batch_id)
-        if not await store.run(ops.pause_batch, found.id) and not found.is_paused:
-            fail(f"{found.id} is {found.status}: there is nothing to pause")
-        await note_audit(store, EventName.AUDIT_BATCH_PAUSE, batch_id=found.id)
-        found = await find_batch(store, batch_id)
-    _tell(found, as_json)
+    async with call.opened() as store:
+        _show_state(call, await usecases.pause_batch(store, call.actor, await find_batch(store, batch_id)))
 
 
 @app.command()
-def resume(
-    batch_id: BatchId,
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    database: DatabaseOption = "",
-    as_json: AsJson = False,
-) -> None:
+@workspace_command()
+async def resume(call: Invocation, batch_id: BatchId) -> None:
     """Let a paused batch go on.
 
     [bold]Examples[/bold]
@@ -292,21 +213,14 @@ def resume(
     e3 batch resume knights_1a2b3c4d
         From where it was.
     """
-    asyncio.run(_resume(workspace_at(workspace, database, config=config), batch_id, as_json))
-
-
-async def _resume(workspace: Workspace, batch_id: str, as_json: bool) -> None:
-    async with opened(workspace) as store:
-        found = await find_batch(store, batch_id)
-        if not await store.run(ops.resume_batch, found.id):
-            fail(f"{found.id} is not paused")
-        await note_audit(store, EventName.AUDIT_BATCH_RESUME, batch_id=found.id)
-        found = await find_batch(store, batch_id)
-    _tell(found, as_json)
+    async with call.opened() as store:
+        _show_state(call, await usecases.resume_batch(store, call.actor, await find_batch(store, batch_id)))
 
 
 @app.command()
-def grid(
+@workspace_command(until_signal=True)
+async def grid(
+    call: Invocation,
     batch_id: BatchId,
     x: Annotated[str, typer.Option(metavar="AXIS", help="The columns.")] = "",
     y: Annotated[str, typer.Option(metavar="AXIS", help="The rows.")] = "",
@@ -316,10 +230,6 @@ def grid(
         Format | None, typer.Option("--format", help="What the picture is: png, unless --output says another.")
     ] = None,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to; else beside the results.")] = None,
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    database: DatabaseOption = "",
-    as_json: AsJson = False,
 ) -> None:
     """Make the grid of a batch again, as it stands now or laid out in another way.
 
@@ -331,12 +241,19 @@ def grid(
     e3 batch grid knights_1a2b3c4d --cell 256 --format jpeg
         Smaller.
     """
-    options = (x, y, pages, cell, _format_of(output, picture_format), output)
-    run_until_signal(_grid(workspace_at(workspace, database, config=config), batch_id, options, as_json))
+    target = output.absolute() if output else None
+    options = GridOptions(GridAxes(x, y, pages), cell, _format_of(output, picture_format), target)
+    async with call.opened() as store:
+        made = await usecases.draw_grid(store, call.workspace, call.actor, await find_batch(store, batch_id), options)
+    if call.as_json:
+        print_json({"pictures": [str(path) for path in made.pictures], "page": str(made.page)})
+        return
+    for path in (*made.pictures, made.page):
+        typer.echo(str(path))
 
 
 def _format_of(output: Path | None, said: Format | None) -> str:
-    """What the ending of a file that people name says; else what they say."""
+    """The format that the name of the output file ends in, else the one that was given."""
     ending = output.suffix.lower() if output else ""
     known = {".png": Format.PNG, ".jpg": Format.JPEG, ".jpeg": Format.JPEG}
     if output is not None:
@@ -351,35 +268,6 @@ def _format_of(output: Path | None, said: Format | None) -> str:
     return (known.get(ending) or said or Format.PNG).value
 
 
-async def _grid(
-    workspace: Workspace,
-    batch_id: str,
-    options: tuple[str, str, str, int | None, str, Path | None],
-    as_json: bool,
-) -> None:
-    from comfyui_agent.batches.grids import GridOptions, NoGrid, make_grid
-    from comfyui_agent.batches.sweep_request import GridAxes
-
-    x, y, pages, cell, picture_format, output = options
-    async with opened(workspace) as store:
-        found = await find_batch(store, batch_id)
-        wish = GridOptions(GridAxes(x, y, pages), cell, picture_format, output.absolute() if output else None)
-        try:
-            made = await make_grid(store, workspace, found, wish)
-        except NoGrid as error:
-            fail(str(error))
-        if output is None:
-            await store.run(ops.note_grid, found, workspace.shown(made.pictures[0]))
-            await note_audit(store, EventName.AUDIT_BATCH_GRID, batch_id=found.id)
-    if as_json:
-        print_json({"pictures": [str(path) for path in made.pictures], "page": str(made.page)})
-        return
-    for path in (*made.pictures, made.page):
-        typer.echo(str(path))
-
-
-def _tell(found: Batch, as_json: bool) -> None:
-    if as_json:
-        print_json(found.as_json())
-    else:
-        typer.echo(one_line(f"{'○' if found.is_paused else BATCH_MARKS[found.status]} {found.id}: {sentence(found)}"))
+def _show_state(call: Invocation, found: Batch) -> None:
+    mark = "○" if found.is_paused else BATCH_MARKS[found.status]
+    call.show(found.as_json(), f"{mark} {found.id}: {sentence(found)}")

@@ -9,13 +9,16 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from comfyui_agent.batches.state_file import BadState
 from comfyui_agent.cli.agents import Verbose
 from comfyui_agent.cli.output import fail, log_for_people, one_line, print_json
+from comfyui_agent.cli.queue_board import tell
 from comfyui_agent.cli.signals import run_until_signal
+from comfyui_agent.cli.workflows import workflows_of
 from comfyui_agent.cli.workspace import (
     HERE,
     AsJson,
@@ -26,14 +29,15 @@ from comfyui_agent.cli.workspace import (
     opened,
     workspace_at,
 )
+from comfyui_agent.config.documents import shown_path
+from comfyui_agent.config.workflows import NoWorkflow, Workflow
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.events import Event, EventName
+from comfyui_agent.domain.placement import NoSuchPlace
 from comfyui_agent.domain.processes import module_command
 from comfyui_agent.domain.texts import attention, counted
-
-if TYPE_CHECKING:
-    from comfyui_agent.config.workspace import Workspace
-    from comfyui_agent.domain.events import Event
-    from comfyui_agent.engine.burst import Burst
-    from comfyui_agent.engine.burst_plan import BurstPlan, Summary
+from comfyui_agent.engine.burst import Burst, BurstIsBusy, BurstIsPaused
+from comfyui_agent.engine.burst_plan import BurstPlan, Summary
 
 MORE = 10
 MOST_FAILURES = 10
@@ -83,64 +87,47 @@ def burst(
     log_for_people(verbose)
     place = workspace_at(workspace, database, [server] if server else None, config)
     check_addresses(place, are_given=bool(server))
-    plan = _plan(place, prompts, workflow, node, state, output_dir, size, poll, max_seconds)
+    if not prompts.is_dir():
+        fail(f"there is no folder {prompts}: name one with prompts in .txt files")
+    found, where = _find_place(place, workflow, node)
+    _check_paths(state, output_dir)
+    plan = BurstPlan(
+        prompts=prompts,
+        template=found.template,
+        workflow_id=found.recipe.workflow_id,
+        place=where,
+        state=Path(os.path.realpath(state)),
+        output=output_dir,
+        size=size,
+        poll_seconds=poll,
+        max_seconds=max_seconds,
+    )
     if until_done:
         run_until_signal(_until_done(as_json))
     else:
         run_until_signal(_burst(place, plan, as_json))
 
 
-def _plan(
-    workspace: Workspace,
-    prompts: Path,
-    workflow: str,
-    node: str,
-    state: Path,
-    output: Path,
-    size: int,
-    poll: float,
-    max_seconds: float | None,
-) -> BurstPlan:
-    """All that can be wrong is said before anything is done."""
-    from comfyui_agent.cli.workflows import workflows_of
-    from comfyui_agent.config.workflows import NoWorkflow
-    from comfyui_agent.domain.placement import NoSuchPlace
-    from comfyui_agent.engine.burst_plan import BurstPlan
-
-    if not prompts.is_dir():
-        fail(f"there is no folder {prompts}: name one with prompts in .txt files")
+def _find_place(workspace: Workspace, workflow: str, node: str) -> tuple[Workflow, str]:
+    """The workflow, and the place in it where the text goes."""
     try:
         found = workflows_of(workspace).named(workflow, Path())
+        return found, found.places.addressed(node if "." in node else f"{node}.text")
     except NoWorkflow as error:
         fail(f"--workflow {workflow}: {error}")
-    place = node if "." in node else f"{node}.text"
-    try:
-        where = found.places.addressed(place)
     except NoSuchPlace as error:
         fail(f"--node {node}: {error}")
+
+
+def _check_paths(state: Path, output: Path) -> None:
     for folder in (state.parent, output):
         if folder.exists() and not folder.is_dir():
             fail(f"{folder} is a file: name a folder")
     if state.is_dir():
         fail(f"--state {state} is a folder: name a file")
-    return BurstPlan(
-        prompts=prompts,
-        template=found.template,
-        workflow_id=found.recipe.workflow_id,
-        place=where,
-        state=Path(os.path.realpath(state)),
-        output=output,
-        size=size,
-        poll_seconds=poll,
-        max_seconds=max_seconds,
-    )
 
 
 async def _burst(workspace: Workspace, plan: BurstPlan, as_json: bool) -> int:
-    from comfyui_agent.batches.state_file import BadState
-    from comfyui_agent.config.documents import shown_path
-    from comfyui_agent.engine.burst import Burst, BurstIsBusy, BurstIsPaused
-
     async with opened(workspace, create=True) as store:
         work = Burst(store, workspace, plan)
         until = asyncio.get_running_loop().time() + BUSY_SECONDS
@@ -197,9 +184,6 @@ async def _run(work: Burst, as_json: bool) -> Summary:
 
 
 def _line(work: Burst, event: Event, as_json: bool) -> None:
-    from comfyui_agent.cli.queue_board import tell
-    from comfyui_agent.domain.events import EventName
-
     shown = (EventName.JOB_DONE, EventName.JOB_FAILED, EventName.JOB_RETRY)
     if event.batch_id == work.batch_id and event.name in shown:
         with contextlib.suppress(OSError):
@@ -227,12 +211,12 @@ def _print(summary: Summary, as_json: bool) -> None:
 
 
 def lines_of(summary: Summary) -> list[str]:
-    """A summary for people, a line for each thing that they want to know."""
+    """A summary for people."""
     failed = f", {summary.failed} failed" if summary.failed else ""
     done = f"{summary.completed} of {summary.size}" if summary.size else "none"
     lines = [f"Completed in this burst: {done}{failed}"]
-    told = f", {attention(summary.attention)}" if summary.attention else ""
-    lines.append(f"Overall: {summary.total_completed}/{summary.total}{told}")
+    needy = f", {attention(summary.attention)}" if summary.attention else ""
+    lines.append(f"Overall: {summary.total_completed}/{summary.total}{needy}")
     if summary.next_item is None:
         return [*lines, "Next burst: none, nothing is pending"]
     return [*lines, f"Next burst: {summary.next_size} from {summary.next_item}"]
@@ -249,15 +233,15 @@ def failures_of(summary: Summary) -> list[str]:
     return [*lines, f"Mend the cause, then: {again}"]
 
 
-def _say(words: str) -> None:
-    typer.echo(one_line(f"e3: {words}"), err=True)
+def _say(message: str) -> None:
+    typer.echo(one_line(f"e3: {message}"), err=True)
 
 
 # Burst after burst.
 
 
 async def _until_done(as_json: bool) -> int:
-    """Run bursts as children, one after another. A child that is killed is followed by a smaller one."""
+    """Run bursts in child processes, one after another. After a child was killed, the next one is smaller."""
     command = module_command("comfyui_agent", *_own_arguments())
     pause = SHORTEST_PAUSE
     completed = failed = 0
@@ -287,20 +271,20 @@ async def _until_done(as_json: bool) -> int:
             continue
         if code in (2, 127):
             return code
-        words = "the burst was killed" if code < 0 or code > 128 else "it goes on later"
-        _say(f"{words}; the next one in {pause:.0f} s")
+        reason = "the burst was killed" if code < 0 or code > 128 else "it goes on later"
+        _say(f"{reason}; the next one in {pause:.0f} s")
         await asyncio.sleep(1.0 if code < 0 or code > 128 else pause)
         pause = min(LONGEST_PAUSE, pause * 2)
 
 
 def _own_arguments() -> list[str]:
-    """The arguments of this command, without what makes it a loop, and with what makes it readable."""
+    """The arguments of this command for one burst that answers in JSON."""
     kept = [argument for argument in sys.argv[1:] if argument not in ("--until-done", "--json")]
     return [*kept, "--json"]
 
 
 async def _child(command: list[str], said: list[str]) -> int:
-    """One burst; how it ended, and what it said. It is ended with us."""
+    """Run one burst; its exit code. Its output is added to `said`. It is ended if this process is."""
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     reading = asyncio.ensure_future(process.communicate())
     try:
@@ -327,5 +311,5 @@ def _summary_in(text: str) -> dict[str, Any] | None:
 def _tell_of(summary: dict[str, Any], *, err: bool) -> None:
     failed = f", {summary['failed']} failed" if summary["failed"] else ""
     ahead = f"; next: {summary['next_size']} from {summary['next_item']}" if summary["remaining"] else ""
-    words = f"Burst: {summary['completed']} completed{failed}. Overall {summary['total_completed']}/{summary['total']}"
-    typer.echo(one_line(f"{words}{ahead}"), err=err)
+    line = f"Burst: {summary['completed']} completed{failed}. Overall {summary['total_completed']}/{summary['total']}"
+    typer.echo(one_line(f"{line}{ahead}"), err=err)

@@ -8,22 +8,21 @@ import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
-from comfyui_agent.cli.audit import note_audit
+from comfyui_agent.cli.invocation import Invocation, workspace_command
 from comfyui_agent.cli.output import fail, one_line, print_json
-from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
+from comfyui_agent.cli.workspace import opened
+from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.sizes import megabytes
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.store import operations as ops
-
-if TYPE_CHECKING:
-    from comfyui_agent.config.workspace import Workspace
-    from comfyui_agent.store.agent_lock import AgentLock
-    from comfyui_agent.store.records import Compacted
+from comfyui_agent.store.agent_lock import AgentLock, living, this_host
+from comfyui_agent.store.connect import compact_store, migrate_store
+from comfyui_agent.store.integrity import examine
+from comfyui_agent.store.liveness import bury_dead
 
 NEW_SECONDS = 3600.0
 
@@ -31,7 +30,8 @@ app = typer.Typer(add_completion=False, help="The database.", no_args_is_help=Tr
 
 
 @app.command()
-def migrate(workspace: Folder = HERE, config: ConfigOption = "", database: DatabaseOption = "") -> None:
+@workspace_command(has_json=False)
+async def migrate(call: Invocation) -> None:
     """Make the database, or bring an older one to the version that this E3 knows.
 
     Every command does so when it opens the database; here it is done alone, and said.
@@ -41,22 +41,15 @@ def migrate(workspace: Folder = HERE, config: ConfigOption = "", database: Datab
     e3 db migrate
         Before agents of a new version start.
     """
-    from comfyui_agent.store.connect import migrate_store
-    from comfyui_agent.store.errors import StoreError
-
-    place = workspace_at(workspace, database, config=config).database
-    try:
-        before, after = migrate_store(place)
-    except StoreError as error:
-        fail(str(error))
+    place = call.workspace.database
+    before, after = migrate_store(place)
     done = "is up to date" if before == after else f"was brought from version {before} to {after}"
     typer.echo(f"{place} {done}{f' (version {after})' if before == after else ''}.")
 
 
 @app.command()
-def check(
-    workspace: Folder = HERE, config: ConfigOption = "", database: DatabaseOption = "", as_json: AsJson = False
-) -> None:
+@workspace_command()
+async def check(call: Invocation) -> int:
     """Check the database: its pages, counts, leases that ran out, results that are gone, its write-ahead log, sizes.
 
     Exit 1 if something is wrong.
@@ -66,25 +59,19 @@ def check(
     e3 db check --json
         For a script.
     """
-    asyncio.run(_check(workspace_at(workspace, database, config=config), as_json))
-
-
-async def _check(workspace: Workspace, as_json: bool) -> None:
-    from comfyui_agent.store.agent_lock import this_host
-    from comfyui_agent.store.integrity import examine
-
-    async with opened(workspace) as store:
-        found = await examine(store, this_host(), workspace.root)
-    if as_json:
+    async with call.opened() as store:
+        found = await examine(store, this_host(), call.workspace.root)
+    if call.as_json:
         print_json([{"name": each.name, "fine": each.is_fine, "message": each.message} for each in found])
     else:
         for each in found:
             typer.echo(one_line(f"{'●' if each.is_fine else '△'} {each.name}: {each.message}"))
-    raise typer.Exit(0 if all(each.is_fine for each in found) else 1)
+    return 0 if all(each.is_fine for each in found) else 1
 
 
 @app.command()
-def recover(workspace: Folder = HERE, config: ConfigOption = "", database: DatabaseOption = "") -> None:
+@workspace_command(has_json=False)
+async def recover(call: Invocation) -> None:
     """Requeue jobs whose lease ran out or whose agent is gone, now. Prompts at a server are still taken over.
 
     [bold]Examples[/bold]
@@ -92,26 +79,18 @@ def recover(workspace: Folder = HERE, config: ConfigOption = "", database: Datab
     e3 db recover
         After a crash, if no agent runs that would do so by itself.
     """
-    asyncio.run(_recover(workspace_at(workspace, database, config=config)))
-
-
-async def _recover(workspace: Workspace) -> None:
-    from comfyui_agent.store.agent_lock import this_host
-    from comfyui_agent.store.liveness import bury_dead
-
-    async with opened(workspace) as store:
+    async with call.opened() as store:
         await bury_dead(store, this_host())
         count = await store.run(ops.put_back_orphans, this_host())
         await store.run(ops.recount)
-        await note_audit(store, EventName.AUDIT_DATABASE_RECOVER, message=counted(count, "job"))
-    words = counted(count, "job was let go and waits", "jobs were let go and wait")
-    typer.echo(f"{words} again." if count else "Nothing to recover: every lease is held.")
+        await call.actor.audit(store, EventName.AUDIT_DATABASE_RECOVER, message=counted(count, "job"))
+    jobs = counted(count, "job was let go and waits", "jobs were let go and wait")
+    typer.echo(f"{jobs} again." if count else "Nothing to recover: every lease is held.")
 
 
 @app.command()
-def compact(
-    workspace: Folder = HERE, config: ConfigOption = "", database: DatabaseOption = "", as_json: AsJson = False
-) -> None:
+@workspace_command()
+async def compact(call: Invocation) -> None:
     """Give back space: free pages of the database, and templates and input pictures that no job uses any more.
 
     The file is written anew, and nothing else can write meanwhile. So this is for when no agent and no page runs; stop
@@ -122,18 +101,18 @@ def compact(
     e3 db compact
         After jobs were removed. What it gives back is in e3 db check.
     """
-    place = workspace_at(workspace, database, config=config)
+    place = call.workspace
     if "://" not in place.database and not Path(place.database).is_file():
         fail(f"there is no database {place.database}: nothing to compact")
     lock = _alone(place)
     try:
         with _progress("Looking for input pictures that no job uses…"):
-            files, file_bytes = asyncio.run(_remove_unused(place))
+            files, file_bytes = await _remove_unused(place)
         with _progress("Writing the database anew…"):
-            found = _compacted(place)
+            found = compact_store(place.database)
     finally:
         lock.release()
-    if as_json:
+    if call.as_json:
         print_json({**asdict(found), "pictures": files, "picture_bytes": file_bytes})
         return
     sizes = f"{megabytes(found.bytes_before)} before, {megabytes(found.bytes_after)} now"
@@ -146,8 +125,6 @@ def compact(
 
 def _alone(workspace: Workspace) -> AgentLock:
     """A lock that shows others that the database is in use. Fails if another process uses it."""
-    from comfyui_agent.store.agent_lock import AgentLock, living
-
     others = living(workspace.locks) or asyncio.run(_living(workspace))
     if others:
         fail(f"the database is in use ({', '.join(others[:3])}): stop e3 run, e3 serve and the like, then compact it")
@@ -156,16 +133,13 @@ def _alone(workspace: Workspace) -> AgentLock:
 
 async def _living(workspace: Workspace) -> list[str]:
     """Processes that use the database, of whatever workspace."""
-    from comfyui_agent.store.agent_lock import this_host
-    from comfyui_agent.store.liveness import bury_dead
-
     async with opened(workspace) as store:
         await bury_dead(store, this_host())
         return await store.run(ops.living_agents, this_host())
 
 
 async def _remove_unused(workspace: Workspace) -> tuple[int, int]:
-    """Remove kept input files that no job names; how many, and their bytes. What is new may be about to get its job."""
+    """Remove kept input files that no job names; how many, and their bytes. New files stay: their job may come."""
     async with opened(workspace) as store:
         used = await store.run(ops.kept_pictures)
     count = size = 0
@@ -177,20 +151,10 @@ async def _remove_unused(workspace: Workspace) -> tuple[int, int]:
     return count, size
 
 
-def _compacted(workspace: Workspace) -> Compacted:
-    from comfyui_agent.store.connect import compact_store
-    from comfyui_agent.store.errors import StoreError
-
-    try:
-        return compact_store(workspace.database)
-    except StoreError as error:
-        fail(str(error))
-
-
-def _progress(words: str) -> AbstractContextManager[object]:
-    """What is being done, for whoever watches a terminal."""
+def _progress(message: str) -> AbstractContextManager[object]:
+    """A spinner on a terminal, nothing elsewhere."""
     if not sys.stderr.isatty():
         return nullcontext()
     from rich.console import Console
 
-    return Console(stderr=True).status(words)
+    return Console(stderr=True).status(message)

@@ -8,30 +8,44 @@ import os
 import shutil
 import socket
 import tempfile
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from comfyui_agent.batches.axes import count_axes
 from comfyui_agent.batches.batch_summary import sentence
+from comfyui_agent.batches.batch_writer import queue_batch
+from comfyui_agent.batches.book_file import BookText
+from comfyui_agent.batches.books import read_book
+from comfyui_agent.batches.sweep_request import SweepRequest
+from comfyui_agent.batches.sweeps import define
 from comfyui_agent.cli.agents import shown
 from comfyui_agent.cli.batch_progress import follow
+from comfyui_agent.cli.demo_jobs import BOOK, SWEEP, demo_jobs
 from comfyui_agent.cli.output import fail, log_for_people, on_terminal, one_line
 from comfyui_agent.cli.serve import page_of
 from comfyui_agent.cli.signals import run_until_signal
+from comfyui_agent.cli.workflows import lines_below, workflows_of
 from comfyui_agent.cli.workspace import opened, workspace_at
+from comfyui_agent.comfy.tasks import end_tasks
+from comfyui_agent.config.scaffold import start_workspace
+from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.badges import badge_of
+from comfyui_agent.domain.batches import Batch
+from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.seeds import draw_seeds
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import attention
+from comfyui_agent.engine.composition import make_agent
+from comfyui_agent.engine.intake.monitor import Monitor
+from comfyui_agent.engine.service import serve
+from comfyui_agent.sim.process import ServerProcess, simulator
 from comfyui_agent.store import operations as ops
-
-if TYPE_CHECKING:
-    from comfyui_agent.config.workspace import Workspace
-    from comfyui_agent.domain.batches import Batch
-    from comfyui_agent.domain.jobs import Job
-    from comfyui_agent.sim.process import ServerProcess
-    from comfyui_agent.store.store import Store
+from comfyui_agent.store.store import Store
+from comfyui_agent.usecases.intake import Intake
 
 PACE = ("--render-seconds", "lognormal:0.7:0.25", "--model-load-seconds", "0.3")
 # With this seed the fourth render fails, and no other of the first thirty.
@@ -62,8 +76,6 @@ def demo(
 
 
 async def _demo(folder: Path) -> int:
-    from comfyui_agent.sim.process import simulator
-
     workspace = _fresh_workspace(folder)
     with tempfile.TemporaryDirectory(prefix="e3-demo-") as place:
         server = simulator(Path(place), *PACE, *TROUBLE)
@@ -76,8 +88,6 @@ async def _demo(folder: Path) -> int:
 
 
 def _fresh_workspace(folder: Path) -> Workspace:
-    from comfyui_agent.config.scaffold import start_workspace
-
     try:
         if folder.is_dir() and any(folder.iterdir()):
             if not (folder / MARK).exists():
@@ -93,7 +103,7 @@ def _fresh_workspace(folder: Path) -> Workspace:
 
 
 def _with_server(workspace: Workspace, server: ServerProcess) -> Workspace:
-    """The simulator, and sub-second waits before retries."""
+    """The same with the simulator as its server, and short waits before retries."""
     comfyui = workspace.settings.comfyui.model_copy(update={"servers": (server.url,)})
     settings = workspace.settings.model_copy(update={"comfyui": comfyui, "retry_backoff_seconds": (0.5,)})
     return replace(workspace, settings=settings)
@@ -117,7 +127,7 @@ async def _work(workspace: Workspace, server: ServerProcess, folder: Path) -> in
 
 
 def _port(workspace: Workspace) -> int:
-    """The usual one, or any that is free: another agent may have it."""
+    """The configured port, or 0 if it is taken."""
     with contextlib.closing(socket.socket()) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -128,15 +138,12 @@ def _port(workspace: Workspace) -> int:
 
 
 def _is_watched() -> bool:
-    """Whether a person is there to look at the page, and to end it."""
+    """Whether a person can look at the page and end it."""
     return on_terminal() and os.environ.get("CI", "").lower() not in ("true", "1")
 
 
 async def _stay(workspace: Workspace, store: Store, page: str, book: Batch) -> None:
-    """Keep the page up, and an agent behind it that does what people ask for there, until Ctrl-C."""
-    from comfyui_agent.comfy.tasks import end_tasks
-    from comfyui_agent.engine.composition import make_agent
-
+    """Keep the page and an agent running until Ctrl-C."""
     typer.echo(f"\nThe page    {page}")
     typer.echo(f"The book    {page}/books/{book.id}: mend its fourth page there")
     typer.echo("It stays up until Ctrl-C.")
@@ -150,11 +157,6 @@ async def _stay(workspace: Workspace, store: Store, page: str, book: Batch) -> N
 
 
 async def _files(workspace: Workspace, store: Store, folder: Path) -> list[Job]:
-    from comfyui_agent.cli.demo_jobs import demo_jobs
-    from comfyui_agent.engine.composition import make_agent
-    from comfyui_agent.engine.intake.monitor import Monitor
-    from comfyui_agent.engine.service import serve
-
     jobs = demo_jobs()
     typer.echo(f"\n{len(jobs)} job files go to {folder / 'jobs/processing'}:\n")
     agent, monitor = make_agent(store, workspace), Monitor(store, workspace)
@@ -167,14 +169,6 @@ async def _files(workspace: Workspace, store: Store, folder: Path) -> list[Job]:
 
 async def _sweep(workspace: Workspace, store: Store) -> Batch:
     """Three seeds with three guidances, and their grid."""
-    from comfyui_agent.batches.axes import count_axes
-    from comfyui_agent.batches.batch_writer import queue_batch
-    from comfyui_agent.batches.sweep_request import SweepRequest
-    from comfyui_agent.batches.sweeps import define
-    from comfyui_agent.cli.demo_jobs import SWEEP
-    from comfyui_agent.cli.workflows import lines_below, workflows_of
-    from comfyui_agent.domain.seeds import draw_seeds
-
     workflow = workflows_of(workspace).find(SWEEP.workflow)
     wish = SweepRequest(workflow, SWEEP.sets, SWEEP.inputs, name=SWEEP.name)
     counted = count_axes(wish.sets, workflow, wish.mode, lines_below(workspace.root))
@@ -187,16 +181,10 @@ async def _sweep(workspace: Workspace, store: Store) -> Batch:
 
 async def _book(workspace: Workspace, store: Store) -> Batch:
     """Six pages; one of them asks for a model that is not there."""
-    from comfyui_agent.batches.batch_writer import queue_batch
-    from comfyui_agent.batches.book_file import BookText
-    from comfyui_agent.batches.books import read_book
-    from comfyui_agent.cli.demo_jobs import BOOK
-    from comfyui_agent.cli.workflows import keeping_of, workflows_of
-
     file = workspace.root / "winter.yaml"
     file.write_text(BOOK, encoding="utf-8")
     workflows = workflows_of(workspace)
-    found = read_book(BookText(file), workspace.settings, workflows.find, keeping_of(workspace))
+    found = read_book(BookText(file), workspace.settings, workflows.find, Intake(workspace).keep)
     typer.echo(f"\nA book, e3 book create {file.name}:\n")
     await queue_batch(store, workspace.locks, found.batch, found.jobs)
     return await follow(store, workspace, found.batch.id, works=True)
@@ -206,10 +194,7 @@ def _sum_up_batches(sweep: Batch, book: Batch, pages: list[Job], folder: Path) -
     typer.echo(f"\nSweep       {sentence(sweep)}")
     typer.echo(f"Grid        {folder / (sweep.grid or '')}, and the page grid.html beside it")
     typer.echo(f"Book        {sentence(book)}")
-    for number, page in enumerate(pages, start=1):
-        if page.status is not JobStatus.DONE:
-            reason = (page.error_trace or "").partition("\n")[0]
-            typer.echo(one_line(f"  {badge_of(page)}  page {number}: {reason}"))
+    _show_unfinished((f"page {number}", page) for number, page in enumerate(pages, start=1))
     typer.echo(f"Mend it     e3 book regenerate {book.id} --page 4 --set checkpoint=auto -C {folder}")
     typer.echo("Your own    e3 init night, then e3 doctor there (see README.md)")
 
@@ -218,13 +203,17 @@ def _sum_up(jobs: list[Job], folder: Path) -> None:
     done = [job for job in jobs if job.status is JobStatus.DONE]
     retried = [job for job in jobs if job.retries_attempted]
     typer.echo(f"\n{len(done)} of {len(jobs)} done, {attention(len(jobs) - len(done))}, as it should:")
-    for job in jobs:
-        if job.status is not JobStatus.DONE:
-            reason = (job.error_trace or "").partition("\n")[0]
-            typer.echo(one_line(f"  {badge_of(job)}  {job.config_name}: {reason}"))
+    _show_unfinished((job.config_name, job) for job in jobs)
     for job in retried:
         typer.echo(f"  {badge_of(job)}  {job.config_name}: a render failed, the next one did not")
     typer.echo(f"\nPictures    {folder / 'jobs/finished/image'}")
     typer.echo(f"Film        {folder / 'jobs/finished/video'}")
     typer.echo(f"The queue   e3 queue ls -C {folder}")
     typer.echo(f"One job     e3 show 08_dragon_tamer.yaml -C {folder}")
+
+
+def _show_unfinished(jobs: Iterable[tuple[str, Job]]) -> None:
+    for name, job in jobs:
+        if job.status is not JobStatus.DONE:
+            reason = (job.error_trace or "").partition("\n")[0]
+            typer.echo(one_line(f"  {badge_of(job)}  {name}: {reason}"))

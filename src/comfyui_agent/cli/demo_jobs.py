@@ -18,7 +18,7 @@ class DemoJob:
 
 @dataclass(frozen=True)
 class DemoSweep:
-    """A sweep: its axes, and what all have in common."""
+    """A sweep: its axes and its common inputs."""
 
     name: str
     workflow: str

@@ -6,18 +6,27 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from comfyui_agent.cli.output import fail, one_line, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, open_soon
+from comfyui_agent.config.loader import load_workspace
+from comfyui_agent.config.validation import Complaints
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.server_states import StuckPrompt
+from comfyui_agent.engine.health_checks import (
+    look_at_disk,
+    look_at_folders,
+    look_at_job_files,
+    look_at_servers,
+    look_at_workflows,
+)
 from comfyui_agent.store import operations as ops
-
-if TYPE_CHECKING:
-    from comfyui_agent.config.workspace import Workspace
-    from comfyui_agent.domain.server_states import StuckPrompt
-    from comfyui_agent.store.integrity import Finding
+from comfyui_agent.store.agent_lock import this_host
+from comfyui_agent.store.connect import version_of
+from comfyui_agent.store.errors import StoreError
+from comfyui_agent.store.integrity import Finding, examine, look_at_jobs
 
 
 def doctor(workspace: Folder = HERE, config: ConfigOption = "", as_json: AsJson = False) -> None:
@@ -52,17 +61,6 @@ async def _doctor(folder: Path, config: str, as_json: bool) -> list[Finding]:
 
 
 async def _look(folder: Path, config: str) -> AsyncIterator[Finding]:
-    from comfyui_agent.config.loader import load_workspace
-    from comfyui_agent.config.validation import Complaints
-    from comfyui_agent.engine.health_checks import (
-        look_at_disk,
-        look_at_folders,
-        look_at_job_files,
-        look_at_servers,
-        look_at_workflows,
-    )
-    from comfyui_agent.store.integrity import Finding
-
     try:
         workspace = load_workspace(folder, os.environ, config or None)
     except Complaints as error:
@@ -93,19 +91,14 @@ async def _look(folder: Path, config: str) -> AsyncIterator[Finding]:
 async def _look_at_database(
     workspace: Workspace, reasons: dict[str, str], stuck: list[StuckPrompt]
 ) -> AsyncIterator[Finding]:
-    from comfyui_agent.store.agent_lock import this_host
-    from comfyui_agent.store.connect import version_of
-    from comfyui_agent.store.errors import StoreError
-    from comfyui_agent.store.integrity import Finding, examine, look_at_jobs
-
     if "://" not in workspace.database and not Path(workspace.database).exists():
         yield Finding("database", True, f"{workspace.database} is not there yet: e3 run makes it")
         return
     try:
         version, newest = await asyncio.to_thread(version_of, workspace.database)
         if version < newest:
-            words = f"{workspace.database} has version {version}: the next start of E3 brings it to {newest}"
-            yield Finding("database", True, words)
+            message = f"{workspace.database} has version {version}: the next start of E3 brings it to {newest}"
+            yield Finding("database", True, message)
             return
         store = await open_soon(workspace)
     except StoreError as error:

@@ -6,15 +6,17 @@ import asyncio
 import os
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from comfyui_agent.cli.output import fail, print_json
 from comfyui_agent.cli.workspace import AsJson, opened
-
-if TYPE_CHECKING:
-    from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.comfy.address import ServerAddress
+from comfyui_agent.config.loader import CONFIG, load_workspace
+from comfyui_agent.config.scaffold import start_workspace
+from comfyui_agent.config.validation import Complaints
+from comfyui_agent.config.workspace import Workspace
 
 
 def init(
@@ -34,9 +36,6 @@ def init(
     e3 init --server http://gpu1:8188
         Here, for a ComfyUI on another machine.
     """
-    from comfyui_agent.comfy.address import ServerAddress
-    from comfyui_agent.config.scaffold import start_workspace
-
     if server:
         try:
             ServerAddress.parse(server)
@@ -67,10 +66,7 @@ def init(
 
 
 def _workspace_in(folder: Path) -> Workspace:
-    """The workspace that was made, whatever other one $E3_CONFIG names."""
-    from comfyui_agent.config.loader import CONFIG, load_workspace
-    from comfyui_agent.config.validation import Complaints
-
+    """The workspace that was made. $E3_CONFIG may name another one."""
     try:
         return load_workspace(folder, {name: value for name, value in os.environ.items() if name != CONFIG})
     except Complaints as error:

@@ -1,53 +1,41 @@
-"""`e3 add`, `e3 retry`, `e3 cancel`, `e3 queue set-priority`: what people want of the queue."""
+"""`e3 add`, `e3 retry`, `e3 cancel`, `e3 dismiss`, `e3 queue set-priority` and `e3 queue rm`: changes to jobs."""
 
 from __future__ import annotations
 
-import asyncio
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from comfyui_agent.batches.name_lookup import find_batch, find_job
 from comfyui_agent.cli.agents import prepare_folders
-from comfyui_agent.cli.audit import note_audit
+from comfyui_agent.cli.completion import batch_names
+from comfyui_agent.cli.invocation import Invocation, workspace_command
 from comfyui_agent.cli.named_jobs import find_jobs, say_if_nobody_works
 from comfyui_agent.cli.output import fail, one_line, print_json, print_problem
-from comfyui_agent.cli.workspace import (
-    HERE,
-    AsJson,
-    ConfigOption,
-    DatabaseOption,
-    Folder,
-    Name,
-    Names,
-    opened,
-    workspace_at,
-)
+from comfyui_agent.cli.workspace import Name, Names
 from comfyui_agent.domain.badges import badge_of
-from comfyui_agent.domain.events import EventName
-from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.domain.texts import counted, counted_jobs
+from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.texts import counted
 from comfyui_agent.store import operations as ops
-
-if TYPE_CHECKING:
-    from comfyui_agent.config.workspace import Workspace
-    from comfyui_agent.engine.intake.admission import Admission
-    from comfyui_agent.engine.intake.submission import Answer
-    from comfyui_agent.store.store import Store
+from comfyui_agent.store.store import Store
+from comfyui_agent.usecases import jobs as usecases
+from comfyui_agent.usecases.intake import Intake
+from comfyui_agent.usecases.job_files import add_files, retry_jobs
+from comfyui_agent.usecases.jobs import JobAnswer
 
 EVERYTHING = 10_000_000
 
 
-def add(
+@workspace_command()
+async def add(
+    call: Invocation,
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Job files, wherever they lie.")],
     batch: Annotated[str, typer.Option("--batch", metavar="NAME", help="Make a batch of them, to follow as one.")] = "",
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    database: DatabaseOption = "",
-    as_json: AsJson = False,
-) -> None:
+) -> int:
     """Queue jobs from files now, whether or not anyone watches the folder.
 
     A file that lies elsewhere is copied to jobs/processing/ first. A bad one is one line, and exit 1.
@@ -63,45 +51,26 @@ def add(
     e3 add --batch tonight *.yaml
         As one batch: e3 batch watch tonight.
     """
-    asyncio.run(_add(workspace_at(workspace, database, config=config), files, batch, as_json))
+    prepare_folders(call.workspace)
+    intake = Intake(call.workspace)
+    async with call.opened(create=True) as store:
+        added = await add_files(store, intake, call.actor, files, batch)
+    if added.batch_id:
+        jobs = counted(added.batch_jobs, "job is", "jobs are")
+        typer.echo(f"{jobs} the batch {added.batch_id}. Follow: e3 batch watch {added.batch_id}", err=True)
+    if not call.as_json and any(each.job is not None and not each.problem for each in added.answers):
+        say_if_nobody_works(call.workspace)
+    return _show(call, added.answers)
 
 
-async def _add(workspace: Workspace, files: Sequence[Path], batch: str, as_json: bool) -> None:
-    from comfyui_agent.domain.batches import BatchKind, NewBatch, mint_batch_id
-    from comfyui_agent.engine.intake.submission import add_file
-
-    prepare_folders(workspace)
-    admission = _admission(workspace)
-    async with opened(workspace, create=True) as store:
-        answers = [await add_file(store, admission, workspace, path) for path in files]
-        accepted = [answer.job.id for answer in answers if answer.job is not None and not answer.problem]
-        await note_jobs(store, EventName.AUDIT_JOB_SUBMIT, answers)
-        if batch and accepted:
-            made = NewBatch(mint_batch_id(batch, "files"), batch, BatchKind.FILES)
-            count = await store.run(ops.group_jobs, made, accepted)
-            typer.echo(
-                f"{counted(count, 'job is', 'jobs are')} the batch {made.id}. Follow: e3 batch watch {made.id}",
-                err=True,
-            )
-            if as_json:  # as they are now
-                answers = [
-                    replace(each, job=await store.run(ops.find_job_by_name, each.name) or each.job) for each in answers
-                ]
-    if not as_json and accepted:
-        say_if_nobody_works(workspace)
-    answer(answers, as_json)
-
-
-def retry(
+@workspace_command()
+async def retry(
+    call: Invocation,
     names: Names = None,
     failed: Annotated[
         bool, typer.Option("--failed", help="All that need attention; not what was cancelled or dismissed.")
     ] = False,
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    database: DatabaseOption = "",
-    as_json: AsJson = False,
-) -> None:
+) -> int:
     """Submit failed jobs again, with a fresh count of retries. A job file that is still there is read anew.
 
     [bold]Examples[/bold]
@@ -114,32 +83,15 @@ def retry(
     """
     if bool(names) == failed:
         fail("name the jobs, or say --failed", code=2)
-    asyncio.run(_retry(workspace_at(workspace, database, config=config), names or [], as_json))
+    intake = Intake(call.workspace)
+    async with call.opened() as store:
+        jobs = await find_jobs(store, names) if names else await _needing_attention(store)
+        answers = await retry_jobs(store, intake, call.actor, jobs)
+    return _show(call, answers)
 
 
-async def _retry(workspace: Workspace, names: Sequence[str], as_json: bool) -> None:
-    from comfyui_agent.engine.intake.submission import retry as submit_again
-
-    admission = _admission(workspace)
-    async with opened(workspace) as store:
-        if names:
-            jobs = await find_jobs(store, names)
-        else:
-            jobs = await store.run(ops.list_jobs, attention=True, limit=EVERYTHING)
-        answers = await submit_again(store, admission, workspace, jobs)
-        await note_jobs(store, EventName.AUDIT_JOB_RETRY, answers)
-    if not answers and not as_json:
-        typer.echo("Nothing needs attention.")
-    answer(answers, as_json)
-
-
-def cancel(
-    names: Names = None,
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    database: DatabaseOption = "",
-    as_json: AsJson = False,
-) -> None:
+@workspace_command()
+async def cancel(call: Invocation, names: Names = None) -> int:
     """Cancel jobs that wait or render. A prompt at a server is taken back by the agent; other prompts are not touched.
 
     [bold]Examples[/bold]
@@ -149,31 +101,49 @@ def cancel(
     """
     if not names:
         fail("name the jobs to cancel", code=2)
-    asyncio.run(_cancel(workspace_at(workspace, database, config=config), names, as_json))
+    async with call.opened() as store:
+        answers = await usecases.cancel_jobs(store, call.actor, await find_jobs(store, names))
+        answers = await _as_they_are(store, answers)
+    return _show(call, answers)
 
 
-async def _cancel(workspace: Workspace, names: Sequence[str], as_json: bool) -> None:
-    from comfyui_agent.engine.intake.submission import WORDS, Answer
+@workspace_command()
+async def dismiss(
+    call: Invocation,
+    names: Names = None,
+    failed: Annotated[bool, typer.Option("--failed", help="All that need attention.")] = False,
+    batch: Annotated[
+        str,
+        typer.Option("--batch", metavar="ID", help="What needs attention of this batch.", autocompletion=batch_names),
+    ] = "",
+) -> int:
+    """Put failed jobs out of what needs attention. They stay in the history, and a retry brings them back.
 
-    async with opened(workspace) as store:
-        jobs = await find_jobs(store, names)
-        cancelled = set(await store.run(ops.cancel_jobs, [job.id for job in jobs]))
-        found = [await store.run(ops.find_job_by_name, job.config_name) for job in jobs]
-        after = [job or before for job, before in zip(found, jobs, strict=True)]
-        answers = [
-            Answer(job.config_name, job, "" if job.id in cancelled else f"it {WORDS[job.status]}") for job in after
-        ]
-        await note_jobs(store, EventName.AUDIT_JOB_CANCEL, answers)
-    answer(answers, as_json)
+    [bold]Examples[/bold]
+
+    e3 dismiss knight.yaml
+        One job, which nobody has to look at any more.
+
+    e3 dismiss --failed
+        Everything that needs attention.
+
+    e3 dismiss --batch knights_1a2b3c4d
+        What failed of one batch or book.
+    """
+    if [bool(names), failed, bool(batch)].count(True) != 1:
+        fail("name the jobs, or say --failed, or --batch ID", code=2)
+    async with call.opened() as store:
+        jobs = await find_jobs(store, names) if names else await _needing_attention(store, batch)
+        answers = await usecases.dismiss_jobs(store, call.actor, jobs)
+        answers = await _as_they_are(store, answers)
+    return _show(call, answers)
 
 
-def set_priority(
+@workspace_command()
+async def set_priority(
+    call: Invocation,
     name: Name,
     priority: Annotated[int, typer.Argument(metavar="N", help="Lower runs earlier.", min=-(2**31), max=2**31 - 1)],
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    database: DatabaseOption = "",
-    as_json: AsJson = False,
 ) -> None:
     """Let a job run earlier or later; the next prompt that is handed out follows it.
 
@@ -182,53 +152,73 @@ def set_priority(
     e3 queue set-priority knight.yaml 1
         The next one to run.
     """
-    asyncio.run(_set_priority(workspace_at(workspace, database, config=config), name, priority, as_json))
+    async with call.opened() as store:
+        job = await usecases.set_priority(store, call.actor, await find_job(store, name), priority)
+    call.show(job.as_json(), f"{badge_of(job)}  {job.config_name}  priority {job.priority}")
 
 
-async def _set_priority(workspace: Workspace, name: str, priority: int, as_json: bool) -> None:
-    async with opened(workspace) as store:
-        [job] = await find_jobs(store, [name])
-        if job.status is JobStatus.DONE:
-            fail(f"{job.config_name} is done already: its priority changes nothing")
-        await store.run(ops.set_priority, job.id, priority)
-        words = f"from {job.priority} to {priority}"
-        await note_audit(store, EventName.AUDIT_JOB_PRIORITY, job_id=job.id, message=words)
-        changed = await store.run(ops.find_job_by_name, job.config_name)
-        job = changed or job
-    if as_json:
-        print_json(job.as_json())
-    else:
-        typer.echo(one_line(f"{badge_of(job)}  {job.config_name}  priority {job.priority}"))
+@workspace_command()
+async def rm(
+    call: Invocation,
+    names: Names = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> int:
+    """Remove jobs that have ended from the database, with their runs. What they rendered stays on disk.
+
+    A job file that still lies in jobs/processing/ is renamed NAME.yaml.removed, or it would be taken in again. On a
+    terminal this asks first; a script says --yes. What waits or renders is cancelled first, with e3 cancel.
+
+    [bold]Examples[/bold]
+
+    e3 queue rm knight.yaml castle.yaml
+        Two jobs that are done or failed.
+    """
+    if not names:
+        fail("name the jobs to remove", code=2)
+    async with call.opened() as store:
+        jobs = await find_jobs(store, names)
+        if not yes:
+            question = f"Remove {counted(len(jobs), 'job')} and {'its' if len(jobs) == 1 else 'their'} history?"
+            if not sys.stdin.isatty():
+                fail(f"{question} Say --yes", code=2)
+            typer.confirm(one_line(f"{question} Results stay on disk."), abort=True, err=True)
+        answers = await usecases.remove_jobs(store, call.workspace, call.actor, jobs, is_list=True)
+    if call.as_json:
+        print_json([each.name for each in answers if not each.problem])
+    for job, each in zip(jobs, answers, strict=True):
+        if each.problem:
+            print_problem(each.name, each.problem)
+        elif not call.as_json:
+            kept = f"; {counted(len(job.outputs), 'result stays', 'results stay')} on disk" if job.outputs else ""
+            typer.echo(one_line(f"{each.name} ({job.id}) is removed{kept}"))
+    return _code_of(answers)
 
 
-def _admission(workspace: Workspace) -> Admission:
-    from comfyui_agent.config.validation import Complaints
-    from comfyui_agent.engine.intake.admission import Admission
-
-    admission = Admission(workspace)
-    try:
-        admission.refresh()
-    except Complaints as error:
-        fail(str(error), code=2)
-    return admission
+async def _needing_attention(store: Store, batch: str = "") -> list[Job]:
+    batch_id = (await find_batch(store, batch)).id if batch else None
+    return await store.run(ops.list_jobs, attention=True, batch_id=batch_id, limit=EVERYTHING)
 
 
-async def note_jobs(store: Store, event: EventName, answers: Sequence[Answer]) -> None:
-    """One row for what one command did: of one job, or of several with their count."""
-    done = [answer for answer in answers if not answer.problem]
-    if len(done) == 1 and done[0].job is not None:
-        await note_audit(store, event, job_id=done[0].job.id)
-    elif done:
-        await note_audit(store, event, message=counted_jobs([answer.name for answer in done]))
+async def _as_they_are(store: Store, answers: Sequence[JobAnswer]) -> list[JobAnswer]:
+    return [
+        replace(each, job=await store.run(ops.find_job_by_id, each.job.id) or each.job) if each.job else each
+        for each in answers
+    ]
 
 
-def answer(answers: Sequence[Answer], as_json: bool) -> None:
-    """One line each; exit 1 if a wish could not be fulfilled."""
-    if as_json:
+def _show(call: Invocation, answers: Sequence[JobAnswer]) -> int:
+    """One line for each job; exit 1 if there was a problem with one."""
+    if call.as_json:
         print_json([each.job.as_json() for each in answers if each.job is not None])
+    elif not answers:
+        typer.echo("Nothing needs attention.")
     for each in answers:
         if each.problem:
             print_problem(each.name, each.problem)
-        elif each.job is not None and not as_json:
+        elif each.job is not None and not call.as_json:
             typer.echo(one_line(f"{badge_of(each.job)}  {each.name} ({each.job.id})"))
-    raise typer.Exit(1 if any(each.problem for each in answers) else 0)
+    return _code_of(answers)
+
+
+def _code_of(answers: Sequence[JobAnswer]) -> int:
+    return 1 if any(each.problem for each in answers) else 0

@@ -13,7 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 @dataclass(frozen=True)
 class LazyCommand:
-    """Where a command is, as `module:name`, and what the list of commands says of it: the start of its help."""
+    """Where a command is, as `module:name`, and the first sentence of its help."""
 
     target: str
     summary: str

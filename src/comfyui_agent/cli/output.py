@@ -1,4 +1,4 @@
-"""Words on the terminal: errors as one line on stderr, JSON as one document on stdout."""
+"""Printing: errors as one line on stderr, JSON as one document on stdout."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import logging
 import sys
 import textwrap
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 import typer
@@ -21,19 +22,19 @@ def fail(message: str, code: int = 1) -> NoReturn:
 
 
 def one_line(text: str) -> str:
-    """A text that stays on its line, and does nothing to a terminal."""
+    """The text on one line, with control characters made visible."""
     return printable(text).replace("\n", "\\n").replace("\t", " ")
 
 
 def print_problem(name: str, problem: str) -> None:
-    """What is wrong with something that was named, a line for each mistake."""
+    """Print what is wrong with something, a line for each mistake."""
     first, *more = problem.splitlines() or [""]
     for line in (f"e3: {name}: {first}", *more):
         typer.echo(one_line(line), err=True)
 
 
 def print_json(document: Any) -> None:
-    """The same document for whoever parses it; letters that would do something to a terminal are escaped."""
+    """Print one document. Characters that would do something to a terminal are escaped."""
     text = json.dumps(document, indent=2, ensure_ascii=False)
     for letter in set(text) - {"\n"}:
         if printable(letter) != letter:
@@ -47,7 +48,7 @@ def on_terminal() -> bool:
 
 
 class _OneLine(logging.Formatter):
-    """A line for each record, whatever a server has said; below it the traceback of an error of ours, indented."""
+    """One line for each record, and an indented traceback below it if there is one."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - of logging
         return one_line(super().formatMessage(record))
@@ -57,7 +58,7 @@ class _OneLine(logging.Formatter):
 
 
 class _Stderr(logging.Handler):
-    """Writes to what stderr is at that moment: a live board puts itself there to keep its lines apart."""
+    """Writes to the current stderr: a live board replaces it while it runs."""
 
     def emit(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(OSError):  # no room, or nobody listens: no reason to stop working
@@ -65,7 +66,7 @@ class _Stderr(logging.Handler):
 
 
 def log_for_people(verbose: bool) -> None:
-    """Messages on stderr: what needs attention, or all that happens."""
+    """Log to stderr: warnings, or with `verbose` everything."""
     handler = _Stderr()
     handler.setFormatter(_OneLine("%(asctime)s  %(message)s", "%H:%M:%S"))
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
@@ -73,8 +74,22 @@ def log_for_people(verbose: bool) -> None:
 
 
 def made_by_words(token_id: int | None, name: str | None) -> str:
-    """Which token made something; empty where none did."""
+    """Which token made something; empty if none did."""
     return "" if token_id is None else f"token {token_id} ({name})" if name else f"token {token_id}"
+
+
+def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table for people at a terminal."""
+    from rich.console import Console  # not for those who print lines
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
 
 
 def gigabytes(number: float) -> str:

@@ -1,38 +1,59 @@
-"""`e3 queue` and `e3 show`: what is in the memory."""
+"""`e3 queue` and `e3 show`: the jobs."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 
-from comfyui_agent.cli.dismissal import rm
-from comfyui_agent.cli.job_commands import set_priority
-from comfyui_agent.cli.named_jobs import find_jobs, say_if_nobody_works
+from comfyui_agent.batches.members import effective_inputs
+from comfyui_agent.batches.name_lookup import find_job
+from comfyui_agent.cli.invocation import Invocation, workspace_command
+from comfyui_agent.cli.lazy_group import LazyCommand, LazyGroup
+from comfyui_agent.cli.named_jobs import say_if_nobody_works
 from comfyui_agent.cli.output import fail, made_by_words, on_terminal, one_line, print_json
-from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, Name, opened, workspace_at
+from comfyui_agent.cli.workspace import Name
+from comfyui_agent.config.validation import Complaints
+from comfyui_agent.config.workflows import NoWorkflow, Workflows
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.attempts import Attempt
 from comfyui_agent.domain.badges import BADGES, badge_of
+from comfyui_agent.domain.jobs import Job, Template
+from comfyui_agent.domain.prompts import Graph
+from comfyui_agent.domain.sent_prompt import Sending, describe
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import attention as needing_attention
 from comfyui_agent.domain.texts import printable
 from comfyui_agent.store import operations as ops
 
-if TYPE_CHECKING:
-    from comfyui_agent.config.workspace import Workspace
-    from comfyui_agent.domain.attempts import Attempt
-    from comfyui_agent.domain.jobs import Job, Template
-    from comfyui_agent.domain.prompts import Graph
-    from comfyui_agent.domain.sent_prompt import Sending
-
 LONGEST_VALUE = 400
 AWAY = "waits for its server, which does not answer"
 COLOURS = {JobStatus.PROCESSING: "cyan", JobStatus.DONE: "green", JobStatus.FAILED: "yellow"}
 
-app = typer.Typer(add_completion=False, help="The queue.", no_args_is_help=True, rich_markup_mode="rich")
+
+class QueueCommands(LazyGroup):
+    table: ClassVar[Mapping[str, LazyCommand]] = {
+        "ls": LazyCommand(
+            "queue:ls",
+            "List jobs: what renders, what waits in the order in which it will run, then what ended, the newest first.",
+        ),
+        "set-priority": LazyCommand(
+            "job_commands:set_priority",
+            "Let a job run earlier or later; the next prompt that is handed out follows it.",
+        ),
+        "rm": LazyCommand(
+            "job_commands:rm",
+            "Remove jobs that have ended from the database, with their runs. What they rendered stays on disk.",
+        ),
+    }
+
+
+app = typer.Typer(
+    cls=QueueCommands, add_completion=False, help="The queue.", no_args_is_help=True, rich_markup_mode="rich"
+)
 
 
 @app.callback()
@@ -40,18 +61,15 @@ def queue() -> None:
     """The queue."""
 
 
-@app.command()
-def ls(
+@workspace_command()
+async def ls(
+    call: Invocation,
     status: Annotated[JobStatus | None, typer.Option("--status", help="Only jobs in this state.")] = None,
     attention: Annotated[
         bool, typer.Option("--attention", help="Only what failed and was neither cancelled nor dismissed.")
     ] = False,
     batch: Annotated[str | None, typer.Option("--batch", metavar="ID", help="Only the jobs of this batch.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="At most so many jobs.")] = 50,
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    database: DatabaseOption = "",
-    as_json: AsJson = False,
 ) -> None:
     """List jobs: what renders, what waits in the order in which it will run, then what ended, the newest first.
 
@@ -65,40 +83,28 @@ def ls(
     """
     if attention and status is not None:
         fail("say --attention or --status, not both", code=2)
-    place = workspace_at(workspace, database, config=config)
-    asyncio.run(_ls(place, status, batch, limit, attention=attention, as_json=as_json))
-
-
-async def _ls(
-    workspace: Workspace, status: JobStatus | None, batch: str | None, limit: int, *, attention: bool, as_json: bool
-) -> None:
-    async with opened(workspace) as store:
+    async with call.opened() as store:
         jobs = await store.run(ops.list_jobs, status=status, batch_id=batch, attention=attention, limit=limit)
         counts = await store.run(ops.count_jobs)
         lost = await store.run(ops.lost_servers, batch)
-    away = _away(workspace, jobs)
-    if as_json:
+    if call.as_json:
         print_json([job.as_json() for job in jobs])
-    elif on_terminal():
+        return
+    away = _away(call.workspace, jobs)
+    if on_terminal():
         _print_table(jobs, away)
     else:
         for job in jobs:
             typer.echo("  ".join(_cells(job, away)))
-    if not as_json:
-        lost_words = "".join(f", {each.words}" for each in lost)
-        waiting = f"{counts.pending} pending{lost_words}, {counts.processing} rendering"
-        typer.echo(f"{waiting}, {counts.done} done, {needing_attention(counts.attention)}")
-        if not counts.is_idle:
-            say_if_nobody_works(workspace)
+    lost_jobs = "".join(f", {each.words}" for each in lost)
+    waiting = f"{counts.pending} pending{lost_jobs}, {counts.processing} rendering"
+    typer.echo(f"{waiting}, {counts.done} done, {needing_attention(counts.attention)}")
+    if not counts.is_idle:
+        say_if_nobody_works(call.workspace)
 
 
-def show(
-    name: Name,
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    database: DatabaseOption = "",
-    as_json: AsJson = False,
-) -> None:
+@workspace_command()
+async def show(call: Invocation, name: Name) -> None:
     """Show one job: its state, its results, every run and what went wrong.
 
     [bold]Examples[/bold]
@@ -109,29 +115,23 @@ def show(
     e3 show 17 --json
         By its id, for a script.
     """
-    asyncio.run(_show(workspace_at(workspace, database, config=config), name, as_json))
-
-
-async def _show(workspace: Workspace, name: str, as_json: bool) -> None:
-    from comfyui_agent.batches.members import effective_inputs
-
-    async with opened(workspace) as store:
-        [job] = await find_jobs(store, [name])
+    async with call.opened() as store:
+        job = await find_job(store, name)
         attempts = await store.run(ops.list_attempts, job.id)
         batch = await store.run(ops.find_batch, job.batch_id) if job.batch_id else None
         made_by = await store.run(ops.token_name, job.created_by)
         template = await store.run(ops.find_template, job.template_hash) if job.template_hash else None
     inputs = effective_inputs(job, batch)
-    sending = _sending(workspace, job, inputs, attempts, template)
-    if as_json:
+    sending = _sending(call.workspace, job, inputs, attempts, template)
+    if call.as_json:
         own = {"inputs": inputs} if batch and job.template_hash else {}
         more = {"created_by_name": made_by, "models": sending.models}
         print_json(job.as_json() | own | more | {"attempts": [attempt.as_json() for attempt in attempts]})
         return
-    for label, value in _facts(job, made_by, sending, _away(workspace, [job])):
+    for label, value in _facts(job, made_by, sending, _away(call.workspace, [job])):
         typer.echo(one_line(f"{label:<12} {value}"))
     for attempt in attempts:
-        typer.echo(one_line(f"run {attempt.number:<8} {_told(attempt)}"))
+        typer.echo(one_line(f"run {attempt.number:<8} {_outcome(attempt)}"))
     if job.error_trace:
         typer.echo(printable(f"\n{job.error_trace}"))
 
@@ -143,11 +143,7 @@ def _sending(
     attempts: Sequence[Attempt],
     template: Template | None,
 ) -> Sending:
-    """What was sent for a job, or would be; without a template of its own, with that of its workflow now."""
-    from comfyui_agent.config.validation import Complaints
-    from comfyui_agent.config.workflows import NoWorkflow, Workflows
-    from comfyui_agent.domain.sent_prompt import describe
-
+    """What was sent for a job, or would be. A job without a template has the one of its workflow."""
     workflows = Workflows(workspace)
     graph: Graph = template.graph() if template else {}
     names: dict[str, str] = {}
@@ -189,7 +185,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…"
 
 
-def _told(attempt: Attempt) -> str:
+def _outcome(attempt: Attempt) -> str:
     ended = f"{attempt.outcome} at {attempt.ended_at}" if attempt.outcome else "open"
     error = attempt.as_json()["error"]
     why = f": {error.get('message', '')}" if isinstance(error, dict) else ""
@@ -197,7 +193,7 @@ def _told(attempt: Attempt) -> str:
 
 
 def _away(workspace: Workspace, jobs: Sequence[Job]) -> frozenset[int]:
-    """The jobs whose server has just stopped answering: their agents have not given them back yet."""
+    """Jobs that agents still hold although their server stopped answering."""
     if not any(job.status is JobStatus.PROCESSING for job in jobs):
         return frozenset()
     from comfyui_agent.engine.live_runs import read_live  # the engine, for those who need it
@@ -240,7 +236,3 @@ def _print_table(jobs: list[Job], away: Collection[int]) -> None:
         colour = "" if job.status is JobStatus.FAILED and not job.needs_attention else COLOURS.get(job.status, "")
         table.add_row(number, Text(state, colour), *(Text(cell) for cell in rest), shortened)
     Console().print(table)
-
-
-app.command("set-priority")(set_priority)
-app.command("rm")(rm)

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -22,11 +22,11 @@ from comfyui_agent.cli.workspace import (
     opened,
     workspace_at,
 )
-
-if TYPE_CHECKING:
-    from comfyui_agent.config.workspace import Workspace
-    from comfyui_agent.store.store import Store
-    from comfyui_agent.web.listen_address import Listening
+from comfyui_agent.comfy.tasks import end_tasks
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.store.errors import StoreError
+from comfyui_agent.store.store import Store
+from comfyui_agent.web.listen_address import Listening, NotAllowed, NotServed, listen, tls_of
 
 log = logging.getLogger(__name__)
 
@@ -67,15 +67,14 @@ def serve(
 
 async def _serve(workspace: Workspace) -> int:
     async with opened(workspace, create=True) as store, page_of(store, workspace) as page:
-        words = f"E3 is at {page.url}, the API at {page.url}/docs. Ctrl-C stops; the queue stays."
-        typer.echo(words, err=True)
+        typer.echo(f"E3 is at {page.url}, the API at {page.url}/docs. Ctrl-C stops; the queue stays.", err=True)
         await page.answering
     return 0
 
 
 @dataclass(frozen=True)
 class Page:
-    """Where the page is, and what serves it: it ends only if that fails."""
+    """Where the page is, and the task that serves it. It ends only if that fails."""
 
     url: str
     answering: asyncio.Task[None]
@@ -83,16 +82,9 @@ class Page:
 
 @contextlib.asynccontextmanager
 async def page_of(store: Store, workspace: Workspace, *, port: int | None = None) -> AsyncIterator[Page]:
-    """The page of a workspace, served meanwhile. One line if it cannot be."""
-    from comfyui_agent.comfy.tasks import end_tasks
-    from comfyui_agent.store.errors import StoreError
-    from comfyui_agent.web.listen_address import NotAllowed, NotServed, listen, tls_of
-
-    ui = workspace.settings.ui
+    """Serve the page of a workspace meanwhile. Fails if that is not possible."""
     try:
-        listening = await listen(store, ui.host, ui.port if port is None else port, tls_of(workspace))
-    except NotAllowed as error:
-        fail(str(error), code=USAGE)
+        listening = await _listen(store, workspace, port)
     except NotServed as error:
         fail(str(error))
     answering = asyncio.create_task(_answer(store, workspace, listening))
@@ -109,17 +101,11 @@ async def page_of(store: Store, workspace: Workspace, *, port: int | None = None
 
 @contextlib.asynccontextmanager
 async def page_beside(store: Store, workspace: Workspace) -> AsyncIterator[None]:
-    """The page beside an agent. Where it cannot be served, that is said, and the work goes on without."""
-    from comfyui_agent.comfy.tasks import end_tasks
-    from comfyui_agent.web.listen_address import NotAllowed, NotServed, listen, tls_of
-
-    ui = workspace.settings.ui
+    """Serve the page beside an agent. If that is not possible, say so and go on without it."""
     answering: asyncio.Task[None] | None = None
-    if ui.enabled:
+    if workspace.settings.ui.enabled:
         try:
-            listening = await listen(store, ui.host, ui.port, tls_of(workspace))
-        except NotAllowed as error:
-            fail(str(error), code=USAGE)
+            listening = await _listen(store, workspace)
         except NotServed as error:
             _do_without(error)
         else:
@@ -133,6 +119,15 @@ async def page_beside(store: Store, workspace: Workspace) -> AsyncIterator[None]
             await end_tasks([answering])
 
 
+async def _listen(store: Store, workspace: Workspace, port: int | None = None) -> Listening:
+    """NotServed if nothing can listen there; one line and exit 2 if it is not allowed."""
+    ui = workspace.settings.ui
+    try:
+        return await listen(store, ui.host, ui.port if port is None else port, tls_of(workspace))
+    except NotAllowed as error:
+        fail(str(error), code=USAGE)
+
+
 def _say_if_it_failed(answering: asyncio.Task[None]) -> None:
     if not answering.cancelled() and answering.exception() is not None:
         log.info("the page ended", exc_info=answering.exception())
@@ -144,7 +139,7 @@ def _do_without(error: BaseException | None) -> None:
 
 
 async def _answer(store: Store, workspace: Workspace, listening: Listening) -> None:
-    """Load what it takes, which is not little, beside the work; whoever connects meanwhile waits for it."""
+    """Load the page, which takes a while, in a thread. Who connects meanwhile waits."""
     with contextlib.closing(listening):
         serving = await asyncio.to_thread(_load)
         async with serving(store, workspace, listening):

@@ -1,4 +1,4 @@
-"""What was seen of servers, for people."""
+"""Reports of servers as lines and as a table."""
 
 from __future__ import annotations
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection
+import inspect
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
-from comfyui_agent.cli.audit import note_audit
+from comfyui_agent.cli.actor import terminal_actor
+from comfyui_agent.cli.invocation import SHARED, with_options
 from comfyui_agent.cli.output import fail, on_terminal, print_json
 from comfyui_agent.cli.server_table import line_of, print_table
 from comfyui_agent.cli.workspace import (
@@ -24,15 +26,13 @@ from comfyui_agent.cli.workspace import (
     opened,
     workspace_at,
 )
-from comfyui_agent.domain.events import EventName
-from comfyui_agent.domain.server_states import ServerState
+from comfyui_agent.comfy.server_names import NoServer, Unnamed, address_of, find_server
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.server_states import ServerState, StuckPrompt
+from comfyui_agent.engine.server_reports import look_at
 from comfyui_agent.store import operations as ops
-
-if TYPE_CHECKING:
-    from comfyui_agent.config.workspace import Workspace
-    from comfyui_agent.domain.server_states import StuckPrompt
-    from comfyui_agent.engine.server_reports import ServerReport
-    from comfyui_agent.store.store import Store
+from comfyui_agent.store.errors import StoreError
+from comfyui_agent.usecases.servers import ChangedServer, ServerChange, change_server, known_servers
 
 USAGE = 2
 
@@ -66,6 +66,16 @@ class Asked:
     def workspace(self) -> Workspace:
         return workspace_at(self.folder, self.database, list(self.servers), self.config)
 
+    def after(self, before: Asked) -> Asked:
+        """These options and those before the command. These count where both are given."""
+        return Asked(
+            (*before.servers, *self.servers),
+            before.folder if self.folder == HERE else self.folder,
+            self.config or before.config,
+            self.database or before.database,
+            self.as_json or before.as_json,
+        )
+
 
 @app.callback()
 def servers(
@@ -81,28 +91,27 @@ def servers(
         asyncio.run(_show(context.obj))
 
 
-def _asked(
-    context: typer.Context, server: list[str] | None, folder: Path, config: str, database: str, as_json: bool
-) -> Asked:
-    before: Asked = context.obj
-    return Asked(
-        (*before.servers, *(server or ())),
-        before.folder if folder == HERE else folder,
-        config or before.config,
-        database or before.database,
-        as_json or before.as_json,
-    )
+def _server_command(work: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Make a command of an async function that takes an Asked and its own options."""
+
+    def command(
+        context: typer.Context,
+        server: list[str] | None,
+        workspace: Path,
+        config: str,
+        database: str,
+        as_json: bool,
+        **options: Any,
+    ) -> None:
+        asked = Asked(tuple(server or ()), workspace, config, database, as_json)
+        asyncio.run(work(asked.after(context.obj), **options))
+
+    shared = {"context": (typer.Context, inspect.Parameter.empty), "server": (Servers, None), **SHARED}
+    return app.command()(with_options(command, work, shared))
 
 
-@app.command()
-def ls(
-    context: typer.Context,
-    server: Servers = None,
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    database: DatabaseOption = "",
-    as_json: AsJson = False,
-) -> None:
+@_server_command
+async def ls(asked: Asked) -> None:
     """Show state, version, devices, memory and queue of each server.
 
     [bold]Examples[/bold]
@@ -113,19 +122,11 @@ def ls(
     e3 servers ls --server http://gpu1:8188 --server http://gpu2:8188 --json
         Two others, for a script.
     """
-    asyncio.run(_show(_asked(context, server, workspace, config, database, as_json)))
+    await _show(asked)
 
 
-@app.command()
-def pause(
-    context: typer.Context,
-    name: ServerName,
-    server: Servers = None,
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    database: DatabaseOption = "",
-    as_json: AsJson = False,
-) -> None:
+@_server_command
+async def pause(asked: Asked, name: ServerName) -> None:
     """Give a server no new prompts. What it has runs on there and is brought home.
 
     [bold]Examples[/bold]
@@ -136,21 +137,11 @@ def pause(
     e3 servers pause gpu2 -C night --json
         By a part of its name, for a script.
     """
-    asyncio.run(
-        _halt(_asked(context, server, workspace, config, database, as_json), name, _pause, EventName.AUDIT_SERVER_PAUSE)
-    )
+    await _change(asked, name, ServerChange.PAUSE)
 
 
-@app.command()
-def drain(
-    context: typer.Context,
-    name: ServerName,
-    server: Servers = None,
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    database: DatabaseOption = "",
-    as_json: AsJson = False,
-) -> None:
+@_server_command
+async def drain(asked: Asked, name: ServerName) -> None:
     """Empty a server: it gets no new prompts, what waits there goes elsewhere, what runs there finishes.
 
     Once nothing is there, e3 servers shows it as drained, and it can be switched off.
@@ -163,21 +154,11 @@ def drain(
     e3 servers drain gpu2 --json
         By a part of its name, for a script.
     """
-    asyncio.run(
-        _halt(_asked(context, server, workspace, config, database, as_json), name, _drain, EventName.AUDIT_SERVER_DRAIN)
-    )
+    await _change(asked, name, ServerChange.DRAIN)
 
 
-@app.command()
-def resume(
-    context: typer.Context,
-    name: ServerName,
-    server: Servers = None,
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    database: DatabaseOption = "",
-    as_json: AsJson = False,
-) -> None:
+@_server_command
+async def resume(asked: Asked, name: ServerName) -> None:
     """Put a server back to work that was paused or drained.
 
     [bold]Examples[/bold]
@@ -188,67 +169,37 @@ def resume(
     e3 servers resume gpu2 --json
         By a part of its name, for a script.
     """
-    asyncio.run(
-        _halt(
-            _asked(context, server, workspace, config, database, as_json), name, _resume, EventName.AUDIT_SERVER_RESUME
-        )
-    )
+    await _change(asked, name, ServerChange.RESUME)
 
 
-async def _pause(store: Store, server: str) -> ServerState | None:
-    return await store.run(ops.pause_server, server)
-
-
-async def _drain(store: Store, server: str) -> ServerState | None:
-    return await store.run(ops.drain_server, server)
-
-
-async def _resume(store: Store, server: str) -> ServerState | None:
-    await store.run(ops.resume_server, server)
-    return None
-
-
-async def _halt(
-    asked: Asked, name: str, change: Callable[[Store, str], Awaitable[ServerState | None]], event: EventName
-) -> None:
-    from comfyui_agent.comfy.server_names import name_of
-
+async def _change(asked: Asked, name: str, change: ServerChange) -> None:
     workspace = asked.workspace
-    configured = [_address_of(url) for url in workspace.settings.comfyui.urls]
+    _check_addresses(workspace)
     async with opened(workspace) as store:
-        out_of_work = [each.server for each in await store.run(ops.halted_servers)]
-        at_work = [attempt.server for attempt in await store.run(ops.open_attempts) if attempt.server]
-        url = _find_server(name, dict.fromkeys([*configured, *out_of_work, *at_work]))
-        halt = await change(store, url)
-        await note_audit(store, event, server=url)
+        try:
+            url = find_server(name, await known_servers(store, workspace))
+        except Unnamed as error:
+            fail(str(error), code=USAGE)
+        except NoServer as error:
+            fail(str(error))
+        changed = await change_server(store, terminal_actor(), url, change)
     if asked.as_json:
-        print_json({"name": name_of(url), "url": url, "state": halt.value if halt else "working"})
+        print_json(changed.as_json())
     else:
-        typer.echo(_told(name_of(url), halt))
+        typer.echo(_sentence(changed))
 
 
-def _address_of(url: str) -> str:
-    from comfyui_agent.comfy.server_names import address_of
-
-    try:
-        return address_of(url)
-    except ValueError as error:
-        fail(str(error), code=USAGE)
-
-
-def _find_server(name: str, known: Collection[str]) -> str:
-    from comfyui_agent.comfy.server_names import NoServer, Unnamed, find_server
-
-    try:
-        return find_server(name, known)
-    except Unnamed as error:
-        fail(str(error), code=USAGE)
-    except NoServer as error:
-        fail(str(error))
+def _check_addresses(workspace: Workspace) -> None:
+    for url in workspace.settings.comfyui.urls:
+        try:
+            address_of(url)
+        except ValueError as error:
+            fail(str(error), code=USAGE)
 
 
-def _told(name: str, halt: ServerState | None) -> str:
-    match halt:
+def _sentence(changed: ChangedServer) -> str:
+    name = changed.name
+    match changed.state:
         case None:
             return f"{name} is back at work."
         case ServerState.PAUSED:
@@ -261,9 +212,10 @@ def _told(name: str, halt: ServerState | None) -> str:
 
 async def _show(asked: Asked) -> None:
     workspace = asked.workspace
-    looks = asyncio.gather(*(_look_at(url) for url in workspace.settings.comfyui.urls))
-    halts, stuck = await _states_in(workspace)
-    reports = [report.judged(halts, stuck) for report in await looks]
+    _check_addresses(workspace)
+    looks = asyncio.gather(*(look_at(url) for url in workspace.settings.comfyui.urls))
+    out_of_work, stuck = await _states_in(workspace)
+    reports = [report.judged(out_of_work, stuck) for report in await looks]
     if asked.as_json:
         print_json([report.as_json() for report in reports])
     elif on_terminal():
@@ -274,22 +226,13 @@ async def _show(asked: Asked) -> None:
             typer.echo(line_of(report, *widths))
 
 
-async def _look_at(url: str) -> ServerReport:
-    from comfyui_agent.engine.server_reports import look_at
-
-    _address_of(url)
-    return await look_at(url)
-
-
 async def _states_in(workspace: Workspace) -> tuple[dict[str, ServerState], list[StuckPrompt]]:
-    """Which servers are out of work or stuck; none where no database can be read: looking at servers needs none."""
-    from comfyui_agent.store.errors import StoreError
-
+    """Which servers are out of work or stuck; none if the database cannot be read."""
     with contextlib.suppress(StoreError):
         store = await open_soon(workspace)
         try:
-            halts = {each.server: each.halt for each in await store.run(ops.halted_servers)}
-            return halts, await store.run(ops.stuck_prompts)
+            out_of_work = {each.server: each.halt for each in await store.run(ops.halted_servers)}
+            return out_of_work, await store.run(ops.stuck_prompts)
         finally:
             await store.close(timeout=0.5)
     return {}, []

@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from comfyui_agent.cli.audit import note_audit
+from comfyui_agent.batches.sweep_file import SweepFile, SweepText
+from comfyui_agent.batches.sweep_request import GridAxes, SweepRequest
+from comfyui_agent.batches.sweeps import Sweep
+from comfyui_agent.cli.batch_progress import code_of, follow
+from comfyui_agent.cli.invocation import Invocation, workspace_command
 from comfyui_agent.cli.output import fail, on_terminal, one_line, print_json
-from comfyui_agent.cli.signals import run_until_signal
-from comfyui_agent.cli.workflows import fail_with, found_at
-from comfyui_agent.cli.workspace import (
-    HERE,
-    AsJson,
-    ConfigOption,
-    DatabaseOption,
-    Folder,
-    check_addresses,
-    opened,
-    workspace_at,
-)
+from comfyui_agent.cli.workflows import found_at, lines_below, workflows_of
+from comfyui_agent.cli.workspace import check_addresses, open_soon
+from comfyui_agent.config.workflows import NoWorkflow
+from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.combinations import Mode
-from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.pace import duration_of
 from comfyui_agent.domain.texts import counted
+from comfyui_agent.engine.sweep_planner import PatientPlanner
 from comfyui_agent.store import operations as ops
-
-if TYPE_CHECKING:
-    from comfyui_agent.batches.axes import BadSweep
-    from comfyui_agent.batches.sweep_file import SweepText
-    from comfyui_agent.batches.sweep_request import SweepRequest
-    from comfyui_agent.batches.sweeps import Sweep
-    from comfyui_agent.config.workspace import Workspace
-    from comfyui_agent.store.store import Store
+from comfyui_agent.store.errors import StoreError
+from comfyui_agent.usecases.sweeps import plan_sweep, queue_sweep
 
 ROWS_SHOWN = 20
 JSON_ROWS = 10_000
@@ -42,7 +36,9 @@ LEAST_ROOM = 8
 YAML = (".yaml", ".yml")
 
 
-def sweep(
+@workspace_command(until_signal=True)
+async def sweep(
+    call: Invocation,
     what: Annotated[
         str,
         typer.Argument(metavar="FILE|WORKFLOW_ID", help="A workflow of this workspace, a template, or a sweep.yaml."),
@@ -67,11 +63,7 @@ def sweep(
         False
     ),
     wait: Annotated[bool, typer.Option("--wait", help="Follow it; if no agent runs, do the work here.")] = False,
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    database: DatabaseOption = "",
-    as_json: AsJson = False,
-) -> None:
+) -> int:
     """Queue a workflow for every combination of some values, and print the id of the batch.
 
     Values: 1,2,3 and 1..10 and 1..10:2 and 0.1..0.5:0.1 and 1,2,..,10 and "a, b","c" and a | b and true,false and
@@ -88,85 +80,84 @@ def sweep(
     e3 sweep sweep.yaml --json
         As it is written down, for a script.
     """
-    place = workspace_at(workspace, database, config=config)
-    check_addresses(place, are_given=False)
-    flags = {
-        "sets": sets or [],
-        "inputs": inputs or [],
-        "mode": mode,
-        "name": name,
-        "grid": {"x": x, "y": y, "pages": pages},
-        "job_type": job_type,
-        "priority": priority,
-        "skip_bad": skip_bad,
-    }
-    run_until_signal(_sweep(place, _wish(place, workspace, what, flags), dry_run, wait, as_json))
+    check_addresses(call.workspace, are_given=False)
+    given = {"mode": mode, "name": name, "job_type": job_type, "priority": priority}
+    request = _request(call, what, sets or [], {key: value for key, value in given.items() if value not in (None, "")})
+    wish = replace(
+        request.wish,
+        inputs={**request.wish.inputs, **pairs("--input", inputs or [], "NAME=VALUE")},
+        grid=GridAxes(x or request.wish.grid.x, y or request.wish.grid.y, pages or request.wish.grid.pages),
+        skip_bad=skip_bad,
+    )
+    lines = lines_below(request.base)
+    found = await plan_sweep(call.workspace, wish, lines, PatientPlanner(), where=request.where)
+    for warning in found.warnings:
+        typer.echo(one_line(f"e3: {warning}"), err=True)
+    if dry_run:
+        await _show_plan(call, found.sweep)
+        return 0
+    return await _queue(call, found.sweep, wait)
+
+
+async def _queue(call: Invocation, found: Sweep, wait: bool) -> int:
+    async with call.opened(create=True) as store:
+        batch = await queue_sweep(store, call.workspace, call.actor, found, _counter(len(found)))
+        if not call.as_json:
+            typer.echo(batch.id)
+        if wait:
+            batch = await follow(store, call.workspace, batch.id, works=True, quiet=call.as_json)
+        else:
+            typer.echo(f"{counted(len(found), 'job')} queued. Follow: e3 batch watch {batch.id}", err=True)
+    if call.as_json:
+        print_json(batch.as_json())
+    elif wait and batch.grid:
+        typer.echo(one_line(f"Grid  {call.workspace.root / batch.grid}"))
+    return code_of(batch) if wait else 0
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What people want, and where they said it."""
+class _Request:
+    """A sweep that was asked for, and where each key of it was written."""
 
     wish: SweepRequest
     base: Path
-    text: SweepText | None = None
-    flags: frozenset[str] = frozenset()
+    text: SweepText | None
+    flags: frozenset[str]
 
-    def words(self, error: BadSweep) -> str:
-        """What is wrong, with the line of the file that says it."""
-        from comfyui_agent.config.validation import dotted
-
-        is_flag = error.key[:1] == ("set",) and error.key[-1] in self.flags
-        if self.text is None or is_flag:
-            return str(error)
-        own = f"{dotted(error.key)}: " if error.key else ""
-        return f"{self.text.where(error.key)}: {own}{error.message}"
+    def where(self, key: tuple[str, ...]) -> str:
+        """The line of the file that says a key; empty if the command line does."""
+        is_flag = key[:1] == ("set",) and key[-1] in self.flags
+        return "" if self.text is None or is_flag else self.text.where(key)
 
 
-def _wish(workspace: Workspace, here: Path, what: str, flags: dict[str, Any]) -> _Asked:
-    """What the file says, and on top what the command line says."""
-    from comfyui_agent.batches.sweep_file import SweepText
-    from comfyui_agent.batches.sweep_request import GridAxes, SweepRequest
-    from comfyui_agent.cli.workflows import workflows_of
-    from comfyui_agent.config.validation import Complaints
-    from comfyui_agent.config.workflows import NoWorkflow
-
+def _request(call: Invocation, what: str, sets: list[str], given: dict[str, Any]) -> _Request:
+    """Read the file, if one is named; what the command line says counts more."""
     text: SweepText | None = None
     base = Path()
     if what.lower().endswith(YAML):
-        path = found_at(what, here)
-        try:
-            text = SweepText(path)
-        except Complaints as error:
-            fail_with(error)
-        base = path.parent
-    said = text.said if text else None
-    workflows = workflows_of(workspace)
+        path = found_at(what, call.folder)
+        text, base = SweepText(path), path.parent
+    said = text.said if text else SweepFile.model_construct(workflow=what, set={})
+    said = said.model_copy(update=given)
     try:
-        workflow = workflows.named(said.workflow if said else what, base)
+        workflow = workflows_of(call.workspace).named(said.workflow, base)
     except NoWorkflow as error:
         fail(f"{text.where(('workflow',))}: workflow: {error}" if text else f"{what}: {error}", code=2)
-    sets = pairs("--set", flags["sets"], "NODE.input=VALUES, such as 3.seed=1..4")
-    given = frozenset(sets)
-    sets = {**(said.set if said else {}), **sets}
-    if not sets:
+    flags = pairs("--set", sets, "NODE.input=VALUES, such as 3.seed=1..4")
+    if not flags and not said.set:
         fail("there is nothing to vary: write --set 'NODE.input=VALUES', such as --set '3.seed=1..4'", code=2)
-    own_grid = vars(said.grid) if said else {}
-    grid = GridAxes(**{key: value or own_grid.get(key, "") for key, value in flags["grid"].items()})
-    default = workspace.settings.default_priority
-    own = said.priority if said else None
+    default = call.workspace.settings.default_priority
     wish = SweepRequest(
         workflow=workflow,
-        sets=sets,
-        inputs={**(said.inputs if said else {}), **pairs("--input", flags["inputs"], "NAME=VALUE")},
-        mode=flags["mode"] or (said.mode if said else Mode.MATRIX),
-        name=flags["name"] or (said.name if said else ""),
-        job_type=flags["job_type"] or (said.job_type if said else ""),
-        priority=next(each for each in (flags["priority"], own, default) if each is not None),
-        grid=grid,
-        skip_bad=flags["skip_bad"],
+        sets={**said.set, **flags},
+        inputs=said.inputs,
+        mode=said.mode,
+        name=said.name,
+        job_type=said.job_type,
+        priority=default if said.priority is None else said.priority,
+        grid=GridAxes(said.grid.x, said.grid.y, said.grid.pages),
     )
-    return _Asked(wish, base, text, given)
+    return _Request(wish, base, text, frozenset(flags))
 
 
 def pairs(flag: str, given: list[str], example: str) -> dict[str, str]:
@@ -181,62 +172,8 @@ def pairs(flag: str, given: list[str], example: str) -> dict[str, str]:
     return found
 
 
-async def _sweep(workspace: Workspace, asked: _Asked, dry_run: bool, wait: bool, as_json: bool) -> int:
-    from comfyui_agent.cli.batch_progress import code_of, follow
-
-    found = await _define(workspace, asked)
-    if dry_run:
-        await _show_plan(workspace, found, as_json)
-        return 0
-    async with opened(workspace, create=True) as store:
-        await _queue(workspace, store, found)
-        if not as_json:
-            typer.echo(found.batch.id)
-        if wait:
-            batch = await follow(store, workspace, found.batch.id, works=True, quiet=as_json)
-        else:
-            _hint(found)
-            queued = await store.run(ops.find_batch, found.batch.id)
-            assert queued is not None
-            batch = queued
-        if as_json:
-            print_json(batch.as_json())
-        elif wait and batch.grid:
-            typer.echo(one_line(f"Grid  {workspace.root / batch.grid}"))
-        return code_of(batch) if wait else 0
-
-
-async def _define(workspace: Workspace, asked: _Asked) -> Sweep:
-    from comfyui_agent.batches.axes import BadSweep
-    from comfyui_agent.cli.workflows import lines_below
-    from comfyui_agent.engine.intake.input_files import NotKept
-    from comfyui_agent.engine.sweep_planner import PatientPlanner, define_sweep
-
-    try:
-        found = await define_sweep(workspace, asked.wish, lines_below(asked.base), PatientPlanner())
-    except BadSweep as error:
-        fail(asked.words(error), code=2)
-    except NotKept as error:
-        fail(str(error))
-    for warning in found.warnings:
-        typer.echo(one_line(f"e3: {warning}"), err=True)
-    return found.sweep
-
-
-async def _queue(workspace: Workspace, store: Store, found: Sweep) -> None:
-    from comfyui_agent.batches.batch_writer import queue_batch
-    from comfyui_agent.domain.binding import Unbindable
-    from comfyui_agent.engine.intake.input_files import NotKept
-
-    try:
-        await queue_batch(store, workspace.locks, found.batch, found.jobs(), _counter(len(found)))
-    except (Unbindable, NotKept) as error:
-        fail(str(error))
-    await note_audit(store, EventName.AUDIT_BATCH_CREATE, batch_id=found.batch.id, message=counted(len(found), "job"))
-
-
-def _counter(total: int) -> Any:
-    """Large ones are counted while they are put in."""
+def _counter(total: int) -> Callable[[int], None]:
+    """Counts the jobs of a large sweep on a terminal while they are queued."""
     shown = on_terminal() and total >= 5_000
 
     def count(number: int) -> None:
@@ -246,16 +183,8 @@ def _counter(total: int) -> Any:
     return count
 
 
-def _hint(found: Sweep) -> None:
-    jobs = counted(len(found), "job")
-    typer.echo(f"{jobs} queued. Follow: e3 batch watch {found.batch.id}", err=True)
-
-
 async def _past_durations(workspace: Workspace, workflow_id: str) -> list[float]:
-    """Seconds of past results; nothing is made to find that out."""
-    from comfyui_agent.cli.workspace import open_soon
-    from comfyui_agent.store.errors import StoreError
-
+    """Seconds of past results. No database is made for this."""
     if "://" not in workspace.database and not Path(workspace.database).is_file():
         return []
     try:
@@ -268,13 +197,13 @@ async def _past_durations(workspace: Workspace, workflow_id: str) -> list[float]
         await store.close(timeout=0.5)
 
 
-async def _show_plan(workspace: Workspace, found: Sweep, as_json: bool) -> None:
-    durations = await _past_durations(workspace, found.request.workflow.recipe.workflow_id)
-    servers = len(workspace.settings.comfyui.urls)
+async def _show_plan(call: Invocation, found: Sweep) -> None:
+    durations = await _past_durations(call.workspace, found.request.workflow.recipe.workflow_id)
+    servers = len(call.workspace.settings.comfyui.urls)
     median = durations[len(durations) // 2] if durations else None
     estimate = None if median is None else median * len(found) / servers
     axes = found.combinations.axes
-    if as_json:
+    if call.as_json:
         rows = [found.combinations.values_at(index) for index in range(min(len(found), JSON_ROWS))]
         print_json(
             {
@@ -300,10 +229,6 @@ async def _show_plan(workspace: Workspace, found: Sweep, as_json: bool) -> None:
 
 
 def _print_table(found: Sweep) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     rows = [found.combinations.values_at(index) for index in range(min(len(found), ROWS_SHOWN))]
     names = [axis.name for axis in found.combinations.axes]
     if not on_terminal():

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from comfyui_agent.cli.audit import note_audit
+from comfyui_agent.cli.invocation import Invocation, workspace_command
 from comfyui_agent.cli.output import fail, one_line, print_json
-from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, DatabaseOption, Folder, opened, workspace_at
+from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import EventName
-from comfyui_agent.domain.tokens import Role
+from comfyui_agent.domain.texts import counted
+from comfyui_agent.domain.tokens import Role, Token, hash_of, mint_token, proxy_hash, seconds_in
 from comfyui_agent.store import operations as ops
-
-if TYPE_CHECKING:
-    from comfyui_agent.config.workspace import Workspace
-    from comfyui_agent.domain.tokens import Token
+from comfyui_agent.web.listen_address import is_loopback
 
 OPEN = "There are no tokens: only this machine reaches the page, and everyone here is an admin."
 CLOSED = (
@@ -36,7 +33,9 @@ def token() -> None:
 
 
 @app.command()
-def create(
+@workspace_command()
+async def create(
+    call: Invocation,
     role: Annotated[
         Role,
         typer.Option(
@@ -58,10 +57,6 @@ def create(
             "Run it again to change their role, or to let them in again.",
         ),
     ] = "",
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    database: DatabaseOption = "",
-    as_json: AsJson = False,
 ) -> None:
     """Make a token and print it. It is shown this once: only its hash is kept.
 
@@ -78,51 +73,32 @@ def create(
     e3 token create --role metrics --name prometheus
         For Prometheus.
     """
-    from comfyui_agent.domain.tokens import seconds_in
-
     if len(name) > 100 or len(proxy_user) > 100:
         fail("--name and --proxy-user have at most 100 characters", code=2)
     try:
         seconds = seconds_in(expires) if expires else None
     except ValueError as error:
         fail(f"--expires {error}", code=2)
-    place = workspace_at(workspace, database, config=config)
-    asyncio.run(_create(place, role, name, proxy_user, seconds, is_shared=shared, as_json=as_json))
-
-
-async def _create(
-    workspace: Workspace,
-    role: Role,
-    name: str,
-    proxy_user: str,
-    seconds: int | None,
-    *,
-    is_shared: bool,
-    as_json: bool,
-) -> None:
-    from comfyui_agent.domain.tokens import hash_of, mint_token, proxy_hash
-
     secret = "" if proxy_user else mint_token()
     hash_ = proxy_hash(proxy_user) if proxy_user else hash_of(secret)
     called = proxy_user or name or role.value
-    async with opened(workspace, create=True) as store:
-        made = await store.run(ops.create_token, called, role, hash_, is_shared=is_shared, seconds=seconds)
-        await note_audit(store, EventName.AUDIT_TOKEN_CREATE, message=_told(made))
-    if as_json:
+    async with call.opened(create=True) as store:
+        made = await store.run(ops.create_token, called, role, hash_, is_shared=shared, seconds=seconds)
+        await call.actor.audit(store, EventName.AUDIT_TOKEN_CREATE, message=_described(made))
+    if call.as_json:
         print_json(_facts(made) | ({"token": secret} if secret else {}))
         return
     if secret:
         typer.echo(secret)
     ends = f" It ends {made.expires_at[:16]} UTC." if made.expires_at else ""
     shown = " It is not shown again." if secret else " The proxy logs them in: there is no secret."
-    words = f"Token {made.id} ({made.name}, {made.role}).{shown}{ends} Take it back: e3 token revoke {made.id}"
-    typer.echo(one_line(words), err=True)
+    line = f"Token {made.id} ({made.name}, {made.role}).{shown}{ends} Take it back: e3 token revoke {made.id}"
+    typer.echo(one_line(line), err=True)
 
 
 @app.command()
-def ls(
-    workspace: Folder = HERE, config: ConfigOption = "", database: DatabaseOption = "", as_json: AsJson = False
-) -> None:
+@workspace_command()
+async def ls(call: Invocation) -> None:
     """List tokens: id, role, when they were made, end and were last used, name. What they are cannot be read back.
 
     [bold]Examples[/bold]
@@ -130,13 +106,9 @@ def ls(
     e3 token ls --json
         For a script; revoked ones have a revoked_at.
     """
-    asyncio.run(_ls(workspace_at(workspace, database, config=config), as_json))
-
-
-async def _ls(workspace: Workspace, as_json: bool) -> None:
-    async with opened(workspace) as store:
+    async with call.opened() as store:
         access, found = await store.run(ops.read_access), await store.run(ops.list_tokens)
-    if as_json:
+    if call.as_json:
         print_json([_facts(each) for each in found])
         return
     valid = [each for each in found if each.revoked_at is None]
@@ -146,7 +118,7 @@ async def _ls(workspace: Workspace, as_json: bool) -> None:
     for each in valid:
         typer.echo(_line(each, each.expires_at or "never", each.last_used_at or "never"))
     if not valid:
-        typer.echo(_without_tokens(workspace, is_closed=access.is_closed))
+        typer.echo(_without_tokens(call.workspace, is_closed=access.is_closed))
     if revoked:
         typer.echo("Revoked:")
     for each in revoked:
@@ -161,12 +133,10 @@ def _line(each: Token, ends: str, used: str) -> str:
 
 
 @app.command()
-def revoke(
+@workspace_command()
+async def revoke(
+    call: Invocation,
     number: Annotated[int, typer.Argument(metavar="ID", min=1, help="The id, as e3 token ls shows it.")],
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    database: DatabaseOption = "",
-    as_json: AsJson = False,
 ) -> None:
     """Take a token back: whoever has it, or has logged in with it, is asked for another at once.
 
@@ -175,34 +145,28 @@ def revoke(
     e3 token revoke 2
         The second one.
     """
-    asyncio.run(_revoke(workspace_at(workspace, database, config=config), number, as_json))
-
-
-async def _revoke(workspace: Workspace, number: int, as_json: bool) -> None:
-    async with opened(workspace) as store:
+    async with call.opened() as store:
         before = next((each for each in await store.run(ops.list_tokens) if each.id == number), None)
         if before is None:
             fail(f"there is no token {number}: see e3 token ls")
         if not await store.run(ops.revoke_token, number):
             fail(f"token {number} was revoked already: see e3 token ls")
-        await note_audit(store, EventName.AUDIT_TOKEN_REVOKE, message=_told(before))
+        await call.actor.audit(store, EventName.AUDIT_TOKEN_REVOKE, message=_described(before))
         left = await store.run(ops.list_tokens)
     found = next(each for each in left if each.id == number)
-    if as_json:
+    if call.as_json:
         print_json(_facts(found))
         return
     typer.echo(one_line(f"Token {found.id} ({found.name}, {found.role}) is worth nothing now."))
     if all(each.revoked_at for each in left):
-        typer.echo(f"It was the last. {_without_tokens(workspace, is_closed=True)}", err=True)
+        typer.echo(f"It was the last. {_without_tokens(call.workspace, is_closed=True)}", err=True)
 
 
 @app.command("open")
-def open_to_all(
+@workspace_command()
+async def open_to_all(
+    call: Invocation,
     yes: Annotated[bool, typer.Option("--yes", help="Revoke the tokens that there are without asking.")] = False,
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    database: DatabaseOption = "",
-    as_json: AsJson = False,
 ) -> None:
     """Let everyone on this machine in without a token, as before the first one. Tokens are revoked, sessions end.
 
@@ -216,33 +180,26 @@ def open_to_all(
     e3 token open --yes --json
         For a script.
     """
-    asyncio.run(_open(workspace_at(workspace, database, config=config), yes, as_json))
-
-
-async def _open(workspace: Workspace, is_sure: bool, as_json: bool) -> None:
-    why = _why_needed(workspace)
+    why = _why_needed(call.workspace)
     if why:
         fail(f"nothing was changed, because it would let nobody in: {why}. Change that setting first")
-    async with opened(workspace) as store:
-        found = await store.run(ops.open_access, revoke=is_sure)
-        if found and not is_sure:
-            count = f"{len(found)} token{'' if len(found) == 1 else 's'}"
+    async with call.opened() as store:
+        found = await store.run(ops.open_access, revoke=yes)
+        if found and not yes:
+            count = counted(len(found), "token")
             if not sys.stdin.isatty():
                 fail(f"{count} would be revoked: say so with e3 token open --yes, or leave access closed")
             typer.confirm(f"Revoke {count} and let everyone on this machine in as an admin?", abort=True, err=True)
             found = await store.run(ops.open_access, revoke=True)
-        words = f"{len(found):,} token{'' if len(found) == 1 else 's'} revoked"
-        await note_audit(store, EventName.AUDIT_TOKEN_OPEN, message=words)
-    if as_json:
+        await call.actor.audit(store, EventName.AUDIT_TOKEN_OPEN, message=f"{counted(len(found), 'token')} revoked")
+    if call.as_json:
         print_json({"access": "open", "revoked": [_facts(each) for each in found]})
         return
     typer.echo("Access is open: whoever reaches the page on this machine is an admin, until the next e3 token create.")
 
 
 def _why_needed(workspace: Workspace) -> str:
-    """Why this machine needs a token even if there is none, as the settings say; empty if it does not."""
-    from comfyui_agent.web.listen_address import is_loopback
-
+    """Why the settings require a token even on this machine; empty if they do not."""
     ui = workspace.settings.ui
     if ui.trusted_proxies:
         named = " or a name from a proxy" if ui.proxy_user_header else ""
@@ -260,7 +217,7 @@ def _without_tokens(workspace: Workspace, *, is_closed: bool) -> str:
     return CLOSED if is_closed else OPEN
 
 
-def _told(found: Token) -> str:
+def _described(found: Token) -> str:
     return f"{found.id} ({found.name}, {found.role}{', shared' if found.is_shared else ''})"
 
 

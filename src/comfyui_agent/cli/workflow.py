@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from comfyui_agent.cli.completion import workflow_names
-from comfyui_agent.cli.output import fail, on_terminal, one_line, print_json
+from comfyui_agent.cli.output import fail, on_terminal, one_line, print_json, print_rows
+from comfyui_agent.cli.workflows import workflows_of
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, workspace_at
-
-if TYPE_CHECKING:
-    from comfyui_agent.config.workflows import Workflow
+from comfyui_agent.config.workflow_places import describe, names_of, open_places
+from comfyui_agent.config.workflows import NoWorkflow, Workflow, read_template
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.binding import Places
+from comfyui_agent.domain.jobs import Template
+from comfyui_agent.domain.recipes import Recipe
 
 LONGEST_VALUE = 48
 
@@ -44,9 +48,7 @@ def inspect(
     e3 workflow inspect wf_realistic_portrait --json
         One that workflows.yaml names, with its own names of inputs.
     """
-    from comfyui_agent.config.workflow_places import describe, names_of, open_places
-
-    found = _find(name, workspace, config)
+    found = _find(name, workspace_at(workspace, config=config))
     if as_json:
         print_json(describe(found))
         return
@@ -56,7 +58,7 @@ def inspect(
     ]
     rows = [[one_line(cell) for cell in row] for row in rows]
     if on_terminal():
-        _print_table(rows)
+        print_rows(("Place", "Names", "Now", "Node"), rows)
     else:
         for row in rows:
             typer.echo("  ".join(row))
@@ -70,32 +72,23 @@ def inspect(
         typer.echo(f"defaults: {', '.join(f'{key}: {_shown(value)}' for key, value in recipe.defaults.items())}")
 
 
-def _find(name: str, folder: Path, config: str) -> Workflow:
-    from comfyui_agent.config.validation import Complaints
-    from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows, read_template
-    from comfyui_agent.domain.binding import Places
-    from comfyui_agent.domain.jobs import Template
-    from comfyui_agent.domain.recipes import Recipe
-
-    workflows = Workflows(workspace_at(folder, config=config))
+def _find(name: str, workspace: Workspace) -> Workflow:
+    workflows, file = workflows_of(workspace), Path(name)
     try:
-        workflows.refresh()
-        file = Path(name)
         if name not in workflows.recipes and file.is_file():
             graph = read_template(file)
-            root = workspace_at(folder, config=config).root
-            by_file = [
-                recipe
-                for recipe in workflows.recipes.values()
-                if (root / recipe.template_path).resolve() == file.resolve()
-            ]
-            recipe = by_file[0] if by_file else Recipe(file.stem, str(file))
+            recipe = next(
+                (
+                    each
+                    for each in workflows.recipes.values()
+                    if (workspace.root / each.template_path).resolve() == file.resolve()
+                ),
+                Recipe(file.stem, str(file)),
+            )
             return Workflow(recipe, Template.of(graph), graph, Places(graph))
         if name.endswith(".json"):
             fail(f"there is no file {name}")
         return workflows.find(name)
-    except Complaints as error:
-        fail(str(error), code=2)
     except NoWorkflow as error:
         fail(str(error))
 
@@ -103,16 +96,3 @@ def _find(name: str, folder: Path, config: str) -> Workflow:
 def _shown(value: Any) -> str:
     text = repr(value) if isinstance(value, str) else str(value)
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
-
-
-def _print_table(rows: list[list[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for heading in ("Place", "Names", "Now", "Node"):
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)

@@ -1,43 +1,29 @@
-"""Workflows and pictures that commands name: found, or one line that says why not."""
+"""Workflows and lists of values that commands name: found, or one line that says why not."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
-import typer
-
-from comfyui_agent.cli.output import fail, one_line
+from comfyui_agent.cli.output import fail
+from comfyui_agent.config.validation import Complaints
+from comfyui_agent.config.workflows import NoWorkflow, Workflows
+from comfyui_agent.config.workspace import Workspace
 
 if TYPE_CHECKING:
-    from comfyui_agent.batches.sweep_request import Keep
-    from comfyui_agent.config.validation import Complaints
-    from comfyui_agent.config.workflows import Workflow, Workflows
-    from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.lab.payloads import Payload
 
 LARGEST_LIST = 64 * 1024 * 1024
 
 
 def found_at(name: str, folder: Path) -> Path:
-    """A file that people name: from where they are, else from the workspace that they name."""
+    """A file by its path, relative to the current folder or else to the workspace."""
     path = Path(name).expanduser()
     return path if path.exists() or not (folder / path).exists() else folder / path
 
 
-def fail_with(complaints: Complaints) -> NoReturn:
-    """The first as the error, the others below it."""
-    typer.echo(one_line(f"e3: {complaints.found[0]}"), err=True)
-    for complaint in complaints.found[1:]:
-        typer.echo(one_line(f"    {complaint}"), err=True)
-    raise typer.Exit(2)
-
-
 def workflows_of(workspace: Workspace) -> Workflows:
-    from comfyui_agent.config.validation import Complaints
-    from comfyui_agent.config.workflows import Workflows
-
     found = Workflows(workspace)
     try:
         found.refresh()
@@ -47,8 +33,7 @@ def workflows_of(workspace: Workspace) -> Workflows:
 
 
 def payload_named(name: str, workspace: Workspace, folder: Path, *, code: int = 2) -> Payload:
-    """What a lab sends: a file if there is one, else a workflow of the workspace with its defaults, else a sample."""
-    from comfyui_agent.config.workflows import NoWorkflow
+    """What a lab sends: a file, else a workflow of the workspace with its defaults, else a sample."""
     from comfyui_agent.lab.payloads import PayloadError, read_payload
     from comfyui_agent.lab.profiling.subjects import bound_to_defaults
     from comfyui_agent.lab.samples import sample_path
@@ -70,22 +55,6 @@ def payload_named(name: str, workspace: Workspace, folder: Path, *, code: int = 
         return bound_to_defaults(workflows.find(name), workspace)
     except (NoWorkflow, PayloadError) as error:
         fail(str(error), code=code)
-
-
-def keeping_of(workspace: Workspace) -> Keep:
-    """Keeps local pictures that values name, and refuses choices that no server offers; one line if it cannot now."""
-    from comfyui_agent.engine.intake.choices import Choices, checking
-    from comfyui_agent.engine.intake.input_files import NotKept, keep_patiently
-
-    kept = checking(keep_patiently(workspace), Choices(workspace.settings.comfyui.urls))
-
-    def keep(workflow: Workflow, values: Mapping[str, Any]) -> dict[str, str]:
-        try:
-            return kept(workflow, values)
-        except NotKept as error:
-            fail(str(error))
-
-    return keep
 
 
 def lines_below(base: Path) -> Callable[[str], Sequence[str]]:

@@ -1,4 +1,4 @@
-"""The options that commands on a workspace share, and opening what they name."""
+"""The options that commands share, and opening the workspace and its store."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LOOK_SECONDS = 2.0
 
 
 def workspace_at(folder: Path, database: str = "", servers: list[str] | None = None, config: str = "") -> Workspace:
-    """The workspace with its settings: file and environment, and on top what the command line says."""
+    """The workspace, with settings from its file, the environment and the command line."""
     from comfyui_agent.config.loader import load_workspace
     from comfyui_agent.config.validation import Complaints
 
@@ -67,7 +67,7 @@ def workspace_at(folder: Path, database: str = "", servers: list[str] | None = N
 
 
 def check_addresses(workspace: Workspace, *, are_given: bool) -> None:
-    """Servers that cannot be servers are one line, before anything else is done."""
+    """Fails if the address of a server is none."""
     from comfyui_agent.comfy.address import ServerAddress
 
     comfyui = workspace.settings.comfyui
@@ -83,7 +83,7 @@ def check_addresses(workspace: Workspace, *, are_given: bool) -> None:
 
 
 async def open_soon(workspace: Workspace) -> Store:
-    """The store of a workspace that is only looked at: it is not made, and not waited for if it is locked."""
+    """The store of a workspace, to look at. It is not made, and a locked one is waited for only shortly."""
     from comfyui_agent.store.connect import open_store
 
     until = time.monotonic() + LOOK_SECONDS
@@ -94,7 +94,7 @@ async def open_soon(workspace: Workspace) -> Store:
 
 @asynccontextmanager
 async def opened(workspace: Workspace, *, create: bool = False) -> AsyncIterator[Store]:
-    """The store of a workspace, closed at the end. A database that cannot be used is one line."""
+    """The store of a workspace, closed at the end. Fails if the database cannot be used."""
     from comfyui_agent.store.connect import open_store
     from comfyui_agent.store.errors import StoreError
 

@@ -1,4 +1,4 @@
-"""A sweep defined in a workspace: its servers are asked, seeds are drawn, pictures kept. Nothing is queued here."""
+"""Defines a sweep in a workspace: asks its servers, draws seeds, keeps pictures. Nothing is queued here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from comfyui_agent.pools import Pool
 
 T = TypeVar("T")
 LookUp = Callable[[], None]
-"""What work in a thread calls now and then: it raises when the work shall end."""
+"""Work in a thread calls it now and then; it raises when the work shall end."""
 
 
 class Planner(Protocol):
@@ -29,7 +29,7 @@ class Planner(Protocol):
 
 
 class PatientPlanner:
-    """For people at a terminal: it takes the time that it takes."""
+    """Has no time limit."""
 
     async def run(self, work: Callable[[LookUp], T]) -> T:
         return await Pool("e3-plan", 1).run(work, lambda: None)
@@ -37,14 +37,14 @@ class PatientPlanner:
 
 @dataclass(frozen=True)
 class Defined:
-    """A sweep that was checked, and the servers that were silent where no other could say what its nodes take."""
+    """A sweep that was checked. `silent` names the servers that did not answer, if none did."""
 
     sweep: Sweep
     silent: tuple[str, ...] = ()
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What people should know before it runs."""
+        """What a user should know before it runs."""
         unheard = f"{', '.join(self.silent)} does not answer: values are checked against the workflow only"
         return (unheard, *self.sweep.warnings) if self.silent else self.sweep.warnings
 
@@ -56,11 +56,10 @@ async def define_sweep(
     planner: Planner,
     bounds: Bounds | None = None,
 ) -> Defined:
-    """Check all that can be known before anything is queued. First its size: only then servers are asked.
+    """Check a sweep before anything is queued: first its size, then with what servers say of its nodes.
 
-    `read_lines` gives the lines of the file that `@NAME` stands for; its OSError or ValueError says why it does not.
-    BadSweep says what is wrong with the wish. NotKept, here or while the jobs of the sweep are made, that a picture
-    could not be kept.
+    `read_lines` reads the file that `@NAME` stands for; OSError or ValueError if it cannot. BadSweep says what is wrong
+    with the sweep. NotKept, here or while its jobs are made: a picture could not be kept.
     """
     counted = await planner.run(
         lambda _: count_axes(wish.sets, wish.workflow, wish.mode, read_lines, bounds, skip_bad=wish.skip_bad)

@@ -7,7 +7,7 @@ from fastapi import Depends, FastAPI
 from comfyui_agent import __version__
 from comfyui_agent.web import openapi, probes, site
 from comfyui_agent.web.access import scraper
-from comfyui_agent.web.api import batches, books, event_routes, jobs, reports, servers, workflows
+from comfyui_agent.web.api import batches, books, event_routes, job_results, jobs, reports, servers, workflows
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.guard import Guard
 from comfyui_agent.web.problems import JsonAnswer, add_handlers
@@ -24,7 +24,7 @@ def create_app(context: Context) -> FastAPI:
         default_response_class=JsonAnswer,
     )
     app.state.context = context
-    for module in (jobs, batches, books, servers, workflows, reports, event_routes):
+    for module in (jobs, job_results, batches, books, servers, workflows, reports, event_routes):
         app.include_router(module.router)
     app.include_router(probes.router)
     app.include_router(probes.metrics_router, dependencies=[Depends(scraper)])

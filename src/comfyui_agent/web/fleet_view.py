@@ -1,4 +1,4 @@
-"""The servers as the page shows them: looked at while someone watches, and never longer ago than a few seconds."""
+"""The servers as the page shows them: probed every few seconds while someone watches."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import PART, living
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
+from comfyui_agent.usecases.servers import known_servers
 from comfyui_agent.web.threads import FILES
 
 log = logging.getLogger(__name__)
@@ -30,7 +31,7 @@ NOT_YET = "it has not answered yet"
 
 
 class FleetView:
-    """What servers say of themselves, what agents have there, and who works the queue off."""
+    """Reports of servers, the runs of agents there, and how many agents work."""
 
     def __init__(self, store: Store, workspace: Workspace) -> None:
         self._store = store
@@ -47,7 +48,7 @@ class FleetView:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Someone looks: it is kept fresh meanwhile."""
+        """Keep it fresh meanwhile, because someone watches."""
         self._watchers += 1
         try:
             yield
@@ -76,7 +77,7 @@ class FleetView:
         self._live_at = time.monotonic()
 
     async def live(self) -> list[LiveRun]:
-        """What is at work, over all agents of this machine."""
+        """The runs of all agents of this machine."""
         if time.monotonic() - self._live_at > 2 * LIVE_SECONDS:
             await self.look_at_live()
         return self._live
@@ -90,19 +91,16 @@ class FleetView:
         """Every server of the workspace, as it was a few seconds ago. One that hangs is not waited for twice."""
         age = time.monotonic() - self._looked_at
         if age > OLDEST_SECONDS:
-            looking = self._begin_look()
+            look = self._begin_look()
             if age > STALE_SECONDS:
-                await asyncio.wait({looking}, timeout=PATIENCE)
-        halts = {each.server: each.halt for each in await self._store.run(ops.halted_servers)}
+                await asyncio.wait({look}, timeout=PATIENCE)
+        out_of_work = {each.server: each.halt for each in await self._store.run(ops.halted_servers)}
         stuck = await self._store.run(ops.stuck_prompts)
-        return [report.judged(halts, stuck) for report in self._reports]
+        return [report.judged(out_of_work, stuck) for report in self._reports]
 
     async def known(self) -> list[str]:
         """The address of every server that has to do with this queue."""
-        configured = [address_of(url) for url in self._workspace.settings.comfyui.urls]
-        halted = [each.server for each in await self._store.run(ops.halted_servers)]
-        at_work = [attempt.server for attempt in await self._store.run(ops.open_attempts) if attempt.server]
-        return list(dict.fromkeys([*configured, *halted, *at_work]))
+        return await known_servers(self._store, self._workspace)
 
     def _begin_look(self) -> asyncio.Task[None]:
         if self._looking is None or self._looking.done():
@@ -122,7 +120,7 @@ class FleetView:
         self._looked_at = time.monotonic()
 
     async def _look_at(self, number: int, url: str) -> None:
-        """Each is shown as soon as it has answered: one that hangs hides no other."""
+        """Show each server as soon as it has answered: one that hangs delays no other."""
         report = await look_at(url)
         self._show([*self._reports[:number], report, *self._reports[number + 1 :]])
 

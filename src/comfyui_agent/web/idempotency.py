@@ -1,4 +1,4 @@
-"""`Idempotency-Key`: a wish that is sent again, because its answer was lost, is fulfilled once."""
+"""`Idempotency-Key`: a request that is sent again, because its answer was lost, is done once."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from comfyui_agent.domain.idempotency import Begun, Busy, Different, Repeated, TakenOver
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.liveness import bury_dead
+from comfyui_agent.usecases.errors import UseCaseError
 from comfyui_agent.web.access import Caller
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.problems import JsonAnswer, Problem
@@ -52,21 +53,56 @@ class IdempotentRequest(BaseModel):
 async def once(
     context: Context,
     caller: Caller,
-    wish: IdempotentRequest,
+    request: IdempotentRequest,
     made: str,
     make: Callable[[str], Awaitable[Answer]],
     find: Callable[[str], Awaitable[Answer | None]],
     address: Callable[[Answer], str],
 ) -> Response:
-    """Make something whose name is known before; or answer as the first time, if the key was there before.
+    """Make something under a name that is known before; or answer as the first time, if the key was there before.
 
-    `find` looks for what someone was making who died over it, or who could not note that it was made.
+    `find` looks for what was made by a process that died before it could note its answer.
     """
-    if wish.key is None:
-        return await _created(await make(made), address)
-    keys = wish.key, f"{caller.scope} {wish.route}"
+
+    async def created(answer: Answer) -> Response:
+        return await RENDERING.run(JsonAnswer, answer, CREATED, headers={"Location": address(answer)})
+
+    if request.key is None:
+        return await created(await make(made))
+    keys = request.key, f"{caller.scope} {request.route}"
+
+    async def finish(answer: Answer) -> Response:
+        await context.store.run(ops.finish_request, *keys, CREATED, await RENDERING.run(json.dumps, answer))
+        return await created(answer)
+
     with _answering(context, keys) as is_alone:
-        return await _once(context, keys, wish.digest, made, make, find, address, is_alone)
+        worker, host = context.lock.worker, context.lock.host
+        await bury_dead(context.store, host)
+        begun = await context.store.run(ops.begin_request, *keys, request.digest, worker, made, host, is_alone=is_alone)
+        match begun:
+            case Repeated():
+                answer = json.loads(begun.answer)
+                return JsonAnswer(answer, begun.status, headers={REPLAYED: "true", "Location": address(answer)})
+            case Busy():
+                detail = "a request with this Idempotency-Key is being answered now"
+                remedy = "Send it again in a moment: it gets the same answer."
+                raise Problem(409, detail, remedy, headers={"Retry-After": "1"})
+            case Different():
+                detail = "this Idempotency-Key was sent before with another request"
+                raise Problem(409, detail, "Use a new key for a new wish.")
+            case TakenOver():
+                found = await find(begun.made)
+                if found is not None:
+                    return await finish(found)
+                made = begun.made
+            case Begun():
+                pass
+        try:
+            answer = await make(made)
+        except (Problem, UseCaseError):  # nothing was made; after any other error, the next request finds out
+            await context.store.run(ops.drop_request, *keys)
+            raise
+        return await finish(answer)
 
 
 @contextlib.contextmanager
@@ -81,58 +117,3 @@ def _answering(context: Context, keys: tuple[str, str]) -> Iterator[bool]:
         under_way[keys] -= 1
         if not under_way[keys]:
             del under_way[keys]
-
-
-async def _once(
-    context: Context,
-    keys: tuple[str, str],
-    digest: str,
-    made: str,
-    make: Callable[[str], Awaitable[Answer]],
-    find: Callable[[str], Awaitable[Answer | None]],
-    address: Callable[[Answer], str],
-    is_alone: bool,
-) -> Response:
-    worker, host = context.lock.worker, context.lock.host
-    await bury_dead(context.store, host)
-    begun = await context.store.run(ops.begin_request, *keys, digest, worker, made, host, is_alone=is_alone)
-    match begun:
-        case Repeated():
-            answer = json.loads(begun.answer)
-            headers = {REPLAYED: "true", "Location": address(answer)}
-            return JsonAnswer(answer, begun.status, headers=headers)
-        case Busy():
-            raise Problem(
-                409,
-                "a request with this Idempotency-Key is being answered now",
-                "Send it again in a moment: it gets the same answer.",
-                headers={"Retry-After": "1"},
-            )
-        case Different():
-            raise Problem(
-                409, "this Idempotency-Key was sent before with another request", "Use a new key for a new wish."
-            )
-        case TakenOver():
-            found = await find(begun.made)
-            if found is not None:
-                return await _finish(context, keys, found, address)
-            made = begun.made
-        case Begun():
-            pass
-    try:
-        answer = await make(made)
-    except Problem:  # nothing was made; after anything else nobody can know: whoever asks again finds out
-        await context.store.run(ops.drop_request, *keys)
-        raise
-    return await _finish(context, keys, answer, address)
-
-
-async def _finish(
-    context: Context, keys: tuple[str, str], answer: Answer, address: Callable[[Answer], str]
-) -> Response:
-    await context.store.run(ops.finish_request, *keys, CREATED, await RENDERING.run(json.dumps, answer))
-    return await _created(answer, address)
-
-
-async def _created(answer: Answer, address: Callable[[Answer], str]) -> Response:
-    return await RENDERING.run(JsonAnswer, answer, CREATED, headers={"Location": address(answer)})

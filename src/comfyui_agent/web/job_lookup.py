@@ -10,7 +10,7 @@ LONGEST_ID = 19
 
 
 async def job_named(store: Store, name: str) -> Job | None:
-    """A job by its id, else by its name. What looks like an id is one: addresses of the page are made of ids."""
+    """A job by its id, else by its name. Digits are an id first: the page links to ids."""
     found = None
     if name.isascii() and name.isdigit() and len(name) < LONGEST_ID:
         found = await store.run(ops.find_job_by_id, JobId(int(name)))

@@ -98,7 +98,7 @@ def _context(store: Store, workspace: Workspace, lock: AgentLock, host: str) -> 
         outputs=Outputs(workspace),
         metrics=metrics,
         event_feed=EventFeed(store, metrics.counters.count),
-        submissions=Submissions(store, workspace),
+        submissions=Submissions(workspace),
         live_pages=LivePages(store, fleet),
         limits=RequestLimits(ui),
         quota=OpenJobQuota(store, ui.open_jobs_per_user),

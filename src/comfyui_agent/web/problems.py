@@ -12,9 +12,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from comfyui_agent.config.validation import Complaints
 from comfyui_agent.domain.texts import is_whole
 from comfyui_agent.store.errors import DatabaseAway, DatabaseFull, StoreClosed, StoreError
+from comfyui_agent.usecases.errors import Invalid, NotAllowed, NotFound, TooLarge, UseCaseError
 
 if TYPE_CHECKING:
     from comfyui_agent.web.context import Context
@@ -44,6 +44,8 @@ REMEDIES = {
     405: "See /docs for what there is.",
     500: "The log of e3 says more. Try again; report it if it stays.",
 }
+
+AGAIN = "Change what is named here, and send it again."
 
 
 class JsonAnswer(JSONResponse):
@@ -113,12 +115,12 @@ def not_found(what: str, name: str, where: str) -> Problem:
     return Problem(404, f"there is no {what} {name[:200]!r}", f"See {where}.")
 
 
-def from_complaints(complaints: Complaints, status: int = 409) -> Problem:
-    """What is wrong with a submission, key by key."""
-    found = [(each.key, each.message) for each in complaints.found]
-    first = complaints.found[0]
-    detail = f"{first.key}: {first.message}" if first.key else first.message
-    return Problem(status, detail, "Change what is named here, and send it again.", errors=found)
+def from_use_case(error: UseCaseError) -> Problem:
+    """Why a use case was refused, key by key where it was the request."""
+    status = 404 if isinstance(error, NotFound) else 403 if isinstance(error, NotAllowed) else 409
+    again = "Queue it with e3 sweep, or in parts." if isinstance(error, TooLarge) else AGAIN
+    found = [(each.key, each.message) for each in error.found] if isinstance(error, Invalid) else []
+    return Problem(status, error.message, error.remedy or again, errors=found)
 
 
 def from_store(error: StoreError) -> Problem:
@@ -153,6 +155,10 @@ def add_handlers(app: FastAPI) -> None:
         found = [(_key(each["loc"]), str(each["msg"])) for each in error.errors()[:MOST_ERRORS]]
         detail = "; ".join(f"{key}: {message}" if key else message for key, message in found[:3])
         return shown(request, Problem(422, detail, "See /docs for what may be sent.", errors=found))
+
+    @app.exception_handler(UseCaseError)
+    async def _refused(request: Request, error: UseCaseError) -> Response:
+        return shown(request, from_use_case(error))
 
     @app.exception_handler(StoreError)
     async def _store(request: Request, error: StoreError) -> Response:

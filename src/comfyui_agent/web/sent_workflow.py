@@ -1,4 +1,4 @@
-"""What was sent for a job, or would be: its template, its values, and what people call them."""
+"""What was sent for a job, or would be: its template, its values and their names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def sending_of(context: Context, job: Job, attempts: Sequence[Attempt]) ->
 
 
 async def _graph(context: Context, job: Job) -> Graph:
-    """The template of a job: its own, else the one that its workflow has now."""
+    """The template of a job, else the current one of its workflow."""
     template = await context.store.run(ops.find_template, job.template_hash) if job.template_hash else None
     if template is not None:
         return await FILES.run(template.graph)
@@ -33,7 +33,7 @@ async def _graph(context: Context, job: Job) -> Graph:
 
 
 async def _names(context: Context, workflow_id: str) -> dict[str, str]:
-    """What people call a place, by the place."""
+    """The name of each place that has one."""
     try:
         recipe = (await context.submissions.recipes()).get(workflow_id)
     except Problem:

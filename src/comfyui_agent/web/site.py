@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response, Streamin
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.tokens import SESSION_SECONDS
 from comfyui_agent.web.access import caller, check_role, cookie_of, while_admitted
-from comfyui_agent.web.actor import Actor
+from comfyui_agent.web.actor import actor_for
 from comfyui_agent.web.addresses import ADDRESSES, view_of
 from comfyui_agent.web.api.responses import FileAnswer, Here, User
 from comfyui_agent.web.html import ASSETS, environment, render_page
@@ -87,7 +87,7 @@ async def login(request: Request, context: Here) -> Response:
     except Problem as problem:
         message = f"{problem.detail[:1].upper()}{problem.detail[1:]}. {problem.remedy}"
         return HTMLResponse(_login(target, message), problem.status, headers=problem.headers)
-    await Actor(context, who).audit(EventName.AUDIT_LOGIN)
+    await actor_for(context, who).audit(context.store, EventName.AUDIT_LOGIN)
     response = RedirectResponse(target, 303)
     is_secure = context.gate.proxies.is_https(request) or request.headers.get("origin", "").lower().startswith("https:")
     response.set_cookie(
@@ -107,7 +107,7 @@ async def logout(request: Request, context: Here) -> Response:
         who = await context.gate.admit(request)
         context.limits.count_change(who)
         if who.session:
-            await Actor(context, who).audit(EventName.AUDIT_LOGOUT)
+            await actor_for(context, who).audit(context.store, EventName.AUDIT_LOGOUT)
     await context.gate.log_out(request)
     response = RedirectResponse("/login", 303)
     for is_secure in (False, True):

@@ -1,4 +1,4 @@
-"""Planning sweeps for callers: one at a time, beside everything else, for a bounded time, and only while they wait."""
+"""Plans sweeps for callers: one at a time, in a thread, for a bounded time, and only while the caller waits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from comfyui_agent.engine.sweep_planner import LookUp
 from comfyui_agent.pools import Pool
 from comfyui_agent.web.access import EVERYONE
 from comfyui_agent.web.fair_turns import Turns
-from comfyui_agent.web.problems import Problem, short_of
+from comfyui_agent.web.problems import Problem, ended_early, short_of
 
 T = TypeVar("T")
 
@@ -26,11 +26,11 @@ MOST_EACH = 4
 
 
 class _Ended(Exception):
-    """Whoever asked is gone, or has been told that it took too long."""
+    """The caller is gone, or the time is over."""
 
 
 class Planning:
-    """Has a thread of its own. A few may wait for it; callers take turns, and one cannot take all the places."""
+    """Has one thread. Callers take turns; only a few may wait, and only some of them for the same caller."""
 
     def __init__(self) -> None:
         self._thread = Pool("e3-plan", 1)
@@ -41,7 +41,7 @@ class Planning:
         return CallersPlanner(self, scope, request)
 
     async def run(self, work: Callable[[LookUp], T], scope: str, request: Request) -> T:
-        """Do it, unless too many wait already or it takes too long: Problem. It ends where its caller does."""
+        """Do the work. Problem if too many wait already, if it takes too long, or if the caller is gone."""
         if self._waiting.total() >= MOST_WAITING:
             raise short_of(f"too many sweeps are being planned: {MOST_WAITING} wait already", seconds=2)
         if scope != EVERYONE and self._waiting[scope] >= MOST_EACH:
@@ -77,7 +77,7 @@ class Planning:
             leaving.cancel()
             self._waiting[scope] -= 1
         if leaving.done() and not leaving.cancelled():
-            raise Problem(400, "the request ended early", "Send it again.")
+            raise ended_early()
         if not has_begun.is_set():
             raise short_of(f"too many sweeps are being planned: this one had no turn for {SECONDS:.0f} s")
         raise Problem(
@@ -100,6 +100,6 @@ class CallersPlanner:
 
 
 async def _left(request: Request) -> None:
-    """Wait until whoever asked is gone. The body has been read, so that nothing else can come."""
+    """Wait until the caller is gone. The body has been read, so nothing else can come."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

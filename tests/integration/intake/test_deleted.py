@@ -11,8 +11,8 @@ import pytest
 
 from comfyui_agent.domain.retry_policy import Retry
 from comfyui_agent.engine.intake import monitor as monitor_module
-from comfyui_agent.engine.intake.submission import retry
 from comfyui_agent.store import operations as ops
+from comfyui_agent.usecases.job_files import resubmit
 from support.intake import Intake, Running, complaints, intake, portrait, until
 from support.stores import broken, intercept
 
@@ -231,7 +231,7 @@ async def test_a_job_that_is_retried_after_its_file_was_deleted_is_not_cancelled
     await room.look_once()
     await room.fail(await room.run_job())
     room.path().unlink()
-    (answer,) = await retry(room.store, room.admission(), room.workspace, [await room.job()])
+    (answer,) = await resubmit(room.store, room.admission(), room.workspace, [await room.job()])
     assert answer.problem == ""
     await room.look_once()
     assert (await room.job()).status == "pending"

@@ -10,8 +10,8 @@ import pytest
 
 from comfyui_agent.engine.intake import monitor
 from comfyui_agent.engine.intake.monitor import Monitor
-from comfyui_agent.engine.intake.submission import add_file
 from comfyui_agent.pools import Pool
+from comfyui_agent.usecases.job_files import add_file
 from support.intake import Intake, portrait, until
 
 OUTPUT = '{file_path: "jobs/finished/image/x.png"}'

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from comfyui_agent.domain.jobs import Job
-from comfyui_agent.engine.intake.submission import Answer, add_file, retry
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
+from comfyui_agent.usecases.job_files import add_file, resubmit
+from comfyui_agent.usecases.jobs import JobAnswer
 from support.intake import KNIGHT, Intake, painted, portrait, until
 from support.pictures import png
 from support.stores import submit_one
@@ -19,13 +20,13 @@ HERE = "jobs/processing/image/knight.yaml"
 NEW_WORKFLOW = "job_type: T2I\nworkflow_id: night_portrait\ninputs: {prompt: x}\n"
 
 
-async def add(room: Intake, path: Path, store: Store | None = None) -> Answer:
+async def add(room: Intake, path: Path, store: Store | None = None) -> JobAnswer:
     return await add_file(store or room.store, room.admission(), room.workspace, path)
 
 
-async def again(room: Intake, *names: str) -> list[Answer]:
+async def again(room: Intake, *names: str) -> list[JobAnswer]:
     jobs = [await room.job(name) for name in names]
-    return await retry(room.store, room.admission(), room.workspace, jobs)
+    return await resubmit(room.store, room.admission(), room.workspace, jobs)
 
 
 async def failed(room: Intake, name: str = KNIGHT, content: str = "") -> Job:
@@ -312,7 +313,7 @@ async def test_hundreds_are_answered_in_their_order(room: Intake) -> None:
     jobs = [await room.job(name) for name in names]
     await room.store.run(ops.cancel_jobs, [job.id for job in jobs])
     wanted = [await room.job(name) for name in reversed(names)]
-    answers = await retry(room.store, room.admission(), room.workspace, wanted)
+    answers = await resubmit(room.store, room.admission(), room.workspace, wanted)
     assert [answer.name for answer in answers] == list(reversed(names))
     for answer in answers:
         number = int(answer.name.removeprefix("take_").removesuffix(".yaml"))

@@ -14,6 +14,7 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.errors import DatabaseAway
 from comfyui_agent.store.liveness import registered
+from comfyui_agent.usecases import batches
 from comfyui_agent.web.api.jobs import NewJobSaid
 from comfyui_agent.web.idempotency import IdempotentRequest
 from support.stores import intercept, wish
@@ -233,7 +234,7 @@ async def test_what_was_made_is_found_again_when_the_database_went_away_right_af
         if create.route == "jobs":
             intercept(patch, house.store, ops.find_job_by_name, away)
         else:
-            patch.setattr(house.context.submissions, "_batch", away)
+            patch.setattr(batches, "read_back", away)
         check_problem(await create.send(house, "gone-away", "gone-away"), 503)
     assert await create.count(house) == before + 1
     assert (await create.send(house, "gone-away", "gone-away")).status == 201

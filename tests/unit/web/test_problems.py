@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from comfyui_agent.config.validation import Complaint, Complaints
 from comfyui_agent.store.errors import DatabaseAway, DatabaseFull, NotADatabase
+from comfyui_agent.usecases.errors import Invalid, NotAllowed, NotFound, NotPossible, TooLarge, UseCaseError
 from comfyui_agent.web import problems
 from comfyui_agent.web.problems import (
     LONGEST,
@@ -22,8 +23,8 @@ from comfyui_agent.web.problems import (
     JsonAnswer,
     Problem,
     add_handlers,
-    from_complaints,
     from_store,
+    from_use_case,
     in_bytes,
     not_found,
 )
@@ -92,10 +93,12 @@ def test_a_problem_is_no_longer_than_people_read() -> None:
 
 
 def test_what_is_wrong_with_a_wish_is_said_key_by_key_the_first_first() -> None:
-    found = from_complaints(Complaints([Complaint("", "inputs.seed", "is no number"), Complaint("", "", "is odd")]))
+    found = from_use_case(
+        Invalid.of(Complaints([Complaint("", "inputs.seed", "is no number"), Complaint("", "", "is odd")]))
+    )
     assert (found.status, found.detail) == (409, "inputs.seed: is no number")
     assert list(found.errors) == [("inputs.seed", "is no number"), ("", "is odd")]
-    assert from_complaints(Complaints([Complaint("", "", "is odd")])).detail == "is odd"
+    assert from_use_case(Invalid.of(Complaints([Complaint("", "", "is odd")]))).detail == "is odd"
 
 
 @pytest.mark.parametrize(
@@ -179,3 +182,19 @@ def test_whatever_stands_in_a_row_becomes_json_that_can_be_read(value: Any, read
 
 def test_half_characters_on_a_page_are_made_visible() -> None:
     assert in_bytes("é\ud800") == "é\\ud800".encode()
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "remedy"),
+    [
+        (NotFound("there is no page 7", "It has 3 pages."), 404, "It has 3 pages."),
+        (NotAllowed("it is not yours", "Ask."), 403, "Ask."),
+        (NotPossible("it is done", "Choose another."), 409, "Choose another."),
+        (NotPossible("a picture is being written"), 409, "Change what is named here, and send it again."),
+        (TooLarge("200,000 jobs are too many"), 409, "Queue it with e3 sweep, or in parts."),
+    ],
+    ids=lambda each: type(each).__name__ if isinstance(each, Exception) else "",
+)
+def test_what_a_use_case_refuses_has_a_status_and_a_remedy(error: UseCaseError, status: int, remedy: str) -> None:
+    found = from_use_case(error)
+    assert (found.status, found.detail, found.remedy) == (status, error.message, remedy)

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Query, Request
 from fastapi.responses import FileResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
-from comfyui_agent.batches.grids import GridOptions, NoGrid, make_grid
+from comfyui_agent.batches.axes import Bounds
+from comfyui_agent.batches.grids import GridOptions
 from comfyui_agent.batches.members import settings_of
 from comfyui_agent.batches.sweep_file import SweepFile
-from comfyui_agent.batches.sweep_request import GridAxes
+from comfyui_agent.batches.sweep_request import GridAxes, SweepRequest
 from comfyui_agent.domain.batches import Batch, BatchKind, BatchStatus, mint_batch_id
 from comfyui_agent.domain.combinations import Combinations
-from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.domain.texts import counted
-from comfyui_agent.engine.sweep_planner import Planner
+from comfyui_agent.engine.sweep_planner import Defined, Planner
 from comfyui_agent.engine.withdrawal import take_back
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import BadCursor, JobFilter
+from comfyui_agent.usecases import batches as usecases
+from comfyui_agent.usecases.sweeps import plan_sweep, queue_sweep
 from comfyui_agent.web.api.models import (
     BatchMade,
     BatchPageShown,
@@ -53,11 +55,14 @@ from comfyui_agent.web.api.responses import (
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.idempotency import IdempotentRequest, Key, once
 from comfyui_agent.web.problems import JsonAnswer, Problem
+from comfyui_agent.web.submissions import check_bytes
 from comfyui_agent.web.threads import FILES, RENDERING
 
 MOST_WITH_JOBS = 1_000
 MOST_PLANNED = 1_000
 MOST_LETTERS = 1_000_000
+MOST_JOBS = 100_000
+BOUNDS = Bounds(combinations=MOST_JOBS, values=2 * MOST_JOBS)
 
 router = APIRouter(prefix=f"{PREFIX}/batches", tags=["batches"])
 
@@ -117,32 +122,53 @@ async def page_of_batches(
     response_model=BatchMade,
     responses={200: {"model": SweepPlan, "description": "What would be queued"}, **problems(404, 409, sends=True)},
 )
-async def create(context: Here, by: By, request: Request, said: NewSweepSaid, key: Key = None) -> Response:
+async def create(
+    context: Here, by: By, caller: User, request: Request, said: NewSweepSaid, key: Key = None
+) -> Response:
     """Queue a workflow for every combination of some values. It is yours: other users cannot change it."""
-    planner = context.planning.for_caller(by.caller.scope, request)
+    planner = context.planning.for_caller(caller.scope, request)
     if said.dry_run:
-        return JsonAnswer(await _plan(context, said, planner))
+        return JsonAnswer(_shown_plan(await _plan(context, said, planner)))
 
     async def make(batch_id: str) -> dict[str, Any]:
         by.check_priority(said.priority)
-        batch, warnings = await context.submissions.sweep(
-            said, planner, skip_bad=said.skip_bad, batch_id=batch_id, by=by
-        )
-        await by.audit(EventName.AUDIT_BATCH_CREATE, batch_id=batch.id, message=counted(batch.total, "job"))
-        return shown_batch(batch) | {"warnings": list(warnings)}
+        plan = await _plan(context, said, planner, batch_id)
+        check_bytes(plan.sweep.stored_bytes, f"{len(plan.sweep):,} jobs", "e3 sweep")
+        batch = await queue_sweep(context.store, context.workspace, by, plan.sweep)
+        return shown_batch(batch) | {"warnings": list(plan.warnings)}
 
     async def find(batch_id: str) -> dict[str, Any] | None:
         batch = await context.store.run(ops.find_batch, batch_id)
         is_whole = batch is not None and batch.status is not BatchStatus.PENDING
         return shown_batch(batch) | {"warnings": []} if batch is not None and is_whole else None
 
-    wish = IdempotentRequest(key=key, route="batches", body=said.model_dump(mode="json", exclude_unset=True))
+    wanted = IdempotentRequest(key=key, route="batches", body=said.model_dump(mode="json", exclude_unset=True))
     batch_id = mint_batch_id(said.name or said.workflow, "sweep")
-    return await once(context, by.caller, wish, batch_id, make, find, address_of_batch)
+    return await once(context, caller, wanted, batch_id, make, find, address_of_batch)
 
 
-async def _plan(context: Context, said: NewSweepSaid, planner: Planner) -> dict[str, Any]:
-    found = await context.submissions.plan(said, planner, skip_bad=said.skip_bad)
+async def _plan(context: Context, said: NewSweepSaid, planner: Planner, batch_id: str = "") -> Defined:
+    default = context.workspace.settings.default_priority
+    wish = SweepRequest(
+        workflow=await context.submissions.workflow(said.workflow),
+        sets=said.set,
+        inputs=said.inputs,
+        mode=said.mode,
+        name=said.name,
+        job_type=said.job_type,
+        priority=default if said.priority is None else said.priority,
+        grid=GridAxes(said.grid.x, said.grid.y, said.grid.pages),
+        skip_bad=said.skip_bad,
+        batch_id=batch_id,
+    )
+    return await plan_sweep(context.workspace, wish, _no_lists, planner, bounds=BOUNDS)
+
+
+def _no_lists(name: str) -> Sequence[str]:
+    raise ValueError(f"@{name[:100]} names a file, which is for the command line: send the values themselves")
+
+
+def _shown_plan(found: Defined) -> dict[str, Any]:
     combinations = found.sweep.combinations
     return {
         "total": len(found.sweep),
@@ -157,7 +183,7 @@ async def _plan(context: Context, said: NewSweepSaid, planner: Planner) -> dict[
 
 
 def _first(combinations: Combinations) -> list[dict[str, Any]]:
-    """As many as an answer has room for: one long value stands in each of them."""
+    """The first combinations, as many as an answer has room for."""
     found: list[dict[str, Any]] = []
     room = MOST_LETTERS
     for index in range(min(len(combinations), MOST_PLANNED)):
@@ -221,8 +247,8 @@ async def grid(context: Here, _: User, batch_id: BatchId) -> Response:
     """The grid that was drawn of a batch."""
     batch = await batch_named(context, batch_id)
     if not batch.grid:
-        words = batch.grid_problem or ("it is being made" if batch.is_grid_due else "it is made when the batch ends")
-        raise Problem(409, f"there is no grid of {batch.id} yet: {words}", "Make one now with POST to this address.")
+        reason = batch.grid_problem or ("it is being made" if batch.is_grid_due else "it is made when the batch ends")
+        raise Problem(409, f"there is no grid of {batch.id} yet: {reason}", "Make one now with POST to this address.")
     try:
         path = context.outputs.grid(batch.grid)
     except ValueError as error:
@@ -236,15 +262,9 @@ async def draw(context: Here, by: By, batch_id: BatchId, said: Annotated[GridSai
     """Make the grid of a batch again, as it stands now or laid out in another way."""
     said = said or GridSaid()
     batch = await batch_named(context, batch_id)
-    by.check_owner(batch)
     options = GridOptions(GridAxes(said.x, said.y, said.pages), said.cell, said.format)
-    try:
-        async with context.submissions.drawing:  # each takes a process and its memory
-            made = await make_grid(context.store, context.workspace, batch, options)
-    except NoGrid as error:
-        raise Problem(409, str(error).replace("--", ""), "Change the layout, or wait for results.") from None
-    await context.store.run(ops.note_grid, batch, context.workspace.shown(made.pictures[0]))
-    await by.audit(EventName.AUDIT_BATCH_GRID, batch_id=batch.id)
+    async with context.submissions.drawing:
+        made = await usecases.draw_grid(context.store, context.workspace, by, batch, options)
     return {
         "pictures": [context.workspace.shown(each) for each in made.pictures],
         "page": context.workspace.shown(made.page),
@@ -254,65 +274,41 @@ async def draw(context: Here, by: By, batch_id: BatchId, said: Annotated[GridSai
 @router.post("/{batch_id}/cancel", status_code=202, response_model=BatchShown, responses=problems(404, 409))
 async def cancel(context: Here, by: By, batch_id: BatchId) -> Any:
     """Cancel what has not ended of a batch. Its prompts are taken back; no other is touched."""
-    batch = await batch_named(context, batch_id)
-    by.check_owner(batch)
-    ended = await ops.cancel_batch(context.store, batch.id)
-    if ended is None:
-        state = "still being queued" if batch.status is BatchStatus.PENDING else f"{batch.status} already"
-        raise Problem(409, f"{batch.id} is {state}", "There is nothing to cancel.")
-    await by.audit(EventName.AUDIT_BATCH_CANCEL, batch_id=batch.id, message=counted(ended, "job"))
-    context.submissions.later(take_back(context.store, context.workspace, batch.id))
-    return await _now(context, batch)
+    change = await usecases.cancel_batch(context.store, by, await batch_named(context, batch_id))
+    context.submissions.start(take_back(context.store, context.workspace, change.batch.id))
+    return shown_batch(change.batch)
 
 
 @router.post("/{batch_id}/retry", status_code=202, response_model=BatchShown, responses=problems(404, 409, sends=True))
 async def retry(context: Here, by: By, batch_id: BatchId, said: Annotated[RetryBatchSaid | None, Body()] = None) -> Any:
     """Render the failed members again; what is done stays. The grid is made anew at the end."""
     batch = await batch_named(context, batch_id)
-    by.check_owner(batch)
-    async with by.room(batch.failed):
-        count = await context.store.run(ops.retry_batch, batch.id, with_cancelled=said is not None and said.cancelled)
-    if not count:
-        remedy = (
-            'What was cancelled or dismissed: {"cancelled": true}.' if batch.failed else "There is nothing to retry."
-        )
-        raise Problem(409, f"nothing of {batch.id} needs attention", remedy)
-    await by.audit(EventName.AUDIT_BATCH_RETRY, batch_id=batch.id, message=counted(count, "job"))
-    return await _now(context, batch)
+    change = await usecases.retry_batch(context.store, by, batch, with_cancelled=said is not None and said.cancelled)
+    cancelled = 'What was cancelled or dismissed: {"cancelled": true}.'
+    return _shown_change(change, cancelled if batch.failed else "There is nothing to retry.")
 
 
 @router.post("/{batch_id}/dismiss", status_code=202, response_model=BatchShown, responses=problems(404, 409))
 async def dismiss(context: Here, by: By, batch_id: BatchId) -> Any:
     """Put the failed members of a batch out of what needs attention. They stay in the history."""
-    batch = await batch_named(context, batch_id)
-    by.check_owner(batch)
-    count = await context.store.run(ops.dismiss_batch, batch.id)
-    if not count:
-        raise Problem(409, f"nothing of {batch.id} needs attention", "There is nothing to dismiss.")
-    await by.audit(EventName.AUDIT_JOB_DISMISS, batch_id=batch.id, message=counted(count, "job"))
-    return await _now(context, batch)
+    change = await usecases.dismiss_batch(context.store, by, await batch_named(context, batch_id))
+    return _shown_change(change, "There is nothing to dismiss.")
 
 
 @router.post("/{batch_id}/pause", status_code=202, response_model=BatchShown, responses=problems(404, 409))
 async def pause(context: Here, by: ByAdmin, batch_id: BatchId) -> Any:
     """What waits stays waiting, what is at a server runs on. For admins."""
-    batch = await batch_named(context, batch_id)
-    if not await context.store.run(ops.pause_batch, batch.id) and not batch.is_paused:
-        raise Problem(409, f"{batch.id} is {batch.status}", "There is nothing to pause.")
-    await by.audit(EventName.AUDIT_BATCH_PAUSE, batch_id=batch.id)
-    return await _now(context, batch)
+    return shown_batch(await usecases.pause_batch(context.store, by, await batch_named(context, batch_id)))
 
 
 @router.post("/{batch_id}/resume", status_code=202, response_model=BatchShown, responses=problems(404, 409))
 async def resume(context: Here, by: ByAdmin, batch_id: BatchId) -> Any:
     """Let a paused batch go on. For admins."""
-    batch = await batch_named(context, batch_id)
-    if not await context.store.run(ops.resume_batch, batch.id):
-        raise Problem(409, f"{batch.id} is not paused", "There is nothing to resume.")
-    await by.audit(EventName.AUDIT_BATCH_RESUME, batch_id=batch.id)
-    return await _now(context, batch)
+    return shown_batch(await usecases.resume_batch(context.store, by, await batch_named(context, batch_id)))
 
 
-async def _now(context: Context, batch: Batch) -> dict[str, Any]:
-    found = await context.store.run(ops.find_batch, batch.id)
-    return shown_batch(found or batch)
+def _shown_change(change: usecases.BatchChange, remedy: str) -> dict[str, Any]:
+    """The batch after a change; 409 if no job was changed."""
+    if not change.jobs:
+        raise Problem(409, f"nothing of {change.batch.id} needs attention", remedy)
+    return shown_batch(change.batch)

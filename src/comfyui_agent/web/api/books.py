@@ -11,11 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from comfyui_agent.batches.book_file import BookFile
 from comfyui_agent.domain.batches import Batch, BatchKind, BatchStatus, mint_batch_id
-from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.rows import parsed
-from comfyui_agent.domain.texts import counted, listed
 from comfyui_agent.store import operations as ops
-from comfyui_agent.web.actor import Actor
+from comfyui_agent.usecases.books import RequestedBook, queue_book, read_book, regenerate_pages
 from comfyui_agent.web.api.batches import page_of_batches
 from comfyui_agent.web.api.models import BookPageShown, BookShown, Regenerated
 from comfyui_agent.web.api.openapi_responses import AsInteger, problems
@@ -35,11 +33,13 @@ from comfyui_agent.web.api.responses import (
 )
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.idempotency import IdempotentRequest, Key, once
-from comfyui_agent.web.problems import JsonAnswer
-from comfyui_agent.web.threads import RENDERING
+from comfyui_agent.web.problems import JsonAnswer, Problem
+from comfyui_agent.web.submissions import check_bytes
+from comfyui_agent.web.threads import RENDERING, REQUESTS
 
 MOST_PAGES_NAMED = 10_000
 MOST_PAGES = 1_000
+MOST_PAGES_QUEUED = 5_000
 
 router = APIRouter(tags=["books"])
 BookId = Annotated[str, Path(min_length=1, max_length=300, description="The id of a book.")]
@@ -77,13 +77,18 @@ async def list_books(context: Here, _: User, limit: Limit = 50, cursor: Cursor =
 
 
 @router.post(f"{PREFIX}/books", status_code=201, response_model=BookShown, responses=problems(404, 409, sends=True))
-async def create(context: Here, by: By, said: BookFile, key: Key = None) -> Response:
+async def create(context: Here, by: By, caller: User, said: BookFile, key: Key = None) -> Response:
     """Queue every page of a book. It is yours: other users cannot change it."""
 
     async def make(book_id: str) -> dict[str, Any]:
-        by.check_priority(said.priority)
-        book = await context.submissions.book(said.model_copy(update={"book_id": book_id}), by)
-        await by.audit(EventName.AUDIT_BOOK_CREATE, batch_id=book.id, message=counted(book.total, "page"))
+        if len(said.pages) > MOST_PAGES_QUEUED:
+            message = f"{len(said.pages):,} pages are too many for one request: at most {MOST_PAGES_QUEUED:,}"
+            raise Problem(409, message, "Queue it with e3 book create, or as several books.")
+        text = RequestedBook(said.model_copy(update={"book_id": book_id}))
+        book = await read_book(context.submissions.intake, by, text)
+        size = await REQUESTS.run(lambda: book.stored_bytes)
+        check_bytes(size, f"{len(book.jobs):,} pages", "e3 book create")
+        await queue_book(context.store, context.workspace, by, book)
         return await _shown(context, book_id)
 
     async def find(book_id: str) -> dict[str, Any] | None:
@@ -95,9 +100,9 @@ async def create(context: Here, by: By, said: BookFile, key: Key = None) -> Resp
         pages = [each.get("overrides") if isinstance(each, dict) else None for each in said_before]
         return await _shown(context, book_id) if pages == [page.inputs for page in said.pages] else None
 
-    wish = IdempotentRequest(key=key, route="books", body=said.model_dump(mode="json", exclude_unset=True))
+    request = IdempotentRequest(key=key, route="books", body=said.model_dump(mode="json", exclude_unset=True))
     book_id = said.book_id or mint_batch_id(said.title or "book", "book")
-    return await once(context, by.caller, wish, book_id, make, find, address_of_batch)
+    return await once(context, caller, request, book_id, make, find, address_of_batch)
 
 
 @router.get(f"{PREFIX}/books/{{book_id}}", response_model=BookShown, responses=problems(404, 409))
@@ -136,10 +141,8 @@ async def regenerate(context: Here, by: By, book_id: BookId, said: Annotated[Pag
     409 if none has failed, or while they render.
     """
     book = await _book(context, book_id)
-    by.check_owner(book)
-    async with by.room(book.failed):
-        pages = await context.submissions.regenerate(book, said.pages if said else None, only_failed=True)
-    await _note_regenerated(by, book, pages)
+    named = said.pages if said else None
+    pages = await regenerate_pages(context.store, context.submissions.intake, by, book, named, only_failed=True)
     return {"book_id": book.id, "pages": pages}
 
 
@@ -162,12 +165,7 @@ async def regenerate_page(
     """Render one page again, whatever it is, with new inputs if you like. For admins."""
     book = await _book(context, book_id)
     said = said or PageSaid()
-    pages = await context.submissions.regenerate(book, [page], said.inputs, new_seed=said.new_seed)
-    await _note_regenerated(by, book, pages)
+    pages = await regenerate_pages(
+        context.store, context.submissions.intake, by, book, [page], said.inputs, new_seed=said.new_seed
+    )
     return {"book_id": book.id, "pages": pages}
-
-
-async def _note_regenerated(by: Actor, book: Batch, pages: list[int]) -> None:
-    if pages:
-        words = f"page{'s' if len(pages) > 1 else ''} {listed([str(page) for page in pages])}"
-        await by.audit(EventName.AUDIT_BOOK_REGENERATE, batch_id=book.id, message=words)

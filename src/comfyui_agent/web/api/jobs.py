@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query, Request
-from fastapi.responses import FileResponse, Response
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from comfyui_agent.config.settings import Priority
 from comfyui_agent.domain.batches import mint_batch_id
-from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.intake.job_file import JobFile
-from comfyui_agent.engine.intake.submission import WORDS, remove
-from comfyui_agent.engine.live_runs import read_preview
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import BadCursor, JobFilter, JobPage
-from comfyui_agent.web.api.models import Changed, JobPageShown, JobRemoved, JobRow, JobShown
-from comfyui_agent.web.api.openapi_responses import AsInteger, file_answer, file_answers, problems
+from comfyui_agent.usecases import jobs as usecases
+from comfyui_agent.usecases.job_files import retry_jobs
+from comfyui_agent.web.api.job_models import Changed, JobPageShown, JobRemoved, JobRow, JobShown
+from comfyui_agent.web.api.openapi_responses import AsInteger, problems
 from comfyui_agent.web.api.responses import (
     MOST_BYTES,
     PREFIX,
     By,
     ByAdmin,
     Cursor,
-    FileAnswer,
     Here,
     Limit,
     Name,
@@ -42,7 +42,6 @@ from comfyui_agent.web.api.responses import (
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.idempotency import IdempotentRequest, Key, once
 from comfyui_agent.web.job_lookup import job_named
-from comfyui_agent.web.outputs import NotShown, ResultFile, version_of
 from comfyui_agent.web.problems import JsonAnswer, Problem, ended_early
 from comfyui_agent.web.sent_workflow import sending_of
 from comfyui_agent.web.threads import FILES, RENDERING
@@ -51,8 +50,6 @@ MOST_NAMES = 10_000
 MOST_AT_ONCE = 100_000
 LONG_LIST = 100
 """Longer lists of jobs have a share of the time, because their rows may be large."""
-FOR_EVER = "private, max-age=31536000, immutable"
-NOT_LONG = "private, max-age=10"
 
 NAME = r"^[^/\\\x00-\x1f\x7f]*[^/\\\x00-\x1f\x7f0-9][^/\\\x00-\x1f\x7f]*$"
 """Something that is no digit is in it: a job can be named by its id, too."""
@@ -77,12 +74,15 @@ class PrioritySaid(BaseModel):
     priority: Annotated[Priority, AsInteger] = Field(description="Lower runs earlier.")
 
 
+JobNames = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=300)]], Field(min_length=1, max_length=MOST_NAMES)
+]
+
+
 class NamesSaid(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    names: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=300)]], Field(min_length=1, max_length=MOST_NAMES)
-    ]
+    names: JobNames
 
 
 class FailedSaid(BaseModel):
@@ -92,9 +92,7 @@ class FailedSaid(BaseModel):
         extra="forbid", strict=True, json_schema_extra={"oneOf": [{"required": ["names"]}, {"required": ["failed"]}]}
     )
 
-    names: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=300)]], Field(min_length=1, max_length=MOST_NAMES)
-    ] = Field(default=[])
+    names: JobNames = Field(default=[])
     failed: bool = Field(default=False, json_schema_extra={"const": True})
 
     @model_validator(mode="after")
@@ -134,9 +132,7 @@ async def list_jobs(
         failure_class=failure_class.value if failure_class else None,
         attention=attention,
     )
-    if limit <= LONG_LIST:
-        return await _list(context, request, wanted, cursor, limit)
-    async with context.long_lists.turn():
+    async with context.long_lists.turn() if limit > LONG_LIST else nullcontext():
         return await _list(context, request, wanted, cursor, limit)
 
 
@@ -151,7 +147,7 @@ async def _list(context: Context, request: Request, wanted: JobFilter, cursor: s
 
 
 async def _check_there(request: Request) -> None:
-    """Nothing is done for a caller who is gone."""
+    """Stop if the caller is gone."""
     if await request.is_disconnected():
         raise ended_early()
 
@@ -161,65 +157,44 @@ def _page(page: JobPage) -> JsonAnswer:
 
 
 @router.post("", status_code=201, response_model=JobRow, responses=problems(404, 409, sends=True))
-async def submit(context: Here, by: By, said: NewJobSaid, key: Key = None) -> Response:
+async def submit(context: Here, by: By, caller: User, said: NewJobSaid, key: Key = None) -> Response:
     """Queue one job, as a job file would. It is yours: other users cannot change it."""
     body = said.model_dump(mode="json", exclude_unset=True)
+    request = IdempotentRequest(key=key, route="jobs", body=dict(body))
     name = body.pop("name", None) or mint_batch_id(said.workflow_id, "job")
 
     async def make(name: str) -> dict[str, Any]:
-        by.check_priority(said.priority)
-        job = await context.submissions.submit(body, name, by)
-        await by.audit(EventName.AUDIT_JOB_SUBMIT, job_id=job.id)
+        await context.submissions.workflow(said.workflow_id)
+        job = await usecases.submit_job(context.store, context.submissions.intake, by, body, name)
         return job.as_json()
 
     async def find(name: str) -> dict[str, Any] | None:
         job = await context.store.run(ops.find_job_by_name, name)
-        return None if job is None or job.digest != context.submissions.digest_of(body) else job.as_json()
+        return None if job is None or job.digest != usecases.digest_of_request(body) else job.as_json()
 
-    wish = IdempotentRequest(key=key, route="jobs", body=said.model_dump(mode="json", exclude_unset=True))
-    return await once(context, by.caller, wish, name, make, find, address_of_job)
+    return await once(context, caller, request, name, make, find, address_of_job)
 
 
 @router.post("/retry", status_code=202, response_model=Changed, responses=problems(409, sends=True))
 async def retry_several(context: Here, by: By, said: FailedSaid) -> Any:
     """Submit failed jobs again: those that are named, or all of yours that need attention."""
     jobs, unknown = await _meant(context, by, said)
-    async with by.room(len(jobs)):
-        answers = await context.submissions.again(jobs)
-    shown = context.workspace.without_root
-    refused = [{"name": each.name, "reason": shown(each.problem)} for each in answers if each.problem]
-    changed = [each.name for each in answers if not each.problem]
-    await by.audit_jobs(EventName.AUDIT_JOB_RETRY, changed)
-    return {"changed": changed, "refused": refused + _unknown(unknown)}
+    answers = await retry_jobs(context.store, context.submissions.intake, by, jobs, is_list=True)
+    return _changed(context, answers, unknown)
 
 
 @router.post("/cancel", status_code=202, response_model=Changed, responses=problems(sends=True))
 async def cancel_several(context: Here, by: By, said: NamesSaid) -> Any:
     """Cancel jobs that wait or render. Their prompts are taken back; no other is touched."""
     jobs, unknown = await _named(context, said.names)
-    by.check_owners(jobs)
-    cancelled = set(await context.store.run(ops.cancel_jobs, [job.id for job in jobs]))
-    refused = [
-        {"name": job.config_name, "reason": f"it {WORDS[job.status]}"} for job in jobs if job.id not in cancelled
-    ]
-    changed = [job.config_name for job in jobs if job.id in cancelled]
-    await by.audit_jobs(EventName.AUDIT_JOB_CANCEL, changed)
-    return {"changed": changed, "refused": refused + _unknown(unknown)}
+    return _changed(context, await usecases.cancel_jobs(context.store, by, jobs, is_list=True), unknown)
 
 
 @router.post("/dismiss", status_code=202, response_model=Changed, responses=problems(sends=True))
 async def dismiss_several(context: Here, by: By, said: FailedSaid) -> Any:
     """Put failed jobs out of what needs attention: those that are named, or all of yours. They stay in the history."""
     jobs, unknown = await _meant(context, by, said)
-    await context.store.run(ops.dismiss_jobs, [job.id for job in jobs])
-    refused = [
-        {"name": job.config_name, "reason": f"it {WORDS[job.status]}: only failed jobs can be dismissed"}
-        for job in jobs
-        if job.status is not JobStatus.FAILED
-    ]
-    changed = [job.config_name for job in jobs if job.status is JobStatus.FAILED]
-    await by.audit_jobs(EventName.AUDIT_JOB_DISMISS, changed)
-    return {"changed": changed, "refused": refused + _unknown(unknown)}
+    return _changed(context, await usecases.dismiss_jobs(context.store, by, jobs, is_list=True), unknown)
 
 
 @router.get("/{name}", response_model=JobShown, responses=problems(404))
@@ -256,61 +231,42 @@ async def show(context: Here, _: User, name: Name) -> Any:
 @router.put("/{name}/priority", response_model=JobRow, responses=problems(404, 409, sends=True))
 async def set_priority(context: Here, by: By, name: Name, said: PrioritySaid) -> Any:
     """Let a job run earlier or later; the next prompt that is handed out follows it. Users: down to their floor."""
-    job = await find_job(context, name)
-    by.check_owner(job)
-    by.check_priority(said.priority)
-    if job.status is JobStatus.DONE:
-        raise Problem(409, f"{job.config_name} is done already: its priority changes nothing", "Choose one that waits.")
-    await context.store.run(ops.set_priority, job.id, said.priority)
-    words = f"from {job.priority} to {said.priority}"
-    await by.audit(EventName.AUDIT_JOB_PRIORITY, job_id=job.id, message=words)
-    return JsonAnswer((await find_job(context, str(job.id))).as_json())
+    job = await usecases.set_priority(context.store, by, await find_job(context, name), said.priority)
+    return JsonAnswer(job.as_json())
 
 
 @router.post("/{name}/retry", status_code=202, response_model=JobRow, responses=problems(404, 409))
 async def retry_one(context: Here, by: By, name: Name) -> Any:
     """Submit a failed job again, a cancelled one included. A job file that is still there is read anew."""
     job = await find_job(context, name)
-    by.check_owner(job)
-    async with by.room(1):
-        [answer] = await context.submissions.again([job])
-    if answer.problem:
-        raise Problem(409, f"{job.config_name}: {answer.problem}", "See the job for how it stands.")
-    await by.audit(EventName.AUDIT_JOB_RETRY, job_id=job.id)
-    return JsonAnswer((await find_job(context, str(job.id))).as_json(), 202)
+    [answer] = await retry_jobs(context.store, context.submissions.intake, by, [job])
+    return await _accepted(context, job, answer.problem, "See the job for how it stands.")
 
 
 @router.post("/{name}/cancel", status_code=202, response_model=JobRow, responses=problems(404, 409))
 async def cancel_one(context: Here, by: By, name: Name) -> Any:
     """Cancel a job that waits or renders. Its prompt is taken back; no other is touched."""
     job = await find_job(context, name)
-    by.check_owner(job)
-    if not await context.store.run(ops.cancel_jobs, [job.id]):
-        raise Problem(409, f"{job.config_name}: it {WORDS[job.status]}", "There is nothing to cancel.")
-    await by.audit(EventName.AUDIT_JOB_CANCEL, job_id=job.id)
-    return JsonAnswer((await find_job(context, str(job.id))).as_json(), 202)
+    [answer] = await usecases.cancel_jobs(context.store, by, [job])
+    return await _accepted(context, job, answer.problem, "There is nothing to cancel.")
 
 
 @router.post("/{name}/dismiss", status_code=202, response_model=JobRow, responses=problems(404, 409))
 async def dismiss_one(context: Here, by: By, name: Name) -> Any:
     """Put a failed job out of what needs attention. It stays in the history; a retry brings it back."""
     job = await find_job(context, name)
-    by.check_owner(job)
-    if job.status is not JobStatus.FAILED:
-        raise Problem(409, f"{job.config_name}: it {WORDS[job.status]}", "Only failed jobs can be dismissed.")
-    await context.store.run(ops.dismiss_jobs, [job.id])
-    await by.audit(EventName.AUDIT_JOB_DISMISS, job_id=job.id)
-    return JsonAnswer((await find_job(context, str(job.id))).as_json(), 202)
+    [answer] = await usecases.dismiss_jobs(context.store, by, [job])
+    problem = f"it {usecases.STATES[job.status]}" if answer.problem else ""
+    return await _accepted(context, job, problem, "Only failed jobs can be dismissed.")
 
 
 @router.post("/{name}/remove", response_model=JobRemoved, responses=problems(404, 409))
 async def remove_one(context: Here, by: ByAdmin, name: Name) -> Any:
     """Remove an ended job and its runs from the database. Its results stay on disk. For admins."""
     job = await find_job(context, name)
-    [answer] = await remove(context.store, context.workspace, [job])
+    [answer] = await usecases.remove_jobs(context.store, context.workspace, by, [job])
     if answer.problem:
-        raise Problem(409, f"{job.config_name}: {answer.problem}", "Cancel it first, or wait until it has ended.")
-    await by.audit(EventName.AUDIT_JOB_DELETE, message=job.config_name)
+        raise Problem(409, f"{answer.name}: {answer.problem}", "Cancel it first, or wait until it has ended.")
     return {"removed": job.config_name, "results": list(job.outputs)}
 
 
@@ -336,88 +292,10 @@ async def workflow_of(context: Here, _: User, name: Name) -> dict[str, Any]:
     }
 
 
-Version = Annotated[
-    str | None, Query(max_length=100, description="Another one when the file is: then the answer can be kept for ever.")
-]
-Number = Annotated[int, Path(ge=1, le=9_999, description="Which of its results, from 1.")]
-
-
-@router.get(
-    "/{name}/results/{number}",
-    response_class=FileResponse,
-    responses=file_answers("image/*", "video/*", "audio/*", "model/*", "application/octet-stream"),
-)
-async def result(context: Here, _: User, name: Name, number: Number, v: Version = None) -> Response:
-    """A result file."""
-    job = await find_job(context, name)
-    try:
-        found = await context.outputs.file(job, number)
-    except NotShown as error:
-        raise Problem(404, str(error), f"See {PREFIX}/jobs/{job.id}.") from None
-    headers = {"Cache-Control": _kept(job, found, v), "Content-Security-Policy": "sandbox; default-src 'none'"}
-    kind = "inline" if found.is_inline else "attachment"
-    return FileAnswer(
-        found.path,
-        media_type=found.media_type,
-        filename=found.path.name,
-        content_disposition_type=kind,
-        headers=headers,
-    )
-
-
-@router.get(
-    "/{name}/results/{number}/thumbnail",
-    response_class=FileResponse,
-    responses=file_answers("image/webp"),
-)
-async def thumbnail(
-    context: Here,
-    _: User,
-    name: Name,
-    number: Number,
-    width: Annotated[int, Query(ge=1, le=4096, description="In pixels; the next larger of 160, 320, 640, 1280.")] = 320,
-    v: Version = None,
-) -> Response:
-    """A small picture of a result, made once."""
-    job = await find_job(context, name)
-    try:
-        found = await context.outputs.file(job, number)
-        path = await context.outputs.thumbnail(found, width)
-    except NotShown as error:
-        raise Problem(404, str(error), f"See {PREFIX}/jobs/{job.id}.") from None
-    return FileAnswer(path, media_type="image/webp", headers={"Cache-Control": _kept(job, found, v)})
-
-
-@router.get("/{name}/preview", response_class=Response, responses={200: file_answer("image/*"), **problems(404, 409)})
-async def preview(context: Here, _: User, name: Name) -> Response:
-    """The newest picture of unfinished work, while it renders and someone looks."""
-    job = await find_job(context, name)
-    data = await FILES.run(read_preview, context.workspace.locks, job.id)
-    kind = None if data is None else _picture_kind(data)
-    if data is None or kind is None:
-        raise Problem(409, f"there is no preview of {job.config_name!r} now", f"See {PREFIX}/jobs/{job.id}.")
-    return Response(data, media_type=kind)
-
-
-def _kept(job: Job, found: ResultFile, version: str | None) -> str:
-    """How long a browser may keep it: for ever, where the address is of this very file."""
-    return FOR_EVER if version in (found.version, version_of(job)) else NOT_LONG
-
-
-def _picture_kind(data: bytes) -> str | None:
-    if data.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if data.startswith(b"\x89PNG"):
-        return "image/png"
-    return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
-
-
 async def _meant(context: Context, by: By, said: FailedSaid) -> tuple[list[Job], list[str]]:
-    """The jobs that a request means, and names that no job has. 403 if one that is named is not the caller's."""
+    """The jobs that a request means, and names that no job has. `failed` means only those of the caller."""
     if not said.failed:
-        jobs, unknown = await _named(context, said.names)
-        by.check_owners(jobs)
-        return jobs, unknown
+        return await _named(context, said.names)
     found: list[Job] = []
     cursor: str | None = None
     while len(found) < MOST_AT_ONCE:
@@ -441,5 +319,15 @@ async def _named(context: Context, names: list[str]) -> tuple[list[Job], list[st
     return list(found.values()), unknown
 
 
-def _unknown(names: list[str]) -> list[dict[str, str]]:
-    return [{"name": name, "reason": "there is no such job"} for name in names]
+def _changed(context: Context, answers: Sequence[usecases.JobAnswer], unknown: Sequence[str]) -> dict[str, Any]:
+    reasons = [(each.name, context.workspace.without_root(each.problem)) for each in answers if each.problem]
+    reasons += [(name, "there is no such job") for name in unknown]
+    refused = [{"name": name, "reason": reason} for name, reason in reasons]
+    return {"changed": [each.name for each in answers if not each.problem], "refused": refused}
+
+
+async def _accepted(context: Context, job: Job, problem: str, remedy: str) -> JsonAnswer:
+    """The job as it is after a change; 409 if there was a problem."""
+    if problem:
+        raise Problem(409, f"{job.config_name}: {problem}", remedy)
+    return JsonAnswer((await find_job(context, str(job.id))).as_json(), 202)

@@ -1,4 +1,4 @@
-"""Jobs and batches as the API answers them, and finding those that a request names."""
+"""Jobs and batches as the API shows them, and finding those that a request names."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from comfyui_agent.batches.name_lookup import NoBatch, SeveralBatches, find_batc
 from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.store import operations as ops
+from comfyui_agent.usecases.actor import Actor
 from comfyui_agent.web.access import Caller, admin, caller
-from comfyui_agent.web.actor import Actor
+from comfyui_agent.web.actor import actor_for
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.job_lookup import job_named
 from comfyui_agent.web.outputs import Shown
@@ -38,15 +39,15 @@ Admin = Annotated[Caller, Depends(admin)]
 
 
 async def actor_of(context: Here, caller: User) -> Actor:
-    return Actor(context, caller)
+    return actor_for(context, caller)
 
 
 async def admin_actor_of(context: Here, caller: Admin) -> Actor:
-    return Actor(context, caller)
+    return actor_for(context, caller)
 
 
 By = Annotated[Actor, Depends(actor_of)]
-"""For routes that change something: whoever asks for it."""
+"""For routes that change something: the caller as use cases know them."""
 ByAdmin = Annotated[Actor, Depends(admin_actor_of)]
 Name = Annotated[str, Path(min_length=1, max_length=300, description="The config_name of a job, or its id.")]
 BatchId = Annotated[
@@ -57,7 +58,7 @@ Cursor = Annotated[str | None, Query(max_length=1000, description="Where to go o
 
 
 class FileAnswer(FileResponse):
-    """A file, whole or in parts. What cannot be had of it is a problem like any other."""
+    """A file, whole or in parts. Errors are Problems."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         has_begun = False
@@ -67,8 +68,9 @@ class FileAnswer(FileResponse):
             if message["type"] == "http.response.start" and message["status"] >= 400:
                 known = {name.decode(): value.decode() for name, value in message["headers"]}
                 headers = {name: value for name, value in known.items() if name == "content-range"}
-                words = "the file has no such part, or the header Range is none"
-                raise Problem(message["status"], words, "Ask for bytes that it has, or for all of it.", headers=headers)
+                detail = "the file has no such part, or the header Range is none"
+                remedy = "Ask for bytes that it has, or for all of it."
+                raise Problem(message["status"], detail, remedy, headers=headers)
             has_begun = True
             await send(message)
 
@@ -98,13 +100,13 @@ async def batch_named(context: Context, name: str, kind: BatchKind | None = None
 
 
 async def whole_job(context: Context, job: Job) -> dict[str, Any]:
-    """All of a job; its inputs with those that its batch keeps for all members."""
+    """A job with all its inputs, also those that its batch keeps for all members."""
     batch = await context.store.run(ops.find_batch, job.batch_id) if job.batch_id else None
     return job.as_json() | ({"inputs": effective_inputs(job, batch)} if batch and job.template_hash else {})
 
 
 def listed(job: Job) -> dict[str, Any]:
-    """A job among others."""
+    """A job in a list."""
     return job.as_json() | {"is_shortened": job.is_shortened}
 
 
@@ -118,7 +120,7 @@ def shown_batch(batch: Batch) -> dict[str, Any]:
 
 
 async def maker_of(context: Context, found: Job | Batch) -> dict[str, str | None]:
-    """What the token is called that made something."""
+    """The name of the token that made something."""
     return {"created_by_name": await context.store.run(ops.token_name, found.created_by)}
 
 

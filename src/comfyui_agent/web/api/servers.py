@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
 
-from comfyui_agent.comfy.server_names import NoServer, find_server, name_of
-from comfyui_agent.domain.events import EventName
-from comfyui_agent.domain.server_states import ServerState
-from comfyui_agent.store import operations as ops
+from comfyui_agent.comfy.server_names import NoServer, find_server
+from comfyui_agent.usecases.actor import Actor
+from comfyui_agent.usecases.servers import ServerChange, change_server
 from comfyui_agent.web.api.models import ServerHalted, ServerShown
 from comfyui_agent.web.api.openapi_responses import problems
 from comfyui_agent.web.api.responses import PREFIX, ByAdmin, Here, User
@@ -38,36 +37,24 @@ async def list_servers(context: Here, _: User) -> Any:
 @router.post("/{name}/pause", status_code=202, response_model=ServerHalted, responses=problems(404))
 async def pause(context: Here, by: ByAdmin, name: ServerName) -> Any:
     """Give a server no new prompts. What it has runs on there and is brought home. For admins."""
-    url = await _find(context, name)
-    halt = await context.store.run(ops.pause_server, url)
-    await by.audit(EventName.AUDIT_SERVER_PAUSE, server=url)
-    return _halted(url, halt)
+    return await _change(context, by, name, ServerChange.PAUSE)
 
 
 @router.post("/{name}/drain", status_code=202, response_model=ServerHalted, responses=problems(404))
 async def drain(context: Here, by: ByAdmin, name: ServerName) -> Any:
     """Empty a server: no new prompts, what waits there goes elsewhere, what runs there finishes. For admins."""
-    url = await _find(context, name)
-    halt = await context.store.run(ops.drain_server, url)
-    await by.audit(EventName.AUDIT_SERVER_DRAIN, server=url)
-    return _halted(url, halt)
+    return await _change(context, by, name, ServerChange.DRAIN)
 
 
 @router.post("/{name}/resume", status_code=202, response_model=ServerHalted, responses=problems(404))
 async def resume(context: Here, by: ByAdmin, name: ServerName) -> Any:
     """Put a server back to work that was paused or drained. For admins."""
-    url = await _find(context, name)
-    await context.store.run(ops.resume_server, url)
-    await by.audit(EventName.AUDIT_SERVER_RESUME, server=url)
-    return _halted(url, None)
+    return await _change(context, by, name, ServerChange.RESUME)
 
 
-async def _find(context: Context, name: str) -> str:
+async def _change(context: Context, by: Actor, name: str, change: ServerChange) -> dict[str, Any]:
     try:
-        return find_server(name, await context.fleet.known())
+        url = find_server(name, await context.fleet.known())
     except NoServer as error:
         raise Problem(404, str(error), f"See {PREFIX}/servers.") from None
-
-
-def _halted(url: str, halt: ServerState | None) -> dict[str, Any]:
-    return {"name": name_of(url), "url": url, "state": halt.value if halt else "working"}
+    return (await change_server(context.store, by, url, change)).as_json()

@@ -1,9 +1,8 @@
-"""Job files that a person hands in by name, now: added, or submitted again after they failed."""
+"""Job files that are handed in by name: added now, or submitted again after they failed."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import tempfile
 from collections.abc import Sequence
@@ -12,6 +11,8 @@ from pathlib import Path
 
 from comfyui_agent.clock import now
 from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.batches import BatchKind, NewBatch, mint_batch_id
+from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.job_files import FileVerdict, ReadFile
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.kinds import folder_of
@@ -21,38 +22,61 @@ from comfyui_agent.engine.intake.folder_scan import Refused, Unsettled, is_job_f
 from comfyui_agent.engine.thread_pools import INTAKE
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
+from comfyui_agent.usecases.actor import Actor
+from comfyui_agent.usecases.intake import Intake
+from comfyui_agent.usecases.jobs import STATES, JobAnswer, audit_answers
 
 AT_ONCE = 250
-REMOVED = ".removed"
 PATIENCE = 2.0
 DONE = "a job of this name is done already: give the file another name"
-WORDS = {
-    JobStatus.PENDING: "waits already",
-    JobStatus.PROCESSING: "is rendering",
-    JobStatus.DONE: "is done already",
-    JobStatus.FAILED: "has ended already",
-}
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What became of one request: the job, or why there is none."""
+class AddedFiles:
+    """What became of each file, and the batch that was made of them, if one was."""
 
-    name: str
-    job: Job | None
-    problem: str = ""
+    answers: tuple[JobAnswer, ...]
+    batch_id: str = ""
+    batch_jobs: int = 0
 
 
-async def add_file(store: Store, admission: Admission, workspace: Workspace, path: Path) -> Answer:
-    """Queue the job of a file, wherever it lies. One from outside is copied to the folder of job files first."""
+async def add_files(
+    store: Store, intake: Intake, actor: Actor, paths: Sequence[Path], batch_name: str = ""
+) -> AddedFiles:
+    """Queue the jobs of files, wherever they lie. With a name, those that were accepted become one batch."""
+    async with intake.reading() as admission:
+        answers = [await add_file(store, admission, intake.workspace, path) for path in paths]
+    await audit_answers(store, actor, EventName.AUDIT_JOB_SUBMIT, answers, is_list=False)
+    accepted = [answer.job.id for answer in answers if answer.job is not None and not answer.problem]
+    if not batch_name or not accepted:
+        return AddedFiles(tuple(answers))
+    batch = NewBatch(mint_batch_id(batch_name, "files"), batch_name, BatchKind.FILES)
+    count = await store.run(ops.group_jobs, batch, accepted)
+    now_are = [replace(each, job=await store.run(ops.find_job_by_name, each.name) or each.job) for each in answers]
+    return AddedFiles(tuple(now_are), batch.id, count)
+
+
+async def retry_jobs(
+    store: Store, intake: Intake, actor: Actor, jobs: Sequence[Job], *, is_list: bool = False
+) -> list[JobAnswer]:
+    """Submit failed jobs again, cancelled ones included. A job file that is still there is read anew."""
+    actor.check_owners(jobs)
+    async with actor.room(len(jobs)), intake.reading() as admission:
+        answers = await resubmit(store, admission, intake.workspace, jobs)
+    await audit_answers(store, actor, EventName.AUDIT_JOB_RETRY, answers, is_list=is_list)
+    return answers
+
+
+async def add_file(store: Store, admission: Admission, workspace: Workspace, path: Path) -> JobAnswer:
+    """Queue the job of one file. A file from outside is copied to the folder of job files first."""
     path = path.absolute()
     signature = sign(str(path))
     if signature is None:
-        words = f"{path} is a folder: name files in it" if path.is_dir() else f"there is no file {path}"
-        return Answer(path.name, None, words)
+        message = f"{path} is a folder: name files in it" if path.is_dir() else f"there is no file {path}"
+        return JobAnswer(path.name, None, message)
     trouble = trouble_with(path.name) or ("" if is_job_file(path.name) else "its name must end in .yaml or .yml")
     if trouble:
-        return Answer(path.name, None, trouble)
+        return JobAnswer(path.name, None, trouble)
     folder, processing = path.parent.resolve(), workspace.processing.resolve()
     is_here = folder.is_relative_to(processing)
     if is_here:  # as the monitor calls it, whichever way it was named
@@ -60,87 +84,71 @@ async def add_file(store: Store, admission: Admission, workspace: Workspace, pat
     try:
         filed = await _read(admission, path)
     except Unsettled:
-        return Answer(path.name, None, f"{path}, or a picture that it names, is being written: try again")
+        return JobAnswer(path.name, None, f"{path}, or a picture that it names, is being written: try again")
     except OSError as error:
-        return Answer(path.name, None, f"its pictures cannot be kept: {error}")
+        return JobAnswer(path.name, None, f"its pictures cannot be kept: {error}")
     if filed.problem and not is_here:
-        return Answer(path.name, None, filed.problem)
+        return JobAnswer(path.name, None, filed.problem)
     known = await store.run(ops.find_job_by_name, path.name)
     if known is not None and known.status is JobStatus.DONE and not known.resubmit:
         is_same = known.digest == filed.job.digest
-        return Answer(path.name, known, "" if is_same else DONE)
+        return JobAnswer(path.name, known, "" if is_same else DONE)
     if not is_here:
         file_path = filed.job.file_path
         holder = await store.run(ops.holder_of_path, file_path, besides=path.name) if file_path else None
         if holder is not None:
-            words = f"outputs.file_path: {file_path} belongs to {holder}: give this one another"
-            return Answer(path.name, known, words)
+            message = f"outputs.file_path: {file_path} belongs to {holder}: give this one another"
+            return JobAnswer(path.name, known, message)
         target = workspace.processing / folder_of(filed.job.job_type) / path.name
         other = known.source if known is not None and known.source != workspace.job_file(target) else None
         if other is not None and (workspace.root / other).exists():
-            return Answer(path.name, known, f"the name belongs to {other}: rename one of them")
+            return JobAnswer(path.name, known, f"the name belongs to {other}: rename one of them")
         try:
             await INTAKE.run(_copy, path, target, signature)
         except FileExistsError:
-            return Answer(path.name, known, f"{target} is there already and says something else: rename one of them")
+            return JobAnswer(path.name, known, f"{target} is there already and says something else: rename one of them")
         except (OSError, Refused, Unsettled) as error:
-            return Answer(path.name, None, f"{path} could not be copied to {target.parent}: {error}")
+            return JobAnswer(path.name, None, f"{path} could not be copied to {target.parent}: {error}")
         try:
             filed = await _read(admission, target)
         except (Unsettled, OSError) as error:
-            return Answer(path.name, None, f"{target} could not be read again: {error}")
+            return JobAnswer(path.name, None, f"{target} could not be read again: {error}")
     return await _file(store, filed)
 
 
-async def retry(store: Store, admission: Admission, workspace: Workspace, jobs: Sequence[Job]) -> list[Answer]:
-    """Submit failed jobs again. Where the file is still there it is read anew, with the workflow as it is now."""
-    answers: dict[str, Answer] = {}
+async def resubmit(store: Store, admission: Admission, workspace: Workspace, jobs: Sequence[Job]) -> list[JobAnswer]:
+    """Submit failed jobs again; `retry_jobs` without an actor."""
+    answers: dict[str, JobAnswer] = {}
     without_file: list[Job] = []
+
+    def refuse(job: Job, problem: str) -> None:
+        answers[job.config_name] = JobAnswer(job.config_name, job, problem)
+
     for start in range(0, len(jobs), AT_ONCE):
         files: list[ReadFile] = []
         for job in jobs[start : start + AT_ONCE]:
             if job.status is not JobStatus.FAILED:
-                answers[job.config_name] = Answer(job.config_name, job, f"it {WORDS[job.status]}: nothing to retry")
+                refuse(job, f"it {STATES[job.status]}: nothing to retry")
                 continue
             try:
                 filed = await _refile(admission, workspace, job)
             except OSError as error:
-                answers[job.config_name] = Answer(job.config_name, job, f"its pictures cannot be kept: {error}")
+                refuse(job, f"its pictures cannot be kept: {error}")
                 continue
             if filed is not None:
                 files.append(replace(filed, insists=True))
             elif job.template_hash is None and job.source is not None:
-                words = f"its file {job.source} is gone, and it never could be read: drop it again"
-                answers[job.config_name] = Answer(job.config_name, job, words)
+                refuse(job, f"its file {job.source} is gone, and it never could be read: drop it again")
             else:
                 without_file.append(job)
-        for filed, ruling in zip(files, await store.run(ops.file_jobs, files), strict=True):
+        for filed, outcome in zip(files, await store.run(ops.file_jobs, files), strict=True):
             name = filed.job.config_name
-            answers[name] = Answer(name, await store.run(ops.find_job_by_name, name), ruling.reason)
+            answers[name] = JobAnswer(name, await store.run(ops.find_job_by_name, name), outcome.reason)
     retried = set(await store.run(ops.retry_jobs, [job.id for job in without_file], forget_files=True))
     for job in without_file:
-        problem = "" if job.id in retried else "it is not failed any more"
-        answers[job.config_name] = Answer(
-            job.config_name, await store.run(ops.find_job_by_name, job.config_name), problem
-        )
+        name, problem = job.config_name, "" if job.id in retried else "it is not failed any more"
+        answers[name] = JobAnswer(name, await store.run(ops.find_job_by_name, name), problem)
     return [answers[job.config_name] for job in jobs]
-
-
-async def remove(store: Store, workspace: Workspace, jobs: Sequence[Job]) -> list[Answer]:
-    """Remove ended jobs and their runs from the memory. Results stay on disk.
-
-    A job file that is still in the folder of job files is renamed `NAME.yaml.removed`: it would be taken in again.
-    """
-    removed = set(await store.run(ops.remove_jobs, [job.id for job in jobs]))
-    for job in jobs:
-        path = workspace.root / job.source if job.id in removed and job.source is not None else None
-        if path is not None and path.is_relative_to(workspace.processing):
-            with contextlib.suppress(FileNotFoundError):
-                await INTAKE.run(path.replace, path.with_name(f"{path.name}{REMOVED}"))
-    return [
-        Answer(job.config_name, job, "" if job.id in removed else f"it {WORDS[job.status]}: cancel it first")
-        for job in jobs
-    ]
 
 
 async def _refile(admission: Admission, workspace: Workspace, job: Job) -> ReadFile | None:
@@ -155,7 +163,7 @@ async def _refile(admission: Admission, workspace: Workspace, job: Job) -> ReadF
 
 
 async def _read(admission: Admission, path: Path) -> ReadFile:
-    """The job of a file. Waits a moment while the file or its pictures are being written; Unsettled if that goes on."""
+    """The job of a file. One that is being written is waited for; Unsettled if that takes too long."""
     deadline = now() + PATIENCE
     while True:
         signature = sign(str(path))
@@ -169,17 +177,17 @@ async def _read(admission: Admission, path: Path) -> ReadFile:
             await asyncio.sleep(0.1)
 
 
-async def _file(store: Store, filed: ReadFile) -> Answer:
+async def _file(store: Store, filed: ReadFile) -> JobAnswer:
     name = filed.job.config_name
-    [ruling] = await store.run(ops.file_jobs, [replace(filed, insists=True)])
+    [outcome] = await store.run(ops.file_jobs, [replace(filed, insists=True)])
     job = await store.run(ops.find_job_by_name, name)
-    if ruling.verdict in (FileVerdict.REJECTED, FileVerdict.ELSEWHERE):
-        return Answer(name, job, ruling.reason)
-    return Answer(name, job, filed.problem or ruling.reason)
+    if outcome.verdict in (FileVerdict.REJECTED, FileVerdict.ELSEWHERE):
+        return JobAnswer(name, job, outcome.reason)
+    return JobAnswer(name, job, filed.problem or outcome.reason)
 
 
 def _copy(path: Path, target: Path, signature: tuple[int, int, int, int]) -> None:
-    """A whole copy under its name, on disk; FileExistsError if another is there."""
+    """Copy a whole file, and have it on disk; FileExistsError if another one is there."""
     data = read_whole(str(path), signature)
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=".", suffix=".e3part", dir=target.parent)

@@ -1,0 +1,50 @@
+"""Reading what is handed in: job files, requests and books."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import ParamSpec, TypeVar
+
+from comfyui_agent.batches.sweep_request import Keep
+from comfyui_agent.config.validation import Complaints
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.engine.intake.admission import Admission
+from comfyui_agent.engine.intake.choices import checking
+from comfyui_agent.engine.intake.input_files import keep_patiently
+from comfyui_agent.engine.thread_pools import INTAKE
+from comfyui_agent.pools import Pool
+from comfyui_agent.usecases.errors import Invalid
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Intake:
+    """Reads one thing at a time, and remembers workflows, input pictures and what servers offer."""
+
+    def __init__(self, workspace: Workspace, threads: Pool = INTAKE) -> None:
+        self.workspace = workspace
+        self._admission = Admission(workspace)
+        self._threads = threads
+        self._turn = asyncio.Lock()
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Admission]:
+        """A turn to read, with the workflows as they are now. Invalid if `workflows.yaml` is wrong."""
+        async with self._turn:
+            try:
+                await self.run(self._admission.refresh)
+            except Complaints as error:
+                raise Invalid(str(error), "Mend the file workflows.yaml of the workspace.") from None
+            yield self._admission
+
+    @property
+    def keep(self) -> Keep:
+        """Keeps input pictures, and refuses choices that no server offers."""
+        return checking(keep_patiently(self.workspace), self._admission.choices)
+
+    async def run(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do something in a thread."""
+        return await self._threads.run(work, *args, **kwargs)
