@@ -51,6 +51,7 @@ async def before_it(half_second: ServerProcess) -> AsyncIterator[FaultProxy]:
         yield proxy
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 async def test_without_a_websocket_times_are_nearly_true_and_a_warning_says_why_only_nearly(
     half_second: ServerProcess, before_it: FaultProxy

@@ -98,6 +98,7 @@ async def test_below_its_capacity_an_open_loop_waits_for_nothing(varying: Server
     assert report["environment"]["parameters"]["arrivals"] == "even"
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 async def test_above_its_capacity_the_wait_is_not_hidden(three: list[ServerProcess]) -> None:
     """A picture takes 0.3 s and one is wanted each 0.15 s: each waits 0.15 s longer than the one before."""

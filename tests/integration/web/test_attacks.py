@@ -62,11 +62,11 @@ async def test_planning_ends_when_its_caller_is_gone(
 ) -> None:
     began, ended = threading.Event(), threading.Event()
 
-    def define(*_: Any, look_up: Callable[[], None], **__: Any) -> None:
+    def define(*_: Any, check_cancelled: Callable[[], None], **__: Any) -> None:
         began.set()
         try:
             while not ended.wait(0.001):
-                look_up()
+                check_cancelled()
         finally:
             ended.set()
 
