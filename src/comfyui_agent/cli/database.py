@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
@@ -104,7 +103,7 @@ async def compact(call: Invocation) -> None:
     place = call.workspace
     if "://" not in place.database and not Path(place.database).is_file():
         fail(f"there is no database {place.database}: nothing to compact")
-    lock = _alone(place)
+    lock = await _lock_alone(place)
     try:
         with _progress("Looking for input pictures that no job uses…"):
             files, file_bytes = await _remove_unused(place)
@@ -123,9 +122,9 @@ async def compact(call: Invocation) -> None:
     )
 
 
-def _alone(workspace: Workspace) -> AgentLock:
+async def _lock_alone(workspace: Workspace) -> AgentLock:
     """A lock that shows others that the database is in use. Fails if another process uses it."""
-    others = living(workspace.locks) or asyncio.run(_living(workspace))
+    others = living(workspace.locks) or await _living(workspace)
     if others:
         fail(f"the database is in use ({', '.join(others[:3])}): stop e3 run, e3 serve and the like, then compact it")
     return AgentLock(workspace.locks, is_part=True)
