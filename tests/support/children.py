@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from support import fork_server
+
 MARK = "PYTEST_STARTED_BY"
 """Inherited by every process of a run, so that it is found when the run is gone."""
 
@@ -48,11 +50,12 @@ while found:
 
 def pytest_configure() -> None:
     die_with_this_process()
+    fork_server.install()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    item.stash[BEFORE] = children_of(os.getpid())
+    item.stash[BEFORE] = started()
     return (yield)
 
 
@@ -62,12 +65,13 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
         return (yield)
     finally:
         if BEFORE in item.stash:
-            kill_trees(children_of(os.getpid()) - item.stash[BEFORE] - KEPT)
+            kill_trees(started() - item.stash[BEFORE] - KEPT)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """After the last fixture, a process that still runs belongs to nobody. A worker of xdist tells its controller."""
+    fork_server.CLIENT.stop()
     config = session.config
     if hasattr(config, "workeroutput"):
         config.workeroutput["leftovers"] = leftovers()
@@ -131,6 +135,12 @@ def keep(process: subprocess.Popen[bytes] | None) -> None:
     """Later tests use this process too. The fixture that owns it ends it."""
     assert process is not None
     KEPT.add(process.pid)
+
+
+def started() -> set[int]:
+    """The processes that this one has started, those of the fork server included."""
+    server = fork_server.CLIENT.pid
+    return (children_of(os.getpid()) | (children_of(server) if server else set())) - {server or 0}
 
 
 def children_of(pid: int) -> set[int]:
