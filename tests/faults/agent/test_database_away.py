@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
@@ -100,4 +101,8 @@ def test_an_agent_that_finds_the_database_locked_waits_for_it(start_server: Star
 
 
 def opened(pid: int, path: Path) -> bool:
-    return any(link.resolve() == path for link in Path(f"/proc/{pid}/fd").iterdir() if link.exists())
+    found = []
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):  # it was closed meanwhile
+            found.append(link.readlink())
+    return path in found

@@ -182,7 +182,7 @@ async def test_a_prompt_whose_answer_is_nonsense_is_looked_up_and_never_sent_aga
             await _ends_clearly(server, comfy.submit(picture(), mint_prompt_id()))
             assert server.asked("POST /prompt") == 1
 
-    await side_by_side(check(name) for name in PARSED)
+    await side_by_side((check(name) for name in PARSED), at_once=2)
 
 
 @pytest.mark.parametrize("where", some(["GET /queue", "GET /history"], 3))
