@@ -4,14 +4,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
-# Tests mostly wait: four at a time. One at a time where they share a ComfyUI that is running already.
-AT_ONCE := $(if $(E3_COMFYUI_URL),,-n 4 --dist worksteal)
+# Tests mostly wait: six at a time. One at a time where they share a ComfyUI that is running already.
+AT_ONCE := $(if $(E3_COMFYUI_URL),,-n 6 --dist worksteal)
 # Tests of promises about seconds run alone. Only their files are collected: that takes long for all.
 TIMED = $(shell grep -rl --include='test_*.py' 'mark\.timing' tests)
 # Tests start hundreds of processes: compiled modules are kept between them, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 # Tests in a browser keep a loop running in their process, which others could not bear.
-BROWSERS := -n 3 --dist loadfile
+BROWSERS := -n 2 --dist loadfile
 
 .PHONY: demo test lint bench faults screenshots clean help
 
