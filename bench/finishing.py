@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from collections.abc import Sequence
+from typing import Any
 
 from comfyui_agent.config.settings import Comfy, Settings
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.engine.composition import make_agent
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.records import Lease
+from comfyui_agent.store.operation import Operation
 from comfyui_agent.store.sqlite.driver import SqliteDriver
 from comfyui_agent.store.store import Store
 from pausing import at, entries_of
@@ -28,10 +28,11 @@ class TimedStore(Store):
         super().__init__(driver)
         self.done_at: dict[int, float] = {}
 
-    async def complete(self, lease: Lease, outputs: Sequence[str], duration: float | None) -> list[str]:
-        strays = await super().complete(lease, outputs, duration)
-        self.done_at[lease.job_id] = time.time()
-        return strays
+    async def run(self, operation: Operation[..., Any], *args: Any, **kwargs: Any) -> Any:
+        result = await super().run(operation, *args, **kwargs)
+        if operation is ops.complete_job:
+            self.done_at[args[0].job_id] = time.time()
+        return result
 
 
 async def _delays(work: Work, url: str) -> list[float]:

@@ -66,10 +66,9 @@ class Runs:
     async def stop(self) -> None:
         """End every run. Prompts stay at their servers; results that are nearly home are awaited for a moment."""
         await end_tasks([task for run, task in self._tasks.items() if not run.is_collecting])
-        if self._tasks:
-            waiting = asyncio.gather(*self._tasks.values(), return_exceptions=True)
-            await self._clock.first_of({waiting}, COLLECTING_GRACE)
-            waiting.cancel()
+        deadline = self._clock.now() + COLLECTING_GRACE
+        while (at_work := {task for task in self._tasks.values() if not task.done()}) and self._clock.now() < deadline:
+            await self._clock.first_of(at_work, deadline - self._clock.now())
         await end_tasks(list(self._tasks.values()))
 
     def _lose(self, run: Run, reason: str) -> None:

@@ -249,3 +249,22 @@ async def test_a_batch_that_renders_for_too_long_without_a_result_expires(make_r
     await room.clock.advance(30)
     assert await status_of_pair(room) == "expired"
     assert len(room.comfy.interrupted) == 1
+
+
+async def test_a_slow_download_is_left_to_the_next_agent_when_the_first_is_stopped(
+    room: Room, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def never_ends(*_: object, **__: object) -> None:
+        await room.clock.sleep(1_000)
+
+    await room.submit("a")
+    await room.start()
+    with monkeypatch.context() as patch:
+        patch.setattr(room.comfy, "download", never_ends)
+        room.comfy.render()
+        await room.clock.advance(1)
+        await room.stop()
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+    await room.start()
+    await room.clock.advance(3)
+    assert ((await room.job()).status, len(room.comfy.posts)) == ("done", 1)
