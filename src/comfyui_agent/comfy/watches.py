@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine
 from dataclasses import replace
-from typing import Any
 
 from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.answers import HistoryEntry, QueueView
@@ -18,7 +16,7 @@ from comfyui_agent.comfy.frames import Event, Preview
 from comfyui_agent.comfy.listener import Listener
 from comfyui_agent.comfy.lookup import Running, Waiting, in_queue, look_at_history, look_at_job, look_at_queue
 from comfyui_agent.comfy.outcomes import Failed, Outcome
-from comfyui_agent.comfy.tasks import end_tasks
+from comfyui_agent.comfy.tasks import BackgroundTasks
 from comfyui_agent.comfy.transport import Transport
 from comfyui_agent.comfy.vanished_prompts import judge_vanished
 from comfyui_agent.comfy.watch import Watch
@@ -41,7 +39,7 @@ class Watches:
         self._server = str(transport.address)
         self._watches: dict[str, Watch] = {}
         self._any = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks("watching prompts")
         self._looks = asyncio.Semaphore(LOOKS_AT_ONCE)
         self._running: str = ""
         self._unheard: dict[str, float] = {}
@@ -52,11 +50,11 @@ class Watches:
         self.listener = Listener(transport, client_id, self._hear, clock)
 
     def start(self) -> None:
-        self._spawn(self._poll_forever())
+        self._tasks.start(self._poll_forever())
 
     async def stop(self) -> None:
         self._is_closed = True
-        await end_tasks(self._tasks)
+        await self._tasks.stop()
         await self.listener.stop()
         for watch in list(self._watches.values()):
             self.drop(watch)
@@ -82,9 +80,9 @@ class Watches:
         if ours:
             self._last_submit_at = self._clock.now()
         if watch.heard.end:
-            self._spawn(self._settle_by_hint(watch))
+            self._tasks.start(self._settle_by_hint(watch))
         elif not ours:  # it may have ended long ago, and no frame tells of it
-            self._spawn(self._poll([watch]))
+            self._tasks.start(self._poll([watch]))
 
     def drop(self, watch: Watch) -> None:
         """Forget a prompt that was never accepted, or that nobody waits for any more."""
@@ -117,7 +115,7 @@ class Watches:
         self._unheard.pop(prompt_id, None)
         watch = self._watches.get(prompt_id)
         if watch is not None and watch.hear(frame) and watch.judged.may_be_judged:
-            self._spawn(self._settle_by_hint(watch))
+            self._tasks.start(self._settle_by_hint(watch))
 
     async def _settle_by_hint(self, watch: Watch) -> None:
         """The websocket says that it ended. If the history does not agree, the next poll goes on looking."""
@@ -231,13 +229,3 @@ class Watches:
             await self.listener.refresh("the old one is silent")
         if ended_unheard or not self.listener.is_open:
             self._unheard.clear()
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._reap)
-
-    def _reap(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("watching prompts failed", exc_info=task.exception())

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 from typing_extensions import assert_never
 
 from comfyui_agent.clock import Clock
-from comfyui_agent.comfy.tasks import end_tasks
+from comfyui_agent.comfy.tasks import BackgroundTasks
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.engine.recorder import Recorder
 from comfyui_agent.engine.signals import Signals
@@ -40,7 +39,7 @@ class ServerAlerts:
         self._signals = signals
         self._clock = clock
         self._forget_inputs = forget_inputs
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks("reporting on a server")
 
     def see_health(self, server: FleetServer, before: Health) -> None:
         self._signals.wake()
@@ -49,7 +48,7 @@ class ServerAlerts:
             # What it was lost with is looked up; others may be back any moment with what they have.
             server.rest(RETURN_SECONDS)
             self._signals.note_change()
-            self._spawn(self._wake_later())
+            self._tasks.start(self._wake_later())
         match server.health:
             case Health.UP:
                 if before is not Health.UNKNOWN:
@@ -66,16 +65,11 @@ class ServerAlerts:
                 assert_never(server.health)
 
     async def stop(self) -> None:
-        await end_tasks(self._tasks)
+        await self._tasks.stop()
 
     async def _wake_later(self) -> None:
         await self._clock.sleep(RETURN_SECONDS)
         self._signals.wake()
 
     def _note(self, event: Event) -> None:
-        self._spawn(self._recorder.note(event))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(self._recorder.note(event))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,7 +10,7 @@ from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.answers import QueueView
 from comfyui_agent.comfy.cancellation import Cancellation
 from comfyui_agent.comfy.errors import ComfyError
-from comfyui_agent.comfy.tasks import end_tasks
+from comfyui_agent.comfy.tasks import BackgroundTasks
 from comfyui_agent.fleet.server import FleetServer
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.operation import OperationRunner
@@ -59,7 +58,7 @@ class UnownedPrompts:
         self._patience = patience
         self._deleting: set[str] = set()
         self._stopping: dict[str, Stopping] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks("deleting unowned prompts")
 
     def see_queue(self, server: FleetServer, view: QueueView) -> None:
         ours = {
@@ -73,12 +72,10 @@ class UnownedPrompts:
         fresh = {each for each in ours - self._deleting if self._is_due(each)}
         if fresh:
             self._deleting |= fresh
-            task = asyncio.create_task(self._delete(server, fresh))
-            self._tasks.add(task)
-            task.add_done_callback(self._reap)
+            self._tasks.start(self._delete(server, fresh))
 
     async def stop(self) -> None:
-        await end_tasks(self._tasks)
+        await self._tasks.stop()
 
     def _is_due(self, prompt_id: str) -> bool:
         stopping = self._stopping.get(prompt_id)
@@ -110,8 +107,3 @@ class UnownedPrompts:
             reason = "it does not stop" if is_interrupted else "it does not end"
             self._fleet.set_aside(server, prompt_id, reason)
             await self._store.run(ops.note_stuck, server.name, prompt_id, reason)
-
-    def _reap(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("deleting unowned prompts failed", exc_info=task.exception())

@@ -12,7 +12,7 @@ from comfyui_agent.comfy.answers import QueueView
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.limits import Limits
-from comfyui_agent.comfy.tasks import end_tasks
+from comfyui_agent.comfy.tasks import BackgroundTasks
 from comfyui_agent.domain.server_states import ServerState
 from comfyui_agent.fleet.server import Connection, FleetServer, Health
 
@@ -48,7 +48,7 @@ class Fleet:
         self._health_observers: list[HealthObserver] = []
         self._queue_observers: list[QueueObserver] = []
         self._stack = AsyncExitStack()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks("looking at a server")
         self._probe_requests: dict[str, asyncio.Event] = {}
         self._states: Mapping[str, ServerState] = {}
         self.servers: dict[str, FleetServer] = {}
@@ -69,7 +69,7 @@ class Fleet:
             await self._employ(server)
 
     async def stop(self) -> None:
-        await end_tasks(self._tasks)
+        await self._tasks.stop()
         await self._stack.aclose()
 
     async def get(self, name: str) -> FleetServer:
@@ -122,9 +122,7 @@ class Fleet:
     async def _employ(self, server: FleetServer) -> None:
         await server.enter(self._stack)
         self._probe_requests[server.name] = asyncio.Event()
-        task = asyncio.create_task(self._probe_forever(server))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(self._probe_forever(server))
 
     async def _probe_forever(self, server: FleetServer) -> None:
         request = self._probe_requests[server.name]

@@ -125,7 +125,7 @@ async def _background(context: Context) -> AsyncIterator[None]:
     finally:
         await end_tasks(tasks)
         await context.fleet.close()
-        await context.submissions.close()
+        await context.submissions.background.stop()
         await context.gate.close()
         await context.audit.write_failed_logins()
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-from comfyui_agent.comfy.tasks import end_tasks
+from comfyui_agent.comfy.tasks import BackgroundTasks
 from comfyui_agent.config.validation import Complaints
 from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
 from comfyui_agent.config.workspace import Workspace
@@ -31,21 +30,7 @@ class Submissions:
         self._workspace = workspace
         self._workflows = Workflows(workspace)
         self._turn = asyncio.Lock()
-        self._background: set[asyncio.Task[Any]] = set()
-
-    def start(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Do something in the background. Its failure is logged."""
-        task = asyncio.create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._background.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("something that was begun in the page failed", exc_info=task.exception())
-
-    async def close(self) -> None:
-        await end_tasks(self._background)
+        self.background = BackgroundTasks("something that was begun in the page")
 
     async def recipes(self) -> Mapping[str, Recipe]:
         """What `workflows.yaml` says now."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from comfyui_agent.domain.text_enum import TextEnum
 from comfyui_agent.lab.measurement.moments import utc_text
 from comfyui_agent.lab.reports.chaos import Check, Stage
-from comfyui_agent.lab.text_enum import TextEnum
 
 
 class ScenarioOutcome(TextEnum):

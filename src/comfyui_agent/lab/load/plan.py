@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from comfyui_agent.domain.text_enum import TextEnum
 from comfyui_agent.domain.values import BadValues, parse
 from comfyui_agent.lab.payloads import Payload
-from comfyui_agent.lab.text_enum import TextEnum
 
 PAGES_OF_A_BOOK = 12
 JOBS_OF_A_LEVEL = 5

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from comfyui_agent.comfy.watch import Moment
 from comfyui_agent.domain.node_classes import FILE_INPUTS, MODEL_ENDINGS
 from comfyui_agent.domain.prompts import Graph, class_of, inputs_of
+from comfyui_agent.domain.text_enum import TextEnum
 from comfyui_agent.lab.measurement.statistics import median
 from comfyui_agent.lab.profiling.timeline import NodeTime
-from comfyui_agent.lab.text_enum import TextEnum
 
 SAMPLING_INPUTS = frozenset({"sampler_name", "sampler", "sigmas", "latent_image"})
 SAMPLER = re.compile("sampler", re.IGNORECASE)

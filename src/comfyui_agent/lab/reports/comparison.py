@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from comfyui_agent.domain.text_enum import TextEnum
 from comfyui_agent.lab.reports.fields import Count, Flag, Number, OptionalText, Part
-from comfyui_agent.lab.text_enum import TextEnum
 
 
 class Judgement(TextEnum):

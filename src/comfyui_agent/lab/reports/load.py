@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
+from comfyui_agent.domain.text_enum import TextEnum
 from comfyui_agent.lab.reports.chaos import ScenarioResult
 from comfyui_agent.lab.reports.environment import Environment
 from comfyui_agent.lab.reports.fields import (
@@ -27,7 +28,6 @@ from comfyui_agent.lab.reports.fields import (
     as_moment,
 )
 from comfyui_agent.lab.reports.kinds import ReportKind
-from comfyui_agent.lab.text_enum import TextEnum
 
 
 class RowStatus(TextEnum):

@@ -275,7 +275,7 @@ async def draw(context: Here, by: By, batch_id: BatchId, said: Annotated[GridSai
 async def cancel(context: Here, by: By, batch_id: BatchId) -> Any:
     """Cancel what has not ended of a batch. Its prompts are taken back; no other is touched."""
     change = await usecases.cancel_batch(context.store, by, await batch_named(context, batch_id))
-    context.submissions.start(take_back(context.store, context.workspace, change.batch.id))
+    context.submissions.background.start(take_back(context.store, context.workspace, change.batch.id))
     return shown_batch(change.batch)
 
 
