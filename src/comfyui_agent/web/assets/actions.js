@@ -1,10 +1,10 @@
-// Buttons that call the API: ask once where it matters, say what happened, offer to undo it.
+// Buttons that call the API. They ask before a change that matters, report the result, and offer to undo it.
 "use strict";
 
 (() => {
   const read = (text) => (text ? JSON.parse(text) : undefined);
 
-  /** What became of several: how many, and why others were left alone. */
+  /** Reports a change of several jobs: how many changed, and why others did not. */
   e3.became = (answer, words) => {
     const { changed = [], refused = [] } = answer;
     const said = changed.length ? `${e3.count(changed.length, "job")} ${words}.` : "Nothing has changed.";
@@ -33,7 +33,7 @@
     return { label: undo.label, run };
   }
 
-  /** What to send, once the person agrees; null if not. */
+  /** The body to send after the person has agreed; null if not. */
   async function agreed(button, question) {
     const { body, field, value, hint } = button.dataset;
     const yes = button.textContent.trim().replace("…", "");

@@ -1,4 +1,4 @@
-// Two cells of a grid side by side. What is compared stands in the address, so that it can be sent to someone.
+// Two cells of a grid side by side. The address names both, so that it can be sent to someone.
 "use strict";
 
 (() => {
@@ -42,7 +42,7 @@
     show();
   }
 
-  // By keys: arrows go from cell to cell, x picks, Esc drops what was picked.
+  // Keys: arrows move between cells, x picks one, Esc clears the choice.
 
   const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
@@ -71,7 +71,7 @@
     } else if (slot?.dataset.slot && event.key === "x" && slot.querySelector(".is-done")) toggle(slot.dataset.slot);
   });
 
-  /** Places are drawn once. When more have come, that is said. */
+  /** The grid is drawn once. New cells are announced. */
   function count() {
     const more = document.getElementById("batch-more");
     const missing = Number(more?.dataset.count ?? 0) - form.querySelectorAll(".slot").length;

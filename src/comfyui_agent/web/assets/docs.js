@@ -1,4 +1,4 @@
-// The page of the API: what /openapi.json says, to be read and tried.
+// The page of the API, made from /openapi.json.
 "use strict";
 
 SwaggerUIBundle({

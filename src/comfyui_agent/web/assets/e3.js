@@ -1,4 +1,4 @@
-// What the other scripts share: calls of the API, what is said to the person, what the person is asked.
+// Shared by the other scripts: calls of the API, messages and dialogs.
 "use strict";
 
 window.e3 = (() => {
@@ -19,7 +19,7 @@ window.e3 = (() => {
 
   const count = (number, one, many = `${one}s`) => `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
 
-  /** Call the API. Gives what it answers, throws a Problem that says what happened and what to do. */
+  /** Calls the API. Returns its answer, or throws a Problem with the cause and the remedy. */
   async function call(method, url, body, headers = {}) {
     let answer;
     try {
@@ -79,18 +79,18 @@ window.e3 = (() => {
     }
   }
 
-  /** Say what happened. `undo` is {label, run}. */
+  /** Shows a message. `undo` is {label, run}. */
   const say = (words, undo = null) => toast({ words: ended(words), undo });
 
-  /** Say what went wrong, and what to do. It stays until it is closed. */
+  /** Shows an error and its remedy until it is closed. */
   const complain = (error) => {
     if (!(error instanceof Problem)) console.error(error);
     const known = error instanceof Problem ? error : new Problem({ title: "The page itself failed", detail: String(error), remedy: "Load it again." });
     toast({ title: known.title, words: known.words, isProblem: true });
   };
 
-  /** Ask once. Gives whether the answer was yes; with `number`, the number or null. `hint` explains the number.
-      `words` and `yes` may be functions: they are asked again while the page changes behind the dialog. */
+  /** Asks for confirmation. Returns whether the answer was yes; with `number`, the number or null. `hint` explains it.
+      `words` and `yes` may be functions: they are called again when the page changes behind the dialog. */
   function ask(words, { yes = "Yes", number = null, label = "", hint = "" } = {}) {
     const dialog = document.getElementById("ask");
     const field = document.getElementById("ask-value");
@@ -123,11 +123,11 @@ window.e3 = (() => {
     });
   }
 
-  /** A name for one wish: sent again with the same name, it is not done twice. */
-  const wishName = () =>
+  /** An idempotency key: a request that is sent again with the same key is done once. */
+  const idempotencyKey = () =>
     Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 
-  /** A picture that cannot be had leaves its frame as it is, and the frame says so. */
+  /** A picture that cannot be loaded keeps its frame, which says so. */
   const judge = (picture, isBroken) => {
     const frame = picture.closest(".frame");
     frame?.classList.toggle("is-gone", isBroken && frame.matches(".is-done"));
@@ -153,7 +153,7 @@ window.e3 = (() => {
   document.addEventListener("htmx:configRequest", ({ detail }) => {
     for (const [name, value] of [...detail.formData]) if (value === "") detail.formData.delete(name);
   });
-  /** Whoever came in with a token can leave again. */
+  /** Shows the log-out button to people who logged in with a token. */
   async function greet() {
     const answer = await fetch("/api/v1/me", { credentials: "same-origin" }).catch(() => null);
     const { token, role } = answer?.ok ? await answer.json() : {};
@@ -163,5 +163,5 @@ window.e3 = (() => {
   }
   if (document.body.dataset.live === "yes") greet();
 
-  return { Problem, call, say, complain, ask, count, wishName };
+  return { Problem, call, say, complain, ask, count, idempotencyKey };
 })();

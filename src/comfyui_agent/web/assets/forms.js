@@ -1,4 +1,4 @@
-// Something new: what was filled in becomes one call of the API, then the page goes where the result will be.
+// Forms for new jobs, sweeps and books. Each sends one request, then opens the page of its result.
 "use strict";
 
 (() => {
@@ -9,13 +9,13 @@
     book: { url: "/api/v1/books", page: (made) => `/books/${encodeURIComponent(made.id)}` },
   };
 
-  /** The name of a wish stays until it is granted or changed: sent twice, it is done once. */
-  const wishes = new WeakMap();
+  /** The idempotency key of a form stays until the request succeeds or the form changes. */
+  const keys = new WeakMap();
 
   const forms = () => [...document.querySelectorAll("form[data-send]")];
   const value = (form, name) => form.elements[name]?.value?.trim() ?? "";
 
-  /** A number as such, unless it is larger than a script can hold: then its digits. */
+  /** A number; as text if it is too large for a JavaScript number. */
   const number = (text) => {
     const read = Number(text);
     return text === "" || Number.isNaN(read) || (Number.isInteger(read) && !Number.isSafeInteger(read)) ? text : read;
@@ -27,7 +27,7 @@
     return field.dataset.kind === "whole" || field.dataset.kind === "number" ? number(text) : text;
   };
 
-  /** Inputs that say something: those that are required, and those that differ from what holds anyway. */
+  /** The inputs to send: required ones, and those that differ from their default. */
   function inputs(form, swept = new Set()) {
     const found = {};
     for (const field of form.querySelectorAll("[data-input]")) {
@@ -82,7 +82,7 @@
     for (const field of form.querySelectorAll("[aria-invalid]")) field.removeAttribute("aria-invalid");
   }
 
-  /** Put what is wrong below the field that it is about. Gives the first such field. */
+  /** Shows each problem below its field. Returns the first such field. */
   function mark(form, key, message) {
     const name = key.replace(/^(inputs|set)\./, "").replace(/^"|"$/g, "");
     const axis = [...form.querySelectorAll(".axis")].find((row) => row.querySelector(".axis-name").value.trim() === name);
@@ -120,10 +120,10 @@
     clear(form);
     said(form, "");
     if (button.disabled || missing(form, sent)) return;
-    if (!wishes.has(form)) wishes.set(form, e3.wishName());
+    if (!keys.has(form)) keys.set(form, e3.idempotencyKey());
     button.disabled = true;
     try {
-      const made = await e3.call("POST", url, sent, { "Idempotency-Key": wishes.get(form) });
+      const made = await e3.call("POST", url, sent, { "Idempotency-Key": keys.get(form) });
       location.assign(page(made));
     } catch (error) {
       button.disabled = false;
@@ -136,7 +136,7 @@
   let counting = null;
   let counted = 0;
 
-  /** How many pictures it would be, asked of the agent itself. */
+  /** How many pictures it would be; the agent counts them. */
   async function count(form) {
     const turn = ++counted;
     if (form.dataset.send === "book") {
@@ -166,7 +166,7 @@
     event.preventDefault();
     send(form);
   });
-  /** What changes is not asked for a second time. */
+  /** An input that the sweep changes is disabled as a single field. */
   function dim(form) {
     const swept = new Set(form.dataset.send === "sweep" ? Object.keys(axes(form)) : []);
     for (const field of form.querySelectorAll("[data-input]")) {
@@ -178,7 +178,7 @@
   document.addEventListener("input", (event) => {
     const form = event.target.closest("form[data-send]");
     if (!form) return;
-    wishes.delete(form);
+    keys.delete(form);
     dim(form);
     clearTimeout(counting);
     counting = setTimeout(() => count(form), COUNT_MS);

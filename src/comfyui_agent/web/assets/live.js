@@ -1,4 +1,4 @@
-// The page lives: what changes is put in where it belongs, and it is said when nothing can be heard any more.
+// Live updates: changes are put in place as they arrive, and a lost connection is shown.
 "use strict";
 
 (() => {
@@ -115,13 +115,13 @@
     mute(true);
   }
 
-  /** The agent may be there and not know us any more. */
+  /** The agent may answer although the session has ended. */
   async function askWhoWeAre() {
     const answer = await fetch("/api/v1/me", { credentials: "same-origin" }).catch(() => null);
     if (answer?.status === 401) location.assign(`/login?next=${encodeURIComponent(here())}`);
   }
 
-  /** A connection can be dead and not know it: after a while of silence, ask; after a longer one, begin anew. */
+  /** A connection can be dead without an error: after some silence, ask the agent; after more, reconnect. */
   async function doubt() {
     if (source === null || new Date() - heardAt < QUIET_MS) return;
     const asked = source;
@@ -163,7 +163,7 @@
 
   const SAID_MS = 20_000;
   let saidAt = 0;
-  /** The sentence for those who hear it: not each figure, now and then how it stands. */
+  /** A sentence for screen readers, now and then, instead of every changed figure. */
   document.addEventListener("e3:changed", () => {
     const said = document.getElementById("said");
     const words = document.getElementById("sentence")?.textContent ?? "";

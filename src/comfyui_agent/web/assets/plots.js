@@ -1,4 +1,4 @@
-// The pace of the last hour, drawn: images per minute, the target, and the number at the last point.
+// The plot of the last hour: images per minute, the target, and the latest value.
 "use strict";
 
 (() => {
@@ -32,7 +32,7 @@
     };
   }
 
-  /** The target as a dashed line, and the newest figure where it stands. */
+  /** Draws the target as a dashed line, and the latest value beside its point. */
   function annotate(plot, shown, { ink, soft, accent, font }) {
     const { ctx } = plot;
     const ratio = devicePixelRatio;

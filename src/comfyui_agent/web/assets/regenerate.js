@@ -1,8 +1,8 @@
-// A page of a book, rendered again with what was changed in its form.
+// Renders a page of a book again with the changes made in its form.
 "use strict";
 
 (() => {
-  /** What is different, or new; as text, which the agent makes what its place takes. */
+  /** The changed and new inputs, as text. The agent converts them to the types of their places. */
   function changes(form) {
     const found = {};
     for (const row of form.querySelectorAll("[data-input]")) {

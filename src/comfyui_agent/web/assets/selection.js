@@ -1,4 +1,4 @@
-// Several jobs at once: what is selected stays so while the list changes under it.
+// Selecting several jobs. The selection is kept while the list changes.
 "use strict";
 
 (() => {
@@ -65,7 +65,7 @@
     return false;
   }
 
-  /* Each gives whether it was done: then nothing needs to stay selected. */
+  /* Each returns whether it was done; the selection is cleared then. */
 
   async function retry(jobs) {
     const fitting = jobs.filter((job) => job.status === "failed");
@@ -78,7 +78,7 @@
   }
 
   async function cancel(jobs) {
-    // Jobs end while the dialog is open: what is cancelled is what it counts then.
+    // Jobs end while the dialog is open: those still selected at the end are cancelled.
     const fitting = () => asTheyAre(jobs).filter((job) => job.status === "pending" || job.status === "processing");
     if (!fitting().length) return decline("Only jobs that wait or render can be cancelled");
     const question = () => `Cancel ${called(fitting())}?${others(jobs, fitting(), "they have ended already", "it has ended already")}`;
@@ -128,8 +128,8 @@
     return true;
   }
 
-  async function prioritise(wishes) {
-    const left = [...wishes];
+  async function prioritise(changes) {
+    const left = [...changes];
     const work = async () => {
       for (let next = left.shift(); next; next = left.shift()) {
         const [job, priority] = next;
@@ -150,7 +150,7 @@
 
   const actions = { retry, dismiss, cancel, bump };
 
-  /** Do something with what is selected, else with one row. Gives whether there was anything to do it with. */
+  /** Acts on the selection, else on one row. Returns false if there is neither. */
   e3.many = (action, row = null) => {
     const jobs = selected.size ? [...selected.values()] : row ? [facts(row)] : [];
     const button = document.querySelector(`[data-many=${action}]`);

@@ -1,4 +1,4 @@
-// Fast hands: one key, one thing. Never while someone types.
+// Keyboard shortcuts. They are off while someone types.
 "use strict";
 
 (() => {

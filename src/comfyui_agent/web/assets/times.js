@@ -1,11 +1,11 @@
-// Times as people say them, kept true; the exact one shows on hover.
+// Relative times, kept up to date. The exact time shows on hover.
 "use strict";
 
 (() => {
   const EVERY_MS = 10_000;
   const NOTICED_MS = 5_000;
 
-  /** How far the clock here is ahead of E3's: times are E3's. */
+  /** How far the browser's clock is ahead of E3's. All times are E3's. */
   const apart = Date.now() - new Date(document.body.dataset.now);
   const ahead = Math.abs(apart) > NOTICED_MS ? apart : 0;
 
