@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from comfyui_agent.domain.processes import module_command
+from support.terminal import take_terminal
 
 MODULE = "comfyui_agent"
 COMMANDS = ([sys.executable, "-m", MODULE], module_command(MODULE))
@@ -117,7 +118,7 @@ def _execute_child(popen: Any, *facts: Any) -> None:
 def _request(facts: tuple[Any, ...]) -> dict[str, Any] | None:
     """What the server is asked for; None if this is not for it."""
     command, _, preexec_fn, _, pass_fds, cwd, env, _, _, shell = facts[:10]
-    if shell or preexec_fn or pass_fds or isinstance(command, (str, bytes)):
+    if shell or preexec_fn not in (None, take_terminal) or pass_fds or isinstance(command, (str, bytes)):
         return None
     words = [os.fspath(word) for word in command]
     if len(words) < 2 or any(isinstance(word, bytes) for word in words):
@@ -137,6 +138,7 @@ def _request(facts: tuple[Any, ...]) -> dict[str, Any] | None:
         "cwd": os.fspath(cwd) if cwd is not None else str(Path.cwd()),
         "env": environment,
         "session": bool(facts[21]),
+        "terminal": preexec_fn is take_terminal,
     }
 
 
@@ -223,6 +225,8 @@ def _run(request: dict[str, Any], handles: list[int]) -> None:
         for number, handle in enumerate(handles):
             os.dup2(handle, number)
         os.closerange(3, 1024)
+        if request["terminal"]:
+            take_terminal()
         os.environ.clear()
         os.environ.update(request["env"])
         os.chdir(request["cwd"])

@@ -157,7 +157,7 @@ def in_terminal(
         cwd=cwd,
         env={**known, "TERM": "xterm-256color", **(environment or {})},
         start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0) and None,
+        preexec_fn=take_terminal,
     )
     os.close(theirs)
     try:
@@ -167,6 +167,11 @@ def in_terminal(
             process.send_signal(signal.SIGKILL)
         process.wait(20)
         os.close(ours)
+
+
+def take_terminal() -> None:
+    """For `preexec_fn`: make the standard input the controlling terminal."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def like_anyone() -> None:
