@@ -654,7 +654,9 @@ async def test_a_token_for_metrics_opens_nothing_else(locked_house: tuple[Served
 async def test_without_tokens_what_came_by_a_proxy_is_refused(estate: Served) -> None:
     before = await state_of(estate)
     names = ("Forwarded", "Via", "X-Real-IP", "X-Forwarded-For", "x-forwarded-anything")
-    for route, name in itertools.product(ROUTES, names):
+    every_route = zip(ROUTES, itertools.cycle(names))
+    every_name = itertools.product(ROUTES[:3], names)
+    for route, name in itertools.chain(every_route, every_name):
         with named(f"{route}, {name}"):
             answer = await estate.raw(head(route, route.address(), **{name: "203.0.113.7"}))
             if route.path == "/healthz":
@@ -663,7 +665,7 @@ async def test_without_tokens_what_came_by_a_proxy_is_refused(estate: Served) ->
                 assert answer.value == {"status": "not ready"}
             else:
                 assert "e3 token create" in check_problem(answer, 403)["remedy"]
-            assert await state_of(estate) == before
+    assert await state_of(estate) == before
 
 
 HOSTS = ["[", "[::1", "[::1]evil", "[]", "a b", "a/b?c#d", "host:port", "host:99999999", "é", "x" * 5000, "", "@", "%"]
