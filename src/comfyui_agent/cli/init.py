@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from comfyui_agent.cli.invocation import show_errors
 from comfyui_agent.cli.output import fail, print_json
 from comfyui_agent.cli.workspace import AsJson, opened
 from comfyui_agent.comfy.address import ServerAddress
@@ -46,16 +47,14 @@ def init(
     except OSError as error:
         fail(f"{error.filename or folder} cannot be made: {error.strerror}")
     workspace = _workspace_in(folder)
-    asyncio.run(_make_database(workspace))
+    asyncio.run(show_errors(_make_database(workspace)))
     made = [place for place, is_new in files.items() if is_new]
     kept = [place for place, is_new in files.items() if not is_new]
     if as_json:
         print_json({"workspace": str(workspace.root), "made": made, "kept": kept})
         return
-    for place in made:
-        typer.echo(f"made  {place}")
-    for place in kept:
-        typer.echo(f"kept  {place}")
+    for place in (*(f"made  {each}" for each in made), *(f"kept  {each}" for each in kept)):
+        typer.echo(place)
     if server and any(place.endswith("global_config.yaml") for place in kept):
         typer.echo(f"e3: the configuration was there: set comfyui.api_base_url in it to {server} yourself", err=True)
     here = "" if folder == Path() else f"cd {shlex.quote(str(folder))} && "

@@ -14,7 +14,6 @@ from comfyui_agent.batches.name_lookup import find_batch, find_job
 from comfyui_agent.cli.agents import prepare_folders
 from comfyui_agent.cli.completion import batch_names
 from comfyui_agent.cli.invocation import Invocation, workspace_command
-from comfyui_agent.cli.named_jobs import find_jobs, say_if_nobody_works
 from comfyui_agent.cli.output import fail, one_line, print_json, print_problem
 from comfyui_agent.cli.workspace import Name, Names
 from comfyui_agent.domain.badges import badge_of
@@ -59,7 +58,7 @@ async def add(
         jobs = counted(added.batch_jobs, "job is", "jobs are")
         typer.echo(f"{jobs} the batch {added.batch_id}. Follow: e3 batch watch {added.batch_id}", err=True)
     if not call.as_json and any(each.job is not None and not each.problem for each in added.answers):
-        say_if_nobody_works(call.workspace)
+        call.warn_if_unattended()
     return _show(call, added.answers)
 
 
@@ -85,7 +84,7 @@ async def retry(
         fail("name the jobs, or say --failed", code=2)
     intake = Intake(call.workspace)
     async with call.opened() as store:
-        jobs = await find_jobs(store, names) if names else await _needing_attention(store)
+        jobs = await _find_jobs(store, names) if names else await _needing_attention(store)
         answers = await retry_jobs(store, intake, call.actor, jobs)
     return _show(call, answers)
 
@@ -102,7 +101,7 @@ async def cancel(call: Invocation, names: Names = None) -> int:
     if not names:
         fail("name the jobs to cancel", code=2)
     async with call.opened() as store:
-        answers = await usecases.cancel_jobs(store, call.actor, await find_jobs(store, names))
+        answers = await usecases.cancel_jobs(store, call.actor, await _find_jobs(store, names))
         answers = await _as_they_are(store, answers)
     return _show(call, answers)
 
@@ -133,7 +132,7 @@ async def dismiss(
     if [bool(names), failed, bool(batch)].count(True) != 1:
         fail("name the jobs, or say --failed, or --batch ID", code=2)
     async with call.opened() as store:
-        jobs = await find_jobs(store, names) if names else await _needing_attention(store, batch)
+        jobs = await _find_jobs(store, names) if names else await _needing_attention(store, batch)
         answers = await usecases.dismiss_jobs(store, call.actor, jobs)
         answers = await _as_they_are(store, answers)
     return _show(call, answers)
@@ -176,7 +175,7 @@ async def rm(
     if not names:
         fail("name the jobs to remove", code=2)
     async with call.opened() as store:
-        jobs = await find_jobs(store, names)
+        jobs = await _find_jobs(store, names)
         if not yes:
             question = f"Remove {counted(len(jobs), 'job')} and {'its' if len(jobs) == 1 else 'their'} history?"
             if not sys.stdin.isatty():
@@ -192,6 +191,12 @@ async def rm(
             kept = f"; {counted(len(job.outputs), 'result stays', 'results stay')} on disk" if job.outputs else ""
             typer.echo(one_line(f"{each.name} ({job.id}) is removed{kept}"))
     return _code_of(answers)
+
+
+async def _find_jobs(store: Store, names: Sequence[str]) -> list[Job]:
+    """Each job once, in the order of the names; NoJob for the first name that no job has."""
+    jobs = [await find_job(store, name) for name in names]
+    return list({job.id: job for job in jobs}.values())
 
 
 async def _needing_attention(store: Store, batch: str = "") -> list[Job]:

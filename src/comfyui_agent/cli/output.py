@@ -17,8 +17,13 @@ from comfyui_agent.domain.texts import printable
 
 def fail(message: str, code: int = 1) -> NoReturn:
     """Say in one line what happened and what to do, and leave."""
-    typer.echo(one_line(f"e3: {message}"), err=True)
+    warn(message)
     raise typer.Exit(code)
+
+
+def warn(message: str) -> None:
+    """Say something in one line on stderr."""
+    typer.echo(one_line(f"e3: {message}"), err=True)
 
 
 def one_line(text: str) -> str:

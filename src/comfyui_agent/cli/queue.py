@@ -12,8 +12,7 @@ import typer
 from comfyui_agent.batches.members import effective_inputs
 from comfyui_agent.batches.name_lookup import find_job
 from comfyui_agent.cli.invocation import Invocation, workspace_command
-from comfyui_agent.cli.lazy_group import LazyCommand, LazyGroup
-from comfyui_agent.cli.named_jobs import say_if_nobody_works
+from comfyui_agent.cli.lazy_group import LazyGroup, command_group
 from comfyui_agent.cli.output import fail, made_by_words, on_terminal, one_line, print_json
 from comfyui_agent.cli.workspace import Name
 from comfyui_agent.config.validation import Complaints
@@ -35,30 +34,16 @@ COLOURS = {JobStatus.PROCESSING: "cyan", JobStatus.DONE: "green", JobStatus.FAIL
 
 
 class QueueCommands(LazyGroup):
-    table: ClassVar[Mapping[str, LazyCommand]] = {
-        "ls": LazyCommand(
-            "queue:ls",
-            "List jobs: what renders, what waits in the order in which it will run, then what ended, the newest first.",
-        ),
-        "set-priority": LazyCommand(
-            "job_commands:set_priority",
-            "Let a job run earlier or later; the next prompt that is handed out follows it.",
-        ),
-        "rm": LazyCommand(
-            "job_commands:rm",
-            "Remove jobs that have ended from the database, with their runs. What they rendered stays on disk.",
-        ),
+    summaries: ClassVar[Mapping[str, str]] = {
+        "ls": "List jobs: what renders, what waits in the order in which it will run, then what ended, the newest "
+        "first.",
+        "set-priority": "Let a job run earlier or later; the next prompt that is handed out follows it.",
+        "rm": "Remove jobs that have ended from the database, with their runs. What they rendered stays on disk.",
     }
+    modules: ClassVar[Mapping[str, str]] = {"ls": "queue", "set-priority": "job_commands", "rm": "job_commands"}
 
 
-app = typer.Typer(
-    cls=QueueCommands, add_completion=False, help="The queue.", no_args_is_help=True, rich_markup_mode="rich"
-)
-
-
-@app.callback()
-def queue() -> None:
-    """The queue."""
+app = command_group("The queue.", QueueCommands)
 
 
 @workspace_command()
@@ -100,7 +85,7 @@ async def ls(
     waiting = f"{counts.pending} pending{lost_jobs}, {counts.processing} rendering"
     typer.echo(f"{waiting}, {counts.done} done, {needing_attention(counts.attention)}")
     if not counts.is_idle:
-        say_if_nobody_works(call.workspace)
+        call.warn_if_unattended()
 
 
 @workspace_command()

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from comfyui_agent.cli.invocation import Invocation, workspace_command
+from comfyui_agent.cli.lazy_group import command_group
 from comfyui_agent.cli.output import fail, one_line, print_json
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import EventName
@@ -22,18 +23,10 @@ CLOSED = (
 )
 NEEDED = "There is no token, and {why}. Make one with e3 token create."
 
-app = typer.Typer(
-    add_completion=False, help="Tokens for the web page and the API.", no_args_is_help=True, rich_markup_mode="rich"
-)
+app = command_group("Tokens for the web page and the API.")
 
 
-@app.callback()
-def token() -> None:
-    """Tokens for the web page and the API."""
-
-
-@app.command()
-@workspace_command()
+@workspace_command(app)
 async def create(
     call: Invocation,
     role: Annotated[
@@ -96,8 +89,7 @@ async def create(
     typer.echo(one_line(line), err=True)
 
 
-@app.command()
-@workspace_command()
+@workspace_command(app)
 async def ls(call: Invocation) -> None:
     """List tokens: id, role, when they were made, end and were last used, name. What they are cannot be read back.
 
@@ -132,8 +124,7 @@ def _line(each: Token, ends: str, used: str) -> str:
     )
 
 
-@app.command()
-@workspace_command()
+@workspace_command(app)
 async def revoke(
     call: Invocation,
     number: Annotated[int, typer.Argument(metavar="ID", min=1, help="The id, as e3 token ls shows it.")],
@@ -162,8 +153,7 @@ async def revoke(
         typer.echo(f"It was the last. {_without_tokens(call.workspace, is_closed=True)}", err=True)
 
 
-@app.command("open")
-@workspace_command()
+@workspace_command(app, "open")
 async def open_to_all(
     call: Invocation,
     yes: Annotated[bool, typer.Option("--yes", help="Revoke the tokens that there are without asking.")] = False,

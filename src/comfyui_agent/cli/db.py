@@ -11,6 +11,7 @@ from pathlib import Path
 import typer
 
 from comfyui_agent.cli.invocation import Invocation, workspace_command
+from comfyui_agent.cli.lazy_group import command_group
 from comfyui_agent.cli.output import fail, one_line, print_json
 from comfyui_agent.cli.workspace import opened
 from comfyui_agent.config.workspace import Workspace
@@ -25,11 +26,12 @@ from comfyui_agent.store.liveness import bury_dead
 
 NEW_SECONDS = 3600.0
 
-app = typer.Typer(add_completion=False, help="The database.", no_args_is_help=True, rich_markup_mode="rich")
+WITHOUT_JSON = ("workspace", "config", "database")
+
+app = command_group("The database.")
 
 
-@app.command()
-@workspace_command(has_json=False)
+@workspace_command(app, options=WITHOUT_JSON)
 async def migrate(call: Invocation) -> None:
     """Make the database, or bring an older one to the version that this E3 knows.
 
@@ -46,8 +48,7 @@ async def migrate(call: Invocation) -> None:
     typer.echo(f"{place} {done}{f' (version {after})' if before == after else ''}.")
 
 
-@app.command()
-@workspace_command()
+@workspace_command(app)
 async def check(call: Invocation) -> int:
     """Check the database: its pages, counts, leases that ran out, results that are gone, its write-ahead log, sizes.
 
@@ -68,8 +69,7 @@ async def check(call: Invocation) -> int:
     return 0 if all(each.is_fine for each in found) else 1
 
 
-@app.command()
-@workspace_command(has_json=False)
+@workspace_command(app, options=WITHOUT_JSON)
 async def recover(call: Invocation) -> None:
     """Requeue jobs whose lease ran out or whose agent is gone, now. Prompts at a server are still taken over.
 
@@ -87,8 +87,7 @@ async def recover(call: Invocation) -> None:
     typer.echo(f"{jobs} again." if count else "Nothing to recover: every lease is held.")
 
 
-@app.command()
-@workspace_command()
+@workspace_command(app)
 async def compact(call: Invocation) -> None:
     """Give back space: free pages of the database, and templates and input pictures that no job uses any more.
 
