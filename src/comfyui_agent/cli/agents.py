@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from comfyui_agent.cli.invocation import Invocation, workspace_command
-from comfyui_agent.cli.output import fail, on_terminal, print_json
+from comfyui_agent.cli.output import fail, print_json
 from comfyui_agent.clock import SYSTEM_CLOCK
 from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.validation import Complaints
@@ -193,17 +193,17 @@ async def _sum_up(store: Store, as_json: bool, first_event: int, monitor: Monito
 @contextlib.asynccontextmanager
 async def shown(bus: Bus, store: Store, agent: Agent | None = None, *, as_json: bool = False) -> AsyncIterator[None]:
     """Show events: a board on a terminal, lines elsewhere. They go to stderr if stdout is for JSON."""
-    from comfyui_agent.cli.queue_board import QueueBoard, print_event
+    from comfyui_agent.cli.queue_board import QueueBoard
 
-    if as_json or not on_terminal():
-        bus.subscribe(lambda event: print_event(event, err=as_json))
-        yield
-        return
-    showing = asyncio.create_task(QueueBoard(bus, store, agent).show())
-    try:
-        yield
-    finally:
-        await end_tasks([showing])
+    board = QueueBoard(store, agent, err=as_json)
+    unsubscribe = bus.subscribe(board.show)
+    with board.progress:
+        counting = asyncio.create_task(board.count()) if board.progress.is_live else None
+        try:
+            yield
+        finally:
+            await end_tasks([counting] if counting else [])
+            unsubscribe()
 
 
 def main(command: str) -> None:

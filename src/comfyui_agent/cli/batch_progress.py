@@ -13,6 +13,7 @@ from comfyui_agent.batches.name_lookup import find_batch
 from comfyui_agent.cli.invocation import Invocation
 from comfyui_agent.cli.output import fail, one_line, print_json
 from comfyui_agent.cli.progress import ProgressView, Status
+from comfyui_agent.cli.queue_board import event_line, run_row
 from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import Batch, BatchStatus
@@ -140,19 +141,16 @@ class _BatchView:
             self._said = text
 
     async def _say_news(self) -> None:
-        from comfyui_agent.cli.queue_board import event_line
-
         while events := await self._store.run(ops.events_after, self._after):
             for event in events:
-                if event.batch_id == self._batch_id and event.name in SHOWN:
-                    self.progress.say(event_line(event))
-                if event.batch_id == self._batch_id and event.name == EventName.JOB_DONE:
+                if event.batch_id != self._batch_id or event.name not in SHOWN:
+                    continue
+                self.progress.say(event_line(event))
+                if event.name == EventName.JOB_DONE:
                     self._pace.count(time.monotonic())
             self._after = events[-1].id
 
     async def _update(self, batch: Batch, lost: str) -> None:
-        from comfyui_agent.cli.queue_board import run_row
-
         runs = [run for run in await asyncio.to_thread(read_live, self._locks) if run.batch_id == self._batch_id]
         text = f"  {sentence(batch, self._pace.per_second(time.monotonic()))}{lost}"
         share = batch.ended / batch.total if batch.total else 0.0

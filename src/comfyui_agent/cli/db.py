@@ -114,26 +114,20 @@ async def compact(call: Invocation) -> None:
         print_json({**asdict(found), "pictures": files, "picture_bytes": file_bytes})
         return
     sizes = f"{megabytes(found.bytes_before)} before, {megabytes(found.bytes_after)} now"
-    typer.echo(
-        f"{place.database}: {sizes}. Removed what no job used: "
-        f"{counted(found.templates, 'template')}, "
-        f"{counted(files, 'input picture')} ({megabytes(file_bytes)})."
-    )
+    removed = f"{counted(found.templates, 'template')}, {counted(files, 'input picture')} ({megabytes(file_bytes)})"
+    typer.echo(f"{place.database}: {sizes}. Removed what no job used: {removed}.")
 
 
 async def _lock_alone(workspace: Workspace) -> AgentLock:
-    """A lock that shows others that the database is in use. Fails if another process uses it."""
-    others = living(workspace.locks) or await _living(workspace)
+    """A lock that shows others that the database is in use. Fails if a process of any workspace uses it."""
+    others = living(workspace.locks)
+    if not others:
+        async with opened(workspace) as store:
+            await bury_dead(store, this_host())
+            others = await store.run(ops.living_agents, this_host())
     if others:
         fail(f"the database is in use ({', '.join(others[:3])}): stop e3 run, e3 serve and the like, then compact it")
     return AgentLock(workspace.locks, is_part=True)
-
-
-async def _living(workspace: Workspace) -> list[str]:
-    """Processes that use the database, of whatever workspace."""
-    async with opened(workspace) as store:
-        await bury_dead(store, this_host())
-        return await store.run(ops.living_agents, this_host())
 
 
 async def _remove_unused(workspace: Workspace) -> tuple[int, int]:
@@ -151,8 +145,6 @@ async def _remove_unused(workspace: Workspace) -> tuple[int, int]:
 
 def _progress(message: str) -> AbstractContextManager[object]:
     """A spinner on a terminal, nothing elsewhere."""
-    if not sys.stderr.isatty():
-        return nullcontext()
-    from rich.console import Console
+    from rich.console import Console  # not for those who check
 
-    return Console(stderr=True).status(message)
+    return Console(stderr=True).status(message) if sys.stderr.isatty() else nullcontext()

@@ -113,8 +113,7 @@ async def _work(workspace: Workspace, folder: Path) -> int:
         sweep = await _sweep(workspace, store)
         book = await _book(workspace, store)
         pages = [job async for job in ops.batch_members(store, book.id)]
-        _sum_up(jobs, folder)
-        _sum_up_batches(sweep, book, pages, folder)
+        _sum_up(jobs, sweep, book, pages, folder)
         if on_terminal() and os.environ.get("CI", "").lower() not in ("true", "1"):  # a person can look and end it
             await _stay(workspace, store, page.url, book)
     done = sum(job.status is JobStatus.DONE for job in jobs)
@@ -178,26 +177,23 @@ async def _book(workspace: Workspace, store: Store) -> Batch:
     return await follow(store, workspace, found.batch.id, works=True)
 
 
-def _sum_up_batches(sweep: Batch, book: Batch, pages: list[Job], folder: Path) -> None:
+def _sum_up(jobs: list[Job], sweep: Batch, book: Batch, pages: list[Job], folder: Path) -> None:
+    done = [job for job in jobs if job.status is JobStatus.DONE]
+    typer.echo(f"\n{len(done)} of {len(jobs)} done, {attention(len(jobs) - len(done))}, as it should:")
+    _show_unfinished((job.config_name, job) for job in jobs)
+    for job in jobs:
+        if job.retries_attempted:
+            typer.echo(f"  {badge_of(job)}  {job.config_name}: a render failed, the next one did not")
+    typer.echo(f"\nPictures    {folder / 'jobs/finished/image'}")
+    typer.echo(f"Film        {folder / 'jobs/finished/video'}")
+    typer.echo(f"The queue   e3 queue ls -C {folder}")
+    typer.echo(f"One job     e3 show 08_dragon_tamer.yaml -C {folder}")
     typer.echo(f"\nSweep       {sentence(sweep)}")
     typer.echo(f"Grid        {folder / (sweep.grid or '')}, and the page grid.html beside it")
     typer.echo(f"Book        {sentence(book)}")
     _show_unfinished((f"page {number}", page) for number, page in enumerate(pages, start=1))
     typer.echo(f"Mend it     e3 book regenerate {book.id} --page 4 --set checkpoint=auto -C {folder}")
     typer.echo("Your own    e3 init night, then e3 doctor there (see README.md)")
-
-
-def _sum_up(jobs: list[Job], folder: Path) -> None:
-    done = [job for job in jobs if job.status is JobStatus.DONE]
-    retried = [job for job in jobs if job.retries_attempted]
-    typer.echo(f"\n{len(done)} of {len(jobs)} done, {attention(len(jobs) - len(done))}, as it should:")
-    _show_unfinished((job.config_name, job) for job in jobs)
-    for job in retried:
-        typer.echo(f"  {badge_of(job)}  {job.config_name}: a render failed, the next one did not")
-    typer.echo(f"\nPictures    {folder / 'jobs/finished/image'}")
-    typer.echo(f"Film        {folder / 'jobs/finished/video'}")
-    typer.echo(f"The queue   e3 queue ls -C {folder}")
-    typer.echo(f"One job     e3 show 08_dragon_tamer.yaml -C {folder}")
 
 
 def _show_unfinished(jobs: Iterable[tuple[str, Job]]) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import time
 
-import typer
 from rich.text import Text
 
 from comfyui_agent.cli.output import one_line
@@ -17,7 +16,6 @@ from comfyui_agent.domain.texts import attention
 from comfyui_agent.engine.agent import Agent
 from comfyui_agent.engine.live_files import live_run
 from comfyui_agent.engine.live_runs import LiveRun
-from comfyui_agent.events.bus import Bus
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.records import Counts
@@ -39,7 +37,8 @@ MARKS = {
     EventName.SERVER_DOWN: ("△", "Server down"),
     EventName.SERVER_DRAINED: ("○", "Server drained"),
 }
-QUIET = frozenset({EventName.JOB_SUBMITTED, EventName.JOB_STARTED, EventName.BATCH_CREATED})
+ON_BOARD = frozenset({EventName.JOB_SUBMITTED, EventName.JOB_STARTED, EventName.BATCH_CREATED})
+"""Events that the live board shows in its own way."""
 REPEATED = frozenset({EventName.BOOK_PAGE_FAILED, EventName.BOOK_PAGE_RETRY})
 """Events of books that repeat an event of a job."""
 STAGES = {
@@ -66,46 +65,35 @@ def event_line(event: Event) -> str:
     return one_line("  ".join(part for part in parts if part).replace("\n", "; "))
 
 
-def print_event(event: Event, *, err: bool) -> None:
-    if event.name in REPEATED or event.is_audit:
-        return
-    with contextlib.suppress(OSError):  # no room for a log, or nobody reads it: the work goes on
-        typer.echo(event_line(event), err=err)
-
-
 class QueueBoard:
-    """One sentence on the queue, and a row for each run at work. What ended scrolls by above."""
+    """Events as lines. On a terminal, below them, a sentence on the queue and a row for each run at work."""
 
-    def __init__(self, bus: Bus, store: Store, agent: Agent | None = None) -> None:
-        self._bus = bus
+    def __init__(self, store: Store, agent: Agent | None, *, err: bool) -> None:
         self._store = store
         self._agent = agent
-        self._progress = ProgressView(self._status)
         self._before: Counts | None = None
         self._counts: Counts | None = None
         self._pace = Pace()
+        self.progress = ProgressView(self._status, err=err)
 
-    async def show(self) -> None:
-        with self._progress:
-            unsubscribe = self._bus.subscribe(self._hear)
-            try:
-                while True:
-                    with contextlib.suppress(StoreError):
-                        self._counts = await self._store.run(ops.count_jobs)
-                        self._before = self._before or self._counts
-                    await asyncio.sleep(REFRESH)
-            finally:
-                unsubscribe()
+    async def count(self) -> None:
+        """Keep the counts of the sentence current."""
+        while True:
+            with contextlib.suppress(StoreError):
+                self._counts = await self._store.run(ops.count_jobs)
+                self._before = self._before or self._counts
+            await asyncio.sleep(REFRESH)
 
-    def _hear(self, event: Event) -> None:
+    def show(self, event: Event) -> None:
         if event.name == EventName.JOB_DONE:
             self._pace.count(time.monotonic())
-        if event.name not in QUIET | REPEATED and not event.is_audit:
-            self._progress.say(event_line(event))
+        is_known = self.progress.is_live and event.name in ON_BOARD
+        if not is_known and event.name not in REPEATED and not event.is_audit:
+            self.progress.say(event_line(event))
 
     def _status(self) -> Status:
         runs = self._agent.runs if self._agent else []
-        width = self._progress.width
+        width = self.progress.width
         return Status(self._sentence(), rows=[run_row(live_run(run), width) for run in runs[:MOST_ROWS]])
 
     def _sentence(self) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -21,6 +22,8 @@ from comfyui_agent.store.store import Store
 from comfyui_agent.web.listen_address import Listening, NotAllowed, NotServed, listen, tls_of
 
 log = logging.getLogger(__name__)
+
+WITHOUT_PAGE = "The work goes on without the page."
 
 
 @workspace_command(options=("workspace", "config", "database", "verbose"), until_signal=True)
@@ -87,11 +90,11 @@ async def page_beside(store: Store, workspace: Workspace) -> AsyncIterator[None]
         try:
             listening = await _listen(store, workspace)
         except NotServed as error:
-            _do_without(error)
+            warn(f"{error}. {WITHOUT_PAGE}")
         else:
             typer.echo(f"The page is at {listening.url}", err=True)
             answering = asyncio.create_task(_answer(store, workspace, listening))
-            answering.add_done_callback(_say_if_it_failed)
+            answering.add_done_callback(_warn_if_failed)
     try:
         yield
     finally:
@@ -108,25 +111,15 @@ async def _listen(store: Store, workspace: Workspace, port: int | None = None) -
         fail(str(error), code=USAGE)
 
 
-def _say_if_it_failed(answering: asyncio.Task[None]) -> None:
+def _warn_if_failed(answering: asyncio.Task[None]) -> None:
     if not answering.cancelled() and answering.exception() is not None:
         log.info("the page ended", exc_info=answering.exception())
-        _do_without(answering.exception())
-
-
-def _do_without(error: BaseException | None) -> None:
-    warn(f"{error}. The work goes on without the page.")
+        warn(f"{answering.exception()}. {WITHOUT_PAGE}")
 
 
 async def _answer(store: Store, workspace: Workspace, listening: Listening) -> None:
     """Load the page, which takes a while, in a thread. Who connects meanwhile waits."""
     with contextlib.closing(listening):
-        serving = await asyncio.to_thread(_load)
-        async with serving(store, workspace, listening):
+        module = await asyncio.to_thread(importlib.import_module, "comfyui_agent.web.page_server")
+        async with module.serving(store, workspace, listening):
             await asyncio.Event().wait()
-
-
-def _load() -> Callable[..., contextlib.AbstractAsyncContextManager[object]]:
-    from comfyui_agent.web.page_server import serving
-
-    return serving

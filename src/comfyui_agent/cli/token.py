@@ -21,7 +21,6 @@ OPEN = "There are no tokens: only this machine reaches the page, and everyone he
 CLOSED = (
     "No token is left: nobody reaches the page. Make one with e3 token create, or let this machine in: e3 token open."
 )
-NEEDED = "There is no token, and {why}. Make one with e3 token create."
 
 app = command_group("Tokens for the web page and the API.")
 
@@ -107,21 +106,21 @@ async def ls(call: Invocation) -> None:
     revoked = [each for each in found if each.revoked_at is not None]
     if valid:
         typer.echo(f"{'ID':>4}  {'ROLE':<7}  {'MADE':<16}  {'ENDS':<16}  {'LAST USED':<16}  NAME")
-    for each in valid:
-        typer.echo(_line(each, each.expires_at or "never", each.last_used_at or "never"))
-    if not valid:
+    else:
         typer.echo(_without_tokens(call.workspace, is_closed=access.is_closed))
+    for each in valid:
+        typer.echo(_line(each))
     if revoked:
         typer.echo("Revoked:")
     for each in revoked:
-        typer.echo(_line(each, each.revoked_at or "", each.last_used_at or "never"))
+        typer.echo(_line(each))
 
 
-def _line(each: Token, ends: str, used: str) -> str:
+def _line(each: Token) -> str:
+    ends, used = each.revoked_at or each.expires_at or "never", each.last_used_at or "never"
     name = f"{each.name} (shared)" if each.is_shared else each.name
-    return one_line(
-        f"{each.id:>4}  {each.role.value:<7}  {each.created_at[:16]}  {ends[:16]:<16}  {used[:16]:<16}  {name}"
-    )
+    times = f"{each.created_at[:16]}  {ends[:16]:<16}  {used[:16]:<16}"
+    return one_line(f"{each.id:>4}  {each.role.value:<7}  {times}  {name}")
 
 
 @workspace_command(app)
@@ -203,7 +202,7 @@ def _without_tokens(workspace: Workspace, *, is_closed: bool) -> str:
     """Who reaches the page while there is no token."""
     why = _why_needed(workspace)
     if why:
-        return one_line(NEEDED.format(why=why))
+        return one_line(f"There is no token, and {why}. Make one with e3 token create.")
     return CLOSED if is_closed else OPEN
 
 
@@ -212,13 +211,5 @@ def _described(found: Token) -> str:
 
 
 def _facts(found: Token) -> dict[str, Any]:
-    return {
-        "id": found.id,
-        "name": found.name,
-        "role": found.role.value,
-        "is_shared": found.is_shared,
-        "created_at": found.created_at,
-        "expires_at": found.expires_at,
-        "last_used_at": found.last_used_at,
-        "revoked_at": found.revoked_at,
-    }
+    keys = ("id", "name", "role", "is_shared", "created_at", "expires_at", "last_used_at", "revoked_at")
+    return {key: getattr(found, key) for key in keys}
