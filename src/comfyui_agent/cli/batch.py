@@ -57,11 +57,11 @@ async def ls(
     async with call.opened() as store:
         found = await store.run(ops.newest_batches, kind=kind, limit=limit)
     empty = f"There is no batch of the kind {kind}." if kind else "There are no batches. Make one: e3 sweep --help"
-    call.show_list(found, _line, empty)
-
-
-def _line(found: Batch) -> str:
-    return f"{BATCH_MARKS[found.status]} {found.status:<10}  {found.kind:<5}  {found.id}  {sentence(found)}"
+    call.show_list(
+        found,
+        lambda each: f"{BATCH_MARKS[each.status]} {each.status:<10}  {each.kind:<5}  {each.id}  {sentence(each)}",
+        empty,
+    )
 
 
 @workspace_command(app)

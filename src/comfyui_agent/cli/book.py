@@ -20,7 +20,7 @@ from comfyui_agent.cli.sweep import pairs
 from comfyui_agent.cli.workflows import found_at
 from comfyui_agent.cli.workspace import Limit, Wait
 from comfyui_agent.domain.badges import BATCH_MARKS, badge_of
-from comfyui_agent.domain.batches import Batch, BatchKind
+from comfyui_agent.domain.batches import BatchKind
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.store import operations as ops
@@ -64,11 +64,8 @@ async def ls(call: Invocation, limit: Limit = 50) -> None:
     """
     async with call.opened() as store:
         found = await store.run(ops.newest_batches, kind=BatchKind.BOOK, limit=limit)
-    call.show_list(found, _line, "There are no books. Make one: e3 book create --help")
-
-
-def _line(found: Batch) -> str:
-    return f"{BATCH_MARKS[found.status]} {found.id}  {found.name}  {sentence(found)}"
+    empty = "There are no books. Make one: e3 book create --help"
+    call.show_list(found, lambda each: f"{BATCH_MARKS[each.status]} {each.id}  {each.name}  {sentence(each)}", empty)
 
 
 @workspace_command(app)

@@ -78,7 +78,11 @@ async def burst(
     if not prompts.is_dir():
         fail(f"there is no folder {prompts}: name one with prompts in .txt files")
     found, where = _find_place(workspace, workflow, node)
-    _check_paths(state, output_dir)
+    for folder in (state.parent, output_dir):
+        if folder.exists() and not folder.is_dir():
+            fail(f"{folder} is a file: name a folder")
+    if state.is_dir():
+        fail(f"--state {state} is a folder: name a file")
     plan = BurstPlan(
         prompts=prompts,
         template=found.template,
@@ -104,17 +108,9 @@ def _find_place(workspace: Workspace, workflow: str, node: str) -> tuple[Workflo
         fail(f"--node {node}: {error}")
 
 
-def _check_paths(state: Path, output: Path) -> None:
-    for folder in (state.parent, output):
-        if folder.exists() and not folder.is_dir():
-            fail(f"{folder} is a file: name a folder")
-    if state.is_dir():
-        fail(f"--state {state} is a folder: name a file")
-
-
 async def _burst(workspace: Workspace, plan: BurstPlan, as_json: bool) -> int:
-    until = now() + BUSY_SECONDS
     async with opened(workspace, create=True) as store:
+        until = now() + BUSY_SECONDS
         work = Burst(store, workspace, plan)
         try:
             while True:

@@ -46,7 +46,11 @@ def init(
         files = dict(start_workspace(folder, server))
     except OSError as error:
         fail(f"{error.filename or folder} cannot be made: {error.strerror}")
-    workspace = _workspace_in(folder)
+    environment = {name: value for name, value in os.environ.items() if name != CONFIG}  # it may name another workspace
+    try:
+        workspace = load_workspace(folder, environment)
+    except Complaints as error:
+        fail(str(error), code=2)
     asyncio.run(show_errors(_make_database(workspace)))
     made = [place for place, is_new in files.items() if is_new]
     kept = [place for place, is_new in files.items() if not is_new]
@@ -62,14 +66,6 @@ def init(
     typer.echo(f"  {here}e3 doctor                               # is everything there?")
     typer.echo("  cp examples/T2I_*_knight.yaml jobs/processing/image/")
     typer.echo("  e3 run                                  # drop more files while it runs")
-
-
-def _workspace_in(folder: Path) -> Workspace:
-    """The workspace that was made. $E3_CONFIG may name another one."""
-    try:
-        return load_workspace(folder, {name: value for name, value in os.environ.items() if name != CONFIG})
-    except Complaints as error:
-        fail(str(error), code=2)
 
 
 async def _make_database(workspace: Workspace) -> None:

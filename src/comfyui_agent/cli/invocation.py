@@ -31,7 +31,6 @@ from comfyui_agent.cli.workspace import (
     workspace_at,
 )
 from comfyui_agent.config.validation import Complaints
-from comfyui_agent.domain.events import Event
 from comfyui_agent.store.agent_lock import is_attended
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
@@ -56,7 +55,11 @@ class Invocation:
 
     @property
     def actor(self) -> Actor:
-        return terminal_actor()
+        """Whoever runs a command may change everything."""
+        return Actor(
+            f"cli ({_user()})",
+            on_unaudited=lambda _, error: warn(f"done, but it is missing in the audit trail: {error}"),
+        )
 
     def opened(self, *, create: bool = False) -> AbstractAsyncContextManager[Store]:
         """The store of the workspace, closed at the end."""
@@ -83,15 +86,6 @@ class Invocation:
         """Say on stderr that no agent of this machine works the queue off."""
         if not is_attended(self.workspace.locks):
             warn(NOBODY)
-
-
-def terminal_actor() -> Actor:
-    """Whoever runs a command may change everything."""
-    return Actor(f"cli ({_user()})", on_unaudited=_warn_unaudited)
-
-
-def _warn_unaudited(_: Event, error: StoreError) -> None:
-    typer.echo(f"e3: done, but it is missing in the audit trail: {error}", err=True)
 
 
 def _user() -> str:

@@ -7,7 +7,6 @@ import json
 import logging
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 import typer
@@ -81,21 +80,3 @@ def log_for_people(verbose: bool) -> None:
 def made_by_words(token_id: int | None, name: str | None) -> str:
     """Which token made something; empty if none did."""
     return "" if token_id is None else f"token {token_id} ({name})" if name else f"token {token_id}"
-
-
-def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table for people at a terminal."""
-    from rich.console import Console  # not for those who print lines
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
-
-
-def gigabytes(number: float) -> str:
-    return f"{number / 1024**3:.1f} GB"

@@ -14,7 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from comfyui_agent.cli.invocation import SHARED, USAGE, USUAL, Invocation, show_errors, with_options
-from comfyui_agent.cli.output import fail, gigabytes, on_terminal, one_line, print_json
+from comfyui_agent.cli.output import fail, on_terminal, one_line, print_json
 from comfyui_agent.cli.workspace import (
     HERE,
     SHORT_WAIT,
@@ -214,7 +214,7 @@ def _memory(report: ServerReport) -> str:
     if report.stats is None or not report.stats.devices:
         return ""
     device = report.stats.devices[0]
-    return f"{gigabytes(device.vram_free)} of {gigabytes(device.vram_total)}"
+    return f"{device.vram_free / 1024**3:.1f} GB of {device.vram_total / 1024**3:.1f} GB"
 
 
 def print_table(reports: list[ServerReport]) -> None:

@@ -10,7 +10,7 @@ import typer
 from comfyui_agent.cli.completion import workflow_names
 from comfyui_agent.cli.invocation import Invocation, workspace_command
 from comfyui_agent.cli.lazy_group import command_group
-from comfyui_agent.cli.output import fail, on_terminal, one_line, print_json, print_rows
+from comfyui_agent.cli.output import fail, on_terminal, one_line, print_json
 from comfyui_agent.cli.workflows import workflows_of
 from comfyui_agent.config.workflow_places import describe, names_of, open_places
 from comfyui_agent.config.workflows import NoWorkflow, Workflow, read_template
@@ -52,7 +52,7 @@ async def inspect(
     ]
     rows = [[one_line(cell) for cell in row] for row in rows]
     if on_terminal():
-        print_rows(("Place", "Names", "Now", "Node"), rows)
+        _print_table(rows)
     else:
         for row in rows:
             typer.echo("  ".join(row))
@@ -64,6 +64,18 @@ async def inspect(
         typer.echo(f"placeholders: {', '.join(f'${{{name}}}' for name in found.places.placeholders)}")
     if recipe.defaults:
         typer.echo(f"defaults: {', '.join(f'{key}: {_shown(value)}' for key, value in recipe.defaults.items())}")
+
+
+def _print_table(rows: list[list[str]]) -> None:
+    from rich.console import Console  # not for those who print lines
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    columns = [Column(heading, overflow="fold") for heading in ("Place", "Names", "Now", "Node")]
+    table = Table(*columns, box=None, header_style="dim", pad_edge=False)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console().print(table)
 
 
 def _find(name: str, workspace: Workspace) -> Workflow:
