@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from comfyui_agent.cli.invocation import Invocation, workspace_command
-from comfyui_agent.cli.output import fail, print_json
+from comfyui_agent.cli.output import fail, print_json, warn
 from comfyui_agent.clock import SYSTEM_CLOCK
 from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.validation import Complaints
@@ -109,7 +109,7 @@ async def execute(call: Invocation, until_idle: UntilIdle = False) -> int:
 
 def _code_of(agent: Agent, failures: int) -> int:
     if agent.blocked:
-        typer.echo(f"e3: {agent.blocked}", err=True)
+        warn(agent.blocked)
     return 1 if failures or agent.blocked else 0
 
 

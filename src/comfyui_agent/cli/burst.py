@@ -21,7 +21,7 @@ from comfyui_agent.cli.workflows import workflows_of
 from comfyui_agent.cli.workspace import check_addresses, opened, with_settings
 from comfyui_agent.clock import now
 from comfyui_agent.config.documents import shown_path
-from comfyui_agent.config.workflows import NoWorkflow, Workflow
+from comfyui_agent.config.workflows import NoWorkflow
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.placement import NoSuchPlace
@@ -66,7 +66,13 @@ async def burst(
     check_addresses(workspace, are_given=bool(server))
     if not prompts.is_dir():
         fail(f"there is no folder {prompts}: name one with prompts in .txt files")
-    found, where = _find_place(workspace, workflow, node)
+    try:
+        found = workflows_of(workspace).named(workflow, Path())
+        place = found.places.addressed(node if "." in node else f"{node}.text")
+    except NoWorkflow as error:
+        fail(f"--workflow {workflow}: {error}")
+    except NoSuchPlace as error:
+        fail(f"--node {node}: {error}")
     for folder in (state.parent, output_dir):
         if folder.exists() and not folder.is_dir():
             fail(f"{folder} is a file: name a folder")
@@ -76,7 +82,7 @@ async def burst(
         prompts=prompts,
         template=found.template,
         workflow_id=found.recipe.workflow_id,
-        place=where,
+        place=place,
         state=Path(os.path.realpath(state)),
         output=output_dir,
         size=size,
@@ -84,17 +90,6 @@ async def burst(
         max_seconds=max_seconds,
     )
     return await (_until_done(call.as_json) if until_done else _burst(workspace, plan, call.as_json))
-
-
-def _find_place(workspace: Workspace, workflow: str, node: str) -> tuple[Workflow, str]:
-    """The workflow, and the place in it where the text goes."""
-    try:
-        found = workflows_of(workspace).named(workflow, Path())
-        return found, found.places.addressed(node if "." in node else f"{node}.text")
-    except NoWorkflow as error:
-        fail(f"--workflow {workflow}: {error}")
-    except NoSuchPlace as error:
-        fail(f"--node {node}: {error}")
 
 
 async def _burst(workspace: Workspace, plan: BurstPlan, as_json: bool) -> int:

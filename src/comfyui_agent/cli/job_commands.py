@@ -69,7 +69,7 @@ async def retry(
 
 @workspace_command()
 async def cancel(call: Invocation, names: Names = None) -> int:
-    """Cancel jobs that wait or render. A prompt at a server is taken back by the agent; other prompts are not touched."""
+    """Cancel jobs that wait or render. A prompt at a server is taken back by the agent; other prompts are not touched."""  # noqa: E501 - one line of help
     if not names:
         fail("name the jobs to cancel", code=2)
     async with call.opened() as store:

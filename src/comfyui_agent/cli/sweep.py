@@ -21,7 +21,6 @@ from comfyui_agent.cli.output import fail, on_terminal, one_line, print_json, wa
 from comfyui_agent.cli.workflows import found_at, lines_below, workflows_of
 from comfyui_agent.cli.workspace import SHORT_WAIT, Wait, check_addresses, opened
 from comfyui_agent.config.workflows import NoWorkflow
-from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.combinations import Mode
 from comfyui_agent.domain.pace import duration_of
 from comfyui_agent.domain.texts import counted
@@ -135,16 +134,11 @@ def _counter(total: int) -> Callable[[int], None]:
     return count
 
 
-async def _past_durations(workspace: Workspace, workflow_id: str) -> list[float]:
-    """Seconds of past results. No database is made for this."""
-    with contextlib.suppress(StoreError):
-        async with opened(workspace, wait=SHORT_WAIT) as store:
-            return sorted(await store.run(ops.past_durations, workflow_id))
-    return []
-
-
 async def _show_plan(call: Invocation, found: Sweep) -> None:
-    durations = await _past_durations(call.workspace, found.request.workflow.recipe.workflow_id)
+    durations: list[float] = []
+    with contextlib.suppress(StoreError):  # no database is made for this
+        async with opened(call.workspace, wait=SHORT_WAIT) as store:
+            durations = sorted(await store.run(ops.past_durations, found.request.workflow.recipe.workflow_id))
     servers = len(call.workspace.settings.comfyui.urls)
     median = durations[len(durations) // 2] if durations else None
     estimate = None if median is None else median * len(found) / servers
