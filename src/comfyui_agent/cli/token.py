@@ -85,18 +85,12 @@ async def ls(call: Invocation) -> None:
     if call.as_json:
         print_json([_facts(each) for each in found])
         return
-    valid = [each for each in found if each.revoked_at is None]
-    revoked = [each for each in found if each.revoked_at is not None]
-    if valid:
-        typer.echo(f"{'ID':>4}  {'ROLE':<7}  {'MADE':<16}  {'ENDS':<16}  {'LAST USED':<16}  NAME")
-    else:
-        typer.echo(_without_tokens(call.workspace, is_closed=access.is_closed))
-    for each in valid:
-        typer.echo(_line(each))
-    if revoked:
-        typer.echo("Revoked:")
-    for each in revoked:
-        typer.echo(_line(each))
+    valid = [_line(each) for each in found if each.revoked_at is None]
+    revoked = [_line(each) for each in found if each.revoked_at is not None]
+    heading = f"{'ID':>4}  {'ROLE':<7}  {'MADE':<16}  {'ENDS':<16}  {'LAST USED':<16}  NAME"
+    typer.echo(heading if valid else _without_tokens(call.workspace, is_closed=access.is_closed))
+    for line in (*valid, *(["Revoked:"] if revoked else []), *revoked):
+        typer.echo(line)
 
 
 def _line(each: Token) -> str:
