@@ -16,7 +16,7 @@ from comfyui_agent.cli.batch_progress import follow, show_end
 from comfyui_agent.cli.completion import batch_names
 from comfyui_agent.cli.invocation import NOBODY, Invocation, workspace_command
 from comfyui_agent.cli.lazy_group import command_group
-from comfyui_agent.cli.output import fail, made_by_words, one_line, print_json, warn
+from comfyui_agent.cli.output import describe_maker, fail, one_line, print_json, warn
 from comfyui_agent.cli.workspace import Limit
 from comfyui_agent.domain.badges import BATCH_MARKS, badge_of
 from comfyui_agent.domain.batches import Batch, BatchKind
@@ -85,7 +85,7 @@ def _facts(found: Batch, made_by: str | None) -> list[tuple[str, str]]:
         ("state", f"{BATCH_MARKS[found.status]} {found.status}: {sentence(found)}"),
         ("generation", str(found.generation) if found.generation > 1 else ""),
         ("created", found.created_at),
-        ("made by", made_by_words(found.created_by, made_by)),
+        ("made by", describe_maker(found.created_by, made_by)),
         ("ended", found.completed_at or ""),
     ]
     for axis in axes if isinstance(axes, list) else []:

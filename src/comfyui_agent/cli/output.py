@@ -77,6 +77,6 @@ def log_for_people(verbose: bool) -> None:
     logging.getLogger("watchfiles").setLevel(logging.WARNING)
 
 
-def made_by_words(token_id: int | None, name: str | None) -> str:
+def describe_maker(token_id: int | None, name: str | None) -> str:
     """Which token made something; empty if none did."""
     return "" if token_id is None else f"token {token_id} ({name})" if name else f"token {token_id}"

@@ -13,7 +13,7 @@ from comfyui_agent.batches.members import effective_inputs
 from comfyui_agent.batches.name_lookup import find_job
 from comfyui_agent.cli.invocation import Invocation, workspace_command
 from comfyui_agent.cli.lazy_group import LazyGroup, command_group
-from comfyui_agent.cli.output import fail, made_by_words, on_terminal, one_line, print_json
+from comfyui_agent.cli.output import describe_maker, fail, on_terminal, one_line, print_json
 from comfyui_agent.cli.workspace import Name
 from comfyui_agent.config.validation import Complaints
 from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
@@ -123,7 +123,7 @@ def _facts(job: Job, made_by: str | None, sending: Sending, away: Collection[int
         ("priority", str(job.priority)),
         ("runs", f"{job.run_count}, {job.retries_attempted} of them retries"),
         ("submitted", job.created_at or ""),
-        ("made by", made_by_words(job.created_by, made_by)),
+        ("made by", describe_maker(job.created_by, made_by)),
         ("started", job.start_time or ""),
         ("ended", (job.end_time or "") + (f", took {job.duration:.1f} s" if job.duration is not None else "")),
         ("next try", job.next_attempt_at or ""),

@@ -103,8 +103,8 @@ class QueueBoard:
             return "Looking at the queue…"
         done, failed = max(0, counts.done - before.done), max(0, counts.failed - before.failed)
         left, needy = counts.pending + counts.processing, max(0, counts.attention - before.attention)
-        words = f", {attention(needy)}" if needy else ""
-        return f"{done} of {done + failed + left} done{words}{self._outlook(left)}{self._servers()}"
+        troubled = f", {attention(needy)}" if needy else ""
+        return f"{done} of {done + failed + left} done{troubled}{self._outlook(left)}{self._servers()}"
 
     def _outlook(self, left: int) -> str:
         per_second = self._pace.per_second(time.monotonic())

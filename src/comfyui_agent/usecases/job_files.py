@@ -53,8 +53,7 @@ async def add_files(
         return AddedFiles(tuple(answers))
     batch = NewBatch(mint_batch_id(batch_name, "files"), batch_name, BatchKind.FILES)
     count = await store.run(ops.group_jobs, batch, accepted)
-    now_are = [replace(each, job=await store.run(ops.find_job_by_name, each.name) or each.job) for each in answers]
-    return AddedFiles(tuple(now_are), batch.id, count)
+    return AddedFiles(tuple(answers), batch.id, count)
 
 
 async def retry_jobs(
