@@ -61,6 +61,17 @@ async def burst(
     Exit 0: nothing is pending. 10: run it again. 1: nothing is pending but some failed, or an error. 143: after
     SIGTERM, with everything saved. The state file says of every prompt pending, completed or failed; set one to pending
     to have it rendered again. See docs/bursts.md.
+
+    [bold]Examples[/bold]
+
+    e3 burst prompts --workflow book.json --node 98:6
+        The next fifteen, with the ComfyUI on this machine.
+
+    e3 burst prompts --workflow book.json --node 98:6 --max-seconds 50 --json
+        On a host that kills what runs for a minute.
+
+    e3 burst prompts --workflow book.json --node 98:6 --until-done
+        All of them.
     """
     workspace = with_settings(call.workspace, "comfyui", servers=(server,)) if server else call.workspace
     check_addresses(workspace, are_given=bool(server))

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import re
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from pathlib import Path
 from typing import Any, ClassVar
 
 import typer
@@ -22,8 +19,6 @@ class LazyGroup(TyperGroup):
     summaries: ClassVar[Mapping[str, str]]
     """The first sentence of each command's help."""
     modules: ClassVar[Mapping[str, str]] = {}
-    path: ClassVar[str] = "e3"
-    """The words that call the group."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -56,7 +51,6 @@ class LazyCommands(Mapping[str, Any]):
             app.command(name)(getattr(module, name.replace("-", "_")))
         command: Any = typer.main.get_command(app)
         command.name = name
-        _add_examples(command, f"{self._group.path} {name}")
         return command
 
     def __iter__(self) -> Iterator[str]:
@@ -64,24 +58,6 @@ class LazyCommands(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._group.summaries)
-
-
-def _add_examples(command: Any, path: str) -> None:
-    """Add the examples of a command, and of those below it, to their help."""
-    examples = read_examples().get(path)
-    if examples:
-        command.help = f"{command.help}\n\n[bold]Examples[/bold]\n\n{examples}"
-    if not isinstance(command, LazyGroup):
-        for name, each in getattr(command, "commands", {}).items():
-            _add_examples(each, f"{path} {name}")
-
-
-@functools.cache
-def read_examples() -> dict[str, str]:
-    """What stands below each [command] in `examples.txt`."""
-    text = Path(__file__).with_name("examples.txt").read_text(encoding="utf-8")
-    _, *parts = re.split(r"^\[(.+)\]\n", text, flags=re.MULTILINE)
-    return {path: found.rstrip() for path, found in zip(parts[::2], parts[1::2], strict=True)}
 
 
 def command_group(summary: str, cls: type[TyperGroup] = TyperGroup) -> typer.Typer:
