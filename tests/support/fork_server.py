@@ -204,8 +204,8 @@ def _import_everything() -> None:
 
     from comfyui_agent.cli.app import Commands
 
-    for command in Commands.table.values():
-        importlib.import_module(f"comfyui_agent.cli.{command.target.partition(':')[0]}")
+    for name in Commands.summaries:
+        importlib.import_module(f"comfyui_agent.cli.{Commands.modules.get(name, name)}")
     for module in ("sim.simulator", "engine.composition", "engine.intake.monitor", "web.page_server", "store.connect"):
         importlib.import_module(f"comfyui_agent.{module}")
     gc.freeze()

@@ -10,79 +10,55 @@ from typing import Annotated, ClassVar
 import typer
 
 from comfyui_agent import __version__
-from comfyui_agent.cli.lazy_group import LazyCommand, LazyGroup
+from comfyui_agent.cli.lazy_group import LazyGroup
 from comfyui_agent.cli.signals import INTERRUPTED
 
 USAGE = 2
 
 
 class Commands(LazyGroup):
-    table: ClassVar[Mapping[str, LazyCommand]] = {
-        "init": LazyCommand(
-            "init:init",
-            "Make a workspace: folders for job files and results, a configuration, three workflows and jobs to try.",
-        ),
-        "doctor": LazyCommand(
-            "doctor:doctor",
-            "Check configuration, folders, workflows, database, disk, servers, models and rejected files; "
-            "say what to do.",
-        ),
-        "demo": LazyCommand(
-            "demo:demo",
-            "See it work: twelve job files become pictures and a film, a sweep becomes a grid, a book gets its pages.",
-        ),
-        "run": LazyCommand("agents:run", "Watch the folder of job files and work the queue off, in one process."),
-        "monitor": LazyCommand(
-            "agents:monitor",
-            "Watch the folder of job files and queue what is dropped there; another process renders it.",
-        ),
-        "execute": LazyCommand(
-            "agents:execute", "Work the queue off: lease jobs, have ComfyUI render them, bring the results home."
-        ),
-        "serve": LazyCommand(
-            "serve:serve", "Serve the web page and the API of a workspace, whether or not an agent works there."
-        ),
-        "show": LazyCommand("queue:show", "Show one job: its state, its results, every run and what went wrong."),
-        "add": LazyCommand("job_commands:add", "Queue jobs from files now, whether or not anyone watches the folder."),
-        "retry": LazyCommand(
-            "job_commands:retry",
-            "Submit failed jobs again, with a fresh count of retries. A job file that is still there is read anew.",
-        ),
-        "cancel": LazyCommand(
-            "job_commands:cancel",
-            "Cancel jobs that wait or render. A prompt at a server is taken back by the agent; "
-            "other prompts are not touched.",
-        ),
-        "dismiss": LazyCommand(
-            "job_commands:dismiss",
-            "Put failed jobs out of what needs attention. They stay in the history, and a retry brings them back.",
-        ),
-        "sweep": LazyCommand(
-            "sweep:sweep", "Queue a workflow for every combination of some values, and print the id of the batch."
-        ),
-        "burst": LazyCommand(
-            "burst:burst",
-            "Render the next prompts of a folder, then leave; killed at any moment, nothing is lost or rendered twice.",
-        ),
-        "sim": LazyCommand("sim:sim", "Run a ComfyUI without a GPU, for trying things out and for tests."),
-        "profile": LazyCommand(
-            "profile:profile",
-            "Measure workflows on one server: a cold run after freeing its memory, then warm ones with new seeds.",
-        ),
-        "chaos": LazyCommand("chaos:chaos", "Break something in front of an agent, and judge what it does about it."),
-        "audit": LazyCommand("audit:audit", "Show who asked for which change, when, and from where; the newest last."),
-        "queue": LazyCommand("queue:app", "The queue."),
-        "batch": LazyCommand("batch:app", "Batches."),
-        "book": LazyCommand("book:app", "Books."),
-        "db": LazyCommand("database:app", "The database."),
-        "loadtest": LazyCommand(
-            "loadtest:app", "Press on ComfyUI servers, measure every prompt, and write a report with a page."
-        ),
-        "sla": LazyCommand("sla:app", "Targets, and whether they are met."),
-        "servers": LazyCommand("servers:app", "Look at ComfyUI servers, and take one out of work."),
-        "workflow": LazyCommand("workflow:app", "Workflows."),
-        "token": LazyCommand("token:app", "Tokens for the web page and the API."),
-        "nodes": LazyCommand("nodes:app", "E3's nodes inside ComfyUI."),
+    summaries: ClassVar[Mapping[str, str]] = {
+        "init": "Make a workspace: folders for job files and results, a configuration, three workflows "
+        "and jobs to try.",
+        "doctor": "Check configuration, folders, workflows, database, disk, servers, models and rejected files; "
+        "say what to do.",
+        "demo": "See it work: twelve job files become pictures and a film, a sweep becomes a grid, "
+        "a book gets its pages.",
+        "run": "Watch the folder of job files and work the queue off, in one process.",
+        "monitor": "Watch the folder of job files and queue what is dropped there; another process renders it.",
+        "execute": "Work the queue off: lease jobs, have ComfyUI render them, bring the results home.",
+        "serve": "Serve the web page and the API of a workspace, whether or not an agent works there.",
+        "show": "Show one job: its state, its results, every run and what went wrong.",
+        "add": "Queue jobs from files now, whether or not anyone watches the folder.",
+        "retry": "Submit failed jobs again, with a fresh count of retries. A job file that is still there is read "
+        "anew.",
+        "cancel": "Cancel jobs that wait or render. A prompt at a server is taken back by the agent; "
+        "other prompts are not touched.",
+        "dismiss": "Put failed jobs out of what needs attention. They stay in the history, and a retry brings them "
+        "back.",
+        "sweep": "Queue a workflow for every combination of some values, and print the id of the batch.",
+        "burst": "Render the next prompts of a folder, then leave; killed at any moment, nothing is lost or rendered "
+        "twice.",
+        "sim": "Run a ComfyUI without a GPU, for trying things out and for tests.",
+        "profile": "Measure workflows on one server: a cold run after freeing its memory, then warm ones with new "
+        "seeds.",
+        "chaos": "Break something in front of an agent, and judge what it does about it.",
+        "audit": "Show who asked for which change, when, and from where; the newest last.",
+        "queue": "The queue.",
+        "batch": "Batches.",
+        "book": "Books.",
+        "db": "The database.",
+        "loadtest": "Press on ComfyUI servers, measure every prompt, and write a report with a page.",
+        "sla": "Targets, and whether they are met.",
+        "servers": "Look at ComfyUI servers, and take one out of work.",
+        "workflow": "Workflows.",
+        "token": "Tokens for the web page and the API.",
+        "nodes": "E3's nodes inside ComfyUI.",
+    }
+    modules: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("run", "monitor", "execute"), "agents"),
+        **dict.fromkeys(("add", "retry", "cancel", "dismiss"), "job_commands"),
+        "show": "queue",
     }
 
 

@@ -12,11 +12,12 @@ from comfyui_agent.batches.batch_summary import sentence
 from comfyui_agent.batches.grids import GridOptions
 from comfyui_agent.batches.name_lookup import find_batch
 from comfyui_agent.batches.sweep_request import GridAxes
-from comfyui_agent.cli.batch_progress import code_of, follow
+from comfyui_agent.cli.batch_progress import follow, show_end
 from comfyui_agent.cli.completion import batch_names
-from comfyui_agent.cli.invocation import Invocation, workspace_command
-from comfyui_agent.cli.named_jobs import NOBODY
-from comfyui_agent.cli.output import fail, made_by_words, one_line, print_json
+from comfyui_agent.cli.invocation import NOBODY, Invocation, workspace_command
+from comfyui_agent.cli.lazy_group import command_group
+from comfyui_agent.cli.output import describe_maker, fail, one_line, print_json, warn
+from comfyui_agent.cli.workspace import Limit
 from comfyui_agent.domain.badges import BATCH_MARKS, badge_of
 from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.texts import counted
@@ -37,20 +38,14 @@ class Format(str, Enum):
     JPEG = "jpeg"
 
 
-app = typer.Typer(add_completion=False, help="Batches.", no_args_is_help=True, rich_markup_mode="rich")
+app = command_group("Batches.")
 
 
-@app.callback()
-def batch() -> None:
-    """Batches: sweeps, books, bursts and files that were added as one."""
-
-
-@app.command()
-@workspace_command()
+@workspace_command(app)
 async def ls(
     call: Invocation,
     kind: Annotated[BatchKind | None, typer.Option(help="Only batches of this kind.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 50,
+    limit: Limit = 50,
 ) -> None:
     """List batches, the newest first.
 
@@ -61,21 +56,15 @@ async def ls(
     """
     async with call.opened() as store:
         found = await store.run(ops.newest_batches, kind=kind, limit=limit)
-    if call.as_json:
-        print_json([each.as_json() for each in found])
-        return
-    for each in found:
-        typer.echo(
-            one_line(f"{BATCH_MARKS[each.status]} {each.status:<10}  {each.kind:<5}  {each.id}  {sentence(each)}")
-        )
-    if not found:
-        typer.echo(
-            f"There is no batch of the kind {kind}." if kind else "There are no batches. Make one: e3 sweep --help"
-        )
+    empty = f"There is no batch of the kind {kind}." if kind else "There are no batches. Make one: e3 sweep --help"
+    call.show_list(
+        found,
+        lambda each: f"{BATCH_MARKS[each.status]} {each.status:<10}  {each.kind:<5}  {each.id}  {sentence(each)}",
+        empty,
+    )
 
 
-@app.command()
-@workspace_command()
+@workspace_command(app)
 async def show(call: Invocation, batch_id: BatchId) -> None:
     """Show one batch: how it stands, its axes, its grid, and what needs attention.
 
@@ -108,7 +97,7 @@ def _facts(found: Batch, made_by: str | None) -> list[tuple[str, str]]:
         ("state", f"{BATCH_MARKS[found.status]} {found.status}: {sentence(found)}"),
         ("generation", str(found.generation) if found.generation > 1 else ""),
         ("created", found.created_at),
-        ("made by", made_by_words(found.created_by, made_by)),
+        ("made by", describe_maker(found.created_by, made_by)),
         ("ended", found.completed_at or ""),
     ]
     for axis in axes if isinstance(axes, list) else []:
@@ -119,8 +108,7 @@ def _facts(found: Batch, made_by: str | None) -> list[tuple[str, str]]:
     return [(label, value) for label, value in facts if value]
 
 
-@app.command()
-@workspace_command(until_signal=True)
+@workspace_command(app, until_signal=True)
 async def watch(call: Invocation, batch_id: BatchId) -> int:
     """Watch a batch until it has ended: how far it is, how fast it goes, what renders now. Exit 1 if some failed.
 
@@ -132,18 +120,11 @@ async def watch(call: Invocation, batch_id: BatchId) -> int:
     async with call.opened() as store:
         found = await find_batch(store, batch_id)
         if not found.status.has_ended and not working(call.workspace.locks):
-            remedy = "no burst runs here: run e3 burst again" if found.kind is BatchKind.BURST else NOBODY
-            typer.echo(f"e3: {remedy}", err=True)
-        found = await follow(store, call.workspace, found.id, works=False, quiet=call.as_json)
-    if call.as_json:
-        print_json(found.as_json())
-    elif found.grid:
-        typer.echo(one_line(f"Grid  {call.workspace.root / found.grid}"))
-    return code_of(found)
+            warn("no burst runs here: run e3 burst again" if found.kind is BatchKind.BURST else NOBODY)
+        return show_end(call, await follow(store, call.workspace, found.id, works=False, quiet=call.as_json))
 
 
-@app.command()
-@workspace_command()
+@workspace_command(app)
 async def cancel(call: Invocation, batch_id: BatchId) -> None:
     """Cancel what has not ended of a batch. Its prompts are taken back from the servers; no other is touched.
 
@@ -155,14 +136,13 @@ async def cancel(call: Invocation, batch_id: BatchId) -> None:
     async with call.opened() as store:
         change = await usecases.cancel_batch(store, call.actor, await find_batch(store, batch_id))
         if not await take_back(store, call.workspace, change.batch.id):
-            typer.echo(f"e3: {NOT_YET}", err=True)
+            warn(NOT_YET)
         found = await find_batch(store, change.batch.id)
     mark = BATCH_MARKS[found.status]
     call.show(found.as_json(), f"{mark} {found.id}: {counted(change.jobs, 'job')} cancelled, {found.done} done")
 
 
-@app.command()
-@workspace_command()
+@workspace_command(app)
 async def retry(
     call: Invocation,
     batch_id: BatchId,
@@ -189,8 +169,7 @@ async def retry(
     call.show(found.as_json(), line)
 
 
-@app.command()
-@workspace_command()
+@workspace_command(app)
 async def pause(call: Invocation, batch_id: BatchId) -> None:
     """Pause a batch: what waits stays waiting, what is at a server runs on.
 
@@ -203,8 +182,7 @@ async def pause(call: Invocation, batch_id: BatchId) -> None:
         _show_state(call, await usecases.pause_batch(store, call.actor, await find_batch(store, batch_id)))
 
 
-@app.command()
-@workspace_command()
+@workspace_command(app)
 async def resume(call: Invocation, batch_id: BatchId) -> None:
     """Let a paused batch go on.
 
@@ -217,8 +195,7 @@ async def resume(call: Invocation, batch_id: BatchId) -> None:
         _show_state(call, await usecases.resume_batch(store, call.actor, await find_batch(store, batch_id)))
 
 
-@app.command()
-@workspace_command(until_signal=True)
+@workspace_command(app, until_signal=True)
 async def grid(
     call: Invocation,
     batch_id: BatchId,

@@ -6,33 +6,54 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+import typer
+
 from comfyui_agent.batches.batch_summary import sentence
-from comfyui_agent.cli.output import fail, one_line
+from comfyui_agent.batches.name_lookup import find_batch
+from comfyui_agent.cli.invocation import Invocation
+from comfyui_agent.cli.output import fail, one_line, print_json
+from comfyui_agent.cli.progress import ProgressView, Status
+from comfyui_agent.cli.queue_board import event_line, run_row
+from comfyui_agent.comfy.tasks import end_tasks
+from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import Batch, BatchStatus
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.pace import Pace
+from comfyui_agent.engine.live_runs import read_live
 from comfyui_agent.store import operations as ops
+from comfyui_agent.store.agent_lock import is_attended
+from comfyui_agent.store.store import Store
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
-    from comfyui_agent.config.workspace import Workspace
     from comfyui_agent.engine.agent import Agent
-    from comfyui_agent.engine.live_runs import LiveRun
-    from comfyui_agent.store.store import Store
 
 REFRESH = 0.5
 MOST_ROWS = 8
 FINISHING_SECONDS = 12.0
-STATES = {
-    "rendering": "Rendering",
-    "waiting": "waiting at the server",
-    "fetching": "fetching the result",
-    "away": "waiting for the server to answer",
-}
 SHOWN = frozenset(
     {EventName.JOB_DONE, EventName.JOB_FAILED, EventName.JOB_RETRY, EventName.BATCH_EXPIRED, EventName.ALERT_GRID}
 )
+
+
+async def show_queued(call: Invocation, store: Store, batch: Batch, members: str, *, wait: bool) -> int:
+    """Print the id of a batch that was just queued, and follow it if that is wanted. Returns the exit code."""
+    if not call.as_json:
+        typer.echo(batch.id)
+    if wait:
+        return show_end(call, await follow(store, call.workspace, batch.id, works=True, quiet=call.as_json))
+    typer.echo(f"{members} queued. Follow: e3 batch watch {batch.id}", err=True)
+    if call.as_json:
+        print_json(batch.as_json())
+    return 0
+
+
+def show_end(call: Invocation, batch: Batch) -> int:
+    """Print a batch that was followed, or where its grid is. The exit code is 0 if every result is there."""
+    if call.as_json:
+        print_json(batch.as_json())
+    elif batch.grid:
+        typer.echo(one_line(f"Grid  {call.workspace.root / batch.grid}"))
+    return 0 if batch.status is BatchStatus.COMPLETE and not batch.failed else 1
 
 
 async def follow(store: Store, workspace: Workspace, batch_id: str, *, works: bool, quiet: bool = False) -> Batch:
@@ -41,35 +62,21 @@ async def follow(store: Store, workspace: Workspace, batch_id: str, *, works: bo
     With `works`, its jobs are worked off here whenever no agent does. With `quiet`, plain lines go to stderr.
     """
     view = _BatchView(store, workspace, batch_id, err=quiet)
-    worker = _Worker(store, workspace, batch_id) if works else None
+    worker = _Worker(store, workspace, batch_id)
     await view.begin()
     with view.progress:
         try:
             while True:
-                batch = await _find(store, batch_id)
+                batch = await find_batch(store, batch_id)
                 await view.show(batch)
                 if batch.status.has_ended and not batch.is_grid_due:
-                    if worker is not None:
-                        await worker.finish()
+                    await worker.finish()
                     return batch
-                if worker is not None:
+                if works:
                     await worker.ensure_agent()
                 await asyncio.sleep(REFRESH)
         finally:
-            if worker is not None:
-                await worker.stop()
-
-
-def code_of(batch: Batch) -> int:
-    """The exit code: 0 if every result is there."""
-    return 0 if batch.status is BatchStatus.COMPLETE and not batch.failed else 1
-
-
-async def _find(store: Store, batch_id: str) -> Batch:
-    batch = await store.run(ops.find_batch, batch_id)
-    if batch is None:
-        fail(f"there is no batch {batch_id!r}: see e3 batch ls")
-    return batch
+            await worker.stop()
 
 
 class _Worker:
@@ -83,8 +90,7 @@ class _Worker:
         self._working: asyncio.Task[int] | None = None
 
     async def ensure_agent(self) -> None:
-        from comfyui_agent.engine.composition import make_agent
-        from comfyui_agent.store.agent_lock import is_attended
+        from comfyui_agent.engine.composition import make_agent  # the whole engine, for those who work
 
         if self._working is not None:
             if not self._working.done():
@@ -103,8 +109,6 @@ class _Worker:
             await asyncio.wait({self._working}, timeout=FINISHING_SECONDS)
 
     async def stop(self) -> None:
-        from comfyui_agent.comfy.tasks import end_tasks
-
         if self._working is not None:
             await end_tasks([self._working])
 
@@ -113,8 +117,6 @@ class _BatchView:
     """Says what happens to a batch. On a terminal a bar shows how it stands, with a row for each run at work."""
 
     def __init__(self, store: Store, workspace: Workspace, batch_id: str, *, err: bool) -> None:
-        from comfyui_agent.cli.progress import ProgressView, Status
-
         self._store = store
         self._locks = workspace.locks
         self._batch_id = batch_id
@@ -139,37 +141,19 @@ class _BatchView:
             self._said = text
 
     async def _say_news(self) -> None:
-        from comfyui_agent.cli.queue_board import tell
-
         while events := await self._store.run(ops.events_after, self._after):
             for event in events:
-                if event.batch_id == self._batch_id and event.name in SHOWN:
-                    self.progress.say(tell(event))
-                if event.batch_id == self._batch_id and event.name == EventName.JOB_DONE:
+                if event.batch_id != self._batch_id or event.name not in SHOWN:
+                    continue
+                self.progress.say(event_line(event))
+                if event.name == EventName.JOB_DONE:
                     self._pace.count(time.monotonic())
             self._after = events[-1].id
 
     async def _update(self, batch: Batch, lost: str) -> None:
-        from comfyui_agent.cli.progress import Status
-        from comfyui_agent.engine.live_runs import read_live
-
         runs = [run for run in await asyncio.to_thread(read_live, self._locks) if run.batch_id == self._batch_id]
         text = f"  {sentence(batch, self._pace.per_second(time.monotonic()))}{lost}"
         share = batch.ended / batch.total if batch.total else 0.0
-        self._status = Status(text, share, rows=[_row(run) for run in runs[:MOST_ROWS]])
+        self._status = Status(text, share, rows=[run_row(run, self.progress.width) for run in runs[:MOST_ROWS]])
         if batch.status.has_ended and not batch.is_grid_due:
             self.progress.say(f"{batch.id}: {sentence(batch)}")  # the bar goes
-
-
-def _row(run: LiveRun) -> list[Text]:
-    from rich.text import Text
-
-    mark = "◐" if run.stage == "rendering" else "○"
-    name = Text(one_line(run.config_name), no_wrap=True, overflow="ellipsis")
-    return [Text(mark), name, Text(_state(run), "cyan"), Text(run.server.partition("://")[2], "dim")]
-
-
-def _state(run: LiveRun) -> str:
-    if run.stage == "rendering" and run.steps:
-        return f"{one_line(run.node_type)}, step {run.step} of {run.steps}"
-    return STATES.get(run.stage, run.stage)

@@ -11,12 +11,14 @@ from comfyui_agent.batches.batch_summary import sentence
 from comfyui_agent.batches.book_file import BookText
 from comfyui_agent.batches.name_lookup import find_batch
 from comfyui_agent.batches.regeneration import choose, page_of
-from comfyui_agent.cli.batch_progress import code_of, follow
+from comfyui_agent.cli.batch_progress import show_queued
 from comfyui_agent.cli.completion import book_names
 from comfyui_agent.cli.invocation import Invocation, workspace_command
+from comfyui_agent.cli.lazy_group import command_group
 from comfyui_agent.cli.output import one_line, print_json
 from comfyui_agent.cli.sweep import pairs
 from comfyui_agent.cli.workflows import found_at
+from comfyui_agent.cli.workspace import Limit, Wait
 from comfyui_agent.domain.badges import BATCH_MARKS, badge_of
 from comfyui_agent.domain.batches import BatchKind
 from comfyui_agent.domain.states import JobStatus
@@ -27,20 +29,14 @@ from comfyui_agent.usecases.intake import Intake
 
 BookId = Annotated[str, typer.Argument(metavar="ID", help="The id of a book.", autocompletion=book_names)]
 
-app = typer.Typer(add_completion=False, help="Books.", no_args_is_help=True, rich_markup_mode="rich")
+app = command_group("Books.")
 
 
-@app.callback()
-def book() -> None:
-    """Books: batches whose members are pages."""
-
-
-@app.command()
-@workspace_command(until_signal=True)
+@workspace_command(app, until_signal=True)
 async def create(
     call: Invocation,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A book.yaml.")],
-    wait: Annotated[bool, typer.Option("--wait", help="Follow it; if no agent runs, do the work here.")] = False,
+    wait: Wait = False,
 ) -> int:
     """Queue every page of a book, and print its id.
 
@@ -54,23 +50,11 @@ async def create(
     found = await usecases.read_book(Intake(call.workspace), call.actor, text, folder)
     async with call.opened(create=True) as store:
         batch = await usecases.queue_book(store, call.workspace, call.actor, found)
-        if not call.as_json:
-            typer.echo(batch.id)
-        if wait:
-            batch = await follow(store, call.workspace, batch.id, works=True, quiet=call.as_json)
-        else:
-            typer.echo(f"{counted(len(found.jobs), 'page')} queued. Follow: e3 batch watch {batch.id}", err=True)
-    if call.as_json:
-        print_json(batch.as_json())
-    return code_of(batch) if wait else 0
+        return await show_queued(call, store, batch, counted(len(found.jobs), "page"), wait=wait)
 
 
-@app.command()
-@workspace_command()
-async def ls(
-    call: Invocation,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 50,
-) -> None:
+@workspace_command(app)
+async def ls(call: Invocation, limit: Limit = 50) -> None:
     """List books, the newest first.
 
     [bold]Examples[/bold]
@@ -80,17 +64,11 @@ async def ls(
     """
     async with call.opened() as store:
         found = await store.run(ops.newest_batches, kind=BatchKind.BOOK, limit=limit)
-    if call.as_json:
-        print_json([each.as_json() for each in found])
-        return
-    for each in found:
-        typer.echo(one_line(f"{BATCH_MARKS[each.status]} {each.id}  {each.name}  {sentence(each)}"))
-    if not found:
-        typer.echo("There are no books. Make one: e3 book create --help")
+    empty = "There are no books. Make one: e3 book create --help"
+    call.show_list(found, lambda each: f"{BATCH_MARKS[each.status]} {each.id}  {each.name}  {sentence(each)}", empty)
 
 
-@app.command()
-@workspace_command()
+@workspace_command(app)
 async def show(call: Invocation, book_id: BookId) -> None:
     """Show a book: every page with its state, its picture, or what went wrong with it.
 
@@ -108,18 +86,17 @@ async def show(call: Invocation, book_id: BookId) -> None:
         return
     typer.echo(one_line(f"{BATCH_MARKS[found.status]} {found.id}  {found.name}: {sentence(found)}"))
     for job in pages:
-        detail = job.outputs[0] if job.outputs and job.status is JobStatus.DONE else ""
-        if job.status is not JobStatus.DONE and job.error_trace:
-            detail = (job.error_trace or job.failure_class or "").partition("\n")[0]
+        detail = (job.error_trace or "").partition("\n")[0]
+        if job.status is JobStatus.DONE:
+            detail = job.outputs[0] if job.outputs else ""
         count = job.retries_attempted
-        tries = f"  {count} {'retry' if count == 1 else 'retries'}" if count else ""
+        tries = f"  {counted(count, 'retry', 'retries')}" if count else ""
         typer.echo(one_line(f"{page_of(job):>4}  {badge_of(job)!s:<17}{tries}  {detail}".rstrip()))
     if choose(pages, None, found.id):
         typer.echo(f"Again: e3 book regenerate {found.id}")
 
 
-@app.command()
-@workspace_command()
+@workspace_command(app)
 async def regenerate(
     call: Invocation,
     book_id: BookId,

@@ -5,34 +5,33 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from comfyui_agent.domain.batches import BatchKind
 from comfyui_agent.store import operations as ops
+from comfyui_agent.store.operation import Operation
 
 if TYPE_CHECKING:
     from comfyui_agent.config.workspace import Workspace
-    from comfyui_agent.store.store import Store
 
 MOST_READ = 2_000
 MOST_OFFERED = 200
 
 
 def job_names(context: typer.Context, incomplete: str) -> list[str]:
-    return _offer(lambda: asyncio.run(_read(context, _jobs)), incomplete)
+    return _offer(lambda: [job.config_name for job in asyncio.run(_read(context, ops.list_jobs))], incomplete)
 
 
 def batch_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Ids of batches, the newest first."""
-    return _offer(lambda: asyncio.run(_read(context, _batches)), incomplete)
+    return _batches(context, incomplete, None)
 
 
 def book_names(context: typer.Context, incomplete: str) -> list[str]:
-    return _offer(lambda: asyncio.run(_read(context, _books)), incomplete)
+    return _batches(context, incomplete, BatchKind.BOOK)
 
 
 def workflow_names(context: typer.Context, incomplete: str) -> list[str]:
@@ -46,33 +45,26 @@ def workflow_names(context: typer.Context, incomplete: str) -> list[str]:
     return _offer(read, incomplete)
 
 
+def _batches(context: typer.Context, incomplete: str, kind: BatchKind | None) -> list[str]:
+    """Ids of batches, the newest first."""
+    return _offer(lambda: [each.id for each in asyncio.run(_read(context, ops.newest_batches, kind=kind))], incomplete)
+
+
 def _offer(read: Callable[[], list[str]], incomplete: str) -> list[str]:
     with contextlib.suppress(Exception):
         return [name for name in read() if name.startswith(incomplete)][:MOST_OFFERED]
     return []
 
 
-async def _read(context: typer.Context, names: Callable[[Store], Awaitable[list[str]]]) -> list[str]:
-    """Names from the database of the workspace that the line names so far."""
+async def _read(context: typer.Context, query: Operation[..., list[Any]], **choice: Any) -> list[Any]:
+    """Rows from the database of the workspace that the line names so far."""
     from comfyui_agent.store.connect import open_store
 
     store = open_store(context.params.get("database") or _workspace(context).database, create=False)
     try:
-        return await names(store)
+        return await store.run(query, limit=MOST_READ, **choice)
     finally:
         await store.close()
-
-
-async def _jobs(store: Store) -> list[str]:
-    return [job.config_name for job in await store.run(ops.list_jobs, limit=MOST_READ)]
-
-
-async def _batches(store: Store, kind: BatchKind | None = None) -> list[str]:
-    return [batch.id for batch in await store.run(ops.newest_batches, kind=kind, limit=MOST_READ)]
-
-
-async def _books(store: Store) -> list[str]:
-    return await _batches(store, BatchKind.BOOK)
 
 
 def _workspace(context: typer.Context) -> Workspace:

@@ -15,16 +15,14 @@ from typing import Annotated
 
 import typer
 
-from comfyui_agent.batches.axes import count_axes
 from comfyui_agent.batches.batch_summary import sentence
 from comfyui_agent.batches.batch_writer import queue_batch
 from comfyui_agent.batches.book_file import BookText
 from comfyui_agent.batches.books import read_book
 from comfyui_agent.batches.sweep_request import SweepRequest
-from comfyui_agent.batches.sweeps import define
 from comfyui_agent.cli.agents import shown
 from comfyui_agent.cli.batch_progress import follow
-from comfyui_agent.cli.demo_jobs import BOOK, SWEEP, demo_jobs
+from comfyui_agent.cli.invocation import show_errors
 from comfyui_agent.cli.output import fail, log_for_people, on_terminal, one_line
 from comfyui_agent.cli.serve import page_of
 from comfyui_agent.cli.signals import run_until_signal
@@ -36,13 +34,13 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.badges import badge_of
 from comfyui_agent.domain.batches import Batch
 from comfyui_agent.domain.jobs import Job
-from comfyui_agent.domain.seeds import draw_seeds
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import attention
 from comfyui_agent.engine.composition import make_agent
 from comfyui_agent.engine.intake.monitor import Monitor
 from comfyui_agent.engine.service import serve
-from comfyui_agent.sim.process import ServerProcess, simulator
+from comfyui_agent.engine.sweep_planner import PatientPlanner, define_sweep
+from comfyui_agent.sim.process import simulator
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from comfyui_agent.usecases.intake import Intake
@@ -51,6 +49,10 @@ PACE = ("--render-seconds", "lognormal:0.7:0.25", "--model-load-seconds", "0.3")
 # With this seed the fourth render fails, and no other of the first thirty.
 TROUBLE = ("--failure-rate", "0.05", "--seed", "53")
 MARK = ".e3_demo"
+FILES = Path(__file__).parent / "demo_files"
+"""Job files by kind, and a book. A job and a page ask for a model that is not there."""
+SWEEP = "wf_realistic_portrait"
+AXES = {"seed": "1..3", "cfg": "4,7.5,11"}
 EXPECTED = (11, 1), (9, 0), (5, 1)
 """Done and failed: of the files, of the sweep, of the book."""
 
@@ -72,22 +74,25 @@ def demo(
         Somewhere else than in demo_output.
     """
     log_for_people(verbose=False)
-    run_until_signal(_demo(output_dir))
+    run_until_signal(show_errors(_demo(output_dir)))
 
 
 async def _demo(folder: Path) -> int:
-    workspace = _fresh_workspace(folder)
+    _make_workspace(folder)
     with tempfile.TemporaryDirectory(prefix="e3-demo-") as place:
         server = simulator(Path(place), *PACE, *TROUBLE)
         server.launch()
         try:
             await asyncio.to_thread(server.wait_until_up)
-            return await _work(_with_server(workspace, server), server, folder)
+            typer.echo(f"A ComfyUI simulator runs at {server.url}.")
+            workspace = workspace_at(folder, servers=[server.url])
+            settings = workspace.settings.model_copy(update={"retry_backoff_seconds": (0.5,)})
+            return await _work(replace(workspace, settings=settings), folder)
         finally:
             server.stop()
 
 
-def _fresh_workspace(folder: Path) -> Workspace:
+def _make_workspace(folder: Path) -> None:
     try:
         if folder.is_dir() and any(folder.iterdir()):
             if not (folder / MARK).exists():
@@ -99,27 +104,17 @@ def _fresh_workspace(folder: Path) -> Workspace:
             pass
     except OSError as error:
         fail(f"cannot make the folder {folder}: {error.strerror}. Give another with --output-dir")
-    return workspace_at(folder)
 
 
-def _with_server(workspace: Workspace, server: ServerProcess) -> Workspace:
-    """The same with the simulator as its server, and short waits before retries."""
-    comfyui = workspace.settings.comfyui.model_copy(update={"servers": (server.url,)})
-    settings = workspace.settings.model_copy(update={"comfyui": comfyui, "retry_backoff_seconds": (0.5,)})
-    return replace(workspace, settings=settings)
-
-
-async def _work(workspace: Workspace, server: ServerProcess, folder: Path) -> int:
-    typer.echo(f"A ComfyUI simulator runs at {server.url}.")
+async def _work(workspace: Workspace, folder: Path) -> int:
     async with opened(workspace, create=True) as store, page_of(store, workspace, port=_port(workspace)) as page:
         typer.echo(f"The web page is at {page.url}: open it and watch.")
         jobs = await _files(workspace, store, folder)
         sweep = await _sweep(workspace, store)
         book = await _book(workspace, store)
         pages = [job async for job in ops.batch_members(store, book.id)]
-        _sum_up(jobs, folder)
-        _sum_up_batches(sweep, book, pages, folder)
-        if _is_watched():
+        _sum_up(jobs, sweep, book, pages, folder)
+        if on_terminal() and os.environ.get("CI", "").lower() not in ("true", "1"):  # a person can look and end it
             await _stay(workspace, store, page.url, book)
     done = sum(job.status is JobStatus.DONE for job in jobs)
     reached = (done, len(jobs) - done), (sweep.done, sweep.failed), (book.done, book.failed)
@@ -137,11 +132,6 @@ def _port(workspace: Workspace) -> int:
     return workspace.settings.ui.port
 
 
-def _is_watched() -> bool:
-    """Whether a person can look at the page and end it."""
-    return on_terminal() and os.environ.get("CI", "").lower() not in ("true", "1")
-
-
 async def _stay(workspace: Workspace, store: Store, page: str, book: Batch) -> None:
     """Keep the page and an agent running until Ctrl-C."""
     typer.echo(f"\nThe page    {page}")
@@ -157,11 +147,11 @@ async def _stay(workspace: Workspace, store: Store, page: str, book: Batch) -> N
 
 
 async def _files(workspace: Workspace, store: Store, folder: Path) -> list[Job]:
-    jobs = demo_jobs()
-    typer.echo(f"\n{len(jobs)} job files go to {folder / 'jobs/processing'}:\n")
+    files = sorted(FILES.glob("*/*.yaml"), key=lambda file: file.name)
+    typer.echo(f"\n{len(files)} job files go to {folder / 'jobs/processing'}:\n")
     agent, monitor = make_agent(store, workspace), Monitor(store, workspace)
-    for job in jobs:
-        (workspace.processing / job.kind / f"{job.name}.yaml").write_text(job.text, encoding="utf-8")
+    for file in files:
+        shutil.copyfile(file, workspace.processing / file.parent.name / file.name)
     async with shown(agent.bus, store, agent):
         await serve(agent, monitor, until_idle=True)
     return sorted(await store.run(ops.list_jobs, limit=100), key=lambda row: row.config_name)
@@ -169,47 +159,41 @@ async def _files(workspace: Workspace, store: Store, folder: Path) -> list[Job]:
 
 async def _sweep(workspace: Workspace, store: Store) -> Batch:
     """Three seeds with three guidances, and their grid."""
-    workflow = workflows_of(workspace).find(SWEEP.workflow)
-    wish = SweepRequest(workflow, SWEEP.sets, SWEEP.inputs, name=SWEEP.name)
-    counted = count_axes(wish.sets, workflow, wish.mode, lines_below(workspace.root))
-    found = define(wish, counted, workspace.settings.paths.jobs_finished, {}, draw=draw_seeds)
-    flags = " ".join(f"--set '{name}={values}'" for name, values in SWEEP.sets.items())
-    typer.echo(f"\nA sweep, e3 sweep {SWEEP.workflow} {flags}:\n")
-    await queue_batch(store, workspace.locks, found.batch, found.jobs())
-    return await follow(store, workspace, found.batch.id, works=True)
+    inputs = {"prompt": "a lighthouse keeper at dawn"}
+    request = SweepRequest(workflows_of(workspace).find(SWEEP), AXES, inputs, name="lighthouses")
+    found = await define_sweep(workspace, request, lines_below(workspace.root), PatientPlanner())
+    flags = " ".join(f"--set '{name}={values}'" for name, values in AXES.items())
+    typer.echo(f"\nA sweep, e3 sweep {SWEEP} {flags}:\n")
+    await queue_batch(store, workspace.locks, found.sweep.batch, found.sweep.jobs())
+    return await follow(store, workspace, found.sweep.batch.id, works=True)
 
 
 async def _book(workspace: Workspace, store: Store) -> Batch:
     """Six pages; one of them asks for a model that is not there."""
-    file = workspace.root / "winter.yaml"
-    file.write_text(BOOK, encoding="utf-8")
-    workflows = workflows_of(workspace)
-    found = read_book(BookText(file), workspace.settings, workflows.find, Intake(workspace).keep)
+    file = Path(shutil.copyfile(FILES / "winter.yaml", workspace.root / "winter.yaml"))
+    found = read_book(BookText(file), workspace.settings, workflows_of(workspace).find, Intake(workspace).keep)
     typer.echo(f"\nA book, e3 book create {file.name}:\n")
     await queue_batch(store, workspace.locks, found.batch, found.jobs)
     return await follow(store, workspace, found.batch.id, works=True)
 
 
-def _sum_up_batches(sweep: Batch, book: Batch, pages: list[Job], folder: Path) -> None:
+def _sum_up(jobs: list[Job], sweep: Batch, book: Batch, pages: list[Job], folder: Path) -> None:
+    done = [job for job in jobs if job.status is JobStatus.DONE]
+    typer.echo(f"\n{len(done)} of {len(jobs)} done, {attention(len(jobs) - len(done))}, as it should:")
+    _show_unfinished((job.config_name, job) for job in jobs)
+    for job in jobs:
+        if job.retries_attempted:
+            typer.echo(f"  {badge_of(job)}  {job.config_name}: a render failed, the next one did not")
+    typer.echo(f"\nPictures    {folder / 'jobs/finished/image'}")
+    typer.echo(f"Film        {folder / 'jobs/finished/video'}")
+    typer.echo(f"The queue   e3 queue ls -C {folder}")
+    typer.echo(f"One job     e3 show 08_dragon_tamer.yaml -C {folder}")
     typer.echo(f"\nSweep       {sentence(sweep)}")
     typer.echo(f"Grid        {folder / (sweep.grid or '')}, and the page grid.html beside it")
     typer.echo(f"Book        {sentence(book)}")
     _show_unfinished((f"page {number}", page) for number, page in enumerate(pages, start=1))
     typer.echo(f"Mend it     e3 book regenerate {book.id} --page 4 --set checkpoint=auto -C {folder}")
     typer.echo("Your own    e3 init night, then e3 doctor there (see README.md)")
-
-
-def _sum_up(jobs: list[Job], folder: Path) -> None:
-    done = [job for job in jobs if job.status is JobStatus.DONE]
-    retried = [job for job in jobs if job.retries_attempted]
-    typer.echo(f"\n{len(done)} of {len(jobs)} done, {attention(len(jobs) - len(done))}, as it should:")
-    _show_unfinished((job.config_name, job) for job in jobs)
-    for job in retried:
-        typer.echo(f"  {badge_of(job)}  {job.config_name}: a render failed, the next one did not")
-    typer.echo(f"\nPictures    {folder / 'jobs/finished/image'}")
-    typer.echo(f"Film        {folder / 'jobs/finished/video'}")
-    typer.echo(f"The queue   e3 queue ls -C {folder}")
-    typer.echo(f"One job     e3 show 08_dragon_tamer.yaml -C {folder}")
 
 
 def _show_unfinished(jobs: Iterable[tuple[str, Job]]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 
 from comfyui_agent.cli.output import fail, one_line, print_json
-from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, open_soon
+from comfyui_agent.cli.workspace import HERE, SHORT_WAIT, AsJson, ConfigOption, Folder, opened
 from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.config.validation import Complaints
 from comfyui_agent.config.workspace import Workspace
@@ -41,23 +41,22 @@ def doctor(workspace: Folder = HERE, config: ConfigOption = "", as_json: AsJson 
     """
     if not workspace.is_dir():
         fail(f"there is no folder {workspace}", code=2)
-    found = asyncio.run(_doctor(workspace, config, as_json))
-    if as_json:
-        print_json([{"name": each.name, "fine": each.is_fine, "message": each.message} for each in found])
-    troubles = sum(not each.is_fine for each in found)
-    if not as_json:
-        attention = "1 thing needs" if troubles == 1 else f"{troubles} things need"
-        typer.echo(f"\n{attention} attention." if troubles else "\nAll is well.")
-    raise typer.Exit(1 if troubles else 0)
+    raise typer.Exit(asyncio.run(_doctor(workspace, config, as_json)))
 
 
-async def _doctor(folder: Path, config: str, as_json: bool) -> list[Finding]:
+async def _doctor(folder: Path, config: str, as_json: bool) -> int:
     found = []
     async for each in _look(folder, config):
         found.append(each)
         if not as_json:
             typer.echo(one_line(f"{'●' if each.is_fine else '△'} {each.name}: {each.message}"))
-    return found
+    troubles = sum(not each.is_fine for each in found)
+    if as_json:
+        print_json([{"name": each.name, "fine": each.is_fine, "message": each.message} for each in found])
+    else:
+        attention = "1 thing needs" if troubles == 1 else f"{troubles} things need"
+        typer.echo(f"\n{attention} attention." if troubles else "\nAll is well.")
+    return 1 if troubles else 0
 
 
 async def _look(folder: Path, config: str) -> AsyncIterator[Finding]:
@@ -100,18 +99,12 @@ async def _look_at_database(
             message = f"{workspace.database} has version {version}: the next start of E3 brings it to {newest}"
             yield Finding("database", True, message)
             return
-        store = await open_soon(workspace)
+        async with opened(workspace, wait=SHORT_WAIT) as store:
+            yield Finding("database", True, f"{workspace.database}, version {version}")
+            for each in await examine(store, this_host(), workspace.root):
+                yield each
+            yield await look_at_jobs(store)
+            reasons |= await store.run(ops.rejections)
+            stuck += await store.run(ops.stuck_prompts)
     except StoreError as error:
         yield Finding("database", False, str(error))
-        return
-    try:
-        yield Finding("database", True, f"{workspace.database}, version {version}")
-        for each in await examine(store, this_host(), workspace.root):
-            yield each
-        yield await look_at_jobs(store)
-        reasons |= await store.run(ops.rejections)
-        stuck += await store.run(ops.stuck_prompts)
-    except StoreError as error:
-        yield Finding("database", False, str(error))
-    finally:
-        await store.close(timeout=0.5)

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from comfyui_agent.cli.invocation import show_errors
 from comfyui_agent.cli.output import fail, print_json
 from comfyui_agent.cli.workspace import AsJson, opened
 from comfyui_agent.comfy.address import ServerAddress
@@ -45,17 +46,19 @@ def init(
         files = dict(start_workspace(folder, server))
     except OSError as error:
         fail(f"{error.filename or folder} cannot be made: {error.strerror}")
-    workspace = _workspace_in(folder)
-    asyncio.run(_make_database(workspace))
+    environment = {name: value for name, value in os.environ.items() if name != CONFIG}  # it may name another workspace
+    try:
+        workspace = load_workspace(folder, environment)
+    except Complaints as error:
+        fail(str(error), code=2)
+    asyncio.run(show_errors(_make_database(workspace)))
     made = [place for place, is_new in files.items() if is_new]
     kept = [place for place, is_new in files.items() if not is_new]
     if as_json:
         print_json({"workspace": str(workspace.root), "made": made, "kept": kept})
         return
-    for place in made:
-        typer.echo(f"made  {place}")
-    for place in kept:
-        typer.echo(f"kept  {place}")
+    for place in (*(f"made  {each}" for each in made), *(f"kept  {each}" for each in kept)):
+        typer.echo(place)
     if server and any(place.endswith("global_config.yaml") for place in kept):
         typer.echo(f"e3: the configuration was there: set comfyui.api_base_url in it to {server} yourself", err=True)
     here = "" if folder == Path() else f"cd {shlex.quote(str(folder))} && "
@@ -63,14 +66,6 @@ def init(
     typer.echo(f"  {here}e3 doctor                               # is everything there?")
     typer.echo("  cp examples/T2I_*_knight.yaml jobs/processing/image/")
     typer.echo("  e3 run                                  # drop more files while it runs")
-
-
-def _workspace_in(folder: Path) -> Workspace:
-    """The workspace that was made. $E3_CONFIG may name another one."""
-    try:
-        return load_workspace(folder, {name: value for name, value in os.environ.items() if name != CONFIG})
-    except Complaints as error:
-        fail(str(error), code=2)
 
 
 async def _make_database(workspace: Workspace) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +13,6 @@ from comfyui_agent.batches.name_lookup import find_batch, find_job
 from comfyui_agent.cli.agents import prepare_folders
 from comfyui_agent.cli.completion import batch_names
 from comfyui_agent.cli.invocation import Invocation, workspace_command
-from comfyui_agent.cli.named_jobs import find_jobs, say_if_nobody_works
 from comfyui_agent.cli.output import fail, one_line, print_json, print_problem
 from comfyui_agent.cli.workspace import Name, Names
 from comfyui_agent.domain.badges import badge_of
@@ -55,12 +53,12 @@ async def add(
     intake = Intake(call.workspace)
     async with call.opened(create=True) as store:
         added = await add_files(store, intake, call.actor, files, batch)
-    if added.batch_id:
-        jobs = counted(added.batch_jobs, "job is", "jobs are")
-        typer.echo(f"{jobs} the batch {added.batch_id}. Follow: e3 batch watch {added.batch_id}", err=True)
-    if not call.as_json and any(each.job is not None and not each.problem for each in added.answers):
-        say_if_nobody_works(call.workspace)
-    return _show(call, added.answers)
+        if added.batch_id:
+            jobs = counted(added.batch_jobs, "job is", "jobs are")
+            typer.echo(f"{jobs} the batch {added.batch_id}. Follow: e3 batch watch {added.batch_id}", err=True)
+        if not call.as_json and any(each.job is not None and not each.problem for each in added.answers):
+            call.warn_if_unattended()
+        return await _show(call, store, added.answers)
 
 
 @workspace_command()
@@ -85,9 +83,8 @@ async def retry(
         fail("name the jobs, or say --failed", code=2)
     intake = Intake(call.workspace)
     async with call.opened() as store:
-        jobs = await find_jobs(store, names) if names else await _needing_attention(store)
-        answers = await retry_jobs(store, intake, call.actor, jobs)
-    return _show(call, answers)
+        jobs = await _find_jobs(store, names) if names else await _needing_attention(store)
+        return await _show(call, store, await retry_jobs(store, intake, call.actor, jobs))
 
 
 @workspace_command()
@@ -102,9 +99,8 @@ async def cancel(call: Invocation, names: Names = None) -> int:
     if not names:
         fail("name the jobs to cancel", code=2)
     async with call.opened() as store:
-        answers = await usecases.cancel_jobs(store, call.actor, await find_jobs(store, names))
-        answers = await _as_they_are(store, answers)
-    return _show(call, answers)
+        answers = await usecases.cancel_jobs(store, call.actor, await _find_jobs(store, names))
+        return await _show(call, store, answers)
 
 
 @workspace_command()
@@ -133,10 +129,8 @@ async def dismiss(
     if [bool(names), failed, bool(batch)].count(True) != 1:
         fail("name the jobs, or say --failed, or --batch ID", code=2)
     async with call.opened() as store:
-        jobs = await find_jobs(store, names) if names else await _needing_attention(store, batch)
-        answers = await usecases.dismiss_jobs(store, call.actor, jobs)
-        answers = await _as_they_are(store, answers)
-    return _show(call, answers)
+        jobs = await _find_jobs(store, names) if names else await _needing_attention(store, batch)
+        return await _show(call, store, await usecases.dismiss_jobs(store, call.actor, jobs))
 
 
 @workspace_command()
@@ -176,7 +170,7 @@ async def rm(
     if not names:
         fail("name the jobs to remove", code=2)
     async with call.opened() as store:
-        jobs = await find_jobs(store, names)
+        jobs = await _find_jobs(store, names)
         if not yes:
             question = f"Remove {counted(len(jobs), 'job')} and {'its' if len(jobs) == 1 else 'their'} history?"
             if not sys.stdin.isatty():
@@ -194,29 +188,29 @@ async def rm(
     return _code_of(answers)
 
 
+async def _find_jobs(store: Store, names: Sequence[str]) -> list[Job]:
+    """Each job once, in the order of the names; NoJob for the first name that no job has."""
+    jobs = [await find_job(store, name) for name in names]
+    return list({job.id: job for job in jobs}.values())
+
+
 async def _needing_attention(store: Store, batch: str = "") -> list[Job]:
     batch_id = (await find_batch(store, batch)).id if batch else None
     return await store.run(ops.list_jobs, attention=True, batch_id=batch_id, limit=EVERYTHING)
 
 
-async def _as_they_are(store: Store, answers: Sequence[JobAnswer]) -> list[JobAnswer]:
-    return [
-        replace(each, job=await store.run(ops.find_job_by_id, each.job.id) or each.job) if each.job else each
-        for each in answers
-    ]
-
-
-def _show(call: Invocation, answers: Sequence[JobAnswer]) -> int:
-    """One line for each job; exit 1 if there was a problem with one."""
+async def _show(call: Invocation, store: Store, answers: Sequence[JobAnswer]) -> int:
+    """One line for each job as it is now; exit 1 if there was a problem with one."""
+    jobs = [await store.run(ops.find_job_by_id, each.job.id) or each.job if each.job else None for each in answers]
     if call.as_json:
-        print_json([each.job.as_json() for each in answers if each.job is not None])
+        print_json([job.as_json() for job in jobs if job is not None])
     elif not answers:
         typer.echo("Nothing needs attention.")
-    for each in answers:
+    for each, job in zip(answers, jobs, strict=True):
         if each.problem:
             print_problem(each.name, each.problem)
-        elif each.job is not None and not call.as_json:
-            typer.echo(one_line(f"{badge_of(each.job)}  {each.name} ({each.job.id})"))
+        elif job is not None and not call.as_json:
+            typer.echo(one_line(f"{badge_of(job)}  {each.name} ({job.id})"))
     return _code_of(answers)
 
 

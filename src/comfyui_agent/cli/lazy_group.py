@@ -1,9 +1,8 @@
-"""A group of commands that imports each command only when it is used."""
+"""Groups of commands. A lazy one imports each command only when it is called."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, ClassVar
 
@@ -11,73 +10,58 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 
-@dataclass(frozen=True)
-class LazyCommand:
-    """Where a command is, as `module:name`, and the first sentence of its help."""
-
-    target: str
-    summary: str
-
-    def load(self, name: str) -> Any:
-        """The command of a function, or the group of a Typer app."""
-        module, _, attribute = self.target.partition(":")
-        found = getattr(import_module(f"{__package__}.{module}"), attribute)
-        if not isinstance(found, typer.Typer):
-            app = typer.Typer(add_completion=False, rich_markup_mode="rich")
-            app.command(name)(found)
-            found = app
-        command: Any = typer.main.get_command(found)
-        command.name = name
-        return command
-
-
-class LazyCommands(Mapping[str, Any]):
-    """Commands by name, each imported when it is first looked up."""
-
-    def __init__(self, table: Mapping[str, LazyCommand]) -> None:
-        self._table = table
-        self._loaded: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._loaded:
-            self._loaded[name] = self._table[name].load(name)
-        return self._loaded[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._table)
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-
 class LazyGroup(TyperGroup):
-    """The base of a group whose `table` names its commands. Listing them imports none."""
+    """Listing the commands imports none of them.
 
-    table: ClassVar[Mapping[str, LazyCommand]]
+    A command is the `app` or the function in the module of its name, or the function in the one that `modules` names.
+    """
+
+    summaries: ClassVar[Mapping[str, str]]
+    """The first sentence of each command's help."""
+    modules: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands: Any = LazyCommands(self.table)
-        self._is_listing = False
+        self.commands: Any = LazyCommands(type(self))
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        return list(self.table)
+        return list(self.summaries)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        if self._is_listing and cmd_name in self.table:
-            return TyperCommand(cmd_name, help=self.table[cmd_name].summary)
-        return self.commands.get(cmd_name)
+        return TyperCommand(cmd_name, help=self.summaries[cmd_name]) if cmd_name in self.summaries else None
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        self._is_listing = True
-        try:
-            super().format_help(ctx, formatter)
-        finally:
-            self._is_listing = False
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, listed, rest = super().resolve_command(ctx, args)
+        return name, self.commands[listed.name] if listed else None, rest
 
-    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        self._is_listing = True
-        try:
-            return super().shell_complete(ctx, incomplete)
-        finally:
-            self._is_listing = False
+
+class LazyCommands(Mapping[str, Any]):
+    """The commands of a group by name, each imported when it is looked up."""
+
+    def __init__(self, group: type[LazyGroup]) -> None:
+        self._group = group
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._group.summaries:
+            raise KeyError(name)
+        module = import_module(f"{__package__}.{self._group.modules.get(name, name)}")
+        app = getattr(module, "app", None) if name not in self._group.modules else None
+        if app is None:
+            app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+            app.command(name)(getattr(module, name.replace("-", "_")))
+        command: Any = typer.main.get_command(app)
+        command.name = name
+        return command
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._group.summaries)
+
+    def __len__(self) -> int:
+        return len(self._group.summaries)
+
+
+def command_group(summary: str, cls: type[TyperGroup] = TyperGroup) -> typer.Typer:
+    """A group that shows its help when no command is given, even if it has only one."""
+    group = typer.Typer(cls=cls, add_completion=False, help=summary, no_args_is_help=True, rich_markup_mode="rich")
+    group.callback()(lambda: None)
+    return group

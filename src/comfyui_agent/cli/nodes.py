@@ -7,19 +7,14 @@ from typing import Annotated
 
 import typer
 
-from comfyui_agent.cli.output import fail, one_line, print_json
+from comfyui_agent.cli.lazy_group import command_group
+from comfyui_agent.cli.output import fail, one_line, print_json, warn
 from comfyui_agent.cli.workspace import AsJson
+from comfyui_agent.nodes import installer
 
 MOST_LISTED = 12
 
-app = typer.Typer(
-    add_completion=False, help="E3's nodes inside ComfyUI.", no_args_is_help=True, rich_markup_mode="rich"
-)
-
-
-@app.callback()
-def nodes() -> None:
-    """E3's nodes inside ComfyUI."""
+app = command_group("E3's nodes inside ComfyUI.")
 
 
 @app.command()
@@ -44,46 +39,33 @@ def install(
     e3 nodes install ~/ComfyUI --force
         Also if someone changed files in it.
     """
-    from comfyui_agent.nodes.installer import TITLE, Changed, Refused, WrongFolder
-    from comfyui_agent.nodes.installer import install as put
-
     try:
-        done = put(folder, force=force)
-    except WrongFolder as error:
+        done = installer.install(folder, force=force)
+    except installer.WrongFolder as error:
         fail(str(error), code=2)
-    except Changed as error:
-        typer.echo(one_line(f"e3: {error}"), err=True)
-        _list(error.files)
+    except installer.Changed as error:
+        warn(str(error))
+        for path in error.files[:MOST_LISTED]:
+            typer.echo(one_line(f"  {path}"), err=True)
+        if len(error.files) > MOST_LISTED:
+            typer.echo(f"  and {len(error.files) - MOST_LISTED} more", err=True)
         raise typer.Exit(1) from None
-    except Refused as error:
+    except installer.Refused as error:
         fail(str(error))
     except OSError as error:
         where, reason = error.filename or folder, error.strerror or error
         fail(f"{where} cannot be changed: {reason}; nothing was installed. If ComfyUI runs, stop it, and try again")
     for left in done.left_behind:
-        typer.echo(one_line(f"e3: {left} could not be removed; ComfyUI leaves it alone, delete it yourself"), err=True)
+        warn(f"{left} could not be removed; ComfyUI leaves it alone, delete it yourself")
     if as_json:
-        print_json(
-            {
-                "path": str(done.path),
-                "version": done.version,
-                "files": done.files,
-                "replaced": done.is_replaced,
-                "changed": done.is_changed,
-            }
-        )
+        facts = {"path": str(done.path), "version": done.version, "files": done.files}
+        print_json(facts | {"replaced": done.is_replaced, "changed": done.is_changed})
         return
+    name = f"{installer.TITLE} {done.version}"
     if not done.is_changed:
-        typer.echo(one_line(f"{TITLE} {done.version} is in {done.path} already ({done.files} files): nothing changed."))
+        typer.echo(one_line(f"{name} is in {done.path} already ({done.files} files): nothing changed."))
         return
     what = "Replaced the earlier installation by" if done.is_replaced else "Installed"
-    typer.echo(one_line(f"{what} {TITLE} {done.version} in {done.path} ({done.files} files)."))
+    typer.echo(one_line(f"{what} {name} in {done.path} ({done.files} files)."))
     typer.echo("Restart ComfyUI, and reload its page: the nodes are in the category E3.")
     typer.echo("To update, give the same command after you have updated E3. To remove, delete that folder.")
-
-
-def _list(files: list[str]) -> None:
-    for path in files[:MOST_LISTED]:
-        typer.echo(one_line(f"  {path}"), err=True)
-    if len(files) > MOST_LISTED:
-        typer.echo(f"  and {len(files) - MOST_LISTED} more", err=True)

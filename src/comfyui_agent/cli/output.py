@@ -7,7 +7,6 @@ import json
 import logging
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 import typer
@@ -17,8 +16,13 @@ from comfyui_agent.domain.texts import printable
 
 def fail(message: str, code: int = 1) -> NoReturn:
     """Say in one line what happened and what to do, and leave."""
-    typer.echo(one_line(f"e3: {message}"), err=True)
+    warn(message)
     raise typer.Exit(code)
+
+
+def warn(message: str) -> None:
+    """Say something in one line on stderr."""
+    typer.echo(one_line(f"e3: {message}"), err=True)
 
 
 def one_line(text: str) -> str:
@@ -73,24 +77,6 @@ def log_for_people(verbose: bool) -> None:
     logging.getLogger("watchfiles").setLevel(logging.WARNING)
 
 
-def made_by_words(token_id: int | None, name: str | None) -> str:
+def describe_maker(token_id: int | None, name: str | None) -> str:
     """Which token made something; empty if none did."""
     return "" if token_id is None else f"token {token_id} ({name})" if name else f"token {token_id}"
-
-
-def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table for people at a terminal."""
-    from rich.console import Console  # not for those who print lines
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
-
-
-def gigabytes(number: float) -> str:
-    return f"{number / 1024**3:.1f} GB"

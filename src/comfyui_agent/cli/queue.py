@@ -12,17 +12,15 @@ import typer
 from comfyui_agent.batches.members import effective_inputs
 from comfyui_agent.batches.name_lookup import find_job
 from comfyui_agent.cli.invocation import Invocation, workspace_command
-from comfyui_agent.cli.lazy_group import LazyCommand, LazyGroup
-from comfyui_agent.cli.named_jobs import say_if_nobody_works
-from comfyui_agent.cli.output import fail, made_by_words, on_terminal, one_line, print_json
+from comfyui_agent.cli.lazy_group import LazyGroup, command_group
+from comfyui_agent.cli.output import describe_maker, fail, on_terminal, one_line, print_json
 from comfyui_agent.cli.workspace import Name
 from comfyui_agent.config.validation import Complaints
-from comfyui_agent.config.workflows import NoWorkflow, Workflows
+from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.attempts import Attempt
 from comfyui_agent.domain.badges import BADGES, badge_of
-from comfyui_agent.domain.jobs import Job, Template
-from comfyui_agent.domain.prompts import Graph
+from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.sent_prompt import Sending, describe
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import attention as needing_attention
@@ -35,30 +33,16 @@ COLOURS = {JobStatus.PROCESSING: "cyan", JobStatus.DONE: "green", JobStatus.FAIL
 
 
 class QueueCommands(LazyGroup):
-    table: ClassVar[Mapping[str, LazyCommand]] = {
-        "ls": LazyCommand(
-            "queue:ls",
-            "List jobs: what renders, what waits in the order in which it will run, then what ended, the newest first.",
-        ),
-        "set-priority": LazyCommand(
-            "job_commands:set_priority",
-            "Let a job run earlier or later; the next prompt that is handed out follows it.",
-        ),
-        "rm": LazyCommand(
-            "job_commands:rm",
-            "Remove jobs that have ended from the database, with their runs. What they rendered stays on disk.",
-        ),
+    summaries: ClassVar[Mapping[str, str]] = {
+        "ls": "List jobs: what renders, what waits in the order in which it will run, then what ended, the newest "
+        "first.",
+        "set-priority": "Let a job run earlier or later; the next prompt that is handed out follows it.",
+        "rm": "Remove jobs that have ended from the database, with their runs. What they rendered stays on disk.",
     }
+    modules: ClassVar[Mapping[str, str]] = {"ls": "queue", "set-priority": "job_commands", "rm": "job_commands"}
 
 
-app = typer.Typer(
-    cls=QueueCommands, add_completion=False, help="The queue.", no_args_is_help=True, rich_markup_mode="rich"
-)
-
-
-@app.callback()
-def queue() -> None:
-    """The queue."""
+app = command_group("The queue.", QueueCommands)
 
 
 @workspace_command()
@@ -100,7 +84,7 @@ async def ls(
     waiting = f"{counts.pending} pending{lost_jobs}, {counts.processing} rendering"
     typer.echo(f"{waiting}, {counts.done} done, {needing_attention(counts.attention)}")
     if not counts.is_idle:
-        say_if_nobody_works(call.workspace)
+        call.warn_if_unattended()
 
 
 @workspace_command()
@@ -121,8 +105,9 @@ async def show(call: Invocation, name: Name) -> None:
         batch = await store.run(ops.find_batch, job.batch_id) if job.batch_id else None
         made_by = await store.run(ops.token_name, job.created_by)
         template = await store.run(ops.find_template, job.template_hash) if job.template_hash else None
-    inputs = effective_inputs(job, batch)
-    sending = _sending(call.workspace, job, inputs, attempts, template)
+    inputs, workflow = effective_inputs(job, batch), _workflow_of(job, call.workspace)
+    graph = template.graph() if template else workflow.graph if workflow else {}
+    sending = describe(job, inputs, attempts, graph, workflow.recipe.names if workflow else {})
     if call.as_json:
         own = {"inputs": inputs} if batch and job.template_hash else {}
         more = {"created_by_name": made_by, "models": sending.models}
@@ -136,38 +121,26 @@ async def show(call: Invocation, name: Name) -> None:
         typer.echo(printable(f"\n{job.error_trace}"))
 
 
-def _sending(
-    workspace: Workspace,
-    job: Job,
-    inputs: Mapping[str, Any],
-    attempts: Sequence[Attempt],
-    template: Template | None,
-) -> Sending:
-    """What was sent for a job, or would be. A job without a template has the one of its workflow."""
+def _workflow_of(job: Job, workspace: Workspace) -> Workflow | None:
     workflows = Workflows(workspace)
-    graph: Graph = template.graph() if template else {}
-    names: dict[str, str] = {}
     with contextlib.suppress(Complaints, NoWorkflow, OSError):
         workflows.refresh()
-        workflow = workflows.find(job.workflow_id)
-        graph, names = graph or workflow.graph, workflow.recipe.names
-    return describe(job, inputs, attempts, graph, names)
+        return workflows.find(job.workflow_id)
+    return None
 
 
 def _facts(job: Job, made_by: str | None, sending: Sending, away: Collection[int]) -> list[tuple[str, str]]:
+    reason = f": {job.failure_class}" if job.failure_class and not job.is_cancelled else ""
     facts = [
         ("job", f"{job.config_name} ({job.id})"),
-        (
-            "state",
-            _state(job, away) + (f": {job.failure_class}" if job.failure_class and not job.is_cancelled else ""),
-        ),
+        ("state", f"{_state(job, away)}{reason}"),
         ("kind", f"{job.job_type}, workflow {job.workflow_id}"),
         ("model", ", ".join(sending.models)),
         *(("input", f"{each.name} = {_short(each.value)}") for each in sending.given),
         ("priority", str(job.priority)),
         ("runs", f"{job.run_count}, {job.retries_attempted} of them retries"),
         ("submitted", job.created_at or ""),
-        ("made by", made_by_words(job.created_by, made_by)),
+        ("made by", describe_maker(job.created_by, made_by)),
         ("started", job.start_time or ""),
         ("ended", (job.end_time or "") + (f", took {job.duration:.1f} s" if job.duration is not None else "")),
         ("next try", job.next_attempt_at or ""),

@@ -5,27 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from comfyui_agent.cli.output import one_line
 from comfyui_agent.cli.progress import ProgressView, Status, bar
-from comfyui_agent.comfy.watch import Progress, Stage
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.pace import Pace, duration_of, rate_of
 from comfyui_agent.domain.texts import attention
+from comfyui_agent.engine.agent import Agent
+from comfyui_agent.engine.live_files import live_run
+from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
+from comfyui_agent.store.records import Counts
+from comfyui_agent.store.store import Store
 
-if TYPE_CHECKING:
-    from comfyui_agent.engine.agent import Agent
-    from comfyui_agent.engine.run import Run
-    from comfyui_agent.events.bus import Bus
-    from comfyui_agent.store.records import Counts
-    from comfyui_agent.store.store import Store
-
-WORDS = {
+MARKS = {
     EventName.JOB_SUBMITTED: ("○", "Pending"),
     EventName.JOB_STARTED: ("◐", "Rendering"),
     EventName.JOB_DONE: ("●", "Done"),
@@ -41,18 +37,25 @@ WORDS = {
     EventName.SERVER_DOWN: ("△", "Server down"),
     EventName.SERVER_DRAINED: ("○", "Server drained"),
 }
-QUIET = frozenset({EventName.JOB_SUBMITTED, EventName.JOB_STARTED, EventName.BATCH_CREATED})
-TOLD_TWICE = frozenset({EventName.BOOK_PAGE_FAILED, EventName.BOOK_PAGE_RETRY})
+ON_BOARD = frozenset({EventName.JOB_SUBMITTED, EventName.JOB_STARTED, EventName.BATCH_CREATED})
+"""Events that the live board shows in its own way."""
+REPEATED = frozenset({EventName.BOOK_PAGE_FAILED, EventName.BOOK_PAGE_RETRY})
 """Events of books that repeat an event of a job."""
+STAGES = {
+    "rendering": "Rendering",
+    "waiting": "waiting at the server",
+    "fetching": "fetching the result",
+    "away": "waiting for the server to answer",
+}
 REFRESH = 0.5
 MOST_ROWS = 12
 BAR_WIDTH = 24
 MEDIUM, WIDE = 60, 80
 
 
-def tell(event: Event) -> str:
-    """One line: when, what, which job, where, why."""
-    mark, word = WORDS.get(event.name, ("△", "Attention"))  # type: ignore[call-overload]
+def event_line(event: Event) -> str:
+    """When, what, which job, where, why."""
+    mark, word = MARKS.get(event.name, ("△", "Attention"))  # type: ignore[call-overload]
     parts = [event.timestamp[11:19], f"{mark} {word}", event.config_name or event.batch_id or ""]
     if event.duration_sec is not None and event.name == EventName.JOB_DONE:
         parts.append(f"{event.duration_sec:.1f} s")
@@ -63,38 +66,35 @@ def tell(event: Event) -> str:
 
 
 class QueueBoard:
-    """One sentence on the queue, and a row for each run at work. What ended scrolls by above."""
+    """Events as lines. On a terminal, below them, a sentence on the queue and a row for each run at work."""
 
-    def __init__(self, bus: Bus, store: Store, agent: Agent | None = None) -> None:
-        self._bus = bus
+    def __init__(self, store: Store, agent: Agent | None, *, err: bool) -> None:
         self._store = store
         self._agent = agent
-        self._progress = ProgressView(self._status)
         self._before: Counts | None = None
         self._counts: Counts | None = None
         self._pace = Pace()
+        self.progress = ProgressView(self._status, err=err)
 
-    async def show(self) -> None:
-        with self._progress:
-            unsubscribe = self._bus.subscribe(self._hear)
-            try:
-                while True:
-                    with contextlib.suppress(StoreError):
-                        self._counts = await self._store.run(ops.count_jobs)
-                        self._before = self._before or self._counts
-                    await asyncio.sleep(REFRESH)
-            finally:
-                unsubscribe()
+    async def count(self) -> None:
+        """Keep the counts of the sentence current."""
+        while True:
+            with contextlib.suppress(StoreError):
+                self._counts = await self._store.run(ops.count_jobs)
+                self._before = self._before or self._counts
+            await asyncio.sleep(REFRESH)
 
-    def _hear(self, event: Event) -> None:
+    def show(self, event: Event) -> None:
         if event.name == EventName.JOB_DONE:
             self._pace.count(time.monotonic())
-        if event.name not in QUIET | TOLD_TWICE and not event.is_audit:
-            self._progress.say(tell(event))
+        is_known = self.progress.is_live and event.name in ON_BOARD
+        if not is_known and event.name not in REPEATED and not event.is_audit:
+            self.progress.say(event_line(event))
 
     def _status(self) -> Status:
         runs = self._agent.runs if self._agent else []
-        return Status(self._sentence(), rows=[_row(run, self._progress.width) for run in runs[:MOST_ROWS]])
+        width = self.progress.width
+        return Status(self._sentence(), rows=[run_row(live_run(run), width) for run in runs[:MOST_ROWS]])
 
     def _sentence(self) -> str:
         """Counts from the start of this board on: people want to know how this night goes."""
@@ -103,8 +103,8 @@ class QueueBoard:
             return "Looking at the queue…"
         done, failed = max(0, counts.done - before.done), max(0, counts.failed - before.failed)
         left, needy = counts.pending + counts.processing, max(0, counts.attention - before.attention)
-        words = f", {attention(needy)}" if needy else ""
-        return f"{done} of {done + failed + left} done{words}{self._outlook(left)}{self._servers()}"
+        troubled = f", {attention(needy)}" if needy else ""
+        return f"{done} of {done + failed + left} done{troubled}{self._outlook(left)}{self._servers()}"
 
     def _outlook(self, left: int) -> str:
         per_second = self._pace.per_second(time.monotonic())
@@ -124,31 +124,18 @@ class QueueBoard:
         return "" if up else ", waiting for the server"
 
 
-def _row(run: Run, width: int) -> list[Text]:
-    name = Text(one_line(run.leased.config_name), no_wrap=True, overflow="ellipsis")
-    cells = [Text("◐" if _is_running(run) else "○"), name, _state(run, width >= WIDE)]
-    return [*cells, Text(run.server.name.partition("://")[2], "dim")] if width >= MEDIUM else cells
+def run_row(run: LiveRun, width: int) -> list[Text]:
+    """A run at work: its job, how far it is, and where. A narrow terminal shows less of it."""
+    name = Text(one_line(run.config_name), no_wrap=True, overflow="ellipsis")
+    row = [Text("◐" if run.stage == "rendering" else "○"), name, _state(run, width >= WIDE)]
+    return [*row, Text(run.server.partition("://")[2], "dim")] if width >= MEDIUM else row
 
 
-def _is_running(run: Run) -> bool:
-    return run.progress is not None and run.progress.stage is Stage.RUNNING
-
-
-def _state(run: Run, with_bar: bool) -> Text:
-    if run.server.health == "down":
-        return Text("waiting for the server to answer")
-    if run.is_collecting:
-        return Text("fetching the result")
-    if run.progress is None:
-        return Text("sending")
-    return _rendering(run.progress, with_bar) if _is_running(run) else Text("waiting at the server")
-
-
-def _rendering(progress: Progress, with_bar: bool) -> Text:
-    node = one_line(progress.node_type)
-    if not progress.steps:
-        return Text(f"Rendering, {node}" if node else "Rendering")
-    step = f"step {progress.step} of {progress.steps}"
-    if not with_bar:
-        return Text(step, "cyan")
-    return Text(f"{bar(progress.step / progress.steps, BAR_WIDTH)} {node}, {step}", "cyan")
+def _state(run: LiveRun, with_bar: bool) -> Text:
+    state, node = STAGES.get(run.stage, run.stage), one_line(run.node_type)
+    if run.stage != "rendering":
+        return Text(state)
+    if not run.steps:
+        return Text(f"{state}, {node}" if node else state)
+    step = f"step {run.step} of {run.steps}"
+    return Text(f"{bar(run.step / run.steps, BAR_WIDTH)} {node}, {step}" if with_bar else step, "cyan")

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import logging
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
-from comfyui_agent.cli.output import fail, log_for_people, one_line
-from comfyui_agent.cli.signals import run_until_signal
-from comfyui_agent.cli.workspace import (
-    HERE,
-    ConfigOption,
-    DatabaseOption,
-    Folder,
-    check_addresses,
-    opened,
-    workspace_at,
-)
+from comfyui_agent.cli.invocation import USAGE, Invocation, workspace_command
+from comfyui_agent.cli.output import fail, warn
+from comfyui_agent.cli.workspace import check_addresses, opened, with_settings
 from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.store.errors import StoreError
@@ -30,18 +23,16 @@ from comfyui_agent.web.listen_address import Listening, NotAllowed, NotServed, l
 
 log = logging.getLogger(__name__)
 
-USAGE = 2
+WITHOUT_PAGE = "The work goes on without the page."
 
 
-def serve(
+@workspace_command(options=("workspace", "config", "database", "verbose"), until_signal=True)
+async def serve(
+    call: Invocation,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen; else ui.host, 127.0.0.1.")] = "",
     port: Annotated[
         int | None, typer.Option(metavar="N", min=1, max=65535, help="Which port; else ui.port, 8190.")
     ] = None,
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    database: DatabaseOption = "",
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Tell more about what happens.")] = False,
 ) -> None:
     """Serve the web page and the API of a workspace, whether or not an agent works there.
 
@@ -56,20 +47,12 @@ def serve(
     e3 serve -C night --host 0.0.0.0 --port 8000
         For the whole network, with tokens.
     """
-    log_for_people(verbose)
-    place = workspace_at(workspace, database, config=config)
-    check_addresses(place, are_given=False)
-    ui = place.settings.ui.model_copy(
-        update={key: value for key, value in (("host", host), ("port", port)) if value not in ("", None)}
-    )
-    run_until_signal(_serve(replace(place, settings=place.settings.model_copy(update={"ui": ui}))))
-
-
-async def _serve(workspace: Workspace) -> int:
+    check_addresses(call.workspace, are_given=False)
+    ui = call.workspace.settings.ui
+    workspace = with_settings(call.workspace, "ui", host=host or ui.host, port=port or ui.port)
     async with opened(workspace, create=True) as store, page_of(store, workspace) as page:
         typer.echo(f"E3 is at {page.url}, the API at {page.url}/docs. Ctrl-C stops; the queue stays.", err=True)
         await page.answering
-    return 0
 
 
 @dataclass(frozen=True)
@@ -107,11 +90,11 @@ async def page_beside(store: Store, workspace: Workspace) -> AsyncIterator[None]
         try:
             listening = await _listen(store, workspace)
         except NotServed as error:
-            _do_without(error)
+            warn(f"{error}. {WITHOUT_PAGE}")
         else:
             typer.echo(f"The page is at {listening.url}", err=True)
             answering = asyncio.create_task(_answer(store, workspace, listening))
-            answering.add_done_callback(_say_if_it_failed)
+            answering.add_done_callback(_warn_if_failed)
     try:
         yield
     finally:
@@ -128,25 +111,15 @@ async def _listen(store: Store, workspace: Workspace, port: int | None = None) -
         fail(str(error), code=USAGE)
 
 
-def _say_if_it_failed(answering: asyncio.Task[None]) -> None:
+def _warn_if_failed(answering: asyncio.Task[None]) -> None:
     if not answering.cancelled() and answering.exception() is not None:
         log.info("the page ended", exc_info=answering.exception())
-        _do_without(answering.exception())
-
-
-def _do_without(error: BaseException | None) -> None:
-    typer.echo(one_line(f"e3: {error}. The work goes on without the page."), err=True)
+        warn(f"{answering.exception()}. {WITHOUT_PAGE}")
 
 
 async def _answer(store: Store, workspace: Workspace, listening: Listening) -> None:
     """Load the page, which takes a while, in a thread. Who connects meanwhile waits."""
     with contextlib.closing(listening):
-        serving = await asyncio.to_thread(_load)
-        async with serving(store, workspace, listening):
+        module = await asyncio.to_thread(importlib.import_module, "comfyui_agent.web.page_server")
+        async with module.serving(store, workspace, listening):
             await asyncio.Event().wait()
-
-
-def _load() -> Callable[..., contextlib.AbstractAsyncContextManager[object]]:
-    from comfyui_agent.web.page_server import serving
-
-    return serving

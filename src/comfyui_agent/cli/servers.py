@@ -5,36 +5,34 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
 
-from comfyui_agent.cli.actor import terminal_actor
-from comfyui_agent.cli.invocation import SHARED, with_options
-from comfyui_agent.cli.output import fail, on_terminal, print_json
-from comfyui_agent.cli.server_table import line_of, print_table
+from comfyui_agent.cli.invocation import SHARED, USAGE, USUAL, Invocation, show_errors, with_options
+from comfyui_agent.cli.output import fail, on_terminal, one_line, print_json
 from comfyui_agent.cli.workspace import (
     HERE,
+    SHORT_WAIT,
     AsJson,
     ConfigOption,
     DatabaseOption,
     Folder,
-    open_soon,
     opened,
     workspace_at,
 )
 from comfyui_agent.comfy.server_names import NoServer, Unnamed, address_of, find_server
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.domain.server_states import ServerState, StuckPrompt
-from comfyui_agent.engine.server_reports import look_at
+from comfyui_agent.domain.badges import SERVER_MARKS
+from comfyui_agent.domain.server_states import STUCK_REMEDY, ServerState, StuckPrompt
+from comfyui_agent.engine.server_reports import ServerReport, look_at
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.usecases.servers import ChangedServer, ServerChange, change_server, known_servers
-
-USAGE = 2
 
 app = typer.Typer(
     add_completion=False,
@@ -50,31 +48,7 @@ Servers = Annotated[
 ServerName = Annotated[
     str, typer.Argument(metavar="NAME", help="The server as e3 servers shows it, or a part that no other has.")
 ]
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The options that may stand before the command or after it."""
-
-    servers: tuple[str, ...]
-    folder: Path
-    config: str
-    database: str
-    as_json: bool
-
-    @property
-    def workspace(self) -> Workspace:
-        return workspace_at(self.folder, self.database, list(self.servers), self.config)
-
-    def after(self, before: Asked) -> Asked:
-        """These options and those before the command. These count where both are given."""
-        return Asked(
-            (*before.servers, *self.servers),
-            before.folder if self.folder == HERE else self.folder,
-            self.config or before.config,
-            self.database or before.database,
-            self.as_json or before.as_json,
-        )
+OPTIONS = {"server": (Servers, None), **{name: SHARED[name] for name in USUAL}}
 
 
 @app.callback()
@@ -86,32 +60,38 @@ def servers(
     database: DatabaseOption = "",
     as_json: AsJson = False,
 ) -> None:
-    context.obj = Asked(tuple(server or ()), workspace, config, database, as_json)
     if context.invoked_subcommand is None:
-        asyncio.run(_show(context.obj))
+        options = {"server": server, "workspace": workspace, "config": config, "database": database}
+        asyncio.run(show_errors(_show(_invocation(options | {"as_json": as_json}))))
+
+
+def _invocation(options: Mapping[str, Any]) -> Invocation:
+    folder = options["workspace"]
+    workspace = workspace_at(folder, options["database"], options["server"], options["config"])
+    for url in workspace.settings.comfyui.urls:
+        try:
+            address_of(url)
+        except ValueError as error:
+            fail(str(error), code=USAGE)
+    return Invocation(folder, workspace, options["as_json"])
 
 
 def _server_command(work: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Make a command of an async function that takes an Asked and its own options."""
+    """Make a command whose options may stand before it or after it. Those after it count where both are given."""
 
-    def command(
-        context: typer.Context,
-        server: list[str] | None,
-        workspace: Path,
-        config: str,
-        database: str,
-        as_json: bool,
-        **options: Any,
-    ) -> None:
-        asked = Asked(tuple(server or ()), workspace, config, database, as_json)
-        asyncio.run(work(asked.after(context.obj), **options))
+    def command(context: typer.Context, **values: Any) -> None:
+        before: Mapping[str, Any] = context.parent.params if context.parent else {}
+        given = {name: values.pop(name) for name in OPTIONS}
+        options = {name: before[name] if value == OPTIONS[name][1] else value for name, value in given.items()}
+        options["server"] = [*before["server"], *(given["server"] or ())]
+        asyncio.run(show_errors(work(_invocation(options), **values)))
 
-    shared = {"context": (typer.Context, inspect.Parameter.empty), "server": (Servers, None), **SHARED}
+    shared = {"context": (typer.Context, inspect.Parameter.empty), **OPTIONS}
     return app.command()(with_options(command, work, shared))
 
 
 @_server_command
-async def ls(asked: Asked) -> None:
+async def ls(call: Invocation) -> None:
     """Show state, version, devices, memory and queue of each server.
 
     [bold]Examples[/bold]
@@ -122,11 +102,11 @@ async def ls(asked: Asked) -> None:
     e3 servers ls --server http://gpu1:8188 --server http://gpu2:8188 --json
         Two others, for a script.
     """
-    await _show(asked)
+    await _show(call)
 
 
 @_server_command
-async def pause(asked: Asked, name: ServerName) -> None:
+async def pause(call: Invocation, name: ServerName) -> None:
     """Give a server no new prompts. What it has runs on there and is brought home.
 
     [bold]Examples[/bold]
@@ -137,11 +117,11 @@ async def pause(asked: Asked, name: ServerName) -> None:
     e3 servers pause gpu2 -C night --json
         By a part of its name, for a script.
     """
-    await _change(asked, name, ServerChange.PAUSE)
+    await _change(call, name, ServerChange.PAUSE)
 
 
 @_server_command
-async def drain(asked: Asked, name: ServerName) -> None:
+async def drain(call: Invocation, name: ServerName) -> None:
     """Empty a server: it gets no new prompts, what waits there goes elsewhere, what runs there finishes.
 
     Once nothing is there, e3 servers shows it as drained, and it can be switched off.
@@ -154,11 +134,11 @@ async def drain(asked: Asked, name: ServerName) -> None:
     e3 servers drain gpu2 --json
         By a part of its name, for a script.
     """
-    await _change(asked, name, ServerChange.DRAIN)
+    await _change(call, name, ServerChange.DRAIN)
 
 
 @_server_command
-async def resume(asked: Asked, name: ServerName) -> None:
+async def resume(call: Invocation, name: ServerName) -> None:
     """Put a server back to work that was paused or drained.
 
     [bold]Examples[/bold]
@@ -169,32 +149,19 @@ async def resume(asked: Asked, name: ServerName) -> None:
     e3 servers resume gpu2 --json
         By a part of its name, for a script.
     """
-    await _change(asked, name, ServerChange.RESUME)
+    await _change(call, name, ServerChange.RESUME)
 
 
-async def _change(asked: Asked, name: str, change: ServerChange) -> None:
-    workspace = asked.workspace
-    _check_addresses(workspace)
-    async with opened(workspace) as store:
+async def _change(call: Invocation, name: str, change: ServerChange) -> None:
+    async with call.opened() as store:
         try:
-            url = find_server(name, await known_servers(store, workspace))
+            url = find_server(name, await known_servers(store, call.workspace))
         except Unnamed as error:
             fail(str(error), code=USAGE)
         except NoServer as error:
             fail(str(error))
-        changed = await change_server(store, terminal_actor(), url, change)
-    if asked.as_json:
-        print_json(changed.as_json())
-    else:
-        typer.echo(_sentence(changed))
-
-
-def _check_addresses(workspace: Workspace) -> None:
-    for url in workspace.settings.comfyui.urls:
-        try:
-            address_of(url)
-        except ValueError as error:
-            fail(str(error), code=USAGE)
+        changed = await change_server(store, call.actor, url, change)
+    call.show(changed.as_json(), _sentence(changed))
 
 
 def _sentence(changed: ChangedServer) -> str:
@@ -210,13 +177,11 @@ def _sentence(changed: ChangedServer) -> str:
             return f"{name} is drained: nothing of this queue is there. Undo: e3 servers resume {name}"
 
 
-async def _show(asked: Asked) -> None:
-    workspace = asked.workspace
-    _check_addresses(workspace)
-    looks = asyncio.gather(*(look_at(url) for url in workspace.settings.comfyui.urls))
-    out_of_work, stuck = await _states_in(workspace)
-    reports = [report.judged(out_of_work, stuck) for report in await looks]
-    if asked.as_json:
+async def _show(call: Invocation) -> None:
+    looks = asyncio.gather(*(look_at(url) for url in call.workspace.settings.comfyui.urls))
+    states, stuck = await _states_in(call.workspace)
+    reports = [report.judged(states, stuck) for report in await looks]
+    if call.as_json:
         print_json([report.as_json() for report in reports])
     elif on_terminal():
         print_table(reports)
@@ -229,10 +194,44 @@ async def _show(asked: Asked) -> None:
 async def _states_in(workspace: Workspace) -> tuple[dict[str, ServerState], list[StuckPrompt]]:
     """Which servers are out of work or stuck; none if the database cannot be read."""
     with contextlib.suppress(StoreError):
-        store = await open_soon(workspace)
-        try:
-            out_of_work = {each.server: each.halt for each in await store.run(ops.halted_servers)}
-            return out_of_work, await store.run(ops.stuck_prompts)
-        finally:
-            await store.close(timeout=0.5)
+        async with opened(workspace, wait=SHORT_WAIT) as store:
+            states = {each.server: each.halt for each in await store.run(ops.halted_servers)}
+            return states, await store.run(ops.stuck_prompts)
     return {}, []
+
+
+def line_of(report: ServerReport, name_width: int, state_width: int) -> str:
+    head = f"{report.name:<{name_width}}  {report.state:<{state_width}}"
+    if report.stats is None:
+        return one_line(f"{head}  {report.error}")
+    queue = f"{report.running} running, {report.pending} waiting"
+    if report.stuck_since is not None:
+        queue += f"  since {report.stuck_since[:19]} UTC: {STUCK_REMEDY}"
+    return one_line(f"{head}  ComfyUI {report.stats.version}  {report.device}  {_memory(report)} free  {queue}")
+
+
+def _memory(report: ServerReport) -> str:
+    if report.stats is None or not report.stats.devices:
+        return ""
+    device = report.stats.devices[0]
+    return f"{device.vram_free / 1024**3:.1f} GB of {device.vram_total / 1024**3:.1f} GB"
+
+
+def print_table(reports: list[ServerReport]) -> None:
+    counts = [Column(heading, justify="right") for heading in ("Running", "Waiting")]
+    headings = ("Server", "State", "ComfyUI", "Device", "Free memory")
+    table = Table(*headings, *counts, box=None, header_style="dim", pad_edge=False)
+    for report in reports:
+        state = f"{SERVER_MARKS[report.state]} {report.state}"
+        state += f" since {report.stuck_since[11:19]} UTC" if report.stuck_since else ""
+        if report.stats is None:
+            table.add_row(Text(report.name), Text(state, "yellow"), "", Text(one_line(report.error)))
+        else:
+            described = (Text(one_line(report.stats.version)), Text(one_line(report.device)), Text(_memory(report)))
+            colour = "green" if report.state == "up" else "yellow"
+            table.add_row(Text(report.name), Text(state, colour), *described, str(report.running), str(report.pending))
+    console = Console()
+    console.print(table)
+    for report in reports:
+        if report.stuck_since is not None:
+            console.print(Text(f"{report.name} is stuck: {STUCK_REMEDY}"), soft_wrap=True)

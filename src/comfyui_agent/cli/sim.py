@@ -6,15 +6,16 @@ import asyncio
 import errno
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from comfyui_agent.cli.output import fail
 from comfyui_agent.cli.signals import run_until_signal
-
-if TYPE_CHECKING:
-    from comfyui_agent.sim.settings import SimSettings
+from comfyui_agent.sim.dialect import Dialect
+from comfyui_agent.sim.durations import Duration
+from comfyui_agent.sim.settings import CHECKPOINTS, SimSettings
+from comfyui_agent.sim.simulator import Simulator
 
 SPEC = "SPEC"
 
@@ -79,10 +80,6 @@ def sim(
     curl -s http://your-server:8188/object_info > nodes.json && e3 sim --object-info nodes.json
         Dry-runs your own workflows: your nodes, your models, no GPU.
     """
-    from comfyui_agent.sim.dialect import Dialect
-    from comfyui_agent.sim.durations import Duration
-    from comfyui_agent.sim.settings import CHECKPOINTS, SimSettings
-
     try:
         Dialect(imitate)
         settings = SimSettings(
@@ -105,8 +102,6 @@ def sim(
 
 
 async def _serve(settings: SimSettings, host: str, port: int, start_delay: float) -> None:
-    from comfyui_agent.sim.simulator import Simulator
-
     await asyncio.sleep(start_delay)
     simulator = Simulator(settings, host, port)
     try:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,13 +15,12 @@ from rich.text import Text
 from comfyui_agent.batches.sweep_file import SweepFile, SweepText
 from comfyui_agent.batches.sweep_request import GridAxes, SweepRequest
 from comfyui_agent.batches.sweeps import Sweep
-from comfyui_agent.cli.batch_progress import code_of, follow
+from comfyui_agent.cli.batch_progress import show_queued
 from comfyui_agent.cli.invocation import Invocation, workspace_command
-from comfyui_agent.cli.output import fail, on_terminal, one_line, print_json
+from comfyui_agent.cli.output import fail, on_terminal, one_line, print_json, warn
 from comfyui_agent.cli.workflows import found_at, lines_below, workflows_of
-from comfyui_agent.cli.workspace import check_addresses, open_soon
+from comfyui_agent.cli.workspace import SHORT_WAIT, Wait, check_addresses, opened
 from comfyui_agent.config.workflows import NoWorkflow
-from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.combinations import Mode
 from comfyui_agent.domain.pace import duration_of
 from comfyui_agent.domain.texts import counted
@@ -62,7 +61,7 @@ async def sweep(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be queued, and how long it may take.")] = (
         False
     ),
-    wait: Annotated[bool, typer.Option("--wait", help="Follow it; if no agent runs, do the work here.")] = False,
+    wait: Wait = False,
 ) -> int:
     """Queue a workflow for every combination of some values, and print the id of the batch.
 
@@ -81,83 +80,46 @@ async def sweep(
         As it is written down, for a script.
     """
     check_addresses(call.workspace, are_given=False)
-    given = {"mode": mode, "name": name, "job_type": job_type, "priority": priority}
-    request = _request(call, what, sets or [], {key: value for key, value in given.items() if value not in (None, "")})
-    wish = replace(
-        request.wish,
-        inputs={**request.wish.inputs, **pairs("--input", inputs or [], "NAME=VALUE")},
-        grid=GridAxes(x or request.wish.grid.x, y or request.wish.grid.y, pages or request.wish.grid.pages),
-        skip_bad=skip_bad,
-    )
-    lines = lines_below(request.base)
-    found = await plan_sweep(call.workspace, wish, lines, PatientPlanner(), where=request.where)
-    for warning in found.warnings:
-        typer.echo(one_line(f"e3: {warning}"), err=True)
-    if dry_run:
-        await _show_plan(call, found.sweep)
-        return 0
-    return await _queue(call, found.sweep, wait)
-
-
-async def _queue(call: Invocation, found: Sweep, wait: bool) -> int:
-    async with call.opened(create=True) as store:
-        batch = await queue_sweep(store, call.workspace, call.actor, found, _counter(len(found)))
-        if not call.as_json:
-            typer.echo(batch.id)
-        if wait:
-            batch = await follow(store, call.workspace, batch.id, works=True, quiet=call.as_json)
-        else:
-            typer.echo(f"{counted(len(found), 'job')} queued. Follow: e3 batch watch {batch.id}", err=True)
-    if call.as_json:
-        print_json(batch.as_json())
-    elif wait and batch.grid:
-        typer.echo(one_line(f"Grid  {call.workspace.root / batch.grid}"))
-    return code_of(batch) if wait else 0
-
-
-@dataclass(frozen=True)
-class _Request:
-    """A sweep that was asked for, and where each key of it was written."""
-
-    wish: SweepRequest
-    base: Path
-    text: SweepText | None
-    flags: frozenset[str]
-
-    def where(self, key: tuple[str, ...]) -> str:
-        """The line of the file that says a key; empty if the command line does."""
-        is_flag = key[:1] == ("set",) and key[-1] in self.flags
-        return "" if self.text is None or is_flag else self.text.where(key)
-
-
-def _request(call: Invocation, what: str, sets: list[str], given: dict[str, Any]) -> _Request:
-    """Read the file, if one is named; what the command line says counts more."""
-    text: SweepText | None = None
-    base = Path()
+    text, base, said = None, Path(), SweepFile.model_construct(workflow=what, set={})
     if what.lower().endswith(YAML):
         path = found_at(what, call.folder)
         text, base = SweepText(path), path.parent
-    said = text.said if text else SweepFile.model_construct(workflow=what, set={})
-    said = said.model_copy(update=given)
+        said = text.said
     try:
         workflow = workflows_of(call.workspace).named(said.workflow, base)
     except NoWorkflow as error:
         fail(f"{text.where(('workflow',))}: workflow: {error}" if text else f"{what}: {error}", code=2)
-    flags = pairs("--set", sets, "NODE.input=VALUES, such as 3.seed=1..4")
+    flags = pairs("--set", sets or [], "NODE.input=VALUES, such as 3.seed=1..4")
     if not flags and not said.set:
         fail("there is nothing to vary: write --set 'NODE.input=VALUES', such as --set '3.seed=1..4'", code=2)
-    default = call.workspace.settings.default_priority
-    wish = SweepRequest(
+    priorities = (priority, said.priority, call.workspace.settings.default_priority)
+    request = SweepRequest(
         workflow=workflow,
         sets={**said.set, **flags},
-        inputs=said.inputs,
-        mode=said.mode,
-        name=said.name,
-        job_type=said.job_type,
-        priority=default if said.priority is None else said.priority,
-        grid=GridAxes(said.grid.x, said.grid.y, said.grid.pages),
+        inputs={**said.inputs, **pairs("--input", inputs or [], "NAME=VALUE")},
+        mode=mode or said.mode,
+        name=name or said.name,
+        job_type=job_type or said.job_type,
+        priority=next(each for each in priorities if each is not None),
+        grid=GridAxes(x or said.grid.x, y or said.grid.y, pages or said.grid.pages),
+        skip_bad=skip_bad,
     )
-    return _Request(wish, base, text, frozenset(flags))
+
+    def where(key: tuple[str, ...]) -> str:
+        """The line of the file that says a key; empty if the command line does."""
+        is_flag = key[:1] == ("set",) and key[-1] in flags
+        return "" if text is None or is_flag else text.where(key)
+
+    found = await plan_sweep(call.workspace, request, lines_below(base), PatientPlanner(), where=where)
+    for warning in found.warnings:
+        warn(warning)
+    if dry_run:
+        await _show_plan(call, found.sweep)
+        return 0
+    async with call.opened(create=True) as store:
+        count = len(found.sweep)
+        batch = await queue_sweep(store, call.workspace, call.actor, found.sweep, _counter(count))
+        return await show_queued(call, store, batch, counted(count, "job"), wait=wait)
 
 
 def pairs(flag: str, given: list[str], example: str) -> dict[str, str]:
@@ -183,39 +145,24 @@ def _counter(total: int) -> Callable[[int], None]:
     return count
 
 
-async def _past_durations(workspace: Workspace, workflow_id: str) -> list[float]:
-    """Seconds of past results. No database is made for this."""
-    if "://" not in workspace.database and not Path(workspace.database).is_file():
-        return []
-    try:
-        store = await open_soon(workspace)
-    except StoreError:
-        return []
-    try:
-        return sorted(await store.run(ops.past_durations, workflow_id))
-    finally:
-        await store.close(timeout=0.5)
-
-
 async def _show_plan(call: Invocation, found: Sweep) -> None:
-    durations = await _past_durations(call.workspace, found.request.workflow.recipe.workflow_id)
+    durations: list[float] = []
+    with contextlib.suppress(StoreError):  # no database is made for this
+        async with opened(call.workspace, wait=SHORT_WAIT) as store:
+            durations = sorted(await store.run(ops.past_durations, found.request.workflow.recipe.workflow_id))
     servers = len(call.workspace.settings.comfyui.urls)
     median = durations[len(durations) // 2] if durations else None
     estimate = None if median is None else median * len(found) / servers
     axes = found.combinations.axes
     if call.as_json:
-        rows = [found.combinations.values_at(index) for index in range(min(len(found), JSON_ROWS))]
-        print_json(
-            {
-                "total": len(found),
-                "mode": found.combinations.mode.value,
-                "axes": [
-                    {"name": axis.name, "places": axis.places, "values": axis.values[:JSON_ROWS]} for axis in axes
-                ],
-                "combinations": rows,
-                "estimated_seconds": None if estimate is None else round(estimate, 1),
-            }
-        )
+        plan = {
+            "total": len(found),
+            "mode": found.combinations.mode.value,
+            "axes": [{"name": each.name, "places": each.places, "values": each.values[:JSON_ROWS]} for each in axes],
+            "combinations": _first_rows(found, JSON_ROWS),
+            "estimated_seconds": None if estimate is None else round(estimate, 1),
+        }
+        print_json(plan)
         return
     _print_table(found)
     how = " x ".join(str(len(axis.values)) for axis in axes) if found.combinations.mode is Mode.MATRIX else "in step"
@@ -228,8 +175,12 @@ async def _show_plan(call: Invocation, found: Sweep) -> None:
         typer.echo(f"About {duration_of(estimate)}{on}, from {past}.")
 
 
+def _first_rows(found: Sweep, most: int) -> list[dict[str, Any]]:
+    return [found.combinations.values_at(index) for index in range(min(len(found), most))]
+
+
 def _print_table(found: Sweep) -> None:
-    rows = [found.combinations.values_at(index) for index in range(min(len(found), ROWS_SHOWN))]
+    rows = _first_rows(found, ROWS_SHOWN)
     names = [axis.name for axis in found.combinations.axes]
     if not on_terminal():
         for number, row in enumerate(rows, start=1):

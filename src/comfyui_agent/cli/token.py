@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from comfyui_agent.cli.invocation import Invocation, workspace_command
+from comfyui_agent.cli.lazy_group import command_group
 from comfyui_agent.cli.output import fail, one_line, print_json
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import EventName
@@ -20,20 +21,11 @@ OPEN = "There are no tokens: only this machine reaches the page, and everyone he
 CLOSED = (
     "No token is left: nobody reaches the page. Make one with e3 token create, or let this machine in: e3 token open."
 )
-NEEDED = "There is no token, and {why}. Make one with e3 token create."
 
-app = typer.Typer(
-    add_completion=False, help="Tokens for the web page and the API.", no_args_is_help=True, rich_markup_mode="rich"
-)
+app = command_group("Tokens for the web page and the API.")
 
 
-@app.callback()
-def token() -> None:
-    """Tokens for the web page and the API."""
-
-
-@app.command()
-@workspace_command()
+@workspace_command(app)
 async def create(
     call: Invocation,
     role: Annotated[
@@ -96,8 +88,7 @@ async def create(
     typer.echo(one_line(line), err=True)
 
 
-@app.command()
-@workspace_command()
+@workspace_command(app)
 async def ls(call: Invocation) -> None:
     """List tokens: id, role, when they were made, end and were last used, name. What they are cannot be read back.
 
@@ -111,29 +102,22 @@ async def ls(call: Invocation) -> None:
     if call.as_json:
         print_json([_facts(each) for each in found])
         return
-    valid = [each for each in found if each.revoked_at is None]
-    revoked = [each for each in found if each.revoked_at is not None]
-    if valid:
-        typer.echo(f"{'ID':>4}  {'ROLE':<7}  {'MADE':<16}  {'ENDS':<16}  {'LAST USED':<16}  NAME")
-    for each in valid:
-        typer.echo(_line(each, each.expires_at or "never", each.last_used_at or "never"))
-    if not valid:
-        typer.echo(_without_tokens(call.workspace, is_closed=access.is_closed))
-    if revoked:
-        typer.echo("Revoked:")
-    for each in revoked:
-        typer.echo(_line(each, each.revoked_at or "", each.last_used_at or "never"))
+    valid = [_line(each) for each in found if each.revoked_at is None]
+    revoked = [_line(each) for each in found if each.revoked_at is not None]
+    heading = f"{'ID':>4}  {'ROLE':<7}  {'MADE':<16}  {'ENDS':<16}  {'LAST USED':<16}  NAME"
+    typer.echo(heading if valid else _without_tokens(call.workspace, is_closed=access.is_closed))
+    for line in (*valid, *(["Revoked:"] if revoked else []), *revoked):
+        typer.echo(line)
 
 
-def _line(each: Token, ends: str, used: str) -> str:
+def _line(each: Token) -> str:
+    ends, used = each.revoked_at or each.expires_at or "never", each.last_used_at or "never"
     name = f"{each.name} (shared)" if each.is_shared else each.name
-    return one_line(
-        f"{each.id:>4}  {each.role.value:<7}  {each.created_at[:16]}  {ends[:16]:<16}  {used[:16]:<16}  {name}"
-    )
+    times = f"{each.created_at[:16]}  {ends[:16]:<16}  {used[:16]:<16}"
+    return one_line(f"{each.id:>4}  {each.role.value:<7}  {times}  {name}")
 
 
-@app.command()
-@workspace_command()
+@workspace_command(app)
 async def revoke(
     call: Invocation,
     number: Annotated[int, typer.Argument(metavar="ID", min=1, help="The id, as e3 token ls shows it.")],
@@ -162,8 +146,7 @@ async def revoke(
         typer.echo(f"It was the last. {_without_tokens(call.workspace, is_closed=True)}", err=True)
 
 
-@app.command("open")
-@workspace_command()
+@workspace_command(app, "open")
 async def open_to_all(
     call: Invocation,
     yes: Annotated[bool, typer.Option("--yes", help="Revoke the tokens that there are without asking.")] = False,
@@ -213,7 +196,7 @@ def _without_tokens(workspace: Workspace, *, is_closed: bool) -> str:
     """Who reaches the page while there is no token."""
     why = _why_needed(workspace)
     if why:
-        return one_line(NEEDED.format(why=why))
+        return one_line(f"There is no token, and {why}. Make one with e3 token create.")
     return CLOSED if is_closed else OPEN
 
 
@@ -222,13 +205,5 @@ def _described(found: Token) -> str:
 
 
 def _facts(found: Token) -> dict[str, Any]:
-    return {
-        "id": found.id,
-        "name": found.name,
-        "role": found.role.value,
-        "is_shared": found.is_shared,
-        "created_at": found.created_at,
-        "expires_at": found.expires_at,
-        "last_used_at": found.last_used_at,
-        "revoked_at": found.revoked_at,
-    }
+    keys = ("id", "name", "role", "is_shared", "created_at", "expires_at", "last_used_at", "revoked_at")
+    return {key: getattr(found, key) for key in keys}

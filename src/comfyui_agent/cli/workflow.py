@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from comfyui_agent.cli.completion import workflow_names
-from comfyui_agent.cli.output import fail, on_terminal, one_line, print_json, print_rows
+from comfyui_agent.cli.invocation import Invocation, workspace_command
+from comfyui_agent.cli.lazy_group import command_group
+from comfyui_agent.cli.output import fail, on_terminal, one_line, print_json
 from comfyui_agent.cli.workflows import workflows_of
-from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, workspace_at
 from comfyui_agent.config.workflow_places import describe, names_of, open_places
 from comfyui_agent.config.workflows import NoWorkflow, Workflow, read_template
 from comfyui_agent.config.workspace import Workspace
@@ -20,23 +21,16 @@ from comfyui_agent.domain.recipes import Recipe
 
 LONGEST_VALUE = 48
 
-app = typer.Typer(add_completion=False, help="Workflows.", no_args_is_help=True, rich_markup_mode="rich")
+app = command_group("Workflows.")
 
 
-@app.callback()
-def workflow() -> None:
-    """Workflows."""
-
-
-@app.command()
-def inspect(
+@workspace_command(app, options=("workspace", "config", "as_json"))
+async def inspect(
+    call: Invocation,
     name: Annotated[
         str,
         typer.Argument(metavar="FILE", help="A workflow in API format, or an id.", autocompletion=workflow_names),
     ],
-    workspace: Folder = HERE,
-    config: ConfigOption = "",
-    as_json: AsJson = False,
 ) -> None:
     """Show every place of a workflow that a value can go to, and the names that lead there.
 
@@ -48,8 +42,8 @@ def inspect(
     e3 workflow inspect wf_realistic_portrait --json
         One that workflows.yaml names, with its own names of inputs.
     """
-    found = _find(name, workspace_at(workspace, config=config))
-    if as_json:
+    found = _find(name, call.workspace)
+    if call.as_json:
         print_json(describe(found))
         return
     rows = [
@@ -58,7 +52,7 @@ def inspect(
     ]
     rows = [[one_line(cell) for cell in row] for row in rows]
     if on_terminal():
-        print_rows(("Place", "Names", "Now", "Node"), rows)
+        _print_table(rows)
     else:
         for row in rows:
             typer.echo("  ".join(row))
@@ -72,19 +66,26 @@ def inspect(
         typer.echo(f"defaults: {', '.join(f'{key}: {_shown(value)}' for key, value in recipe.defaults.items())}")
 
 
+def _print_table(rows: list[list[str]]) -> None:
+    from rich.console import Console  # not for those who print lines
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    columns = [Column(heading, overflow="fold") for heading in ("Place", "Names", "Now", "Node")]
+    table = Table(*columns, box=None, header_style="dim", pad_edge=False)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console().print(table)
+
+
 def _find(name: str, workspace: Workspace) -> Workflow:
     workflows, file = workflows_of(workspace), Path(name)
     try:
         if name not in workflows.recipes and file.is_file():
-            graph = read_template(file)
-            recipe = next(
-                (
-                    each
-                    for each in workflows.recipes.values()
-                    if (workspace.root / each.template_path).resolve() == file.resolve()
-                ),
-                Recipe(file.stem, str(file)),
-            )
+            graph, path = read_template(file), file.resolve()
+            recipe = Recipe(file.stem, str(file))
+            for each in reversed(list(workflows.recipes.values())):
+                recipe = each if (workspace.root / each.template_path).resolve() == path else recipe
             return Workflow(recipe, Template.of(graph), graph, Places(graph))
         if name.endswith(".json"):
             fail(f"there is no file {name}")

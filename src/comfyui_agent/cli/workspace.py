@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
 import time
@@ -16,10 +17,12 @@ import typer
 
 from comfyui_agent.cli.completion import job_names
 from comfyui_agent.cli.output import fail
+from comfyui_agent.comfy.address import ServerAddress
+from comfyui_agent.config.validation import Complaints
+from comfyui_agent.store.store import Store
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # with YAML, which no help needs
     from comfyui_agent.config.workspace import Workspace
-    from comfyui_agent.store.store import Store
 
 Folder = Annotated[
     Path, typer.Option("-C", "--workspace", metavar="DIR", help="The workspace; else the current folder.")
@@ -32,7 +35,14 @@ DatabaseOption = Annotated[
     str,
     typer.Option("--database", metavar="FILE", help="The database; else database/comfyui_agent.db in the workspace."),
 ]
+Servers = Annotated[
+    list[str] | None,
+    typer.Option("--server", metavar="URL", help="A ComfyUI to work with; give it several times for several."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else.")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Tell more about what happens.")]
+Limit = Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Follow it; if no agent runs, do the work here.")]
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="The config_name of a job, or its id.", autocompletion=job_names)
 ]
@@ -42,13 +52,13 @@ Names = Annotated[
 ]
 
 HERE = Path()
-LOOK_SECONDS = 2.0
+SHORT_WAIT = 2.0
+"""Seconds to wait for a locked database by who only looks at it."""
 
 
 def workspace_at(folder: Path, database: str = "", servers: list[str] | None = None, config: str = "") -> Workspace:
     """The workspace, with settings from its file, the environment and the command line."""
     from comfyui_agent.config.loader import load_workspace
-    from comfyui_agent.config.validation import Complaints
 
     if not folder.is_dir():
         fail(f"there is no folder {folder}", code=2)
@@ -56,20 +66,21 @@ def workspace_at(folder: Path, database: str = "", servers: list[str] | None = N
         workspace = load_workspace(folder, os.environ, config or None)
     except Complaints as error:
         fail(str(error), code=2)
-    settings = workspace.settings
     if database:
-        place = database if "://" in database else str(Path(database).absolute())
-        settings = settings.model_copy(update={"database": settings.database.model_copy(update={"url": place})})
-    if servers:
-        comfyui = settings.comfyui.model_copy(update={"servers": tuple(servers)})
-        settings = settings.model_copy(update={"comfyui": comfyui})
-    return replace(workspace, settings=settings)
+        url = database if "://" in database else str(Path(database).absolute())
+        workspace = with_settings(workspace, "database", url=url)
+    return with_settings(workspace, "comfyui", servers=tuple(servers)) if servers else workspace
+
+
+def with_settings(workspace: Workspace, section: str, **values: object) -> Workspace:
+    """The same workspace with other values in one section of its settings."""
+    settings = workspace.settings
+    changed = getattr(settings, section).model_copy(update=values)
+    return replace(workspace, settings=settings.model_copy(update={section: changed}))
 
 
 def check_addresses(workspace: Workspace, *, are_given: bool) -> None:
     """Fails if the address of a server is none."""
-    from comfyui_agent.comfy.address import ServerAddress
-
     comfyui = workspace.settings.comfyui
     key = "--server" if are_given else "comfyui.servers" if comfyui.servers else "comfyui.api_base_url"
     variable = f"E3_{key.upper().replace('.', '__')}"
@@ -82,37 +93,28 @@ def check_addresses(workspace: Workspace, *, are_given: bool) -> None:
             fail(f"{where}{key}: {error}", code=2)
 
 
-async def open_soon(workspace: Workspace) -> Store:
-    """The store of a workspace, to look at. It is not made, and a locked one is waited for only shortly."""
-    from comfyui_agent.store.connect import open_store
-
-    until = time.monotonic() + LOOK_SECONDS
-    return await asyncio.to_thread(
-        open_store, workspace.database, create=False, give_up=lambda: time.monotonic() > until
-    )
-
-
 @asynccontextmanager
-async def opened(workspace: Workspace, *, create: bool = False) -> AsyncIterator[Store]:
-    """The store of a workspace, closed at the end. Fails if the database cannot be used."""
-    from comfyui_agent.store.connect import open_store
-    from comfyui_agent.store.errors import StoreError
+async def opened(workspace: Workspace, *, create: bool = False, wait: float = math.inf) -> AsyncIterator[Store]:
+    """The store of a workspace, closed at the end. StoreError if it cannot be used.
+
+    A locked database is waited for at most `wait` seconds.
+    """
+    from comfyui_agent.store.connect import open_store  # with its driver, which not every command needs
 
     leaving = threading.Event()
-    opening = asyncio.ensure_future(
-        asyncio.to_thread(open_store, workspace.database, create=create, give_up=leaving.is_set)
-    )
+    until = time.monotonic() + wait
+
+    def give_up() -> bool:
+        return leaving.is_set() or time.monotonic() > until
+
+    opening = asyncio.ensure_future(asyncio.to_thread(open_store, workspace.database, create=create, give_up=give_up))
     try:
         store = await asyncio.shield(opening)
-    except StoreError as error:
-        fail(str(error))
     except asyncio.CancelledError:  # it may be waiting for a database that is locked
         leaving.set()
         await asyncio.gather(opening, return_exceptions=True)
         raise
     try:
         yield store
-    except StoreError as error:
-        fail(str(error))
     finally:
         await store.close(timeout=0.5)

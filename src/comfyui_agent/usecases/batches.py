@@ -36,12 +36,12 @@ async def queue_members(
     batch: NewBatch,
     jobs: Iterable[NewJob],
     count: int,
-    tell: Callable[[int], None] = lambda _: None,
+    on_progress: Callable[[int], None] = lambda _: None,
 ) -> Batch:
-    """Queue a new batch with so many jobs, all or none. `tell` hears how many are in."""
+    """Queue a new batch with so many jobs, all or none. `on_progress` is called with how many are in."""
     try:
         async with actor.room(count):
-            await queue_batch(store, workspace.locks, replace(batch, created_by=actor.token_id), jobs, tell)
+            await queue_batch(store, workspace.locks, replace(batch, created_by=actor.token_id), jobs, on_progress)
     except (Unbindable, NotKept, BatchTaken) as error:
         raise NotPossible(str(error)) from None
     return await read_back(store, batch.id)

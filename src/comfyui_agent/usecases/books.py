@@ -10,18 +10,16 @@ from typing import Any
 from comfyui_agent.batches import books
 from comfyui_agent.batches.book_file import BookFile, SaidBook
 from comfyui_agent.batches.regeneration import NoSuchPage, NotRegenerated, PageUnderWay, regenerate
-from comfyui_agent.config.validation import Complaints
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import Batch, BatchStatus
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.texts import counted, listed
-from comfyui_agent.engine.intake.input_files import NotKept
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 from comfyui_agent.usecases.actor import Actor
 from comfyui_agent.usecases.batches import queue_members
-from comfyui_agent.usecases.errors import Invalid, NotFound, NotPossible
+from comfyui_agent.usecases.errors import NotFound, NotPossible
 from comfyui_agent.usecases.intake import Intake
 
 
@@ -38,18 +36,13 @@ class RequestedBook:
 async def read_book(intake: Intake, actor: Actor, text: SaidBook, folder: Path | None = None) -> books.Book:
     """Check every page of a book. Nothing is queued. With a `folder`, templates may be named by paths below it."""
     actor.check_priority(text.said.priority)
-    try:
-        async with intake.reading() as admission:
-            workflows = admission.workflows
+    async with intake.reading() as admission:
+        workflows = admission.workflows
 
-            def find(name: str) -> Workflow:
-                return workflows.find(name) if folder is None else workflows.named(name, folder)
+        def find(name: str) -> Workflow:
+            return workflows.find(name) if folder is None else workflows.named(name, folder)
 
-            return await intake.run(books.read_book, text, intake.workspace.settings, find, intake.keep)
-    except Complaints as error:
-        raise Invalid.of(error) from None
-    except NotKept as error:
-        raise NotPossible(str(error)) from None
+        return await intake.run(books.read_book, text, intake.workspace.settings, find, intake.keep)
 
 
 async def queue_book(store: Store, workspace: Workspace, actor: Actor, book: books.Book) -> Batch:
@@ -81,14 +74,9 @@ async def regenerate_pages(
     root, limit_kb = intake.workspace.root, intake.workspace.settings.job_limit_kb
     try:
         async with actor.room(book.failed), intake.reading() as admission:
-            workflows = admission.workflows
-
-            def find(name: str) -> Workflow:  # as the page remembers it: an id, or the path of a template
-                return workflows.named(name, root)
-
             done = await regenerate(
                 store,
-                find,
+                lambda name: admission.workflows.named(name, root),  # an id, or the path of a template
                 intake.keep,
                 book,
                 pages,
@@ -105,7 +93,7 @@ async def regenerate_pages(
     except NotRegenerated as error:
         remedy = f"{error.remedy.replace(' with --page N', '').capitalize()}."
         raise NotPossible(error.message, remedy, line=str(error)) from None
-    except (books.BadPage, NotKept) as error:
+    except books.BadPage as error:
         raise NotPossible(str(error).replace(" with --set", ""), line=str(error)) from None
     if done:
         message = f"page{'s' if len(done) > 1 else ''} {listed([str(page) for page in done])}"

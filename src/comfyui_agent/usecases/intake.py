@@ -12,10 +12,10 @@ from comfyui_agent.config.validation import Complaints
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.engine.intake.admission import Admission
 from comfyui_agent.engine.intake.choices import checking
-from comfyui_agent.engine.intake.input_files import keep_patiently
+from comfyui_agent.engine.intake.input_files import NotKept, keep_patiently
 from comfyui_agent.engine.thread_pools import INTAKE
 from comfyui_agent.pools import Pool
-from comfyui_agent.usecases.errors import Invalid
+from comfyui_agent.usecases.errors import Invalid, NotPossible
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -32,13 +32,21 @@ class Intake:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Admission]:
-        """A turn to read, with the workflows as they are now. Invalid if `workflows.yaml` is wrong."""
+        """A turn to read, with the workflows as they are now.
+
+        Invalid if `workflows.yaml` or what is read is wrong, NotPossible if its pictures cannot be kept.
+        """
         async with self._turn:
             try:
                 await self.run(self._admission.refresh)
             except Complaints as error:
                 raise Invalid(str(error), "Mend the file workflows.yaml of the workspace.") from None
-            yield self._admission
+            try:
+                yield self._admission
+            except Complaints as error:
+                raise Invalid.of(error) from None
+            except NotKept as error:
+                raise NotPossible(str(error)) from None
 
     @property
     def keep(self) -> Keep:

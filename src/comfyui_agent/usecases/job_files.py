@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import tempfile
 from collections.abc import Sequence
@@ -52,8 +53,7 @@ async def add_files(
         return AddedFiles(tuple(answers))
     batch = NewBatch(mint_batch_id(batch_name, "files"), batch_name, BatchKind.FILES)
     count = await store.run(ops.group_jobs, batch, accepted)
-    now_are = [replace(each, job=await store.run(ops.find_job_by_name, each.name) or each.job) for each in answers]
-    return AddedFiles(tuple(now_are), batch.id, count)
+    return AddedFiles(tuple(answers), batch.id, count)
 
 
 async def retry_jobs(
@@ -113,7 +113,11 @@ async def add_file(store: Store, admission: Admission, workspace: Workspace, pat
             filed = await _read(admission, target)
         except (Unsettled, OSError) as error:
             return JobAnswer(path.name, None, f"{target} could not be read again: {error}")
-    return await _file(store, filed)
+    [outcome] = await store.run(ops.file_jobs, [replace(filed, insists=True)])
+    was_refused = outcome.verdict in (FileVerdict.REJECTED, FileVerdict.ELSEWHERE)
+    problem = outcome.reason if was_refused else filed.problem or outcome.reason
+    name = filed.job.config_name
+    return JobAnswer(name, await store.run(ops.find_job_by_name, name), problem)
 
 
 async def resubmit(store: Store, admission: Admission, workspace: Workspace, jobs: Sequence[Job]) -> list[JobAnswer]:
@@ -153,37 +157,25 @@ async def resubmit(store: Store, admission: Admission, workspace: Workspace, job
 
 async def _refile(admission: Admission, workspace: Workspace, job: Job) -> ReadFile | None:
     """What the file of a job says now; None if there is no such file."""
-    if job.source is None:
-        return None
-    path = workspace.root / job.source
-    try:
-        return None if sign(str(path)) is None else await _read(admission, path)
-    except Unsettled:
-        return None
+    if job.source is not None:
+        with contextlib.suppress(Unsettled):
+            return await _read(admission, workspace.root / job.source)
+    return None
 
 
 async def _read(admission: Admission, path: Path) -> ReadFile:
-    """The job of a file. One that is being written is waited for; Unsettled if that takes too long."""
+    """The job of a file. One that is being written is waited for; Unsettled if that takes too long, or it is gone."""
     deadline = now() + PATIENCE
     while True:
         signature = sign(str(path))
+        if signature is None:
+            raise Unsettled
         try:
-            if signature is None:
-                raise Unsettled
             return await INTAKE.run(admission.read, path, signature, is_retry=True)
         except Unsettled:
             if now() > deadline:
                 raise
             await asyncio.sleep(0.1)
-
-
-async def _file(store: Store, filed: ReadFile) -> JobAnswer:
-    name = filed.job.config_name
-    [outcome] = await store.run(ops.file_jobs, [replace(filed, insists=True)])
-    job = await store.run(ops.find_job_by_name, name)
-    if outcome.verdict in (FileVerdict.REJECTED, FileVerdict.ELSEWHERE):
-        return JobAnswer(name, job, outcome.reason)
-    return JobAnswer(name, job, filed.problem or outcome.reason)
 
 
 def _copy(path: Path, target: Path, signature: tuple[int, int, int, int]) -> None:

@@ -7,14 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from comfyui_agent.config.validation import Complaints
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted_jobs, json_text
 from comfyui_agent.engine.intake.folder_scan import digest_of
-from comfyui_agent.engine.intake.input_files import NotKept
 from comfyui_agent.engine.thread_pools import INTAKE
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
@@ -49,13 +47,8 @@ async def submit_job(store: Store, intake: Intake, actor: Actor, tree: Mapping[s
     """Queue one job from the keys of a job file."""
     priority = tree.get("priority")
     actor.check_priority(priority if isinstance(priority, int) else None)
-    try:
-        async with intake.reading() as admission:
-            new = await intake.run(admission.job_of, tree, name)
-    except Complaints as error:
-        raise Invalid.of(error) from None
-    except NotKept as error:
-        raise NotPossible(str(error)) from None
+    async with intake.reading() as admission:
+        new = await intake.run(admission.job_of, tree, name)
     holder = await store.run(ops.holder_of_path, new.file_path) if new.file_path else None
     if holder is not None:
         message = f"outputs.file_path: {new.file_path} belongs to {holder}"

@@ -47,9 +47,9 @@ async def plan_sweep(
 
 
 async def queue_sweep(
-    store: Store, workspace: Workspace, actor: Actor, sweep: Sweep, tell: Callable[[int], None] = lambda _: None
+    store: Store, workspace: Workspace, actor: Actor, sweep: Sweep, on_progress: Callable[[int], None] = lambda _: None
 ) -> Batch:
-    """Queue a sweep that was planned. `tell` hears how many jobs are in."""
-    batch = await queue_members(store, workspace, actor, sweep.batch, sweep.jobs(), len(sweep), tell)
+    """Queue a sweep that was planned. `on_progress` is called with how many jobs are in."""
+    batch = await queue_members(store, workspace, actor, sweep.batch, sweep.jobs(), len(sweep), on_progress)
     await actor.audit(store, EventName.AUDIT_BATCH_CREATE, batch_id=batch.id, message=counted(len(sweep), "job"))
     return batch

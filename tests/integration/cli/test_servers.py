@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from comfyui_agent import __version__
-from comfyui_agent.cli.server_table import line_of, print_table
+from comfyui_agent.cli.servers import line_of, print_table
 from comfyui_agent.comfy.answers import Device, SystemStats
 from comfyui_agent.domain.server_states import ServerState
 from comfyui_agent.engine.server_reports import ServerReport

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from comfyui_agent.cli.output import log_for_people, print_json
-from comfyui_agent.cli.server_table import line_of, print_table
+from comfyui_agent.cli.servers import line_of, print_table
 from comfyui_agent.comfy.answers import Device, SystemStats
 from comfyui_agent.engine.server_reports import ServerReport
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import typer
 
 from comfyui_agent.cli.invocation import Invocation, workspace_command
+from comfyui_agent.cli.lazy_group import command_group
 from comfyui_agent.cli.output import fail, one_line, print_json
 from comfyui_agent.cli.workspace import opened
 from comfyui_agent.config.workspace import Workspace
@@ -25,11 +26,12 @@ from comfyui_agent.store.liveness import bury_dead
 
 NEW_SECONDS = 3600.0
 
-app = typer.Typer(add_completion=False, help="The database.", no_args_is_help=True, rich_markup_mode="rich")
+WITHOUT_JSON = ("workspace", "config", "database")
+
+app = command_group("The database.")
 
 
-@app.command()
-@workspace_command(has_json=False)
+@workspace_command(app, options=WITHOUT_JSON)
 async def migrate(call: Invocation) -> None:
     """Make the database, or bring an older one to the version that this E3 knows.
 
@@ -46,8 +48,7 @@ async def migrate(call: Invocation) -> None:
     typer.echo(f"{place} {done}{f' (version {after})' if before == after else ''}.")
 
 
-@app.command()
-@workspace_command()
+@workspace_command(app)
 async def check(call: Invocation) -> int:
     """Check the database: its pages, counts, leases that ran out, results that are gone, its write-ahead log, sizes.
 
@@ -68,8 +69,7 @@ async def check(call: Invocation) -> int:
     return 0 if all(each.is_fine for each in found) else 1
 
 
-@app.command()
-@workspace_command(has_json=False)
+@workspace_command(app, options=WITHOUT_JSON)
 async def recover(call: Invocation) -> None:
     """Requeue jobs whose lease ran out or whose agent is gone, now. Prompts at a server are still taken over.
 
@@ -87,8 +87,7 @@ async def recover(call: Invocation) -> None:
     typer.echo(f"{jobs} again." if count else "Nothing to recover: every lease is held.")
 
 
-@app.command()
-@workspace_command()
+@workspace_command(app)
 async def compact(call: Invocation) -> None:
     """Give back space: free pages of the database, and templates and input pictures that no job uses any more.
 
@@ -115,26 +114,20 @@ async def compact(call: Invocation) -> None:
         print_json({**asdict(found), "pictures": files, "picture_bytes": file_bytes})
         return
     sizes = f"{megabytes(found.bytes_before)} before, {megabytes(found.bytes_after)} now"
-    typer.echo(
-        f"{place.database}: {sizes}. Removed what no job used: "
-        f"{counted(found.templates, 'template')}, "
-        f"{counted(files, 'input picture')} ({megabytes(file_bytes)})."
-    )
+    removed = f"{counted(found.templates, 'template')}, {counted(files, 'input picture')} ({megabytes(file_bytes)})"
+    typer.echo(f"{place.database}: {sizes}. Removed what no job used: {removed}.")
 
 
 async def _lock_alone(workspace: Workspace) -> AgentLock:
-    """A lock that shows others that the database is in use. Fails if another process uses it."""
-    others = living(workspace.locks) or await _living(workspace)
+    """A lock that shows others that the database is in use. Fails if a process of any workspace uses it."""
+    others = living(workspace.locks)
+    if not others:
+        async with opened(workspace) as store:
+            await bury_dead(store, this_host())
+            others = await store.run(ops.living_agents, this_host())
     if others:
         fail(f"the database is in use ({', '.join(others[:3])}): stop e3 run, e3 serve and the like, then compact it")
     return AgentLock(workspace.locks, is_part=True)
-
-
-async def _living(workspace: Workspace) -> list[str]:
-    """Processes that use the database, of whatever workspace."""
-    async with opened(workspace) as store:
-        await bury_dead(store, this_host())
-        return await store.run(ops.living_agents, this_host())
 
 
 async def _remove_unused(workspace: Workspace) -> tuple[int, int]:
@@ -152,8 +145,6 @@ async def _remove_unused(workspace: Workspace) -> tuple[int, int]:
 
 def _progress(message: str) -> AbstractContextManager[object]:
     """A spinner on a terminal, nothing elsewhere."""
-    if not sys.stderr.isatty():
-        return nullcontext()
-    from rich.console import Console
+    from rich.console import Console  # not for those who check
 
-    return Console(stderr=True).status(message)
+    return Console(stderr=True).status(message) if sys.stderr.isatty() else nullcontext()
