@@ -80,8 +80,7 @@ def sim(
         Dry-runs your own workflows: your nodes, your models, no GPU.
     """
     from comfyui_agent.sim.dialect import Dialect
-    from comfyui_agent.sim.durations import Duration
-    from comfyui_agent.sim.settings import CHECKPOINTS, SimSettings
+    from comfyui_agent.sim.settings import CHECKPOINTS, Duration, SimSettings
 
     try:
         Dialect(imitate)

@@ -6,6 +6,7 @@ import copy
 import heapq
 import threading
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any, NamedTuple
 
 Json = dict[str, Any]
@@ -40,7 +41,7 @@ class PromptQueue:
         self._flags: set[str] = set()
         self._number = 0
         self._task = 0
-        self._closed = False
+        self.closed = False
 
     def take_number(self) -> int:
         """The next queue number. A prompt takes one even if it is rejected later."""
@@ -56,8 +57,8 @@ class PromptQueue:
     def take(self) -> tuple[QueueItem, int] | None:
         """Wait for the next prompt; None when a flag was set or the queue was closed instead."""
         with self._arrived:
-            self._arrived.wait_for(lambda: self._pending or self._flags or self._closed)
-            if self._closed or not self._pending:
+            self._arrived.wait_for(lambda: self._pending or self._flags or self.closed)
+            if self.closed or not self._pending:
                 return None
             item = heapq.heappop(self._pending)
             self._task += 1
@@ -107,18 +108,13 @@ class PromptQueue:
         with self._lock:
             if offset < 0 and max_items is not None:
                 offset = len(self._history) - max_items
-            chosen: Json = {}
-            for index, (prompt_id, entry) in enumerate(self._history.items()):
-                if index >= offset:
-                    chosen[prompt_id] = entry
-                    if max_items is not None and len(chosen) >= max_items:
-                        break
-            return chosen
+            start = max(0, offset)
+            end = None if max_items is None else start + max(1, max_items)  # the real server gives one for 0 and less
+            return dict(islice(self._history.items(), start, end))
 
     def history_of(self, prompt_id: str) -> Json:
         with self._lock:
-            entry = self._history.get(prompt_id)
-            return {} if entry is None else {prompt_id: entry}
+            return {prompt_id: self._history[prompt_id]} if prompt_id in self._history else {}
 
     def forget(self, prompt_ids: Iterable[Any]) -> None:
         with self._lock:
@@ -141,9 +137,5 @@ class PromptQueue:
 
     def close(self) -> None:
         with self._arrived:
-            self._closed = True
+            self.closed = True
             self._arrived.notify_all()
-
-    @property
-    def closed(self) -> bool:
-        return self._closed

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from comfyui_agent.sim.engine.simulated import SimulatedEngine
 from comfyui_agent.sim.settings import Folders, SimSettings
-from comfyui_agent.sim.wire.application import FEATURES, application
+from comfyui_agent.sim.wire.application import application
 from comfyui_agent.sim.wire.sockets import Sockets
 
 
@@ -41,7 +41,7 @@ class Simulator:
                 output = Path(stack.enter_context(temporary))
             folders = Folders.below(output)
             self.output_dir = folders.output
-            self._sockets = Sockets(FEATURES)
+            self._sockets = Sockets()
             stack.push_async_callback(self._sockets.close)
             engine = SimulatedEngine(self.settings, folders, self._sockets)
             engine.start()

@@ -6,8 +6,7 @@ import copy
 
 import pytest
 
-from comfyui_agent.sim.engine.cache import Cached, OutputCache
-from comfyui_agent.sim.engine.graph import cache_keys
+from comfyui_agent.sim.engine.graph import Cached, OutputCache, cache_keys
 from support.graphs import node
 from support.wire import Graph
 

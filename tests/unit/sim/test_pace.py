@@ -6,9 +6,8 @@ import random
 
 import pytest
 
-from comfyui_agent.sim.durations import Duration
 from comfyui_agent.sim.engine.pace import InterruptProcessingException, RenderPace, RenderRules, SimulatedFailure
-from comfyui_agent.sim.settings import SimSettings
+from comfyui_agent.sim.settings import Duration, SimSettings
 
 
 def renders(seed: int, spec: str = "uniform:0.1:9", failure_rate: float = 0.4) -> list[tuple[float, bool]]:
@@ -43,7 +42,7 @@ def test_a_render_fails_halfway_and_once() -> None:
 
 def test_an_interrupt_stops_a_wait_and_counts_once() -> None:
     rules = RenderRules(SimSettings(), random.Random(1))
-    rules.interrupt()
+    rules.interrupted.set()
     with pytest.raises(InterruptProcessingException):
         rules.sleep(60)
     rules.check_interrupt()

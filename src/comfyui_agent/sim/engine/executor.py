@@ -1,4 +1,4 @@
-"""Runs one prompt: node after node, from the cache where possible, and tells each step to its client."""
+"""Runs one prompt: node after node, from the cache where possible, and sends each step to its client."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ from typing import Any
 from comfyui_agent.sim.dialect import Dialect
 from comfyui_agent.sim.engine.behaviours import behaviour_of
 from comfyui_agent.sim.engine.behaviours.images import file_fingerprint
-from comfyui_agent.sim.engine.cache import Cached, OutputCache
 from comfyui_agent.sim.engine.definitions import Definitions, NodeDefinition
-from comfyui_agent.sim.engine.dynamic_inputs import inputs_for
-from comfyui_agent.sim.engine.graph import ExecutionOrder, cache_keys, is_link
+from comfyui_agent.sim.engine.graph import Cached, ExecutionOrder, OutputCache, cache_keys, is_link
 from comfyui_agent.sim.engine.memory import OutOfMemoryError, VideoMemory
-from comfyui_agent.sim.engine.node_run import NodeRun
 from comfyui_agent.sim.engine.pace import InterruptProcessingException, RenderPace, RenderRules
-from comfyui_agent.sim.engine.progress import Progress
-from comfyui_agent.sim.ports import Audience
+from comfyui_agent.sim.engine.progress import Audience, Progress
+from comfyui_agent.sim.engine.values import NodeRun
 from comfyui_agent.sim.prompt_queue import Json, QueueItem
 from comfyui_agent.sim.settings import Folders
 
@@ -59,11 +56,11 @@ class _PromptRun:
         self.prompt_id = item.prompt_id
         self.prompt = {node_id: dict(node) for node_id, node in item.prompt.items()}
         self.roots = list(item.outputs)
-        self.extra_data = {**item.extra_data, **item.sensitive}
-        self.client_id: str | None = self.extra_data.get("client_id")
-        self.progress = Progress(
-            executor.audience, self.prompt_id, self.client_id, self.extra_data.get("preview_method")
-        )
+        extra_data = {**item.extra_data, **item.sensitive}
+        self.metadata = {"prompt": self.prompt, **(extra_data.get("extra_pnginfo") or {})}
+        self.client_id: str | None = extra_data.get("client_id")
+        preview_method = extra_data.get("preview_method")
+        self.progress = Progress(executor.audience, self.prompt_id, self.client_id, preview_method)
         self.messages: list[list[Any]] = []
         self.shown: Json = {}
         self.meta: Json = {}
@@ -73,7 +70,7 @@ class _PromptRun:
 
     def run(self) -> Json:
         executor = self.executor
-        executor.rules.clear_interrupt()
+        executor.rules.interrupted.clear()
         executor.client_id = self.client_id
         self._record("execution_start", {"prompt_id": self.prompt_id})
         self.keys = cache_keys(self.prompt, self._fingerprint)
@@ -84,11 +81,7 @@ class _PromptRun:
         if success:
             self._record("execution_success", {"prompt_id": self.prompt_id})
         executor.node_id = None
-        status = {
-            "status_str": "success" if success else "error",
-            "completed": success,
-            "messages": self.messages,
-        }
+        status = {"status_str": "success" if success else "error", "completed": success, "messages": self.messages}
         return {"outputs": self.shown, "status": status, "meta": self.meta}
 
     def _run_nodes(self) -> bool:
@@ -121,19 +114,10 @@ class _PromptRun:
         self.progress.start(node_id)
         if self.client_id is not None:
             executor.node_id = node_id
-            self._tell("executing", {"node": node_id, "display_node": node_id, "prompt_id": self.prompt_id})
+            self._send("executing", {"node": node_id, "display_node": node_id, "prompt_id": self.prompt_id})
         pace.enter(node_id)
-        run = NodeRun(
-            node_id,
-            self.keys[node_id],
-            definition,
-            self.prompt,
-            self.extra_data,
-            executor.folders,
-            executor.memory,
-            pace,
-            executor.dice,
-        )
+        key = self.keys[node_id]
+        run = NodeRun(definition, key, self.metadata, executor.folders, executor.memory, pace, executor.dice)
         self.inputs = self._inputs(node_id, definition)
         result = behaviour_of(definition.name)(run, self.inputs)
         shown, meta = result.shown, None
@@ -141,14 +125,14 @@ class _PromptRun:
             shown = self._with_assets(shown)
             meta = {"node_id": node_id, "display_node": node_id, "parent_node": None, "real_node_id": node_id}
             self.shown[node_id], self.meta[node_id] = shown, meta
-            self._tell_executed(node_id, shown)
+            self._send_executed(node_id, shown)
         executor.cache.set(node_id, Cached(result.values, shown, meta))
         self.progress.finish(node_id)
         self.executed.add(node_id)
 
     def _repeat(self, node_id: str, cached: Cached) -> None:
-        """Tell the old output of a cached output node again. Nothing is written."""
-        self._tell_executed(node_id, cached.shown)
+        """Send the old output of a cached output node again. Nothing is written."""
+        self._send_executed(node_id, cached.shown)
         keeps = self.client_id is not None or self.executor.dialect.cached_outputs_without_client
         if keeps and cached.shown is not None and cached.meta is not None:
             self.shown[node_id], self.meta[node_id] = cached.shown, cached.meta
@@ -156,7 +140,7 @@ class _PromptRun:
 
     def _inputs(self, node_id: str, definition: NodeDefinition) -> Json:
         given = self.prompt[node_id]["inputs"]
-        declared = inputs_for(definition, given)
+        declared = definition.inputs_for(given)
         inputs: Json = {}
         for name, value in given.items():
             if is_link(value):
@@ -223,20 +207,20 @@ class _PromptRun:
         }
 
     def _record(self, event: str, data: Json, broadcast: bool = False) -> None:
-        """Keep an event for the history, and tell it to the client."""
+        """Keep an event for the history, and send it to the client."""
         data = {**data, "timestamp": int(time.time() * 1000)}
         self.messages.append([event, data])
         if self.client_id is not None or broadcast:
-            self._tell(event, data)
+            self._send(event, data)
 
-    def _tell(self, event: str, data: Json) -> None:
-        self.executor.audience.tell(event, data, self.client_id)
+    def _send(self, event: str, data: Json) -> None:
+        self.executor.audience.send(event, data, self.client_id)
 
-    def _tell_executed(self, node_id: str, shown: Json | None) -> None:
+    def _send_executed(self, node_id: str, shown: Json | None) -> None:
         if self.client_id is not None:
             data = {"node": node_id, "display_node": node_id, "output": shown, "prompt_id": self.prompt_id}
-            self._tell("executed", data)
+            self._send("executed", data)
 
 
 def _plain(value: Any) -> Any:
-    return value if value is None or isinstance(value, int | float | str) else str(value)
+    return value if isinstance(value, int | float | str | None) else str(value)

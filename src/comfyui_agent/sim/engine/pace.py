@@ -30,41 +30,32 @@ class RenderRules:
     """Decides from render to render how long it takes and whether it fails, and holds the interrupt flag."""
 
     def __init__(self, settings: SimSettings, dice: random.Random) -> None:
-        self._settings = settings
-        self._dice = dice
-        self._interrupted = threading.Event()
+        self.settings = settings
+        self.dice = dice
+        self.interrupted = threading.Event()
         self._renders = 0
 
-    def interrupt(self) -> None:
-        self._interrupted.set()
-
-    def clear_interrupt(self) -> None:
-        self._interrupted.clear()
-
     def check_interrupt(self) -> None:
-        if self._interrupted.is_set():
-            self._interrupted.clear()
+        if self.interrupted.is_set():
+            self.interrupted.clear()
             raise InterruptProcessingException
 
     def sleep(self, seconds: float) -> None:
-        if seconds > 0 and self._interrupted.wait(seconds):
+        if seconds > 0 and self.interrupted.wait(seconds):
             self.check_interrupt()
 
     def begin_render(self) -> tuple[float, bool]:
         """The seconds of the next render, and whether it fails."""
         self._renders += 1
-        fails = self._settings.failure_rate > 0 and self._dice.random() < self._settings.failure_rate
-        return self._settings.render_seconds.draw(self._dice), fails
-
-    def model_load_seconds(self) -> float:
-        return self._settings.model_load_seconds.draw(self._dice)
+        fails = self.settings.failure_rate > 0 and self.dice.random() < self.settings.failure_rate
+        return self.settings.render_seconds.draw(self.dice), fails
 
     def crash_or_hang(self) -> None:
         """Called in the middle of each render."""
-        if self._settings.crash_after is not None and self._renders > self._settings.crash_after:
+        if self.settings.crash_after is not None and self._renders > self.settings.crash_after:
             os.write(2, f"e3: the simulator dies in render {self._renders}, as it was told\n".encode())
             os._exit(CRASHED)
-        if self._settings.hang_after is not None and self._renders > self._settings.hang_after:
+        if self.settings.hang_after is not None and self._renders > self.settings.hang_after:
             while True:
                 time.sleep(3600)
 
@@ -82,6 +73,7 @@ class RenderPace:
         self._node_id = ""
         self._seconds: float | None = None
         self._fails = False
+        self.sleep = rules.sleep
 
     def enter(self, node_id: str) -> None:
         self._node_id = node_id
@@ -96,10 +88,7 @@ class RenderPace:
         self._spend(share, steps, lambda step: self._step(self._node_id, step, steps, draw))
 
     def load_model(self) -> None:
-        self._rules.sleep(self._rules.model_load_seconds())
-
-    def wait(self, seconds: float) -> None:
-        self._rules.sleep(seconds)
+        self.sleep(self._rules.settings.model_load_seconds.draw(self._rules.dice))
 
     def _render_seconds(self) -> float:
         if self._seconds is None:
@@ -108,15 +97,12 @@ class RenderPace:
 
     def _spend(self, seconds: float, steps: int, report: Callable[[int], None] | None = None) -> None:
         for step in range(1, steps + 1):
-            self._rules.sleep(seconds / steps)
+            self.sleep(seconds / steps)
             if step == (steps + 1) // 2:
-                self._fail_halfway()
+                self._rules.crash_or_hang()
+                if self._fails:
+                    self._fails = False
+                    raise SimulatedFailure(f"the simulator was told to fail, and node {self._node_id} was its choice")
             self._rules.check_interrupt()
             if report is not None:
                 report(step)
-
-    def _fail_halfway(self) -> None:
-        self._rules.crash_or_hang()
-        if self._fails:
-            self._fails = False
-            raise SimulatedFailure(f"the simulator was told to fail, and node {self._node_id} was its choice")

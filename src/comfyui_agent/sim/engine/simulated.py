@@ -6,15 +6,14 @@ import random
 import shutil
 import sys
 import threading
-from typing import Any
 
 from comfyui_agent.sim.dialect import Dialect
 from comfyui_agent.sim.engine.definitions import Definitions, model_folders
 from comfyui_agent.sim.engine.executor import Executor
 from comfyui_agent.sim.engine.memory import VideoMemory
 from comfyui_agent.sim.engine.pace import RenderRules
+from comfyui_agent.sim.engine.progress import Audience
 from comfyui_agent.sim.engine.validation import Validator
-from comfyui_agent.sim.ports import Audience, ValidationResult
 from comfyui_agent.sim.prompt_queue import Json, PromptQueue
 from comfyui_agent.sim.settings import Folders, SimSettings
 
@@ -31,7 +30,7 @@ class SimulatedEngine:
         self._definitions = Definitions(model_folders(settings.models), folders, settings.object_info)
         self._memory = VideoMemory(settings.vram_gb, settings.held_gb)
         self._rules = RenderRules(settings, dice)
-        self._validator = Validator(self._definitions, folders, self.dialect)
+        self.validator = Validator(self._definitions, folders, self.dialect)
         self._audience = audience
         self.prompts = PromptQueue(self._queue_changed)
         self._executor = Executor(self._definitions, folders, self.dialect, self._memory, audience, self._rules, dice)
@@ -46,7 +45,7 @@ class SimulatedEngine:
 
     def stop(self) -> None:
         self.prompts.close()
-        self._rules.interrupt()
+        self.interrupt()
         if self._worker is not None:
             self._worker.join(timeout=1)
 
@@ -58,7 +57,7 @@ class SimulatedEngine:
                 self.prompts.done(task, self._executor.run(item))
                 if self._executor.client_id is not None:
                     data = {"node": None, "prompt_id": item.prompt_id}
-                    self._audience.tell("executing", data, self._executor.client_id)
+                    self._audience.send("executing", data, self._executor.client_id)
             flags = self.prompts.take_flags()
             if flags:
                 self._memory.unload_all()
@@ -68,16 +67,13 @@ class SimulatedEngine:
 
     def _queue_changed(self) -> None:
         status = {"exec_info": {"queue_remaining": self.prompts.remaining()}}
-        self._audience.tell("status", {"status": status}, None)
-
-    def validate(self, prompt: Any, targets: Any) -> ValidationResult:
-        return self._validator.check(prompt, targets)
+        self._audience.send("status", {"status": status}, None)
 
     def interrupt(self) -> None:
-        self._rules.interrupt()
+        self._rules.interrupted.set()
 
     def object_info(self, node_class: str | None = None) -> Json:
-        names = self._definitions.names() if node_class is None else [node_class]
+        names = self._definitions.names if node_class is None else [node_class]
         found = {name: self._definitions.get(name) for name in names}
         more = {"has_intermediate_output": False} if self.dialect.more_keys_in_definitions else {}
         return {name: {**definition.info, **more} for name, definition in found.items() if definition is not None}

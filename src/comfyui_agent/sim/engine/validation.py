@@ -9,8 +9,6 @@ from typing import Any, TypeAlias, TypeVar
 
 from comfyui_agent.sim.dialect import Dialect
 from comfyui_agent.sim.engine.definitions import Definitions, InputSpec, NodeDefinition
-from comfyui_agent.sim.engine.dynamic_inputs import inputs_for
-from comfyui_agent.sim.ports import ValidationResult
 from comfyui_agent.sim.prompt_queue import Json
 from comfyui_agent.sim.settings import Folders
 
@@ -19,6 +17,15 @@ LONGEST_CHAIN = 980
 CONVERSIONS: dict[str, Callable[[Any], Any]] = {"INT": int, "FLOAT": float, "STRING": str, "BOOLEAN": bool}
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ValidationResult:
+    """The result for a prompt. `error` is set when nothing of it can run."""
+
+    error: Json | None
+    outputs: list[str]
+    node_errors: Json
 
 
 @dataclass(frozen=True)
@@ -169,7 +176,7 @@ class _Walk:
         checks_itself = _checks_itself(definition)
         errors: list[Json] = []
         upstream_valid = True
-        for spec in inputs_for(definition, inputs).values():
+        for spec in definition.inputs_for(inputs).values():
             if spec.name not in inputs:
                 if spec.section == "required":
                     short = spec.name.rpartition(".")[2]
@@ -284,4 +291,4 @@ def _problem(kind: str, message: str, details: str, **extra_info: Any) -> Json:
 
 
 def _input_problem(spec: InputSpec, kind: str, message: str, details: str, **extra_info: Any) -> Json:
-    return _problem(kind, message, details, input_name=spec.name, input_config=spec.config, **extra_info)
+    return _problem(kind, message, details, input_name=spec.name, input_config=[spec.type, spec.options], **extra_info)

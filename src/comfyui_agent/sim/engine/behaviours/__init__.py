@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from comfyui_agent.sim.engine.behaviours import generic, images, models, sampling, saving
-from comfyui_agent.sim.engine.node_run import Behaviour
+from comfyui_agent.sim.engine.behaviours import generic, images, sampling, saving
+from comfyui_agent.sim.engine.values import BEHAVIOURS, Behaviour
 
-BEHAVIOURS: dict[str, Behaviour] = {
-    **models.BEHAVIOURS,
-    **sampling.BEHAVIOURS,
-    **images.BEHAVIOURS,
-    **saving.BEHAVIOURS,
-    **generic.BEHAVIOURS,
-}
+__all__ = ["behaviour_of", "images", "sampling", "saving"]
 
 
 def behaviour_of(class_type: str) -> Behaviour:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
 
 from PIL import Image, ImageChops, ImageOps, ImageSequence
 
 from comfyui_agent.pictures.painting import Recipe, paint
-from comfyui_agent.sim.engine.node_run import Behaviour, NodeRun, Result
-from comfyui_agent.sim.engine.values import Images, Masks
+from comfyui_agent.sim.engine.values import Images, Masks, NodeRun, Result, behaviour
 from comfyui_agent.sim.prompt_queue import Json
 from comfyui_agent.sim.settings import Folders
 
@@ -24,6 +22,7 @@ METHODS = {
 }
 
 
+@behaviour("LoadImage")
 def load(run: NodeRun, inputs: Json) -> Result:
     name = run.folders.annotated(inputs["image"])[0]
     path = run.folders.locate(inputs["image"])
@@ -47,6 +46,7 @@ def file_fingerprint(folders: Folders, value: object) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+@behaviour("EmptyImage")
 def empty(_: NodeRun, inputs: Json) -> Result:
     colour = inputs["color"]
     pixel = (colour >> 16 & 255, colour >> 8 & 255, colour & 255)
@@ -54,84 +54,75 @@ def empty(_: NodeRun, inputs: Json) -> Result:
     return Result((Images((frame,) * inputs["batch_size"]),))
 
 
+@behaviour("ImageScale")
 def scale(_: NodeRun, inputs: Json) -> Result:
-    images: Images = inputs["image"]
+    old_width, old_height = inputs["image"].size
     width, height = inputs["width"], inputs["height"]
     if width == 0 and height == 0:
-        return Result((images,))
-    width = width or max(1, round(images.width * height / images.height))
-    height = height or max(1, round(images.height * width / images.width))
-    method = METHODS[inputs["upscale_method"]]
+        return Result((inputs["image"],))
+    width = width or max(1, round(old_width * height / old_height))
+    height = height or max(1, round(old_height * width / old_width))
     if inputs["crop"] == "center":
-        return Result((Images(tuple(ImageOps.fit(frame, (width, height), method) for frame in images.frames)),))
-    return Result((_each(images, lambda frame: frame.resize((width, height), method)),))
+        method = METHODS[inputs["upscale_method"]]
+        return Result((inputs["image"].each(lambda frame: ImageOps.fit(frame, (width, height), method)),))
+    return _resized(inputs, width, height)
 
 
+@behaviour("ImageScaleBy")
 def scale_by(_: NodeRun, inputs: Json) -> Result:
-    images: Images = inputs["image"]
-    size = (max(1, round(images.width * inputs["scale_by"])), max(1, round(images.height * inputs["scale_by"])))
-    return Result((_each(images, lambda frame: frame.resize(size, METHODS[inputs["upscale_method"]])),))
+    width, height = (max(1, round(edge * inputs["scale_by"])) for edge in inputs["image"].size)
+    return _resized(inputs, width, height)
 
 
+@behaviour("ImageScaleToTotalPixels")
 def scale_to_total_pixels(_: NodeRun, inputs: Json) -> Result:
-    images: Images = inputs["image"]
-    factor = math.sqrt(inputs["megapixels"] * 1024 * 1024 / (images.width * images.height))
+    width, height = inputs["image"].size
+    factor = math.sqrt(inputs["megapixels"] * 1024 * 1024 / (width * height))
     step = inputs["resolution_steps"]
-    size = (round(images.width * factor / step) * step, round(images.height * factor / step) * step)
-    return Result((_each(images, lambda frame: frame.resize(size, METHODS[inputs["upscale_method"]])),))
+    return _resized(inputs, round(width * factor / step) * step, round(height * factor / step) * step)
 
 
+def _resized(inputs: Json, width: int, height: int) -> Result:
+    method = METHODS[inputs["upscale_method"]]
+    return Result((inputs["image"].each(lambda frame: frame.resize((width, height), method)),))
+
+
+@behaviour("ImageInvert")
 def invert(_: NodeRun, inputs: Json) -> Result:
-    return Result((_each(inputs["image"], ImageChops.invert),))
+    return Result((inputs["image"].each(ImageChops.invert),))
 
 
+@behaviour("ImageBatch")
 def batch(_: NodeRun, inputs: Json) -> Result:
     first: Images = inputs["image1"]
-    second: Images = inputs["image2"]
-    fitted = tuple(ImageOps.fit(frame, first.frames[0].size) for frame in second.frames)
-    return Result((Images(first.frames + fitted),))
+    fitted = inputs["image2"].each(lambda frame: ImageOps.fit(frame, first.size))
+    return Result((Images(first.frames + fitted.frames),))
 
 
+@behaviour("ImageCrop")
 def crop(_: NodeRun, inputs: Json) -> Result:
-    images: Images = inputs["image"]
-    left, top = min(inputs["x"], images.width - 1), min(inputs["y"], images.height - 1)
-    right, bottom = min(left + inputs["width"], images.width), min(top + inputs["height"], images.height)
-    return Result((_each(images, lambda frame: frame.crop((left, top, right, bottom))),))
+    width, height = inputs["image"].size
+    left, top = min(inputs["x"], width - 1), min(inputs["y"], height - 1)
+    right, bottom = min(left + inputs["width"], width), min(top + inputs["height"], height)
+    return Result((inputs["image"].each(lambda frame: frame.crop((left, top, right, bottom))),))
 
 
+@behaviour("RepeatImageBatch")
 def repeat(_: NodeRun, inputs: Json) -> Result:
     return Result((Images(inputs["image"].frames * inputs["amount"]),))
 
 
+@behaviour("SolidMask")
 def solid_mask(_: NodeRun, inputs: Json) -> Result:
     return Result((Masks((Image.new("L", (inputs["width"], inputs["height"]), int(inputs["value"] * 255)),)),))
 
 
+@behaviour("MaskToImage")
 def mask_to_image(_: NodeRun, inputs: Json) -> Result:
     return Result((Images(tuple(frame.convert("RGB") for frame in inputs["mask"].frames)),))
 
 
+@behaviour("ImageToMask")
 def image_to_mask(_: NodeRun, inputs: Json) -> Result:
     channel = inputs["channel"][0].upper()
-    frames = tuple(frame.convert("RGBA").getchannel(channel) for frame in inputs["image"].frames)
-    return Result((Masks(frames),))
-
-
-def _each(images: Images, change: Callable[[Image.Image], Image.Image]) -> Images:
-    return Images(tuple(change(frame) for frame in images.frames))
-
-
-BEHAVIOURS: dict[str, Behaviour] = {
-    "LoadImage": load,
-    "EmptyImage": empty,
-    "ImageScale": scale,
-    "ImageScaleBy": scale_by,
-    "ImageScaleToTotalPixels": scale_to_total_pixels,
-    "ImageInvert": invert,
-    "ImageBatch": batch,
-    "ImageCrop": crop,
-    "RepeatImageBatch": repeat,
-    "SolidMask": solid_mask,
-    "MaskToImage": mask_to_image,
-    "ImageToMask": image_to_mask,
-}
+    return Result((Masks(tuple(frame.convert("RGBA").getchannel(channel) for frame in inputs["image"].frames)),))
