@@ -239,7 +239,7 @@ class FakeComfy:
 
     def finish(self) -> None:
         """The running prompt ends with a picture."""
-        files = (ResultFile("9", "images", f"{self.running}.png", "", "output"),)
+        files = (ResultFile("9", f"{self.running}.png", "", "output"),)
         self._end(Succeeded(self.running, Results(files), started_at=0.0, ended_at=1.0))
 
     def fail(self, kind: FailureClass, message: str = "boom") -> None:

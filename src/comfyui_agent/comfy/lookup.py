@@ -58,7 +58,7 @@ async def look_at_job(transport: Transport, prompt_id: str) -> Waiting | Running
     Servers before 0.6 cannot be asked so: ProtocolError.
     """
     answer = await transport.ask_again("GET", f"api/jobs/{prompt_id}", most=transport.limits.history_bytes)
-    job = await transport.parse(answer, "api/jobs", partial(shapes.mapping, where="a job"))
+    job = await transport.parse(answer, "api/jobs", lambda document: shapes.expect(dict, document, "a job"))
     if answer.status == 404 and "error" in job:
         return None
     if answer.status != 200:

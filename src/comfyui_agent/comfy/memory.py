@@ -39,12 +39,8 @@ async def free(transport: Transport, *, wanted: int | None, timeout: float) -> F
         await asyncio.sleep(LOOK_EVERY)
         stats = await look_at_stats(transport)
         now = stats.free_memory
-        came_free = now >= wanted if wanted is not None else before < now <= last or _is_empty(stats)
+        is_empty = bool(stats.devices) and all(each.vram_free >= each.vram_total * 0.9 for each in stats.devices)
+        came_free = now >= wanted if wanted is not None else before < now <= last or is_empty
         if came_free or time.monotonic() > deadline:
             return Freed(before, now, came_free)
         last = now
-
-
-def _is_empty(stats: SystemStats) -> bool:
-    """Whether nearly all of every device is free."""
-    return bool(stats.devices) and all(device.vram_free >= device.vram_total * 0.9 for device in stats.devices)

@@ -73,8 +73,8 @@ async def _take_back(transport: Transport, given: str, client_id: str) -> None:
 
 
 def _read_reply(document: Any) -> tuple[str, tuple[NodeProblem, ...]]:
-    reply = shapes.mapping(document, "the answer to a prompt")
-    return shapes.text(reply.get("prompt_id"), "prompt_id"), read_node_errors(reply.get("node_errors"))
+    reply = shapes.expect(dict, document, "the answer to a prompt")
+    return shapes.expect(str, reply.get("prompt_id"), "prompt_id"), read_node_errors(reply.get("node_errors"))
 
 
 async def _refused(transport: Transport, answer: Answer) -> None:

@@ -61,7 +61,8 @@ class Transport:
         self._open: set[aiohttp.ClientResponse] = set()
         self._downloads = asyncio.Semaphore(max(1, min(limits.downloads_at_once, limits.connections // 2)))
         self._is_closed = False
-        self._disk = Pool("e3-disk", DISK_THREADS)
+        self.disk = Pool("e3-disk", DISK_THREADS)
+        """For work on files that are downloaded."""
 
     @property
     def session(self) -> aiohttp.ClientSession:
@@ -158,16 +159,12 @@ class Transport:
         async with self._downloads, self._request("GET", path, params=params, timeout=timeout) as response:
             yield response
 
-    async def on_disk(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Do file work in one of few threads."""
-        return await self._disk.run(work, *arguments)
-
     async def parse(self, answer: Answer, path: str, read: Callable[[Any], T]) -> T:
         """Parse JSON as ComfyUI writes it, `NaN` included, and read it with `read`."""
         try:
             if len(answer.body) > PARSED_APART:
-                return await PARSING.run(_parsed, answer.body, read)
-            return _parsed(answer.body, read)
+                return await PARSING.run(lambda: read(json.loads(answer.body)))
+            return read(json.loads(answer.body))
         except (ValueError, RecursionError):
             raise ProtocolError(
                 f"{self.address} answered {path} with something that is not JSON: {self.excerpt(answer)!r}"
@@ -241,10 +238,6 @@ class Transport:
         if answer.status in (502, 503, 504):
             raise ServerLost(f"{self.address} answered {path} with {answer.status}: ComfyUI behind it is not up")
         raise ProtocolError(f"{self.address} answered {path} with {answer.status}: {self.excerpt(answer)!r}")
-
-
-def _parsed(body: bytes, read: Callable[[Any], T]) -> T:
-    return read(json.loads(body))
 
 
 def _os_reason(error: Exception) -> str:

@@ -18,7 +18,7 @@ def listed(filename: str, folder_type: str = "output", subfolder: str = "") -> d
 def test_files_of_every_kind_are_found() -> None:
     for key, name in (("images", "a.png"), ("gifs", "a.gif"), ("3d", "a.glb"), ("whatever_comes_next", "a.xyz")):
         results = Results.read({"9": {key: [listed(name, subfolder="sub")]}})
-        assert results.files == (ResultFile("9", key, name, "sub", "output"),)
+        assert results.files == (ResultFile("9", name, "sub", "output"),)
         assert results.files[0].query == {"filename": name, "subfolder": "sub", "type": "output"}
 
 
