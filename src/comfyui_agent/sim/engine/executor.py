@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from comfyui_agent.sim.dialect import Dialect
-from comfyui_agent.sim.engine.behaviours import behaviour_of
+from comfyui_agent.sim.engine.behaviours import run_node
 from comfyui_agent.sim.engine.behaviours.images import file_fingerprint
 from comfyui_agent.sim.engine.definitions import Definitions, NodeDefinition
 from comfyui_agent.sim.engine.graph import Cached, ExecutionOrder, OutputCache, cache_keys, is_link
@@ -119,7 +119,7 @@ class _PromptRun:
         key = self.keys[node_id]
         run = NodeRun(definition, key, self.metadata, executor.folders, executor.memory, pace, executor.dice)
         self.inputs = self._inputs(node_id, definition)
-        result = behaviour_of(definition.name)(run, self.inputs)
+        result = run_node(run, self.inputs)
         shown, meta = result.shown, None
         if shown:
             shown = self._with_assets(shown)

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 from comfyui_agent.sim.dialect import Dialect
-from comfyui_agent.sim.engine.definitions import Definitions, InputSpec, NodeDefinition
+from comfyui_agent.sim.engine.definitions import Definitions, InputSpec
 from comfyui_agent.sim.prompt_queue import Json
 from comfyui_agent.sim.settings import Folders
 
 LONGEST_LIST_SHOWN = 20
-LONGEST_CHAIN = 980
 CONVERSIONS: dict[str, Callable[[Any], Any]] = {"INT": int, "FLOAT": float, "STRING": str, "BOOLEAN": bool}
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -34,9 +31,6 @@ class _Finding:
 
     valid: bool
     errors: list[Json]
-
-
-Visit: TypeAlias = Generator[str, _Finding | None, T]
 
 
 @dataclass
@@ -102,61 +96,54 @@ class Validator:
         return ValidationResult(_problem("missing_node_type", message, details, **named), [], {})
 
 
+@dataclass
 class _Walk:
-    """One pass over the nodes that the outputs of one prompt need.
+    """One pass over the nodes that the outputs of one prompt need."""
 
-    A visit of a node is a generator that yields the upstream nodes whose findings it needs. The length of a chain is
-    therefore not limited by Python's stack.
-    """
-
-    def __init__(self, validator: Validator, prompt: Json) -> None:
-        self.validator = validator
-        self.prompt = prompt
-        self.findings: dict[str, _Finding] = {}
-        self._path: list[str] = []
+    validator: Validator
+    prompt: Json
+    findings: dict[str, _Finding] = field(default_factory=dict)
+    _path: list[str] = field(default_factory=list)
 
     def root(self, node_id: str) -> _Finding:
         try:
-            return self.node(node_id)
+            return self._visit(node_id)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong is part of the answer
             kind, message = "exception_during_validation", "Exception when validating node"
             self.findings[node_id] = _Finding(False, [_problem(kind, message, str(error), **_exception(error))])
             return self.findings[node_id]
 
-    def node(self, node_id: str) -> _Finding:
-        visits = [self._visit(node_id)]
-        finding: _Finding | None = None
-        failure: Exception | None = None
-        while visits:
-            try:
-                wanted = visits[-1].send(finding) if failure is None else visits[-1].throw(failure)
-                visits.append(self._visit(wanted))
-                finding = failure = None
-            except StopIteration as ended:
-                visits.pop()
-                finding, failure = ended.value, None
-            except Exception as error:  # noqa: BLE001 - handed to the visit that waits for this one
-                visits.pop()
-                finding, failure = None, error
-        if failure is not None:
-            raise failure
-        assert finding is not None
-        return finding
-
-    def _visit(self, node_id: str) -> Visit[_Finding]:
-        known = self.findings.get(node_id)
-        if known is not None:
-            return known
+    def _visit(self, node_id: str) -> _Finding:
+        """One frame of Python's stack for each node of a chain: as at the server, hundreds in a row are fine."""
+        if node_id in self.findings:
+            return self.findings[node_id]
         if node_id in self._path:
             return self._cycle(node_id)
-        if len(self._path) > LONGEST_CHAIN:
-            raise RecursionError("maximum recursion depth exceeded while calling a Python object")
+        definition = self.validator.definitions[self.prompt[node_id]["class_type"]]
+        inputs = self.prompt[node_id]["inputs"]
+        checks_itself = {"image"} if definition.name in ("LoadImage", "LoadImageMask") else set()
+        errors: list[Json | None] = []
+        upstream_valid = True
         self._path.append(node_id)
         try:
-            finding = yield from self._inputs(node_id)
+            for spec in definition.inputs_for(inputs).values():
+                if spec.name not in inputs:
+                    errors.append(_missing(spec))
+                elif not isinstance(inputs[spec.name], list):
+                    errors.append(_literal(spec, inputs, ranged=spec.name not in checks_itself))
+                elif error := self._link(spec, inputs[spec.name]):
+                    errors.append(error)
+                else:
+                    try:
+                        upstream_valid = self._visit(inputs[spec.name][0]).valid and upstream_valid
+                    except Exception as failure:  # noqa: BLE001 - whatever goes wrong is part of the answer
+                        self._fail_upstream(spec, inputs[spec.name], failure)
+                        upstream_valid = False
         finally:
             self._path.pop()
-        return self.findings.setdefault(node_id, finding)
+        errors += [self._missing_file(definition.inputs[name], inputs[name]) for name in checks_itself & set(inputs)]
+        found = [error for error in errors if error is not None]
+        return self.findings.setdefault(node_id, _Finding(upstream_valid and not found, found))
 
     def _cycle(self, node_id: str) -> _Finding:
         """0.7 names no error; later versions name the nodes of the cycle."""
@@ -169,56 +156,24 @@ class _Walk:
         self.findings[node_id] = _Finding(False, errors)
         return self.findings[node_id]
 
-    def _inputs(self, node_id: str) -> Visit[_Finding]:
-        node = self.prompt[node_id]
-        definition = self.validator.definitions[node["class_type"]]
-        inputs = node["inputs"]
-        checks_itself = _checks_itself(definition)
-        errors: list[Json] = []
-        upstream_valid = True
-        for spec in definition.inputs_for(inputs).values():
-            if spec.name not in inputs:
-                if spec.section == "required":
-                    short = spec.name.rpartition(".")[2]
-                    errors.append(
-                        _problem("required_input_missing", "Required input is missing", short, input_name=spec.name)
-                    )
-                continue
-            if isinstance(inputs[spec.name], list):
-                error, linked_valid = yield from self._link(spec, inputs[spec.name])
-                upstream_valid = upstream_valid and linked_valid
-            else:
-                error = _literal(spec, inputs, ranged=spec.name not in checks_itself)
-            if error is not None:
-                errors.append(error)
-        for name in checks_itself & set(inputs):
-            error = self._file_exists(definition.inputs[name], inputs[name])
-            if error is not None:
-                errors.append(error)
-        return _Finding(upstream_valid and not errors, errors)
-
-    def _link(self, spec: InputSpec, link: list[Any]) -> Visit[tuple[Json | None, bool]]:
-        """The error of a link, and whether the node that it comes from is valid."""
+    def _link(self, spec: InputSpec, link: list[Any]) -> Json | None:
         if len(link) != 2:
             message = "Bad linked input, must be a length-2 list of [node_id, slot_index]"
-            return _input_problem(spec, "bad_linked_input", message, spec.name, received_value=link), True
+            return _input_problem(spec, "bad_linked_input", message, spec.name, received_value=link)
         received = self.validator.definitions[self.prompt[link[0]]["class_type"]].output[link[1]]
-        if not types_fit(received, spec.type):
-            message = "Return type mismatch between linked nodes"
-            details = f"{spec.name}, received_type({received}) mismatch input_type({spec.type})"
-            extra = {"received_type": received, "linked_node": link}
-            return _input_problem(spec, "return_type_mismatch", message, details, **extra), True
-        try:
-            finding = yield link[0]
-            return None, finding is not None and finding.valid
-        except Exception as error:  # noqa: BLE001 - whatever goes wrong is part of the answer
-            kind, message = "exception_during_inner_validation", "Exception when validating inner node"
-            extra = {"exception_message": str(error), **_exception(error), "linked_node": link}
-            reason = _input_problem(spec, kind, message, str(error), **extra)
-            self.findings[link[0]] = _Finding(False, [reason])
-            return None, False
+        if types_fit(received, spec.type):
+            return None
+        message = "Return type mismatch between linked nodes"
+        details = f"{spec.name}, received_type({received}) mismatch input_type({spec.type})"
+        extra = {"received_type": received, "linked_node": link}
+        return _input_problem(spec, "return_type_mismatch", message, details, **extra)
 
-    def _file_exists(self, spec: InputSpec, value: Any) -> Json | None:
+    def _fail_upstream(self, spec: InputSpec, link: list[Any], error: Exception) -> None:
+        kind, message = "exception_during_inner_validation", "Exception when validating inner node"
+        extra = {"exception_message": str(error), **_exception(error), "linked_node": link}
+        self.findings[link[0]] = _Finding(False, [_input_problem(spec, kind, message, str(error), **extra)])
+
+    def _missing_file(self, spec: InputSpec, value: Any) -> Json | None:
         """A file that a user's own definitions list counts as there: the simulator paints one."""
         found = self.validator.folders.locate(str(value))
         if (found is not None and found.exists()) or value in (spec.choices or []):
@@ -242,6 +197,13 @@ def types_fit(received: Any, wanted: Any) -> bool:
     left = {part.strip() for part in received.split(",")}
     right = {part.strip() for part in wanted.split(",")}
     return "*" in left | right or "COMFY_MATCHTYPE_V3" in left | right or bool(left & right)
+
+
+def _missing(spec: InputSpec) -> Json | None:
+    if spec.section != "required":
+        return None
+    short = spec.name.rpartition(".")[2]
+    return _problem("required_input_missing", "Required input is missing", short, input_name=spec.name)
 
 
 def _literal(spec: InputSpec, inputs: Json, ranged: bool) -> Json | None:
@@ -275,11 +237,6 @@ def _out_of_range(spec: InputSpec, value: Any) -> Json | None:
     if is_long:
         problem["extra_info"]["input_config"] = None
     return problem
-
-
-def _checks_itself(definition: NodeDefinition) -> set[str]:
-    """Inputs that the node checks itself. Lists and ranges are not checked for them."""
-    return {"image"} if definition.name in ("LoadImage", "LoadImageMask") else set()
 
 
 def _exception(error: Exception) -> Json:

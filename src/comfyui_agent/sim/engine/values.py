@@ -39,17 +39,6 @@ class Result:
 
 
 Behaviour = Callable[[NodeRun, Json], Result]
-BEHAVIOURS: dict[str, Behaviour] = {}
-
-
-def behaviour(*class_types: str) -> Callable[[Behaviour], Behaviour]:
-    """Register what nodes of these classes do."""
-
-    def register(function: Behaviour) -> Behaviour:
-        BEHAVIOURS.update(dict.fromkeys(class_types, function))
-        return function
-
-    return register
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Sleeping, joining texts, and the behaviour of classes that are known by their definition only."""
+"""Sleeping, and the behaviour of classes that are known by their definition only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from comfyui_agent.sim.engine.values import (
     Result,
     Settings,
     Video,
-    behaviour,
 )
 from comfyui_agent.sim.prompt_queue import Json
 
@@ -42,12 +41,6 @@ SAVERS: tuple[tuple[type, str, Behaviour], ...] = (
 SAME_AS_INPUT = ("*", "COMFY_MATCHTYPE_V3")
 
 
-@behaviour("StringConcatenate")
-def concatenate(_: NodeRun, inputs: Json) -> Result:
-    return Result((f"{inputs['string_a']}{inputs['delimiter']}{inputs['string_b']}",))
-
-
-@behaviour("Sleep")
 def sleep(run: NodeRun, inputs: Json) -> Result:
     run.pace.sleep(inputs["seconds"])
     return Result((inputs["value"],))

@@ -1,4 +1,4 @@
-"""Nodes that change the size, number or content of pictures."""
+"""Pictures: loaded from a file, and changed in size, number or content."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 from PIL import Image, ImageChops, ImageOps, ImageSequence
 
 from comfyui_agent.pictures.painting import Recipe, paint
-from comfyui_agent.sim.engine.values import Images, Masks, NodeRun, Result, behaviour
+from comfyui_agent.sim.engine.values import Images, Masks, NodeRun, Result
 from comfyui_agent.sim.prompt_queue import Json
 from comfyui_agent.sim.settings import Folders
 
@@ -22,7 +22,6 @@ METHODS = {
 }
 
 
-@behaviour("LoadImage")
 def load(run: NodeRun, inputs: Json) -> Result:
     name = run.folders.annotated(inputs["image"])[0]
     path = run.folders.locate(inputs["image"])
@@ -46,83 +45,56 @@ def file_fingerprint(folders: Folders, value: object) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-@behaviour("EmptyImage")
-def empty(_: NodeRun, inputs: Json) -> Result:
+def empty(inputs: Json) -> Images:
     colour = inputs["color"]
     pixel = (colour >> 16 & 255, colour >> 8 & 255, colour & 255)
-    frame = Image.new("RGB", (inputs["width"], inputs["height"]), pixel)
-    return Result((Images((frame,) * inputs["batch_size"]),))
+    return Images((Image.new("RGB", (inputs["width"], inputs["height"]), pixel),) * inputs["batch_size"])
 
 
-@behaviour("ImageScale")
-def scale(_: NodeRun, inputs: Json) -> Result:
-    old_width, old_height = inputs["image"].size
+def scale(inputs: Json) -> Images:
+    images: Images = inputs["image"]
+    old_width, old_height = images.size
     width, height = inputs["width"], inputs["height"]
     if width == 0 and height == 0:
-        return Result((inputs["image"],))
+        return images
     width = width or max(1, round(old_width * height / old_height))
     height = height or max(1, round(old_height * width / old_width))
     if inputs["crop"] == "center":
-        method = METHODS[inputs["upscale_method"]]
-        return Result((inputs["image"].each(lambda frame: ImageOps.fit(frame, (width, height), method)),))
+        return images.each(lambda frame: ImageOps.fit(frame, (width, height), METHODS[inputs["upscale_method"]]))
     return _resized(inputs, width, height)
 
 
-@behaviour("ImageScaleBy")
-def scale_by(_: NodeRun, inputs: Json) -> Result:
+def scale_by(inputs: Json) -> Images:
     width, height = (max(1, round(edge * inputs["scale_by"])) for edge in inputs["image"].size)
     return _resized(inputs, width, height)
 
 
-@behaviour("ImageScaleToTotalPixels")
-def scale_to_total_pixels(_: NodeRun, inputs: Json) -> Result:
+def scale_to_total_pixels(inputs: Json) -> Images:
     width, height = inputs["image"].size
     factor = math.sqrt(inputs["megapixels"] * 1024 * 1024 / (width * height))
     step = inputs["resolution_steps"]
     return _resized(inputs, round(width * factor / step) * step, round(height * factor / step) * step)
 
 
-def _resized(inputs: Json, width: int, height: int) -> Result:
-    method = METHODS[inputs["upscale_method"]]
-    return Result((inputs["image"].each(lambda frame: frame.resize((width, height), method)),))
+def _resized(inputs: Json, width: int, height: int) -> Images:
+    images: Images = inputs["image"]
+    return images.each(lambda frame: frame.resize((width, height), METHODS[inputs["upscale_method"]]))
 
 
-@behaviour("ImageInvert")
-def invert(_: NodeRun, inputs: Json) -> Result:
-    return Result((inputs["image"].each(ImageChops.invert),))
+def batch(inputs: Json) -> Images:
+    first, second = inputs["image1"], inputs["image2"]
+    fitted = second.each(lambda frame: ImageOps.fit(frame, first.size))
+    return Images(first.frames + fitted.frames)
 
 
-@behaviour("ImageBatch")
-def batch(_: NodeRun, inputs: Json) -> Result:
-    first: Images = inputs["image1"]
-    fitted = inputs["image2"].each(lambda frame: ImageOps.fit(frame, first.size))
-    return Result((Images(first.frames + fitted.frames),))
-
-
-@behaviour("ImageCrop")
-def crop(_: NodeRun, inputs: Json) -> Result:
-    width, height = inputs["image"].size
+def crop(inputs: Json) -> Images:
+    images: Images = inputs["image"]
+    width, height = images.size
     left, top = min(inputs["x"], width - 1), min(inputs["y"], height - 1)
     right, bottom = min(left + inputs["width"], width), min(top + inputs["height"], height)
-    return Result((inputs["image"].each(lambda frame: frame.crop((left, top, right, bottom))),))
+    return images.each(lambda frame: frame.crop((left, top, right, bottom)))
 
 
-@behaviour("RepeatImageBatch")
-def repeat(_: NodeRun, inputs: Json) -> Result:
-    return Result((Images(inputs["image"].frames * inputs["amount"]),))
-
-
-@behaviour("SolidMask")
-def solid_mask(_: NodeRun, inputs: Json) -> Result:
-    return Result((Masks((Image.new("L", (inputs["width"], inputs["height"]), int(inputs["value"] * 255)),)),))
-
-
-@behaviour("MaskToImage")
-def mask_to_image(_: NodeRun, inputs: Json) -> Result:
-    return Result((Images(tuple(frame.convert("RGB") for frame in inputs["mask"].frames)),))
-
-
-@behaviour("ImageToMask")
-def image_to_mask(_: NodeRun, inputs: Json) -> Result:
+def channel_mask(inputs: Json) -> Masks:
     channel = inputs["channel"][0].upper()
-    return Result((Masks(tuple(frame.convert("RGBA").getchannel(channel) for frame in inputs["image"].frames)),))
+    return Masks(tuple(frame.convert("RGBA").getchannel(channel) for frame in inputs["image"].frames))

@@ -1,4 +1,4 @@
-"""Models, conditioning, latents, and samplers, which spend render time and video memory."""
+"""Models, latents, and samplers, which spend render time and video memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from PIL import Image, ImageOps
 
 from comfyui_agent.pictures.painting import Recipe, paint
-from comfyui_agent.sim.engine.values import Conditioning, Images, Latent, Model, NodeRun, Result, Settings, behaviour
+from comfyui_agent.sim.engine.values import Conditioning, Images, Latent, Model, NodeRun, Result, Settings
 from comfyui_agent.sim.prompt_queue import Json
 
 LATENT_SCALE = 8
@@ -16,56 +16,39 @@ PREVIEW_EDGE = 512
 USUAL_STEPS = 20
 
 
-@behaviour("CheckpointLoaderSimple", "ImageOnlyCheckpointLoader", "UNETLoader")
 def load_model(run: NodeRun, inputs: Json) -> Result:
     """The first declared input names the file."""
     name = str(inputs[next(iter(run.definition.inputs))])
     return Result(tuple(Model(str(kind).lower(), name) for kind in run.definition.output))
 
 
-@behaviour("LoraLoader")
 def lora(_: NodeRun, inputs: Json) -> Result:
     addition = (f"{inputs['lora_name']}*{inputs['strength_model']}",)
     changed = (replace(inputs[kind], additions=inputs[kind].additions + addition) for kind in ("model", "clip"))
     return Result(tuple(changed))
 
 
-@behaviour("CLIPTextEncode")
-def encode_text(_: NodeRun, inputs: Json) -> Result:
-    return Result((Conditioning(inputs["text"]),))
-
-
-@behaviour("ConditioningCombine")
-def combine(_: NodeRun, inputs: Json) -> Result:
-    return Result((Conditioning(f"{inputs['conditioning_1'].text} {inputs['conditioning_2'].text}"),))
-
-
-@behaviour("EmptyLatentImage", "EmptySD3LatentImage", "EmptyHunyuanLatentVideo")
-def empty_latent(_: NodeRun, inputs: Json) -> Result:
+def empty_latent(inputs: Json) -> Latent:
     count = inputs.get("length", 1) * inputs["batch_size"]
-    return Result((Latent(inputs["width"], inputs["height"], count, is_film="length" in inputs),))
+    return Latent(inputs["width"], inputs["height"], count, is_film="length" in inputs)
 
 
-@behaviour("LatentUpscale")
-def upscale_latent(_: NodeRun, inputs: Json) -> Result:
+def upscale_latent(inputs: Json) -> Latent:
     latent: Latent = inputs["samples"]
-    return Result((replace(latent, width=inputs["width"] or latent.width, height=inputs["height"] or latent.height),))
+    return replace(latent, width=inputs["width"] or latent.width, height=inputs["height"] or latent.height)
 
 
-@behaviour("SVD_img2vid_Conditioning")
 def video_latent(_: NodeRun, inputs: Json) -> Result:
     base = Images(inputs["init_image"].frames[:1])
     latent = Latent(inputs["width"], inputs["height"], inputs["video_frames"], base=base, is_film=True)
     return Result((Conditioning("from a picture"), Conditioning(""), latent))
 
 
-@behaviour("VAEEncode")
-def encode(_: NodeRun, inputs: Json) -> Result:
+def encode(inputs: Json) -> Latent:
     pixels: Images = inputs["pixels"]
-    return Result((Latent(*pixels.size, len(pixels.frames), base=pixels),))
+    return Latent(*pixels.size, len(pixels.frames), base=pixels)
 
 
-@behaviour("KSampler", "KSamplerAdvanced")
 def sample(run: NodeRun, inputs: Json) -> Result:
     recipe = Recipe(
         words=_words(inputs.get("positive")),
@@ -78,7 +61,6 @@ def sample(run: NodeRun, inputs: Json) -> Result:
     return Result((_render(run, inputs["model"], recipe, inputs["latent_image"], inputs.get("denoise", 1.0)),))
 
 
-@behaviour("SamplerCustomAdvanced")
 def sample_custom(run: NodeRun, inputs: Json) -> Result:
     noise: Settings = inputs["noise"]
     guider: Settings = inputs["guider"]

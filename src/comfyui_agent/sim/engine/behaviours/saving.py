@@ -12,32 +12,28 @@ from typing import Any
 from PIL.PngImagePlugin import PngInfo
 
 from comfyui_agent.sim.engine.media import write_flac, write_latent, write_mp4, write_webm
-from comfyui_agent.sim.engine.values import Audio, Images, Latent, NodeRun, Result, Video, behaviour
+from comfyui_agent.sim.engine.values import Audio, Images, Latent, NodeRun, Result, Video
 from comfyui_agent.sim.prompt_queue import Json
 
 DATE = {"year": "%Y", "month": "%m", "day": "%d", "hour": "%H", "minute": "%M", "second": "%S"}
 
 
-@behaviour("SaveImage")
 def save_image(run: NodeRun, inputs: Json) -> Result:
     images: Images = inputs["images"]
     place = save_place(run.folders.output, inputs["filename_prefix"], *images.size)
     return _save_pictures(run, images, place, compress_level=4)
 
 
-@behaviour("PreviewImage")
 def preview_image(run: NodeRun, inputs: Json) -> Result:
     return _save_pictures(run, inputs["images"], _temporary_place(run), compress_level=1)
 
 
-@behaviour("MaskPreview")
 def preview_mask(run: NodeRun, inputs: Json) -> Result:
     masks = Images(inputs["mask"].frames).each(lambda frame: frame.convert("RGB"))
     pictures = _save_pictures(run, masks, _temporary_place(run), compress_level=1)
     return Result(shown={**(pictures.shown or {}), "animated": [False]})
 
 
-@behaviour("PreviewAny")
 def preview_text(_: NodeRun, inputs: Json) -> Result:
     source = inputs.get("source")
     if source is None or isinstance(source, str | int | float):
@@ -49,7 +45,6 @@ def preview_text(_: NodeRun, inputs: Json) -> Result:
     return Result(shown={"text": [text]})
 
 
-@behaviour("SaveLatent")
 def save_latent(run: NodeRun, inputs: Json) -> Result:
     latent: Latent = inputs["samples"]
     place = save_place(run.folders.output, inputs["filename_prefix"])
@@ -60,25 +55,17 @@ def save_latent(run: NodeRun, inputs: Json) -> Result:
     return Result(shown={"latents": [place.listed(path)]})
 
 
-@behaviour("SaveAnimatedPNG")
 def save_animated_png(run: NodeRun, inputs: Json) -> Result:
     options = {"compress_level": inputs["compress_level"], "pnginfo": _png_metadata(run)}
     return _save_animation(run, inputs, "png", options, animated=True)
 
 
-@behaviour("SaveAnimatedWEBP")
 def save_animated_webp(run: NodeRun, inputs: Json) -> Result:
     method = {"default": 4, "fastest": 0, "slowest": 6}[inputs["method"]]
     options = {"lossless": inputs["lossless"], "quality": inputs["quality"], "method": method}
     return _save_animation(run, inputs, "webp", options, animated=len(inputs["images"].frames) != 1)
 
 
-@behaviour("CreateVideo")
-def create_video(_: NodeRun, inputs: Json) -> Result:
-    return Result((Video(inputs["images"], inputs["fps"]),))
-
-
-@behaviour("SaveVideo")
 def save_video(run: NodeRun, inputs: Json) -> Result:
     video: Video = inputs["video"]
     place = save_place(run.folders.output, inputs["filename_prefix"], *video.images.size)
@@ -87,7 +74,6 @@ def save_video(run: NodeRun, inputs: Json) -> Result:
     return Result(shown={"images": [place.listed(path)], "animated": [True]})
 
 
-@behaviour("SaveWEBM")
 def save_webm(run: NodeRun, inputs: Json) -> Result:
     images: Images = inputs["images"]
     place = save_place(run.folders.output, inputs["filename_prefix"], *images.size)
@@ -96,17 +82,10 @@ def save_webm(run: NodeRun, inputs: Json) -> Result:
     return Result(shown={"images": [place.listed(path)], "animated": [True]})
 
 
-@behaviour("EmptyAudio")
-def empty_audio(_: NodeRun, inputs: Json) -> Result:
-    return Result((Audio(inputs["duration"], inputs["sample_rate"], inputs["channels"]),))
-
-
-@behaviour("SaveAudio")
 def save_audio(run: NodeRun, inputs: Json) -> Result:
     return _save_sound(inputs["audio"], save_place(run.folders.output, inputs["filename_prefix"]))
 
 
-@behaviour("PreviewAudio")
 def preview_audio(run: NodeRun, inputs: Json) -> Result:
     return _save_sound(inputs["audio"], _temporary_place(run))
 
