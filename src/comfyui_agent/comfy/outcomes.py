@@ -99,7 +99,8 @@ def read_error(data: Mapping[str, Any], server: str, prompt_id: str) -> Failure:
     exception_type = shapes.shown(data.get("exception_type"))
     message = shapes.optional_text(data.get("exception_message")).strip()[:LONGEST_MESSAGE]
     traceback = tuple(filter(None, map(shapes.optional_text, shapes.optional_list(data.get("traceback")))))
-    is_out_of_memory = exception_type.endswith("MemoryError") or any(text in message.lower() for text in OUT_OF_MEMORY)
+    text = "".join(traceback)
+    is_out_of_memory = exception_type.endswith("MemoryError") or any(each in message.lower() for each in OUT_OF_MEMORY)
     return Failure(
         FailureClass.OOM if is_out_of_memory else FailureClass.EXECUTION,
         message or exception_type or "the server names no reason",
@@ -108,7 +109,7 @@ def read_error(data: Mapping[str, Any], server: str, prompt_id: str) -> Failure:
         node_id=shapes.shown(data.get("node_id")),
         node_type=shapes.shown(data.get("node_type")),
         exception_type=exception_type,
-        traceback=_capped(traceback),
+        traceback=traceback if len(text) <= LONGEST_TRACEBACK else ("…\n" + text[-LONGEST_TRACEBACK:],),
     )
 
 
@@ -116,20 +117,16 @@ def _bad_ending(entry: HistoryEntry, ending: Message | None, known: PromptFacts)
     if ending is not None and ending.event == "execution_error":
         return read_error(ending.data, known.server, entry.prompt_id)
     if ending is not None and ending.event == "execution_interrupted":
-        return _interruption(entry, ending, known)
+        kind, message = FailureClass.INTERRUPTED, "someone else interrupted it"
+        if known.cancel_requested:
+            kind, message = FailureClass.CANCELLED, "cancelled while it ran"
+        node_id, node_type = (shapes.shown(ending.data.get(name)) for name in ("node_id", "node_type"))
+        return replace(_failure(kind, message, entry, known), node_id=node_id, node_type=node_type)
     agrees = entry.status != "error" if ending is not None else entry.status == "success" and entry.completed
     if not agrees:
         message = f"the prompt ended with status {shapes.shown(entry.status) or 'unknown'!r} and without a reason"
         return _failure(FailureClass.EXECUTION, message, entry, known)
     return None
-
-
-def _interruption(entry: HistoryEntry, ending: Message, known: PromptFacts) -> Failure:
-    kind, message = FailureClass.INTERRUPTED, "someone else interrupted it"
-    if known.cancel_requested:
-        kind, message = FailureClass.CANCELLED, "cancelled while it ran"
-    node_id, node_type = (shapes.shown(ending.data.get(name)) for name in ("node_id", "node_type"))
-    return replace(_failure(kind, message, entry, known), node_id=node_id, node_type=node_type)
 
 
 def _dropped_outputs(entry: HistoryEntry, known: PromptFacts) -> Failure | None:
@@ -177,8 +174,3 @@ def _nodes(graph: Graph, node_ids: Iterable[str]) -> str:
     ordered = natural_order(node_ids)
     names = [f"node {shapes.shown(each)} ({shapes.shown(class_of(graph, each))})" for each in ordered[:MOST_NAMED]]
     return ", ".join(names) + (f" and {len(ordered) - MOST_NAMED} more" if len(ordered) > MOST_NAMED else "")
-
-
-def _capped(traceback: tuple[str, ...]) -> tuple[str, ...]:
-    text = "".join(traceback)
-    return traceback if len(text) <= LONGEST_TRACEBACK else ("…\n" + text[-LONGEST_TRACEBACK:],)

@@ -116,14 +116,11 @@ class PromptQueue:
         with self._lock:
             return {prompt_id: self._history[prompt_id]} if prompt_id in self._history else {}
 
-    def forget(self, prompt_ids: Iterable[Any]) -> None:
+    def forget(self, prompt_ids: Iterable[Any] | None) -> None:
+        """Take prompts out of the history; all of them for None."""
         with self._lock:
-            for prompt_id in prompt_ids:
+            for prompt_id in list(self._history) if prompt_ids is None else prompt_ids:
                 self._history.pop(prompt_id, None)
-
-    def forget_all(self) -> None:
-        with self._lock:
-            self._history = {}
 
     def set_flag(self, name: str) -> None:
         with self._arrived:

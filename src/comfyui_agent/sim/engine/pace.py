@@ -7,13 +7,14 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+
+from PIL import Image
 
 from comfyui_agent.sim.settings import SimSettings
 
 CRASHED = 70
 
-Draw = Callable[[int], Any]
+Draw = Callable[[int], Image.Image]
 """Draws the preview of a step."""
 Step = Callable[[str, int, int, Draw | None], None]
 

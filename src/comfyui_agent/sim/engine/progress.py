@@ -6,8 +6,7 @@ import io
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from PIL import Image
-
+from comfyui_agent.sim.engine.pace import Draw
 from comfyui_agent.sim.prompt_queue import Json
 
 PREVIEWS_WANTED = ("auto", "latent2rgb", "taesd")
@@ -40,21 +39,19 @@ class Progress:
     preview_method: Any
     _states: dict[str, Json] = field(default_factory=dict)
 
-    @property
-    def wants_previews(self) -> bool:
-        return self.preview_method in PREVIEWS_WANTED
-
     def start(self, node_id: str) -> None:
         self._set(node_id, "running", 0.0, 1.0)
 
-    def step(self, node_id: str, value: int, most: int, picture: Image.Image | None) -> None:
+    def step(self, node_id: str, value: int, most: int, draw: Draw | None) -> None:
         """Clients that want metadata get the preview before the step, others after it."""
         self._set(node_id, "running", value, most)
         data = {"value": value, "max": most, "prompt_id": self.prompt_id, "node": node_id}
         events: list[tuple[str, Json | Preview]] = [("progress", data)]
         preview_at = 0 if self.audience.wants_preview_metadata(self.client_id) else 1
-        if picture is not None:
-            events.insert(preview_at, ("", self._preview(node_id, picture)))
+        if draw is not None and self.preview_method in PREVIEWS_WANTED:
+            buffer = io.BytesIO()
+            draw(value).save(buffer, "JPEG", quality=95)
+            events.insert(preview_at, ("", Preview("image/jpeg", buffer.getvalue(), self._place(node_id))))
         for event, content in events:
             self.audience.send(event, content, self.client_id)
 
@@ -66,11 +63,6 @@ class Progress:
         self._states[node_id] = {"value": value, "max": most, "state": state, **self._place(node_id)}
         nodes = {"prompt_id": self.prompt_id, "nodes": dict(self._states)}
         self.audience.send("progress_state", nodes, self.client_id)
-
-    def _preview(self, node_id: str, picture: Image.Image) -> Preview:
-        buffer = io.BytesIO()
-        picture.save(buffer, "JPEG", quality=95)
-        return Preview("image/jpeg", buffer.getvalue(), self._place(node_id))
 
     def _place(self, node_id: str) -> Json:
         return {

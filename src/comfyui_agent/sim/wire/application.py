@@ -77,7 +77,7 @@ class _Routes:
             web.get("/system_stats", _answers(lambda _: engine.system_stats())),
             web.get("/features", _answers(lambda _: FEATURES)),
             web.get("/embeddings", _answers(self.embeddings)),
-            web.get("/models", _answers(lambda _: list(engine.models()))),
+            web.get("/models", _answers(lambda _: list(engine.definitions.offered_models()))),
             web.get("/models/{folder}", self.models),
             web.get("/view", files.view),
             web.post("/upload/image", files.upload_image),
@@ -176,15 +176,15 @@ class _Routes:
     async def change_history(self, request: web.Request) -> web.Response:
         body = await request.json()
         if _field(body, "clear"):
-            self._prompts.forget_all()
+            self._prompts.forget(None)
         self._prompts.forget(_field(body, "delete", ()))
         return web.Response()
 
     def embeddings(self, _: web.Request) -> list[str]:
-        return [name.rsplit(".", 1)[0] for name in self._engine.models()["embeddings"]]
+        return [name.rsplit(".", 1)[0] for name in self._engine.definitions.offered_models()["embeddings"]]
 
     async def models(self, request: web.Request) -> web.Response:
-        files = self._engine.models().get(request.match_info["folder"])
+        files = self._engine.definitions.offered_models().get(request.match_info["folder"])
         return web.Response(status=404) if files is None else web.json_response(files)
 
 

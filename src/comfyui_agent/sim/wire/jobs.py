@@ -39,9 +39,9 @@ class JobRoutes:
             offset = max(0, _integer(query.get("offset", "0"), "offset"))
         except BadQuery as error:
             return web.json_response({"error": str(error)}, status=400)
-        jobs = [job for job in self._all() if job["status"] in states]
-        workflow_id = query.get("workflow_id")
-        if workflow_id:
+        jobs = self._waiting() + [self._ended(entry) for entry in self._prompts.history().values()]
+        jobs = [job for job in jobs if job["status"] in states]
+        if workflow_id := query.get("workflow_id"):
             jobs = [job for job in jobs if job.get("workflow_id") == workflow_id]
         jobs.sort(key=_duration if sort_by == "execution_duration" else _created, reverse=order == "desc")
         page = jobs[offset:] if limit is None else jobs[offset : offset + limit]
@@ -88,9 +88,6 @@ class JobRoutes:
         if wrong:
             raise BadQuery(f"Invalid status value(s): {', '.join(wrong)}. Valid values: {', '.join(self._states)}")
         return states
-
-    def _all(self) -> list[Json]:
-        return self._waiting() + [self._ended(entry) for entry in self._prompts.history().values()]
 
     def _waiting(self) -> list[Json]:
         running, pending = self._prompts.running_and_pending()

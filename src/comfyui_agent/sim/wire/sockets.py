@@ -71,9 +71,8 @@ class Sockets:
         try:
             status = {"exec_info": {"queue_remaining": engine.prompts.remaining()}}
             await self._send("status", {"status": status, "sid": sid}, sid)
-            client, node = engine.executing_now()
-            if client == sid and node is not None:
-                await self._send("executing", {"node": node}, sid)
+            if engine.client_id == sid and engine.node_id is not None:
+                await self._send("executing", {"node": engine.node_id}, sid)
             await self._listen(socket, sid)
         finally:
             self._transports.pop(socket, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,11 +49,10 @@ def preview_text(_: NodeRun, inputs: Json) -> Result:
 def save_latent(run: NodeRun, inputs: Json) -> Result:
     latent: Latent = inputs["samples"]
     place = save_place(run.folders.output, inputs["filename_prefix"])
-    path = place.next_path("latent")
     shape = (latent.count, 4, max(1, latent.height // 8), max(1, latent.width // 8))
     metadata = {key: json.dumps(value) for key, value in run.metadata.items()}
-    write_latent(path, shape, latent.recipe.seed if latent.recipe else 0, metadata)
-    return Result(shown={"latents": [place.listed(path)]})
+    seed = latent.recipe.seed if latent.recipe else 0
+    return _save(place, "latents", "latent", lambda path: write_latent(path, shape, seed, metadata))
 
 
 def save_animated_png(run: NodeRun, inputs: Json) -> Result:
@@ -69,17 +69,15 @@ def save_animated_webp(run: NodeRun, inputs: Json) -> Result:
 def save_video(run: NodeRun, inputs: Json) -> Result:
     video: Video = inputs["video"]
     place = save_place(run.folders.output, inputs["filename_prefix"], *video.images.size)
-    path = place.next_path("mp4")
-    write_mp4(path, video.images.frames, video.fps)
-    return Result(shown={"images": [place.listed(path)], "animated": [True]})
+    frames = video.images.frames
+    return _save(place, "images", "mp4", lambda path: write_mp4(path, frames, video.fps), animated=[True])
 
 
 def save_webm(run: NodeRun, inputs: Json) -> Result:
     images: Images = inputs["images"]
     place = save_place(run.folders.output, inputs["filename_prefix"], *images.size)
-    path = place.next_path("webm")
-    write_webm(path, images.frames, inputs["fps"])
-    return Result(shown={"images": [place.listed(path)], "animated": [True]})
+    frames, fps = images.frames, inputs["fps"]
+    return _save(place, "images", "webm", lambda path: write_webm(path, frames, fps), animated=[True])
 
 
 def save_audio(run: NodeRun, inputs: Json) -> Result:
@@ -103,16 +101,21 @@ def _save_pictures(run: NodeRun, images: Images, place: SavePlace, compress_leve
 def _save_animation(run: NodeRun, inputs: Json, extension: str, options: Json, animated: bool) -> Result:
     images: Images = inputs["images"]
     place = save_place(run.folders.output, inputs["filename_prefix"], *images.size)
-    path = place.next_path(extension)
     first, *others = (frame.copy() for frame in images.frames)  # Pillow leaves out repetitions of the same object
-    first.save(path, save_all=True, append_images=others, duration=int(1000 / inputs["fps"]), **options)
-    return Result(shown={"images": [place.listed(path)], "animated": [animated]})
+    options |= {"save_all": True, "append_images": others, "duration": int(1000 / inputs["fps"])}
+    return _save(place, "images", extension, lambda path: first.save(path, **options), animated=[animated])
 
 
 def _save_sound(audio: Audio, place: SavePlace) -> Result:
-    path = place.next_path("flac")
-    write_flac(path, audio.seconds, audio.rate, audio.channels)
-    return Result(shown={"audio": [place.listed(path)]})
+    seconds, rate, channels = audio.seconds, audio.rate, audio.channels
+    return _save(place, "audio", "flac", lambda path: write_flac(path, seconds, rate, channels))
+
+
+def _save(place: SavePlace, key: str, extension: str, write: Callable[[Path], None], **more: Any) -> Result:
+    """Write one file and list it."""
+    path = place.next_path(extension)
+    write(path)
+    return Result(shown={key: [place.listed(path)], **more})
 
 
 def _png_metadata(run: NodeRun) -> PngInfo:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import random
 import time
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from comfyui_agent.sim.dialect import Dialect
 from comfyui_agent.sim.engine.behaviours import run_node
 from comfyui_agent.sim.engine.behaviours.images import file_fingerprint
-from comfyui_agent.sim.engine.definitions import Definitions, NodeDefinition
-from comfyui_agent.sim.engine.graph import Cached, ExecutionOrder, OutputCache, cache_keys, is_link
-from comfyui_agent.sim.engine.memory import OutOfMemoryError, VideoMemory
-from comfyui_agent.sim.engine.pace import InterruptProcessingException, RenderPace, RenderRules
-from comfyui_agent.sim.engine.progress import Audience, Progress
+from comfyui_agent.sim.engine.definitions import NodeDefinition
+from comfyui_agent.sim.engine.graph import Cached, ExecutionOrder, cache_keys, is_link
+from comfyui_agent.sim.engine.memory import OutOfMemoryError
+from comfyui_agent.sim.engine.pace import InterruptProcessingException, RenderPace
+from comfyui_agent.sim.engine.progress import Progress
 from comfyui_agent.sim.engine.values import NodeRun
 from comfyui_agent.sim.prompt_queue import Json, QueueItem
-from comfyui_agent.sim.settings import Folders
+
+if TYPE_CHECKING:
+    from comfyui_agent.sim.engine.simulated import SimulatedEngine
 
 OOM_TIP = (
     "This error means you ran out of memory on your GPU.\n\nTIPS: If the workflow worked before you might have "
@@ -27,32 +25,11 @@ OOM_TIP = (
 )
 
 
-@dataclass
-class Executor:
-    """Runs one prompt at a time, and keeps cache and memory between prompts."""
+class PromptRun:
+    """One run of one prompt."""
 
-    definitions: Definitions
-    folders: Folders
-    dialect: Dialect
-    memory: VideoMemory
-    audience: Audience
-    rules: RenderRules
-    dice: random.Random
-    cache: OutputCache = field(init=False)
-    client_id: str | None = None
-    node_id: str | None = None
-
-    def __post_init__(self) -> None:
-        self.cache = OutputCache(roomy=self.dialect.cache_survives_other_prompts)
-
-    def run(self, item: QueueItem) -> Json:
-        """The outputs, meta and status of a prompt, for its history."""
-        return _PromptRun(self, item).run()
-
-
-class _PromptRun:
-    def __init__(self, executor: Executor, item: QueueItem) -> None:
-        self.executor = executor
+    def __init__(self, engine: SimulatedEngine, item: QueueItem) -> None:
+        self.engine = engine
         self.prompt_id = item.prompt_id
         self.prompt = {node_id: dict(node) for node_id, node in item.prompt.items()}
         self.roots = list(item.outputs)
@@ -60,7 +37,7 @@ class _PromptRun:
         self.metadata = {"prompt": self.prompt, **(extra_data.get("extra_pnginfo") or {})}
         self.client_id: str | None = extra_data.get("client_id")
         preview_method = extra_data.get("preview_method")
-        self.progress = Progress(executor.audience, self.prompt_id, self.client_id, preview_method)
+        self.progress = Progress(engine.audience, self.prompt_id, self.client_id, preview_method)
         self.messages: list[list[Any]] = []
         self.shown: Json = {}
         self.meta: Json = {}
@@ -69,31 +46,32 @@ class _PromptRun:
         self.inputs: Json = {}
 
     def run(self) -> Json:
-        executor = self.executor
-        executor.rules.interrupted.clear()
-        executor.client_id = self.client_id
+        """The outputs, meta and status of the prompt, for its history."""
+        engine = self.engine
+        engine.rules.interrupted.clear()
+        engine.client_id = self.client_id
         self._record("execution_start", {"prompt_id": self.prompt_id})
         self.keys = cache_keys(self.prompt, self._fingerprint)
-        executor.cache.start_prompt(self.keys)
+        engine.cache.start_prompt(self.keys)
         cached = [node_id for node_id in self.prompt if self._is_cached(node_id)]
         self._record("execution_cached", {"nodes": cached, "prompt_id": self.prompt_id})
         success = self._run_nodes()
         if success:
             self._record("execution_success", {"prompt_id": self.prompt_id})
-        executor.node_id = None
+        engine.node_id = None
         status = {"status_str": "success" if success else "error", "completed": success, "messages": self.messages}
         return {"outputs": self.shown, "status": status, "meta": self.meta}
 
     def _run_nodes(self) -> bool:
         samplers = [each for each in self.prompt if self._definition(each).is_sampler and not self._is_cached(each)]
-        pace = RenderPace(self.executor.rules, len(samplers), self._step)
+        pace = RenderPace(self.engine.rules, len(samplers), self.progress.step)
         order = ExecutionOrder(self.prompt, self._is_cached, lambda node_id: self._definition(node_id).is_output)
-        self.executor.dice.shuffle(self.roots)
+        self.engine.dice.shuffle(self.roots)
         for root in self.roots:
             order.add(root)
         while (node_id := order.pick()) is not None:
             try:
-                cached = self.executor.cache.get(node_id)
+                cached = self.engine.cache.get(node_id)
                 if cached is not None:
                     self._repeat(node_id, cached)
                 else:
@@ -108,16 +86,16 @@ class _PromptRun:
         return True
 
     def _run_node(self, node_id: str, pace: RenderPace) -> None:
-        executor = self.executor
+        engine = self.engine
         definition = self._definition(node_id)
         self.inputs = {}
         self.progress.start(node_id)
         if self.client_id is not None:
-            executor.node_id = node_id
+            engine.node_id = node_id
             self._send("executing", {"node": node_id, "display_node": node_id, "prompt_id": self.prompt_id})
         pace.enter(node_id)
         key = self.keys[node_id]
-        run = NodeRun(definition, key, self.metadata, executor.folders, executor.memory, pace, executor.dice)
+        run = NodeRun(definition, key, self.metadata, engine.folders, engine.memory, pace, engine.dice)
         self.inputs = self._inputs(node_id, definition)
         result = run_node(run, self.inputs)
         shown, meta = result.shown, None
@@ -126,14 +104,14 @@ class _PromptRun:
             meta = {"node_id": node_id, "display_node": node_id, "parent_node": None, "real_node_id": node_id}
             self.shown[node_id], self.meta[node_id] = shown, meta
             self._send_executed(node_id, shown)
-        executor.cache.set(node_id, Cached(result.values, shown, meta))
+        engine.cache.set(node_id, Cached(result.values, shown, meta))
         self.progress.finish(node_id)
         self.executed.add(node_id)
 
     def _repeat(self, node_id: str, cached: Cached) -> None:
         """Send the old output of a cached output node again. Nothing is written."""
         self._send_executed(node_id, cached.shown)
-        keeps = self.client_id is not None or self.executor.dialect.cached_outputs_without_client
+        keeps = self.client_id is not None or self.engine.dialect.cached_outputs_without_client
         if keeps and cached.shown is not None and cached.meta is not None:
             self.shown[node_id], self.meta[node_id] = cached.shown, cached.meta
         self.progress.finish(node_id)
@@ -146,21 +124,17 @@ class _PromptRun:
             if is_link(value):
                 if name not in declared:  # passed on to the node, which fails on it
                     raise TypeError(f"{definition.name} got an unexpected keyword argument '{name}'")
-                source = self.executor.cache.get(value[0])
+                source = self.engine.cache.get(value[0])
                 inputs[name] = source.values[int(value[1])] if source else None
             elif name in declared:
                 inputs[name] = value
         return inputs
 
     def _definition(self, node_id: str) -> NodeDefinition:
-        return self.executor.definitions[self.prompt[node_id]["class_type"]]
+        return self.engine.definitions[self.prompt[node_id]["class_type"]]
 
     def _is_cached(self, node_id: str) -> bool:
-        return self.executor.cache.get(node_id) is not None
-
-    def _step(self, node_id: str, value: int, most: int, draw: Callable[[int], Any] | None) -> None:
-        picture = draw(value) if draw is not None and self.progress.wants_previews else None
-        self.progress.step(node_id, value, most, picture)
+        return self.engine.cache.get(node_id) is not None
 
     def _fingerprint(self, node_id: str) -> Any:
         node = self.prompt[node_id]
@@ -168,7 +142,7 @@ class _PromptRun:
             return False
         if "is_changed" not in node:
             try:
-                node["is_changed"] = [file_fingerprint(self.executor.folders, node["inputs"]["image"])]
+                node["is_changed"] = [file_fingerprint(self.engine.folders, node["inputs"]["image"])]
             except Exception:  # noqa: BLE001 - what cannot be fingerprinted always runs again
                 node["is_changed"] = float("nan")
                 return f"never the same: {self.prompt_id}"
@@ -176,7 +150,7 @@ class _PromptRun:
 
     def _with_assets(self, shown: Json) -> Json:
         """Newer servers give each listed file an id."""
-        if not self.executor.dialect.output_asset_ids:
+        if not self.engine.dialect.output_asset_ids:
             return shown
         return {
             key: [{**item, "id": f"asset-{item['filename']}"} if isinstance(item, dict) else item for item in items]
@@ -192,10 +166,7 @@ class _PromptRun:
         }
 
     def _error(self, node_id: str, error: Exception) -> Json:
-        tip = ""
-        if isinstance(error, OutOfMemoryError):
-            tip = OOM_TIP
-            self.executor.memory.unload_all()
+        tip = OOM_TIP if isinstance(error, OutOfMemoryError) else ""
         kind = type(error)
         return {
             **self._place(node_id),
@@ -214,7 +185,7 @@ class _PromptRun:
             self._send(event, data)
 
     def _send(self, event: str, data: Json) -> None:
-        self.executor.audience.send(event, data, self.client_id)
+        self.engine.audience.send(event, data, self.client_id)
 
     def _send_executed(self, node_id: str, shown: Json | None) -> None:
         if self.client_id is not None:
