@@ -9,7 +9,7 @@ from typing import Any
 
 from comfyui_agent.comfy.errors import PromptRejected
 from comfyui_agent.comfy.shapes import optional_list, optional_object, shown
-from comfyui_agent.domain.failures import FailureClass
+from comfyui_agent.domain.failures import Failure, FailureClass
 
 MODEL_FILE = re.compile(r"\.(safetensors|sft|ckpt|pt|pth|bin|gguf|onnx|engine|patch)$", re.IGNORECASE)
 NO_SUCH_NODE = re.compile(r"node .* does not exist|not found", re.IGNORECASE)
@@ -77,28 +77,27 @@ def read_rejection(server: str, document: Any) -> PromptRejected:
     details = shown(error.get("details"), LONGEST_DETAIL)
     problems = read_node_errors(answer.get("node_errors"))
     kind = _kind(error_type, message, problems)
-    if not problems:
+    choice = None
+    if problems:
+        first = problems[0]
+        node_id, node_type, message = first.node_id, first.node_type, shown(first.reason, LONGEST_REASON)
+        if first.problem == NOT_OFFERED:
+            choice = (first.node_type, first.input_name, first.received)
+    else:
         info = optional_object(error.get("extra_info"))
         named = NODE_ID.search(details)
-        return PromptRejected(
-            f"{server} rejected the prompt: {message}",
-            kind=kind,
-            error_type=error_type,
-            node_id=shown(info.get("node_id")) or (named.group(1) if named else ""),
-            node_type=shown(info.get("class_type")),
-            details=(details,) if details else (),
-        )
-    first = problems[0]
-    return PromptRejected(
-        f"{server} rejected the prompt: {shown(first.reason, LONGEST_REASON)}",
-        kind=kind,
-        error_type=error_type,
-        node_id=first.node_id,
-        node_type=first.node_type,
-        details=tuple(problem.line() for problem in problems),
-        by_choice=all(problem.problem == NOT_OFFERED for problem in problems),
-        choice=(first.node_type, first.input_name, first.received) if first.problem == NOT_OFFERED else None,
+        node_id = shown(info.get("node_id")) or (named.group(1) if named else "")
+        node_type = shown(info.get("class_type"))
+    facts = Failure(
+        kind,
+        f"{server} rejected the prompt: {message}",
+        node_id=node_id,
+        node_type=node_type,
+        exception_type=error_type,
+        details=tuple(problem.line() for problem in problems) or ((details,) if details else ()),
+        by_choice=bool(problems) and all(problem.problem == NOT_OFFERED for problem in problems),
     )
+    return PromptRejected(facts.message, facts, choice)
 
 
 def _kind(error_type: str, message: str, problems: tuple[NodeProblem, ...]) -> FailureClass:

@@ -84,7 +84,8 @@ async def _refused(transport: Transport, answer: Answer) -> None:
             rejection = await transport.parse(answer, "prompt", partial(read_rejection, server))
         except ProtocolError:
             rejection = read_rejection(server, {"error": transport.excerpt(answer)})
-        raise rejection.cleaned(transport.address.without_secrets)
+        facts = rejection.facts.cleaned(transport.address.without_secrets)
+        raise PromptRejected(facts.message, facts, rejection.choice)
     if answer.status == 413:
         raise PromptRejected(f"{server} rejected the prompt: it is larger than the server takes (413)")
     if answer.status in (401, 403, 404, 405):

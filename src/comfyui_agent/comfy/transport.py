@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -56,26 +57,20 @@ class Transport:
     def __init__(self, address: ServerAddress, limits: Limits) -> None:
         self.address = address
         self.limits = limits
-        self._session: aiohttp.ClientSession | None = None
-        self._socket_session: aiohttp.ClientSession | None = None
         self._open: set[aiohttp.ClientResponse] = set()
         self._downloads = asyncio.Semaphore(max(1, min(limits.downloads_at_once, limits.connections // 2)))
         self._is_closed = False
         self.disk = Pool("e3-disk", DISK_THREADS)
         """For work on files that are downloaded."""
 
-    @property
+    @cached_property
     def session(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = self._new_session(None)
-        return self._session
+        return self._new_session(None)
 
-    @property
+    @cached_property
     def socket_session(self) -> aiohttp.ClientSession:
         """For the websocket, whose handshake must not follow redirects."""
-        if self._socket_session is None:
-            self._socket_session = self._new_session([_no_redirects()])
-        return self._socket_session
+        return self._new_session([_no_redirects()])
 
     def _new_session(self, traces: list[aiohttp.TraceConfig] | None) -> aiohttp.ClientSession:
         if self._is_closed:
@@ -94,10 +89,9 @@ class Transport:
         self._is_closed = True
         for response in list(self._open):
             response.close()
-        for session in (self._session, self._socket_session):
-            if session is not None:
-                await session.close()
-        self._session = self._socket_session = None
+        for name in ("session", "socket_session"):
+            if name in vars(self):
+                await vars(self).pop(name).close()
 
     async def get_json(self, path: str, read: Callable[[Any], T], *, most: int) -> T:
         """GET a path and read its JSON with `read`. Raises if the answer is not 200 or not understood."""

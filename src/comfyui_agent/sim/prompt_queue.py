@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import heapq
 import threading
 from collections.abc import Callable, Iterable
@@ -36,11 +35,10 @@ class PromptQueue:
         self._lock = threading.RLock()
         self._arrived = threading.Condition(self._lock)
         self._pending: list[QueueItem] = []
-        self._running: dict[int, QueueItem] = {}
+        self._running: QueueItem | None = None
         self._history: dict[str, Json] = {}
         self._flags: set[str] = set()
         self._number = 0
-        self._task = 0
         self.closed = False
 
     def take_number(self) -> int:
@@ -54,22 +52,20 @@ class PromptQueue:
             self._changed()
             self._arrived.notify()
 
-    def take(self) -> tuple[QueueItem, int] | None:
-        """Wait for the next prompt; None when a flag was set or the queue was closed instead."""
+    def take(self) -> QueueItem | None:
+        """Wait for the next prompt, which then runs; None when a flag was set or the queue was closed instead."""
         with self._arrived:
             self._arrived.wait_for(lambda: self._pending or self._flags or self.closed)
             if self.closed or not self._pending:
                 return None
-            item = heapq.heappop(self._pending)
-            self._task += 1
-            self._running[self._task] = item._replace(prompt=copy.deepcopy(item.prompt))
+            self._running = heapq.heappop(self._pending)
             self._changed()
-            return item, self._task
+            return self._running
 
-    def done(self, task: int, ended: Json) -> None:
-        """Move a prompt to the history; `ended` has its outputs, meta and status."""
+    def done(self, item: QueueItem, ended: Json) -> None:
+        """Move the prompt that ran to the history; `ended` has its outputs, meta and status."""
         with self._lock:
-            item = self._running.pop(task)
+            self._running = None
             if len(self._history) > MAX_HISTORY:
                 self._history.pop(next(iter(self._history)))
             self._history[item.prompt_id] = {"prompt": item.shown(), **ended}
@@ -77,14 +73,14 @@ class PromptQueue:
 
     def running_and_pending(self) -> tuple[list[QueueItem], list[QueueItem]]:
         with self._lock:
-            return list(self._running.values()), list(self._pending)
+            return [] if self._running is None else [self._running], list(self._pending)
 
     def is_running(self, prompt_id: Any) -> bool:
-        return any(item.prompt_id == prompt_id for item in self.running_and_pending()[0])
+        with self._lock:
+            return self._running is not None and self._running.prompt_id == prompt_id
 
     def remaining(self) -> int:
-        with self._lock:
-            return len(self._pending) + len(self._running)
+        return sum(map(len, self.running_and_pending()))
 
     def delete(self, prompt_id: Any) -> bool:
         """Take one pending prompt with that id out; what runs stays."""

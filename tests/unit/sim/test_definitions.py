@@ -1,4 +1,4 @@
-"""Node definitions: our compact notation written out, and the answer of someone's own server."""
+"""Node definitions: our own with their lists filled in, and the answer of someone's own server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def saved(tmp_path: Path, document: Any) -> Path:
     return path
 
 
-def test_compact_notation_is_written_out_in_full(tmp_path: Path) -> None:
+def test_a_definition_of_ours_is_as_a_server_gives_it(tmp_path: Path) -> None:
     assert known(definitions(tmp_path), "CheckpointLoaderSimple").info == {
         "input": {"required": {"ckpt_name": [["ink.safetensors"], {}]}},
         "input_order": {"required": ["ckpt_name"]},

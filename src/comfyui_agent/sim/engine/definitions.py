@@ -99,7 +99,7 @@ class Definitions:
         foreign = _read_object_info(object_info) if object_info else {}
         own = {"Sleep": BUNDLED["nodes"]["Sleep"]} if object_info else BUNDLED["nodes"]
         self._foreign = {name: NodeDefinition(name, info) for name, info in foreign.items()}
-        self._fixed = {name: self._expand(name) for name in own} | self._foreign
+        self._fixed = {name: self._bundled(name) for name in own} | self._foreign
         self._lists_input = {name for name in own if "$input" in json.dumps(own[name])} - foreign.keys()
         self.names = [*foreign, *(name for name in own if name not in foreign)]
 
@@ -110,7 +110,7 @@ class Definitions:
         return definition
 
     def get(self, name: str) -> NodeDefinition | None:
-        return self._expand(name) if name in self._lists_input else self._fixed.get(name)
+        return self._bundled(name) if name in self._lists_input else self._fixed.get(name)
 
     def offered_models(self) -> dict[str, list[str]]:
         """Model folders and their files; from the combos of a user's own definitions where those are given."""
@@ -121,40 +121,11 @@ class Definitions:
                 models[folder] = [str(choice) for choice in (spec.choices or [])] if spec else []
         return models
 
-    def _expand(self, name: str) -> NodeDefinition:
-        """Our compact notation, written out as ComfyUI would."""
-        compact = BUNDLED["nodes"][name]
-        third = compact.get("schema") == 3
-        sections: Json = {
-            section: {key: self._fill(value) for key, value in compact[section].items()}
-            for section in ("required", "optional")
-            if section in compact
-        }
-        if "hidden" in compact:
-            kinds = {key: key.upper() for key in compact["hidden"]}
-            sections["hidden"] = {key: [kind] if third else kind for key, kind in kinds.items()}
-        output = compact["output"]
-        info: Json = {
-            "input": sections,
-            "input_order": {section: list(inputs) for section, inputs in sections.items()},
-            "output": output,
-            "output_is_list": [False] * len(output),
-            "output_name": compact.get("output_name", output),
-            "name": name,
-            "display_name": compact.get("title", None if third else name),
-            "description": "",
-            "python_module": compact["module"],
-            "category": compact["category"],
-            "output_node": compact.get("output_node", False),
-        }
-        if third:
-            flags = {key: compact.get(key, False) for key in ("deprecated", "experimental")}
-            info |= {"output_matchtypes": None, "output_tooltips": [None] * len(output), **flags, "api_node": False}
-        elif compact.get("deprecated"):
-            info["deprecated"] = True
-        return NodeDefinition(name, info)
+    def _bundled(self, name: str) -> NodeDefinition:
+        return NodeDefinition(name, self._fill(BUNDLED["nodes"][name]))
 
     def _fill(self, value: Any) -> Any:
+        """Put lists in place of names such as `$samplers` and `$checkpoints`."""
         if isinstance(value, str) and value.startswith("$"):
             return self._list(value)
         if isinstance(value, list):

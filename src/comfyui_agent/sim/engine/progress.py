@@ -14,9 +14,8 @@ PREVIEWS_WANTED = ("auto", "latent2rgb", "taesd")
 
 @dataclass(frozen=True)
 class Preview:
-    """A picture of unfinished work, as encoded bytes."""
+    """A picture of unfinished work, as JPEG."""
 
-    mimetype: str
     image: bytes
     metadata: Json
 
@@ -51,7 +50,7 @@ class Progress:
         if draw is not None and self.preview_method in PREVIEWS_WANTED:
             buffer = io.BytesIO()
             draw(value).save(buffer, "JPEG", quality=95)
-            events.insert(preview_at, ("", Preview("image/jpeg", buffer.getvalue(), self._place(node_id))))
+            events.insert(preview_at, ("", Preview(buffer.getvalue(), self._place(node_id))))
         for event, content in events:
             self.audience.send(event, content, self.client_id)
 

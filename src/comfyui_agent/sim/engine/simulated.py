@@ -55,10 +55,9 @@ class SimulatedEngine:
 
     def _work(self) -> None:
         while not self.prompts.closed:
-            taken = self.prompts.take()
-            if taken is not None:
-                item, task = taken
-                self.prompts.done(task, PromptRun(self, item).run())
+            item = self.prompts.take()
+            if item is not None:
+                self.prompts.done(item, PromptRun(self, item).run())
                 if self.client_id is not None:
                     data = {"node": None, "prompt_id": item.prompt_id}
                     self.audience.send("executing", data, self.client_id)

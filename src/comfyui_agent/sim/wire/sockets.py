@@ -26,7 +26,7 @@ FEATURES: Json = {
 }
 PREVIEW = 1
 PREVIEW_WITH_METADATA = 4
-FORMATS = {"image/jpeg": 1, "image/png": 2}
+JPEG = 1
 
 
 class Sockets:
@@ -103,6 +103,8 @@ class Sockets:
             targets = list(self._sockets.values())
         else:
             targets = [self._sockets[client_id]] if client_id in self._sockets else []
+        if not targets:
+            return
         if isinstance(data, Preview):
             frame: str | bytes = _preview_frame(data, self.wants_preview_metadata(client_id))
         else:
@@ -116,6 +118,6 @@ class Sockets:
 
 def _preview_frame(preview: Preview, described: bool) -> bytes:
     if not described:
-        return struct.pack(">II", PREVIEW, FORMATS[preview.mimetype]) + preview.image
-    metadata = json.dumps({**preview.metadata, "image_type": preview.mimetype}).encode()
+        return struct.pack(">II", PREVIEW, JPEG) + preview.image
+    metadata = json.dumps({**preview.metadata, "image_type": "image/jpeg"}).encode()
     return struct.pack(">II", PREVIEW_WITH_METADATA, len(metadata)) + metadata + preview.image
