@@ -75,7 +75,7 @@ MEDIA_BY_EXTENSION = {
 
 
 def recognise(head: bytes, server_name: str) -> FileKind:
-    """The kind of a file by its first bytes, or by the server's name for it if the bytes do not tell."""
+    """The kind of a file by its first bytes, or by the server's name for it if the bytes do not show it."""
     for pattern, kind in SIGNATURES:
         if pattern.match(head):
             return kind

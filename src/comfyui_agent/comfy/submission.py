@@ -36,18 +36,12 @@ async def send(transport: Transport, prompt_id: str, body: Mapping[str, Any]) ->
     """
     try:
         answer = await transport.post("prompt", body)
-    except (Unreachable, RedirectRefused):
-        raise
-    except (ServerLost, ProtocolError) as error:
-        await _find_out(transport, prompt_id, error)
-        return None
-    try:
         if answer.status == 200:
             return await _accepted(transport, prompt_id, body, answer)
         await _refused(transport, answer)
-    except ProtocolError as error:
-        if isinstance(error, NotComfyUI):
-            raise
+    except (Unreachable, RedirectRefused, NotComfyUI):
+        raise
+    except (ServerLost, ProtocolError) as error:
         await _find_out(transport, prompt_id, error)
     return None
 

@@ -48,7 +48,6 @@ class Answer:
 
     status: int
     body: bytes
-    content_type: str
 
 
 class Transport:
@@ -126,8 +125,7 @@ class Transport:
             total=seconds or self.limits.answer_seconds, sock_connect=self.limits.connect_seconds
         )
         async with self._request(method, path, params=params, data=data, headers=headers, timeout=timeout) as response:
-            content = await self._read(response, path, most)
-            return Answer(response.status, content, response.content_type)
+            return Answer(response.status, await self._read(response, path, most))
 
     async def ask_again(self, method: str, path: str, **question: Any) -> Answer:
         """Send an idempotent request, again if the connection breaks."""

@@ -105,7 +105,7 @@ class Watch:
             self._changed.set()
 
     def abandon(self, error: ComfyError) -> None:
-        """Nobody will learn the end any more: whoever waits gets the error."""
+        """The end will not be known here: those who wait get the error."""
         if not self.is_over:
             self._outcome.set_exception(error)
             self._outcome.exception()  # waiting is not required of anyone
@@ -182,7 +182,7 @@ class Moment:
 class Heard:
     """What the websocket said: hints, and a second memory for when the history is gone.
 
-    `moments` are the first of those that came, for whoever wants to know where the time went.
+    `moments` are the first events and their times, to measure where the time went.
     """
 
     clock: Clock = MONOTONIC_CLOCK
@@ -212,7 +212,7 @@ class Heard:
 
 @dataclass
 class Judged:
-    """Where the looking-up of a prompt stands."""
+    """What the polls have found out about a prompt."""
 
     may_be_judged: bool = False
     is_asked: bool = False

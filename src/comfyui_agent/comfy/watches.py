@@ -80,7 +80,7 @@ class Watches:
             self._last_submit_at = self._clock.now()
         if watch.heard.end:
             self._tasks.start(self._settle_by_hint(watch))
-        elif not ours:  # it may have ended long ago, and no frame tells of it
+        elif not ours:  # it may have ended long ago, without a frame to come
             self._tasks.start(self._poll([watch]))
 
     def drop(self, watch: Watch) -> None:
@@ -115,7 +115,7 @@ class Watches:
             self._tasks.start(self._settle_by_hint(watch))
 
     async def _settle_by_hint(self, watch: Watch) -> None:
-        """The websocket says that it ended. If the history does not agree, the next poll goes on looking."""
+        """The websocket says that it ended. If the history does not agree, the next poll looks again."""
         if watch.judged.is_asked:
             return
         watch.judged.is_asked = True
@@ -149,7 +149,7 @@ class Watches:
                 await self._poll([watch for watch in self._watches.values() if watch.judged.may_be_judged])
                 await self._doubt_the_socket()
             except Exception:  # whatever it was, prompts are waited for: look again
-                log.exception("looking at %s failed", self._server)
+                log.exception("polling %s failed", self._server)
 
     async def _poll(self, watches: list[Watch]) -> None:
         """First the queue, then, for what is not in it, the history."""
@@ -211,7 +211,7 @@ class Watches:
             self._settle(watch, Failed(watch.prompt_id, failure))
 
     async def _doubt_the_socket(self) -> None:
-        """An open socket that did not tell what it must have told is replaced."""
+        """Replace an open socket on which frames that must have been sent did not come."""
         now = self._clock.now()
         quiet = self._transport.limits.socket_quiet_seconds
         ended_unheard = any(now - since > UNHEARD_GRACE for since in self._unheard.values())

@@ -8,7 +8,7 @@ import sys
 import threading
 
 from comfyui_agent.sim.dialect import Dialect
-from comfyui_agent.sim.engine.definitions import Definitions, model_folders
+from comfyui_agent.sim.engine.definitions import BUNDLED, Definitions, model_folders
 from comfyui_agent.sim.engine.graph import OutputCache
 from comfyui_agent.sim.engine.memory import VideoMemory
 from comfyui_agent.sim.engine.pace import RenderRules
@@ -17,8 +17,6 @@ from comfyui_agent.sim.engine.prompt_run import PromptRun
 from comfyui_agent.sim.engine.validation import Validator
 from comfyui_agent.sim.prompt_queue import Json, PromptQueue
 from comfyui_agent.sim.settings import Folders, SimSettings
-
-RAM_BYTES = 64 * 1024**3
 
 
 class SimulatedEngine:
@@ -38,20 +36,18 @@ class SimulatedEngine:
         self.client_id: str | None = None
         self.node_id: str | None = None
         """The node that runs, and the client whose prompt it is."""
-        self._worker: threading.Thread | None = None
+        self._worker = threading.Thread(target=self._work, name="prompt worker", daemon=True)
 
     def start(self) -> None:
         shutil.rmtree(self.folders.temp, ignore_errors=True)
         for folder in (self.folders.output, self.folders.input, self.folders.temp):
             folder.mkdir(parents=True, exist_ok=True)
-        self._worker = threading.Thread(target=self._work, name="prompt worker", daemon=True)
         self._worker.start()
 
     def stop(self) -> None:
         self.prompts.close()
         self.interrupt()
-        if self._worker is not None:
-            self._worker.join(timeout=1)
+        self._worker.join(timeout=1)
 
     def _work(self) -> None:
         while not self.prompts.closed:
@@ -82,22 +78,9 @@ class SimulatedEngine:
         return {name: {**definition.info, **more} for name, definition in found.items() if definition is not None}
 
     def system_stats(self) -> Json:
-        return {
-            "system": {
-                "os": sys.platform,
-                "ram_total": RAM_BYTES,
-                "ram_free": RAM_BYTES // 2,
-                "comfyui_version": self.dialect.version,
-                "required_frontend_version": "0.0.0",
-                "installed_templates_version": "0.0.0",
-                "required_templates_version": "0.0.0",
-                "python_version": sys.version,
-                "pytorch_version": "simulated",
-                "embedded_python": False,
-                "argv": ["main.py"],
-            },
-            "devices": [self._device(index) for index in range(2 if self.dialect.all_devices_listed else 1)],
-        }
+        own = {"os": sys.platform, "comfyui_version": self.dialect.version, "python_version": sys.version}
+        devices = [self._device(index) for index in range(2 if self.dialect.all_devices_listed else 1)]
+        return {"system": {**BUNDLED["system"], **own}, "devices": devices}
 
     def _device(self, index: int) -> Json:
         """The first device renders. Newer versions list idle ones too."""

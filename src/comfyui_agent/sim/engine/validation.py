@@ -84,16 +84,12 @@ class Validator:
         return ValidationResult(error, [], node_errors)
 
     def _reject_node(self, node_id: str, node: Json, message: str) -> ValidationResult:
-        details = f"Node ID '#{node_id}'"
-        if not self.dialect.missing_node_type_error:
-            return ValidationResult(_problem("invalid_prompt", message, details), [], {})
-        class_type = node.get("class_type")
-        named = {
-            "node_id": node_id,
-            "class_type": class_type,
-            "node_title": node.get("_meta", {}).get("title", class_type),
-        }
-        return ValidationResult(_problem("missing_node_type", message, details, **named), [], {})
+        kind, extra = "invalid_prompt", {}
+        if self.dialect.missing_node_type_error:
+            class_type = node.get("class_type")
+            title = node.get("_meta", {}).get("title", class_type)
+            kind, extra = "missing_node_type", {"node_id": node_id, "class_type": class_type, "node_title": title}
+        return ValidationResult(_problem(kind, message, f"Node ID '#{node_id}'", **extra), [], {})
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from aiohttp import web
@@ -11,10 +12,6 @@ from comfyui_agent.sim.prompt_queue import Json, QueueItem
 
 PREVIEWED = ("images", "video", "audio")
 SOLIDS = (".obj", ".fbx", ".gltf", ".glb")
-
-
-class BadQuery(Exception):
-    """A query parameter is wrong. The text is the answer."""
 
 
 class JobRoutes:
@@ -29,16 +26,13 @@ class JobRoutes:
 
     async def listing(self, request: web.Request) -> web.Response:
         query = request.rel_url.query
-        try:
-            states = self._states_in(query.get("status"))
-            sort_by = _one_of(query.get("sort_by", "created_at"), "sort_by", ("created_at", "execution_duration"))
-            order = _one_of(query.get("sort_order", "desc"), "sort_order", ("asc", "desc"))
-            limit = _integer(query["limit"], "limit") if "limit" in query else None
-            if limit is not None and limit <= 0:
-                raise BadQuery("limit must be a positive integer")
-            offset = max(0, _integer(query.get("offset", "0"), "offset"))
-        except BadQuery as error:
-            return web.json_response({"error": str(error)}, status=400)
+        states = self._states_in(query.get("status"))
+        sort_by = _one_of(query.get("sort_by", "created_at"), "sort_by", ("created_at", "execution_duration"))
+        order = _one_of(query.get("sort_order", "desc"), "sort_order", ("asc", "desc"))
+        limit = _integer(query["limit"], "limit") if "limit" in query else None
+        if limit is not None and limit <= 0:
+            raise _bad_query("limit must be a positive integer")
+        offset = max(0, _integer(query.get("offset", "0"), "offset"))
         jobs = self._waiting() + [self._ended(entry) for entry in self._prompts.history().values()]
         jobs = [job for job in jobs if job["status"] in states]
         if workflow_id := query.get("workflow_id"):
@@ -86,7 +80,7 @@ class JobRoutes:
         states = [part.strip().lower() for part in text.split(",") if part.strip()]
         wrong = [state for state in states if state not in self._states]
         if wrong:
-            raise BadQuery(f"Invalid status value(s): {', '.join(wrong)}. Valid values: {', '.join(self._states)}")
+            raise _bad_query(f"Invalid status value(s): {', '.join(wrong)}. Valid values: {', '.join(self._states)}")
         return states
 
     def _waiting(self) -> list[Json]:
@@ -147,7 +141,7 @@ def _duration(job: Json) -> Any:
 
 def _one_of(value: str, name: str, choices: tuple[str, str]) -> str:
     if value.lower() not in choices:
-        raise BadQuery(f"{name} must be '{choices[0]}' or '{choices[1]}'")
+        raise _bad_query(f"{name} must be '{choices[0]}' or '{choices[1]}'")
     return value.lower()
 
 
@@ -155,4 +149,8 @@ def _integer(text: str, name: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise BadQuery(f"{name} must be an integer") from None
+        raise _bad_query(f"{name} must be an integer") from None
+
+
+def _bad_query(message: str) -> web.HTTPBadRequest:
+    return web.HTTPBadRequest(text=json.dumps({"error": message}), content_type="application/json")
