@@ -13,12 +13,11 @@ from typing import Any, TypeVar
 import apsw
 
 from comfyui_agent.clock import Clock
-from comfyui_agent.comfy.answers import QueuedPrompt, QueueView
+from comfyui_agent.comfy.answers import Freed, QueuedPrompt, QueueView
 from comfyui_agent.comfy.cancellation import Cancellation
 from comfyui_agent.comfy.content import FileKind
 from comfyui_agent.comfy.downloads import StagedFile
 from comfyui_agent.comfy.errors import ServerLost, Unreachable
-from comfyui_agent.comfy.memory import Freed
 from comfyui_agent.comfy.outcomes import Failed, Outcome, Succeeded
 from comfyui_agent.comfy.results import ResultFile, Results
 from comfyui_agent.comfy.tasks import end_tasks

@@ -13,8 +13,6 @@ from comfyui_agent.domain.prompts import Graph
 
 @dataclass(frozen=True)
 class QueuedPrompt:
-    """A prompt in a server's queue."""
-
     number: float
     prompt_id: str
     graph: Graph
@@ -149,3 +147,12 @@ def _device(item: Any) -> Device:
         vram_total=int(number(device.get("vram_total"), "vram_total")),
         vram_free=int(number(device.get("vram_free"), "vram_free")),
     )
+
+
+@dataclass(frozen=True)
+class Freed:
+    """Free memory before and after it was freed, in bytes."""
+
+    before: int
+    after: int
+    came_free: bool

@@ -18,8 +18,6 @@ OLDEST_WITH_TARGETED_INTERRUPT = (0, 3, 57)
 
 
 class Cancellation(str, Enum):
-    """The result of a cancellation."""
-
     REMOVED = "removed"
     """It was waiting, or unknown, and is in the queue no more."""
     INTERRUPTED = "interrupted"

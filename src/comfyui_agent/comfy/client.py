@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,16 +12,15 @@ from typing import Any
 from urllib.parse import quote
 
 from comfyui_agent.clock import MONOTONIC_CLOCK, Clock
-from comfyui_agent.comfy import cancellation, downloads, lookup, memory, shapes, submission, uploads
+from comfyui_agent.comfy import cancellation, downloads, lookup, shapes, submission, uploads
 from comfyui_agent.comfy.address import ServerAddress
-from comfyui_agent.comfy.answers import QueueView, SystemStats
+from comfyui_agent.comfy.answers import Freed, QueueView, SystemStats
 from comfyui_agent.comfy.cancellation import Cancellation, can_interrupt_one
 from comfyui_agent.comfy.definitions import NodeDefinitions
 from comfyui_agent.comfy.downloads import StagedFile, Transfer
 from comfyui_agent.comfy.errors import NoSuchRoute, PromptRejected
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.comfy.lookup import Sighting
-from comfyui_agent.comfy.memory import Freed
 from comfyui_agent.comfy.results import ResultFile
 from comfyui_agent.comfy.transport import Transport
 from comfyui_agent.comfy.uploads import Uploaded
@@ -30,6 +31,7 @@ from comfyui_agent.domain.prompts import Graph, PromptId, check_prompt_id, is_ed
 log = logging.getLogger(__name__)
 
 FIRST_SOCKET_SECONDS = 1.0
+FREE_POLL_SECONDS = 0.25
 
 
 class ComfyClient:
@@ -208,12 +210,24 @@ class ComfyClient:
     async def free(self, *, wanted: int | None = None, timeout: float = 30.0) -> Freed:
         """Make the server unload models and drop its cache, and see whether memory came free.
 
-        `wanted` is how many bytes shall be free in all afterwards.
+        A busy server does it after its current prompt. Memory came free when `wanted` bytes are free in all or, without
+        `wanted`, when free memory rose and stopped rising or nearly all is free.
         """
-        return await memory.free(self._transport, wanted=wanted, timeout=timeout)
+        before = last = (await self.system_stats()).free_memory
+        await self._transport.change("free", {"unload_models": True, "free_memory": True})
+        deadline = time.monotonic() + timeout
+        while True:
+            await asyncio.sleep(FREE_POLL_SECONDS)
+            stats = await self.system_stats()
+            now = stats.free_memory
+            is_empty = bool(stats.devices) and all(each.vram_free >= each.vram_total * 0.9 for each in stats.devices)
+            came_free = now >= wanted if wanted is not None else before < now <= last or is_empty
+            if came_free or time.monotonic() > deadline:
+                return Freed(before, now, came_free)
+            last = now
 
     async def system_stats(self) -> SystemStats:
-        return await memory.look_at_stats(self._transport)
+        return await self._transport.get_json("system_stats", SystemStats.read, most=self.limits.small_answer_bytes)
 
     async def object_info(self) -> Mapping[str, Any]:
         return await self.definitions.all()

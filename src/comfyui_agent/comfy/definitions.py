@@ -32,7 +32,6 @@ class NodeDefinitions:
         return await self._transport.get_json(path, _read_definitions, most=self._transport.limits.definitions_bytes)
 
     async def output_nodes(self, graph: Graph) -> frozenset[str]:
-        """The output nodes of a graph."""
         names = {node_id: class_of(graph, node_id) for node_id in graph}
         await self._learn(set(names.values()) - self._is_output.keys() - {""})
         return frozenset(node_id for node_id, name in names.items() if self._is_output.get(name))

@@ -30,8 +30,6 @@ class Running:
 
 @dataclass(frozen=True)
 class Ended:
-    """In the history."""
-
     entry: HistoryEntry
 
 
@@ -69,7 +67,6 @@ async def look_at_job(transport: Transport, prompt_id: str) -> Waiting | Running
 
 
 async def look_up(transport: Transport, prompt_id: str) -> Sighting:
-    """One look."""
     sighting = in_queue(await look_at_queue(transport), prompt_id)
     if sighting is not None:
         return sighting

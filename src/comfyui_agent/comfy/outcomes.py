@@ -95,7 +95,6 @@ def read_outcome(entry: HistoryEntry, known: PromptFacts) -> Outcome:
 
 
 def read_error(data: Mapping[str, Any], server: str, prompt_id: str) -> Failure:
-    """The failure of an `execution_error`."""
     exception_type = shapes.shown(data.get("exception_type"))
     message = shapes.optional_text(data.get("exception_message")).strip()[:LONGEST_MESSAGE]
     traceback = tuple(filter(None, map(shapes.optional_text, shapes.optional_list(data.get("traceback")))))

@@ -22,8 +22,6 @@ MOST_PROBLEMS = 100
 
 @dataclass(frozen=True)
 class NodeProblem:
-    """A problem that a server found in one node."""
-
     node_id: str
     node_type: str
     problem: str

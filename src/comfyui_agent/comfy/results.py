@@ -65,7 +65,6 @@ class Results:
 
 
 def nodes_with_results(outputs: Mapping[str, Any]) -> set[str]:
-    """Nodes that list at least one file or text."""
     return {node_id for node_id in outputs if not Results.read({node_id: outputs[node_id]}).is_empty}
 
 

@@ -44,8 +44,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to one request."""
-
     status: int
     body: bytes
 

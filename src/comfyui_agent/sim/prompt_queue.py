@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Callable, Iterable
-from itertools import islice
+from itertools import count, islice
 from typing import Any, NamedTuple
 
 Json = dict[str, Any]
@@ -38,13 +38,9 @@ class PromptQueue:
         self._running: QueueItem | None = None
         self._history: dict[str, Json] = {}
         self._flags: set[str] = set()
-        self._number = 0
         self.closed = False
-
-    def take_number(self) -> int:
-        """The next queue number. A prompt takes one even if it is rejected later."""
-        self._number += 1
-        return self._number - 1
+        self.numbers = count()
+        """The next queue numbers. A prompt takes one even if it is rejected later."""
 
     def put(self, item: QueueItem) -> None:
         with self._arrived:

@@ -26,8 +26,6 @@ LOADERS = {
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One declared input of a node."""
-
     name: str
     section: str
     type: Any
@@ -104,7 +102,6 @@ class Definitions:
         self.names = [*foreign, *(name for name in own if name not in foreign)]
 
     def __getitem__(self, name: str) -> NodeDefinition:
-        """The definition of a class that is known."""
         definition = self.get(name)
         assert definition is not None
         return definition

@@ -26,8 +26,6 @@ OOM_TIP = (
 
 
 class PromptRun:
-    """One run of one prompt."""
-
     def __init__(self, engine: SimulatedEngine, item: QueueItem) -> None:
         self.engine = engine
         self.prompt_id = item.prompt_id

@@ -103,7 +103,7 @@ class _Routes:
         if "number" in body:
             number = float(body["number"])
         else:
-            number = self._prompts.take_number()
+            number = next(self._prompts.numbers)
             if _field(body, "front"):
                 number = -number
         if "prompt" not in body:

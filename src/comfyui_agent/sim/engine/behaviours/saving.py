@@ -112,7 +112,6 @@ def _save_sound(audio: Audio, place: SavePlace) -> Result:
 
 
 def _save(place: SavePlace, key: str, extension: str, write: Callable[[Path], None], **more: Any) -> Result:
-    """Write one file and list it."""
     path = place.next_path(extension)
     write(path)
     return Result(shown={key: [place.listed(path)], **more})
