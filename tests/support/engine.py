@@ -164,7 +164,7 @@ class FakeComfy:
     async def queue(self) -> QueueView:
         self._ask()
         running = [self.running] if self.running else []
-        seen = [tuple(QueuedPrompt(0, each, {}, "e3-memory-x") for each in ids) for ids in (running, self.waiting)]
+        seen = [tuple(QueuedPrompt(0, each, "e3-memory-x") for each in ids) for ids in (running, self.waiting)]
         return QueueView(seen[0], seen[1])
 
     async def submit(self, graph: Any, prompt_id: Any, *, extra_data: Any = None, expected: Any = None) -> Watch:  # noqa: ARG002

@@ -15,7 +15,6 @@ from comfyui_agent.domain.prompts import Graph
 class QueuedPrompt:
     number: float
     prompt_id: str
-    graph: Graph
     client_id: str
 
 
@@ -41,7 +40,6 @@ def _queued(item: Any) -> QueuedPrompt:
     return QueuedPrompt(
         number=number(parts[0], "a queue number"),
         prompt_id=expect(str, parts[1], "a prompt id"),
-        graph=optional_object(parts[2]),
         client_id=optional_text(optional_object(parts[3]).get("client_id")),
     )
 

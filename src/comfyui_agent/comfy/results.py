@@ -27,17 +27,11 @@ class ResultFile:
 
 
 @dataclass(frozen=True)
-class ResultText:
-    node_id: str
-    text: str
-
-
-@dataclass(frozen=True)
 class Results:
     """Files and texts, by node id in natural order, then as the node lists them."""
 
     files: tuple[ResultFile, ...] = ()
-    texts: tuple[ResultText, ...] = ()
+    texts: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, outputs: Mapping[str, Any]) -> Results:
@@ -50,7 +44,7 @@ class Results:
                 if file is not None:
                     files.setdefault(tuple(file.query.values()), file)
                 elif key in TEXTS and isinstance(item, str):
-                    texts.append(ResultText(node_id, shapes.optional_text(item)))
+                    texts.append(shapes.optional_text(item))
         return cls(tuple(files.values()), tuple(texts))
 
     @property

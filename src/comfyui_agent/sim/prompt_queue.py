@@ -32,8 +32,7 @@ class PromptQueue:
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
-        self._lock = threading.RLock()
-        self._arrived = threading.Condition(self._lock)
+        self._lock = threading.Condition()
         self._pending: list[QueueItem] = []
         self._running: QueueItem | None = None
         self._history: dict[str, Json] = {}
@@ -43,15 +42,15 @@ class PromptQueue:
         """The next queue numbers. A prompt takes one even if it is rejected later."""
 
     def put(self, item: QueueItem) -> None:
-        with self._arrived:
+        with self._lock:
             heapq.heappush(self._pending, item)
             self._changed()
-            self._arrived.notify()
+            self._lock.notify()
 
     def take(self) -> QueueItem | None:
         """Wait for the next prompt, which then runs; None when a flag was set or the queue was closed instead."""
-        with self._arrived:
-            self._arrived.wait_for(lambda: self._pending or self._flags or self.closed)
+        with self._lock:
+            self._lock.wait_for(lambda: self._pending or self._flags or self.closed)
             if self.closed or not self._pending:
                 return None
             self._running = heapq.heappop(self._pending)
@@ -115,9 +114,9 @@ class PromptQueue:
                 self._history.pop(prompt_id, None)
 
     def set_flag(self, name: str) -> None:
-        with self._arrived:
+        with self._lock:
             self._flags.add(name)
-            self._arrived.notify()
+            self._lock.notify()
 
     def take_flags(self) -> set[str]:
         with self._lock:
@@ -125,6 +124,6 @@ class PromptQueue:
             return flags
 
     def close(self) -> None:
-        with self._arrived:
+        with self._lock:
             self.closed = True
-            self._arrived.notify_all()
+            self._lock.notify_all()

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comfyui_agent.comfy.results import ResultFile, Results, ResultText, nodes_with_results
+from comfyui_agent.comfy.results import ResultFile, Results, nodes_with_results
 from support.any_json import ANY_JSON, TEXT
 
 
@@ -32,11 +32,11 @@ def test_a_file_without_folder_or_type_is_an_output() -> None:
 
 def test_texts_are_found() -> None:
     results = Results.read({"9": {"text": ["one", "two"]}, "10": {"string": "three"}})
-    assert results.texts == (ResultText("9", "one"), ResultText("9", "two"), ResultText("10", "three"))
+    assert results.texts == ("one", "two", "three")
 
 
 def test_a_text_with_half_a_character_can_be_written_down() -> None:
-    text = Results.read({"9": {"text": ["a\ud800b\0c"]}}).texts[0].text
+    text = Results.read({"9": {"text": ["a\ud800b\0c"]}}).texts[0]
     assert text.encode()
     assert "\0" not in text
 

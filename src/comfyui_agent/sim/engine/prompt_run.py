@@ -11,7 +11,7 @@ from comfyui_agent.sim.engine.behaviours.images import file_fingerprint
 from comfyui_agent.sim.engine.definitions import NodeDefinition
 from comfyui_agent.sim.engine.graph import Cached, ExecutionOrder, cache_keys, is_link
 from comfyui_agent.sim.engine.memory import OutOfMemoryError
-from comfyui_agent.sim.engine.pace import InterruptProcessingException, RenderPace
+from comfyui_agent.sim.engine.pace import InterruptProcessingException
 from comfyui_agent.sim.engine.progress import Progress
 from comfyui_agent.sim.engine.values import NodeRun
 from comfyui_agent.sim.prompt_queue import Json, QueueItem
@@ -46,7 +46,7 @@ class PromptRun:
     def run(self) -> Json:
         """The outputs, meta and status of the prompt, for its history."""
         engine = self.engine
-        engine.rules.interrupted.clear()
+        engine.pace.interrupted.clear()
         engine.client_id = self.client_id
         self._record("execution_start", {"prompt_id": self.prompt_id})
         self.keys = cache_keys(self.prompt, self._fingerprint)
@@ -62,7 +62,7 @@ class PromptRun:
 
     def _run_nodes(self) -> bool:
         samplers = [each for each in self.prompt if self._definition(each).is_sampler and not self._is_cached(each)]
-        pace = RenderPace(self.engine.rules, len(samplers), self.progress.step)
+        self.engine.pace.start_prompt(len(samplers), self.progress.step)
         order = ExecutionOrder(self.prompt, self._is_cached, lambda node_id: self._definition(node_id).is_output)
         self.engine.dice.shuffle(self.roots)
         for root in self.roots:
@@ -73,7 +73,7 @@ class PromptRun:
                 if cached is not None:
                     self._repeat(node_id, cached)
                 else:
-                    self._run_node(node_id, pace)
+                    self._run_node(node_id)
             except InterruptProcessingException:
                 self._record("execution_interrupted", self._place(node_id), broadcast=True)
                 return False
@@ -83,7 +83,7 @@ class PromptRun:
             order.finish(node_id)
         return True
 
-    def _run_node(self, node_id: str, pace: RenderPace) -> None:
+    def _run_node(self, node_id: str) -> None:
         engine = self.engine
         definition = self._definition(node_id)
         self.inputs = {}
@@ -91,9 +91,9 @@ class PromptRun:
         if self.client_id is not None:
             engine.node_id = node_id
             self._send("executing", {"node": node_id, "display_node": node_id, "prompt_id": self.prompt_id})
-        pace.enter(node_id)
+        engine.pace.enter(node_id)
         key = self.keys[node_id]
-        run = NodeRun(definition, key, self.metadata, engine.folders, engine.memory, pace, engine.dice)
+        run = NodeRun(definition, key, self.metadata, engine.folders, engine.memory, engine.pace, engine.dice)
         self.inputs = self._inputs(node_id, definition)
         result = run_node(run, self.inputs)
         shown, meta = result.shown, None

@@ -6,15 +6,16 @@ import random
 import shutil
 import sys
 import threading
+from typing import Any
 
 from comfyui_agent.sim.dialect import Dialect
 from comfyui_agent.sim.engine.definitions import BUNDLED, Definitions, model_folders
 from comfyui_agent.sim.engine.graph import OutputCache
 from comfyui_agent.sim.engine.memory import VideoMemory
-from comfyui_agent.sim.engine.pace import RenderRules
+from comfyui_agent.sim.engine.pace import RenderPace
 from comfyui_agent.sim.engine.progress import Audience
 from comfyui_agent.sim.engine.prompt_run import PromptRun
-from comfyui_agent.sim.engine.validation import Validator
+from comfyui_agent.sim.engine.validation import ValidationResult, Validator
 from comfyui_agent.sim.prompt_queue import Json, PromptQueue
 from comfyui_agent.sim.settings import Folders, SimSettings
 
@@ -27,11 +28,10 @@ class SimulatedEngine:
         self.folders = folders
         self.audience = audience
         self.dice = random.Random(settings.seed)
-        self.rules = RenderRules(settings, self.dice)
+        self.pace = RenderPace(settings, self.dice)
         self.memory = VideoMemory(settings.vram_gb, settings.held_gb)
         self.cache = OutputCache(roomy=self.dialect.cache_survives_other_prompts)
         self.definitions = Definitions(model_folders(settings.models), folders, settings.object_info)
-        self.validator = Validator(self.definitions, folders, self.dialect)
         self.prompts = PromptQueue(self._queue_changed)
         self.client_id: str | None = None
         self.node_id: str | None = None
@@ -68,8 +68,11 @@ class SimulatedEngine:
         status = {"exec_info": {"queue_remaining": self.prompts.remaining()}}
         self.audience.send("status", {"status": status}, None)
 
+    def validate(self, prompt: Any, targets: Any) -> ValidationResult:
+        return Validator(self.definitions, self.folders, self.dialect, prompt).check(targets)
+
     def interrupt(self) -> None:
-        self.rules.interrupted.set()
+        self.pace.interrupted.set()
 
     def object_info(self, node_class: str | None = None) -> Json:
         names = self.definitions.names if node_class is None else [node_class]

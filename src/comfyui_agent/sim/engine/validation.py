@@ -35,14 +35,18 @@ class _Finding:
 
 @dataclass
 class Validator:
-    """Checks prompts against node definitions. Literals are coerced in place, as the server does."""
+    """Checks one prompt against node definitions. Literals are coerced in place, as the server does."""
 
     definitions: Definitions
     folders: Folders
     dialect: Dialect
+    prompt: Any
+    _findings: dict[str, _Finding] = field(default_factory=dict)
+    _path: list[str] = field(default_factory=list)
 
-    def check(self, prompt: Any, targets: Any) -> ValidationResult:
+    def check(self, targets: Any) -> ValidationResult:
         roots = []
+        prompt = self.prompt
         for node_id in prompt:
             if "class_type" not in prompt[node_id]:
                 message = "Cannot execute because a node is missing the class_type property."
@@ -59,22 +63,21 @@ class Validator:
                 roots.append(node_id)
         if not roots:
             return ValidationResult(_problem("prompt_no_outputs", "Prompt has no outputs", ""), [], {})
-        return self._check_roots(prompt, roots)
+        return self._check_roots(roots)
 
-    def _check_roots(self, prompt: Json, roots: list[str]) -> ValidationResult:
-        walk = _Walk(self, prompt)
+    def _check_roots(self, roots: list[str]) -> ValidationResult:
         good: list[str] = []
         own_errors: list[Json] = []
         node_errors: Json = {}
         for root in roots:
-            finding = walk.root(root)
+            finding = self._root(root)
             if finding.valid:
                 good.append(root)
                 continue
             own_errors += finding.errors
-            for node_id, found in walk.findings.items():
+            for node_id, found in self._findings.items():
                 if not found.valid and found.errors:
-                    class_type = prompt[node_id]["class_type"]
+                    class_type = self.prompt[node_id]["class_type"]
                     entry = {"errors": found.errors, "dependent_outputs": [], "class_type": class_type}
                     node_errors.setdefault(node_id, entry)["dependent_outputs"].append(root)
         if good:
@@ -91,31 +94,21 @@ class Validator:
             kind, extra = "missing_node_type", {"node_id": node_id, "class_type": class_type, "node_title": title}
         return ValidationResult(_problem(kind, message, f"Node ID '#{node_id}'", **extra), [], {})
 
-
-@dataclass
-class _Walk:
-    """One pass over the nodes that the outputs of one prompt need."""
-
-    validator: Validator
-    prompt: Json
-    findings: dict[str, _Finding] = field(default_factory=dict)
-    _path: list[str] = field(default_factory=list)
-
-    def root(self, node_id: str) -> _Finding:
+    def _root(self, node_id: str) -> _Finding:
         try:
             return self._visit(node_id)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong is part of the answer
             kind, message = "exception_during_validation", "Exception when validating node"
-            self.findings[node_id] = _Finding(False, [_problem(kind, message, str(error), **_exception(error))])
-            return self.findings[node_id]
+            self._findings[node_id] = _Finding(False, [_problem(kind, message, str(error), **_exception(error))])
+            return self._findings[node_id]
 
     def _visit(self, node_id: str) -> _Finding:
         """One frame of Python's stack for each node of a chain: as at the server, hundreds in a row are fine."""
-        if node_id in self.findings:
-            return self.findings[node_id]
+        if node_id in self._findings:
+            return self._findings[node_id]
         if node_id in self._path:
             return self._cycle(node_id)
-        definition = self.validator.definitions[self.prompt[node_id]["class_type"]]
+        definition = self.definitions[self.prompt[node_id]["class_type"]]
         inputs = self.prompt[node_id]["inputs"]
         checks_itself = {"image"} if definition.name in ("LoadImage", "LoadImageMask") else set()
         errors: list[Json | None] = []
@@ -139,24 +132,24 @@ class _Walk:
             self._path.pop()
         errors += [self._missing_file(definition.inputs[name], inputs[name]) for name in checks_itself & set(inputs)]
         found = [error for error in errors if error is not None]
-        return self.findings.setdefault(node_id, _Finding(upstream_valid and not found, found))
+        return self._findings.setdefault(node_id, _Finding(upstream_valid and not found, found))
 
     def _cycle(self, node_id: str) -> _Finding:
         """0.7 names no error; later versions name the nodes of the cycle."""
         errors = []
-        if self.validator.dialect.dependency_cycle_error:
+        if self.dialect.dependency_cycle_error:
             cycle = [*self._path[self._path.index(node_id) :], node_id]
             details = " -> ".join(cycle)
             extra = {"node_id": node_id, "cycle_nodes": cycle}
             errors = [_problem("dependency_cycle", "Dependency cycle detected", details, **extra)]
-        self.findings[node_id] = _Finding(False, errors)
-        return self.findings[node_id]
+        self._findings[node_id] = _Finding(False, errors)
+        return self._findings[node_id]
 
     def _link(self, spec: InputSpec, link: list[Any]) -> Json | None:
         if len(link) != 2:
             message = "Bad linked input, must be a length-2 list of [node_id, slot_index]"
             return _input_problem(spec, "bad_linked_input", message, spec.name, received_value=link)
-        received = self.validator.definitions[self.prompt[link[0]]["class_type"]].output[link[1]]
+        received = self.definitions[self.prompt[link[0]]["class_type"]].output[link[1]]
         if types_fit(received, spec.type):
             return None
         message = "Return type mismatch between linked nodes"
@@ -167,11 +160,11 @@ class _Walk:
     def _fail_upstream(self, spec: InputSpec, link: list[Any], error: Exception) -> None:
         kind, message = "exception_during_inner_validation", "Exception when validating inner node"
         extra = {"exception_message": str(error), **_exception(error), "linked_node": link}
-        self.findings[link[0]] = _Finding(False, [_input_problem(spec, kind, message, str(error), **extra)])
+        self._findings[link[0]] = _Finding(False, [_input_problem(spec, kind, message, str(error), **extra)])
 
     def _missing_file(self, spec: InputSpec, value: Any) -> Json | None:
         """A file that a user's own definitions list counts as there: the simulator paints one."""
-        found = self.validator.folders.locate(str(value))
+        found = self.folders.locate(str(value))
         if (found is not None and found.exists()) or value in (spec.choices or []):
             return None
         return _problem(

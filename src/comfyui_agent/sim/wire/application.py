@@ -112,7 +112,7 @@ class _Routes:
         if prompt_id is None:
             message = "prompt_id must be a canonical lowercase UUID"
             return _refused("invalid_prompt_id", message, f"received {body['prompt_id']!r}")
-        verdict = self._engine.validator.check(body["prompt"], body.get("partial_execution_targets"))
+        verdict = self._engine.validate(body["prompt"], body.get("partial_execution_targets"))
         extra_data = body.get("extra_data", {})
         if "client_id" in body:
             extra_data["client_id"] = body["client_id"]
