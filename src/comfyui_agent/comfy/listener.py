@@ -63,11 +63,11 @@ class Listener:
             await asyncio.wait_for(self._open.wait(), timeout)
         return self.is_open
 
-    async def refresh(self, reason: str) -> None:
+    async def refresh(self) -> None:
         """Replace a socket that is open but silent."""
         socket = self._socket
         if socket is not None and not socket.closed:
-            log.info("%s: opening a new websocket, %s", self._transport.address, reason)
+            log.info("%s: opening a new websocket, the old one is silent", self._transport.address)
             self._open.clear()
             await _close(socket)
             if self._socket is socket:  # a reader that was busy at the close may wait for ever

@@ -217,6 +217,6 @@ class Watches:
         ended_unheard = any(now - since > UNHEARD_GRACE for since in self._unheard.values())
         submitted_unheard = self.listener.last_frame_at < self._last_submit_at and now - self._last_submit_at > quiet
         if self.listener.is_open and (ended_unheard or submitted_unheard):
-            await self.listener.refresh("the old one is silent")
+            await self.listener.refresh()
         if ended_unheard or not self.listener.is_open:
             self._unheard.clear()

@@ -24,7 +24,7 @@ class Simulator:
         self.host = host
         self.port = port
         self.output_dir = Path()
-        self._sockets: Sockets | None = None
+        self._sockets: Sockets
         self._started = AsyncExitStack()
 
     @property
@@ -57,13 +57,11 @@ class Simulator:
 
     async def serve(self) -> None:
         """Serve until cancelled; raises the error that the server died of."""
-        if self._sockets is not None:
-            await self._sockets.ended()
+        await self._sockets.ended()
 
     async def stop(self) -> None:
         """End as a killed server does: clients hear nothing of the prompt that runs."""
-        if self._sockets is not None:
-            await self._sockets.close()
+        await self._sockets.close()
         await self._started.aclose()
 
     async def __aenter__(self) -> Simulator:
