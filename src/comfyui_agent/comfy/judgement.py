@@ -21,9 +21,7 @@ async def judge_ended(transport: Transport, definitions: NodeDefinitions, watch:
     dropped: frozenset[str] = frozenset()
     if watch.node_errors is None and watch.expected is None:  # the answer to the post was lost, or never ours
         dropped = await definitions.output_nodes(entry.graph) - frozenset(entry.outputs_to_execute)
-    server = str(transport.address)
     known = PromptFacts(
-        server=server,
         node_errors=watch.node_errors or (),
         dropped=dropped,
         expected=watch.expected,
@@ -37,7 +35,7 @@ async def judge_ended(transport: Transport, definitions: NodeDefinitions, watch:
     if not old or await _all_exist(transport, old):
         return outcome
     message = f"the server answered from its cache, and {old[0].filename} is no longer there"
-    failure = Failure(FailureClass.OUTPUT, message, server=server, prompt_id=watch.prompt_id, node_id=old[0].node_id)
+    failure = Failure(FailureClass.OUTPUT, message, node_id=old[0].node_id)
     return Failed(watch.prompt_id, failure, outcome.results, outcome.cached_nodes)
 
 
@@ -50,7 +48,7 @@ async def judge_vanished(transport: Transport, watch: Watch) -> Outcome:
                 return Succeeded(watch.prompt_id, results, evidence=evidence)
         kind = FailureClass.SERVER_LOST
         message = "the server no longer knows the prompt: it was restarted, or its history was cleared"
-    return Failed(watch.prompt_id, Failure(kind, message, server=str(transport.address), prompt_id=watch.prompt_id))
+    return Failed(watch.prompt_id, Failure(kind, message))
 
 
 async def _all_exist(transport: Transport, files: tuple[ResultFile, ...]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from comfyui_agent.comfy import shapes
@@ -67,7 +67,6 @@ Outcome = Succeeded | Failed
 class PromptFacts:
     """Facts about a prompt that its history does not have."""
 
-    server: str
     node_errors: tuple[NodeProblem, ...] = ()
     dropped: frozenset[str] = frozenset()
     expected: frozenset[str] | None = None
@@ -76,7 +75,10 @@ class PromptFacts:
 
 
 def read_outcome(entry: HistoryEntry, known: PromptFacts) -> Outcome:
-    """The outcome of an ended prompt. The last known ending decides, unknown messages are ignored."""
+    """The outcome of an ended prompt. The last known ending decides, unknown messages are ignored.
+
+    A failure does not name the server and the prompt yet.
+    """
     results = Results.read(entry.outputs)
     ending = next((message for message in reversed(entry.messages) if message.event in ENDINGS), None)
     failure = (
@@ -94,7 +96,7 @@ def read_outcome(entry: HistoryEntry, known: PromptFacts) -> Outcome:
     return Succeeded(entry.prompt_id, results, cached, started, ending.timestamp if ending else None)
 
 
-def read_error(data: Mapping[str, Any], server: str, prompt_id: str) -> Failure:
+def read_error(data: Mapping[str, Any]) -> Failure:
     exception_type = shapes.shown(data.get("exception_type"))
     message = shapes.optional_text(data.get("exception_message")).strip()[:LONGEST_MESSAGE]
     traceback = tuple(filter(None, map(shapes.optional_text, shapes.optional_list(data.get("traceback")))))
@@ -103,8 +105,6 @@ def read_error(data: Mapping[str, Any], server: str, prompt_id: str) -> Failure:
     return Failure(
         FailureClass.OOM if is_out_of_memory else FailureClass.EXECUTION,
         message or exception_type or "the server names no reason",
-        server=server,
-        prompt_id=prompt_id,
         node_id=shapes.shown(data.get("node_id")),
         node_type=shapes.shown(data.get("node_type")),
         exception_type=exception_type,
@@ -114,17 +114,17 @@ def read_error(data: Mapping[str, Any], server: str, prompt_id: str) -> Failure:
 
 def _bad_ending(entry: HistoryEntry, ending: Message | None, known: PromptFacts) -> Failure | None:
     if ending is not None and ending.event == "execution_error":
-        return read_error(ending.data, known.server, entry.prompt_id)
+        return read_error(ending.data)
     if ending is not None and ending.event == "execution_interrupted":
         kind, message = FailureClass.INTERRUPTED, "someone else interrupted it"
         if known.cancel_requested:
             kind, message = FailureClass.CANCELLED, "cancelled while it ran"
         node_id, node_type = (shapes.shown(ending.data.get(name)) for name in ("node_id", "node_type"))
-        return replace(_failure(kind, message, entry, known), node_id=node_id, node_type=node_type)
+        return Failure(kind, message, node_id=node_id, node_type=node_type)
     agrees = entry.status != "error" if ending is not None else entry.status == "success" and entry.completed
     if not agrees:
         message = f"the prompt ended with status {shapes.shown(entry.status) or 'unknown'!r} and without a reason"
-        return _failure(FailureClass.EXECUTION, message, entry, known)
+        return Failure(FailureClass.EXECUTION, message)
     return None
 
 
@@ -136,11 +136,10 @@ def _dropped_outputs(entry: HistoryEntry, known: PromptFacts) -> Failure | None:
         kind = FailureClass.MISSING if lacking else FailureClass.INVALID
         message = f"the server ran only a part of the prompt: {first.line()}"
         details = tuple(problem.line() for problem in known.node_errors)
-        failure = _failure(kind, message, entry, known)
-        return replace(failure, node_id=first.node_id, node_type=first.node_type, details=details)
+        return Failure(kind, message, node_id=first.node_id, node_type=first.node_type, details=details)
     if known.dropped:
         message = f"the server ran only a part of the prompt, without {_nodes(entry.graph, known.dropped)}"
-        return _failure(FailureClass.INVALID, message, entry, known)
+        return Failure(FailureClass.INVALID, message)
     return None
 
 
@@ -155,18 +154,14 @@ def _missing_outputs(entry: HistoryEntry, known: PromptFacts) -> Failure | None:
     blocked = next((data for data in known.heard_errors if data.get("node_id")), None)
     reason = shapes.shown(blocked.get("exception_message"), LONGEST_REASON) if blocked else ""
     message = f"the server reports success, but {_nodes(entry.graph, missing)} left no result"
-    return _failure(FailureClass.OUTPUT, f"{message} ({reason})" if reason else message, entry, known)
+    return Failure(FailureClass.OUTPUT, f"{message} ({reason})" if reason else message)
 
 
 def _nothing_at_all(entry: HistoryEntry, results: Results, known: PromptFacts) -> Failure | None:
     wants_nothing = all(class_of(entry.graph, node_id) in UNLISTED for node_id in entry.outputs_to_execute)
     if not results.is_empty or known.expected == frozenset() or (entry.outputs_to_execute and wants_nothing):
         return None
-    return _failure(FailureClass.OUTPUT, "the server reports success, but no node left a result", entry, known)
-
-
-def _failure(kind: FailureClass, message: str, entry: HistoryEntry, known: PromptFacts) -> Failure:
-    return Failure(kind, message, server=known.server, prompt_id=entry.prompt_id)
+    return Failure(FailureClass.OUTPUT, "the server reports success, but no node left a result")
 
 
 def _nodes(graph: Graph, node_ids: Iterable[str]) -> str:

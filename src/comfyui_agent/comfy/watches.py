@@ -98,6 +98,7 @@ class Watches:
         if isinstance(outcome, Failed):  # its texts go to databases, logs and terminals
             without_secrets = self._transport.address.without_secrets
             failure = outcome.failure.cleaned(lambda text: printable(without_secrets(text)))
+            failure = replace(failure, server=self._server, prompt_id=watch.prompt_id)
             outcome = replace(outcome, failure=failure)
         watch.settle(outcome)
 

@@ -6,9 +6,9 @@ import hashlib
 import json
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from comfyui_agent.sim.engine.values import Result
 from comfyui_agent.sim.prompt_queue import Json
 
 
@@ -67,15 +67,6 @@ class ExecutionOrder:
             self._waiting[target] -= 1
 
 
-@dataclass(frozen=True)
-class Cached:
-    """The result of one run of a node: values for other nodes, and what it shows."""
-
-    values: tuple[Any, ...]
-    shown: Json | None
-    meta: Json | None
-
-
 class OutputCache:
     """The classic cache keeps what the last prompt used. The roomy one keeps the newest results of all prompts."""
 
@@ -83,7 +74,7 @@ class OutputCache:
 
     def __init__(self, roomy: bool) -> None:
         self._roomy = roomy
-        self._entries: dict[str, Cached] = {}
+        self._entries: dict[str, Result] = {}
         self._keys: dict[str, str] = {}
 
     def start_prompt(self, keys: dict[str, str]) -> None:
@@ -92,10 +83,10 @@ class OutputCache:
             used = set(keys.values())
             self._entries = {key: entry for key, entry in self._entries.items() if key in used}
 
-    def get(self, node_id: str) -> Cached | None:
+    def get(self, node_id: str) -> Result | None:
         return self._entries.get(self._keys.get(node_id, ""))
 
-    def set(self, node_id: str, entry: Cached) -> None:
+    def set(self, node_id: str, entry: Result) -> None:
         key = self._keys[node_id]
         self._entries.pop(key, None)
         self._entries[key] = entry

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 import traceback
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from comfyui_agent.sim.engine.behaviours import run_node
 from comfyui_agent.sim.engine.behaviours.images import file_fingerprint
 from comfyui_agent.sim.engine.definitions import NodeDefinition
-from comfyui_agent.sim.engine.graph import Cached, ExecutionOrder, cache_keys, is_link
+from comfyui_agent.sim.engine.graph import ExecutionOrder, cache_keys, is_link
 from comfyui_agent.sim.engine.memory import OutOfMemoryError
 from comfyui_agent.sim.engine.pace import InterruptProcessingException
 from comfyui_agent.sim.engine.progress import Progress
-from comfyui_agent.sim.engine.values import NodeRun
+from comfyui_agent.sim.engine.values import NodeRun, Result
 from comfyui_agent.sim.prompt_queue import Json, QueueItem
 
 if TYPE_CHECKING:
@@ -96,17 +97,16 @@ class PromptRun:
         run = NodeRun(definition, key, self.metadata, engine.folders, engine.memory, engine.pace, engine.dice)
         self.inputs = self._inputs(node_id, definition)
         result = run_node(run, self.inputs)
-        shown, meta = result.shown, None
-        if shown:
-            shown = self._with_assets(shown)
+        if result.shown:
             meta = {"node_id": node_id, "display_node": node_id, "parent_node": None, "real_node_id": node_id}
-            self.shown[node_id], self.meta[node_id] = shown, meta
-            self._send_executed(node_id, shown)
-        engine.cache.set(node_id, Cached(result.values, shown, meta))
+            result = replace(result, shown=self._with_assets(result.shown), meta=meta)
+            self.shown[node_id], self.meta[node_id] = result.shown, meta
+            self._send_executed(node_id, result.shown)
+        engine.cache.set(node_id, result)
         self.progress.finish(node_id)
         self.executed.add(node_id)
 
-    def _repeat(self, node_id: str, cached: Cached) -> None:
+    def _repeat(self, node_id: str, cached: Result) -> None:
         """Send the old output of a cached output node again. Nothing is written."""
         self._send_executed(node_id, cached.shown)
         keeps = self.client_id is not None or self.engine.dialect.cached_outputs_without_client

@@ -32,10 +32,11 @@ class NodeRun:
 
 @dataclass(frozen=True)
 class Result:
-    """Values for the nodes after this one, and what this one shows to people."""
+    """Values for the nodes after this one, what this one shows to people, and which node showed it."""
 
     values: tuple[Any, ...] = ()
     shown: Json | None = None
+    meta: Json | None = None
 
 
 Behaviour = Callable[[NodeRun, Json], Result]

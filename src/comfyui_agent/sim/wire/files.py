@@ -86,8 +86,6 @@ class FileRoutes:
             raise ValueError(f"no folder of type {kind}")
         if not image:
             return web.Response(status=400)
-        if not isinstance(image, web.FileField):
-            raise TypeError("the image is a text field, not a file")
         subfolder = post.get("subfolder", "")
         folder = Path(os.path.normpath(root / subfolder))
         target = Path(os.path.abspath(folder / image.filename))
