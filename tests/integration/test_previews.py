@@ -21,8 +21,7 @@ from comfyui_agent.domain.jobs import Job, NewJob, Template
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.composition import make_agent
 from comfyui_agent.engine.live_runs import LiveRun, read_live, read_preview, want_previews
-from comfyui_agent.sim.durations import Duration
-from comfyui_agent.sim.settings import SimSettings
+from comfyui_agent.sim.settings import Duration, SimSettings
 from comfyui_agent.sim.simulator import Simulator
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store

@@ -13,12 +13,11 @@ from typing import Any, TypeVar
 import apsw
 
 from comfyui_agent.clock import Clock
-from comfyui_agent.comfy.answers import QueuedPrompt, QueueView
+from comfyui_agent.comfy.answers import Freed, QueuedPrompt, QueueView
 from comfyui_agent.comfy.cancellation import Cancellation
 from comfyui_agent.comfy.content import FileKind
 from comfyui_agent.comfy.downloads import StagedFile
 from comfyui_agent.comfy.errors import ServerLost, Unreachable
-from comfyui_agent.comfy.memory import Freed
 from comfyui_agent.comfy.outcomes import Failed, Outcome, Succeeded
 from comfyui_agent.comfy.results import ResultFile, Results
 from comfyui_agent.comfy.tasks import end_tasks
@@ -165,7 +164,7 @@ class FakeComfy:
     async def queue(self) -> QueueView:
         self._ask()
         running = [self.running] if self.running else []
-        seen = [tuple(QueuedPrompt(0, each, {}, "e3-memory-x") for each in ids) for ids in (running, self.waiting)]
+        seen = [tuple(QueuedPrompt(0, each, "e3-memory-x") for each in ids) for ids in (running, self.waiting)]
         return QueueView(seen[0], seen[1])
 
     async def submit(self, graph: Any, prompt_id: Any, *, extra_data: Any = None, expected: Any = None) -> Watch:  # noqa: ARG002
@@ -239,7 +238,7 @@ class FakeComfy:
 
     def finish(self) -> None:
         """The running prompt ends with a picture."""
-        files = (ResultFile("9", "images", f"{self.running}.png", "", "output"),)
+        files = (ResultFile("9", f"{self.running}.png", "", "output"),)
         self._end(Succeeded(self.running, Results(files), started_at=0.0, ended_at=1.0))
 
     def fail(self, kind: FailureClass, message: str = "boom") -> None:

@@ -29,4 +29,6 @@ def succeeded(outcome: Outcome) -> Succeeded:
 def failed(outcome: Outcome, kind: FailureClass) -> Failed:
     assert isinstance(outcome, Failed), outcome
     assert outcome.failure.kind is kind, outcome.failure
+    assert outcome.failure.server.startswith("http"), outcome.failure
+    assert outcome.failure.prompt_id == outcome.prompt_id, outcome.failure
     return outcome

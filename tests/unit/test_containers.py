@@ -19,7 +19,7 @@ import yaml
 
 from comfyui_agent.cli.app import app
 from comfyui_agent.config.loader import load_workspace
-from comfyui_agent.sim.durations import Duration
+from comfyui_agent.sim.settings import Duration
 
 ROOT = Path(__file__).parents[2]
 COMFYUI = ROOT / "infra" / "comfyui"

@@ -13,8 +13,7 @@ import typer
 from comfyui_agent.cli.output import fail
 from comfyui_agent.cli.signals import run_until_signal
 from comfyui_agent.sim.dialect import Dialect
-from comfyui_agent.sim.durations import Duration
-from comfyui_agent.sim.settings import CHECKPOINTS, SimSettings
+from comfyui_agent.sim.settings import CHECKPOINTS, Duration, SimSettings
 from comfyui_agent.sim.simulator import Simulator
 
 SPEC = "SPEC"

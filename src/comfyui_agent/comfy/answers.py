@@ -6,18 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from comfyui_agent.comfy import shapes
 from comfyui_agent.comfy.errors import ProtocolError
+from comfyui_agent.comfy.shapes import expect, number, optional_list, optional_number, optional_object, optional_text
 from comfyui_agent.domain.prompts import Graph
 
 
 @dataclass(frozen=True)
 class QueuedPrompt:
-    """A prompt in a server's queue."""
-
     number: float
     prompt_id: str
-    graph: Graph
     client_id: str
 
 
@@ -30,22 +27,20 @@ class QueueView:
 
     @classmethod
     def read(cls, document: Any) -> QueueView:
-        queue = shapes.mapping(document, "the queue")
-        running = tuple(_queued(item) for item in shapes.sequence(queue.get("queue_running"), "queue_running"))
-        pending = [_queued(item) for item in shapes.sequence(queue.get("queue_pending"), "queue_pending")]
+        queue = expect(dict, document, "the queue")
+        running = tuple(_queued(item) for item in expect(list, queue.get("queue_running"), "queue_running"))
+        pending = [_queued(item) for item in expect(list, queue.get("queue_pending"), "queue_pending")]
         return cls(running, tuple(sorted(pending, key=lambda item: (item.number, item.prompt_id))))
 
 
 def _queued(item: Any) -> QueuedPrompt:
-    parts = shapes.sequence(item, "a queue item")
+    parts = expect(list, item, "a queue item")
     if len(parts) < 4:
         raise ProtocolError(f"a queue item should have five parts, not {len(parts)}")
-    extra = parts[3] if isinstance(parts[3], dict) else {}
     return QueuedPrompt(
-        number=shapes.number(parts[0], "a queue number"),
-        prompt_id=shapes.text(parts[1], "a prompt id"),
-        graph=parts[2] if isinstance(parts[2], dict) else {},
-        client_id=shapes.optional_text(extra.get("client_id")),
+        number=number(parts[0], "a queue number"),
+        prompt_id=expect(str, parts[1], "a prompt id"),
+        client_id=optional_text(optional_object(parts[3]).get("client_id")),
     )
 
 
@@ -59,7 +54,7 @@ class Message:
     @property
     def timestamp(self) -> float | None:
         """Seconds since the epoch by the server's clock."""
-        milliseconds = shapes.optional_number(self.data.get("timestamp"))
+        milliseconds = optional_number(self.data.get("timestamp"))
         return None if milliseconds is None else milliseconds / 1000
 
 
@@ -78,30 +73,28 @@ class HistoryEntry:
     @classmethod
     def read(cls, prompt_id: str, document: Any) -> HistoryEntry | None:
         """The entry of a prompt in the answer to `/history/{id}`. None if there is none."""
-        history = shapes.mapping(document, "the history")
+        history = expect(dict, document, "the history")
         if prompt_id not in history:
             return None
-        entry = shapes.mapping(history[prompt_id], "a history entry")
-        prompt = shapes.sequence(entry.get("prompt"), "the prompt of a history entry")
-        status = shapes.mapping(entry.get("status") or {}, "the status of a history entry")
-        executed = prompt[4] if len(prompt) > 4 and isinstance(prompt[4], list) else []
+        entry = expect(dict, history[prompt_id], "a history entry")
+        prompt = expect(list, entry.get("prompt"), "the prompt of a history entry")
+        status = expect(dict, entry.get("status") or {}, "the status of a history entry")
+        messages = expect(list, status.get("messages") or [], "the messages of a history entry")
         return cls(
             prompt_id=prompt_id,
-            graph=prompt[2] if len(prompt) > 2 and isinstance(prompt[2], dict) else {},
-            outputs_to_execute=tuple(node_id for node_id in executed if isinstance(node_id, str)),
-            outputs=shapes.mapping(entry.get("outputs"), "the outputs of a history entry"),
-            status=shapes.optional_text(status.get("status_str")),
+            graph=optional_object(prompt[2] if len(prompt) > 2 else None),
+            outputs_to_execute=tuple(
+                node_id for node_id in optional_list(prompt[4] if len(prompt) > 4 else None) if isinstance(node_id, str)
+            ),
+            outputs=expect(dict, entry.get("outputs"), "the outputs of a history entry"),
+            status=optional_text(status.get("status_str")),
             completed=status.get("completed") is True,
-            messages=_messages(status.get("messages") or []),
+            messages=tuple(Message(*item[:2]) for item in messages if _is_message(item)),
         )
 
 
-def _messages(items: Any) -> tuple[Message, ...]:
-    messages = []
-    for item in shapes.sequence(items, "the messages of a history entry"):
-        if isinstance(item, list) and len(item) >= 2 and isinstance(item[0], str) and isinstance(item[1], dict):
-            messages.append(Message(item[0], item[1]))
-    return tuple(messages)
+def _is_message(item: Any) -> bool:
+    return isinstance(item, list) and len(item) >= 2 and isinstance(item[0], str) and isinstance(item[1], dict)
 
 
 @dataclass(frozen=True)
@@ -131,24 +124,33 @@ class SystemStats:
 
     @classmethod
     def read(cls, document: Any) -> SystemStats:
-        stats = shapes.mapping(document, "the system stats")
-        system = shapes.mapping(stats.get("system"), "system")
+        stats = expect(dict, document, "the system stats")
+        system = expect(dict, stats.get("system"), "system")
         return cls(
-            version=shapes.optional_text(system.get("comfyui_version")),
-            python=shapes.optional_text(system.get("python_version")),
-            pytorch=shapes.optional_text(system.get("pytorch_version")),
-            system=shapes.optional_text(system.get("os")),
-            ram_total=shapes.whole(system.get("ram_total", 0), "ram_total"),
-            ram_free=shapes.whole(system.get("ram_free", 0), "ram_free"),
-            devices=tuple(_device(item) for item in shapes.sequence(stats.get("devices"), "devices")),
+            version=optional_text(system.get("comfyui_version")),
+            python=optional_text(system.get("python_version")),
+            pytorch=optional_text(system.get("pytorch_version")),
+            system=optional_text(system.get("os")),
+            ram_total=int(number(system.get("ram_total", 0), "ram_total")),
+            ram_free=int(number(system.get("ram_free", 0), "ram_free")),
+            devices=tuple(_device(item) for item in expect(list, stats.get("devices"), "devices")),
         )
 
 
 def _device(item: Any) -> Device:
-    device = shapes.mapping(item, "a device")
+    device = expect(dict, item, "a device")
     return Device(
-        name=shapes.optional_text(device.get("name")),
-        kind=shapes.optional_text(device.get("type")),
-        vram_total=shapes.whole(device.get("vram_total"), "vram_total"),
-        vram_free=shapes.whole(device.get("vram_free"), "vram_free"),
+        name=optional_text(device.get("name")),
+        kind=optional_text(device.get("type")),
+        vram_total=int(number(device.get("vram_total"), "vram_total")),
+        vram_free=int(number(device.get("vram_free"), "vram_free")),
     )
+
+
+@dataclass(frozen=True)
+class Freed:
+    """Free memory before and after it was freed, in bytes."""
+
+    before: int
+    after: int
+    came_free: bool

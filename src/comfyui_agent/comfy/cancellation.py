@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum
@@ -13,25 +14,30 @@ from comfyui_agent.comfy.transport import Transport
 LOOK_EVERY = 0.1
 INTERRUPT_EVERY = 2.0
 CLEAN_LOOKS, LOOK_AGAIN = 2, 0.5
+OLDEST_WITH_TARGETED_INTERRUPT = (0, 3, 57)
 
 
 class Cancellation(str, Enum):
-    """What became of the wish to cancel."""
-
     REMOVED = "removed"
     """It was waiting, or unknown, and is in the queue no more."""
     INTERRUPTED = "interrupted"
     """It ran, and was stopped."""
     ENDED_BEFORE = "ended_before"
-    """It had ended already; its history entry tells how."""
+    """It had ended already; its history entry says how."""
     LEFT_RUNNING = "left_running"
-    """It runs on: that was wished, or the server is too old to interrupt one prompt only."""
+    """It runs on, as asked for, or because the server is too old to interrupt one prompt only."""
     STILL_RUNNING = "still_running"
-    """It was told to stop and has not yet: a node that does not look up from its work."""
+    """It was interrupted and has not stopped yet, because its node does not check for interrupts."""
 
     @property
     def runs_on(self) -> bool:
         return self in (Cancellation.LEFT_RUNNING, Cancellation.STILL_RUNNING)
+
+
+def can_interrupt_one(version: str) -> bool:
+    """Whether a server of this ComfyUI version can interrupt one prompt only. An unreadable one counts as too old."""
+    found = re.match(r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?", version)
+    return found is not None and tuple(int(part or 0) for part in found.groups()) >= OLDEST_WITH_TARGETED_INTERRUPT
 
 
 async def cancel(
@@ -48,7 +54,8 @@ async def cancel(
         if isinstance(sighting, Unknown):
             return Cancellation.REMOVED
         if isinstance(sighting, Ended):
-            return _how_it_ended(sighting, interrupted_at is not None)
+            stopped = any(message.event == "execution_interrupted" for message in sighting.entry.messages)
+            return Cancellation.INTERRUPTED if interrupted_at is not None and stopped else Cancellation.ENDED_BEFORE
         if isinstance(sighting, Waiting):
             await transport.change("queue", {"delete": [prompt_id]})
         elif interrupted_at is None and not await can_interrupt():
@@ -86,8 +93,3 @@ async def cancel_all(
             for prompt_id in running:
                 await transport.change("interrupt", {"prompt_id": prompt_id})
         await asyncio.sleep(LOOK_EVERY if left else LOOK_AGAIN)
-
-
-def _how_it_ended(sighting: Ended, interrupted: bool) -> Cancellation:
-    stopped = any(message.event == "execution_interrupted" for message in sighting.entry.messages)
-    return Cancellation.INTERRUPTED if interrupted and stopped else Cancellation.ENDED_BEFORE

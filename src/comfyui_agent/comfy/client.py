@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
 from comfyui_agent.clock import MONOTONIC_CLOCK, Clock
-from comfyui_agent.comfy import cancellation, downloads, lookup, memory, shapes, submission, uploads
+from comfyui_agent.comfy import cancellation, downloads, lookup, shapes, submission, uploads
 from comfyui_agent.comfy.address import ServerAddress
-from comfyui_agent.comfy.answers import QueueView, SystemStats
-from comfyui_agent.comfy.cancellation import Cancellation
+from comfyui_agent.comfy.answers import Freed, QueueView, SystemStats
+from comfyui_agent.comfy.cancellation import Cancellation, can_interrupt_one
 from comfyui_agent.comfy.definitions import NodeDefinitions
 from comfyui_agent.comfy.downloads import StagedFile, Transfer
 from comfyui_agent.comfy.errors import NoSuchRoute, PromptRejected
 from comfyui_agent.comfy.limits import Limits
 from comfyui_agent.comfy.lookup import Sighting
-from comfyui_agent.comfy.memory import Freed
 from comfyui_agent.comfy.results import ResultFile
 from comfyui_agent.comfy.transport import Transport
 from comfyui_agent.comfy.uploads import Uploaded
-from comfyui_agent.comfy.versions import Version
 from comfyui_agent.comfy.watch import Watch
 from comfyui_agent.comfy.watches import Watches
 from comfyui_agent.domain.prompts import Graph, PromptId, check_prompt_id, is_editor_format
@@ -32,6 +31,7 @@ from comfyui_agent.domain.prompts import Graph, PromptId, check_prompt_id, is_ed
 log = logging.getLogger(__name__)
 
 FIRST_SOCKET_SECONDS = 1.0
+FREE_POLL_SECONDS = 0.25
 
 
 class ComfyClient:
@@ -67,9 +67,7 @@ class ComfyClient:
             self._watches.listener.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         try:
             await self._watches.stop()
         finally:
@@ -79,10 +77,9 @@ class ComfyClient:
     def websocket_is_open(self) -> bool:
         return self._watches.listener.is_open
 
-    async def wait_for_websocket(self, seconds: float = FIRST_SOCKET_SECONDS) -> bool:
+    async def wait_for_websocket(self) -> bool:
         """Until the websocket is open, or the time is up; whether it is."""
-        await self._watches.listener.wait_open(seconds)
-        return self.websocket_is_open
+        return await self._watches.listener.wait_open(FIRST_SOCKET_SECONDS)
 
     @property
     def queue_seen(self) -> tuple[float, QueueView] | None:
@@ -117,7 +114,9 @@ class ComfyClient:
         body |= {"extra_data": dict(extra_data)} if extra_data else {}
         body |= {"front": True} if front else {}
         try:
-            await self._first_socket()
+            left = self._entered_at + FIRST_SOCKET_SECONDS - self._clock.now()
+            if self._listens and self.websocket_connections == 0 and left > 0:
+                await self._watches.listener.wait_open(left)  # so that progress is heard from the start
             watch.node_errors = await submission.send(self._transport, prompt_id, body)
         except BaseException:
             self._watches.drop(watch)
@@ -126,12 +125,6 @@ class ComfyClient:
         if watch.cancel_requested:  # meanwhile, when the server did not know it yet
             await self.cancel(prompt_id)
         return watch
-
-    async def _first_socket(self) -> None:
-        """Give the websocket a moment before the first prompt, so that its progress is heard from the start."""
-        left = self._entered_at + FIRST_SOCKET_SECONDS - self._clock.now()
-        if self._listens and self.websocket_connections == 0 and left > 0:
-            await self._watches.listener.wait_open(left)
 
     def take_over(
         self, prompt_id: PromptId, graph: Graph | None = None, expected: Iterable[str] | None = None
@@ -169,7 +162,10 @@ class ComfyClient:
         watch = self._watches.get(prompt_id)
         if watch is not None and interrupt:
             watch.cancel_requested = True
-        can_interrupt = self._can_interrupt_one if interrupt else _never
+
+        async def can_interrupt() -> bool:
+            return interrupt and await self._can_interrupt_one()
+
         result = await cancellation.cancel(self._transport, prompt_id, can_interrupt=can_interrupt, timeout=timeout)
         if watch is not None and result is Cancellation.REMOVED:
             watch.cancel_requested = True
@@ -185,14 +181,14 @@ class ComfyClient:
         )
 
     async def _can_interrupt_one(self) -> bool:
-        version = Version.parse((await self.system_stats()).version)
-        if not version.can_interrupt_one_prompt and not self._warned:
+        can = can_interrupt_one((await self.system_stats()).version)
+        if not can and not self._warned:
             self._warned = True
             log.warning(
                 "%s is older than ComfyUI 0.3.57: a prompt that runs there is left to finish when it is cancelled",
                 self.address,
             )
-        return version.can_interrupt_one_prompt
+        return can
 
     async def download(self, result: ResultFile, folder: Path, *, owner: str = "") -> StagedFile:
         """Bring one result into a folder, checked and on disk; `publish` then names it.
@@ -214,12 +210,24 @@ class ComfyClient:
     async def free(self, *, wanted: int | None = None, timeout: float = 30.0) -> Freed:
         """Make the server unload models and drop its cache, and see whether memory came free.
 
-        `wanted` is how many bytes shall be free in all afterwards.
+        A busy server does it after its current prompt. Memory came free when `wanted` bytes are free in all or, without
+        `wanted`, when free memory rose and stopped rising or nearly all is free.
         """
-        return await memory.free(self._transport, wanted=wanted, timeout=timeout)
+        before = last = (await self.system_stats()).free_memory
+        await self._transport.change("free", {"unload_models": True, "free_memory": True})
+        deadline = time.monotonic() + timeout
+        while True:
+            await asyncio.sleep(FREE_POLL_SECONDS)
+            stats = await self.system_stats()
+            now = stats.free_memory
+            is_empty = bool(stats.devices) and all(each.vram_free >= each.vram_total * 0.9 for each in stats.devices)
+            came_free = now >= wanted if wanted is not None else before < now <= last or is_empty
+            if came_free or time.monotonic() > deadline:
+                return Freed(before, now, came_free)
+            last = now
 
     async def system_stats(self) -> SystemStats:
-        return await memory.look_at_stats(self._transport)
+        return await self._transport.get_json("system_stats", SystemStats.read, most=self.limits.small_answer_bytes)
 
     async def object_info(self) -> Mapping[str, Any]:
         return await self.definitions.all()
@@ -227,16 +235,11 @@ class ComfyClient:
     async def models(self, folder: str = "checkpoints") -> list[str]:
         """The files of a model folder; empty if the server has no such folder."""
         try:
-            return await self._transport.get_json(
-                f"models/{quote(folder, safe='')}", _read_names, most=self.limits.definitions_bytes
-            )
+            path = f"models/{quote(folder, safe='')}"
+            return await self._transport.get_json(path, _read_names, most=self.limits.definitions_bytes)
         except NoSuchRoute:
             return []
 
 
-async def _never() -> bool:
-    return False
-
-
 def _read_names(document: Any) -> list[str]:
-    return [shapes.text(name, "a model name") for name in shapes.sequence(document, "the models")]
+    return [shapes.expect(str, name, "a model name") for name in shapes.expect(list, document, "the models")]

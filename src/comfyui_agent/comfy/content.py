@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from dataclasses import dataclass
 from itertools import islice
@@ -36,29 +37,30 @@ class FileKind:
     media: str
 
 
-SIGNATURES: tuple[tuple[int, bytes, FileKind], ...] = (
-    (0, b"\x89PNG\r\n\x1a\n", FileKind("png", "image")),
-    (0, b"\xff\xd8\xff", FileKind("jpg", "image")),
-    (0, b"GIF8", FileKind("gif", "image")),
-    (4, b"ftypavif", FileKind("avif", "image")),
-    (4, b"ftypqt", FileKind("mov", "video")),
-    (4, b"ftypM4A", FileKind("m4a", "audio")),
-    (4, b"ftyp", FileKind("mp4", "video")),
-    (0, b"fLaC", FileKind("flac", "audio")),
-    (0, b"ID3", FileKind("mp3", "audio")),
-    (0, b"\xff\xfb", FileKind("mp3", "audio")),
-    (0, b"glTF", FileKind("glb", "3d")),
-    (0, b"II*\x00", FileKind("tiff", "image")),
-    (0, b"MM\x00*", FileKind("tiff", "image")),
+SIGNATURES = tuple(
+    (re.compile(pattern, re.DOTALL), FileKind(extension, media))
+    for pattern, extension, media in (
+        (rb"\x89PNG\r\n\x1a\n", "png", "image"),
+        (rb"\xff\xd8\xff", "jpg", "image"),
+        (rb"GIF8", "gif", "image"),
+        (rb".{4}ftypavif", "avif", "image"),
+        (rb".{4}ftypqt", "mov", "video"),
+        (rb".{4}ftypM4A", "m4a", "audio"),
+        (rb".{4}ftyp", "mp4", "video"),
+        (rb"fLaC", "flac", "audio"),
+        (rb"ID3|\xff\xfb", "mp3", "audio"),
+        (rb"glTF", "glb", "3d"),
+        (rb"II\*\x00|MM\x00\*", "tiff", "image"),
+        (rb"RIFF.{4}WEBP", "webp", "image"),
+        (rb"RIFF.{4}WAVE", "wav", "audio"),
+        (rb"RIFF.{4}AVI ", "avi", "video"),
+        (rb"\x1a\x45\xdf\xa3.*webm", "webm", "video"),
+        (rb"\x1a\x45\xdf\xa3", "mkv", "video"),
+        (rb"OggS.*OpusHead", "opus", "audio"),
+        (rb"OggS", "ogg", "audio"),
+    )
 )
-RIFF_KINDS = {
-    b"WEBP": FileKind("webp", "image"),
-    b"WAVE": FileKind("wav", "audio"),
-    b"AVI ": FileKind("avi", "video"),
-}
-TOLD_BY_BYTES = {"jpeg", "webm", "mkv", "ogg", "opus", "webp", "wav", "avi"} | {
-    kind.extension for _, _, kind in SIGNATURES if kind.extension != "mp3"
-}
+TOLD_BY_BYTES = {"jpeg"} | {kind.extension for _, kind in SIGNATURES if kind.extension != "mp3"}
 MEDIA_BY_EXTENSION = {
     extension: media
     for media, extensions in {
@@ -73,16 +75,10 @@ MEDIA_BY_EXTENSION = {
 
 
 def recognise(head: bytes, server_name: str) -> FileKind:
-    """The kind of a file by its first bytes, or by the server's name for it if the bytes do not tell."""
-    for offset, signature, kind in SIGNATURES:
-        if head[offset : offset + len(signature)] == signature:
+    """The kind of a file by its first bytes, or by the server's name for it if the bytes do not show it."""
+    for pattern, kind in SIGNATURES:
+        if pattern.match(head):
             return kind
-    if head.startswith(b"RIFF") and head[8:12] in RIFF_KINDS:
-        return RIFF_KINDS[head[8:12]]
-    if head.startswith(b"\x1a\x45\xdf\xa3"):
-        return FileKind("webm", "video") if b"webm" in head else FileKind("mkv", "video")
-    if head.startswith(b"OggS"):
-        return FileKind("opus" if b"OpusHead" in head else "ogg", "audio")
     extension = server_name.rpartition(".")[2].lower() if "." in server_name else ""
     if extension not in ENDINGS:  # a server must not choose any ending it likes
         extension = "bin"

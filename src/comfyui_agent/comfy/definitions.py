@@ -22,18 +22,16 @@ class NodeDefinitions:
         self._is_output: dict[str, bool] = {}
 
     async def all(self) -> Mapping[str, Mapping[str, Any]]:
-        return await self._transport.get_json(
-            "object_info", _read_definitions, most=self._transport.limits.definitions_bytes
-        )
+        return await self._ask("object_info")
 
     async def of(self, class_type: str) -> Mapping[str, Any] | None:
         """The definition of one class. None if the server does not have it."""
-        path = f"object_info/{quote(class_type, safe='', errors='replace')}"
-        most = self._transport.limits.definitions_bytes
-        return (await self._transport.get_json(path, _read_definitions, most=most)).get(class_type)
+        return (await self._ask(f"object_info/{quote(class_type, safe='', errors='replace')}")).get(class_type)
+
+    async def _ask(self, path: str) -> Mapping[str, Mapping[str, Any]]:
+        return await self._transport.get_json(path, _read_definitions, most=self._transport.limits.definitions_bytes)
 
     async def output_nodes(self, graph: Graph) -> frozenset[str]:
-        """The output nodes of a graph."""
         names = {node_id: class_of(graph, node_id) for node_id in graph}
         await self._learn(set(names.values()) - self._is_output.keys() - {""})
         return frozenset(node_id for node_id, name in names.items() if self._is_output.get(name))
@@ -47,5 +45,5 @@ class NodeDefinitions:
 
 
 def _read_definitions(document: Any) -> Mapping[str, Mapping[str, Any]]:
-    definitions = shapes.mapping(document, "the node definitions")
-    return {name: shapes.mapping(definition, f"node {shapes.shown(name)}") for name, definition in definitions.items()}
+    definitions = shapes.expect(dict, document, "the node definitions")
+    return {name: shapes.expect(dict, info, f"node {shapes.shown(name)}") for name, info in definitions.items()}

@@ -84,12 +84,11 @@ async def _stage_once(transport: Transport, result: ResultFile, folder: Path, ow
         head, size, unwritten = await _receive(transport, result, path)
         kind = recognise(head, result.filename)
         keep = transport.limits.keep_free_bytes
-        await transport.on_disk(_finish, path, unwritten, size, kind, result.filename, keep)
-    except OutputProblem as problem:
+        await transport.disk.run(_finish, path, unwritten, size, kind, result.filename, keep)
+    except BaseException as error:
         path.unlink(missing_ok=True)
-        raise OutputProblem(f"{transport.address}: {problem.message}") from None
-    except BaseException:
-        path.unlink(missing_ok=True)
+        if isinstance(error, OutputProblem):
+            raise OutputProblem(f"{transport.address}: {error.message}") from None
         raise
     return StagedFile(result, path, kind, size)
 
@@ -106,7 +105,7 @@ async def _receive(transport: Transport, result: ResultFile, path: Path) -> tupl
             raise AnswerTooLarge(f"{transport.address}: {name} has {declared:,} bytes, the limit is {limit:,}")
         keep = transport.limits.keep_free_bytes
         if declared is not None and declared > WRITTEN_AT_ONCE:
-            await transport.on_disk(expect_room, path.parent, declared, keep)
+            await transport.disk.run(expect_room, path.parent, declared, keep)
         async for chunk in response.content.iter_chunked(CHUNK):
             size += len(chunk)
             if size > limit:
@@ -114,7 +113,7 @@ async def _receive(transport: Transport, result: ResultFile, path: Path) -> tupl
             head = head if len(head) >= HEAD else (head + chunk)[:HEAD]
             waiting += chunk
             if len(waiting) >= WRITTEN_AT_ONCE:
-                await transport.on_disk(_append, path, bytes(waiting), keep)
+                await transport.disk.run(_append, path, bytes(waiting), keep)
                 waiting.clear()
     if declared is not None and size != declared:
         raise OutputProblem(f"{name} is cut short: {size:,} of {declared:,} bytes came")

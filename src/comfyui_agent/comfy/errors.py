@@ -23,13 +23,9 @@ Messages name the server without its secrets. `kind` is the failure class of an 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
 
 from comfyui_agent.domain.failures import Failure, FailureClass
-
-E = TypeVar("E", bound="ComfyError")
 
 
 class ComfyError(Exception):
@@ -47,12 +43,6 @@ class ComfyError(Exception):
 
     def failure(self, server: str = "", prompt_id: str = "") -> Failure:
         return Failure(self.kind, self.message, server=server, prompt_id=prompt_id, details=self.details)
-
-    def cleaned(self: E, clean: Callable[[str], str]) -> E:
-        """The same error with each of its texts passed through `clean`."""
-        self.message = clean(self.message)
-        self.details = tuple(clean(detail) for detail in self.details)
-        return self
 
 
 class ServerLost(ComfyError):
@@ -100,39 +90,21 @@ class AcceptanceUnknown(ComfyError):
 
 
 class PromptRejected(ComfyError):
-    """The server read the prompt and will not run it."""
+    """The server read the prompt and will not run it. `choice` is the first value that it does not offer.
+
+    A choice is the class of a node, the name of its input, and the value.
+    """
 
     kind = FailureClass.INVALID
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        kind: FailureClass = FailureClass.INVALID,
-        error_type: str = "",
-        node_id: str = "",
-        node_type: str = "",
-        details: tuple[str, ...] = (),
-        by_choice: bool = False,
-        choice: tuple[str, str, str] | None = None,
-    ) -> None:
-        super().__init__(message, details=details)
-        self.kind = kind
-        self.by_choice = by_choice
+    def __init__(self, message: str, facts: Failure | None = None, choice: tuple[str, str, str] | None = None) -> None:
+        self.facts = facts or Failure(self.kind, message)
+        super().__init__(message, details=self.facts.details)
+        self.kind = self.facts.kind
         self.choice = choice
-        """The first value that is not offered: node class, input name and value."""
-        self.error_type = error_type
-        self.node_id = node_id
-        self.node_type = node_type
 
     def failure(self, server: str = "", prompt_id: str = "") -> Failure:
-        return replace(
-            super().failure(server, prompt_id),
-            node_id=self.node_id,
-            node_type=self.node_type,
-            exception_type=self.error_type,
-            by_choice=self.by_choice,
-        )
+        return replace(self.facts, server=server, prompt_id=prompt_id)
 
 
 class ClientClosed(ComfyError):

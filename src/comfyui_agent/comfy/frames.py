@@ -50,8 +50,7 @@ def read_text(frame: str) -> Event | None:
         return None
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
         return None
-    data = message.get("data")
-    data = data if isinstance(data, dict) else {}
+    data = shapes.optional_object(message.get("data"))
     return Event(message["type"], shapes.optional_text(data.get("prompt_id")), data)
 
 
@@ -61,16 +60,15 @@ def read_binary(frame: bytes) -> Preview | None:
     kind, second = struct.unpack_from(">II", frame)
     if kind == PREVIEW and second in MIMETYPES:
         return Preview(frame[8:], MIMETYPES[second])
-    if kind == PREVIEW_WITH_METADATA and second <= min(LARGEST_METADATA, len(frame) - 8):
-        try:
-            metadata = json.loads(frame[8 : 8 + second])
-        except (ValueError, RecursionError):
-            return None
-        if isinstance(metadata, dict):
-            return Preview(
-                frame[8 + second :],
-                shapes.optional_text(metadata.get("image_type")),
-                shapes.optional_text(metadata.get("node_id")),
-                shapes.optional_text(metadata.get("prompt_id")),
-            )
-    return None
+    if kind != PREVIEW_WITH_METADATA or second > min(LARGEST_METADATA, len(frame) - 8):
+        return None
+    try:
+        metadata = json.loads(frame[8 : 8 + second])
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(metadata, dict):
+        return None
+    mimetype, node_id, prompt_id = (
+        shapes.optional_text(metadata.get(key)) for key in ("image_type", "node_id", "prompt_id")
+    )
+    return Preview(frame[8 + second :], mimetype, node_id, prompt_id)

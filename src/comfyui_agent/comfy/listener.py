@@ -21,6 +21,10 @@ log = logging.getLogger(__name__)
 FEATURES = {"type": "feature_flags", "data": {"supports_preview_metadata": True}}
 SLOWEST_RECONNECT = 5.0
 CLOSE_SECONDS = 1.0
+READERS: dict[aiohttp.WSMsgType, Callable[[Any], Event | Preview | None]] = {
+    aiohttp.WSMsgType.TEXT: read_text,
+    aiohttp.WSMsgType.BINARY: read_binary,
+}
 
 Socket: TypeAlias = "aiohttp.ClientWebSocketResponse[bool]"
 
@@ -59,11 +63,11 @@ class Listener:
             await asyncio.wait_for(self._open.wait(), timeout)
         return self.is_open
 
-    async def refresh(self, reason: str) -> None:
+    async def refresh(self) -> None:
         """Replace a socket that is open but silent."""
         socket = self._socket
         if socket is not None and not socket.closed:
-            log.info("%s: opening a new websocket, %s", self._transport.address, reason)
+            log.info("%s: opening a new websocket, the old one is silent", self._transport.address)
             self._open.clear()
             await _close(socket)
             if self._socket is socket:  # a reader that was busy at the close may wait for ever
@@ -107,19 +111,13 @@ class Listener:
             self.last_frame_at = self._clock.now()
             self._open.set()
             async for message in socket:
-                self._take(message.type, message.data)
+                read = READERS.get(message.type)
+                frame = read(message.data) if read is not None else None
+                if frame is not None:
+                    self.last_frame_at = self._clock.now()
+                    self._hear(frame)
         finally:
             await _close(socket)
-
-    def _take(self, kind: aiohttp.WSMsgType, data: Any) -> None:
-        frame: Event | Preview | None = None
-        if kind == aiohttp.WSMsgType.TEXT:
-            frame = read_text(data)
-        elif kind == aiohttp.WSMsgType.BINARY:
-            frame = read_binary(data)
-        if frame is not None:
-            self.last_frame_at = self._clock.now()
-            self._hear(frame)
 
 
 async def _close(socket: Socket) -> None:

@@ -30,8 +30,6 @@ class Running:
 
 @dataclass(frozen=True)
 class Ended:
-    """In the history."""
-
     entry: HistoryEntry
 
 
@@ -58,7 +56,7 @@ async def look_at_job(transport: Transport, prompt_id: str) -> Waiting | Running
     Servers before 0.6 cannot be asked so: ProtocolError.
     """
     answer = await transport.ask_again("GET", f"api/jobs/{prompt_id}", most=transport.limits.history_bytes)
-    job = await transport.parse(answer, "api/jobs", partial(shapes.mapping, where="a job"))
+    job = await transport.parse(answer, "api/jobs", lambda document: shapes.expect(dict, document, "a job"))
     if answer.status == 404 and "error" in job:
         return None
     if answer.status != 200:
@@ -69,7 +67,6 @@ async def look_at_job(transport: Transport, prompt_id: str) -> Waiting | Running
 
 
 async def look_up(transport: Transport, prompt_id: str) -> Sighting:
-    """One look."""
     sighting = in_queue(await look_at_queue(transport), prompt_id)
     if sighting is not None:
         return sighting

@@ -67,7 +67,6 @@ Outcome = Succeeded | Failed
 class PromptFacts:
     """Facts about a prompt that its history does not have."""
 
-    server: str
     node_errors: tuple[NodeProblem, ...] = ()
     dropped: frozenset[str] = frozenset()
     expected: frozenset[str] | None = None
@@ -76,7 +75,10 @@ class PromptFacts:
 
 
 def read_outcome(entry: HistoryEntry, known: PromptFacts) -> Outcome:
-    """The outcome of an ended prompt. The last known ending decides, unknown messages are ignored."""
+    """The outcome of an ended prompt. The last known ending decides, unknown messages are ignored.
+
+    A failure does not name the server and the prompt yet.
+    """
     results = Results.read(entry.outputs)
     ending = next((message for message in reversed(entry.messages) if message.event in ENDINGS), None)
     failure = (
@@ -85,60 +87,45 @@ def read_outcome(entry: HistoryEntry, known: PromptFacts) -> Outcome:
         or _missing_outputs(entry, known)
         or _nothing_at_all(entry, results, known)
     )
-    cached = cached_nodes(entry)
+    cached_message = next((message for message in entry.messages if message.event == "execution_cached"), None)
+    nodes = shapes.optional_list(cached_message.data.get("nodes")) if cached_message else []
+    cached = frozenset(node_id for node_id in nodes if isinstance(node_id, str))
     if failure is not None:
         return Failed(entry.prompt_id, failure, results, cached)
     started = next((m.timestamp for m in entry.messages if m.event == "execution_start"), None)
     return Succeeded(entry.prompt_id, results, cached, started, ending.timestamp if ending else None)
 
 
-def cached_nodes(entry: HistoryEntry) -> frozenset[str]:
-    for message in entry.messages:
-        if message.event == "execution_cached" and isinstance(message.data.get("nodes"), list):
-            return frozenset(node_id for node_id in message.data["nodes"] if isinstance(node_id, str))
-    return frozenset()
-
-
-def read_error(data: Mapping[str, Any], server: str, prompt_id: str) -> Failure:
-    """The failure of an `execution_error`."""
+def read_error(data: Mapping[str, Any]) -> Failure:
     exception_type = shapes.shown(data.get("exception_type"))
     message = shapes.optional_text(data.get("exception_message")).strip()[:LONGEST_MESSAGE]
-    lines = data.get("traceback")
-    traceback = tuple(filter(None, map(shapes.optional_text, lines))) if isinstance(lines, list) else ()
+    traceback = tuple(filter(None, map(shapes.optional_text, shapes.optional_list(data.get("traceback")))))
+    text = "".join(traceback)
+    is_out_of_memory = exception_type.endswith("MemoryError") or any(each in message.lower() for each in OUT_OF_MEMORY)
     return Failure(
-        FailureClass.OOM if _is_out_of_memory(exception_type, message) else FailureClass.EXECUTION,
+        FailureClass.OOM if is_out_of_memory else FailureClass.EXECUTION,
         message or exception_type or "the server names no reason",
-        server=server,
-        prompt_id=prompt_id,
         node_id=shapes.shown(data.get("node_id")),
         node_type=shapes.shown(data.get("node_type")),
         exception_type=exception_type,
-        traceback=_capped(traceback),
+        traceback=traceback if len(text) <= LONGEST_TRACEBACK else ("…\n" + text[-LONGEST_TRACEBACK:],),
     )
 
 
 def _bad_ending(entry: HistoryEntry, ending: Message | None, known: PromptFacts) -> Failure | None:
     if ending is not None and ending.event == "execution_error":
-        return read_error(ending.data, known.server, entry.prompt_id)
+        return read_error(ending.data)
     if ending is not None and ending.event == "execution_interrupted":
-        return _interruption(entry, ending, known)
+        kind, message = FailureClass.INTERRUPTED, "someone else interrupted it"
+        if known.cancel_requested:
+            kind, message = FailureClass.CANCELLED, "cancelled while it ran"
+        node_id, node_type = (shapes.shown(ending.data.get(name)) for name in ("node_id", "node_type"))
+        return Failure(kind, message, node_id=node_id, node_type=node_type)
     agrees = entry.status != "error" if ending is not None else entry.status == "success" and entry.completed
     if not agrees:
         message = f"the prompt ended with status {shapes.shown(entry.status) or 'unknown'!r} and without a reason"
-        return _failure(FailureClass.EXECUTION, message, entry, known)
+        return Failure(FailureClass.EXECUTION, message)
     return None
-
-
-def _interruption(entry: HistoryEntry, ending: Message, known: PromptFacts) -> Failure:
-    ours = known.cancel_requested
-    return Failure(
-        FailureClass.CANCELLED if ours else FailureClass.INTERRUPTED,
-        "cancelled while it ran" if ours else "someone else interrupted it",
-        server=known.server,
-        prompt_id=entry.prompt_id,
-        node_id=shapes.shown(ending.data.get("node_id")),
-        node_type=shapes.shown(ending.data.get("node_type")),
-    )
 
 
 def _dropped_outputs(entry: HistoryEntry, known: PromptFacts) -> Failure | None:
@@ -146,61 +133,38 @@ def _dropped_outputs(entry: HistoryEntry, known: PromptFacts) -> Failure | None:
     if known.node_errors:
         first = known.node_errors[0]
         lacking = all(problem.lacks_model for problem in known.node_errors)
-        return Failure(
-            FailureClass.MISSING if lacking else FailureClass.INVALID,
-            "the server ran only a part of the prompt: " + first.line(),
-            server=known.server,
-            prompt_id=entry.prompt_id,
-            node_id=first.node_id,
-            node_type=first.node_type,
-            details=tuple(problem.line() for problem in known.node_errors),
-        )
+        kind = FailureClass.MISSING if lacking else FailureClass.INVALID
+        message = f"the server ran only a part of the prompt: {first.line()}"
+        details = tuple(problem.line() for problem in known.node_errors)
+        return Failure(kind, message, node_id=first.node_id, node_type=first.node_type, details=details)
     if known.dropped:
-        names = _nodes(entry.graph, known.dropped)
-        return _failure(
-            FailureClass.INVALID, f"the server ran only a part of the prompt, without {names}", entry, known
-        )
+        message = f"the server ran only a part of the prompt, without {_nodes(entry.graph, known.dropped)}"
+        return Failure(FailureClass.INVALID, message)
     return None
 
 
 def _missing_outputs(entry: HistoryEntry, known: PromptFacts) -> Failure | None:
-    expected = known.expected if known.expected is not None else _must_have_results(entry)
+    expected = known.expected
+    if expected is None:  # the executed nodes of classes that always list what they save
+        executed = entry.outputs_to_execute
+        expected = frozenset(node_id for node_id in executed if class_of(entry.graph, node_id) in LISTED)
     missing = expected - nodes_with_results(entry.outputs)
     if not missing:
         return None
     blocked = next((data for data in known.heard_errors if data.get("node_id")), None)
     reason = shapes.shown(blocked.get("exception_message"), LONGEST_REASON) if blocked else ""
     message = f"the server reports success, but {_nodes(entry.graph, missing)} left no result"
-    return _failure(FailureClass.OUTPUT, f"{message} ({reason})" if reason else message, entry, known)
-
-
-def _must_have_results(entry: HistoryEntry) -> frozenset[str]:
-    """The executed nodes of classes that always list what they save."""
-    return frozenset(node_id for node_id in entry.outputs_to_execute if class_of(entry.graph, node_id) in LISTED)
+    return Failure(FailureClass.OUTPUT, f"{message} ({reason})" if reason else message)
 
 
 def _nothing_at_all(entry: HistoryEntry, results: Results, known: PromptFacts) -> Failure | None:
     wants_nothing = all(class_of(entry.graph, node_id) in UNLISTED for node_id in entry.outputs_to_execute)
     if not results.is_empty or known.expected == frozenset() or (entry.outputs_to_execute and wants_nothing):
         return None
-    return _failure(FailureClass.OUTPUT, "the server reports success, but no node left a result", entry, known)
-
-
-def _failure(kind: FailureClass, message: str, entry: HistoryEntry, known: PromptFacts) -> Failure:
-    return Failure(kind, message, server=known.server, prompt_id=entry.prompt_id)
+    return Failure(FailureClass.OUTPUT, "the server reports success, but no node left a result")
 
 
 def _nodes(graph: Graph, node_ids: Iterable[str]) -> str:
     ordered = natural_order(node_ids)
     names = [f"node {shapes.shown(each)} ({shapes.shown(class_of(graph, each))})" for each in ordered[:MOST_NAMED]]
     return ", ".join(names) + (f" and {len(ordered) - MOST_NAMED} more" if len(ordered) > MOST_NAMED else "")
-
-
-def _is_out_of_memory(exception_type: str, message: str) -> bool:
-    text = message.lower()
-    return exception_type.endswith("MemoryError") or any(spelling in text for spelling in OUT_OF_MEMORY)
-
-
-def _capped(traceback: tuple[str, ...]) -> tuple[str, ...]:
-    text = "".join(traceback)
-    return traceback if len(text) <= LONGEST_TRACEBACK else ("…\n" + text[-LONGEST_TRACEBACK:],)

@@ -17,7 +17,6 @@ class ResultFile:
     """A file at the server. Its names are good for asking the server, not for naming local files."""
 
     node_id: str
-    listed_as: str
     filename: str
     subfolder: str
     folder_type: str
@@ -28,31 +27,24 @@ class ResultFile:
 
 
 @dataclass(frozen=True)
-class ResultText:
-    node_id: str
-    text: str
-
-
-@dataclass(frozen=True)
 class Results:
     """Files and texts, by node id in natural order, then as the node lists them."""
 
     files: tuple[ResultFile, ...] = ()
-    texts: tuple[ResultText, ...] = ()
+    texts: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, outputs: Mapping[str, Any]) -> Results:
         """Take what is understood and ignore the rest, because nodes may list anything."""
-        files: dict[tuple[str, str, str], ResultFile] = {}
+        files: dict[tuple[str, ...], ResultFile] = {}
         texts = []
         for node_id in natural_order(key for key in outputs if isinstance(key, str)):
-            shown = outputs[node_id]
-            for key, item in _items(shown):
-                file = _file(node_id, key, item)
+            for key, item in _items(outputs[node_id]):
+                file = _file(node_id, item)
                 if file is not None:
-                    files.setdefault((file.filename, file.subfolder, file.folder_type), file)
+                    files.setdefault(tuple(file.query.values()), file)
                 elif key in TEXTS and isinstance(item, str):
-                    texts.append(ResultText(node_id, shapes.optional_text(item)))
+                    texts.append(shapes.optional_text(item))
         return cls(tuple(files.values()), tuple(texts))
 
     @property
@@ -67,26 +59,25 @@ class Results:
 
 
 def nodes_with_results(outputs: Mapping[str, Any]) -> set[str]:
-    """Nodes that list at least one file or text."""
     return {node_id for node_id in outputs if not Results.read({node_id: outputs[node_id]}).is_empty}
 
 
 def _items(shown: Any) -> Iterator[tuple[str, Any]]:
-    if not isinstance(shown, dict):
-        return
-    for key, value in shown.items():
-        if key == "animated":
-            continue
-        for item in value if isinstance(value, list) else [value]:
-            yield str(key), item
+    for key, value in shapes.optional_object(shown).items():
+        if key != "animated":
+            for item in value if isinstance(value, list) else [value]:
+                yield str(key), item
 
 
-def _file(node_id: str, key: str, item: Any) -> ResultFile | None:
-    if not isinstance(item, dict) or not isinstance(item.get("filename"), str) or not item["filename"]:
+def _file(node_id: str, item: Any) -> ResultFile | None:
+    if not isinstance(item, dict):
         return None
-    subfolder, folder_type = item.get("subfolder", ""), item.get("type", "output")
-    if not isinstance(subfolder, str) or not isinstance(folder_type, str):
+    file = ResultFile(node_id, item.get("filename", ""), item.get("subfolder", ""), item.get("type", "output"))
+    if not file.filename or not all(isinstance(name, str) and _can_be_sent(name) for name in file.query.values()):
         return None
-    if not all(shapes.can_be_sent(part) for part in (item["filename"], subfolder, folder_type)):
-        return None
-    return ResultFile(node_id, key, item["filename"], subfolder, folder_type)
+    return file
+
+
+def _can_be_sent(text: str) -> bool:
+    """Whether a text can be encoded. JSON may hold lone surrogates."""
+    return not any("\ud800" <= c <= "\udfff" for c in text)

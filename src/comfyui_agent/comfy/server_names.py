@@ -27,23 +27,15 @@ def name_of(address: str) -> str:
 
 def find_server(name: str, known: Collection[str]) -> str:
     """The address of the one known server with this name. NoServer if there is none or several."""
-    wanted = _without_secrets(name)
-    if not wanted.rpartition("://")[2]:
+    scheme, separator, rest = name.strip().lower().rpartition("://")
+    bare = rest.partition("?")[0].rpartition("@")[2].rstrip("/")  # without login, token and trailing slash
+    if not bare:
         raise Unnamed("give the name of a server, as e3 servers shows it")
+    wanted = scheme + separator + bare
     exact = [address for address in known if wanted in (address.lower(), name_of(address).lower())]
-    found = exact or [address for address in known if _has(address, wanted)]
+    found = exact or [address for address in known if wanted in (address if separator else name_of(address)).lower()]
     if not found:
         raise NoServer(f"there is no server {wanted!r}: known are {', '.join(name_of(address) for address in known)}")
     if len(found) > 1:
         raise NoServer(f"{wanted!r} may be {' or '.join(found)}: give more of its name")
     return found[0]
-
-
-def _has(address: str, wanted: str) -> bool:
-    return wanted in (address if "://" in wanted else name_of(address)).lower()
-
-
-def _without_secrets(name: str) -> str:
-    """A typed name without login, token and trailing slash."""
-    scheme, separator, rest = name.strip().lower().rpartition("://")
-    return scheme + separator + rest.partition("?")[0].rpartition("@")[2].rstrip("/")

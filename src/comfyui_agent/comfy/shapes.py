@@ -1,35 +1,26 @@
-"""Reading untrusted JSON: each function returns the wanted type or raises ProtocolError."""
+"""Reading untrusted JSON: the wanted type, or a ProtocolError. `optional_` functions return an empty value instead."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from comfyui_agent.comfy.errors import ProtocolError
 
+T = TypeVar("T", dict[str, Any], list[Any], str)
 
-def mapping(value: Any, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise ProtocolError(f"{where} should be an object, not {_named(value)}")
-    return value
+NAMES = {dict: "an object", list: "a list", str: "a text", bool: "a boolean", type(None): "null"}
 
 
-def sequence(value: Any, where: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise ProtocolError(f"{where} should be a list, not {_named(value)}")
-    return value
-
-
-def text(value: Any, where: str) -> str:
-    if not isinstance(value, str):
-        raise ProtocolError(f"{where} should be a text, not {_named(value)}")
+def expect(kind: type[T], value: Any, where: str) -> T:
+    if not isinstance(value, kind):
+        raise ProtocolError(f"{where} should be {NAMES[kind]}, not {NAMES.get(type(value), 'a number')}")
     return value
 
 
 def number(value: Any, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ProtocolError(f"{where} should be a number, not {_named(value)}")
+        raise ProtocolError(f"{where} should be a number, not {NAMES[type(value)]}")
     try:
         found = float(value)
     except OverflowError:
@@ -39,12 +30,23 @@ def number(value: Any, where: str) -> float:
     return found
 
 
-def whole(value: Any, where: str) -> int:
-    return int(number(value, where))
+def optional_number(value: Any) -> float | None:
+    try:
+        return number(value, "")
+    except ProtocolError:
+        return None
+
+
+def optional_object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def optional_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def optional_text(value: Any) -> str:
-    """A text that any file and database takes, or an empty one if there is none."""
+    """A text that any file and database takes."""
     return value.replace("\0", "�").encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 
@@ -53,20 +55,3 @@ def shown(value: Any, longest: int = 200) -> str:
     text = value[: longest * 4] if isinstance(value, str) else ""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= longest else line[: longest - 1] + "…"
-
-
-def can_be_sent(text: str) -> bool:
-    """Whether a text can be encoded. JSON may hold lone surrogates."""
-    return not any("\ud800" <= c <= "\udfff" for c in text)
-
-
-def optional_number(value: Any) -> float | None:
-    try:
-        return number(value, "")
-    except ProtocolError:
-        return None
-
-
-def _named(value: Any) -> str:
-    names = {dict: "an object", list: "a list", str: "a text", bool: "a boolean", type(None): "null"}
-    return names.get(type(value), "a number")

@@ -36,18 +36,12 @@ async def send(transport: Transport, prompt_id: str, body: Mapping[str, Any]) ->
     """
     try:
         answer = await transport.post("prompt", body)
-    except (Unreachable, RedirectRefused):
-        raise
-    except (ServerLost, ProtocolError) as error:
-        await _find_out(transport, prompt_id, error)
-        return None
-    try:
         if answer.status == 200:
             return await _accepted(transport, prompt_id, body, answer)
         await _refused(transport, answer)
-    except ProtocolError as error:
-        if isinstance(error, NotComfyUI):
-            raise
+    except (Unreachable, RedirectRefused, NotComfyUI):
+        raise
+    except (ServerLost, ProtocolError) as error:
         await _find_out(transport, prompt_id, error)
     return None
 
@@ -73,8 +67,8 @@ async def _take_back(transport: Transport, given: str, client_id: str) -> None:
 
 
 def _read_reply(document: Any) -> tuple[str, tuple[NodeProblem, ...]]:
-    reply = shapes.mapping(document, "the answer to a prompt")
-    return shapes.text(reply.get("prompt_id"), "prompt_id"), read_node_errors(reply.get("node_errors"))
+    reply = shapes.expect(dict, document, "the answer to a prompt")
+    return shapes.expect(str, reply.get("prompt_id"), "prompt_id"), read_node_errors(reply.get("node_errors"))
 
 
 async def _refused(transport: Transport, answer: Answer) -> None:
@@ -84,7 +78,8 @@ async def _refused(transport: Transport, answer: Answer) -> None:
             rejection = await transport.parse(answer, "prompt", partial(read_rejection, server))
         except ProtocolError:
             rejection = read_rejection(server, {"error": transport.excerpt(answer)})
-        raise rejection.cleaned(transport.address.without_secrets)
+        facts = rejection.facts.cleaned(transport.address.without_secrets)
+        raise PromptRejected(facts.message, facts, rejection.choice)
     if answer.status == 413:
         raise PromptRejected(f"{server} rejected the prompt: it is larger than the server takes (413)")
     if answer.status in (401, 403, 404, 405):

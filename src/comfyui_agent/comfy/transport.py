@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -43,11 +44,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to one request."""
-
     status: int
     body: bytes
-    content_type: str
 
 
 class Transport:
@@ -56,25 +54,20 @@ class Transport:
     def __init__(self, address: ServerAddress, limits: Limits) -> None:
         self.address = address
         self.limits = limits
-        self._session: aiohttp.ClientSession | None = None
-        self._socket_session: aiohttp.ClientSession | None = None
         self._open: set[aiohttp.ClientResponse] = set()
         self._downloads = asyncio.Semaphore(max(1, min(limits.downloads_at_once, limits.connections // 2)))
         self._is_closed = False
-        self._disk = Pool("e3-disk", DISK_THREADS)
+        self.disk = Pool("e3-disk", DISK_THREADS)
+        """For work on files that are downloaded."""
 
-    @property
+    @cached_property
     def session(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = self._new_session(None)
-        return self._session
+        return self._new_session(None)
 
-    @property
+    @cached_property
     def socket_session(self) -> aiohttp.ClientSession:
         """For the websocket, whose handshake must not follow redirects."""
-        if self._socket_session is None:
-            self._socket_session = self._new_session([_no_redirects()])
-        return self._socket_session
+        return self._new_session([_no_redirects()])
 
     def _new_session(self, traces: list[aiohttp.TraceConfig] | None) -> aiohttp.ClientSession:
         if self._is_closed:
@@ -93,10 +86,9 @@ class Transport:
         self._is_closed = True
         for response in list(self._open):
             response.close()
-        for session in (self._session, self._socket_session):
-            if session is not None:
-                await session.close()
-        self._session = self._socket_session = None
+        for name in ("session", "socket_session"):
+            if name in vars(self):
+                await vars(self).pop(name).close()
 
     async def get_json(self, path: str, read: Callable[[Any], T], *, most: int) -> T:
         """GET a path and read its JSON with `read`. Raises if the answer is not 200 or not understood."""
@@ -131,8 +123,7 @@ class Transport:
             total=seconds or self.limits.answer_seconds, sock_connect=self.limits.connect_seconds
         )
         async with self._request(method, path, params=params, data=data, headers=headers, timeout=timeout) as response:
-            content = await self._read(response, path, most)
-            return Answer(response.status, content, response.content_type)
+            return Answer(response.status, await self._read(response, path, most))
 
     async def ask_again(self, method: str, path: str, **question: Any) -> Answer:
         """Send an idempotent request, again if the connection breaks."""
@@ -158,16 +149,12 @@ class Transport:
         async with self._downloads, self._request("GET", path, params=params, timeout=timeout) as response:
             yield response
 
-    async def on_disk(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Do file work in one of few threads."""
-        return await self._disk.run(work, *arguments)
-
     async def parse(self, answer: Answer, path: str, read: Callable[[Any], T]) -> T:
         """Parse JSON as ComfyUI writes it, `NaN` included, and read it with `read`."""
         try:
             if len(answer.body) > PARSED_APART:
-                return await PARSING.run(_parsed, answer.body, read)
-            return _parsed(answer.body, read)
+                return await PARSING.run(lambda: read(json.loads(answer.body)))
+            return read(json.loads(answer.body))
         except (ValueError, RecursionError):
             raise ProtocolError(
                 f"{self.address} answered {path} with something that is not JSON: {self.excerpt(answer)!r}"
@@ -241,10 +228,6 @@ class Transport:
         if answer.status in (502, 503, 504):
             raise ServerLost(f"{self.address} answered {path} with {answer.status}: ComfyUI behind it is not up")
         raise ProtocolError(f"{self.address} answered {path} with {answer.status}: {self.excerpt(answer)!r}")
-
-
-def _parsed(body: bytes, read: Callable[[Any], T]) -> T:
-    return read(json.loads(body))
 
 
 def _os_reason(error: Exception) -> str:

@@ -10,7 +10,7 @@ import aiohttp
 
 from comfyui_agent.comfy import shapes
 from comfyui_agent.comfy.errors import UploadRefused
-from comfyui_agent.comfy.transport import Answer, Transport
+from comfyui_agent.comfy.transport import Transport
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,6 @@ async def upload(
     answer = await transport.ask_again(
         "POST", "upload/image", most=transport.limits.small_answer_bytes, form=form, seconds=seconds
     )
-    return await _expect_name(transport, answer)
-
-
-async def _expect_name(transport: Transport, answer: Answer) -> Uploaded:
     if answer.status == 413:
         raise UploadRefused(f"{transport.address} refused the upload: it is larger than the server takes (413)")
     if answer.status != 200:
@@ -62,9 +58,6 @@ async def _expect_name(transport: Transport, answer: Answer) -> Uploaded:
 
 
 def _read_reply(document: Any) -> Uploaded:
-    reply = shapes.mapping(document, "the answer to an upload")
-    return Uploaded(
-        name=shapes.text(reply.get("name"), "name"),
-        subfolder=shapes.optional_text(reply.get("subfolder")),
-        folder_type=shapes.optional_text(reply.get("type")),
-    )
+    reply = shapes.expect(dict, document, "the answer to an upload")
+    name = shapes.expect(str, reply.get("name"), "name")
+    return Uploaded(name, shapes.optional_text(reply.get("subfolder")), shapes.optional_text(reply.get("type")))

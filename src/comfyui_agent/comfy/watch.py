@@ -66,15 +66,11 @@ class Watch:
         self.cancel_requested = False
         self.is_ours = False
         self.running_since: float | None = None
-        self._progress = Progress(nodes_total=len(graph or {}), changed_at=clock.now())
+        self.progress = Progress(nodes_total=len(graph or {}), changed_at=clock.now())
         self._outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._changed = asyncio.Event()
         self.heard = Heard(clock)
         self.judged = Judged()
-
-    @property
-    def progress(self) -> Progress:
-        return self._progress
 
     @property
     def is_over(self) -> bool:
@@ -94,23 +90,23 @@ class Watch:
         while not self.is_over:
             await self._changed.wait()
             self._changed.clear()
-            yield self._progress
+            yield self.progress
 
     def update(self, **changes: Any) -> None:
         if not self.is_over:
-            self._progress = replace(self._progress, changed_at=self._clock.now(), **changes)
+            self.progress = replace(self.progress, changed_at=self._clock.now(), **changes)
             self._changed.set()
 
     def settle(self, outcome: Outcome) -> None:
-        """The end. The first word counts; it is given once."""
-        if not self._outcome.done():
+        """The end. The first outcome counts."""
+        if not self.is_over:
             self.update(stage=Stage.ENDED, preview=None)
             self._outcome.set_result(outcome)
             self._changed.set()
 
     def abandon(self, error: ComfyError) -> None:
-        """Nobody will learn the end any more: whoever waits gets the error."""
-        if not self._outcome.done():
+        """The end will not be known here: those who wait get the error."""
+        if not self.is_over:
             self._outcome.set_exception(error)
             self._outcome.exception()  # waiting is not required of anyone
             self._changed.set()
@@ -118,11 +114,11 @@ class Watch:
     def see_running(self) -> None:
         if self.running_since is None:
             self.running_since = self._clock.now()
-        if self._progress.stage is not Stage.RUNNING:
+        if self.progress.stage is not Stage.RUNNING:
             self.update(stage=Stage.RUNNING, ahead=0)
 
     def see_waiting(self, ahead: int | None) -> None:
-        if (self._progress.stage, self._progress.ahead) != (Stage.WAITING, ahead):
+        if (self.progress.stage, self.progress.ahead) != (Stage.WAITING, ahead):
             self.update(stage=Stage.WAITING, ahead=ahead)
 
     def hear(self, event: Event) -> bool:
@@ -133,8 +129,7 @@ class Watch:
             self.heard.take_moment("start")
             self.see_running()
         elif event.kind == "execution_cached":
-            nodes = data.get("nodes")
-            self.update(nodes_done=len(nodes) if isinstance(nodes, list) else 0)
+            self.update(nodes_done=len(shapes.optional_list(data.get("nodes"))))
         elif event.kind == "executing":
             return self._hear_executing(data)
         elif event.kind == "progress":
@@ -148,9 +143,6 @@ class Watch:
             self.heard.take_error(data)
         return False
 
-    def hear_preview(self, preview: Preview) -> None:
-        self.update(preview=preview)
-
     def _hear_executing(self, data: Mapping[str, Any]) -> bool:
         node_id = data.get("node")
         if node_id is None:
@@ -161,7 +153,7 @@ class Watch:
         self.see_running()
         node_id = shapes.optional_text(node_id)
         self.heard.take_moment("node", node_id)
-        done = self._progress.nodes_done + (1 if self._progress.node_id and self._progress.node_id != node_id else 0)
+        done = self.progress.nodes_done + (1 if self.progress.node_id and self.progress.node_id != node_id else 0)
         self.update(node_id=node_id, node_type=class_of(self.graph or {}, node_id), step=0, steps=0, nodes_done=done)
         return False
 
@@ -170,7 +162,7 @@ class Watch:
         if step is None or steps is None or steps < 0:
             return
         self.see_running()
-        node_id = shapes.optional_text(data.get("node")) or self._progress.node_id
+        node_id = shapes.optional_text(data.get("node")) or self.progress.node_id
         self.heard.take_moment("step", node_id, int(step), int(steps))
         self.update(node_id=node_id, node_type=class_of(self.graph or {}, node_id), step=int(step), steps=int(steps))
 
@@ -190,7 +182,7 @@ class Moment:
 class Heard:
     """What the websocket said: hints, and a second memory for when the history is gone.
 
-    `moments` are the first of those that came, for whoever wants to know where the time went.
+    `moments` are the first events and their times, to measure where the time went.
     """
 
     clock: Clock = MONOTONIC_CLOCK
@@ -220,7 +212,7 @@ class Heard:
 
 @dataclass
 class Judged:
-    """Where the looking-up of a prompt stands."""
+    """What the polls have found out about a prompt."""
 
     may_be_judged: bool = False
     is_asked: bool = False

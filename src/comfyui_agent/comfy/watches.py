@@ -10,15 +10,14 @@ from dataclasses import replace
 from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.answers import HistoryEntry, QueueView
 from comfyui_agent.comfy.definitions import NodeDefinitions
-from comfyui_agent.comfy.ended_prompts import judge_ended
 from comfyui_agent.comfy.errors import AnswerTooLarge, ClientClosed, ComfyError, ProtocolError, Unreadable
 from comfyui_agent.comfy.frames import Event, Preview
+from comfyui_agent.comfy.judgement import judge_ended, judge_vanished
 from comfyui_agent.comfy.listener import Listener
-from comfyui_agent.comfy.lookup import Running, Waiting, in_queue, look_at_history, look_at_job, look_at_queue
+from comfyui_agent.comfy.lookup import Running, in_queue, look_at_history, look_at_job, look_at_queue
 from comfyui_agent.comfy.outcomes import Failed, Outcome
 from comfyui_agent.comfy.tasks import BackgroundTasks
 from comfyui_agent.comfy.transport import Transport
-from comfyui_agent.comfy.vanished_prompts import judge_vanished
 from comfyui_agent.comfy.watch import Watch
 from comfyui_agent.domain.failures import Failure
 from comfyui_agent.domain.texts import printable
@@ -81,7 +80,7 @@ class Watches:
             self._last_submit_at = self._clock.now()
         if watch.heard.end:
             self._tasks.start(self._settle_by_hint(watch))
-        elif not ours:  # it may have ended long ago, and no frame tells of it
+        elif not ours:  # it may have ended long ago, without a frame to come
             self._tasks.start(self._poll([watch]))
 
     def drop(self, watch: Watch) -> None:
@@ -96,19 +95,18 @@ class Watches:
 
     def _settle(self, watch: Watch, outcome: Outcome) -> None:
         self.drop(watch)
-        if isinstance(outcome, Failed):
-            outcome = replace(outcome, failure=outcome.failure.cleaned(self._clean))
+        if isinstance(outcome, Failed):  # its texts go to databases, logs and terminals
+            without_secrets = self._transport.address.without_secrets
+            failure = outcome.failure.cleaned(lambda text: printable(without_secrets(text)))
+            failure = replace(failure, server=self._server, prompt_id=watch.prompt_id)
+            outcome = replace(outcome, failure=failure)
         watch.settle(outcome)
-
-    def _clean(self, text: str) -> str:
-        """What a server says about a failure goes to databases, logs and terminals."""
-        return printable(self._transport.address.without_secrets(text))
 
     def _hear(self, frame: Event | Preview) -> None:
         if isinstance(frame, Preview):
             watch = self._watches.get(frame.prompt_id or self._running)
             if watch is not None:
-                watch.hear_preview(frame)
+                watch.update(preview=frame)
             return
         prompt_id = frame.prompt_id or (self._running if frame.kind == "executing" else "")
         self._running = prompt_id or self._running
@@ -118,7 +116,7 @@ class Watches:
             self._tasks.start(self._settle_by_hint(watch))
 
     async def _settle_by_hint(self, watch: Watch) -> None:
-        """The websocket says that it ended. If the history does not agree, the next poll goes on looking."""
+        """The websocket says that it ended. If the history does not agree, the next poll looks again."""
         if watch.judged.is_asked:
             return
         watch.judged.is_asked = True
@@ -141,22 +139,18 @@ class Watches:
         finally:
             watch.judged.is_settling = False
 
-    @property
-    def _pause(self) -> float:
-        limits = self._transport.limits
-        if self.listener.is_open or limits.is_quiet:
-            return limits.poll_seconds
-        return min(limits.poll_seconds, limits.deaf_poll_seconds)
-
     async def _poll_forever(self) -> None:
+        limits = self._transport.limits
         while not self._is_closed:
             await self._any.wait()
-            await self._clock.sleep(self._pause)
+            often = not self.listener.is_open and not limits.is_quiet
+            pause = min(limits.poll_seconds, limits.deaf_poll_seconds) if often else limits.poll_seconds
+            await self._clock.sleep(pause)
             try:
                 await self._poll([watch for watch in self._watches.values() if watch.judged.may_be_judged])
                 await self._doubt_the_socket()
             except Exception:  # whatever it was, prompts are waited for: look again
-                log.exception("looking at %s failed", self._server)
+                log.exception("polling %s failed", self._server)
 
     async def _poll(self, watches: list[Watch]) -> None:
         """First the queue, then, for what is not in it, the history."""
@@ -177,7 +171,10 @@ class Watches:
     async def _look(self, watch: Watch, view: QueueView | None) -> None:
         async with self._looks:
             try:
-                sighting = await self._sighting(watch, view)
+                if view is not None:
+                    sighting = in_queue(view, watch.prompt_id)
+                else:
+                    sighting = await look_at_job(self._transport, watch.prompt_id)
                 if sighting is None:
                     await self._look_at_history(watch)
                 else:
@@ -186,11 +183,6 @@ class Watches:
                 watch.judged.unreachable_since = None
             except ComfyError as error:
                 self._unreachable(watch, error.failure(self._server, watch.prompt_id))
-
-    async def _sighting(self, watch: Watch, view: QueueView | None) -> Running | Waiting | None:
-        if view is not None:
-            return in_queue(view, watch.prompt_id)
-        return await look_at_job(self._transport, watch.prompt_id)
 
     async def _look_at_history(self, watch: Watch) -> None:
         try:
@@ -220,12 +212,12 @@ class Watches:
             self._settle(watch, Failed(watch.prompt_id, failure))
 
     async def _doubt_the_socket(self) -> None:
-        """An open socket that did not tell what it must have told is replaced."""
+        """Replace an open socket on which frames that must have been sent did not come."""
         now = self._clock.now()
         quiet = self._transport.limits.socket_quiet_seconds
         ended_unheard = any(now - since > UNHEARD_GRACE for since in self._unheard.values())
         submitted_unheard = self.listener.last_frame_at < self._last_submit_at and now - self._last_submit_at > quiet
         if self.listener.is_open and (ended_unheard or submitted_unheard):
-            await self.listener.refresh("the old one is silent")
+            await self.listener.refresh()
         if ended_unheard or not self.listener.is_open:
             self._unheard.clear()

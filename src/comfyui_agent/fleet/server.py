@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from comfyui_agent.clock import Clock
-from comfyui_agent.comfy.answers import QueueView
+from comfyui_agent.comfy.answers import Freed, QueueView
 from comfyui_agent.comfy.cancellation import Cancellation
 from comfyui_agent.comfy.definitions import NodeDefinitions
 from comfyui_agent.comfy.downloads import StagedFile
 from comfyui_agent.comfy.errors import AnswerTimeout, AnswerTooLarge, ComfyError
 from comfyui_agent.comfy.limits import Limits
-from comfyui_agent.comfy.memory import Freed
 from comfyui_agent.comfy.results import ResultFile
 from comfyui_agent.comfy.uploads import Uploaded
 from comfyui_agent.comfy.watch import Watch

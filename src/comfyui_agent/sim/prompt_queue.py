@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import heapq
 import threading
 from collections.abc import Callable, Iterable
+from itertools import count, islice
 from typing import Any, NamedTuple
 
 Json = dict[str, Any]
@@ -32,43 +32,35 @@ class PromptQueue:
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
-        self._lock = threading.RLock()
-        self._arrived = threading.Condition(self._lock)
+        self._lock = threading.Condition()
         self._pending: list[QueueItem] = []
-        self._running: dict[int, QueueItem] = {}
+        self._running: QueueItem | None = None
         self._history: dict[str, Json] = {}
         self._flags: set[str] = set()
-        self._number = 0
-        self._task = 0
-        self._closed = False
-
-    def take_number(self) -> int:
-        """The next queue number. A prompt takes one even if it is rejected later."""
-        self._number += 1
-        return self._number - 1
+        self.closed = False
+        self.numbers = count()
+        """The next queue numbers. A prompt takes one even if it is rejected later."""
 
     def put(self, item: QueueItem) -> None:
-        with self._arrived:
+        with self._lock:
             heapq.heappush(self._pending, item)
             self._changed()
-            self._arrived.notify()
+            self._lock.notify()
 
-    def take(self) -> tuple[QueueItem, int] | None:
-        """Wait for the next prompt; None when a flag was set or the queue was closed instead."""
-        with self._arrived:
-            self._arrived.wait_for(lambda: self._pending or self._flags or self._closed)
-            if self._closed or not self._pending:
-                return None
-            item = heapq.heappop(self._pending)
-            self._task += 1
-            self._running[self._task] = item._replace(prompt=copy.deepcopy(item.prompt))
-            self._changed()
-            return item, self._task
-
-    def done(self, task: int, ended: Json) -> None:
-        """Move a prompt to the history; `ended` has its outputs, meta and status."""
+    def take(self) -> QueueItem | None:
+        """Wait for the next prompt, which then runs; None when a flag was set or the queue was closed instead."""
         with self._lock:
-            item = self._running.pop(task)
+            self._lock.wait_for(lambda: self._pending or self._flags or self.closed)
+            if self.closed or not self._pending:
+                return None
+            self._running = heapq.heappop(self._pending)
+            self._changed()
+            return self._running
+
+    def done(self, item: QueueItem, ended: Json) -> None:
+        """Move the prompt that ran to the history; `ended` has its outputs, meta and status."""
+        with self._lock:
+            self._running = None
             if len(self._history) > MAX_HISTORY:
                 self._history.pop(next(iter(self._history)))
             self._history[item.prompt_id] = {"prompt": item.shown(), **ended}
@@ -76,14 +68,14 @@ class PromptQueue:
 
     def running_and_pending(self) -> tuple[list[QueueItem], list[QueueItem]]:
         with self._lock:
-            return list(self._running.values()), list(self._pending)
+            return [] if self._running is None else [self._running], list(self._pending)
 
     def is_running(self, prompt_id: Any) -> bool:
-        return any(item.prompt_id == prompt_id for item in self.running_and_pending()[0])
+        with self._lock:
+            return self._running is not None and self._running.prompt_id == prompt_id
 
     def remaining(self) -> int:
-        with self._lock:
-            return len(self._pending) + len(self._running)
+        return sum(map(len, self.running_and_pending()))
 
     def delete(self, prompt_id: Any) -> bool:
         """Take one pending prompt with that id out; what runs stays."""
@@ -107,32 +99,24 @@ class PromptQueue:
         with self._lock:
             if offset < 0 and max_items is not None:
                 offset = len(self._history) - max_items
-            chosen: Json = {}
-            for index, (prompt_id, entry) in enumerate(self._history.items()):
-                if index >= offset:
-                    chosen[prompt_id] = entry
-                    if max_items is not None and len(chosen) >= max_items:
-                        break
-            return chosen
+            start = max(0, offset)
+            end = None if max_items is None else start + max(1, max_items)  # the real server gives one for 0 and less
+            return dict(islice(self._history.items(), start, end))
 
     def history_of(self, prompt_id: str) -> Json:
         with self._lock:
-            entry = self._history.get(prompt_id)
-            return {} if entry is None else {prompt_id: entry}
+            return {prompt_id: self._history[prompt_id]} if prompt_id in self._history else {}
 
-    def forget(self, prompt_ids: Iterable[Any]) -> None:
+    def forget(self, prompt_ids: Iterable[Any] | None) -> None:
+        """Take prompts out of the history; all of them for None."""
         with self._lock:
-            for prompt_id in prompt_ids:
+            for prompt_id in list(self._history) if prompt_ids is None else prompt_ids:
                 self._history.pop(prompt_id, None)
 
-    def forget_all(self) -> None:
-        with self._lock:
-            self._history = {}
-
     def set_flag(self, name: str) -> None:
-        with self._arrived:
+        with self._lock:
             self._flags.add(name)
-            self._arrived.notify()
+            self._lock.notify()
 
     def take_flags(self) -> set[str]:
         with self._lock:
@@ -140,10 +124,6 @@ class PromptQueue:
             return flags
 
     def close(self) -> None:
-        with self._arrived:
-            self._closed = True
-            self._arrived.notify_all()
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
+        with self._lock:
+            self.closed = True
+            self._lock.notify_all()

@@ -2,17 +2,55 @@
 
 from __future__ import annotations
 
+import math
+import random
 from dataclasses import dataclass
 from pathlib import Path
 
 from comfyui_agent.sim.dialect import IMITATED
-from comfyui_agent.sim.durations import AT_ONCE, Duration
 
+LONGEST = 1_000_000.0
+FORMS = "a number of seconds such as 0.5, uniform:A:B, or lognormal:MEDIAN:SIGMA"
 CHECKPOINTS = (
     "e3_dreamscape_v1.safetensors",
     "e3_inkwash_v1.safetensors",
     "v1-5-pruned-emaonly-fp16.safetensors",  # what ComfyUI's own examples and our sample payloads name
 )
+
+
+@dataclass(frozen=True)
+class Duration:
+    """How long a piece of work takes: seconds from 0 to LONGEST, fixed or drawn from a distribution."""
+
+    form: str
+    first: float
+    second: float = 0.0
+
+    @classmethod
+    def parse(cls, spec: str) -> Duration:
+        """Read a SPEC of the command line; ValueError names the forms that are right."""
+        form, *numbers = spec.split(":")
+        try:
+            if form in ("uniform", "lognormal"):
+                first, second = (float(number) for number in numbers)
+            else:
+                form, first, second = "fixed", float(spec), 0.0
+        except ValueError:
+            raise ValueError(f"{spec!r} is not a duration: give {FORMS}") from None
+        numbers_fit = all(0 <= number <= LONGEST for number in (first, second))
+        if not numbers_fit or (form == "uniform" and first > second):
+            raise ValueError(f"{spec!r} is not a duration: give {FORMS}, with numbers from 0 to {LONGEST:.0f}")
+        return cls(form, first, second)
+
+    def draw(self, dice: random.Random) -> float:
+        if self.form == "uniform":
+            return dice.uniform(self.first, self.second)
+        if self.form == "lognormal" and self.first > 0:
+            return math.exp(min(math.log(LONGEST), dice.normalvariate(math.log(self.first), self.second)))
+        return self.first
+
+
+AT_ONCE = Duration("fixed", 0.0)
 
 
 @dataclass(frozen=True)

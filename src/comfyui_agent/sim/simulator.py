@@ -12,7 +12,7 @@ from aiohttp import web
 
 from comfyui_agent.sim.engine.simulated import SimulatedEngine
 from comfyui_agent.sim.settings import Folders, SimSettings
-from comfyui_agent.sim.wire.application import FEATURES, application
+from comfyui_agent.sim.wire.application import application
 from comfyui_agent.sim.wire.sockets import Sockets
 
 
@@ -24,7 +24,7 @@ class Simulator:
         self.host = host
         self.port = port
         self.output_dir = Path()
-        self._sockets: Sockets | None = None
+        self._sockets: Sockets
         self._started = AsyncExitStack()
 
     @property
@@ -41,7 +41,7 @@ class Simulator:
                 output = Path(stack.enter_context(temporary))
             folders = Folders.below(output)
             self.output_dir = folders.output
-            self._sockets = Sockets(FEATURES)
+            self._sockets = Sockets()
             stack.push_async_callback(self._sockets.close)
             engine = SimulatedEngine(self.settings, folders, self._sockets)
             engine.start()
@@ -57,13 +57,11 @@ class Simulator:
 
     async def serve(self) -> None:
         """Serve until cancelled; raises the error that the server died of."""
-        if self._sockets is not None:
-            await self._sockets.ended()
+        await self._sockets.ended()
 
     async def stop(self) -> None:
         """End as a killed server does: clients hear nothing of the prompt that runs."""
-        if self._sockets is not None:
-            await self._sockets.close()
+        await self._sockets.close()
         await self._started.aclose()
 
     async def __aenter__(self) -> Simulator:

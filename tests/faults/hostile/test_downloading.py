@@ -30,7 +30,7 @@ NAMES = [
 
 
 def file(name: str = "a.png", subfolder: str = "") -> ResultFile:
-    return ResultFile("2", "images", name, subfolder, "output")
+    return ResultFile("2", name, subfolder, "output")
 
 
 def image(content: bytes, *, length: int | None = None) -> Reply:

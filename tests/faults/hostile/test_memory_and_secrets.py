@@ -33,7 +33,7 @@ ROUTES: dict[str, Callable[[ComfyClient, Path], Awaitable[Any]]] = {
     "GET /queue": lambda comfy, _: comfy.queue(),
     "POST /prompt": lambda comfy, _: comfy.submit(picture(), mint_prompt_id()),
     "POST /upload": lambda comfy, _: comfy.upload(b"x", "x.png"),
-    "GET /view": lambda comfy, folder: comfy.download(ResultFile("2", "images", "a.png", "", "output"), folder),
+    "GET /view": lambda comfy, folder: comfy.download(ResultFile("2", "a.png", "", "output"), folder),
 }
 
 

@@ -109,7 +109,7 @@ PROMPT_ID = PromptId("01234567-89ab-4def-8123-456789abcdef")
 
 
 async def download(comfy: ComfyClient, folder: Path) -> None:
-    await comfy.download(ResultFile("2", "images", "a.png", "", "output"), folder)
+    await comfy.download(ResultFile("2", "a.png", "", "output"), folder)
 
 
 CALLS: dict[str, tuple[str, Call]] = {

@@ -24,7 +24,7 @@ from support.wire import Graph
 
 SOON = 5.0
 FILE = {"filename": "a.png", "subfolder": "", "type": "output"}
-RESULT = ResultFile("2", "images", "a.png", "", "output")
+RESULT = ResultFile("2", "a.png", "", "output")
 
 
 def cached_entry(prompt_id: str, graph: Graph) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageChops
 
+from comfyui_agent.comfy.answers import Freed
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.limits import Limits
-from comfyui_agent.comfy.memory import Freed
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.prompts import mint_prompt_id
 from comfyui_agent.sim.process import ServerProcess

@@ -65,7 +65,7 @@ async def test_a_text_is_a_result(comfy: ComfyClient) -> None:
     graph = {"1": node("PrimitiveString", value=fresh_prefix()), "2": node("PreviewAny", source=["1", 0])}
     watch = await comfy.submit(graph, mint_prompt_id())
     outcome = succeeded(await watch.outcome(timeout=20))
-    assert [text.text for text in outcome.results.texts] == [graph["1"]["inputs"]["value"]]
+    assert list(outcome.results.texts) == [graph["1"]["inputs"]["value"]]
 
 
 async def test_a_prompt_is_seen_waiting_running_ended_and_unknown(slow_comfy: ComfyClient, slow_wire: Wire) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from comfyui_agent.comfy import memory
+from comfyui_agent.comfy import client
+from comfyui_agent.comfy.answers import Freed
 from comfyui_agent.comfy.client import ComfyClient
-from comfyui_agent.comfy.memory import Freed
 from comfyui_agent.lab.payloads import Payload
 from comfyui_agent.lab.profiling import profile, runner
 from comfyui_agent.lab.profiling.report_files import folder_of_today
@@ -68,7 +68,7 @@ def interrupted_at(url: str) -> set[str]:
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulators need not be looked at as slowly as graphics cards."""
     monkeypatch.setattr(profile, "LOOK_EVERY", 0.05)
-    monkeypatch.setattr(memory, "LOOK_EVERY", 0.05)
+    monkeypatch.setattr(client, "FREE_POLL_SECONDS", 0.05)
 
 
 @pytest.fixture(scope="module")

@@ -44,8 +44,8 @@ def test_every_kind_of_node_error_is_invalid_and_names_its_node() -> None:
         }
         rejection = read_rejection(SERVER, rejected(error, {"3": node_error(kind)}))
         assert rejection.kind is FailureClass.INVALID, kind
-        assert (rejection.node_id, rejection.node_type) == ("3", "KSampler"), kind
-        assert rejection.error_type == "prompt_outputs_failed_validation", kind
+        assert (rejection.facts.node_id, rejection.facts.node_type) == ("3", "KSampler"), kind
+        assert rejection.facts.exception_type == "prompt_outputs_failed_validation", kind
         assert rejection.details == ("node 3 (KSampler): Bad value: steps",), kind
         assert rejection.message == f"{SERVER} rejected the prompt: Bad value: steps", kind
 
@@ -75,7 +75,7 @@ def test_a_node_that_is_not_installed_is_missing() -> None:
     ]:
         rejection = read_rejection(SERVER, rejected(error))
         assert rejection.kind is FailureClass.MISSING, error
-        assert rejection.node_id == "7", error
+        assert rejection.facts.node_id == "7", error
 
 
 def test_a_model_that_is_not_there_is_missing() -> None:
@@ -89,13 +89,13 @@ def test_another_value_that_is_not_in_a_list_is_invalid() -> None:
     for received in ["euler_x", None, 5, ["a.safetensors"], "safetensors"]:
         errors = {"3": node_error("value_not_in_list", received)}
         rejection = read_rejection(SERVER, rejected({}, errors))
-        assert (rejection.kind, rejection.by_choice, rejection.failure().by_choice) == (
+        assert (rejection.kind, rejection.facts.by_choice, rejection.failure().by_choice) == (
             FailureClass.INVALID,
             True,
             True,
         ), received
         errors["4"] = node_error("required_input_missing")
-        assert not read_rejection(SERVER, rejected({}, errors)).by_choice, "it is not the choice alone"
+        assert not read_rejection(SERVER, rejected({}, errors)).facts.by_choice, "it is not the choice alone"
 
 
 def test_a_missing_model_besides_another_mistake_is_invalid() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comfyui_agent.comfy.results import ResultFile, Results, ResultText, nodes_with_results
+from comfyui_agent.comfy.results import ResultFile, Results, nodes_with_results
 from support.any_json import ANY_JSON, TEXT
 
 
@@ -18,7 +18,7 @@ def listed(filename: str, folder_type: str = "output", subfolder: str = "") -> d
 def test_files_of_every_kind_are_found() -> None:
     for key, name in (("images", "a.png"), ("gifs", "a.gif"), ("3d", "a.glb"), ("whatever_comes_next", "a.xyz")):
         results = Results.read({"9": {key: [listed(name, subfolder="sub")]}})
-        assert results.files == (ResultFile("9", key, name, "sub", "output"),)
+        assert results.files == (ResultFile("9", name, "sub", "output"),)
         assert results.files[0].query == {"filename": name, "subfolder": "sub", "type": "output"}
 
 
@@ -32,11 +32,11 @@ def test_a_file_without_folder_or_type_is_an_output() -> None:
 
 def test_texts_are_found() -> None:
     results = Results.read({"9": {"text": ["one", "two"]}, "10": {"string": "three"}})
-    assert results.texts == (ResultText("9", "one"), ResultText("9", "two"), ResultText("10", "three"))
+    assert results.texts == ("one", "two", "three")
 
 
 def test_a_text_with_half_a_character_can_be_written_down() -> None:
-    text = Results.read({"9": {"text": ["a\ud800b\0c"]}}).texts[0].text
+    text = Results.read({"9": {"text": ["a\ud800b\0c"]}}).texts[0]
     assert text.encode()
     assert "\0" not in text
 

@@ -6,8 +6,8 @@ import pytest
 
 from comfyui_agent.comfy import shapes
 from comfyui_agent.comfy.answers import HistoryEntry, Message, QueueView, SystemStats
+from comfyui_agent.comfy.cancellation import can_interrupt_one
 from comfyui_agent.comfy.errors import ProtocolError
-from comfyui_agent.comfy.versions import Version
 
 HUGE = 10**400
 
@@ -21,13 +21,12 @@ def test_what_is_no_finite_number_is_refused() -> None:
 
 def test_numbers_are_read() -> None:
     assert shapes.number(3, "") == 3.0
-    assert shapes.whole(3.9, "") == 3
 
 
 def test_an_error_names_what_was_found() -> None:
     for value, named in [(None, "null"), (True, "a boolean"), (1, "a number"), ("x", "a text"), ([], "a list")]:
         with pytest.raises(ProtocolError, match=f"^the queue should be an object, not {named}$"):
-            shapes.mapping(value, "the queue")
+            shapes.expect(dict, value, "the queue")
 
 
 def test_what_is_shown_is_one_line_and_not_too_long() -> None:
@@ -109,14 +108,11 @@ def test_a_version_tells_whether_one_prompt_can_be_interrupted() -> None:
         ("0.3.56", False),
         ("v0.3.57-12-gabcdef", True),
         ("0.19", True),
+        ("0.10.0", True),
         ("1.0", True),
         ("0.3", False),
         ("", False),
         ("unknown", False),
         ("9" * 5_000 + ".1", False),
     ]:
-        assert Version.parse(text).can_interrupt_one_prompt is can, (text, can)
-
-
-def test_versions_are_ordered_as_numbers() -> None:
-    assert Version.parse("0.10.0") > Version.parse("0.9.9") > Version.parse("nonsense")
+        assert can_interrupt_one(text) is can, (text, can)

@@ -6,8 +6,8 @@ import copy
 
 import pytest
 
-from comfyui_agent.sim.engine.cache import Cached, OutputCache
-from comfyui_agent.sim.engine.graph import cache_keys
+from comfyui_agent.sim.engine.graph import OutputCache, cache_keys
+from comfyui_agent.sim.engine.values import Result
 from support.graphs import node
 from support.wire import Graph
 
@@ -88,8 +88,8 @@ def test_a_long_chain_has_short_keys() -> None:
     assert {len(key) for key in keys(prompt).values()} == {64}
 
 
-def entry(name: str) -> Cached:
-    return Cached((name,), None, None)
+def entry(name: str) -> Result:
+    return Result((name,))
 
 
 def test_the_classic_cache_forgets_what_the_last_prompt_did_not_use() -> None:

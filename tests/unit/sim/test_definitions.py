@@ -1,4 +1,4 @@
-"""Node definitions: our compact notation written out, and the answer of someone's own server."""
+"""Node definitions: our own with their lists filled in, and the answer of someone's own server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from comfyui_agent.sim.engine.definitions import Definitions, NodeDefinition, model_folders
-from comfyui_agent.sim.engine.dynamic_inputs import inputs_for
 from comfyui_agent.sim.settings import Folders
 
 MODELS = ("ink.safetensors", "loras/thin.safetensors")
@@ -37,7 +36,7 @@ def saved(tmp_path: Path, document: Any) -> Path:
     return path
 
 
-def test_compact_notation_is_written_out_in_full(tmp_path: Path) -> None:
+def test_a_definition_of_ours_is_as_a_server_gives_it(tmp_path: Path) -> None:
     assert known(definitions(tmp_path), "CheckpointLoaderSimple").info == {
         "input": {"required": {"ckpt_name": [["ink.safetensors"], {}]}},
         "input_order": {"required": ["ckpt_name"]},
@@ -55,7 +54,7 @@ def test_compact_notation_is_written_out_in_full(tmp_path: Path) -> None:
 
 def test_every_definition_of_ours_is_whole(tmp_path: Path) -> None:
     own = definitions(tmp_path)
-    for name in own.names():
+    for name in own.names:
         info = known(own, name).info
         assert info["name"] == name
         assert len(info["output"]) == len(info["output_name"]) == len(info["output_is_list"])
@@ -84,7 +83,7 @@ def test_an_unknown_class_has_no_definition(tmp_path: Path) -> None:
 
 def test_definitions_of_ones_own_take_the_place_of_ours(tmp_path: Path) -> None:
     own = definitions(tmp_path, saved(tmp_path, {"MyBlur": BLUR}))
-    assert own.names() == ["MyBlur", "Sleep"]
+    assert own.names == ["MyBlur", "Sleep"]
     assert known(own, "MyBlur").info == BLUR
     assert own.get("KSampler") is None
 
@@ -101,7 +100,7 @@ def test_the_models_of_ones_own_loaders_are_offered(tmp_path: Path) -> None:
 def test_a_file_may_be_in_any_encoding_that_shells_write(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "nodes.json"
     path.write_bytes(json.dumps({"Ünïcode": BLUR}, ensure_ascii=False).encode(encoding))
-    assert definitions(tmp_path, path).names() == ["Ünïcode", "Sleep"]
+    assert definitions(tmp_path, path).names == ["Ünïcode", "Sleep"]
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\x89PNG\r\n", b"<html>", b"[" * 100_000])
@@ -151,7 +150,7 @@ def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
         definitions(tmp_path, tmp_path / "nowhere.json")
 
 
-GROWING = NodeDefinition.from_info(
+GROWING = NodeDefinition(
     "Batch",
     {
         "input": {
@@ -175,23 +174,23 @@ GROWING = NodeDefinition.from_info(
 
 
 def test_a_growing_input_is_as_long_as_a_prompt_makes_it() -> None:
-    specs = inputs_for(GROWING, {"images.image0": ["1", 0], "images.image7": ["2", 0], "other.image": 1})
+    specs = GROWING.inputs_for({"images.image0": ["1", 0], "images.image7": ["2", 0], "other.image": 1})
     assert [name for name in specs if name.startswith("images")] == ["images.image0", "images.image7"]
     assert (specs["images.image0"].type, specs["images.image0"].section) == ("IMAGE", "optional")
 
 
 def test_a_choice_brings_its_own_inputs() -> None:
-    exact = inputs_for(GROWING, {"size": "exact"})
-    scaled = inputs_for(GROWING, {"size": "scaled"})
+    exact = GROWING.inputs_for({"size": "exact"})
+    scaled = GROWING.inputs_for({"size": "scaled"})
     assert (exact["size.width"].section, exact["size.width"].options) == ("required", {"min": 1})
     assert (scaled["size.factor"].section, "size.width" in scaled) == ("optional", False)
 
 
 @pytest.mark.parametrize("choice", ["neither", None, ["1", 0], 5])
 def test_a_choice_that_there_is_not_brings_nothing(choice: Any) -> None:
-    assert set(inputs_for(GROWING, {"size": choice})) == {"size", "name"}
+    assert set(GROWING.inputs_for({"size": choice})) == {"size", "name"}
 
 
 def test_plain_nodes_have_the_inputs_they_declare() -> None:
-    plain = NodeDefinition.from_info("MyBlur", BLUR)
-    assert inputs_for(plain, {"images.image0": 1}) == plain.inputs
+    plain = NodeDefinition("MyBlur", BLUR)
+    assert plain.inputs_for({"images.image0": 1}) == plain.inputs

@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 
-from comfyui_agent.sim.durations import AT_ONCE, LONGEST, Duration
+from comfyui_agent.sim.settings import AT_ONCE, LONGEST, Duration
 
 
 def draws(spec: str, seed: int = 1, count: int = 500) -> list[float]:

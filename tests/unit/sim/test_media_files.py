@@ -12,10 +12,7 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageChops, ImageStat
 
-from comfyui_agent.sim.engine.media.flac import BLOCK, write_flac
-from comfyui_agent.sim.engine.media.mp4 import write_mp4
-from comfyui_agent.sim.engine.media.safetensors import write_latent
-from comfyui_agent.sim.engine.media.webm import write_webm
+from comfyui_agent.sim.engine.media import BLOCK, write_flac, write_latent, write_mp4, write_webm
 
 CONTAINERS = {b"moov", b"trak", b"mdia", b"minf", b"dinf", b"stbl"}
 MASTERS = {0x1A45DFA3, 0x18538067, 0x1549A966, 0x1654AE6B, 0xAE, 0xE0, 0x1F43B675}

@@ -6,15 +6,14 @@ import random
 
 import pytest
 
-from comfyui_agent.sim.durations import Duration
-from comfyui_agent.sim.engine.pace import InterruptProcessingException, RenderPace, RenderRules, SimulatedFailure
-from comfyui_agent.sim.settings import SimSettings
+from comfyui_agent.sim.engine.pace import InterruptProcessingException, RenderPace, SimulatedFailure
+from comfyui_agent.sim.settings import Duration, SimSettings
 
 
 def renders(seed: int, spec: str = "uniform:0.1:9", failure_rate: float = 0.4) -> list[tuple[float, bool]]:
     settings = SimSettings(render_seconds=Duration.parse(spec), failure_rate=failure_rate)
-    rules = RenderRules(settings, random.Random(seed))
-    return [rules.begin_render() for _ in range(50)]
+    pace = RenderPace(settings, random.Random(seed))
+    return [pace.begin_render() for _ in range(50)]
 
 
 @pytest.mark.parametrize("spec", ["uniform:0.1:9", "lognormal:4:0.5"])
@@ -31,8 +30,8 @@ def test_none_fails_at_0_and_all_fail_at_1() -> None:
 
 def test_a_render_fails_halfway_and_once() -> None:
     steps: list[int] = []
-    rules = RenderRules(SimSettings(failure_rate=1), random.Random(1))
-    pace = RenderPace(rules, 1, lambda _node, step, _most, _draw: steps.append(step))
+    pace = RenderPace(SimSettings(failure_rate=1), random.Random(1))
+    pace.start_prompt(1, lambda _node, step, _most, _draw: steps.append(step))
     pace.enter("5")
     with pytest.raises(SimulatedFailure, match="node 5 was its choice"):
         pace.work(10, None)
@@ -42,8 +41,8 @@ def test_a_render_fails_halfway_and_once() -> None:
 
 
 def test_an_interrupt_stops_a_wait_and_counts_once() -> None:
-    rules = RenderRules(SimSettings(), random.Random(1))
-    rules.interrupt()
+    pace = RenderPace(SimSettings(), random.Random(1))
+    pace.interrupted.set()
     with pytest.raises(InterruptProcessingException):
-        rules.sleep(60)
-    rules.check_interrupt()
+        pace.sleep(60)
+    pace.check_interrupt()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,20 +14,22 @@ from comfyui_agent.sim.settings import Folders
 
 BUNDLED: Json = json.loads(resources.files(__package__).joinpath("definitions.json").read_text(encoding="utf-8"))
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tiff")
+GROWING = "COMFY_AUTOGROW_V3"
+CHOOSING = "COMFY_DYNAMICCOMBO_V3"
+LOADERS = {
+    "checkpoints": ("CheckpointLoaderSimple", "ckpt_name"),
+    "loras": ("LoraLoader", "lora_name"),
+    "vae": ("VAELoader", "vae_name"),
+    "diffusion_models": ("UNETLoader", "unet_name"),
+}
 
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One declared input of a node."""
-
     name: str
     section: str
     type: Any
     options: Json
-
-    @property
-    def config(self) -> list[Any]:
-        return [self.type, self.options]
 
     @property
     def choices(self) -> list[Any] | None:
@@ -40,127 +42,87 @@ class InputSpec:
         return None
 
 
-@dataclass(frozen=True)
 class NodeDefinition:
     """One node class, as `/object_info` describes it."""
 
-    name: str
-    info: Json
-    inputs: dict[str, InputSpec]
-
-    @classmethod
-    def from_info(cls, name: str, info: Json) -> NodeDefinition:
-        return cls(name, info, specs_of(info["input"]))
-
-    @property
-    def output(self) -> list[Any]:
-        return list(self.info.get("output") or [])
-
-    @property
-    def is_output(self) -> bool:
-        return self.info.get("output_node") is True
-
-    @property
-    def has_dynamic_inputs(self) -> bool:
-        return any(str(spec.type).startswith("COMFY_") for spec in self.inputs.values())
-
-    @property
-    def is_sampler(self) -> bool:
+    def __init__(self, name: str, info: Json) -> None:
+        self.name = name
+        self.info = info
+        self.inputs = _specs(info["input"])
+        self.output: list[Any] = info["output"]
+        self.is_output = info.get("output_node") is True
+        self.is_sampler = "LATENT" in self.output and ("steps" in self.inputs or "sigmas" in self.inputs)
         """Whether render time is spent here: the node makes a latent in steps."""
-        return "LATENT" in self.output and ("steps" in self.inputs or "sigmas" in self.inputs)
+
+    def inputs_for(self, given: Any) -> dict[str, InputSpec]:
+        """The inputs, with those that depend on a prompt written out, as in `images.image0` and `resize_type.width`.
+
+        A list grows with the prompt, and a choice brings inputs of its own.
+        """
+        if not isinstance(given, dict):
+            return self.inputs
+        written_out: dict[str, InputSpec] = {}
+        for name, spec in self.inputs.items():
+            if spec.type == GROWING:
+                template = _specs(spec.options.get("template", {}).get("input", {}))
+                for pattern in list(template.values())[:1]:
+                    grown = (key for key in given if key.startswith(f"{name}."))
+                    written_out |= {key: replace(pattern, name=key, section="optional") for key in grown}
+            elif spec.type == CHOOSING:
+                written_out[name] = replace(spec, section="optional")
+                for option in spec.options.get("options", []):
+                    if option["key"] == given.get(name):
+                        written_out |= _specs(option["inputs"], f"{name}.")
+            else:
+                written_out[name] = spec
+        return written_out
 
 
-def specs_of(sections: Json) -> dict[str, InputSpec]:
+def _specs(sections: Json, prefix: str = "") -> dict[str, InputSpec]:
     """The inputs that `required` and `optional` sections declare."""
     inputs = {}
     for section in ("required", "optional"):
-        for name, value in (sections.get(section) or {}).items():
+        for key, value in (sections.get(section) or {}).items():
             options = value[1] if len(value) > 1 and isinstance(value[1], dict) else {}
-            inputs[name] = InputSpec(name, section, value[0], options)
+            inputs[prefix + key] = InputSpec(prefix + key, section, value[0], options)
     return inputs
 
 
 class Definitions:
-    """All node classes of a server. Lists of files are read anew each time."""
+    """All node classes of a server. Lists of input files are read anew each time."""
 
     def __init__(self, models: dict[str, list[str]], folders: Folders, object_info: Path | None = None) -> None:
         self._models = models
         self._folders = folders
-        self._foreign: dict[str, Json] = _read_object_info(object_info) if object_info else {}
-        nodes = BUNDLED["nodes"]
-        self._own: dict[str, Json] = {"Sleep": nodes["Sleep"]} if object_info else nodes
-        self._fixed: dict[str, NodeDefinition] = {}
-
-    def names(self) -> list[str]:
-        return [*self._foreign, *(name for name in self._own if name not in self._foreign)]
+        foreign = _read_object_info(object_info) if object_info else {}
+        own = {"Sleep": BUNDLED["nodes"]["Sleep"]} if object_info else BUNDLED["nodes"]
+        self._foreign = {name: NodeDefinition(name, info) for name, info in foreign.items()}
+        self._fixed = {name: self._bundled(name) for name in own} | self._foreign
+        self._lists_input = {name for name in own if "$input" in json.dumps(own[name])} - foreign.keys()
+        self.names = [*foreign, *(name for name in own if name not in foreign)]
 
     def __getitem__(self, name: str) -> NodeDefinition:
-        """The definition of a class that is known."""
         definition = self.get(name)
         assert definition is not None
         return definition
 
     def get(self, name: str) -> NodeDefinition | None:
-        known = self._fixed.get(name)
-        if known is not None:
-            return known
-        if name in self._foreign:
-            definition = NodeDefinition.from_info(name, self._foreign[name])
-        elif name in self._own:
-            definition = NodeDefinition.from_info(name, self._expand(name, self._own[name]))
-        else:
-            return None
-        if "$input" not in json.dumps(self._own.get(name, {})):
-            self._fixed[name] = definition
-        return definition
+        return self._bundled(name) if name in self._lists_input else self._fixed.get(name)
 
     def offered_models(self) -> dict[str, list[str]]:
         """Model folders and their files; from the combos of a user's own definitions where those are given."""
         models = {folder: list(files) for folder, files in self._models.items()}
-        loaders = {
-            "checkpoints": ("CheckpointLoaderSimple", "ckpt_name"),
-            "loras": ("LoraLoader", "lora_name"),
-            "vae": ("VAELoader", "vae_name"),
-            "diffusion_models": ("UNETLoader", "unet_name"),
-        }
-        for folder, (loader, key) in loaders.items():
+        for folder, (loader, key) in LOADERS.items():
             if loader in self._foreign:
-                spec = NodeDefinition.from_info(loader, self._foreign[loader]).inputs.get(key)
+                spec = self._foreign[loader].inputs.get(key)
                 models[folder] = [str(choice) for choice in (spec.choices or [])] if spec else []
         return models
 
-    def _expand(self, name: str, compact: Json) -> Json:
-        """Our compact notation, written out as ComfyUI would."""
-        third = compact.get("schema") == 3
-        sections: Json = {}
-        for section in ("required", "optional"):
-            if section in compact:
-                sections[section] = {key: self._fill(value) for key, value in compact[section].items()}
-        if "hidden" in compact:
-            kinds = {key: key.upper() for key in compact["hidden"]}
-            sections["hidden"] = {key: [kind] if third else kind for key, kind in kinds.items()}
-        output = compact["output"]
-        info: Json = {
-            "input": sections,
-            "input_order": {section: list(inputs) for section, inputs in sections.items()},
-            "output": output,
-            "output_is_list": [False] * len(output),
-            "output_name": compact.get("output_name", output),
-            "name": name,
-            "display_name": compact.get("title", None if third else name),
-            "description": "",
-            "python_module": compact["module"],
-            "category": compact["category"],
-            "output_node": compact.get("output_node", False),
-        }
-        if third:
-            flags = {key: compact.get(key, False) for key in ("deprecated", "experimental")}
-            info |= {"output_matchtypes": None, "output_tooltips": [None] * len(output), **flags, "api_node": False}
-        elif compact.get("deprecated"):
-            info["deprecated"] = True
-        return info
+    def _bundled(self, name: str) -> NodeDefinition:
+        return NodeDefinition(name, self._fill(BUNDLED["nodes"][name]))
 
     def _fill(self, value: Any) -> Any:
+        """Put lists in place of names such as `$samplers` and `$checkpoints`."""
         if isinstance(value, str) and value.startswith("$"):
             return self._list(value)
         if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The order in which the nodes of a prompt run, and the keys under which their results are cached."""
+"""Which nodes of a prompt run, in which order, and which are answered from the cache."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from comfyui_agent.sim.engine.values import Result
 from comfyui_agent.sim.prompt_queue import Json
 
 
@@ -38,35 +39,62 @@ class ExecutionOrder:
             self._waiting[current] = 0
             self._feeds[current] = set()
             for value in self._prompt[current]["inputs"].values():
-                if is_link(value):
-                    if not self._is_cached(value[0]):
-                        stack.append(value[0])
+                if is_link(value) and not self._is_cached(value[0]):
+                    stack.append(value[0])
                     links.append((value[0], current))
         for source, target in links:
-            if not self._is_cached(source) and target not in self._feeds[source]:
+            if target not in self._feeds[source]:
                 self._feeds[source].add(target)
                 self._waiting[target] += 1
 
     def pick(self) -> str | None:
         """The next node to run; None when all have run."""
         ready = [node_id for node_id, blocked in self._waiting.items() if blocked == 0]
-        if not ready:
-            return None
-        for node_id in ready:
-            if self._is_output(node_id):
-                return node_id
-        for node_id in ready:
-            if any(self._is_output(target) for target in self._feeds[node_id]):
-                return node_id
-        for node_id in ready:
-            if any(self._is_output(last) for target in self._feeds[node_id] for last in self._feeds[target]):
-                return node_id
-        return ready[0]
+        for steps in range(3):
+            for node_id in ready:
+                if self._leads_to_output(node_id, steps):
+                    return node_id
+        return ready[0] if ready else None
+
+    def _leads_to_output(self, node_id: str, steps: int) -> bool:
+        if steps == 0:
+            return self._is_output(node_id)
+        return any(self._leads_to_output(target, steps - 1) for target in self._feeds[node_id])
 
     def finish(self, node_id: str) -> None:
         del self._waiting[node_id]
         for target in self._feeds.pop(node_id):
             self._waiting[target] -= 1
+
+
+class OutputCache:
+    """The classic cache keeps what the last prompt used. The roomy one keeps the newest results of all prompts."""
+
+    ROOM = 500
+
+    def __init__(self, roomy: bool) -> None:
+        self._roomy = roomy
+        self._entries: dict[str, Result] = {}
+        self._keys: dict[str, str] = {}
+
+    def start_prompt(self, keys: dict[str, str]) -> None:
+        self._keys = keys
+        if not self._roomy:
+            used = set(keys.values())
+            self._entries = {key: entry for key, entry in self._entries.items() if key in used}
+
+    def get(self, node_id: str) -> Result | None:
+        return self._entries.get(self._keys.get(node_id, ""))
+
+    def set(self, node_id: str, entry: Result) -> None:
+        key = self._keys[node_id]
+        self._entries.pop(key, None)
+        self._entries[key] = entry
+        if self._roomy and len(self._entries) > self.ROOM:
+            del self._entries[next(iter(self._entries))]
+
+    def drop(self) -> None:
+        self._entries.clear()
 
 
 def cache_keys(prompt: Json, fingerprint: Callable[[str], Any]) -> dict[str, str]:
@@ -88,26 +116,20 @@ def _key(prompt: Json, node_id: str, fingerprint: Callable[[str], Any]) -> str:
 def _collect(prompt: Json, node_id: str, ancestors: dict[str, int]) -> None:
     if node_id not in prompt:
         return
-    inputs = prompt[node_id]["inputs"]
-    for name in sorted(inputs):
-        if is_link(inputs[name]):
-            source = inputs[name][0]
-            if source not in ancestors:
-                ancestors[source] = len(ancestors)
-                _collect(prompt, source, ancestors)
+    for _, value in sorted(prompt[node_id]["inputs"].items()):
+        if is_link(value) and value[0] not in ancestors:
+            ancestors[value[0]] = len(ancestors)
+            _collect(prompt, value[0], ancestors)
 
 
 def _own_part(prompt: Json, node_id: str, ancestors: dict[str, int], fingerprint: Callable[[str], Any]) -> list[Any]:
     if node_id not in prompt:
         return ["missing", node_id]
-    inputs = prompt[node_id]["inputs"]
     part: list[Any] = [prompt[node_id]["class_type"], fingerprint(node_id)]
-    for name in sorted(inputs):
-        value = inputs[name]
-        part.append([name, ["ANCESTOR", ancestors[value[0]], value[1]] if is_link(value) else _literal(value)])
+    for name, value in sorted(prompt[node_id]["inputs"].items()):
+        if is_link(value):
+            value = ["ANCESTOR", ancestors[value[0]], value[1]]
+        elif value != value:  # NaN is not equal to itself, so a node with one is never found in the cache
+            value = uuid.uuid4().hex
+        part.append([name, value])
     return part
-
-
-def _literal(value: Any) -> Any:
-    """NaN is not equal to itself, so a node with one is never found in the cache."""
-    return uuid.uuid4().hex if value != value else value

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 GIB = 1024**3
 MODEL_BYTES = 4 * GIB
 BYTES_PER_PIXEL = 1536
@@ -17,14 +15,16 @@ OutOfMemoryError.__module__ = "torch"
 
 
 class VideoMemory:
-    """The memory of one device. A model takes 4 GiB, or half of a small device."""
+    """The memory of one device. A model takes 4 GiB, or half of a small device.
+
+    `held` gigabytes stay taken until `let_go`.
+    """
 
     def __init__(self, gib: float, held: float = 0.0) -> None:
-        """`held` gigabytes stay taken until `let_go`."""
         self.total = int(gib * GIB)
         self._held = int(held * GIB)
         self._model_bytes = min(MODEL_BYTES, self.total // 2)
-        self._loaded: OrderedDict[str, int] = OrderedDict()
+        self._loaded: list[str] = []
 
     @property
     def free(self) -> int:
@@ -32,7 +32,7 @@ class VideoMemory:
 
     @property
     def _taken(self) -> int:
-        return sum(self._loaded.values()) + self._held
+        return len(self._loaded) * self._model_bytes + self._held
 
     def is_loaded(self, model: str) -> bool:
         return model in self._loaded
@@ -40,17 +40,17 @@ class VideoMemory:
     def reserve(self, model: str, pixels: int) -> None:
         """Load a model and make room for its work; the models used longest ago are unloaded."""
         work = pixels * BYTES_PER_PIXEL
-        self._loaded[model] = self._model_bytes
-        self._loaded.move_to_end(model)
+        self._loaded = [*(name for name in self._loaded if name != model), model]
         while self._taken + work > self.total and len(self._loaded) > 1:
-            self._loaded.popitem(last=False)
+            self._loaded.pop(0)
         if self._taken + work > self.total:
-            free, wanted = self.free / GIB, work / GIB
-            self._loaded.clear()
+            free = self.free
+            self.unload_all()
             raise OutOfMemoryError(
                 f"Allocation on device 0 would exceed allowed memory. (out of memory)\n"
-                f"Requested               : {wanted:.2f} GiB\nDevice limit            : {self.total / GIB:.2f} GiB\n"
-                f"Free (according to CUDA): {free:.2f} GiB"
+                f"Requested               : {work / GIB:.2f} GiB\n"
+                f"Device limit            : {self.total / GIB:.2f} GiB\n"
+                f"Free (according to CUDA): {free / GIB:.2f} GiB"
             )
 
     def unload_all(self) -> None:

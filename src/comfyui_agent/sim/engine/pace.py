@@ -7,13 +7,14 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+
+from PIL import Image
 
 from comfyui_agent.sim.settings import SimSettings
 
 CRASHED = 70
 
-Draw = Callable[[int], Any]
+Draw = Callable[[int], Image.Image]
 """Draws the preview of a step."""
 Step = Callable[[str, int, int, Draw | None], None]
 
@@ -26,57 +27,20 @@ class SimulatedFailure(RuntimeError):
     """A node failed because the simulator was told to fail now and then."""
 
 
-class RenderRules:
-    """Decides from render to render how long it takes and whether it fails, and holds the interrupt flag."""
+class RenderPace:
+    """Decides how long each render takes and whether it fails, spends the time, and holds the interrupt flag.
+
+    The samplers of a prompt share its time, and every step can be interrupted. A prompt without a sampler spends it in
+    the first node that runs; one whose every node is cached spends none.
+    """
 
     def __init__(self, settings: SimSettings, dice: random.Random) -> None:
         self._settings = settings
         self._dice = dice
-        self._interrupted = threading.Event()
+        self.interrupted = threading.Event()
         self._renders = 0
 
-    def interrupt(self) -> None:
-        self._interrupted.set()
-
-    def clear_interrupt(self) -> None:
-        self._interrupted.clear()
-
-    def check_interrupt(self) -> None:
-        if self._interrupted.is_set():
-            self._interrupted.clear()
-            raise InterruptProcessingException
-
-    def sleep(self, seconds: float) -> None:
-        if seconds > 0 and self._interrupted.wait(seconds):
-            self.check_interrupt()
-
-    def begin_render(self) -> tuple[float, bool]:
-        """The seconds of the next render, and whether it fails."""
-        self._renders += 1
-        fails = self._settings.failure_rate > 0 and self._dice.random() < self._settings.failure_rate
-        return self._settings.render_seconds.draw(self._dice), fails
-
-    def model_load_seconds(self) -> float:
-        return self._settings.model_load_seconds.draw(self._dice)
-
-    def crash_or_hang(self) -> None:
-        """Called in the middle of each render."""
-        if self._settings.crash_after is not None and self._renders > self._settings.crash_after:
-            os.write(2, f"e3: the simulator dies in render {self._renders}, as it was told\n".encode())
-            os._exit(CRASHED)
-        if self._settings.hang_after is not None and self._renders > self._settings.hang_after:
-            while True:
-                time.sleep(3600)
-
-
-class RenderPace:
-    """Spends the render time of one prompt. Its samplers share the time, and every step can be interrupted.
-
-    A prompt without a sampler spends it in the first node that runs; one whose every node is cached spends none.
-    """
-
-    def __init__(self, rules: RenderRules, samplers: int, step: Step) -> None:
-        self._rules = rules
+    def start_prompt(self, samplers: int, step: Step) -> None:
         self._samplers = samplers
         self._step = step
         self._node_id = ""
@@ -85,7 +49,7 @@ class RenderPace:
 
     def enter(self, node_id: str) -> None:
         self._node_id = node_id
-        self._rules.check_interrupt()
+        self.check_interrupt()
         if self._seconds is None and self._samplers == 0:
             self._spend(self._render_seconds(), 1)
 
@@ -96,27 +60,45 @@ class RenderPace:
         self._spend(share, steps, lambda step: self._step(self._node_id, step, steps, draw))
 
     def load_model(self) -> None:
-        self._rules.sleep(self._rules.model_load_seconds())
+        self.sleep(self._settings.model_load_seconds.draw(self._dice))
 
-    def wait(self, seconds: float) -> None:
-        self._rules.sleep(seconds)
+    def sleep(self, seconds: float) -> None:
+        if seconds > 0 and self.interrupted.wait(seconds):
+            self.check_interrupt()
+
+    def check_interrupt(self) -> None:
+        if self.interrupted.is_set():
+            self.interrupted.clear()
+            raise InterruptProcessingException
+
+    def begin_render(self) -> tuple[float, bool]:
+        """The seconds of the next render, and whether it fails."""
+        self._renders += 1
+        fails = self._settings.failure_rate > 0 and self._dice.random() < self._settings.failure_rate
+        return self._settings.render_seconds.draw(self._dice), fails
 
     def _render_seconds(self) -> float:
         if self._seconds is None:
-            self._seconds, self._fails = self._rules.begin_render()
+            self._seconds, self._fails = self.begin_render()
         return self._seconds
 
     def _spend(self, seconds: float, steps: int, report: Callable[[int], None] | None = None) -> None:
         for step in range(1, steps + 1):
-            self._rules.sleep(seconds / steps)
+            self.sleep(seconds / steps)
             if step == (steps + 1) // 2:
                 self._fail_halfway()
-            self._rules.check_interrupt()
+            self.check_interrupt()
             if report is not None:
                 report(step)
 
     def _fail_halfway(self) -> None:
-        self._rules.crash_or_hang()
+        """Crash, hang or fail, if that was asked for."""
+        if self._settings.crash_after is not None and self._renders > self._settings.crash_after:
+            os.write(2, f"e3: the simulator dies in render {self._renders}, as it was told\n".encode())
+            os._exit(CRASHED)
+        if self._settings.hang_after is not None and self._renders > self._settings.hang_after:
+            while True:
+                time.sleep(3600)
         if self._fails:
             self._fails = False
             raise SimulatedFailure(f"the simulator was told to fail, and node {self._node_id} was its choice")

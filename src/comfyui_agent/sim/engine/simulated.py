@@ -9,107 +9,86 @@ import threading
 from typing import Any
 
 from comfyui_agent.sim.dialect import Dialect
-from comfyui_agent.sim.engine.definitions import Definitions, model_folders
-from comfyui_agent.sim.engine.executor import Executor
+from comfyui_agent.sim.engine.definitions import BUNDLED, Definitions, model_folders
+from comfyui_agent.sim.engine.graph import OutputCache
 from comfyui_agent.sim.engine.memory import VideoMemory
-from comfyui_agent.sim.engine.pace import RenderRules
-from comfyui_agent.sim.engine.validation import Validator
-from comfyui_agent.sim.ports import Audience, ValidationResult
+from comfyui_agent.sim.engine.pace import RenderPace
+from comfyui_agent.sim.engine.progress import Audience
+from comfyui_agent.sim.engine.prompt_run import PromptRun
+from comfyui_agent.sim.engine.validation import ValidationResult, Validator
 from comfyui_agent.sim.prompt_queue import Json, PromptQueue
 from comfyui_agent.sim.settings import Folders, SimSettings
-
-RAM_BYTES = 64 * 1024**3
 
 
 class SimulatedEngine:
     """An engine without a GPU. `start` empties the temporary folder and runs the queue in a thread."""
 
     def __init__(self, settings: SimSettings, folders: Folders, audience: Audience) -> None:
-        dice = random.Random(settings.seed)
         self.dialect = Dialect(settings.imitate)
         self.folders = folders
-        self._definitions = Definitions(model_folders(settings.models), folders, settings.object_info)
-        self._memory = VideoMemory(settings.vram_gb, settings.held_gb)
-        self._rules = RenderRules(settings, dice)
-        self._validator = Validator(self._definitions, folders, self.dialect)
-        self._audience = audience
+        self.audience = audience
+        self.dice = random.Random(settings.seed)
+        self.pace = RenderPace(settings, self.dice)
+        self.memory = VideoMemory(settings.vram_gb, settings.held_gb)
+        self.cache = OutputCache(roomy=self.dialect.cache_survives_other_prompts)
+        self.definitions = Definitions(model_folders(settings.models), folders, settings.object_info)
         self.prompts = PromptQueue(self._queue_changed)
-        self._executor = Executor(self._definitions, folders, self.dialect, self._memory, audience, self._rules, dice)
-        self._worker: threading.Thread | None = None
+        self.client_id: str | None = None
+        self.node_id: str | None = None
+        """The node that runs, and the client whose prompt it is."""
+        self._worker = threading.Thread(target=self._work, name="prompt worker", daemon=True)
 
     def start(self) -> None:
         shutil.rmtree(self.folders.temp, ignore_errors=True)
         for folder in (self.folders.output, self.folders.input, self.folders.temp):
             folder.mkdir(parents=True, exist_ok=True)
-        self._worker = threading.Thread(target=self._work, name="prompt worker", daemon=True)
         self._worker.start()
 
     def stop(self) -> None:
         self.prompts.close()
-        self._rules.interrupt()
-        if self._worker is not None:
-            self._worker.join(timeout=1)
+        self.interrupt()
+        self._worker.join(timeout=1)
 
     def _work(self) -> None:
         while not self.prompts.closed:
-            taken = self.prompts.take()
-            if taken is not None:
-                item, task = taken
-                self.prompts.done(task, self._executor.run(item))
-                if self._executor.client_id is not None:
+            item = self.prompts.take()
+            if item is not None:
+                self.prompts.done(item, PromptRun(self, item).run())
+                if self.client_id is not None:
                     data = {"node": None, "prompt_id": item.prompt_id}
-                    self._audience.tell("executing", data, self._executor.client_id)
+                    self.audience.send("executing", data, self.client_id)
             flags = self.prompts.take_flags()
             if flags:
-                self._memory.unload_all()
-                self._memory.let_go()
+                self.memory.unload_all()
+                self.memory.let_go()
             if "free_memory" in flags:
-                self._executor.cache.drop()
+                self.cache.drop()
 
     def _queue_changed(self) -> None:
         status = {"exec_info": {"queue_remaining": self.prompts.remaining()}}
-        self._audience.tell("status", {"status": status}, None)
+        self.audience.send("status", {"status": status}, None)
 
     def validate(self, prompt: Any, targets: Any) -> ValidationResult:
-        return self._validator.check(prompt, targets)
+        return Validator(self.definitions, self.folders, self.dialect, prompt).check(targets)
 
     def interrupt(self) -> None:
-        self._rules.interrupt()
+        self.pace.interrupted.set()
 
     def object_info(self, node_class: str | None = None) -> Json:
-        names = self._definitions.names() if node_class is None else [node_class]
-        found = {name: self._definitions.get(name) for name in names}
+        names = self.definitions.names if node_class is None else [node_class]
+        found = {name: self.definitions.get(name) for name in names}
         more = {"has_intermediate_output": False} if self.dialect.more_keys_in_definitions else {}
         return {name: {**definition.info, **more} for name, definition in found.items() if definition is not None}
 
-    def models(self) -> dict[str, list[str]]:
-        return self._definitions.offered_models()
-
-    def executing_now(self) -> tuple[str | None, str | None]:
-        return self._executor.client_id, self._executor.node_id
-
     def system_stats(self) -> Json:
-        return {
-            "system": {
-                "os": sys.platform,
-                "ram_total": RAM_BYTES,
-                "ram_free": RAM_BYTES // 2,
-                "comfyui_version": self.dialect.version,
-                "required_frontend_version": "0.0.0",
-                "installed_templates_version": "0.0.0",
-                "required_templates_version": "0.0.0",
-                "python_version": sys.version,
-                "pytorch_version": "simulated",
-                "embedded_python": False,
-                "argv": ["main.py"],
-            },
-            "devices": [self._device(index) for index in range(2 if self.dialect.all_devices_listed else 1)],
-        }
+        own = {"os": sys.platform, "comfyui_version": self.dialect.version, "python_version": sys.version}
+        devices = [self._device(index) for index in range(2 if self.dialect.all_devices_listed else 1)]
+        return {"system": {**BUNDLED["system"], **own}, "devices": devices}
 
     def _device(self, index: int) -> Json:
         """The first device renders. Newer versions list idle ones too."""
-        total = self._memory.total
-        free = self._memory.free if index == 0 else total
+        total = self.memory.total
+        free = self.memory.free if index == 0 else total
         return {
             "name": f"cuda:{index} E3 simulated GPU",
             "type": "cuda",

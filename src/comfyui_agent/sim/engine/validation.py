@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 from comfyui_agent.sim.dialect import Dialect
-from comfyui_agent.sim.engine.definitions import Definitions, InputSpec, NodeDefinition
-from comfyui_agent.sim.engine.dynamic_inputs import inputs_for
-from comfyui_agent.sim.ports import ValidationResult
+from comfyui_agent.sim.engine.definitions import Definitions, InputSpec
 from comfyui_agent.sim.prompt_queue import Json
 from comfyui_agent.sim.settings import Folders
 
 LONGEST_LIST_SHOWN = 20
-LONGEST_CHAIN = 980
 CONVERSIONS: dict[str, Callable[[Any], Any]] = {"INT": int, "FLOAT": float, "STRING": str, "BOOLEAN": bool}
 
-T = TypeVar("T")
+
+@dataclass(frozen=True)
+class ValidationResult:
+    """The result for a prompt. `error` is set when nothing of it can run."""
+
+    error: Json | None
+    outputs: list[str]
+    node_errors: Json
 
 
 @dataclass(frozen=True)
@@ -29,19 +33,20 @@ class _Finding:
     errors: list[Json]
 
 
-Visit: TypeAlias = Generator[str, _Finding | None, T]
-
-
 @dataclass
 class Validator:
-    """Checks prompts against node definitions. Literals are coerced in place, as the server does."""
+    """Checks one prompt against node definitions. Literals are coerced in place, as the server does."""
 
     definitions: Definitions
     folders: Folders
     dialect: Dialect
+    prompt: Any
+    _findings: dict[str, _Finding] = field(default_factory=dict)
+    _path: list[str] = field(default_factory=list)
 
-    def check(self, prompt: Any, targets: Any) -> ValidationResult:
+    def check(self, targets: Any) -> ValidationResult:
         roots = []
+        prompt = self.prompt
         for node_id in prompt:
             if "class_type" not in prompt[node_id]:
                 message = "Cannot execute because a node is missing the class_type property."
@@ -58,22 +63,21 @@ class Validator:
                 roots.append(node_id)
         if not roots:
             return ValidationResult(_problem("prompt_no_outputs", "Prompt has no outputs", ""), [], {})
-        return self._check_roots(prompt, roots)
+        return self._check_roots(roots)
 
-    def _check_roots(self, prompt: Json, roots: list[str]) -> ValidationResult:
-        walk = _Walk(self, prompt)
+    def _check_roots(self, roots: list[str]) -> ValidationResult:
         good: list[str] = []
         own_errors: list[Json] = []
         node_errors: Json = {}
         for root in roots:
-            finding = walk.root(root)
+            finding = self._root(root)
             if finding.valid:
                 good.append(root)
                 continue
             own_errors += finding.errors
-            for node_id, found in walk.findings.items():
+            for node_id, found in self._findings.items():
                 if not found.valid and found.errors:
-                    class_type = prompt[node_id]["class_type"]
+                    class_type = self.prompt[node_id]["class_type"]
                     entry = {"errors": found.errors, "dependent_outputs": [], "class_type": class_type}
                     node_errors.setdefault(node_id, entry)["dependent_outputs"].append(root)
         if good:
@@ -83,137 +87,84 @@ class Validator:
         return ValidationResult(error, [], node_errors)
 
     def _reject_node(self, node_id: str, node: Json, message: str) -> ValidationResult:
-        details = f"Node ID '#{node_id}'"
-        if not self.dialect.missing_node_type_error:
-            return ValidationResult(_problem("invalid_prompt", message, details), [], {})
-        class_type = node.get("class_type")
-        named = {
-            "node_id": node_id,
-            "class_type": class_type,
-            "node_title": node.get("_meta", {}).get("title", class_type),
-        }
-        return ValidationResult(_problem("missing_node_type", message, details, **named), [], {})
+        kind, extra = "invalid_prompt", {}
+        if self.dialect.missing_node_type_error:
+            class_type = node.get("class_type")
+            title = node.get("_meta", {}).get("title", class_type)
+            kind, extra = "missing_node_type", {"node_id": node_id, "class_type": class_type, "node_title": title}
+        return ValidationResult(_problem(kind, message, f"Node ID '#{node_id}'", **extra), [], {})
 
-
-class _Walk:
-    """One pass over the nodes that the outputs of one prompt need.
-
-    A visit of a node is a generator that yields the upstream nodes whose findings it needs. The length of a chain is
-    therefore not limited by Python's stack.
-    """
-
-    def __init__(self, validator: Validator, prompt: Json) -> None:
-        self.validator = validator
-        self.prompt = prompt
-        self.findings: dict[str, _Finding] = {}
-        self._path: list[str] = []
-
-    def root(self, node_id: str) -> _Finding:
+    def _root(self, node_id: str) -> _Finding:
         try:
-            return self.node(node_id)
+            return self._visit(node_id)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong is part of the answer
             kind, message = "exception_during_validation", "Exception when validating node"
-            self.findings[node_id] = _Finding(False, [_problem(kind, message, str(error), **_exception(error))])
-            return self.findings[node_id]
+            self._findings[node_id] = _Finding(False, [_problem(kind, message, str(error), **_exception(error))])
+            return self._findings[node_id]
 
-    def node(self, node_id: str) -> _Finding:
-        visits = [self._visit(node_id)]
-        finding: _Finding | None = None
-        failure: Exception | None = None
-        while visits:
-            try:
-                wanted = visits[-1].send(finding) if failure is None else visits[-1].throw(failure)
-                visits.append(self._visit(wanted))
-                finding = failure = None
-            except StopIteration as ended:
-                visits.pop()
-                finding, failure = ended.value, None
-            except Exception as error:  # noqa: BLE001 - handed to the visit that waits for this one
-                visits.pop()
-                finding, failure = None, error
-        if failure is not None:
-            raise failure
-        assert finding is not None
-        return finding
-
-    def _visit(self, node_id: str) -> Visit[_Finding]:
-        known = self.findings.get(node_id)
-        if known is not None:
-            return known
+    def _visit(self, node_id: str) -> _Finding:
+        """One frame of Python's stack for each node of a chain: as at the server, hundreds in a row are fine."""
+        if node_id in self._findings:
+            return self._findings[node_id]
         if node_id in self._path:
             return self._cycle(node_id)
-        if len(self._path) > LONGEST_CHAIN:
-            raise RecursionError("maximum recursion depth exceeded while calling a Python object")
+        definition = self.definitions[self.prompt[node_id]["class_type"]]
+        inputs = self.prompt[node_id]["inputs"]
+        checks_itself = {"image"} if definition.name in ("LoadImage", "LoadImageMask") else set()
+        errors: list[Json | None] = []
+        upstream_valid = True
         self._path.append(node_id)
         try:
-            finding = yield from self._inputs(node_id)
+            for spec in definition.inputs_for(inputs).values():
+                if spec.name not in inputs:
+                    errors.append(_missing(spec))
+                elif not isinstance(inputs[spec.name], list):
+                    errors.append(_literal(spec, inputs, ranged=spec.name not in checks_itself))
+                elif error := self._link(spec, inputs[spec.name]):
+                    errors.append(error)
+                else:
+                    try:
+                        upstream_valid = self._visit(inputs[spec.name][0]).valid and upstream_valid
+                    except Exception as failure:  # noqa: BLE001 - whatever goes wrong is part of the answer
+                        self._fail_upstream(spec, inputs[spec.name], failure)
+                        upstream_valid = False
         finally:
             self._path.pop()
-        return self.findings.setdefault(node_id, finding)
+        errors += [self._missing_file(definition.inputs[name], inputs[name]) for name in checks_itself & set(inputs)]
+        found = [error for error in errors if error is not None]
+        return self._findings.setdefault(node_id, _Finding(upstream_valid and not found, found))
 
     def _cycle(self, node_id: str) -> _Finding:
         """0.7 names no error; later versions name the nodes of the cycle."""
         errors = []
-        if self.validator.dialect.dependency_cycle_error:
+        if self.dialect.dependency_cycle_error:
             cycle = [*self._path[self._path.index(node_id) :], node_id]
             details = " -> ".join(cycle)
             extra = {"node_id": node_id, "cycle_nodes": cycle}
             errors = [_problem("dependency_cycle", "Dependency cycle detected", details, **extra)]
-        self.findings[node_id] = _Finding(False, errors)
-        return self.findings[node_id]
+        self._findings[node_id] = _Finding(False, errors)
+        return self._findings[node_id]
 
-    def _inputs(self, node_id: str) -> Visit[_Finding]:
-        node = self.prompt[node_id]
-        definition = self.validator.definitions[node["class_type"]]
-        inputs = node["inputs"]
-        checks_itself = _checks_itself(definition)
-        errors: list[Json] = []
-        upstream_valid = True
-        for spec in inputs_for(definition, inputs).values():
-            if spec.name not in inputs:
-                if spec.section == "required":
-                    short = spec.name.rpartition(".")[2]
-                    errors.append(
-                        _problem("required_input_missing", "Required input is missing", short, input_name=spec.name)
-                    )
-                continue
-            if isinstance(inputs[spec.name], list):
-                error, linked_valid = yield from self._link(spec, inputs[spec.name])
-                upstream_valid = upstream_valid and linked_valid
-            else:
-                error = _literal(spec, inputs, ranged=spec.name not in checks_itself)
-            if error is not None:
-                errors.append(error)
-        for name in checks_itself & set(inputs):
-            error = self._file_exists(definition.inputs[name], inputs[name])
-            if error is not None:
-                errors.append(error)
-        return _Finding(upstream_valid and not errors, errors)
-
-    def _link(self, spec: InputSpec, link: list[Any]) -> Visit[tuple[Json | None, bool]]:
-        """The error of a link, and whether the node that it comes from is valid."""
+    def _link(self, spec: InputSpec, link: list[Any]) -> Json | None:
         if len(link) != 2:
             message = "Bad linked input, must be a length-2 list of [node_id, slot_index]"
-            return _input_problem(spec, "bad_linked_input", message, spec.name, received_value=link), True
-        received = self.validator.definitions[self.prompt[link[0]]["class_type"]].output[link[1]]
-        if not types_fit(received, spec.type):
-            message = "Return type mismatch between linked nodes"
-            details = f"{spec.name}, received_type({received}) mismatch input_type({spec.type})"
-            extra = {"received_type": received, "linked_node": link}
-            return _input_problem(spec, "return_type_mismatch", message, details, **extra), True
-        try:
-            finding = yield link[0]
-            return None, finding is not None and finding.valid
-        except Exception as error:  # noqa: BLE001 - whatever goes wrong is part of the answer
-            kind, message = "exception_during_inner_validation", "Exception when validating inner node"
-            extra = {"exception_message": str(error), **_exception(error), "linked_node": link}
-            reason = _input_problem(spec, kind, message, str(error), **extra)
-            self.findings[link[0]] = _Finding(False, [reason])
-            return None, False
+            return _input_problem(spec, "bad_linked_input", message, spec.name, received_value=link)
+        received = self.definitions[self.prompt[link[0]]["class_type"]].output[link[1]]
+        if types_fit(received, spec.type):
+            return None
+        message = "Return type mismatch between linked nodes"
+        details = f"{spec.name}, received_type({received}) mismatch input_type({spec.type})"
+        extra = {"received_type": received, "linked_node": link}
+        return _input_problem(spec, "return_type_mismatch", message, details, **extra)
 
-    def _file_exists(self, spec: InputSpec, value: Any) -> Json | None:
+    def _fail_upstream(self, spec: InputSpec, link: list[Any], error: Exception) -> None:
+        kind, message = "exception_during_inner_validation", "Exception when validating inner node"
+        extra = {"exception_message": str(error), **_exception(error), "linked_node": link}
+        self._findings[link[0]] = _Finding(False, [_input_problem(spec, kind, message, str(error), **extra)])
+
+    def _missing_file(self, spec: InputSpec, value: Any) -> Json | None:
         """A file that a user's own definitions list counts as there: the simulator paints one."""
-        found = self.validator.folders.locate(str(value))
+        found = self.folders.locate(str(value))
         if (found is not None and found.exists()) or value in (spec.choices or []):
             return None
         return _problem(
@@ -235,6 +186,13 @@ def types_fit(received: Any, wanted: Any) -> bool:
     left = {part.strip() for part in received.split(",")}
     right = {part.strip() for part in wanted.split(",")}
     return "*" in left | right or "COMFY_MATCHTYPE_V3" in left | right or bool(left & right)
+
+
+def _missing(spec: InputSpec) -> Json | None:
+    if spec.section != "required":
+        return None
+    short = spec.name.rpartition(".")[2]
+    return _problem("required_input_missing", "Required input is missing", short, input_name=spec.name)
 
 
 def _literal(spec: InputSpec, inputs: Json, ranged: bool) -> Json | None:
@@ -270,11 +228,6 @@ def _out_of_range(spec: InputSpec, value: Any) -> Json | None:
     return problem
 
 
-def _checks_itself(definition: NodeDefinition) -> set[str]:
-    """Inputs that the node checks itself. Lists and ranges are not checked for them."""
-    return {"image"} if definition.name in ("LoadImage", "LoadImageMask") else set()
-
-
 def _exception(error: Exception) -> Json:
     return {"exception_type": type(error).__qualname__, "traceback": traceback.format_tb(error.__traceback__)}
 
@@ -284,4 +237,4 @@ def _problem(kind: str, message: str, details: str, **extra_info: Any) -> Json:
 
 
 def _input_problem(spec: InputSpec, kind: str, message: str, details: str, **extra_info: Any) -> Json:
-    return _problem(kind, message, details, input_name=spec.name, input_config=spec.config, **extra_info)
+    return _problem(kind, message, details, input_name=spec.name, input_config=[spec.type, spec.options], **extra_info)

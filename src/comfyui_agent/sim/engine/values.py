@@ -1,13 +1,45 @@
-"""The values that simulated nodes pass on."""
+"""The values that simulated nodes pass on, what a node sees while it runs, and what it gives back."""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from PIL import Image
 
 from comfyui_agent.pictures.painting import Recipe
+from comfyui_agent.sim.engine.definitions import NodeDefinition
+from comfyui_agent.sim.engine.memory import VideoMemory
+from comfyui_agent.sim.engine.pace import RenderPace
+from comfyui_agent.sim.prompt_queue import Json
+from comfyui_agent.sim.settings import Folders
+
+
+@dataclass(frozen=True)
+class NodeRun:
+    """One run of one node. `key` identifies everything that its result depends on, `metadata` goes into its files."""
+
+    definition: NodeDefinition
+    key: str
+    metadata: Json
+    folders: Folders
+    memory: VideoMemory
+    pace: RenderPace
+    dice: random.Random
+
+
+@dataclass(frozen=True)
+class Result:
+    """Values for the nodes after this one, what this one shows to people, and which node showed it."""
+
+    values: tuple[Any, ...] = ()
+    shown: Json | None = None
+    meta: Json | None = None
+
+
+Behaviour = Callable[[NodeRun, Json], Result]
 
 
 @dataclass(frozen=True)
@@ -33,12 +65,11 @@ class Images:
     frames: tuple[Image.Image, ...]
 
     @property
-    def width(self) -> int:
-        return self.frames[0].width
+    def size(self) -> tuple[int, int]:
+        return self.frames[0].size
 
-    @property
-    def height(self) -> int:
-        return self.frames[0].height
+    def each(self, change: Callable[[Image.Image], Image.Image]) -> Images:
+        return Images(tuple(change(frame) for frame in self.frames))
 
 
 @dataclass(frozen=True)
@@ -80,14 +111,13 @@ class Settings:
     """The inputs of a node that makes noise, a schedule or a guider for a sampler."""
 
     kind: str
-    values: tuple[tuple[str, Any], ...]
+    values: Json
 
     def get(self, name: str, default: Any = None) -> Any:
         """A setting of this node, or of those that it was made from."""
-        given = dict(self.values)
-        if name in given:
-            return given[name]
-        sources = (value for value in given.values() if isinstance(value, Settings))
+        if name in self.values:
+            return self.values[name]
+        sources = (value for value in self.values.values() if isinstance(value, Settings))
         return next((found for source in sources if (found := source.get(name)) is not None), default)
 
 

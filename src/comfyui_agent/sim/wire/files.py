@@ -41,10 +41,8 @@ class FileRoutes:
         channel = query.get("channel", "")
         if "preview" in query:
             return _preview(found, query["preview"].split(";"), channel)
-        if channel == "rgb":
-            return _picture(found, lambda image: image.convert("RGB"))
-        if channel == "a":
-            return _picture(found, _alpha)
+        if channel in ("rgb", "a"):
+            return _channel(found, channel)
         content_type = TYPES.guess_type(found.name)[0] or "application/octet-stream"
         if content_type in NEVER_SHOWN:
             content_type = "application/octet-stream"
@@ -61,7 +59,7 @@ class FileRoutes:
             original = json.loads(str(post.get("original_ref")))
             found = self._locate(original["filename"], original.get("type", "output"), original.get("subfolder", ""))
             if isinstance(found, Path) and found.is_file():
-                _with_alpha(found, data).save(path, pnginfo=_texts(found), compress_level=4)
+                _save_with_alpha(found, data, path)
 
         return self._upload(post, save)
 
@@ -88,8 +86,6 @@ class FileRoutes:
             raise ValueError(f"no folder of type {kind}")
         if not image:
             return web.Response(status=400)
-        if not isinstance(image, web.FileField):
-            raise TypeError("the image is a text field, not a file")
         subfolder = post.get("subfolder", "")
         folder = Path(os.path.normpath(root / subfolder))
         target = Path(os.path.abspath(folder / image.filename))
@@ -120,42 +116,34 @@ def _free_name(folder: Path, wanted: str, data: bytes) -> tuple[str, bool]:
 def _preview(path: Path, options: list[str], channel: str) -> web.Response:
     form = options[0] if options[0] in ("webp", "jpeg") and "a" not in channel else "webp"
     quality = int(options[-1]) if options[-1].isdigit() else 90
-    buffer = io.BytesIO()
     with Image.open(path) as image:
         picture = image.convert("RGB") if form == "jpeg" or channel == "rgb" else image
-        picture.save(buffer, format=form, quality=quality)
-    return _response(buffer, f"image/{form}", path)
+        return _picture(path, picture, form, quality=quality)
 
 
-def _picture(path: Path, change: Callable[[Image.Image], Image.Image]) -> web.Response:
+def _channel(path: Path, channel: str) -> web.Response:
+    with Image.open(path) as image:
+        if channel == "rgb":
+            return _picture(path, image.convert("RGB"), "png")
+        alpha = image.getchannel("A") if image.mode == "RGBA" else Image.new("L", image.size, 255)
+        picture = Image.new("RGBA", image.size)
+        picture.putalpha(alpha)
+        return _picture(path, picture, "png")
+
+
+def _picture(path: Path, picture: Image.Image, form: str, **options: int) -> web.Response:
     buffer = io.BytesIO()
-    with Image.open(path) as image:
-        change(image).save(buffer, format="PNG")
-    return _response(buffer, "image/png", path)
+    picture.save(buffer, format=form, **options)
+    headers = {"Content-Disposition": f'filename="{path.name}"'}
+    return web.Response(body=buffer.getvalue(), content_type=f"image/{form}", headers=headers)
 
 
-def _alpha(image: Image.Image) -> Image.Image:
-    alpha = image.getchannel("A") if image.mode == "RGBA" else Image.new("L", image.size, 255)
-    picture = Image.new("RGBA", image.size)
-    picture.putalpha(alpha)
-    return picture
-
-
-def _with_alpha(original: Path, mask: bytes) -> Image.Image:
-    with Image.open(original) as image, Image.open(io.BytesIO(mask)) as drawn:
-        picture: Image.Image = image.convert("RGBA")
-        picture.putalpha(drawn.convert("RGBA").getchannel("A"))
-        return picture
-
-
-def _texts(path: Path) -> PngInfo:
+def _save_with_alpha(original: Path, mask: bytes, target: Path) -> None:
+    """Save the original with the alpha channel of a mask, and with the texts of the original."""
     metadata = PngInfo()
-    with Image.open(path) as image:
+    with Image.open(original) as image, Image.open(io.BytesIO(mask)) as drawn:
+        picture = image.convert("RGBA")
+        picture.putalpha(drawn.convert("RGBA").getchannel("A"))
         for key, value in getattr(image, "text", {}).items():
             metadata.add_text(key, value)
-    return metadata
-
-
-def _response(buffer: io.BytesIO, content_type: str, path: Path) -> web.Response:
-    headers = {"Content-Disposition": f'filename="{path.name}"'}
-    return web.Response(body=buffer.getvalue(), content_type=content_type, headers=headers)
+    picture.save(target, pnginfo=metadata, compress_level=4)

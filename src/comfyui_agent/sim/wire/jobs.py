@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from aiohttp import web
 
-from comfyui_agent.sim.ports import Engine
+from comfyui_agent.sim.engine.simulated import SimulatedEngine
 from comfyui_agent.sim.prompt_queue import Json, QueueItem
 
 PREVIEWED = ("images", "video", "audio")
 SOLIDS = (".obj", ".fbx", ".gltf", ".glb")
 
 
-class BadQuery(Exception):
-    """A query parameter is wrong. The text is the answer."""
-
-
 class JobRoutes:
     """Lists jobs with filters, sorting and pages; shows one; in newer versions cancels."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: SimulatedEngine) -> None:
         self._engine = engine
         self._prompts = engine.prompts
         self._states = ["pending", "in_progress", "completed", "failed"]
@@ -29,26 +26,21 @@ class JobRoutes:
 
     async def listing(self, request: web.Request) -> web.Response:
         query = request.rel_url.query
-        try:
-            states = self._states_in(query.get("status"))
-            sort_by = _one_of(query.get("sort_by", "created_at"), "sort_by", ("created_at", "execution_duration"))
-            order = _one_of(query.get("sort_order", "desc"), "sort_order", ("asc", "desc"))
-            limit = _positive(query["limit"]) if "limit" in query else None
-            offset = max(0, _integer(query.get("offset", "0"), "offset"))
-        except BadQuery as error:
-            return web.json_response({"error": str(error)}, status=400)
-        jobs = [job for job in self._all() if job["status"] in states]
-        workflow_id = query.get("workflow_id")
-        if workflow_id:
+        states = self._states_in(query.get("status"))
+        sort_by = _one_of(query.get("sort_by", "created_at"), "sort_by", ("created_at", "execution_duration"))
+        order = _one_of(query.get("sort_order", "desc"), "sort_order", ("asc", "desc"))
+        limit = _integer(query["limit"], "limit") if "limit" in query else None
+        if limit is not None and limit <= 0:
+            raise _bad_query("limit must be a positive integer")
+        offset = max(0, _integer(query.get("offset", "0"), "offset"))
+        jobs = self._waiting() + [self._ended(entry) for entry in self._prompts.history().values()]
+        jobs = [job for job in jobs if job["status"] in states]
+        if workflow_id := query.get("workflow_id"):
             jobs = [job for job in jobs if job.get("workflow_id") == workflow_id]
         jobs.sort(key=_duration if sort_by == "execution_duration" else _created, reverse=order == "desc")
         page = jobs[offset:] if limit is None else jobs[offset : offset + limit]
-        pagination = {
-            "offset": offset,
-            "limit": limit,
-            "total": len(jobs),
-            "has_more": offset + len(page) < len(jobs),
-        }
+        has_more = offset + len(page) < len(jobs)
+        pagination = {"offset": offset, "limit": limit, "total": len(jobs), "has_more": has_more}
         return web.json_response({"jobs": page, "pagination": pagination})
 
     async def show(self, request: web.Request) -> web.Response:
@@ -60,12 +52,10 @@ class JobRoutes:
                 "execution_status": entry["status"],
                 "workflow": {"prompt": entry["prompt"][2], "extra_data": entry["prompt"][3]},
             }
-            return web.json_response({**self._ended(job_id, entry), **details})
-        running, pending = self._prompts.running_and_pending()
-        for items, status in ((running, "in_progress"), (pending, "pending")):
-            for item in items:
-                if item.prompt_id == job_id:
-                    return web.json_response(_waiting(item, status))
+            return web.json_response({**self._ended(entry), **details})
+        for job in self._waiting():
+            if job["id"] == job_id:
+                return web.json_response(job)
         return web.json_response({"error": "Job not found"}, status=404)
 
     async def cancel(self, request: web.Request) -> web.Response:
@@ -90,16 +80,14 @@ class JobRoutes:
         states = [part.strip().lower() for part in text.split(",") if part.strip()]
         wrong = [state for state in states if state not in self._states]
         if wrong:
-            raise BadQuery(f"Invalid status value(s): {', '.join(wrong)}. Valid values: {', '.join(self._states)}")
+            raise _bad_query(f"Invalid status value(s): {', '.join(wrong)}. Valid values: {', '.join(self._states)}")
         return states
 
-    def _all(self) -> list[Json]:
+    def _waiting(self) -> list[Json]:
         running, pending = self._prompts.running_and_pending()
-        jobs = [_waiting(item, "in_progress") for item in running]
-        jobs += [_waiting(item, "pending") for item in pending]
-        return jobs + [self._ended(job_id, entry) for job_id, entry in self._prompts.history().items()]
+        return [_job(item, "in_progress") for item in running] + [_job(item, "pending") for item in pending]
 
-    def _ended(self, job_id: str, entry: Json) -> Json:
+    def _ended(self, entry: Json) -> Json:
         status = "failed" if entry["status"]["status_str"] == "error" else "completed"
         times: Json = {}
         for event, data in entry["status"]["messages"]:
@@ -112,39 +100,34 @@ class JobRoutes:
                 if event == "execution_interrupted" and "cancelled" in self._states:
                     status = "cancelled"
         count, preview = _summary(entry["outputs"])
-        priority, extra_data = entry["prompt"][0], entry["prompt"][3]
-        described = _described(extra_data)
-        job = {"id": job_id, "status": status, "priority": priority, **described, **times, "outputs_count": count}
+        job = _job(QueueItem._make([*entry["prompt"], {}]), status) | times | {"outputs_count": count}
         return job if preview is None else {**job, "preview_output": preview}
 
 
-def _waiting(item: QueueItem, status: str) -> Json:
-    described = _described(item.extra_data)
+def _job(item: QueueItem, status: str) -> Json:
+    workflow_id = item.extra_data.get("extra_pnginfo", {}).get("workflow", {}).get("id")
+    optional = {"create_time": item.extra_data.get("create_time"), "workflow_id": workflow_id}
+    described = {key: value for key, value in optional.items() if value is not None}
     return {"id": item.prompt_id, "status": status, "priority": item.number, **described, "outputs_count": 0}
 
 
-def _described(extra_data: Json) -> Json:
-    workflow_id = extra_data.get("extra_pnginfo", {}).get("workflow", {}).get("id")
-    values = {"create_time": extra_data.get("create_time"), "workflow_id": workflow_id}
-    return {key: value for key, value in values.items() if value is not None}
-
-
 def _summary(outputs: Json) -> tuple[int, Json | None]:
-    count = 0
-    best: Json | None = None
-    for node_id, shown in outputs.items():
-        for kind, items in shown.items():
-            if kind == "animated" or not isinstance(items, list):
-                continue
-            for item in items:
-                if not isinstance(item, dict):
-                    continue
-                count += 1
-                if kind in PREVIEWED or str(item.get("filename", "")).lower().endswith(SOLIDS):
-                    candidate = {**item, "nodeId": node_id, "mediaType": kind}
-                    if best is None or (best.get("type") != "output" and item.get("type") == "output"):
-                        best = candidate
-    return count, best
+    """How many results there are, and the one to show: a saved one, if there is any."""
+    items = [
+        (node_id, kind, item)
+        for node_id, shown in outputs.items()
+        for kind, listed in shown.items()
+        if kind != "animated" and isinstance(listed, list)
+        for item in listed
+        if isinstance(item, dict)
+    ]
+    candidates = [
+        {**item, "nodeId": node_id, "mediaType": kind}
+        for node_id, kind, item in items
+        if kind in PREVIEWED or str(item.get("filename", "")).lower().endswith(SOLIDS)
+    ]
+    saved = [item for item in candidates if item.get("type") == "output"]
+    return len(items), next(iter(saved or candidates), None)
 
 
 def _created(job: Json) -> Any:
@@ -158,19 +141,16 @@ def _duration(job: Json) -> Any:
 
 def _one_of(value: str, name: str, choices: tuple[str, str]) -> str:
     if value.lower() not in choices:
-        raise BadQuery(f"{name} must be '{choices[0]}' or '{choices[1]}'")
+        raise _bad_query(f"{name} must be '{choices[0]}' or '{choices[1]}'")
     return value.lower()
-
-
-def _positive(text: str) -> int:
-    number = _integer(text, "limit")
-    if number <= 0:
-        raise BadQuery("limit must be a positive integer")
-    return number
 
 
 def _integer(text: str, name: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise BadQuery(f"{name} must be an integer") from None
+        raise _bad_query(f"{name} must be an integer") from None
+
+
+def _bad_query(message: str) -> web.HTTPBadRequest:
+    return web.HTTPBadRequest(text=json.dumps({"error": message}), content_type="application/json")

@@ -12,14 +12,21 @@ from typing import Any
 
 from aiohttp import WSMsgType, web
 
-from comfyui_agent.sim.ports import Engine, Preview
+from comfyui_agent.sim.engine.progress import Preview
+from comfyui_agent.sim.engine.simulated import SimulatedEngine
 from comfyui_agent.sim.prompt_queue import Json
 
 log = logging.getLogger(__name__)
 
+MAX_UPLOAD_BYTES = 100 * 1024 * 1024
+FEATURES: Json = {
+    "supports_preview_metadata": True,
+    "max_upload_size": MAX_UPLOAD_BYTES,
+    "extension": {"manager": {"supports_v4": True}},
+}
 PREVIEW = 1
 PREVIEW_WITH_METADATA = 4
-FORMATS = {"image/jpeg": 1, "image/png": 2}
+JPEG = 1
 
 
 class Sockets:
@@ -27,8 +34,7 @@ class Sockets:
     reading holds up the others. A second socket of one id replaces the first, whose end then removes the second.
     """
 
-    def __init__(self, features: Json) -> None:
-        self._features = features
+    def __init__(self) -> None:
         self._sockets: dict[str, web.WebSocketResponse] = {}
         self._flags: dict[str, Json] = {}
         self._transports: dict[web.WebSocketResponse, asyncio.WriteTransport] = {}
@@ -36,11 +42,9 @@ class Sockets:
         self._loop = asyncio.get_running_loop()
         self._sender = self._loop.create_task(self._send_all())
 
-    def tell(self, event: str, data: Json, client_id: str | None) -> None:
-        self._post(event, data, client_id)
-
-    def show(self, preview: Preview, client_id: str | None) -> None:
-        self._post("", preview, client_id)
+    def send(self, event: str, data: Json | Preview, client_id: str | None) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop ended while the worker still had something to send
+            self._loop.call_soon_threadsafe(self._outbox.put_nowait, (event, data, client_id))
 
     def wants_preview_metadata(self, client_id: str | None) -> bool:
         return self._flags.get(client_id or "", {}).get("supports_preview_metadata", False) is True
@@ -56,7 +60,7 @@ class Sockets:
         for transport in self._transports.values():
             transport.abort()
 
-    async def serve(self, request: web.Request, engine: Engine) -> web.WebSocketResponse:
+    async def serve(self, request: web.Request, engine: SimulatedEngine) -> web.WebSocketResponse:
         socket = web.WebSocketResponse()
         await socket.prepare(request)
         sid = request.rel_url.query.get("clientId", "") or uuid.uuid4().hex
@@ -67,9 +71,8 @@ class Sockets:
         try:
             status = {"exec_info": {"queue_remaining": engine.prompts.remaining()}}
             await self._send("status", {"status": status, "sid": sid}, sid)
-            client, node = engine.executing_now()
-            if client == sid and node is not None:
-                await self._send("executing", {"node": node}, sid)
+            if engine.client_id == sid and engine.node_id is not None:
+                await self._send("executing", {"node": engine.node_id}, sid)
             await self._listen(socket, sid)
         finally:
             self._transports.pop(socket, None)
@@ -86,16 +89,10 @@ class Sockets:
                 data = json.loads(message.data)
                 if first and data.get("type") == "feature_flags":
                     self._flags[sid] = data.get("data", {})
-                    await self._send("feature_flags", self._features, sid)
+                    await self._send("feature_flags", FEATURES, sid)
                 first = False
-            except json.JSONDecodeError:
-                log.warning("a client sent something that is not JSON")
             except Exception:  # noqa: BLE001 - one bad message must not end the socket
                 log.warning("a client sent a message that could not be understood")
-
-    def _post(self, event: str, data: Any, client_id: str | None) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop ended while the worker still had something to say
-            self._loop.call_soon_threadsafe(self._outbox.put_nowait, (event, data, client_id))
 
     async def _send_all(self) -> None:
         while True:
@@ -121,6 +118,6 @@ class Sockets:
 
 def _preview_frame(preview: Preview, described: bool) -> bytes:
     if not described:
-        return struct.pack(">II", PREVIEW, FORMATS[preview.mimetype]) + preview.image
-    metadata = json.dumps({**preview.metadata, "image_type": preview.mimetype}).encode()
+        return struct.pack(">II", PREVIEW, JPEG) + preview.image
+    metadata = json.dumps({**preview.metadata, "image_type": "image/jpeg"}).encode()
     return struct.pack(">II", PREVIEW_WITH_METADATA, len(metadata)) + metadata + preview.image

@@ -1,16 +1,14 @@
-"""Nodes that change the size, number or content of pictures."""
+"""Pictures: loaded from a file, and changed in size, number or content."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
 
 from PIL import Image, ImageChops, ImageOps, ImageSequence
 
 from comfyui_agent.pictures.painting import Recipe, paint
-from comfyui_agent.sim.engine.node_run import Behaviour, NodeRun, Result
-from comfyui_agent.sim.engine.values import Images, Masks
+from comfyui_agent.sim.engine.values import Images, Masks, NodeRun, Result
 from comfyui_agent.sim.prompt_queue import Json
 from comfyui_agent.sim.settings import Folders
 
@@ -47,91 +45,56 @@ def file_fingerprint(folders: Folders, value: object) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def empty(_: NodeRun, inputs: Json) -> Result:
+def empty(inputs: Json) -> Images:
     colour = inputs["color"]
     pixel = (colour >> 16 & 255, colour >> 8 & 255, colour & 255)
-    frame = Image.new("RGB", (inputs["width"], inputs["height"]), pixel)
-    return Result((Images((frame,) * inputs["batch_size"]),))
+    return Images((Image.new("RGB", (inputs["width"], inputs["height"]), pixel),) * inputs["batch_size"])
 
 
-def scale(_: NodeRun, inputs: Json) -> Result:
+def scale(inputs: Json) -> Images:
     images: Images = inputs["image"]
+    old_width, old_height = images.size
     width, height = inputs["width"], inputs["height"]
     if width == 0 and height == 0:
-        return Result((images,))
-    width = width or max(1, round(images.width * height / images.height))
-    height = height or max(1, round(images.height * width / images.width))
-    method = METHODS[inputs["upscale_method"]]
+        return images
+    width = width or max(1, round(old_width * height / old_height))
+    height = height or max(1, round(old_height * width / old_width))
     if inputs["crop"] == "center":
-        return Result((Images(tuple(ImageOps.fit(frame, (width, height), method) for frame in images.frames)),))
-    return Result((_each(images, lambda frame: frame.resize((width, height), method)),))
+        return images.each(lambda frame: ImageOps.fit(frame, (width, height), METHODS[inputs["upscale_method"]]))
+    return _resized(inputs, width, height)
 
 
-def scale_by(_: NodeRun, inputs: Json) -> Result:
-    images: Images = inputs["image"]
-    size = (max(1, round(images.width * inputs["scale_by"])), max(1, round(images.height * inputs["scale_by"])))
-    return Result((_each(images, lambda frame: frame.resize(size, METHODS[inputs["upscale_method"]])),))
+def scale_by(inputs: Json) -> Images:
+    width, height = (max(1, round(edge * inputs["scale_by"])) for edge in inputs["image"].size)
+    return _resized(inputs, width, height)
 
 
-def scale_to_total_pixels(_: NodeRun, inputs: Json) -> Result:
-    images: Images = inputs["image"]
-    factor = math.sqrt(inputs["megapixels"] * 1024 * 1024 / (images.width * images.height))
+def scale_to_total_pixels(inputs: Json) -> Images:
+    width, height = inputs["image"].size
+    factor = math.sqrt(inputs["megapixels"] * 1024 * 1024 / (width * height))
     step = inputs["resolution_steps"]
-    size = (round(images.width * factor / step) * step, round(images.height * factor / step) * step)
-    return Result((_each(images, lambda frame: frame.resize(size, METHODS[inputs["upscale_method"]])),))
+    return _resized(inputs, round(width * factor / step) * step, round(height * factor / step) * step)
 
 
-def invert(_: NodeRun, inputs: Json) -> Result:
-    return Result((_each(inputs["image"], ImageChops.invert),))
-
-
-def batch(_: NodeRun, inputs: Json) -> Result:
-    first: Images = inputs["image1"]
-    second: Images = inputs["image2"]
-    fitted = tuple(ImageOps.fit(frame, first.frames[0].size) for frame in second.frames)
-    return Result((Images(first.frames + fitted),))
-
-
-def crop(_: NodeRun, inputs: Json) -> Result:
+def _resized(inputs: Json, width: int, height: int) -> Images:
     images: Images = inputs["image"]
-    left, top = min(inputs["x"], images.width - 1), min(inputs["y"], images.height - 1)
-    right, bottom = min(left + inputs["width"], images.width), min(top + inputs["height"], images.height)
-    return Result((_each(images, lambda frame: frame.crop((left, top, right, bottom))),))
+    return images.each(lambda frame: frame.resize((width, height), METHODS[inputs["upscale_method"]]))
 
 
-def repeat(_: NodeRun, inputs: Json) -> Result:
-    return Result((Images(inputs["image"].frames * inputs["amount"]),))
+def batch(inputs: Json) -> Images:
+    first, second = inputs["image1"], inputs["image2"]
+    fitted = second.each(lambda frame: ImageOps.fit(frame, first.size))
+    return Images(first.frames + fitted.frames)
 
 
-def solid_mask(_: NodeRun, inputs: Json) -> Result:
-    return Result((Masks((Image.new("L", (inputs["width"], inputs["height"]), int(inputs["value"] * 255)),)),))
+def crop(inputs: Json) -> Images:
+    images: Images = inputs["image"]
+    width, height = images.size
+    left, top = min(inputs["x"], width - 1), min(inputs["y"], height - 1)
+    right, bottom = min(left + inputs["width"], width), min(top + inputs["height"], height)
+    return images.each(lambda frame: frame.crop((left, top, right, bottom)))
 
 
-def mask_to_image(_: NodeRun, inputs: Json) -> Result:
-    return Result((Images(tuple(frame.convert("RGB") for frame in inputs["mask"].frames)),))
-
-
-def image_to_mask(_: NodeRun, inputs: Json) -> Result:
+def channel_mask(inputs: Json) -> Masks:
     channel = inputs["channel"][0].upper()
-    frames = tuple(frame.convert("RGBA").getchannel(channel) for frame in inputs["image"].frames)
-    return Result((Masks(frames),))
-
-
-def _each(images: Images, change: Callable[[Image.Image], Image.Image]) -> Images:
-    return Images(tuple(change(frame) for frame in images.frames))
-
-
-BEHAVIOURS: dict[str, Behaviour] = {
-    "LoadImage": load,
-    "EmptyImage": empty,
-    "ImageScale": scale,
-    "ImageScaleBy": scale_by,
-    "ImageScaleToTotalPixels": scale_to_total_pixels,
-    "ImageInvert": invert,
-    "ImageBatch": batch,
-    "ImageCrop": crop,
-    "RepeatImageBatch": repeat,
-    "SolidMask": solid_mask,
-    "MaskToImage": mask_to_image,
-    "ImageToMask": image_to_mask,
-}
+    return Masks(tuple(frame.convert("RGBA").getchannel(channel) for frame in inputs["image"].frames))

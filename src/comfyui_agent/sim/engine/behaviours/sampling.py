@@ -1,4 +1,4 @@
-"""Latents and samplers, which spend render time and video memory."""
+"""Models, latents, and samplers, which spend render time and video memory."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 from PIL import Image, ImageOps
 
 from comfyui_agent.pictures.painting import Recipe, paint
-from comfyui_agent.sim.engine.node_run import Behaviour, NodeRun, Result
-from comfyui_agent.sim.engine.values import Conditioning, Images, Latent, Model, Settings
+from comfyui_agent.sim.engine.values import Conditioning, Images, Latent, Model, NodeRun, Result, Settings
 from comfyui_agent.sim.prompt_queue import Json
 
 LATENT_SCALE = 8
@@ -17,27 +16,37 @@ PREVIEW_EDGE = 512
 USUAL_STEPS = 20
 
 
-def empty_latent(_: NodeRun, inputs: Json) -> Result:
+def load_model(run: NodeRun, inputs: Json) -> Result:
+    """The first declared input names the file."""
+    name = str(inputs[next(iter(run.definition.inputs))])
+    return Result(tuple(Model(str(kind).lower(), name) for kind in run.definition.output))
+
+
+def lora(_: NodeRun, inputs: Json) -> Result:
+    addition = (f"{inputs['lora_name']}*{inputs['strength_model']}",)
+    changed = (replace(inputs[kind], additions=inputs[kind].additions + addition) for kind in ("model", "clip"))
+    return Result(tuple(changed))
+
+
+def empty_latent(inputs: Json) -> Latent:
     count = inputs.get("length", 1) * inputs["batch_size"]
-    return Result((Latent(inputs["width"], inputs["height"], count, is_film="length" in inputs),))
+    return Latent(inputs["width"], inputs["height"], count, is_film="length" in inputs)
 
 
-def upscale_latent(_: NodeRun, inputs: Json) -> Result:
+def upscale_latent(inputs: Json) -> Latent:
     latent: Latent = inputs["samples"]
-    return Result((replace(latent, width=inputs["width"] or latent.width, height=inputs["height"] or latent.height),))
+    return replace(latent, width=inputs["width"] or latent.width, height=inputs["height"] or latent.height)
 
 
 def video_latent(_: NodeRun, inputs: Json) -> Result:
-    picture: Images = inputs["init_image"]
-    latent = Latent(
-        inputs["width"], inputs["height"], inputs["video_frames"], base=Images(picture.frames[:1]), is_film=True
-    )
+    base = Images(inputs["init_image"].frames[:1])
+    latent = Latent(inputs["width"], inputs["height"], inputs["video_frames"], base=base, is_film=True)
     return Result((Conditioning("from a picture"), Conditioning(""), latent))
 
 
-def encode(_: NodeRun, inputs: Json) -> Result:
+def encode(inputs: Json) -> Latent:
     pixels: Images = inputs["pixels"]
-    return Result((Latent(pixels.width, pixels.height, len(pixels.frames), base=pixels),))
+    return Latent(*pixels.size, len(pixels.frames), base=pixels)
 
 
 def sample(run: NodeRun, inputs: Json) -> Result:
@@ -68,11 +77,7 @@ def sample_custom(run: NodeRun, inputs: Json) -> Result:
     return Result((latent, latent))
 
 
-def decode(_: NodeRun, inputs: Json) -> Result:
-    return Result((Images(picture_of(inputs["samples"])),))
-
-
-def picture_of(latent: Latent) -> tuple[Image.Image, ...]:
+def decode(latent: Latent) -> Images:
     """Paint each picture of a latent, over the picture that it was encoded from."""
     frames = []
     for index in range(latent.count):
@@ -85,7 +90,7 @@ def picture_of(latent: Latent) -> tuple[Image.Image, ...]:
         seed = latent.recipe.seed + (0 if latent.is_film else index)
         painted = paint(replace(latent.recipe, seed=seed, frame=index), latent.width, latent.height)
         frames.append(painted if base is None else Image.blend(base, painted, latent.strength))
-    return tuple(frames)
+    return Images(tuple(frames))
 
 
 def _render(run: NodeRun, model: Any, recipe: Recipe, latent: Latent, denoise: Any) -> Latent:
@@ -95,13 +100,13 @@ def _render(run: NodeRun, model: Any, recipe: Recipe, latent: Latent, denoise: A
         run.memory.reserve(style, 0)
         run.pace.load_model()
     run.memory.reserve(style, latent.width * latent.height * latent.count)
-    run.pace.work(recipe.steps, lambda step: _unfinished(recipe, latent, step / recipe.steps))
+    run.pace.work(recipe.steps, lambda step: _preview(recipe, latent, step / recipe.steps))
     strength = float(denoise) if latent.base is not None else 1.0
     return replace(latent, recipe=recipe, strength=strength)
 
 
-def _unfinished(recipe: Recipe, latent: Latent, share: float) -> Image.Image:
-    """A preview: the picture at latent size, enlarged to the size that clients get."""
+def _preview(recipe: Recipe, latent: Latent, share: float) -> Image.Image:
+    """The unfinished picture at latent size, enlarged to the size that clients get."""
     size = (max(1, latent.width // LATENT_SCALE), max(1, latent.height // LATENT_SCALE))
     rough = paint(recipe, *size, finished=share * 0.99)
     return ImageOps.contain(rough, (PREVIEW_EDGE, PREVIEW_EDGE), Image.Resampling.BILINEAR)
@@ -109,17 +114,3 @@ def _unfinished(recipe: Recipe, latent: Latent, share: float) -> Image.Image:
 
 def _words(conditioning: Any) -> str:
     return conditioning.text if isinstance(conditioning, Conditioning) else ""
-
-
-BEHAVIOURS: dict[str, Behaviour] = {
-    "EmptyLatentImage": empty_latent,
-    "EmptySD3LatentImage": empty_latent,
-    "EmptyHunyuanLatentVideo": empty_latent,
-    "LatentUpscale": upscale_latent,
-    "SVD_img2vid_Conditioning": video_latent,
-    "VAEEncode": encode,
-    "VAEDecode": decode,
-    "KSampler": sample,
-    "KSamplerAdvanced": sample,
-    "SamplerCustomAdvanced": sample_custom,
-}

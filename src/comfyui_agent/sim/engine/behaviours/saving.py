@@ -3,171 +3,174 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from comfyui_agent.sim.engine.media.flac import write_flac
-from comfyui_agent.sim.engine.media.mp4 import write_mp4
-from comfyui_agent.sim.engine.media.safetensors import write_latent
-from comfyui_agent.sim.engine.media.webm import write_webm
-from comfyui_agent.sim.engine.node_run import Behaviour, NodeRun, Result
-from comfyui_agent.sim.engine.saving import SavePlace, save_place
-from comfyui_agent.sim.engine.values import Audio, Images, Latent, Masks, Video
+from comfyui_agent.sim.engine.media import write_flac, write_latent, write_mp4, write_webm
+from comfyui_agent.sim.engine.values import Audio, Images, Latent, NodeRun, Result, Video
 from comfyui_agent.sim.prompt_queue import Json
+
+DATE = {"year": "%Y", "month": "%m", "day": "%d", "hour": "%H", "minute": "%M", "second": "%S"}
 
 
 def save_image(run: NodeRun, inputs: Json) -> Result:
-    return _pictures(run, inputs["images"].frames, run.folders.output, inputs["filename_prefix"], "output", 4)
+    images: Images = inputs["images"]
+    place = save_place(run.folders.output, inputs["filename_prefix"], *images.size)
+    return _save_pictures(run, images, place, compress_level=4)
 
 
 def preview_image(run: NodeRun, inputs: Json) -> Result:
-    return _preview(run, inputs["images"].frames)
+    return _save_pictures(run, inputs["images"], _temporary_place(run), compress_level=1)
 
 
 def preview_mask(run: NodeRun, inputs: Json) -> Result:
-    masks: Masks = inputs["mask"]
-    pictures = _preview(run, tuple(frame.convert("RGB") for frame in masks.frames))
+    masks = Images(inputs["mask"].frames).each(lambda frame: frame.convert("RGB"))
+    pictures = _save_pictures(run, masks, _temporary_place(run), compress_level=1)
     return Result(shown={**(pictures.shown or {}), "animated": [False]})
 
 
 def preview_text(_: NodeRun, inputs: Json) -> Result:
     source = inputs.get("source")
-    if isinstance(source, str | int | float):
+    if source is None or isinstance(source, str | int | float):
+        return Result(shown={"text": [str(source)]})
+    try:
+        text = json.dumps(source, indent=4)
+    except (TypeError, ValueError):
         text = str(source)
-    elif source is None:
-        text = "None"
-    else:
-        try:
-            text = json.dumps(source, indent=4)
-        except (TypeError, ValueError):
-            text = str(source)
     return Result(shown={"text": [text]})
 
 
 def save_latent(run: NodeRun, inputs: Json) -> Result:
     latent: Latent = inputs["samples"]
     place = save_place(run.folders.output, inputs["filename_prefix"])
-    name = place.next_name("latent")
     shape = (latent.count, 4, max(1, latent.height // 8), max(1, latent.width // 8))
-    metadata = {key: json.dumps(value) for key, value in run.picture_metadata.items()}
-    write_latent(place.folder / name, shape, latent.recipe.seed if latent.recipe else 0, metadata)
-    return Result(shown={"latents": [_listed(name, place, "output")]})
+    metadata = {key: json.dumps(value) for key, value in run.metadata.items()}
+    seed = latent.recipe.seed if latent.recipe else 0
+    return _save(place, "latents", "latent", lambda path: write_latent(path, shape, seed, metadata))
 
 
 def save_animated_png(run: NodeRun, inputs: Json) -> Result:
     options = {"compress_level": inputs["compress_level"], "pnginfo": _png_metadata(run)}
-    return _animation(run, inputs, "png", options, animated=True)
+    return _save_animation(run, inputs, "png", options, animated=True)
 
 
 def save_animated_webp(run: NodeRun, inputs: Json) -> Result:
     method = {"default": 4, "fastest": 0, "slowest": 6}[inputs["method"]]
     options = {"lossless": inputs["lossless"], "quality": inputs["quality"], "method": method}
-    return _animation(run, inputs, "webp", options, animated=len(inputs["images"].frames) != 1)
-
-
-def create_video(_: NodeRun, inputs: Json) -> Result:
-    return Result((Video(inputs["images"], inputs["fps"]),))
+    return _save_animation(run, inputs, "webp", options, animated=len(inputs["images"].frames) != 1)
 
 
 def save_video(run: NodeRun, inputs: Json) -> Result:
     video: Video = inputs["video"]
-    return _film(run, inputs["filename_prefix"], "mp4", video.images, video.fps)
+    place = save_place(run.folders.output, inputs["filename_prefix"], *video.images.size)
+    frames = video.images.frames
+    return _save(place, "images", "mp4", lambda path: write_mp4(path, frames, video.fps), animated=[True])
 
 
 def save_webm(run: NodeRun, inputs: Json) -> Result:
-    return _film(run, inputs["filename_prefix"], "webm", inputs["images"], inputs["fps"])
-
-
-def empty_audio(_: NodeRun, inputs: Json) -> Result:
-    return Result((Audio(inputs["duration"], inputs["sample_rate"], inputs["channels"]),))
+    images: Images = inputs["images"]
+    place = save_place(run.folders.output, inputs["filename_prefix"], *images.size)
+    frames, fps = images.frames, inputs["fps"]
+    return _save(place, "images", "webm", lambda path: write_webm(path, frames, fps), animated=[True])
 
 
 def save_audio(run: NodeRun, inputs: Json) -> Result:
-    return _sound(inputs["audio"], run.folders.output, inputs["filename_prefix"], "output")
+    return _save_sound(inputs["audio"], save_place(run.folders.output, inputs["filename_prefix"]))
 
 
 def preview_audio(run: NodeRun, inputs: Json) -> Result:
-    return _sound(inputs["audio"], run.folders.temp, f"ComfyUI_temp_{_letters(run)}", "temp")
+    return _save_sound(inputs["audio"], _temporary_place(run))
 
 
-def _pictures(
-    run: NodeRun, frames: Sequence[Image.Image], root: Path, prefix: str, kind: str, compress_level: int
-) -> Result:
-    place = save_place(root, prefix, frames[0].width, frames[0].height)
+def _save_pictures(run: NodeRun, images: Images, place: SavePlace, compress_level: int) -> Result:
     metadata = _png_metadata(run)
     listed = []
-    for number, frame in enumerate(frames):
-        name = place.next_name("png", number)
-        frame.save(place.folder / name, pnginfo=metadata, compress_level=compress_level)
-        listed.append(_listed(name, place, kind))
+    for number, frame in enumerate(images.frames):
+        path = place.next_path("png", number)
+        frame.save(path, pnginfo=metadata, compress_level=compress_level)
+        listed.append(place.listed(path))
     return Result(shown={"images": listed})
 
 
-def _preview(run: NodeRun, frames: Sequence[Image.Image]) -> Result:
-    return _pictures(run, frames, run.folders.temp, f"ComfyUI_temp_{_letters(run)}", "temp", 1)
-
-
-def _animation(run: NodeRun, inputs: Json, extension: str, options: dict[str, Any], animated: bool) -> Result:
+def _save_animation(run: NodeRun, inputs: Json, extension: str, options: Json, animated: bool) -> Result:
     images: Images = inputs["images"]
-    place = save_place(run.folders.output, inputs["filename_prefix"], images.width, images.height)
-    name = place.next_name(extension)
-    first, *others = _distinct(images.frames)
-    duration = int(1000 / inputs["fps"])
-    first.save(place.folder / name, save_all=True, append_images=others, duration=duration, **options)
-    return Result(shown={"images": [_listed(name, place, "output")], "animated": [animated]})
+    place = save_place(run.folders.output, inputs["filename_prefix"], *images.size)
+    first, *others = (frame.copy() for frame in images.frames)  # Pillow leaves out repetitions of the same object
+    options |= {"save_all": True, "append_images": others, "duration": int(1000 / inputs["fps"])}
+    return _save(place, "images", extension, lambda path: first.save(path, **options), animated=[animated])
 
 
-def _film(run: NodeRun, prefix: str, extension: str, images: Images, fps: float) -> Result:
-    place = save_place(run.folders.output, prefix, images.width, images.height)
-    name = place.next_name(extension)
-    write = write_mp4 if extension == "mp4" else write_webm
-    write(place.folder / name, images.frames, fps)
-    return Result(shown={"images": [_listed(name, place, "output")], "animated": [True]})
+def _save_sound(audio: Audio, place: SavePlace) -> Result:
+    seconds, rate, channels = audio.seconds, audio.rate, audio.channels
+    return _save(place, "audio", "flac", lambda path: write_flac(path, seconds, rate, channels))
 
 
-def _sound(audio: Audio, root: Path, prefix: str, kind: str) -> Result:
-    place = save_place(root, prefix)
-    name = place.next_name("flac")
-    write_flac(place.folder / name, audio.seconds, audio.rate, audio.channels)
-    return Result(shown={"audio": [_listed(name, place, kind)]})
+def _save(place: SavePlace, key: str, extension: str, write: Callable[[Path], None], **more: Any) -> Result:
+    path = place.next_path(extension)
+    write(path)
+    return Result(shown={key: [place.listed(path)], **more})
 
 
 def _png_metadata(run: NodeRun) -> PngInfo:
     metadata = PngInfo()
-    for key, value in run.picture_metadata.items():
+    for key, value in run.metadata.items():
         metadata.add_text(key, json.dumps(value))
     return metadata
 
 
-def _distinct(frames: Sequence[Image.Image]) -> list[Image.Image]:
-    """Pillow leaves out frames that are the same object as the one before. Copies keep the count."""
-    return [frame.copy() for frame in frames]
+@dataclass
+class SavePlace:
+    """Where one save node puts its files. Their names are a prefix and a counter."""
+
+    folder: Path
+    subfolder: str
+    stem: str
+    counter: int
+    kind: str
+
+    def next_path(self, extension: str, batch_number: int | None = None) -> Path:
+        stem = self.stem if batch_number is None else self.stem.replace("%batch_num%", str(batch_number))
+        path = self.folder / f"{stem}_{self.counter:05}_.{extension}"
+        self.counter += 1
+        return path
+
+    def listed(self, path: Path) -> dict[str, Any]:
+        return {"filename": path.name, "subfolder": self.subfolder, "type": self.kind}
 
 
-def _letters(run: NodeRun) -> str:
-    return "".join(run.dice.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(5))
+def save_place(root: Path, prefix: str, width: int = 0, height: int = 0, kind: str = "output") -> SavePlace:
+    """Fill in the placeholders of a prefix and continue after the highest counter in the folder."""
+    now = time.localtime()
+    fillings = {"width": str(width), "height": str(height)}
+    fillings |= {name: time.strftime(form, now) for name, form in DATE.items()}
+    for name, value in fillings.items():
+        prefix = prefix.replace(f"%{name}%", value)
+    subfolder, stem = os.path.split(os.path.normpath(prefix))
+    folder = Path(os.path.normpath(root / subfolder))
+    if not folder.is_relative_to(root):
+        raise Exception(  # the class that clients of the real server see
+            "**** ERROR: Saving image outside the output folder is not allowed."
+            f"\n full_output_folder: {folder}\n         output_dir: {root}"
+            f"\n         commonpath: {os.path.commonpath((root, folder))}"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    highest = max((_counter(name, stem) for name in os.listdir(folder)), default=0)
+    return SavePlace(folder, subfolder, stem, highest + 1, kind)
 
 
-def _listed(name: str, place: SavePlace, kind: str) -> dict[str, Any]:
-    return {"filename": name, "subfolder": place.subfolder, "type": kind}
+def _temporary_place(run: NodeRun) -> SavePlace:
+    letters = "".join(run.dice.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(5))
+    return save_place(run.folders.temp, f"ComfyUI_temp_{letters}", kind="temp")
 
 
-BEHAVIOURS: dict[str, Behaviour] = {
-    "SaveImage": save_image,
-    "PreviewImage": preview_image,
-    "MaskPreview": preview_mask,
-    "PreviewAny": preview_text,
-    "SaveLatent": save_latent,
-    "SaveAnimatedPNG": save_animated_png,
-    "SaveAnimatedWEBP": save_animated_webp,
-    "CreateVideo": create_video,
-    "SaveVideo": save_video,
-    "SaveWEBM": save_webm,
-    "EmptyAudio": empty_audio,
-    "SaveAudio": save_audio,
-    "PreviewAudio": preview_audio,
-}
+def _counter(name: str, stem: str) -> int:
+    if not name.startswith(f"{stem}_"):
+        return 0
+    digits = name[len(stem) + 1 :].split("_")[0]
+    return int(digits) if digits.isdecimal() else 0

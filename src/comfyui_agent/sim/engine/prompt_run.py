@@ -1,28 +1,24 @@
-"""Runs one prompt: node after node, from the cache where possible, and tells each step to its client."""
+"""Runs one prompt: node after node, from the cache where possible, and sends each step to its client."""
 
 from __future__ import annotations
 
-import random
 import time
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from comfyui_agent.sim.dialect import Dialect
-from comfyui_agent.sim.engine.behaviours import behaviour_of
+from comfyui_agent.sim.engine.behaviours import run_node
 from comfyui_agent.sim.engine.behaviours.images import file_fingerprint
-from comfyui_agent.sim.engine.cache import Cached, OutputCache
-from comfyui_agent.sim.engine.definitions import Definitions, NodeDefinition
-from comfyui_agent.sim.engine.dynamic_inputs import inputs_for
+from comfyui_agent.sim.engine.definitions import NodeDefinition
 from comfyui_agent.sim.engine.graph import ExecutionOrder, cache_keys, is_link
-from comfyui_agent.sim.engine.memory import OutOfMemoryError, VideoMemory
-from comfyui_agent.sim.engine.node_run import NodeRun
-from comfyui_agent.sim.engine.pace import InterruptProcessingException, RenderPace, RenderRules
+from comfyui_agent.sim.engine.memory import OutOfMemoryError
+from comfyui_agent.sim.engine.pace import InterruptProcessingException
 from comfyui_agent.sim.engine.progress import Progress
-from comfyui_agent.sim.ports import Audience
+from comfyui_agent.sim.engine.values import NodeRun, Result
 from comfyui_agent.sim.prompt_queue import Json, QueueItem
-from comfyui_agent.sim.settings import Folders
+
+if TYPE_CHECKING:
+    from comfyui_agent.sim.engine.simulated import SimulatedEngine
 
 OOM_TIP = (
     "This error means you ran out of memory on your GPU.\n\nTIPS: If the workflow worked before you might have "
@@ -30,40 +26,17 @@ OOM_TIP = (
 )
 
 
-@dataclass
-class Executor:
-    """Runs one prompt at a time, and keeps cache and memory between prompts."""
-
-    definitions: Definitions
-    folders: Folders
-    dialect: Dialect
-    memory: VideoMemory
-    audience: Audience
-    rules: RenderRules
-    dice: random.Random
-    cache: OutputCache = field(init=False)
-    client_id: str | None = None
-    node_id: str | None = None
-
-    def __post_init__(self) -> None:
-        self.cache = OutputCache(roomy=self.dialect.cache_survives_other_prompts)
-
-    def run(self, item: QueueItem) -> Json:
-        """The outputs, meta and status of a prompt, for its history."""
-        return _PromptRun(self, item).run()
-
-
-class _PromptRun:
-    def __init__(self, executor: Executor, item: QueueItem) -> None:
-        self.executor = executor
+class PromptRun:
+    def __init__(self, engine: SimulatedEngine, item: QueueItem) -> None:
+        self.engine = engine
         self.prompt_id = item.prompt_id
         self.prompt = {node_id: dict(node) for node_id, node in item.prompt.items()}
         self.roots = list(item.outputs)
-        self.extra_data = {**item.extra_data, **item.sensitive}
-        self.client_id: str | None = self.extra_data.get("client_id")
-        self.progress = Progress(
-            executor.audience, self.prompt_id, self.client_id, self.extra_data.get("preview_method")
-        )
+        extra_data = {**item.extra_data, **item.sensitive}
+        self.metadata = {"prompt": self.prompt, **(extra_data.get("extra_pnginfo") or {})}
+        self.client_id: str | None = extra_data.get("client_id")
+        preview_method = extra_data.get("preview_method")
+        self.progress = Progress(engine.audience, self.prompt_id, self.client_id, preview_method)
         self.messages: list[list[Any]] = []
         self.shown: Json = {}
         self.meta: Json = {}
@@ -72,39 +45,36 @@ class _PromptRun:
         self.inputs: Json = {}
 
     def run(self) -> Json:
-        executor = self.executor
-        executor.rules.clear_interrupt()
-        executor.client_id = self.client_id
+        """The outputs, meta and status of the prompt, for its history."""
+        engine = self.engine
+        engine.pace.interrupted.clear()
+        engine.client_id = self.client_id
         self._record("execution_start", {"prompt_id": self.prompt_id})
         self.keys = cache_keys(self.prompt, self._fingerprint)
-        executor.cache.start_prompt(self.keys)
+        engine.cache.start_prompt(self.keys)
         cached = [node_id for node_id in self.prompt if self._is_cached(node_id)]
         self._record("execution_cached", {"nodes": cached, "prompt_id": self.prompt_id})
         success = self._run_nodes()
         if success:
             self._record("execution_success", {"prompt_id": self.prompt_id})
-        executor.node_id = None
-        status = {
-            "status_str": "success" if success else "error",
-            "completed": success,
-            "messages": self.messages,
-        }
+        engine.node_id = None
+        status = {"status_str": "success" if success else "error", "completed": success, "messages": self.messages}
         return {"outputs": self.shown, "status": status, "meta": self.meta}
 
     def _run_nodes(self) -> bool:
         samplers = [each for each in self.prompt if self._definition(each).is_sampler and not self._is_cached(each)]
-        pace = RenderPace(self.executor.rules, len(samplers), self._step)
+        self.engine.pace.start_prompt(len(samplers), self.progress.step)
         order = ExecutionOrder(self.prompt, self._is_cached, lambda node_id: self._definition(node_id).is_output)
-        self.executor.dice.shuffle(self.roots)
+        self.engine.dice.shuffle(self.roots)
         for root in self.roots:
             order.add(root)
         while (node_id := order.pick()) is not None:
             try:
-                cached = self.executor.cache.get(node_id)
+                cached = self.engine.cache.get(node_id)
                 if cached is not None:
                     self._repeat(node_id, cached)
                 else:
-                    self._run_node(node_id, pace)
+                    self._run_node(node_id)
             except InterruptProcessingException:
                 self._record("execution_interrupted", self._place(node_id), broadcast=True)
                 return False
@@ -114,69 +84,55 @@ class _PromptRun:
             order.finish(node_id)
         return True
 
-    def _run_node(self, node_id: str, pace: RenderPace) -> None:
-        executor = self.executor
+    def _run_node(self, node_id: str) -> None:
+        engine = self.engine
         definition = self._definition(node_id)
         self.inputs = {}
         self.progress.start(node_id)
         if self.client_id is not None:
-            executor.node_id = node_id
-            self._tell("executing", {"node": node_id, "display_node": node_id, "prompt_id": self.prompt_id})
-        pace.enter(node_id)
-        run = NodeRun(
-            node_id,
-            self.keys[node_id],
-            definition,
-            self.prompt,
-            self.extra_data,
-            executor.folders,
-            executor.memory,
-            pace,
-            executor.dice,
-        )
+            engine.node_id = node_id
+            self._send("executing", {"node": node_id, "display_node": node_id, "prompt_id": self.prompt_id})
+        engine.pace.enter(node_id)
+        key = self.keys[node_id]
+        run = NodeRun(definition, key, self.metadata, engine.folders, engine.memory, engine.pace, engine.dice)
         self.inputs = self._inputs(node_id, definition)
-        result = behaviour_of(definition.name)(run, self.inputs)
-        shown, meta = result.shown, None
-        if shown:
-            shown = self._with_assets(shown)
+        result = run_node(run, self.inputs)
+        if result.shown:
             meta = {"node_id": node_id, "display_node": node_id, "parent_node": None, "real_node_id": node_id}
-            self.shown[node_id], self.meta[node_id] = shown, meta
-            self._tell_executed(node_id, shown)
-        executor.cache.set(node_id, Cached(result.values, shown, meta))
+            result = replace(result, shown=self._with_assets(result.shown), meta=meta)
+            self.shown[node_id], self.meta[node_id] = result.shown, meta
+            self._send_executed(node_id, result.shown)
+        engine.cache.set(node_id, result)
         self.progress.finish(node_id)
         self.executed.add(node_id)
 
-    def _repeat(self, node_id: str, cached: Cached) -> None:
-        """Tell the old output of a cached output node again. Nothing is written."""
-        self._tell_executed(node_id, cached.shown)
-        keeps = self.client_id is not None or self.executor.dialect.cached_outputs_without_client
+    def _repeat(self, node_id: str, cached: Result) -> None:
+        """Send the old output of a cached output node again. Nothing is written."""
+        self._send_executed(node_id, cached.shown)
+        keeps = self.client_id is not None or self.engine.dialect.cached_outputs_without_client
         if keeps and cached.shown is not None and cached.meta is not None:
             self.shown[node_id], self.meta[node_id] = cached.shown, cached.meta
         self.progress.finish(node_id)
 
     def _inputs(self, node_id: str, definition: NodeDefinition) -> Json:
         given = self.prompt[node_id]["inputs"]
-        declared = inputs_for(definition, given)
+        declared = definition.inputs_for(given)
         inputs: Json = {}
         for name, value in given.items():
             if is_link(value):
                 if name not in declared:  # passed on to the node, which fails on it
                     raise TypeError(f"{definition.name} got an unexpected keyword argument '{name}'")
-                source = self.executor.cache.get(value[0])
+                source = self.engine.cache.get(value[0])
                 inputs[name] = source.values[int(value[1])] if source else None
             elif name in declared:
                 inputs[name] = value
         return inputs
 
     def _definition(self, node_id: str) -> NodeDefinition:
-        return self.executor.definitions[self.prompt[node_id]["class_type"]]
+        return self.engine.definitions[self.prompt[node_id]["class_type"]]
 
     def _is_cached(self, node_id: str) -> bool:
-        return self.executor.cache.get(node_id) is not None
-
-    def _step(self, node_id: str, value: int, most: int, draw: Callable[[int], Any] | None) -> None:
-        picture = draw(value) if draw is not None and self.progress.wants_previews else None
-        self.progress.step(node_id, value, most, picture)
+        return self.engine.cache.get(node_id) is not None
 
     def _fingerprint(self, node_id: str) -> Any:
         node = self.prompt[node_id]
@@ -184,7 +140,7 @@ class _PromptRun:
             return False
         if "is_changed" not in node:
             try:
-                node["is_changed"] = [file_fingerprint(self.executor.folders, node["inputs"]["image"])]
+                node["is_changed"] = [file_fingerprint(self.engine.folders, node["inputs"]["image"])]
             except Exception:  # noqa: BLE001 - what cannot be fingerprinted always runs again
                 node["is_changed"] = float("nan")
                 return f"never the same: {self.prompt_id}"
@@ -192,7 +148,7 @@ class _PromptRun:
 
     def _with_assets(self, shown: Json) -> Json:
         """Newer servers give each listed file an id."""
-        if not self.executor.dialect.output_asset_ids:
+        if not self.engine.dialect.output_asset_ids:
             return shown
         return {
             key: [{**item, "id": f"asset-{item['filename']}"} if isinstance(item, dict) else item for item in items]
@@ -208,10 +164,7 @@ class _PromptRun:
         }
 
     def _error(self, node_id: str, error: Exception) -> Json:
-        tip = ""
-        if isinstance(error, OutOfMemoryError):
-            tip = OOM_TIP
-            self.executor.memory.unload_all()
+        tip = OOM_TIP if isinstance(error, OutOfMemoryError) else ""
         kind = type(error)
         return {
             **self._place(node_id),
@@ -223,20 +176,20 @@ class _PromptRun:
         }
 
     def _record(self, event: str, data: Json, broadcast: bool = False) -> None:
-        """Keep an event for the history, and tell it to the client."""
+        """Keep an event for the history, and send it to the client."""
         data = {**data, "timestamp": int(time.time() * 1000)}
         self.messages.append([event, data])
         if self.client_id is not None or broadcast:
-            self._tell(event, data)
+            self._send(event, data)
 
-    def _tell(self, event: str, data: Json) -> None:
-        self.executor.audience.tell(event, data, self.client_id)
+    def _send(self, event: str, data: Json) -> None:
+        self.engine.audience.send(event, data, self.client_id)
 
-    def _tell_executed(self, node_id: str, shown: Json | None) -> None:
+    def _send_executed(self, node_id: str, shown: Json | None) -> None:
         if self.client_id is not None:
             data = {"node": node_id, "display_node": node_id, "output": shown, "prompt_id": self.prompt_id}
-            self._tell("executed", data)
+            self._send("executed", data)
 
 
 def _plain(value: Any) -> Any:
-    return value if value is None or isinstance(value, int | float | str) else str(value)
+    return value if isinstance(value, int | float | str | None) else str(value)
