@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from typing_extensions import assert_never
 
@@ -26,16 +25,16 @@ from comfyui_agent.engine.patience import (
     PatienceLimits,
     TakeBack,
     WaitDecision,
-    WatchedPrompt,
-    WatchedServer,
     decide_wait,
     is_away,
-    is_to_be_left,
 )
+from comfyui_agent.engine.recorder import Recorder
 from comfyui_agent.engine.sender import Sender
 from comfyui_agent.engine.server_inputs import Unfit
-from comfyui_agent.engine.settlement import Loss, Settlement
-from comfyui_agent.fleet.server import FleetServer
+from comfyui_agent.engine.settlement import Settlement
+from comfyui_agent.fleet.fleet import Fleet
+from comfyui_agent.fleet.server import FleetServer, Health
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import FileTaken, LeaseLost, StoreError
 from comfyui_agent.store.records import Leased
 
@@ -49,24 +48,15 @@ JUST_BEGUN = 0.001
 """Seconds of execution of a prompt that nobody saw run, and that must have."""
 
 
-class RunFleet(Protocol):
-    """What a run needs of the fleet."""
-
-    def is_alternative_to(self, server: FleetServer, besides: Collection[str] = ()) -> bool: ...
-
-    def set_aside(self, server: FleetServer, prompt_id: str, reason: str) -> None: ...
-
-    def probe_now(self, server: FleetServer) -> None: ...
-
-
 @dataclass(frozen=True)
 class RunParts:
     """What all runs of an agent share."""
 
-    fleet: RunFleet
+    fleet: Fleet
     sender: Sender
     collector: Collector
     settlement: Settlement
+    recorder: Recorder
     limits: PatienceLimits
     clock: Clock
     wake: Callable[[], None]
@@ -123,39 +113,27 @@ class Run:
     async def _render(self) -> Outcome | None:
         """Bring the prompt to its server and wait for its end. None: it was not sent, and that is recorded."""
         try:
-            watch = await self._send_or_take_over()
-            if watch is None:
-                return None
-            self._watch = watch
-            return await self._wait(watch)
+            self._watch = await self._parts.sender.begin(self)
+            return await self._wait(self._watch) if self._watch else None
         except Unfit as error:
             return Failed(self.leased.prompt_id, self._failure(error.kind, error.message))
         except ComfyError as error:
             failure = await self._parts.sender.explain(error, self.leased, self.server)
             return Failed(self.leased.prompt_id, failure)
 
-    async def _send_or_take_over(self) -> Watch | None:
-        built = await self._parts.sender.build(self.leased)
-        client, prompt_id = self.server.client, self.leased.prompt_id
-        if self.leased.is_taken_over:
-            return client.take_over(prompt_id, built.graph, built.expected) if built else client.take_over(prompt_id)
-        if built is None:
-            return None
-        return await self._parts.sender.send(self, built)
-
     async def _wait(self, watch: Watch) -> Outcome:
         """The end of the prompt, or of our patience with it. ServerAway if the server is given up."""
         while True:
             with contextlib.suppress(TimeoutError):
                 return await watch.outcome(TICK)
-            decision = self._decide(watch, self._server_facts())
+            decision = self._decide(watch)
             if not isinstance(decision, GiveServerUp):
                 await self._note_running(watch)
             if isinstance(decision, TakeBack):
                 if await self._take_back(watch):
                     failure = self._failure(FailureClass.INTERRUPTED, "its server is being drained")
                     return Failed(watch.prompt_id, failure)
-                decision = self._decide(watch, replace(self._server_facts(), out_of_work=None))
+                decision = self._decide(watch, may_take_back=False)
             match decision:
                 case KeepWaiting() | TakeBack():
                     continue
@@ -166,38 +144,25 @@ class Run:
                 case _:
                     assert_never(decision)
 
-    def _decide(self, watch: Watch, server: WatchedServer) -> WaitDecision:
-        progress = watch.progress
-        prompt = WatchedPrompt(
-            prompt_id=watch.prompt_id,
-            stage=progress.stage,
-            ahead=progress.ahead,
-            changed_at=progress.changed_at,
+    def _decide(self, watch: Watch, *, may_take_back: bool = True) -> WaitDecision:
+        return decide_wait(
+            self._parts.clock.now(),
+            self.server,
+            watch,
+            self._limits,
             seconds_running=self._seconds_running(watch),
-            is_ours=watch.is_ours,
-            unreachable_since=watch.judged.unreachable_since,
-            trouble=watch.judged.trouble,
+            has_alternative=self._parts.fleet.is_alternative_to(self.server),
+            may_take_back=may_take_back,
         )
-        return decide_wait(self._parts.clock.now(), server, prompt, self._limits)
 
-    def _server_facts(self) -> WatchedServer:
-        server = self.server
-        return WatchedServer(
-            name=server.name,
-            health=server.health,
-            reason=server.reason,
-            since=server.since,
-            answered_at=server.answered_at,
-            seconds_down=server.seconds_down(),
-            is_heard=server.client.websocket_is_open,
-            has_alternative=self._parts.fleet.is_alternative_to(server),
-            out_of_work=server.out_of_work,
-        )
+    @property
+    def _is_to_be_left(self) -> bool:
+        """Whether the server is set aside while another takes work."""
+        return self.server.health is Health.ASIDE and self._parts.fleet.is_alternative_to(self.server)
 
     def is_given_up(self) -> bool:
         """Whether an answer of the server is not worth waiting for."""
-        facts = self._server_facts()
-        return is_away(facts, self._limits) or is_to_be_left(facts)
+        return is_away(self.server, self._limits) or self._is_to_be_left
 
     async def _take_back(self, watch: Watch) -> bool:
         """Take the prompt from the server's queue. False if it has begun, or that could not be done now."""
@@ -215,7 +180,7 @@ class Run:
         seconds = self._seconds_running(watch)
         if seconds >= self._noted_seconds + (RUNNING_IS_NOTED_EVERY if self._noted_seconds else RUNNING_IS_NOTED_AFTER):
             self._noted_seconds = seconds
-            await self._parts.settlement.note_running(self.leased, seconds)
+            await self._parts.recorder.write(ops.note_running, self.leased.lease, seconds)
 
     def _seconds_running(self, watch: Watch) -> float:
         """Seconds of execution, those before a take-over included where they were noted."""
@@ -241,7 +206,7 @@ class Run:
             log.warning("%s could not be interrupted: %s", self.leased.config_name, error.message)
             return Failed(prompt_id, failure)
         if result.runs_on and is_timeout:
-            await self._parts.settlement.note_stuck(self.leased, self.server, failure.message)
+            await self._parts.recorder.write(ops.note_stuck, self.server.name, prompt_id, failure.message)
         if result is Cancellation.ENDED_BEFORE:
             with contextlib.suppress(TimeoutError):
                 outcome = await watch.outcome(INTERRUPT_SECONDS)
@@ -275,17 +240,18 @@ class Run:
 
     def _check_server(self) -> None:
         """While a result cannot be fetched: whether it is worth waiting."""
-        facts = self._server_facts()
-        if is_away(facts, self._limits):
+        if is_away(self.server, self._limits):
             raise ServerAway
-        if is_to_be_left(facts):
+        if self._is_to_be_left:
             raise LostMeanwhile
 
     async def _settle(self, failure: Failure) -> None:
         watch, was_running = self._watch, False
         if failure.kind is FailureClass.SERVER_LOST and watch is not None:
             was_running = self._was_running(watch, is_gone=watch.is_ours and watch.is_over)
-        await self._parts.settlement.settle(self.leased, self.server, failure, Loss(was_running, self._is_left))
+        await self._parts.settlement.settle(
+            self.leased, self.server, failure, was_running=was_running, is_left=self._is_left
+        )
 
     async def _wait_for_server(self) -> None:
         watch, executed = self._watch, 0.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.errors import (
@@ -18,14 +18,18 @@ from comfyui_agent.comfy.errors import (
 )
 from comfyui_agent.comfy.watch import Watch
 from comfyui_agent.domain.failures import Failure, FailureClass
-from comfyui_agent.domain.prompts import Graph
 from comfyui_agent.domain.sent_prompt import filled_in
 from comfyui_agent.domain.texts import json_text
-from comfyui_agent.engine.prompt_builder import BuiltPrompt, NotBuildable
+from comfyui_agent.engine.prompt_builder import BuiltPrompt, NotBuildable, PromptBuilder
 from comfyui_agent.engine.recorder import Recorder
+from comfyui_agent.engine.server_inputs import ServerInputs
+from comfyui_agent.fleet.fleet import Fleet
 from comfyui_agent.fleet.server import FleetServer
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.records import Leased
+
+if TYPE_CHECKING:
+    from comfyui_agent.engine.run import Run
 
 log = logging.getLogger(__name__)
 
@@ -35,83 +39,51 @@ WITH_PREVIEWS = {"preview_method": "auto"}
 """Asks the server for pictures of unfinished work, however it was started; older ones ignore it."""
 
 
-class Probing(Protocol):
-    """What sending needs of the fleet."""
-
-    def probe_now(self, server: FleetServer) -> None: ...
-
-    def mark_down(self, server: FleetServer, reason: str) -> None: ...
-
-
-class Builder(Protocol):
-    async def prepare(self, leased: Leased) -> BuiltPrompt: ...
-
-
-class Inputs(Protocol):
-    """What sending needs of the server's inputs."""
-
-    async def fit(self, graph: Graph, pictures: str | None, server: FleetServer) -> Graph: ...
-
-    def forget(self, server: str) -> None: ...
-
-    async def remedy(self, server: FleetServer, class_type: str, name: str, value: str) -> str: ...
-
-
-class SendingRun(Protocol):
-    """What sending needs of a run."""
-
-    leased: Leased
-    """Knows what was filled in for the server once that is known, whatever becomes of the post."""
-
-    @property
-    def server(self) -> FleetServer: ...
-
-    def is_given_up(self) -> bool:
-        """Whether an answer of the server is not worth waiting for."""
-
-
+@dataclass(frozen=True)
 class Sender:
     """Sends prompts. A post is never repeated: one whose answer was lost is taken over by its id."""
 
-    def __init__(
-        self, recorder: Recorder, fleet: Probing, builder: Builder, inputs: Inputs, clock: Clock, *, previews: bool
-    ) -> None:
-        self._recorder = recorder
-        self._fleet = fleet
-        self._builder = builder
-        self._inputs = inputs
-        self._clock = clock
-        self._extra_data = WITH_PREVIEWS if previews else None
+    recorder: Recorder
+    fleet: Fleet
+    builder: PromptBuilder
+    inputs: ServerInputs
+    clock: Clock
+    has_previews: bool
 
-    async def build(self, leased: Leased) -> BuiltPrompt | None:
-        """The prompt of a run. None if it cannot be built: then a job that was not sent yet has failed."""
+    async def begin(self, run: Run) -> Watch | None:
+        """Send the prompt of a run, or take over one that was sent. None: nothing was sent, and that is recorded."""
+        leased, client = run.leased, run.server.client
         try:
-            return await self._builder.prepare(leased)
+            built = await self.builder.prepare(leased)
         except NotBuildable as error:
-            if not leased.is_taken_over:  # a prompt that is at its server needs no template any more
-                await self._recorder.write(ops.refuse_job, leased.lease, Failure(FailureClass.INVALID, str(error)))
+            if leased.is_taken_over:  # a prompt that is at its server needs no template any more
+                return client.take_over(leased.prompt_id)
+            await self.recorder.write(ops.refuse_job, leased.lease, Failure(FailureClass.INVALID, str(error)))
             return None
+        if leased.is_taken_over:
+            return client.take_over(leased.prompt_id, built.graph, built.expected)
+        return await self._send(run, built)
 
-    async def send(self, run: SendingRun, built: BuiltPrompt) -> Watch | None:
+    async def _send(self, run: Run, built: BuiltPrompt) -> Watch | None:
         """Post the prompt and watch it. None: nothing reached the server, and the job waits again."""
         server, prompt_id = run.server, run.leased.prompt_id
         if server.out_of_work is not None:  # since the lease
-            await self._recorder.write(ops.return_unsent, run.leased.lease)
+            await self.recorder.write(ops.return_unsent, run.leased.lease)
             return None
         try:
             return await self._fit_and_post(run, built)
         except AcceptanceUnknown as error:
             log.warning("%s: %s", run.leased.config_name, error.message)
-            self._fleet.probe_now(server)
+            self.fleet.probe_now(server)
             return server.client.take_over(prompt_id, built.graph, built.expected)
         except (PromptRejected, NotAccepted, UploadRefused):
             raise
         except ComfyError as error:
-            await self._recorder.write(ops.return_unsent, run.leased.lease)
+            await self.recorder.write(ops.return_unsent, run.leased.lease)
             if not isinstance(error, Unreachable):
                 server.misbehaved()
             server.at_work.discard(prompt_id)  # it never got there
-            self._fleet.mark_down(server, error.message)
+            self.fleet.mark_down(server, error.message)
             return None
 
     async def explain(self, error: ComfyError, leased: Leased, server: FleetServer) -> Failure:
@@ -120,32 +92,32 @@ class Sender:
             server.misbehaved()
         failure = error.failure(server.name, leased.prompt_id)
         if isinstance(error, PromptRejected) and error.choice is not None:
-            remedy = await self._inputs.remedy(server, *error.choice)
+            remedy = await self.inputs.remedy(server, *error.choice)
             failure = replace(failure, message=failure.message + remedy)
         return failure
 
-    async def _fit_and_post(self, run: SendingRun, built: BuiltPrompt) -> Watch:
+    async def _fit_and_post(self, run: Run, built: BuiltPrompt) -> Watch:
         """Send the prompt with its inputs. A server that has lost the job's input files is given them again."""
         try:
             return await self._post(run, await self._fit(run, built))
         except PromptRejected:
-            self._inputs.forget(run.server.name)
+            self.inputs.forget(run.server.name)
             if run.leased.pictures is None:
                 raise
         return await self._post(run, await self._fit(run, built))
 
-    async def _fit(self, run: SendingRun, built: BuiltPrompt) -> BuiltPrompt:
-        graph = await self._inputs.fit(built.graph, run.leased.pictures, run.server)
+    async def _fit(self, run: Run, built: BuiltPrompt) -> BuiltPrompt:
+        graph = await self.inputs.fit(built.graph, run.leased.pictures, run.server)
         sent = json_text(filled_in(built.plain, graph))
         if len(sent) <= LARGEST_SENT:
             run.leased = replace(run.leased, lease=replace(run.leased.lease, sent=sent))
         return replace(built, graph=graph)
 
-    async def _post(self, run: SendingRun, built: BuiltPrompt) -> Watch:
+    async def _post(self, run: Run, built: BuiltPrompt) -> Watch:
         """A server that takes the post and does not answer is waited for until it is given up."""
         posting = asyncio.create_task(self._post_in_turn(run.leased, run.server, built))
         try:
-            while not await self._clock.first_of({posting}, TICK):
+            while not await self.clock.first_of({posting}, TICK):
                 if run.is_given_up():
                     raise AcceptanceUnknown(f"{run.server.name} did not answer the prompt: {run.server.reason}")
             return posting.result()
@@ -154,9 +126,10 @@ class Sender:
 
     async def _post_in_turn(self, leased: Leased, server: FleetServer, built: BuiltPrompt) -> Watch:
         async with server.sending:
-            await self._clock.wait_while(lambda: server.pauses > 0)  # it would take the memory that is being freed
+            await self.clock.wait_while(lambda: server.pauses > 0)  # it would take the memory that is being freed
+            extra_data = WITH_PREVIEWS if self.has_previews else None
             watch = await server.client.submit(
-                built.graph, leased.prompt_id, extra_data=self._extra_data, expected=built.expected
+                built.graph, leased.prompt_id, extra_data=extra_data, expected=built.expected
             )
             server.accepted(leased.prompt_id)
             return watch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass, field
 
 from typing_extensions import assert_never
 
@@ -11,43 +11,32 @@ from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.tasks import BackgroundTasks
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.engine.recorder import Recorder
-from comfyui_agent.engine.signals import Signals
+from comfyui_agent.engine.recovery import Recovery
+from comfyui_agent.engine.runs import Signals
 from comfyui_agent.fleet.server import FleetServer, Health
 
 RETURN_SECONDS = 1.0
 
 
-class LostJobs(Protocol):
-    @property
-    def has_lost(self) -> bool: ...
-
-
+@dataclass
 class ServerAlerts:
     """An observer of the fleet."""
 
-    def __init__(
-        self,
-        recorder: Recorder,
-        recovery: LostJobs,
-        signals: Signals,
-        clock: Clock,
-        forget_inputs: Callable[[str], None],
-    ) -> None:
-        """`forget_inputs`: a server may come back with other models, and without what it was given."""
-        self._recorder = recorder
-        self._recovery = recovery
-        self._signals = signals
-        self._clock = clock
-        self._forget_inputs = forget_inputs
-        self._tasks = BackgroundTasks("reporting on a server")
+    recorder: Recorder
+    recovery: Recovery
+    signals: Signals
+    clock: Clock
+    forget_inputs: Callable[[str], None]
+    """Called with a server that may come back with other models, and without what it was given."""
+    _tasks: BackgroundTasks = field(default_factory=lambda: BackgroundTasks("reporting on a server"), init=False)
 
     def see_health(self, server: FleetServer, before: Health) -> None:
-        self._signals.wake()
-        self._forget_inputs(server.name)
-        if server.answers and self._recovery.has_lost:
+        self.signals.work.set()
+        self.forget_inputs(server.name)
+        if server.answers and self.recovery.has_lost:
             # What it was lost with is looked up; others may be back any moment with what they have.
             server.rest(RETURN_SECONDS)
-            self._signals.note_change()
+            self.signals.change.set()
             self._tasks.start(self._wake_later())
         match server.health:
             case Health.UP:
@@ -68,8 +57,8 @@ class ServerAlerts:
         await self._tasks.stop()
 
     async def _wake_later(self) -> None:
-        await self._clock.sleep(RETURN_SECONDS)
-        self._signals.wake()
+        await self.clock.sleep(RETURN_SECONDS)
+        self.signals.work.set()
 
     def _note(self, event: Event) -> None:
-        self._tasks.start(self._recorder.note(event))
+        self._tasks.start(self.recorder.note(event))

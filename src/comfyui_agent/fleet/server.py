@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
-from typing import Any, Protocol
 
 from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.answers import QueueView
-from comfyui_agent.comfy.cancellation import Cancellation
-from comfyui_agent.comfy.definitions import NodeDefinitions
-from comfyui_agent.comfy.downloads import StagedFile
+from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import AnswerTimeout, AnswerTooLarge, ComfyError
 from comfyui_agent.comfy.limits import Limits
-from comfyui_agent.comfy.memory import Freed
-from comfyui_agent.comfy.results import ResultFile
-from comfyui_agent.comfy.uploads import Uploaded
-from comfyui_agent.comfy.watch import Watch
-from comfyui_agent.domain.prompts import Graph, PromptId
 from comfyui_agent.domain.server_states import ServerState
 
 FAILED_PROBES = 2
@@ -43,57 +33,13 @@ class Health(str, Enum):
     ASIDE = "aside"
 
 
-class Probe(AbstractAsyncContextManager[Any], Protocol):
-    """What the fleet needs to see whether a server answers."""
-
-    async def queue(self) -> QueueView: ...
-
-
-class ServerClient(AbstractAsyncContextManager[Any], Protocol):
-    """What the engine needs of the client of one server."""
-
-    @property
-    def websocket_is_open(self) -> bool: ...
-
-    @property
-    def queue_seen(self) -> tuple[float, QueueView] | None: ...
-
-    @property
-    def definitions(self) -> NodeDefinitions: ...
-
-    async def submit(
-        self,
-        graph: Graph,
-        prompt_id: PromptId,
-        *,
-        extra_data: Mapping[str, Any] | None = None,
-        expected: Iterable[str] | None = None,
-    ) -> Watch: ...
-
-    def take_over(
-        self, prompt_id: PromptId, graph: Graph | None = None, expected: Iterable[str] | None = None
-    ) -> Watch: ...
-
-    def forget(self, watch: Watch) -> None: ...
-
-    async def cancel(self, prompt_id: str, timeout: float = 30.0, *, interrupt: bool = True) -> Cancellation: ...
-
-    async def free(self, *, wanted: int | None = None, timeout: float = 30.0) -> Freed: ...
-
-    async def download(self, result: ResultFile, folder: Path, *, owner: str = "") -> StagedFile: ...
-
-    async def upload(
-        self, source: Path | str | bytes, name: str, *, subfolder: str = "", overwrite: bool = False
-    ) -> Uploaded: ...
-
-
 @dataclass(frozen=True)
 class Connection:
     """Two clients of one server: one to work with, one that only probes, so that work never delays a probe."""
 
     name: str
-    client: ServerClient
-    probe: Probe
+    client: ComfyClient
+    probe: ComfyClient
 
 
 class FleetServer:
