@@ -77,8 +77,7 @@ def make_agent(
     alerts = ServerAlerts(recorder, recovery, signals, clock, inputs.forget)
     states = ServerStates(store, fleet, signals.work)
     grids = GridBuilder(store, workspace, recorder, lock, only)
-    fleet.on_health(alerts.see_health)
-    fleet.on_queue(unowned.see_queue)
+    fleet.on_health, fleet.on_queue = alerts.see_health, unowned.see_queue
     bus.subscribe(grids.see_event)
     return Agent(
         store=store,

@@ -35,7 +35,7 @@ from comfyui_agent.engine.intake.folder_scan import (
     read_whole,
     trouble_with,
 )
-from comfyui_agent.engine.intake.input_files import InputFiles, name_of, patient
+from comfyui_agent.engine.intake.input_files import InputFiles, name_of
 from comfyui_agent.engine.intake.job_file import JobFile
 
 log = logging.getLogger(__name__)
@@ -85,8 +85,8 @@ class Admission:
             raise
         except Exception as error:
             log.exception("reading %s failed", source)
-            words = f"E3 itself failed on it: {type(error).__name__}: {error}"
-            complaints = Complaints([Complaint(source, "", words)])
+            message = f"E3 itself failed on it: {type(error).__name__}: {error}"
+            complaints = Complaints([Complaint(source, "", message)])
         problem = "\n".join(str(each) for each in complaints.found[:MOST_PROBLEMS])
         job = self._bad(path, source, parsed, digest)
         return ReadFile(job, problem, is_retry=is_retry, finished_as=self._finished(job))
@@ -119,13 +119,7 @@ class Admission:
         trouble = _trouble_with_name(name)
         found = [Complaint("", "name", trouble)] if trouble else []
         digest = digest_of(json_text(dict(tree), sort=True).encode("utf-8"))
-        try:
-            job = self._job(name, None, digest, tree, lambda _: "", patient(self._keeping))
-        except Complaints as error:
-            raise Complaints([*found, *error.found]) from None
-        if found:
-            raise Complaints(found)
-        return job
+        return self._job(name, None, digest, tree, lambda _: "", self._keeping.keep_patiently, found)
 
     def _job_in(self, name: str, source: str, digest: str, parsed: Parsed) -> NewJob:
         def where(key: tuple[Any, ...]) -> str:
@@ -135,7 +129,7 @@ class Admission:
             raise Complaints([Complaint(source, "", "it is empty: write job_type: and the other keys")])
         if not isinstance(parsed.value, dict):
             raise Complaints([Complaint(source, "", "it is not a mapping: write lines such as job_type: T2I")])
-        return self._job(name, source, digest, parsed.value, where, self._keeping.keep_all)
+        return self._job(name, source, digest, parsed.value, where, self._keeping.keep_all, [])
 
     def _job(
         self,
@@ -145,8 +139,10 @@ class Admission:
         tree: Mapping[str, Any],
         where: Callable[[tuple[Any, ...]], str],
         keep: Keep,
+        found: list[Complaint],
     ) -> NewJob:
-        said, found = _said(tree, where)
+        """The job of a mapping; Complaints with `found` and whatever else is wrong."""
+        said = _said(tree, where, found)
 
         def complain(key: tuple[str, ...], message: str) -> None:
             found.append(Complaint(where(key), dotted(key), message))
@@ -250,20 +246,20 @@ def _input_at(place: str, workflow: Workflow, inputs: Mapping[str, Any]) -> str:
     return name_of(workflow, place)
 
 
-def _said(tree: Mapping[str, Any], where: Callable[[tuple[Any, ...]], str]) -> tuple[JobFile, list[Complaint]]:
-    """What a job file says and what is wrong with its keys. The other keys can still be checked."""
+def _said(tree: Mapping[str, Any], where: Callable[[tuple[Any, ...]], str], found: list[Complaint]) -> JobFile:
+    """What a job file says. What is wrong with its keys is added to `found`; the other keys can still be checked."""
     given = {key: value for key, value in tree.items() if value is not None}
     try:
-        return check(JobFile, given, where), []
+        return check(JobFile, given, where)
     except Complaints as error:
-        found = list(error.found)
+        found += error.found
     wrong = {complaint.key.partition(".")[0] for complaint in found}
     right = {key: value for key, value in given.items() if key in JobFile.model_fields and key not in wrong}
     try:
         rest = JobFile.model_validate({"job_type": "T2I", "workflow_id": UNKNOWN} | right)
     except ValidationError:
         raise Complaints(found) from None
-    return rest.model_copy(update={} if "workflow_id" in right else {"workflow_id": ""}), found
+    return rest.model_copy(update={} if "workflow_id" in right else {"workflow_id": ""})
 
 
 def _trouble_with_name(name: str) -> str:

@@ -86,7 +86,7 @@ class Choices:
         asking = []
         with self._lock:
             for url in self._urls:
-                wanted = [name for name in classes if moment - self._age(url, name) > REMEMBERED_SECONDS]
+                wanted = [name for name in classes if moment - self._asked_at(url, name) > REMEMBERED_SECONDS]
                 if wanted and moment >= self._silent_until.get(url, moment):
                     self._silent_until[url] = moment + SILENT_SECONDS  # until it has answered
                     asking.append(threading.Thread(target=self._hear, args=(url, wanted), daemon=True))
@@ -95,7 +95,7 @@ class Choices:
         for thread in asking:
             thread.join(max(0.0, moment + PATIENCE - now()))
 
-    def _age(self, url: str, name: str) -> float:
+    def _asked_at(self, url: str, name: str) -> float:
         return self._known.get((url, name), (float("-inf"), None))[0]
 
     def _hear(self, url: str, classes: Collection[str]) -> None:
@@ -113,7 +113,7 @@ def checking(keep: Keep, choices: Choices) -> Keep:
     """Keep pictures, and refuse choices that no server offers; Unbindable names all that is wrong."""
 
     def check(workflow: Workflow, values: Mapping[str, Any]) -> dict[str, str]:
-        problems = {name_of(workflow, where): words for where, words in choices.problems(workflow, values).items()}
+        problems = {name_of(workflow, where): text for where, text in choices.problems(workflow, values).items()}
         kept: dict[str, str] = {}
         try:
             kept = keep(workflow, values)

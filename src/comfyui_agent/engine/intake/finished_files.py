@@ -7,13 +7,14 @@ import errno
 import logging
 import os
 import shutil
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.kinds import folder_of
-from comfyui_agent.engine.intake.folder_scan import Refused, read_plain
-from comfyui_agent.engine.intake.folder_scan import digest_of as digest_of_bytes
+from comfyui_agent.engine.intake.folder_scan import Refused, Unsettled, digest_of, read_whole
+from comfyui_agent.engine.intake.troubles import Troubles
 from comfyui_agent.engine.result_names import keep_aside
 from comfyui_agent.engine.thread_pools import PUBLISHING
 from comfyui_agent.store import operations as ops
@@ -23,33 +24,30 @@ from comfyui_agent.store.operation import OperationRunner
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
 class FinishedFiles:
     """Moves job files. Doing it twice, or by two processes at once, does no harm."""
 
-    def __init__(self, store: OperationRunner, workspace: Workspace) -> None:
-        self._store = store
-        self._workspace = workspace
-        self._troubles: set[str] = set()
+    store: OperationRunner
+    workspace: Workspace
+    troubles: Troubles = field(default_factory=Troubles)
 
     async def put_away(self, job_id: JobId | None, source: str, digest: str | None, job_type: str) -> None:
         """Move the file of a job that is done. One that was changed while it ran stays, and is submitted again."""
-        path = self._workspace.root / source
+        path = self.workspace.root / source
         try:
             kind = folder_of(job_type)
-            target = self._workspace.finished(kind) / path.name
+            target = self.workspace.finished(kind) / path.name
             if await PUBLISHING.run(_move, path, digest, target):
                 if target.is_file():
-                    put_away = self._workspace.finished_job_file(kind, path.name)
-                    await self._store.run(ops.note_file_moved, path.name, source, put_away)
+                    put_away = self.workspace.finished_job_file(kind, path.name)
+                    await self.store.run(ops.note_file_moved, path.name, source, put_away)
                 return
             log.warning("%s was changed while its job ran: it is submitted again", source)
             if job_id is not None:
-                await self._store.run(ops.note_file_changed, job_id)
+                await self.store.run(ops.note_file_changed, job_id)
         except (OSError, ValueError) as error:
-            words = f"{source} is done and could not be moved to the finished ones: {error}"
-            if words not in self._troubles:
-                self._troubles.add(words)
-                log.error("%s", words)
+            self.troubles.report(source, f"{source} is done and could not be moved to the finished ones: {error}")
         except StoreError as error:
             log.error("%s: %s", source, error)
 
@@ -90,6 +88,6 @@ def _rename(path: Path, target: Path) -> None:
 def _digest_of(path: Path) -> str | None:
     """The digest of a plain file; None if it is gone, or something else."""
     try:
-        return digest_of_bytes(read_plain(str(path)))
-    except (Refused, FileNotFoundError):
+        return digest_of(read_whole(str(path)))
+    except (Refused, Unsettled):
         return None

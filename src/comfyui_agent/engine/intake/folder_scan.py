@@ -131,20 +131,12 @@ def sign(path: str) -> Signature | None:
     return None if stat.S_ISDIR(found.st_mode) else signature_of(found)
 
 
-def read_whole(path: str, signature: Signature, largest: int = LARGEST) -> bytes:
-    """The bytes of a file that did not change meanwhile. Unsettled or Refused."""
-    try:
-        return read_plain(path, signature, largest)
-    except FileNotFoundError:
-        raise Unsettled from None
-
-
-def read_plain(path: str, signature: Signature | None = None, largest: int = LARGEST) -> bytes:
-    """The bytes of a plain file, never waiting for one: Refused for anything else, Unsettled if it changes."""
+def read_whole(path: str, signature: Signature | None = None, largest: int = LARGEST) -> bytes:
+    """The bytes of a plain file, without waiting for them: Refused if it is no such file, Unsettled if it changes."""
     try:
         handle = os.open(path, os.O_RDONLY | NOT_FOLLOWED)
     except FileNotFoundError:
-        raise
+        raise Unsettled from None
     except OSError as error:
         if os.path.islink(path):  # noqa: PTH114 - a text, thousands of times
             raise Refused("it is a link: put the file itself here") from None

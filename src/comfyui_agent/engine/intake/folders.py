@@ -17,8 +17,8 @@ def make_folders(workspace: Workspace) -> None:
     """Create the folders that are missing. NoFolder if this is no workspace; Complaints about `workflows.yaml`."""
     folder = workspace.processing
     if not folder.is_dir() and workspace.config is None:
-        words = f"there is no workspace in {workspace.root}: it has no config/global_config.yaml"
-        raise NoFolder(f"{words}. Make one with e3 init, or name one with -C")
+        missing = f"there is no workspace in {workspace.root}: it has no config/global_config.yaml"
+        raise NoFolder(f"{missing}. Make one with e3 init, or name one with -C")
     for base in (folder, workspace.root / workspace.settings.paths.jobs_finished):
         for kind in sorted(set(FOLDERS.values())):
             try:

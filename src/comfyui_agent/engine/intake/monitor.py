@@ -27,7 +27,6 @@ from comfyui_agent.engine.intake.finished_files import FinishedFiles
 from comfyui_agent.engine.intake.folder_scan import (
     SETTLED_SECONDS,
     Sight,
-    Signature,
     Unsettled,
     is_gone,
     is_watched,
@@ -35,7 +34,7 @@ from comfyui_agent.engine.intake.folder_scan import (
     sign,
 )
 from comfyui_agent.engine.intake.folder_watch import FolderWatch
-from comfyui_agent.engine.intake.rejected_files import RejectedFiles
+from comfyui_agent.engine.intake.rejected_files import reject_file
 from comfyui_agent.engine.intake.seen_files import SeenFiles
 from comfyui_agent.engine.intake.troubles import Troubles
 from comfyui_agent.engine.thread_pools import INTAKE
@@ -67,13 +66,13 @@ class Monitor:
         self._admission = Admission(workspace, is_leaving=self._leaving.is_set)
         self._away = FinishedFiles(store, workspace)
         self._troubles = Troubles()
-        self._rejected = RejectedFiles(store, workspace, self._troubles)
         self._watch = FolderWatch(self._folder, self._troubles, began=self._look_again, changed=self._see_changes)
         self._files = SeenFiles()
         self._touched: set[str] = set()
         self._folders: dict[str, tuple[int, int]] = {}
         self._wake = asyncio.Event()
         self._next_look = 0.0
+        self._is_expecting = False
         self._has_looked = False
         self._identity: tuple[int, int] | None = None
         self._oddities: Collection[str] = ()
@@ -88,7 +87,6 @@ class Monitor:
         """Take files in until cancelled or, if asked, until all that are there have been."""
         watching = asyncio.create_task(self._watch.run())
         try:
-            await self._expect_pending()
             while True:
                 await self._round()
                 if until_idle and self._is_through:
@@ -106,27 +104,20 @@ class Monitor:
 
     async def _expect_pending(self) -> None:
         """Jobs that wait and whose files were deleted while nobody watched are found out by the first look."""
-        while True:
-            try:
-                sources = await self._store.run(ops.pending_sources)
-                break
-            except DatabaseUnusable:
-                raise
-            except StoreError as error:
-                self._troubles.report("database", str(error))
-                await asyncio.sleep(TROUBLE_PAUSE)
-        for source in sources:
+        if self._is_expecting:
+            return
+        for source in await self._store.run(ops.pending_sources):
             path = str(self._workspace.root / source)
             if path.startswith(f"{self._folder}{os.sep}"):
                 self._files.expect(path)
+        self._is_expecting = True
 
     def _look_again(self) -> None:
         self._next_look = 0.0
         self._wake.set()
 
     def _see_changes(self, paths: set[str]) -> None:
-        job_files = {path for path in paths if is_watched(path, str(self._folder))}
-        self._touched |= job_files
+        self._touched |= {path for path in paths if is_watched(path, str(self._folder))}
         self._wake.set()
         if any(os.path.isdir(path) for path in paths):  # noqa: PTH112 - a text
             self._look_again()  # a new folder may have come with files in it
@@ -144,6 +135,7 @@ class Monitor:
 
     async def _round(self) -> None:
         try:
+            await self._expect_pending()
             if now() >= self._next_look:
                 self._touched.clear()  # what is touched from here on is looked at again
                 self._next_look = now() + LONGEST_LOOK
@@ -151,7 +143,7 @@ class Monitor:
                 await self.put_away_finished(FINISHED_SECONDS)
             elif self._touched:
                 touched, self._touched = self._touched, set()
-                self._files.see(await INTAKE.run(_sign_all, sorted(touched)))
+                self._files.see(await INTAKE.run(lambda: {path: sign(path) for path in sorted(touched)}))
             await self._take_ready()
             await self._let_go_of_missing()
             self._troubles.clear("database", "files")
@@ -190,8 +182,8 @@ class Monitor:
         gone = [path for path in due if is_gone(path)]
         identity = _identity_of(self._folder)
         if identity is None or (self._identity is not None and identity != self._identity):
-            words = f"{self._folder} is gone or was replaced: the jobs whose files were there go on waiting"
-            self._troubles.report("folder", words)
+            message = f"{self._folder} is gone or was replaced: the jobs whose files were there go on waiting"
+            self._troubles.report("folder", message)
         else:
             self._troubles.clear("folder")
             sources = [self._workspace.job_file(Path(path)) for path in gone]
@@ -223,23 +215,16 @@ class Monitor:
             self._troubles.clear("workflows")
         except Complaints as error:
             self._troubles.report("workflows", f"{error}. What it said before still counts")
-        portions = _portions(ready)
-        reading = self._start_reading(next(portions, None))
-        while reading is not None:
-            read = await reading
-            reading = self._start_reading(next(portions, None))  # while what was read is being written down
+        read: dict[str, ReadFile] = {}
+        for paths in (*_portions(ready), []):
+            reading = asyncio.ensure_future(INTAKE.run(self._read_all, paths))  # while the last ones are written down
             try:
                 await self._file(read)
             except asyncio.CancelledError:
                 self._leaving.set()
                 raise
-            except BaseException:
-                if reading is not None:
-                    await asyncio.gather(reading, return_exceptions=True)
-                raise
-
-    def _start_reading(self, paths: list[str] | None) -> asyncio.Future[dict[str, ReadFile]] | None:
-        return None if paths is None else asyncio.ensure_future(INTAKE.run(self._read_all, paths))
+            finally:
+                read = await reading
 
     async def _file(self, read: dict[str, ReadFile]) -> None:
         files = {}
@@ -302,18 +287,21 @@ class Monitor:
                 if other is not None and not (self._workspace.root / other).exists():
                     [moved] = await self._store.run(ops.file_jobs, [replace(filed, is_moved=True)])
                     return await self._follow(path, filed, moved)
-                await self._rejected.reject(path, disposition.reason)
+                await self._reject(path, disposition.reason)
             case FileVerdict.REJECTED:
-                await self._rejected.reject(path, disposition.reason)
+                await self._reject(path, disposition.reason)
             case FileVerdict.UNCHANGED:
                 pass
             case _:
                 assert_never(disposition.verdict)
         return True
 
-
-def _sign_all(paths: Sequence[str]) -> dict[str, Signature | None]:
-    return {path: sign(path) for path in paths}
+    async def _reject(self, path: str, reason: str) -> None:
+        try:
+            await reject_file(self._store, self._workspace, Path(path), reason)
+            self._troubles.clear(path)
+        except OSError as error:
+            self._troubles.report(path, f"{path} could not be renamed: {error.strerror}")
 
 
 def _identity_of(folder: Path) -> tuple[int, int] | None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.engine.intake.folder_scan import REJECTED
-from comfyui_agent.engine.intake.troubles import Troubles
 from comfyui_agent.engine.result_names import keep_aside
 from comfyui_agent.engine.thread_pools import INTAKE
 from comfyui_agent.store import operations as ops
@@ -18,26 +17,14 @@ from comfyui_agent.store.operation import OperationRunner
 log = logging.getLogger(__name__)
 
 
-class RejectedFiles:
-    """Renames files and overwrites nothing."""
-
-    def __init__(self, store: OperationRunner, workspace: Workspace, troubles: Troubles) -> None:
-        self._store = store
-        self._workspace = workspace
-        self._troubles = troubles
-
-    async def reject(self, path: str, reason: str) -> None:
-        """Rename a file. The reason is recorded first."""
-        target = Path(f"{path}{REJECTED}")
-        try:
-            kept = await INTAKE.run(_make_room, Path(path), target)
-            kept_as = None if kept is None else self._workspace.job_file(kept)
-            await self._store.run(ops.reject_file, self._workspace.job_file(target), reason, kept_as)
-            log.warning("%s is now %s: %s", self._workspace.job_file(Path(path)), target.name, reason)
-            await INTAKE.run(_set_aside, Path(path), target)
-            self._troubles.clear(path)
-        except OSError as error:
-            self._troubles.report(path, f"{path} could not be renamed: {error.strerror}")
+async def reject_file(store: OperationRunner, workspace: Workspace, path: Path, reason: str) -> None:
+    """Rename a file and overwrite nothing. The reason is recorded first."""
+    target = path.with_name(path.name + REJECTED)
+    kept = await INTAKE.run(_make_room, path, target)
+    kept_as = None if kept is None else workspace.job_file(kept)
+    await store.run(ops.reject_file, workspace.job_file(target), reason, kept_as)
+    log.warning("%s is now %s: %s", workspace.job_file(path), target.name, reason)
+    await INTAKE.run(_set_aside, path, target)
 
 
 def _make_room(path: Path, target: Path) -> Path | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from comfyui_agent.clock import now
 from comfyui_agent.engine.intake.folder_scan import SETTLED_SECONDS, Signature
@@ -26,13 +26,13 @@ class WaitingFile:
         self.due = now() + seconds
 
 
+@dataclass
 class SeenFiles:
     """Files by path. `known` are taken in, `waiting` are to be read, `missing` are known and not there any more."""
 
-    def __init__(self) -> None:
-        self.known: dict[str, Signature] = {}
-        self.waiting: dict[str, WaitingFile] = {}
-        self.missing: dict[str, float] = {}
+    known: dict[str, Signature] = field(default_factory=dict)
+    waiting: dict[str, WaitingFile] = field(default_factory=dict)
+    missing: dict[str, float] = field(default_factory=dict)
 
     def expect(self, path: str) -> None:
         """A job waits whose file should be there."""
