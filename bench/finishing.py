@@ -9,7 +9,7 @@ from typing import Any
 
 from comfyui_agent.config.settings import Comfy, Settings
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.engine.composition import make_agent
+from comfyui_agent.engine.agent import Agent
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.operation import Operation
 from comfyui_agent.store.sqlite.driver import SqliteDriver
@@ -39,7 +39,7 @@ async def _delays(work: Work, url: str) -> list[float]:
     settings = Settings(comfyui=Comfy(servers=(url,)))
     store = TimedStore(SqliteDriver.open(work.database))
     try:
-        agent = make_agent(store, Workspace(work.root, settings))
+        agent = Agent(store, Workspace(work.root, settings))
         assert await agent.run(until_idle=True) == 0
         jobs = await store.run(ops.list_jobs, limit=100_000)
     finally:

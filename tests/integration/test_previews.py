@@ -19,7 +19,7 @@ from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.jobs import Job, NewJob, Template
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.engine.composition import make_agent
+from comfyui_agent.engine.agent import Agent
 from comfyui_agent.engine.live_runs import LiveRun, read_live, read_preview, want_previews
 from comfyui_agent.sim.durations import Duration
 from comfyui_agent.sim.settings import SimSettings
@@ -72,7 +72,7 @@ async def scene(folder: Path, seconds: float, **environment: str) -> AsyncIterat
     async with Simulator(SimSettings(render_seconds=Duration.parse(str(seconds)))) as server:
         workspace = load_workspace(folder, {"E3_COMFYUI__SERVERS": server.url, **environment})
         store = open_store(workspace.database)
-        agent = make_agent(store, workspace)
+        agent = Agent(store, workspace)
         working = asyncio.create_task(agent.run())
         try:
             await store.run(ops.submit_jobs, [NewJob(NAME, "T2I", "wf", Template.of(GRAPH))])

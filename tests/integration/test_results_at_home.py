@@ -23,7 +23,7 @@ from comfyui_agent.domain.batches import BatchKind, NewBatch
 from comfyui_agent.domain.jobs import Job, NewJob, Template
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine import health_checks
-from comfyui_agent.engine.composition import make_agent
+from comfyui_agent.engine.agent import Agent
 from comfyui_agent.sim.settings import SimSettings
 from comfyui_agent.sim.simulator import Simulator
 from comfyui_agent.store import operations as ops
@@ -44,7 +44,7 @@ class House(NamedTuple):
 
     async def work(self) -> None:
         """An agent, until nothing is left."""
-        await asyncio.wait_for(make_agent(self.store, self.workspace).run(until_idle=True), 30)
+        await asyncio.wait_for(Agent(self.store, self.workspace).run(until_idle=True), 30)
 
     async def render(self, *jobs: NewJob) -> list[Job]:
         """What becomes of jobs."""

@@ -16,7 +16,7 @@ from comfyui_agent.config.workflows import Workflows
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import bind
 from comfyui_agent.domain.jobs import NewJob
-from comfyui_agent.engine.composition import make_agent
+from comfyui_agent.engine.agent import Agent
 from comfyui_agent.engine.intake.admission import Admission
 from comfyui_agent.engine.intake.folder_scan import sign
 from comfyui_agent.store import operations as ops
@@ -56,7 +56,7 @@ async def test_what_was_sent_is_on_record_and_a_choice_that_is_not_offered_is_tr
 ) -> None:
     good, wrong = portrait(workspace, "good"), portrait(workspace, "wrong", sampler_name="eulr")
     await store.run(ops.submit_jobs, [good, wrong])
-    assert await make_agent(store, workspace).run(until_idle=True) == 1
+    assert await Agent(store, workspace).run(until_idle=True) == 1
 
     job = await store.run(ops.find_job, "good")
     assert job is not None

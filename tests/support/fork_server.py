@@ -204,7 +204,7 @@ def _import_everything() -> None:
 
     for command in Commands.table.values():
         importlib.import_module(f"comfyui_agent.cli.{command.target.partition(':')[0]}")
-    for module in ("sim.simulator", "engine.composition", "engine.intake.monitor", "web.page_server", "store.connect"):
+    for module in ("sim.simulator", "engine.agent", "engine.intake.monitor", "web.page_server", "store.connect"):
         importlib.import_module(f"comfyui_agent.{module}")
     gc.freeze()
 

@@ -189,10 +189,10 @@ def _code_of(agent: Agent, failures: int) -> int:
 @contextlib.asynccontextmanager
 async def _agent(workspace: Workspace, store: Store) -> AsyncIterator[Agent]:
     """An agent. Its lock file is removed at the end, even if a signal comes before it works."""
-    from comfyui_agent.engine.composition import make_agent
+    from comfyui_agent.engine.agent import Agent
 
     try:
-        agent = make_agent(store, workspace)
+        agent = Agent(store, workspace)
     except OSError as error:
         fail(f"no lock file can be made in {workspace.locks}: {error.strerror}")
     try:
@@ -204,7 +204,7 @@ async def _agent(workspace: Workspace, store: Store) -> AsyncIterator[Agent]:
 def prepare_folders(workspace: Workspace) -> None:
     """Make the folders of job files and results. Fails if this is no workspace, before a database is made there."""
     from comfyui_agent.config.validation import Complaints
-    from comfyui_agent.engine.intake.folders import NoFolder, make_folders
+    from comfyui_agent.engine.intake.folder_scan import NoFolder, make_folders
 
     try:
         make_folders(workspace)

@@ -83,7 +83,7 @@ class _Worker:
         self._working: asyncio.Task[int] | None = None
 
     async def ensure_agent(self) -> None:
-        from comfyui_agent.engine.composition import make_agent
+        from comfyui_agent.engine.agent import Agent
         from comfyui_agent.store.agent_lock import is_attended
 
         if self._working is not None:
@@ -94,7 +94,7 @@ class _Worker:
             if self._agent is not None and self._agent.blocked:
                 fail(self._agent.blocked)
         if not is_attended(self._workspace.locks) and not await self._store.run(ops.is_batch_idle, self._batch_id):
-            self._agent = make_agent(self._store, self._workspace, only=self._batch_id)
+            self._agent = Agent(self._store, self._workspace, only=self._batch_id)
             self._working = asyncio.create_task(self._agent.run(until_idle=True))
 
     async def finish(self) -> None:

@@ -39,7 +39,7 @@ from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.seeds import draw_seeds
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import attention
-from comfyui_agent.engine.composition import make_agent
+from comfyui_agent.engine.agent import Agent
 from comfyui_agent.engine.intake.monitor import Monitor
 from comfyui_agent.engine.service import serve
 from comfyui_agent.sim.process import ServerProcess, simulator
@@ -147,7 +147,7 @@ async def _stay(workspace: Workspace, store: Store, page: str, book: Batch) -> N
     typer.echo(f"\nThe page    {page}")
     typer.echo(f"The book    {page}/books/{book.id}: mend its fourth page there")
     typer.echo("It stays up until Ctrl-C.")
-    working = asyncio.create_task(make_agent(store, workspace).run())
+    working = asyncio.create_task(Agent(store, workspace).run())
     try:
         await working
     except asyncio.CancelledError:
@@ -159,7 +159,7 @@ async def _stay(workspace: Workspace, store: Store, page: str, book: Batch) -> N
 async def _files(workspace: Workspace, store: Store, folder: Path) -> list[Job]:
     jobs = demo_jobs()
     typer.echo(f"\n{len(jobs)} job files go to {folder / 'jobs/processing'}:\n")
-    agent, monitor = make_agent(store, workspace), Monitor(store, workspace)
+    agent, monitor = Agent(store, workspace), Monitor(store, workspace)
     for job in jobs:
         (workspace.processing / job.kind / f"{job.name}.yaml").write_text(job.text, encoding="utf-8")
     async with shown(agent.bus, store, agent):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from errno import EACCES, EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOSPC, EPERM, EROFS
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from comfyui_agent.comfy.outcomes import Succeeded
 from comfyui_agent.comfy.results import ResultFile, Results
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import Event, EventName
-from comfyui_agent.engine.intake.finished_files import FinishedFiles
+from comfyui_agent.engine.intake.put_away_files import FinishedFiles
 from comfyui_agent.engine.leases import Leases
 from comfyui_agent.engine.recorder import Recorder
 from comfyui_agent.engine.result_names import keep_aside, stem_of, targets
@@ -30,10 +30,7 @@ from comfyui_agent.store.records import Leased
 
 log = logging.getLogger(__name__)
 
-MENDED_BY_WAITING = frozenset(
-    getattr(errno, name)
-    for name in ("ENOSPC", "EDQUOT", "EIO", "EROFS", "EACCES", "EPERM", "EFBIG", "EMFILE", "ENFILE")
-)
+MENDED_BY_WAITING = frozenset({EACCES, EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOSPC, EPERM, EROFS})
 PAUSE = 1.0
 PUBLISHING_SECONDS = 0.5
 MOST_FILES = 10_000
@@ -64,9 +61,6 @@ class Collector:
     _no_room: dict[Path, set[int]] = field(default_factory=dict, init=False)
     """The jobs that wait until results can be kept in a folder."""
 
-    def __post_init__(self) -> None:
-        self._away = FinishedFiles(self.store, self.workspace)
-
     async def collect(
         self, leased: Leased, server: FleetServer, outcome: Succeeded, *, check_server: Callable[[], None]
     ) -> None:
@@ -90,7 +84,9 @@ class Collector:
                 outputs = await self._try_to_keep(leased, server, results.kept, stem, check_server)
         finally:
             self._no_room.get(stem.parent, set()).discard(leased.lease.job_id)
-        await self._done(leased, outputs, outcome)
+        strays = await self.recorder.write(ops.complete_job, leased.lease, outputs, outcome.seconds)
+        self.leases.drop(leased.lease)  # nobody takes away what is done
+        await _finish(self._tidy(leased, strays))
 
     async def _try_to_keep(
         self,
@@ -107,17 +103,19 @@ class Collector:
             async for file in self._fetch(server, results, stem.parent, check_server):
                 staged.append(file)
             return await self._publish(leased, staged, targets(stem, [file.kind.extension for file in staged]))
-        except FileNotFoundError:  # whoever took the job over has cleaned up after us, or the folder was removed
-            await self.leases.check()
         except OSError as error:
-            if error.errno not in MENDED_BY_WAITING:
-                shown = self.workspace.shown(stem)
-                raise Unkeepable(f"the result cannot be kept at {shown}: {error.strerror or error}") from None
-            await self._report_no_room(leased, stem.parent, error)
-            await self.clock.sleep(PAUSE)
+            problem = error
         finally:
             for file in staged:
                 file.discard()
+        if isinstance(problem, FileNotFoundError):  # the folder was removed, or whoever took the job over cleaned up
+            await self.leases.check()
+            return None
+        if problem.errno not in MENDED_BY_WAITING:
+            shown = self.workspace.shown(stem)
+            raise Unkeepable(f"the result cannot be kept at {shown}: {problem.strerror or problem}")
+        await self._report_no_room(leased, stem.parent, problem)
+        await self.clock.sleep(PAUSE)
         return None
 
     async def _report_no_room(self, leased: Leased, folder: Path, error: OSError) -> None:
@@ -187,16 +185,12 @@ class Collector:
                 kept = await PUBLISHING.run(keep_aside, path)
                 log.warning("%s was there already and is no job's: it is now %s", path, kept.name)
 
-    async def _done(self, leased: Leased, outputs: list[str], outcome: Succeeded) -> None:
-        strays = await self.recorder.write(ops.complete_job, leased.lease, outputs, outcome.seconds)
-        self.leases.drop(leased.lease)  # nobody takes away what is done
-        await _finish(self._tidy(leased, strays))
-
     async def _tidy(self, leased: Leased, strays: Sequence[str]) -> None:
         await self.remove(strays)
         if leased.source is not None:
             source, _ = await self.store.run(ops.file_of_job, leased.lease.job_id)  # it may have been moved meanwhile
-            await self._away.put_away(leased.lease.job_id, source or leased.source, leased.digest, leased.job_type)
+            away = FinishedFiles(self.store, self.workspace)
+            await away.put_away(leased.lease.job_id, source or leased.source, leased.digest, leased.job_type)
 
     async def remove(self, paths: Sequence[str]) -> None:
         """Remove files of ours that nothing refers to any more."""

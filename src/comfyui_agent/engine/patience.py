@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from comfyui_agent.comfy.watch import Judged, Progress, Stage, Watch
 from comfyui_agent.domain.failures import Failure, FailureClass
@@ -19,19 +20,12 @@ class PatienceLimits:
     failover: float
 
 
-@dataclass(frozen=True)
-class KeepWaiting:
-    """Look again in a moment."""
+class Wait(Enum):
+    """What to do about a prompt that may still end."""
 
-
-@dataclass(frozen=True)
-class GiveServerUp:
-    """The server has been silent for too long: the job waits for it or for another."""
-
-
-@dataclass(frozen=True)
-class TakeBack:
-    """The server is being drained, and the prompt has not begun: take it from the queue."""
+    ON = "look again in a moment"
+    GIVE_SERVER_UP = "the server has been silent for too long: the job waits for it or for another"
+    TAKE_BACK = "the server is being drained, and the prompt has not begun: take it from the queue"
 
 
 @dataclass(frozen=True)
@@ -44,7 +38,7 @@ class EndRun:
     server_misbehaved: bool = False
 
 
-WaitDecision = KeepWaiting | GiveServerUp | TakeBack | EndRun
+WaitDecision = Wait | EndRun
 
 
 def is_away(server: FleetServer, limits: PatienceLimits) -> bool:
@@ -73,22 +67,22 @@ def decide_wait(
 
     progress = watch.progress
     if is_away(server, limits):
-        return GiveServerUp()
+        return Wait.GIVE_SERVER_UP
     is_seen_waiting = server.health is not Health.DOWN and progress.stage is Stage.WAITING
     if may_take_back and is_seen_waiting and server.out_of_work is ServerState.DRAINING:
-        return TakeBack()
+        return Wait.TAKE_BACK
     if server.health is Health.ASIDE and has_alternative and progress.stage is not Stage.RUNNING:
         message = f"its server does not work: {server.reason or 'set aside'}"
         return end(FailureClass.SERVER_LOST, message, leaves_server=True)
     if server.health is not Health.UP:
-        return KeepWaiting()
+        return Wait.ON
     if watch.judged.unreachable_since is not None:
         return _about_unreadable(server, watch.judged, limits, has_alternative=has_alternative)
     if seconds_running > limits.timeout:
         return end(FailureClass.TIMEOUT, f"it ran for more than {limits.timeout:g} s")
     if watch.is_ours and _could_move(server, progress) and now - progress.changed_at > limits.stall:
         return end(FailureClass.TIMEOUT, f"no sign of life for {limits.stall:g} s: the server has stalled")
-    return KeepWaiting()
+    return Wait.ON
 
 
 def _about_unreadable(
@@ -100,7 +94,7 @@ def _about_unreadable(
     """
     since = max(judged.unreachable_since or 0.0, server.since)
     if server.answered_at - since <= limits.failover or judged.trouble is None:
-        return KeepWaiting()
+        return Wait.ON
     kind = FailureClass.SERVER_LOST if has_alternative else judged.trouble.kind
     return EndRun(replace(judged.trouble, kind=kind), server_misbehaved=True)
 

@@ -18,16 +18,7 @@ from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.retry_policy import GiveUp
 from comfyui_agent.engine.collector import Collector, LostMeanwhile, ServerAway, Unkeepable
-from comfyui_agent.engine.patience import (
-    EndRun,
-    GiveServerUp,
-    KeepWaiting,
-    PatienceLimits,
-    TakeBack,
-    WaitDecision,
-    decide_wait,
-    is_away,
-)
+from comfyui_agent.engine.patience import EndRun, PatienceLimits, Wait, WaitDecision, decide_wait, is_away
 from comfyui_agent.engine.recorder import Recorder
 from comfyui_agent.engine.sender import Sender
 from comfyui_agent.engine.server_inputs import Unfit
@@ -127,17 +118,17 @@ class Run:
             with contextlib.suppress(TimeoutError):
                 return await watch.outcome(TICK)
             decision = self._decide(watch)
-            if not isinstance(decision, GiveServerUp):
+            if decision is not Wait.GIVE_SERVER_UP:
                 await self._note_running(watch)
-            if isinstance(decision, TakeBack):
+            if decision is Wait.TAKE_BACK:
                 if await self._take_back(watch):
                     failure = self._failure(FailureClass.INTERRUPTED, "its server is being drained")
                     return Failed(watch.prompt_id, failure)
                 decision = self._decide(watch, may_take_back=False)
             match decision:
-                case KeepWaiting() | TakeBack():
+                case Wait.ON | Wait.TAKE_BACK:
                     continue
-                case GiveServerUp():
+                case Wait.GIVE_SERVER_UP:
                     raise ServerAway
                 case EndRun():
                     return await self._end_early(watch, decision)

@@ -16,6 +16,7 @@ from comfyui_agent.domain.node_classes import MODEL_ENDINGS
 from comfyui_agent.domain.placement import place
 from comfyui_agent.domain.prompts import Graph, class_of, inputs_of
 from comfyui_agent.domain.suggestions import nearest
+from comfyui_agent.domain.value_types import declaration_of
 from comfyui_agent.fleet.server import FleetServer
 
 AUTO = "auto"
@@ -116,20 +117,9 @@ def first_model(choices: list[str] | None) -> str | None:
 
 def offered(definition: Mapping[str, Any] | None, name: str) -> list[str] | None:
     """The choices of an input, by the definition of its node; None if it is no list of choices."""
-    inputs = definition.get("input") if definition else None
-    if not isinstance(inputs, Mapping):
-        return None
-    for section in ("required", "optional"):
-        described = inputs.get(section)
-        spec = described.get(name) if isinstance(described, Mapping) else None
-        if not isinstance(spec, list) or not spec:
-            continue
-        choices = spec[0]
-        if choices == "COMBO":
-            choices = spec[1].get("options") if len(spec) > 1 and isinstance(spec[1], Mapping) else None
-        if isinstance(choices, list):
-            return [choice for choice in choices if isinstance(choice, str)]
-    return None
+    declared, options = declaration_of(definition, name)
+    choices = options.get("options") if declared == "COMBO" else declared
+    return [choice for choice in choices if isinstance(choice, str)] if isinstance(choices, list) else None
 
 
 def uploads_of(text: str | None) -> dict[str, str]:

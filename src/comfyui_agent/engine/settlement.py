@@ -66,7 +66,10 @@ class Settlement:
             by_choice=failure.by_choice,
         )
         if isinstance(decision, Retry):
-            await self._requeue(leased, failure, decision, avoid_server=self._is_too_small(leased, server, failure))
+            # Memory was short here again after it had been freed.
+            is_oom_again = failure.kind is FailureClass.OOM and leased.tally.retries_attempted > 0
+            is_too_small = is_oom_again and self.fleet.is_alternative_to(server, leased.avoids)
+            await self._requeue(leased, failure, decision, avoid_server=is_too_small)
             return
         if decision.kind is FailureClass.POISON:
             times = leased.tally.strikes + 1
@@ -104,11 +107,6 @@ class Settlement:
     async def _requeue(self, leased: Leased, failure: Failure, retry: Retry, *, avoid_server: bool) -> None:
         log.info("%s: %s: %s", leased.config_name, failure.kind, failure.message)
         await self.recorder.write(ops.requeue_job, leased.lease, failure, retry, avoid_server=avoid_server)
-
-    def _is_too_small(self, leased: Leased, server: FleetServer, failure: Failure) -> bool:
-        """Whether memory was short here again after it had been freed, and there is another server."""
-        again = failure.kind is FailureClass.OOM and leased.tally.retries_attempted > 0
-        return again and self.fleet.is_alternative_to(server, leased.avoids)
 
     async def _free_memory(self, leased: Leased, server: FleetServer) -> None:
         """Make the server unload its models once it renders nothing else of ours, and see that memory came free.

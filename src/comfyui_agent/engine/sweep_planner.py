@@ -13,7 +13,7 @@ from comfyui_agent.comfy.server_names import address_of
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.seeds import draw_seeds
 from comfyui_agent.domain.values import ReadLines
-from comfyui_agent.engine.definitions import ask_definitions
+from comfyui_agent.engine.intake.choices import ask_definitions
 from comfyui_agent.engine.intake.input_files import InputFiles
 from comfyui_agent.pools import Pool
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -49,7 +48,6 @@ class Fleet:
         """Called with each view of a server's queue."""
         self._stack = AsyncExitStack()
         self._tasks = BackgroundTasks("looking at a server")
-        self._probe_requests: dict[str, asyncio.Event] = {}
         self._states: Mapping[str, ServerState] = {}
         self.servers: dict[str, FleetServer] = {}
         for url in urls:
@@ -100,7 +98,7 @@ class Fleet:
     def probe_now(self, server: FleetServer) -> None:
         """Probe a server at once: something went wrong there."""
         server.doubted_at = self._clock.now()
-        self._probe_requests[server.name].set()
+        server.probe_request.set()
 
     def set_aside(self, server: FleetServer, prompt_id: str, reason: str) -> None:
         """Give a server no work until this prompt is gone from it."""
@@ -112,21 +110,20 @@ class Fleet:
         self.probe_now(server)
 
     async def _employ(self, server: FleetServer) -> None:
-        await server.enter(self._stack)
-        self._probe_requests[server.name] = asyncio.Event()
+        await self._stack.enter_async_context(server.client)
+        await self._stack.enter_async_context(server.probe)
         self._tasks.start(self._probe_forever(server))
 
     async def _probe_forever(self, server: FleetServer) -> None:
-        request = self._probe_requests[server.name]
         while True:
-            request.clear()
+            server.probe_request.clear()
             try:
                 await self._probe(server)
             except Exception:
                 log.exception("looking at %s failed", server.name)
             pause = PROBE_SECONDS if server.health is Health.UP else PROBE_DOWN_SECONDS
             pause = self._limits.poll_seconds if self._limits.is_quiet else pause
-            if await self._clock.wait_for(request, pause):
+            if await self._clock.wait_for(server.probe_request, pause):
                 await self._clock.sleep(BREATH)
 
     async def _probe(self, server: FleetServer) -> None:

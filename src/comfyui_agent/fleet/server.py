@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from enum import Enum
 
@@ -47,7 +46,7 @@ class FleetServer:
 
     def __init__(self, connection: Connection, limits: Limits, clock: Clock, *, is_retired: bool = False) -> None:
         self.client = connection.client
-        self._probe = connection.probe
+        self.probe = connection.probe
         self._limits = limits
         self._clock = clock
         self.name = connection.name
@@ -78,6 +77,8 @@ class FleetServer:
         self.answered_at = 0.0
         self.doubted_at = 0.0
         """When something last went wrong there: older views of its queue are not believed."""
+        self.probe_request = asyncio.Event()
+        """Set to have it probed at once."""
         self._reported_lost: set[str] = set()
         self._ended_at: dict[str, float] = {}
         """When prompts ended that the last poll of the queue may still show; kept for quiet clients only."""
@@ -173,7 +174,7 @@ class FleetServer:
     async def look(self) -> QueueView | None:
         """Probe it. Returns its queue if that could be read; ComfyError if it does not answer."""
         try:
-            view = self._view_of_the_polls() or await self._probe.queue()
+            view = self._view_of_the_polls() or await self.probe.queue()
         except AnswerTooLarge:
             return None
         seen = {prompt.prompt_id for prompt in (*view.running, *view.pending)}
@@ -204,7 +205,3 @@ class FleetServer:
         if isinstance(error, AnswerTimeout) and self._failed_probes < FAILED_PROBES and self.health is Health.UP:
             return self.health
         return Health.DOWN
-
-    async def enter(self, stack: AsyncExitStack) -> None:
-        await stack.enter_async_context(self.client)
-        await stack.enter_async_context(self._probe)

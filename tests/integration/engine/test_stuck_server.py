@@ -12,7 +12,6 @@ import pytest
 from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.engine import run as running
 from comfyui_agent.engine.agent import Agent
-from comfyui_agent.engine.composition import make_agent
 from comfyui_agent.sim.process import ServerProcess
 from comfyui_agent.store.connect import open_store
 from support.workspaces import call_e3, new_workspace
@@ -29,7 +28,7 @@ async def work(folder: Path) -> tuple[Agent, int]:
     """An agent that works until nothing is left, or nothing can go on."""
     store = open_store(folder / "database" / "comfyui_agent.db")
     try:
-        agent = make_agent(store, load_workspace(folder, SETTINGS))
+        agent = Agent(store, load_workspace(folder, SETTINGS))
         return agent, await asyncio.wait_for(agent.run(until_idle=True), 60)
     finally:
         await store.close()

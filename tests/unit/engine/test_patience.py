@@ -8,15 +8,7 @@ from typing import Any, cast
 from comfyui_agent.comfy.watch import Judged, Progress, Stage, Watch
 from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.server_states import ServerState
-from comfyui_agent.engine.patience import (
-    EndRun,
-    GiveServerUp,
-    KeepWaiting,
-    PatienceLimits,
-    TakeBack,
-    WaitDecision,
-    decide_wait,
-)
+from comfyui_agent.engine.patience import EndRun, PatienceLimits, Wait, WaitDecision, decide_wait
 from comfyui_agent.fleet.server import FleetServer, Health
 
 NOW = 1_000.0
@@ -74,7 +66,7 @@ def test_it_waits_as_long_as_nothing_speaks_against_it() -> None:
         "unreadable since before the server came back": {"since": NOW - 10, "unreadable_since": 0.0},
     }
     for case, facts in cases.items():
-        assert decide(**facts) == KeepWaiting(), case
+        assert decide(**facts) is Wait.ON, case
 
 
 def test_it_ends_for_a_reason_that_says_what_happened() -> None:
@@ -96,13 +88,13 @@ def test_it_ends_for_a_reason_that_says_what_happened() -> None:
 
 
 def test_a_server_that_is_silent_for_too_long_is_given_up_whatever_else_is_known() -> None:
-    assert decide(health=Health.DOWN, down=60.1, out_of_work=ServerState.DRAINING, running=900.0) == GiveServerUp()
+    assert decide(health=Health.DOWN, down=60.1, out_of_work=ServerState.DRAINING, running=900.0) is Wait.GIVE_SERVER_UP
 
 
 def test_a_prompt_that_waits_at_a_server_that_is_drained_is_taken_back() -> None:
     waiting: dict[str, Any] = {"out_of_work": ServerState.DRAINING, "stage": Stage.WAITING, "ahead": 1}
-    assert decide(**waiting) == TakeBack()
-    assert decide(**waiting, health=Health.DOWN, down=1.0) == KeepWaiting(), "nobody can be asked"
+    assert decide(**waiting) is Wait.TAKE_BACK
+    assert decide(**waiting, health=Health.DOWN, down=1.0) is Wait.ON, "nobody can be asked"
 
 
 def test_where_there_is_another_server_an_unreadable_answer_costs_the_job_nothing() -> None:

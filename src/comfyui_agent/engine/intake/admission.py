@@ -30,7 +30,6 @@ from comfyui_agent.engine.intake.folder_scan import (
     Signature,
     Unsettled,
     digest_of,
-    digest_of_unread,
     is_job_file,
     read_whole,
     trouble_with,
@@ -55,11 +54,9 @@ class Admission:
         self.workflows = Workflows(workspace)
         self._keeping = InputFiles(workspace, is_leaving)
         self.choices = Choices(workspace.settings.comfyui.urls)
-        self._folders: dict[str, Path] = {}
 
     def refresh(self) -> None:
         """See what has changed in `workflows.yaml`; Complaints if it is wrong now."""
-        self._folders.clear()
         self.workflows.refresh()
 
     def read(self, path: Path, signature: Signature, *, is_retry: bool = False) -> ReadFile:
@@ -68,7 +65,8 @@ class Admission:
         try:
             data = read_whole(str(path), signature)
         except Refused as refused:
-            job = self._bad(path, source, None, digest_of_unread(signature))
+            digest = f"unread:{'-'.join(map(str, signature))}"  # stands in for it: it changes when the file does
+            job = self._bad(path, source, None, digest)
             return ReadFile(job, f"{source}: {refused}", is_retry=is_retry)
         digest = digest_of(data)
         parsed: Parsed | None = None
@@ -213,18 +211,13 @@ class Admission:
 
         Whoever asks over HTTP has the folder of results; a job file may name other places in the workspace.
         """
-        above, name = os.path.split(text)
+        name = os.path.basename(text)  # noqa: PTH119 - a text
         if name in ("", ".", "..") or name.endswith("\\") or "\0" in text or not is_whole(text):
             raise ValueError(f"{shown(text)} does not name a file")
         if len(os.fsencode(name)) > LONGEST_NAME:
             raise ValueError(f"{shown(text)} is too long for the name of a file")
         try:
-            if above not in self._folders:
-                self._workspace.inside(text)
-                self._folders[above] = self._workspace.folder(above)
-            path = self._folders[above] / name
-            if path.is_symlink():
-                path = self._workspace.inside(text)
+            path = self._workspace.inside(text)
             if path.is_dir():
                 raise ValueError(f"{shown(text)} is a folder: name a file in it")
         except OSError as error:

@@ -54,28 +54,20 @@ class InputFiles:
             )
         if not value or is_marked(value):
             return None
-        is_path = "/" in value or "\\" in value or value.startswith("~")
+        problem = (
+            f"there is no file {value[:200]!r}: put it there, or write ' [input]' behind its name if it is in the "
+            "server's input folder"
+        )
         try:
             found = self._workspace.readable(value)
+            if found.is_file():
+                return found
         except ValueError as error:
-            if is_path:
-                raise Unusable(str(error)) from None
-            return None
+            problem = str(error)
         except OSError as error:
-            raise Unusable(f"{value[:60]!r} cannot be followed: {error.strerror}") from None
-        try:
-            is_there = found.is_file()
-        except OSError as error:
-            if is_path:
-                raise Unusable(f"{value[:200]!r} cannot be read: {error.strerror}") from None
-            return None
-        if is_there:
-            return found
-        if is_path:
-            raise Unusable(
-                f"there is no file {value[:200]!r}: put it there, or write ' [input]' behind its name if it is in the "
-                "server's input folder"
-            )
+            problem = f"{value[:200]!r} cannot be read: {error.strerror}"
+        if "/" in value or "\\" in value or value.startswith("~"):
+            raise Unusable(problem)
         return None
 
     def keep_all(self, workflow: Workflow, values: Mapping[str, Any]) -> dict[str, str]:

@@ -23,7 +23,6 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.job_files import Disposition, FileVerdict, ReadFile
 from comfyui_agent.domain.prompts import natural_key
 from comfyui_agent.engine.intake.admission import Admission
-from comfyui_agent.engine.intake.finished_files import FinishedFiles
 from comfyui_agent.engine.intake.folder_scan import (
     SETTLED_SECONDS,
     Sight,
@@ -34,8 +33,8 @@ from comfyui_agent.engine.intake.folder_scan import (
     sign,
 )
 from comfyui_agent.engine.intake.folder_watch import FolderWatch
-from comfyui_agent.engine.intake.rejected_files import reject_file
-from comfyui_agent.engine.intake.seen_files import SeenFiles
+from comfyui_agent.engine.intake.put_away_files import FinishedFiles, reject_file
+from comfyui_agent.engine.intake.seen_files import NEVER_SEEN, SeenFiles
 from comfyui_agent.engine.intake.troubles import Troubles
 from comfyui_agent.engine.thread_pools import INTAKE
 from comfyui_agent.store import operations as ops
@@ -109,7 +108,7 @@ class Monitor:
         for source in await self._store.run(ops.pending_sources):
             path = str(self._workspace.root / source)
             if path.startswith(f"{self._folder}{os.sep}"):
-                self._files.expect(path)
+                self._files.known[path] = NEVER_SEEN
         self._is_expecting = True
 
     def _look_again(self) -> None:
@@ -176,7 +175,7 @@ class Monitor:
 
     async def _let_go_of_missing(self) -> None:
         """Files that are gone for good: jobs that still wait are cancelled. A drive that went away is no such thing."""
-        due = self._files.missing_for(GONE_SECONDS)
+        due = [path for path, since in self._files.missing.items() if now() - since >= GONE_SECONDS]
         if not due:
             return
         gone = [path for path in due if is_gone(path)]
@@ -192,7 +191,7 @@ class Monitor:
         for path in due:
             self._files.missing.pop(path, None)
         for path in gone:
-            self._files.forget(path)
+            self._files.known.pop(path, None)
         self._identity = identity or self._identity
 
     async def put_away_finished(self, seconds: tuple[float, float] = (0.0, 120.0)) -> None:
@@ -239,7 +238,7 @@ class Monitor:
         dispositions = await self._store.run(ops.file_jobs, list(files.values())) if files else []
         for (path, filed), disposition in zip(files.items(), dispositions, strict=True):
             if await self._follow(path, filed, disposition):
-                self._files.take(path)
+                self._files.known[path] = self._files.waiting.pop(path).signature
 
     def _read_all(self, paths: Sequence[str]) -> dict[str, ReadFile]:
         read = {}

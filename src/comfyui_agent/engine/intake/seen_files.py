@@ -10,6 +10,7 @@ from comfyui_agent.clock import now
 from comfyui_agent.engine.intake.folder_scan import SETTLED_SECONDS, Signature
 
 NEVER_SEEN: Signature = (0, 0, 0, 0)
+"""Of a file that should be there, since its job waits."""
 
 
 @dataclass
@@ -33,10 +34,6 @@ class SeenFiles:
     known: dict[str, Signature] = field(default_factory=dict)
     waiting: dict[str, WaitingFile] = field(default_factory=dict)
     missing: dict[str, float] = field(default_factory=dict)
-
-    def expect(self, path: str) -> None:
-        """A job waits whose file should be there."""
-        self.known[path] = NEVER_SEEN
 
     def see(self, found: Mapping[str, Signature | None]) -> None:
         """These files were looked at; None stands for one that is not there."""
@@ -64,16 +61,6 @@ class SeenFiles:
         """Files that were left alone long enough to be whole."""
         moment = now()
         return [path for path, waiting in self.waiting.items() if waiting.due <= moment]
-
-    def take(self, path: str) -> None:
-        """A file was taken in."""
-        self.known[path] = self.waiting.pop(path).signature
-
-    def missing_for(self, seconds: float) -> list[str]:
-        return [path for path, since in self.missing.items() if now() - since >= seconds]
-
-    def forget(self, path: str) -> None:
-        self.known.pop(path, None)
 
     def _miss(self, path: str) -> None:
         self.waiting.pop(path, None)

@@ -1,4 +1,4 @@
-"""Moving the job file of a done job to the finished ones, unless it was changed meanwhile."""
+"""Job files that are put away: moved to the finished ones when their job is done, renamed if they cannot be taken."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pathlib import Path
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.kinds import folder_of
-from comfyui_agent.engine.intake.folder_scan import Refused, Unsettled, digest_of, read_whole
+from comfyui_agent.engine.intake.folder_scan import REJECTED, Refused, Unsettled, digest_of, read_whole
 from comfyui_agent.engine.intake.troubles import Troubles
 from comfyui_agent.engine.result_names import keep_aside
-from comfyui_agent.engine.thread_pools import PUBLISHING
+from comfyui_agent.engine.thread_pools import INTAKE, PUBLISHING
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.operation import OperationRunner
@@ -91,3 +91,39 @@ def _digest_of(path: Path) -> str | None:
         return digest_of(read_whole(str(path)))
     except (Refused, Unsettled):
         return None
+
+
+async def reject_file(store: OperationRunner, workspace: Workspace, path: Path, reason: str) -> None:
+    """Rename a file and overwrite nothing. The reason is recorded first."""
+    target = path.with_name(path.name + REJECTED)
+    kept = await INTAKE.run(_make_room, path, target)
+    kept_as = None if kept is None else workspace.job_file(kept)
+    await store.run(ops.reject_file, workspace.job_file(target), reason, kept_as)
+    log.warning("%s is now %s: %s", workspace.job_file(path), target.name, reason)
+    await INTAKE.run(_set_aside, path, target)
+
+
+def _make_room(path: Path, target: Path) -> Path | None:
+    """Give a file that was rejected before another name; None if there is none."""
+    with contextlib.suppress(FileNotFoundError):
+        return None if target.samefile(path) else keep_aside(target)
+    return None
+
+
+def _set_aside(path: Path, target: Path) -> None:
+    """Rename a file and overwrite nothing; another monitor may be doing the same."""
+    while path.exists():
+        try:
+            os.link(path, target)
+            break
+        except FileExistsError:
+            with contextlib.suppress(FileNotFoundError):
+                if target.samefile(path):
+                    break
+                keep_aside(target)
+        except FileNotFoundError:
+            return
+        except OSError:  # a drive that knows no second names
+            path.rename(target)
+            return
+    path.unlink(missing_ok=True)
