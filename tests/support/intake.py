@@ -133,7 +133,7 @@ class Intake:
     def admission(self) -> Admission:
         """What reads files, as a command makes it."""
         admission = Admission(self.workspace)
-        admission.refresh()
+        admission.workflows.refresh()
         return admission
 
     async def close(self) -> None:

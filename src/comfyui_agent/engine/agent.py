@@ -228,7 +228,7 @@ class Agent:
         await self._has_recovered.wait()  # what is to be taken back is not seen in the queue
         while True:
             with contextlib.suppress(StoreError):
-                is_free = is_quiet() and not self.runs and not self._recovery.is_busy
+                is_free = is_quiet() and not self.runs and not self._recovery.withdrawing
                 if is_free and await self._idleness.is_reached():
                     return
                 if is_quiet() and await self._idleness.is_out_of_reach():

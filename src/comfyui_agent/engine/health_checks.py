@@ -31,20 +31,17 @@ MOST_LISTED = 5
 
 
 def look_at_folders(workspace: Workspace) -> list[Finding]:
-    folders = (
-        ("job files", workspace.processing),
-        ("result folders", workspace.root / workspace.settings.paths.jobs_finished),
-    )
-    return [_folder(name, folder) for name, folder in folders]
+    finished = workspace.root / workspace.settings.paths.jobs_finished
+    return [_folder("job files", workspace.processing), _folder("result folders", finished)]
 
 
 def _folder(name: str, folder: Path) -> Finding:
     if not folder.is_dir():
         return Finding(name, False, f"there is no folder {folder}: e3 init makes it")
-    places = [folder, *(each for each in folder.iterdir() if each.is_dir())] if os.access(folder, os.R_OK) else [folder]
-    closed = [place for place in places if not os.access(place, os.R_OK | os.W_OK | os.X_OK)]
-    if closed:
-        return Finding(name, False, f"{closed[0]} cannot be used: give yourself the right to write there")
+    inner = [each for each in folder.iterdir() if each.is_dir()] if os.access(folder, os.R_OK) else []
+    for place in (folder, *inner):
+        if not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+            return Finding(name, False, f"{place} cannot be used: give yourself the right to write there")
     return Finding(name, True, str(folder))
 
 

@@ -29,10 +29,8 @@ class Idleness:
     _blocked_since: float | None = field(default=None, init=False)
 
     async def is_reached(self) -> bool:
-        if self.only is not None:
-            is_idle = await self.store.run(ops.is_batch_idle, self.only)
-        else:
-            is_idle = await self.store.run(ops.is_queue_idle)
+        run = self.store.run
+        is_idle = await (run(ops.is_batch_idle, self.only) if self.only is not None else run(ops.is_queue_idle))
         return is_idle and not await self._has_leftovers()
 
     async def is_out_of_reach(self) -> bool:

@@ -60,26 +60,18 @@ class Recovery:
     remove_files: Callable[[Sequence[str]], Awaitable[None]]
     """Removes results that are nobody's any more."""
     only: str | None = None
+    withdrawing: set[int] = field(default_factory=set, init=False)
+    """Attempts whose prompts are being taken back."""
+    lost_at: set[str] = field(default_factory=set, init=False)
+    """Servers that stopped answering, and that jobs wait for."""
     _round: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     _seen: dict[int, float] = field(default_factory=dict, init=False)
-    _withdrawing: set[int] = field(default_factory=set, init=False)
-    _lost_at: set[str] = field(default_factory=set, init=False)
     _tasks: BackgroundTasks = field(default_factory=lambda: BackgroundTasks("taking a prompt back"), init=False)
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether prompts are being taken back."""
-        return bool(self._withdrawing)
-
-    @property
-    def has_lost(self) -> bool:
-        """Whether jobs wait for servers that stopped answering."""
-        return bool(self._lost_at)
 
     @property
     def awaits_first_answer(self) -> bool:
         """Whether a server that was lost with prompts has not been probed yet: it may still have them."""
-        known = (self.fleet.servers.get(name) for name in self._lost_at)
+        known = (self.fleet.servers.get(name) for name in self.lost_at)
         return any(server is not None and server.health is Health.UNKNOWN for server in known)
 
     async def stop(self) -> None:
@@ -102,15 +94,15 @@ class Recovery:
     async def _look_at_attempts(self) -> None:
         attempts = [each for each in await self.store.run(ops.open_attempts, self.lock.host) if self._covers(each)]
         unattended = [each for each in attempts if not self.leases.holds(each.job_id, each.fence)]
-        self._lost_at = {each.server for each in unattended if each.is_lost}
+        self.lost_at = {each.server for each in unattended if each.is_lost}
         self._seen = {each.attempt_id: self._seen.get(each.attempt_id, self.clock.now()) for each in unattended}
         for attempt in unattended:
-            if attempt.attempt_id in self._withdrawing:
+            if attempt.attempt_id in self.withdrawing:
                 continue
             if not attempt.is_wanted:
                 if self._may_be_withdrawn(attempt):
                     server = await self.fleet.get(attempt.server)
-                    self._withdrawing.add(attempt.attempt_id)
+                    self.withdrawing.add(attempt.attempt_id)
                     self._tasks.start(self._withdraw(attempt, server))
             elif self._may_be_taken(attempt):
                 await self._adopt(attempt)
@@ -175,7 +167,7 @@ class Recovery:
                 await self._close(attempt, "its server is not used any more")
             log.info("prompt %s could not be taken back yet: %s", attempt.prompt_id, error.message)
         finally:
-            self._withdrawing.discard(attempt.attempt_id)
+            self.withdrawing.discard(attempt.attempt_id)
 
     async def _close(self, attempt: OpenAttempt, message: str) -> None:
         strays = await self.store.run(ops.withdraw_attempt, attempt, message)

@@ -83,7 +83,7 @@ class Run:
         except Exception as error:
             log.exception("running %s failed", self.leased.config_name)
             message = f"E3 itself failed: {type(error).__name__}: {error}"
-            await self._settle(self._failure(FailureClass.EXECUTION, message))
+            await self._settle(self._failed(FailureClass.EXECUTION, message).failure)
         finally:
             self.server.ended(self.leased.prompt_id)
             self.server.fetching.discard(self.leased.prompt_id)
@@ -107,7 +107,7 @@ class Run:
             self._watch = await self._parts.sender.begin(self)
             return await self._wait(self._watch) if self._watch else None
         except Unfit as error:
-            return Failed(self.leased.prompt_id, self._failure(error.kind, error.message))
+            return self._failed(error.kind, error.message)
         except ComfyError as error:
             failure = await self._parts.sender.explain(error, self.leased, self.server)
             return Failed(self.leased.prompt_id, failure)
@@ -122,8 +122,7 @@ class Run:
                 await self._note_running(watch)
             if decision is Wait.TAKE_BACK:
                 if await self._take_back(watch):
-                    failure = self._failure(FailureClass.INTERRUPTED, "its server is being drained")
-                    return Failed(watch.prompt_id, failure)
+                    return self._failed(FailureClass.INTERRUPTED, "its server is being drained")
                 decision = self._decide(watch, may_take_back=False)
             match decision:
                 case Wait.ON | Wait.TAKE_BACK:
@@ -218,15 +217,14 @@ class Run:
         try:
             await self._parts.collector.collect(self.leased, server, outcome, check_server=self._check_server)
         except LostMeanwhile:
-            message = "the server went away before its result was fetched"
-            return Failed(prompt_id, self._failure(FailureClass.SERVER_LOST, message))
+            return self._failed(FailureClass.SERVER_LOST, "the server went away before its result was fetched")
         except ComfyError as error:  # the server answers, and what it hands out is no result
             # A file that was found without its history may be what a dying server had begun to write.
             kind = FailureClass.OUTPUT if outcome.evidence == "history" else FailureClass.SERVER_LOST
             return Failed(prompt_id, replace(error.failure(server.name, prompt_id), kind=kind))
         except (FileTaken, Unkeepable) as error:
-            failure = self._failure(FailureClass.OUTPUT, str(error))
-            await self._parts.settlement.give_up(self.leased, failure, GiveUp(FailureClass.OUTPUT))
+            failed = self._failed(FailureClass.OUTPUT, str(error))
+            await self._parts.settlement.give_up(self.leased, failed.failure, GiveUp(FailureClass.OUTPUT))
         return None
 
     def _check_server(self) -> None:
@@ -262,5 +260,6 @@ class Run:
             return True
         return is_gone and ((was_first and not watch.progress.ahead) or self.leased.is_suspect)
 
-    def _failure(self, kind: FailureClass, message: str) -> Failure:
-        return Failure(kind, message, server=self.server.name, prompt_id=self.leased.prompt_id)
+    def _failed(self, kind: FailureClass, message: str) -> Failed:
+        prompt_id = self.leased.prompt_id
+        return Failed(prompt_id, Failure(kind, message, server=self.server.name, prompt_id=prompt_id))

@@ -126,7 +126,7 @@ class Sender:
 
     async def _post_in_turn(self, leased: Leased, server: FleetServer, built: BuiltPrompt) -> Watch:
         async with server.sending:
-            await self.clock.wait_while(lambda: server.pauses > 0)  # it would take the memory that is being freed
+            await self.clock.wait_while(lambda: bool(server.freeing))  # it would take the memory that is being freed
             extra_data = WITH_PREVIEWS if self.has_previews else None
             watch = await server.client.submit(
                 built.graph, leased.prompt_id, extra_data=extra_data, expected=built.expected

@@ -94,7 +94,7 @@ class ServerAlerts:
     def see_health(self, server: FleetServer, before: Health) -> None:
         self.signals.work.set()
         self.forget_inputs(server.name)
-        if server.answers and self.recovery.has_lost:
+        if server.answers and self.recovery.lost_at:
             # What it was lost with is looked up; others may be back any moment with what they have.
             server.rest(RETURN_SECONDS)
             self.signals.change.set()

@@ -113,7 +113,6 @@ class Settlement:
 
         It gets nothing new meanwhile.
         """
-        server.pauses += 1
         server.freeing.add(leased.prompt_id)
         try:
             await self.clock.wait_while(lambda: server.is_rendering_ours, FREE_SECONDS)
@@ -123,6 +122,5 @@ class Settlement:
             problem = f"memory could not be freed: {error.message}"
         finally:
             server.freeing.discard(leased.prompt_id)
-            server.pauses -= 1
         if problem:
             await self.alert(leased, server, EventName.ALERT_MEMORY, problem)

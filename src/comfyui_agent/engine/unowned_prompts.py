@@ -53,17 +53,18 @@ class UnownedPrompts:
         for prompt_id, each in list(self._stopping.items()):
             if each.server == server.name and prompt_id not in ours:
                 del self._stopping[prompt_id]
-        fresh = {each for each in ours - self._deleting if self._is_due(each)}
+        recently_cancelled = {
+            prompt_id
+            for prompt_id, each in self._stopping.items()
+            if self.clock.now() - each.cancelled_at <= CANCEL_AGAIN_SECONDS
+        }
+        fresh = ours - self._deleting - recently_cancelled
         if fresh:
             self._deleting |= fresh
             self._tasks.start(self._delete(server, fresh))
 
     async def stop(self) -> None:
         await self._tasks.stop()
-
-    def _is_due(self, prompt_id: str) -> bool:
-        stopping = self._stopping.get(prompt_id)
-        return stopping is None or self.clock.now() - stopping.cancelled_at > CANCEL_AGAIN_SECONDS
 
     async def _delete(self, server: FleetServer, prompt_ids: set[str]) -> None:
         try:

@@ -66,10 +66,8 @@ class FleetServer:
         """Prompts are sent one after another, in the order of their leases."""
         self.stuck: set[str] = set()
         """Prompts that do not end: the server is set aside until they are gone."""
-        self.pauses = 0
-        """How many runs want it to get nothing new for the moment."""
         self.freeing: set[str] = set()
-        """Prompts that were short of memory here, and whose runs wait to free it."""
+        """Prompts that were short of memory here, and whose runs wait to free it. It gets nothing new meanwhile."""
         self._paused_until = 0.0
         self._failures_in_a_row = 0
         self._failed_probes = 0
@@ -86,7 +84,7 @@ class FleetServer:
     @property
     def takes_work(self) -> bool:
         is_healthy = self.health is Health.UP and not self.stuck
-        return is_healthy and self.is_employed and not self.pauses and self._clock.now() >= self._paused_until
+        return is_healthy and self.is_employed and not self.freeing and self._clock.now() >= self._paused_until
 
     @property
     def is_employed(self) -> bool:

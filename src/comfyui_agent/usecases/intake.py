@@ -35,7 +35,7 @@ class Intake:
         """A turn to read, with the workflows as they are now. Invalid if `workflows.yaml` is wrong."""
         async with self._turn:
             try:
-                await self.run(self._admission.refresh)
+                await self.run(self._admission.workflows.refresh)
             except Complaints as error:
                 raise Invalid(str(error), "Mend the file workflows.yaml of the workspace.") from None
             yield self._admission

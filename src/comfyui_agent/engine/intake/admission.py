@@ -47,17 +47,13 @@ LONGEST_NAME = 230
 
 
 class Admission:
-    """Reads job files. `refresh` reads workflows and templates again, once a round."""
+    """Reads job files. Its `workflows` are as they were at their last refresh."""
 
     def __init__(self, workspace: Workspace, is_leaving: Callable[[], bool] = lambda: False) -> None:
         self._workspace = workspace
         self.workflows = Workflows(workspace)
         self._keeping = InputFiles(workspace, is_leaving)
         self.choices = Choices(workspace.settings.comfyui.urls)
-
-    def refresh(self) -> None:
-        """See what has changed in `workflows.yaml`; Complaints if it is wrong now."""
-        self.workflows.refresh()
 
     def read(self, path: Path, signature: Signature, *, is_retry: bool = False) -> ReadFile:
         """The job of a file, or what is wrong with it. Unsettled if it is being changed."""
@@ -76,15 +72,14 @@ class Admission:
             at = _at(source, parsed.line_of(("outputs", "file_path")))
             return ReadFile(job, is_retry=is_retry, finished_as=self._finished(job), file_path_at=at)
         except NotYaml as error:
-            complaints = Complaints([Complaint(_at(source, error.line), "", error.message)])
+            complaints = Complaints.about(_at(source, error.line), error.message)
         except Complaints as error:
             complaints = error
         except (OSError, Unsettled):  # no room for a picture, or it is being written: no fault of the file
             raise
         except Exception as error:
             log.exception("reading %s failed", source)
-            message = f"E3 itself failed on it: {type(error).__name__}: {error}"
-            complaints = Complaints([Complaint(source, "", message)])
+            complaints = Complaints.about(source, f"E3 itself failed on it: {type(error).__name__}: {error}")
         problem = "\n".join(str(each) for each in complaints.found[:MOST_PROBLEMS])
         job = self._bad(path, source, parsed, digest)
         return ReadFile(job, problem, is_retry=is_retry, finished_as=self._finished(job))
@@ -124,9 +119,9 @@ class Admission:
             return _at(source, parsed.line_of(key))
 
         if parsed.value is None:
-            raise Complaints([Complaint(source, "", "it is empty: write job_type: and the other keys")])
+            raise Complaints.about(source, "it is empty: write job_type: and the other keys")
         if not isinstance(parsed.value, dict):
-            raise Complaints([Complaint(source, "", "it is not a mapping: write lines such as job_type: T2I")])
+            raise Complaints.about(source, "it is not a mapping: write lines such as job_type: T2I")
         return self._job(name, source, digest, parsed.value, where, self._keeping.keep_all, [])
 
     def _job(

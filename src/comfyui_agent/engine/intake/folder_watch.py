@@ -1,16 +1,34 @@
-"""Watching folders for changes, by the means of the operating system."""
+"""Watching folders for changes, by the means of the operating system, and what is wrong with them, reported once."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from comfyui_agent.engine.intake.troubles import Troubles
+log = logging.getLogger(__name__)
 
 DEBOUNCE_MS, STEP_MS = 100, 20
 TROUBLE_PAUSE = 1.0
+
+
+class Troubles:
+    """Logs each trouble of a subject once, and again when it comes back after it was over."""
+
+    def __init__(self) -> None:
+        self._reported: dict[str, str] = {}
+
+    def report(self, subject: str, message: str) -> None:
+        if self._reported.get(subject) != message:
+            self._reported[subject] = message
+            log.error("%s", message)
+
+    def clear(self, *subjects: str) -> None:
+        """These subjects are in no trouble any more."""
+        for subject in subjects:
+            self._reported.pop(subject, None)
 
 
 @dataclass

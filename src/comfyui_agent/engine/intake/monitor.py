@@ -32,10 +32,9 @@ from comfyui_agent.engine.intake.folder_scan import (
     look,
     sign,
 )
-from comfyui_agent.engine.intake.folder_watch import FolderWatch
+from comfyui_agent.engine.intake.folder_watch import FolderWatch, Troubles
 from comfyui_agent.engine.intake.put_away_files import FinishedFiles, reject_file
 from comfyui_agent.engine.intake.seen_files import NEVER_SEEN, SeenFiles
-from comfyui_agent.engine.intake.troubles import Troubles
 from comfyui_agent.engine.thread_pools import INTAKE
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import DatabaseUnusable, StoreError
@@ -159,10 +158,9 @@ class Monitor:
 
     def _see_all(self, sight: Sight) -> None:
         self._has_looked = True
-        pause = self._workspace.settings.rescan_seconds
-        self._next_look = min(
-            self._next_look, now() + (pause if self._watch.works else min(pause, WITHOUT_WATCH_SECONDS))
-        )
+        self._identity = self._identity or sight.folders.get(str(self._folder))
+        longest = LONGEST_LOOK if self._watch.works else WITHOUT_WATCH_SECONDS
+        self._next_look = min(self._next_look, now() + min(self._workspace.settings.rescan_seconds, longest))
         if sight.folders != self._folders:
             self._folders = sight.folders
             self._watch.watch(list(self._folders))
@@ -203,14 +201,12 @@ class Monitor:
     # Taking in.
 
     async def _take_ready(self) -> None:
-        if self._identity is None:
-            self._identity = _identity_of(self._folder)
         ready = self._files.ready()
         if not ready:
             return
         ready.sort(key=lambda path: natural_key(os.path.basename(path)))  # noqa: PTH119 - a text, thousands of times
         try:
-            await INTAKE.run(self._admission.refresh)
+            await INTAKE.run(self._admission.workflows.refresh)
             self._troubles.clear("workflows")
         except Complaints as error:
             self._troubles.report("workflows", f"{error}. What it said before still counts")
