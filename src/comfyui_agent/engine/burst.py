@@ -105,7 +105,7 @@ class Burst:
     ) -> Summary:
         """One burst, from the state file to the summary.
 
-        It counts as ended by itself only after `ended` was told: a kill before that makes the next one smaller.
+        It counts as ended by itself only after `ended` was called: a kill before that makes the next one smaller.
         BurstIsBusy, BurstIsPaused, BadState, or OSError if the state file cannot be written: the memory knows it all.
         """
         started = now()
@@ -230,11 +230,11 @@ class Burst:
         doubtful = set(unsure) if isinstance(unsure, list) else set()
         for key, item in items.items():
             entry = state.entries.get(key)
-            said = entry.word if entry else None
+            status = entry.word if entry else None
             if entry and item.job_id in doubtful and entry.word is ItemStatus.PENDING and not entry.is_told:
                 continue
             is_new = item.written is None and item.word is ItemStatus.PENDING and not item.is_at_server
-            request = request_for(said, item.written, None if is_new else item.word, is_untouched=is_untouched)
+            request = request_for(status, item.written, None if is_new else item.word, is_untouched=is_untouched)
             if request is not ItemRequest.KEEP:
                 found.append((item.job_id, request))
             if request is ItemRequest.AGAIN:

@@ -89,7 +89,7 @@ class Admission:
         return self._workspace.finished_job_file(folder, job.config_name) if folder else ""
 
     def _bad(self, path: Path, source: str, parsed: Parsed | None, digest: str) -> NewJob:
-        """As much of a job as can be said of a file that is wrong."""
+        """As much of a job as is known of a file that is wrong."""
         tree = parsed.value if parsed and isinstance(parsed.value, dict) else {}
         kind, workflow = tree.get("job_type"), tree.get("workflow_id")
         guess = TYPE_OF_FOLDER.get(path.parent.name, UNKNOWN)
@@ -135,65 +135,65 @@ class Admission:
         found: list[Complaint],
     ) -> NewJob:
         """The job of a mapping; Complaints with `found` and whatever else is wrong."""
-        said = _said(tree, where, found)
+        job_file = _checked(tree, where, found)
 
         def complain(key: tuple[str, ...], message: str) -> None:
             found.append(Complaint(where(key), dotted(key), message))
 
         file_path = None
-        if said.outputs.file_path is not None:
+        if job_file.outputs.file_path is not None:
             try:
-                file_path = self._result(said.outputs.file_path, is_from_afar=source is None)
+                file_path = self._result(job_file.outputs.file_path, is_from_afar=source is None)
             except ValueError as error:
                 complain(("outputs", "file_path"), str(error))
         workflow = None
         try:
-            workflow = self.workflows.find(said.workflow_id) if said.workflow_id else None
+            workflow = self.workflows.find(job_file.workflow_id) if job_file.workflow_id else None
         except NoWorkflow as error:
             complain(("workflow_id",), str(error))
         values: dict[str, Any] = {}
         pictures: dict[str, str] = {}
         if workflow is not None:
-            values, pictures = self._bind(workflow, said, keep, complain)
-        problem = too_large(values or said.inputs, said.metadata, self._workspace.settings.job_limit_kb)
+            values, pictures = self._bind(workflow, job_file, keep, complain)
+        problem = too_large(values or job_file.inputs, job_file.metadata, self._workspace.settings.job_limit_kb)
         if problem:
-            is_metadata = said.metadata is not None and bytes_of(said.metadata) > bytes_of(said.inputs)
+            is_metadata = job_file.metadata is not None and bytes_of(job_file.metadata) > bytes_of(job_file.inputs)
             complain(("metadata",) if is_metadata else ("inputs",), problem)
         if found:
             raise Complaints(found)
         return NewJob(
             config_name=name,
-            job_type=said.job_type,
-            workflow_id=said.workflow_id,
+            job_type=job_file.job_type,
+            workflow_id=job_file.workflow_id,
             template=workflow.template if workflow else None,
             inputs=values,
-            priority=self._workspace.settings.default_priority if said.priority is None else said.priority,
-            retry_limit=said.retry_limit,
-            timeout_seconds=said.timeout_seconds,
+            priority=self._workspace.settings.default_priority if job_file.priority is None else job_file.priority,
+            retry_limit=job_file.retry_limit,
+            timeout_seconds=job_file.timeout_seconds,
             file_path=file_path,
-            output_node=said.outputs.node,
-            metadata=said.metadata,
+            output_node=job_file.outputs.node,
+            metadata=job_file.metadata,
             source=source,
             digest=digest,
             pictures=pictures,
         )
 
     def _bind(
-        self, workflow: Workflow, said: JobFile, keep: Keep, complain: Callable[[tuple[str, ...], str], None]
+        self, workflow: Workflow, job_file: JobFile, keep: Keep, complain: Callable[[tuple[str, ...], str], None]
     ) -> tuple[dict[str, Any], dict[str, str]]:
         """The values of the inputs by place, and the input pictures that were kept for them."""
-        node = said.outputs.node
+        node = job_file.outputs.node
         if node is not None and node not in workflow.graph:
             hint = suggest(node[:60], workflow.graph)
             complain(("outputs", "node"), f"the workflow has no node {shown(node)}; {hint}")
         try:
-            values = bind(workflow.places, workflow.recipe, said.inputs)
+            values = bind(workflow.places, workflow.recipe, job_file.inputs)
         except Unbindable as error:
             values = error.bound
             for input_name, message in error.problems.items():
                 complain(("inputs", input_name), message)
         for place, message in self.choices.problems(workflow, values).items():
-            complain(("inputs", _input_at(place, workflow, said.inputs)), message)
+            complain(("inputs", _input_at(place, workflow, job_file.inputs)), message)
         try:
             return values, keep(workflow, values)
         except Unbindable as error:
@@ -234,7 +234,7 @@ def _input_at(place: str, workflow: Workflow, inputs: Mapping[str, Any]) -> str:
     return name_of(workflow, place)
 
 
-def _said(tree: Mapping[str, Any], where: Callable[[tuple[Any, ...]], str], found: list[Complaint]) -> JobFile:
+def _checked(tree: Mapping[str, Any], where: Callable[[tuple[Any, ...]], str], found: list[Complaint]) -> JobFile:
     """What a job file says. What is wrong with its keys is added to `found`; the other keys can still be checked."""
     given = {key: value for key, value in tree.items() if value is not None}
     try:
