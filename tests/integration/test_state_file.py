@@ -20,8 +20,7 @@ from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.domain.bursts import ItemStatus
 from comfyui_agent.domain.jobs import Template
 from comfyui_agent.engine import state_mirror
-from comfyui_agent.engine.burst import Burst
-from comfyui_agent.engine.burst_plan import BurstPlan
+from comfyui_agent.engine.burst import Burst, BurstPlan
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.store import Store

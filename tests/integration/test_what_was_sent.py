@@ -85,7 +85,7 @@ async def test_a_job_file_with_a_wrong_choice_is_refused_before_it_goes_anywhere
     signature = sign(str(path))
     assert signature is not None
     admission = Admission(workspace)
-    admission.refresh()
+    admission.workflows.refresh()
     filed = admission.read(path, signature)
     assert filed.problem == (
         "jobs/processing/image/fox.yaml:3: inputs.sampler_name: "
@@ -98,5 +98,5 @@ async def test_a_job_file_with_a_wrong_choice_is_refused_before_it_goes_anywhere
         ),
     )
     admission = Admission(silent)
-    admission.refresh()
+    admission.workflows.refresh()
     assert admission.read(path, signature).problem == "", "no server is known: it is let through"

@@ -21,8 +21,8 @@ from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.retry_policy import GiveUp
 from comfyui_agent.engine.intake.admission import Admission
-from comfyui_agent.engine.intake.finished_files import FinishedFiles
 from comfyui_agent.engine.intake.monitor import Monitor
+from comfyui_agent.engine.intake.put_away_files import FinishedFiles
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.records import Leased
@@ -133,7 +133,7 @@ class Intake:
     def admission(self) -> Admission:
         """What reads files, as a command makes it."""
         admission = Admission(self.workspace)
-        admission.refresh()
+        admission.workflows.refresh()
         return admission
 
     async def close(self) -> None:

@@ -155,7 +155,7 @@ async def _agent(workspace: Workspace, store: Store) -> AsyncIterator[Agent]:
 
 def prepare_folders(workspace: Workspace) -> None:
     """Make the folders of job files and results. Fails if this is no workspace, before a database is made there."""
-    from comfyui_agent.engine.intake.folders import NoFolder, make_folders
+    from comfyui_agent.engine.intake.folder_scan import NoFolder, make_folders
 
     try:
         make_folders(workspace)

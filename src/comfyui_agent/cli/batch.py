@@ -21,7 +21,7 @@ from comfyui_agent.cli.workspace import Limit
 from comfyui_agent.domain.badges import BATCH_MARKS, badge_of
 from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.texts import counted
-from comfyui_agent.engine.withdrawal import NOT_YET, take_back
+from comfyui_agent.engine.service import NOT_YET, take_back
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import working
 from comfyui_agent.usecases import batches as usecases

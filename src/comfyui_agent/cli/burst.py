@@ -27,8 +27,8 @@ from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.placement import NoSuchPlace
 from comfyui_agent.domain.processes import module_command
 from comfyui_agent.domain.texts import attention, counted
-from comfyui_agent.engine.burst import Burst, BurstIsBusy, BurstIsPaused
-from comfyui_agent.engine.burst_plan import BurstPlan, Summary
+from comfyui_agent.engine.burst import Burst, BurstIsBusy, BurstIsPaused, BurstPlan
+from comfyui_agent.engine.state_mirror import Summary
 
 SHOWN = (EventName.JOB_DONE, EventName.JOB_FAILED, EventName.JOB_RETRY)
 MORE = 10

@@ -61,7 +61,7 @@ def type_of(value: Any, definition: Mapping[str, Any] | None, input_name: str) -
 
     An input for uploads is a STRING: it may name files that the server does not have yet.
     """
-    declared, options = _declared(definition, input_name)
+    declared, options = declaration_of(definition, input_name)
     node = _name_of(definition)
     if isinstance(declared, str) and declared in ("INT", "FLOAT"):
         return ValueType(Kind(declared), (), _bound(options.get("min")), _bound(options.get("max")), node)
@@ -107,7 +107,7 @@ def text_of(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _declared(definition: Any, input_name: str) -> tuple[Any, Mapping[Any, Any]]:
+def declaration_of(definition: Any, input_name: str) -> tuple[Any, Mapping[Any, Any]]:
     """The declared type and options of an input, or None and no options."""
     inputs = definition.get("input") if isinstance(definition, Mapping) else None
     for section in ("required", "optional"):

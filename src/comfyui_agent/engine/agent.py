@@ -6,25 +6,21 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.tasks import end_tasks
-from comfyui_agent.engine.batch_expiry import Expiry
+from comfyui_agent.engine.batch_upkeep import Expiry, GridBuilder
 from comfyui_agent.engine.dispatcher import Dispatcher
 from comfyui_agent.engine.event_tail import EventTail
-from comfyui_agent.engine.grid_builder import GridBuilder
 from comfyui_agent.engine.idleness import Idleness
 from comfyui_agent.engine.leases import Leases
 from comfyui_agent.engine.live_files import LiveFile
 from comfyui_agent.engine.recovery import Recovery
 from comfyui_agent.engine.run import Run
-from comfyui_agent.engine.runs import Runs
-from comfyui_agent.engine.server_alerts import ServerAlerts
-from comfyui_agent.engine.server_states import ServerStateWatcher
-from comfyui_agent.engine.signals import Signals
-from comfyui_agent.engine.stuck_servers import StuckServers
+from comfyui_agent.engine.runs import Runs, Signals
+from comfyui_agent.engine.server_states import ServerAlerts, ServerStates
 from comfyui_agent.engine.unowned_prompts import UnownedPrompts
 from comfyui_agent.events.bus import Bus
 from comfyui_agent.fleet.fleet import Fleet
@@ -41,13 +37,14 @@ UNHURRIED_SECONDS = 10.0
 CLOSING_SECONDS = 0.2
 CHECK_PAUSE = 0.2
 LEASE_PAUSE = 1.0
+GRID_SECONDS = 2.0
 LIVE_SECONDS = 0.5
 FIRST_ANSWER_SECONDS = 3.0
 
 
-@dataclass(frozen=True)
-class AgentParts:
-    """What an agent consists of; `engine/composition.py` puts them together."""
+@dataclass
+class Agent:
+    """One process that works the queue off. Several may share one database. `composition.py` puts it together."""
 
     store: Store
     lock: AgentLock
@@ -56,164 +53,155 @@ class AgentParts:
     signals: Signals
     fleet: Fleet
     leases: Leases
-    runs: Runs
+    started: Runs
     dispatcher: Dispatcher
     recovery: Recovery
     unowned: UnownedPrompts
     alerts: ServerAlerts
-    states: ServerStateWatcher
-    stuck: StuckServers
+    states: ServerStates
     tail: EventTail
     grids: GridBuilder
     expiry: Expiry
     live: LiveFile
     idleness: Idleness
+    first_event: int = 0
+    is_ready: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when failures are being counted, or the agent has ended."""
+    _has_recovered: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
-
-class Agent:
-    """One process that works the queue off. Several may share one database."""
-
-    def __init__(self, parts: AgentParts) -> None:
-        self._parts = parts
-        self.worker = parts.lock.worker
-        self.fleet = parts.fleet
-        self.bus = parts.bus
-        self.first_event = 0
-        self.is_ready = asyncio.Event()
-        """Set when failures are being counted, or the agent has ended."""
-        self._has_recovered = asyncio.Event()
+    @property
+    def worker(self) -> str:
+        return self.lock.worker
 
     @property
     def blocked(self) -> str:
         """Why it ended although work is left; empty if it did not."""
-        return self._parts.idleness.blocked
+        return self.idleness.blocked
 
     @property
     def runs(self) -> list[Run]:
-        return self._parts.runs.all()
+        return self.started.all()
 
     def close(self) -> None:
         """Release the lock file of an agent that never ran. `run` does so at its end."""
-        self._parts.lock.release()
+        self.lock.release()
 
     async def run(self, *, until_idle: bool = False, is_quiet: Callable[[], bool] = lambda: True) -> int:
         """Work until cancelled or, if asked, until nothing is pending and `is_quiet()`. Returns how many jobs failed.
 
         It also ends when nothing can go on; `blocked` then says why.
         """
-        parts = self._parts
         loops: list[asyncio.Task[None]] = []
         seconds = LEAVING_SECONDS
         try:
-            await parts.store.run(ops.register_agent, self.worker, parts.lock.host, str(parts.lock.path))
-            self.first_event = await parts.tail.begin()
+            await self.store.run(ops.register_agent, self.worker, self.lock.host, str(self.lock.path))
+            self.first_event = await self.tail.begin()
             self.is_ready.set()
-            await parts.fleet.start()
-            parts.store.on_change(parts.signals.note_change)
+            await self.fleet.start()
+            self.store.on_change(self.signals.change.set)
             await self._look_at_servers()
             loops += [asyncio.create_task(work) for work in self._loops()]
-            ends: set[asyncio.Future[None]] = {*loops, parts.runs.fatal}
             if until_idle:
                 loops.append(asyncio.create_task(self._until_idle(is_quiet)))
-                ends.add(loops[-1])
-            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({*loops, self.started.fatal}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
             seconds = UNHURRIED_SECONDS
         finally:
             self.is_ready.set()
-            await self._stop(loops, parts.clock.now() + seconds)
-        return await parts.store.run(ops.failures_since, self.first_event)
-
-    def _loops(self) -> list[Coroutine[Any, Any, None]]:
-        parts = self._parts
-        own = [self._recover(), self._check_changes(), self._dispatch(), self._show_live()]
-        return [*own, parts.leases.keep(), parts.tail.follow(), parts.grids.keep_making(), parts.expiry.watch()]
+            await self._stop(loops, self.clock.now() + seconds)
+        return await self.store.run(ops.failures_since, self.first_event)
 
     async def _stop(self, loops: list[asyncio.Task[None]], deadline: float) -> None:
         """Leave prompts at their servers, finish what is nearly home, and release everything."""
-        parts = self._parts
         await end_tasks(loops)
-        await parts.runs.stop()
-        await parts.alerts.stop()
-        await parts.recovery.stop()
-        await parts.unowned.stop()
+        await self.started.stop()
+        await self.alerts.stop()
+        await self.recovery.stop()
+        await self.unowned.stop()
         await self._until(deadline, self._release())
-        parts.live.remove()
-        parts.tail.close()
-        await self._until(deadline + CLOSING_SECONDS, parts.fleet.stop())
-        parts.lock.release()
+        self.live.remove()
+        self.tail.close()
+        await self._until(deadline + CLOSING_SECONDS, self.fleet.stop())
+        self.lock.release()
 
     async def _release(self) -> None:
-        parts = self._parts
         with contextlib.suppress(StoreError):
-            await parts.store.run(ops.release_jobs, self.worker)
-            await parts.store.run(ops.release_grids, self.worker)
-            await parts.states.look()  # the last run at a server that is drained may have ended just now
-            await parts.tail.catch_up()
-            await parts.store.run(ops.remove_agent, self.worker)
+            await self.store.run(ops.release_jobs, self.worker)
+            await self.store.run(ops.release_grids, self.worker)
+            await self.states.look_at_states()  # the last run at a server that is drained may have ended just now
+            await self.tail.catch_up()
+            await self.store.run(ops.remove_agent, self.worker)
 
     async def _until(self, deadline: float, work: Coroutine[Any, Any, None]) -> None:
         """Do something, if it is done in time."""
         task = asyncio.create_task(work)
-        await self._parts.clock.first_of({task}, max(0.0, deadline - self._parts.clock.now()))
+        await self.clock.first_of({task}, max(0.0, deadline - self.clock.now()))
         await end_tasks([task])
 
     # The loops.
 
+    def _loops(self) -> list[Coroutine[Any, Any, None]]:
+        own = [self._recover(), self._check_changes(), self._dispatch(), self._show_live(), self._make_grids()]
+        return [*own, self.leases.keep(), self.tail.follow(), self.expiry.watch()]
+
     async def _dispatch(self) -> None:
         """Hand out work whenever there may be room and work. First what others left, then what is new."""
-        parts = self._parts
-        await self._attempt("looking at what others left", parts.recovery.look)
-        if parts.recovery.awaits_first_answer:
-            await parts.clock.wait_while(lambda: parts.recovery.awaits_first_answer, FIRST_ANSWER_SECONDS)
-            await self._attempt("looking at what lost servers have", parts.recovery.look)
+        await self._look_at_leftovers()
+        if self.recovery.awaits_first_answer:
+            await self.clock.wait_while(lambda: self.recovery.awaits_first_answer, FIRST_ANSWER_SECONDS)
+            await self._look_at_leftovers()
         self._has_recovered.set()
         while True:
-            parts.signals.work.clear()
-            if not await self._attempt("leasing jobs", parts.dispatcher.hand_out):
-                await parts.clock.sleep(LEASE_PAUSE)
-            await parts.dispatcher.wait()
+            self.signals.work.clear()
+            if not await self._attempt("leasing jobs", self.dispatcher.hand_out):
+                await self.clock.sleep(LEASE_PAUSE)
+            await self.dispatcher.wait()
 
     async def _recover(self) -> None:
         while True:
-            await self._parts.clock.sleep(RECOVERY_SECONDS)
-            await self._attempt("looking at what others left", self._parts.recovery.look)
+            await self.clock.sleep(RECOVERY_SECONDS)
+            await self._look_at_leftovers()
             await self._look_at_servers()
 
     async def _check_changes(self) -> None:
         """After a change from outside: what was cancelled or reset is noticed at once."""
-        parts = self._parts
         while True:
-            await parts.signals.change.wait()
-            parts.signals.change.clear()
-            parts.signals.wake()
+            await self.signals.change.wait()
+            self.signals.change.clear()
+            self.signals.work.set()
             await self._look_at_servers()
-            await self._attempt("looking at what changed", parts.leases.check)
-            await self._attempt("looking at what others left", parts.recovery.look)
-            await parts.clock.sleep(CHECK_PAUSE)
+            await self._attempt("looking at what changed", self.leases.check)
+            await self._look_at_leftovers()
+            await self.clock.sleep(CHECK_PAUSE)
+
+    async def _look_at_leftovers(self) -> None:
+        await self._attempt("looking at what others left", self.recovery.look)
 
     async def _look_at_servers(self) -> None:
-        """Which servers people have taken out of work, which are drained by now, and which are stuck."""
-        await self._attempt("looking at servers that are out of work", self._parts.states.look)
-        await self._attempt("looking at servers that are stuck", self._parts.stuck.look)
+        await self._attempt("looking at servers that are out of work or stuck", self.states.look)
 
     async def _until_idle(self, is_quiet: Callable[[], bool]) -> None:
-        parts = self._parts
         await self._has_recovered.wait()  # what is to be taken back is not seen in the queue
         while True:
             with contextlib.suppress(StoreError):
-                is_free = is_quiet() and not parts.runs.all() and not parts.recovery.is_busy
-                if is_free and await parts.idleness.is_reached():
+                is_free = is_quiet() and not self.runs and not self.recovery.withdrawing
+                if is_free and await self.idleness.is_reached():
                     return
-                if is_quiet() and await parts.idleness.is_out_of_reach():
+                if is_quiet() and await self.idleness.is_out_of_reach():
                     return
-            await parts.clock.sleep(CHECK_PAUSE)
+            await self.clock.sleep(CHECK_PAUSE)
 
     async def _show_live(self) -> None:
         while True:
-            await self._parts.live.show(self._parts.runs.all())
-            await self._parts.clock.sleep(LIVE_SECONDS)
+            await self.live.show(self.runs)
+            await self.clock.sleep(LIVE_SECONDS)
+
+    async def _make_grids(self) -> None:
+        while True:
+            self.grids.due.clear()
+            await self._attempt("making grids", self.grids.make_all)
+            await self.clock.wait_for(self.grids.due, GRID_SECONDS)
 
     async def _attempt(self, what: str, work: Callable[[], Awaitable[object]]) -> bool:
         """Do something that is done again later: only a database that needs a person ends the agent."""

@@ -7,20 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from comfyui_agent.batches.prompt_folder import BadPrompt, nameless, read_prompt, with_new
-from comfyui_agent.batches.state_file import (
-    BadState,
-    Entry,
-    State,
-    read_state,
-    remove_leftovers,
-)
+from comfyui_agent.batches.state_file import BadState, Entry, State, read_state, remove_leftovers
 from comfyui_agent.clock import now
 from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.documents import shown_path
@@ -28,13 +23,12 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import Batch, BatchKind, NewBatch, slug
 from comfyui_agent.domain.bursts import Item, ItemRequest, ItemStatus, Pick, poll_of, request_for, size_of, sizes
 from comfyui_agent.domain.events import Event, EventName
-from comfyui_agent.domain.jobs import JobId, NewJob
+from comfyui_agent.domain.jobs import JobId, NewJob, Template
 from comfyui_agent.domain.kinds import job_type_of
 from comfyui_agent.domain.sizes import too_large
 from comfyui_agent.engine.agent import Agent
-from comfyui_agent.engine.burst_plan import BurstPlan, Summary, summarize
 from comfyui_agent.engine.composition import make_agent
-from comfyui_agent.engine.state_mirror import StateMirror, entry_of
+from comfyui_agent.engine.state_mirror import StateMirror, Summary, entry_of, summarize
 from comfyui_agent.engine.thread_pools import INTAKE
 from comfyui_agent.events.bus import Bus
 from comfyui_agent.fleet.server import Health
@@ -52,6 +46,27 @@ AWAY_SECONDS = 60.0
 ENDED = frozenset({EventName.JOB_DONE, EventName.JOB_FAILED, EventName.JOB_CANCELLED})
 
 
+@dataclass(frozen=True)
+class BurstPlan:
+    """What one burst renders, and how."""
+
+    prompts: Path
+    template: Template
+    workflow_id: str
+    place: str
+    state: Path
+    output: Path
+    size: int = 15
+    poll_seconds: float = 5.0
+    max_seconds: float | None = None
+
+    @property
+    def batch_id(self) -> str:
+        """The same for every burst with one state file."""
+        path = os.path.realpath(self.state)
+        return f"{slug(self.state.stem) or 'burst'}_{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}"
+
+
 class BurstIsBusy(Exception):
     """Another process works on the same state file."""
 
@@ -63,30 +78,20 @@ class BurstIsPaused(Exception):
 class Burst:
     """Prepares, works and mirrors. Only one process at a time works on a state file."""
 
-    def __init__(self, store: Store, workspace: Workspace, plan: BurstPlan, bus: Bus | None = None) -> None:
+    def __init__(self, store: Store, workspace: Workspace, plan: BurstPlan) -> None:
         self._store = store
         self._plan = plan
         self._workspace = replace(workspace, named=(*workspace.named, plan.output))
-        self._batch_id = plan.batch_id
-        self._bus = bus or Bus()
-        self._database = os.path.realpath(workspace.database)
         self._lock = NamedLock(plan.state.with_name(f".{plan.state.name}.lock"))
         self._mirror = StateMirror(store, plan.batch_id, plan.state)
         self._changed = asyncio.Event()
         self._level = 0
         self._before: dict[str, ItemStatus] = {}
+        self.batch_id = plan.batch_id
+        self.bus = Bus()
         self.notes: list[str] = []
         """What a person should know before it begins, a line each."""
-        self.agent: Agent | None = None
         self.picked = 0
-
-    @property
-    def batch_id(self) -> str:
-        return self._batch_id
-
-    @property
-    def bus(self) -> Bus:
-        return self._bus
 
     @property
     def items(self) -> list[Item]:
@@ -101,7 +106,7 @@ class Burst:
     ) -> Summary:
         """One burst, from the state file to the summary.
 
-        It counts as ended by itself only after `ended` was told: a kill before that makes the next one smaller.
+        It counts as ended by itself only after `ended` was called: a kill before that makes the next one smaller.
         BurstIsBusy, BurstIsPaused, BadState, or OSError if the state file cannot be written: the memory knows it all.
         """
         started = now()
@@ -109,33 +114,34 @@ class Burst:
             raise BurstIsBusy
         try:
             self._check_memory()
-            agent = await self._prepare()
+            await self._prepare()
             began()
-            trouble = await self._work(agent, started) if self._is_work_left() else ""
+            is_work_left = self.picked > 0 and any(item.word is ItemStatus.PENDING for item in self.items)
+            trouble = await self._work(started) if is_work_left else ""
             await self._mirror.write(persists=False)
             summary = self.summary(trouble, step=-1 if self.picked else 0)
             ended(summary)
-            await self._store.run(ops.end_burst, self._batch_id, has_worked=self.picked > 0)
+            await self._store.run(ops.end_burst, self.batch_id, has_worked=self.picked > 0)
             return summary
         finally:
             self._lock.release()
 
     def _check_memory(self) -> None:
         """A state file belongs to one memory: with another, everything would be rendered again."""
-        other = self._lock.note()
-        if other and other != self._database and Path(other).is_file():
+        other, own = self._lock.note(), os.path.realpath(self._workspace.database)
+        if other and other != own and Path(other).is_file():
             name = shown_path(self._plan.state)
             raise BadState(f"{name} has its memory in {other}: run the burst there, or with --database {other}")
-        self._lock.note(self._database)
+        self._lock.note(own)
 
     def look(self) -> Summary:
         """How it stands, without a part in it: what the state file and the folder say."""
         entries = with_new(read_state(self._plan.state, keeps_aside=False).entries, self._plan.prompts)
-        return summarize(self._batch_id, entries, self._before, 0, self._plan.size)
+        return summarize(self.batch_id, entries, self._before, 0, self._plan.size)
 
     def summary(self, trouble: str = "", *, step: int = 1) -> Summary:
         next_size = size_of(self._plan.size, self._level + step)
-        summary = summarize(self._batch_id, self._mirror.entries, self._before, self.picked, next_size, trouble)
+        summary = summarize(self.batch_id, self._mirror.entries, self._before, self.picked, next_size, trouble)
         attention = {key for key, item in self._mirror.items.items() if item.needs_attention}
         failures = tuple(each for each in summary.failures if each[0] in attention)
         waiting = self._in_turn()
@@ -144,7 +150,7 @@ class Burst:
 
     # Before.
 
-    async def _prepare(self) -> Agent:
+    async def _prepare(self) -> None:
         """Read the file, see what its user wants, and choose what this burst renders."""
         plan = self._plan
         remove_leftovers(plan.state)
@@ -160,8 +166,8 @@ class Burst:
         if batch.is_paused:
             raise BurstIsPaused
         await self._take_in(entries)
-        await self._store.run(ops.open_batch, self._batch_id)  # once; a burst may have been killed before it did
-        items = {item.key: item for item in await self._store.run(ops.burst_items, self._batch_id)}
+        await self._store.run(ops.open_batch, self.batch_id)  # once; a burst may have been killed before it did
+        items = {item.key: item for item in await self._store.run(ops.burst_items, self.batch_id)}
         if state.digest:  # gone from the folder, and taken out of the file
             gone = [item for key, item in items.items() if key not in entries and not item.is_at_server]
             await self._store.run(ops.forget_items, [item.job_id for item in gone])
@@ -174,44 +180,37 @@ class Burst:
         )
         requests = self._requests(state, items, is_untouched, batch.metadata.get("last"))
         lowest = len(sizes(plan.size)) - 1
-        self._level = await self._store.run(ops.begin_burst, self._batch_id, str(os.getpid()), requests, lowest)
+        self._level = await self._store.run(ops.begin_burst, self.batch_id, str(os.getpid()), requests, lowest)
         await self._mirror.reload()
         await self._mirror.write(persists=False)
         self._before = {key: entry.word for key, entry in self._mirror.entries.items()}
         await self._pick()
         await self._mirror.reload()
         await self._mirror.write(persists=False)
-        self.agent = make_agent(self._store, self._agents_workspace(), self._bus, only=self._batch_id, is_quiet=True)
-        return self.agent
-
-    def _agents_workspace(self) -> Workspace:
-        seconds = poll_of(self._plan.poll_seconds, self._level)
-        settings = self._workspace.settings.model_copy(update={"poll_interval_ms": round(seconds * 1000)})
-        return replace(self._workspace, settings=settings)
 
     async def _known_batch(self) -> Batch:
-        batch = await self._store.run(ops.find_batch, self._batch_id)
+        batch = await self._store.run(ops.find_batch, self.batch_id)
         if batch is None:
             facts = {"state_file": os.path.abspath(self._plan.state), "prompts": os.path.abspath(self._plan.prompts)}
             name = slug(self._plan.prompts.name) or "burst"
-            await self._store.run(ops.create_batch, NewBatch(self._batch_id, name, BatchKind.BURST, facts), None)
-            batch = await self._store.run(ops.find_batch, self._batch_id)
+            await self._store.run(ops.create_batch, NewBatch(self.batch_id, name, BatchKind.BURST, facts), None)
+            batch = await self._store.run(ops.find_batch, self.batch_id)
         assert batch is not None
         return batch
 
     async def _take_in(self, entries: dict[str, Entry]) -> None:
         """Every item is a job from the start, so that counts are those of the whole folder."""
-        known = {item.key for item in await self._store.run(ops.burst_items, self._batch_id)}
+        known = {item.key for item in await self._store.run(ops.burst_items, self.batch_id)}
         graph = self._plan.template.graph()
         fresh = [
             NewJob(
-                config_name=f"{self._batch_id}{key}",
+                config_name=f"{self.batch_id}{key}",
                 job_type=job_type_of(graph),
                 workflow_id=self._plan.workflow_id,
                 template=self._plan.template,
                 priority=self._workspace.settings.default_priority,
                 metadata={"prompt": key, "subfolder": entries[key].subfolder, "filename": entries[key].filename},
-                batch_id=self._batch_id,
+                batch_id=self.batch_id,
                 batch_index=len(known) + number,
                 reserved=True,
             )
@@ -232,11 +231,11 @@ class Burst:
         doubtful = set(unsure) if isinstance(unsure, list) else set()
         for key, item in items.items():
             entry = state.entries.get(key)
-            said = entry.word if entry else None
+            status = entry.word if entry else None
             if entry and item.job_id in doubtful and entry.word is ItemStatus.PENDING and not entry.is_told:
                 continue
             is_new = item.written is None and item.word is ItemStatus.PENDING and not item.is_at_server
-            request = request_for(said, item.written, None if is_new else item.word, is_untouched=is_untouched)
+            request = request_for(status, item.written, None if is_new else item.word, is_untouched=is_untouched)
             if request is not ItemRequest.KEEP:
                 found.append((item.job_id, request))
             if request is ItemRequest.AGAIN:
@@ -248,19 +247,18 @@ class Burst:
 
         Items whose retry is not due yet come last: a burst does not wait for them.
         """
-        waiting = self._in_turn()
-        at_server = [item for _, item in waiting if item.is_at_server]
-        free = [(key, item) for key, item in waiting if not item.is_at_server]
-        chosen = free[: max(0, self.size - len(at_server))]
-        self.picked = len(at_server) + len(chosen)
-        picks = [await INTAKE.run(self._read, key, item) for key, item in chosen]
-        self.notes += [each.problem for each in picks if each.problem]
+        waiting, template = self._in_turn(), self._plan.template
         there = [
-            Pick(item.job_id, self._plan.template, file_path=self._target(key), is_at_server=True)
+            Pick(item.job_id, template, file_path=self._target(key), is_at_server=True)
             for key, item in waiting
             if item.is_at_server
         ]
-        await self._store.run(ops.pick_items, self._batch_id, [*there, *picks])
+        free = [(key, item) for key, item in waiting if not item.is_at_server]
+        chosen = free[: max(0, self.size - len(there))]
+        self.picked = len(there) + len(chosen)
+        picks = [await INTAKE.run(self._read, key, item) for key, item in chosen]
+        self.notes += [each.problem for each in picks if each.problem]
+        await self._store.run(ops.pick_items, self.batch_id, [*there, *picks])
 
     def _in_turn(self) -> list[tuple[str, Item]]:
         """The items that wait: those at a server first, those whose retry is not due yet last."""
@@ -284,14 +282,15 @@ class Burst:
         stem = Path(entry.filename).stem or entry.filename
         return (Path(os.path.abspath(self._plan.output)) / entry.subfolder / f"{stem}.png").as_posix()
 
-    def _is_work_left(self) -> bool:
-        return any(item.word is ItemStatus.PENDING for item in self._mirror.items.values()) and self.picked > 0
-
     # Meanwhile.
 
-    async def _work(self, agent: Agent, started: float) -> str:
+    async def _work(self, started: float) -> str:
         """Work until the items of this burst have ended; why it ended before, if it did."""
-        unsubscribe = self._bus.subscribe(self._hear)
+        seconds = poll_of(self._plan.poll_seconds, self._level)
+        settings = self._workspace.settings.model_copy(update={"poll_interval_ms": round(seconds * 1000)})
+        workspace = replace(self._workspace, settings=settings)
+        agent = make_agent(self._store, workspace, self.bus, only=self.batch_id, is_quiet=True)
+        unsubscribe = self.bus.subscribe(self._hear)
         working = asyncio.create_task(agent.run(until_idle=True))
         mirroring = asyncio.create_task(self._keep_mirroring())
         try:
@@ -324,7 +323,7 @@ class Burst:
         return None
 
     def _hear(self, event: Event) -> None:
-        if event.name in ENDED and event.batch_id == self._batch_id:
+        if event.name in ENDED and event.batch_id == self.batch_id:
             self._changed.set()
 
     async def _keep_mirroring(self) -> None:

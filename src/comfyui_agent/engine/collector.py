@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from errno import EACCES, EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOSPC, EPERM, EROFS
 from pathlib import Path
+from typing import Any
 
 from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.downloads import StagedFile
@@ -15,7 +17,7 @@ from comfyui_agent.comfy.outcomes import Succeeded
 from comfyui_agent.comfy.results import ResultFile, Results
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.events import Event, EventName
-from comfyui_agent.engine.intake.finished_files import FinishedFiles
+from comfyui_agent.engine.intake.put_away_files import FinishedFiles
 from comfyui_agent.engine.leases import Leases
 from comfyui_agent.engine.recorder import Recorder
 from comfyui_agent.engine.result_names import keep_aside, stem_of, targets
@@ -28,19 +30,7 @@ from comfyui_agent.store.records import Leased
 
 log = logging.getLogger(__name__)
 
-MENDED_BY_WAITING = frozenset(
-    {
-        errno.ENOSPC,
-        errno.EDQUOT,
-        errno.EIO,
-        errno.EROFS,
-        errno.EACCES,
-        errno.EPERM,
-        errno.EFBIG,
-        errno.EMFILE,
-        errno.ENFILE,
-    }
-)
+MENDED_BY_WAITING = frozenset({EACCES, EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOSPC, EPERM, EROFS})
 PAUSE = 1.0
 PUBLISHING_SECONDS = 0.5
 MOST_FILES = 10_000
@@ -58,29 +48,18 @@ class ServerAway(Exception):
     """The server has not answered for longer than it is waited for."""
 
 
+@dataclass
 class Collector:
     """Fetches results into the workspace."""
 
-    def __init__(
-        self,
-        store: OperationRunner,
-        workspace: Workspace,
-        leases: Leases,
-        recorder: Recorder,
-        clock: Clock,
-        *,
-        worker: str,
-    ) -> None:
-        self._store = store
-        self._workspace = workspace
-        self._leases = leases
-        self._recorder = recorder
-        self._clock = clock
-        self._worker = worker
-        self._patience = workspace.settings.comfyui.failover_seconds
-        self._made: set[Path] = set()
-        self._no_room: dict[Path, set[int]] = {}
-        self._away = FinishedFiles(store, workspace)
+    store: OperationRunner
+    workspace: Workspace
+    leases: Leases
+    recorder: Recorder
+    clock: Clock
+    worker: str
+    _no_room: dict[Path, set[int]] = field(default_factory=dict, init=False)
+    """The jobs that wait until results can be kept in a folder."""
 
     async def collect(
         self, leased: Leased, server: FleetServer, outcome: Succeeded, *, check_server: Callable[[], None]
@@ -90,51 +69,54 @@ class Collector:
         `check_server` is called when the server does not answer, and raises what ends the waiting.
         """
         try:
-            stem = stem_of(leased, self._workspace)
+            stem = stem_of(leased, self.workspace)
         except ValueError as error:
             raise Unkeepable(str(error)) from None
-        results = wanted(outcome.results, leased.output_node)
-        if not results:
-            await self._done(leased, [], outcome)
-            return
-        if len(results) > MOST_FILES:
-            raise Unkeepable(f"{len(results)} results, and at most {MOST_FILES} are kept: name one node as output_node")
+        results = outcome.results
+        if leased.output_node is not None:
+            results = Results(tuple(file for file in results.files if file.node_id == leased.output_node))
+        if len(results.kept) > MOST_FILES:
+            message = f"{len(results.kept)} results, and at most {MOST_FILES} are kept: name one node as output_node"
+            raise Unkeepable(message)
+        outputs = None if results.kept else list[str]()
         try:
-            outputs = await self._keep(leased, server, results, stem, check_server)
+            while outputs is None:
+                outputs = await self._try_to_keep(leased, server, results.kept, stem, check_server)
         finally:
             self._no_room.get(stem.parent, set()).discard(leased.lease.job_id)
-        await self._done(leased, outputs, outcome)
+        strays = await self.recorder.write(ops.complete_job, leased.lease, outputs, outcome.seconds)
+        self.leases.drop(leased.lease)  # nobody takes away what is done
+        await _finish(self._tidy(leased, strays))
 
-    async def _keep(
+    async def _try_to_keep(
         self,
         leased: Leased,
         server: FleetServer,
         results: Sequence[ResultFile],
         stem: Path,
         check_server: Callable[[], None],
-    ) -> list[str]:
-        """Fetch and name all files, however long it takes until they can be kept; their paths."""
-        while True:
-            staged: list[StagedFile] = []
-            try:
-                self._make(stem.parent)
-                await self._fetch(server, results, stem.parent, staged, check_server)
-                paths = targets(stem, [file.kind.extension for file in staged])
-                return await self._publish(leased, staged, paths)
-            except FileNotFoundError:  # whoever took the job over has cleaned up after us, or the folder was removed
-                _discard(staged)
-                self._made.discard(stem.parent)
-                await self._leases.check()
-            except OSError as error:
-                _discard(staged)
-                if error.errno not in MENDED_BY_WAITING:
-                    shown = self._workspace.shown(stem)
-                    raise Unkeepable(f"the result cannot be kept at {shown}: {error.strerror or error}") from None
-                await self._report_no_room(leased, stem.parent, error)
-                await self._clock.sleep(PAUSE)
-            except BaseException:
-                _discard(staged)
-                raise
+    ) -> list[str] | None:
+        """Fetch and name all files; their paths. None if they cannot be kept now."""
+        staged: list[StagedFile] = []
+        try:
+            stem.parent.mkdir(parents=True, exist_ok=True)
+            async for file in self._fetch(server, results, stem.parent, check_server):
+                staged.append(file)
+            return await self._publish(leased, staged, targets(stem, [file.kind.extension for file in staged]))
+        except OSError as error:
+            problem = error
+        finally:
+            for file in staged:
+                file.discard()
+        if isinstance(problem, FileNotFoundError):  # the folder was removed, or whoever took the job over cleaned up
+            await self.leases.check()
+            return None
+        if problem.errno not in MENDED_BY_WAITING:
+            shown = self.workspace.shown(stem)
+            raise Unkeepable(f"the result cannot be kept at {shown}: {problem.strerror or problem}")
+        await self._report_no_room(leased, stem.parent, problem)
+        await self.clock.sleep(PAUSE)
+        return None
 
     async def _report_no_room(self, leased: Leased, folder: Path, error: OSError) -> None:
         """Alert once for all jobs that wait for the same folder, and again when it happens again."""
@@ -142,39 +124,30 @@ class Collector:
         is_news = not waiting
         waiting.add(leased.lease.job_id)
         if is_news:
-            message = f"results cannot be kept in {self._workspace.shown(folder)}: {error.strerror}. Trying again"
+            message = f"results cannot be kept in {self.workspace.shown(folder)}: {error.strerror}. Trying again"
             log.error("%s", message)
-            await self._recorder.note(Event(EventName.ALERT_DISK, job_id=leased.lease.job_id, message=message))
-
-    def _make(self, folder: Path) -> None:
-        if folder not in self._made:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._made.add(folder)
+            await self.recorder.note(Event(EventName.ALERT_DISK, job_id=leased.lease.job_id, message=message))
 
     async def _fetch(
-        self,
-        server: FleetServer,
-        results: Sequence[ResultFile],
-        folder: Path,
-        staged: list[StagedFile],
-        check_server: Callable[[], None],
-    ) -> None:
+        self, server: FleetServer, results: Sequence[ResultFile], folder: Path, check_server: Callable[[], None]
+    ) -> AsyncIterator[StagedFile]:
         """All files, one after another; through a server that goes away for a while."""
         was_away = False
+        patience = self.workspace.settings.comfyui.failover_seconds
         for result in results:
             failing_since: float | None = None
             while True:
                 try:
-                    staged.append(await server.client.download(result, folder, owner=self._worker))
+                    yield await server.client.download(result, folder, owner=self.worker)
                     break
                 except ServerLost as error:
                     was_away = True
                     log.warning("fetching %s: %s", result.filename, error)
                     check_server()
-                    failing_since = (failing_since or self._clock.now()) if server.health is Health.UP else None
-                    if failing_since is not None and server.answered_at - failing_since > self._patience:
+                    failing_since = (failing_since or self.clock.now()) if server.health is Health.UP else None
+                    if failing_since is not None and server.answered_at - failing_since > patience:
                         raise OutputProblem(f"{result.filename} cannot be fetched: {error.message}") from None
-                    await self._clock.sleep(PAUSE)
+                    await self.clock.sleep(PAUSE)
                 except OutputProblem:
                     if was_away:
                         raise LostMeanwhile from None
@@ -182,28 +155,23 @@ class Collector:
 
     async def _publish(self, leased: Leased, staged: Sequence[StagedFile], paths: Sequence[Path]) -> list[str]:
         """Name the files; their paths, as they are recorded."""
-        shown = [self._workspace.shown(path) for path in paths]
+        shown = [self.workspace.shown(path) for path in paths]
         for path in paths:
             try:
-                self._workspace.check_result(path)
+                self.workspace.check_result(path)
             except ValueError as error:
                 raise Unkeepable(str(error)) from None
         if any(path.exists() for path in paths):
-            await self._make_room(leased, paths, await self._store.run(ops.owned_files, shown))
-        asked_at = self._clock.now()
-        await self._recorder.write(ops.claim_files, leased.lease, shown, self._leases.seconds)
-        until = self._leases.prove(leased.lease, asked_at)
-        publishing = asyncio.ensure_future(PUBLISHING.run(self._publish_all, staged, paths, until))
-        try:
-            await asyncio.shield(publishing)
-        except asyncio.CancelledError:  # the thread goes on: whoever cleans up shall find all that it leaves
-            await asyncio.wait({publishing}, timeout=PUBLISHING_SECONDS)
-            raise
+            await self._make_room(leased, paths, await self.store.run(ops.owned_files, shown))
+        asked_at = self.clock.now()
+        await self.recorder.write(ops.claim_files, leased.lease, shown, self.leases.seconds)
+        until = self.leases.prove(leased.lease, asked_at)
+        await _finish(PUBLISHING.run(self._publish_all, staged, paths, until))
         return shown
 
     def _publish_all(self, staged: Sequence[StagedFile], paths: Sequence[Path], until: float) -> None:
         for file, path in zip(staged, paths, strict=True):
-            if self._clock.now() >= until:
+            if self.clock.now() >= until:
                 raise LeaseLost("the lease could have run out before the file was named")
             file.publish(path)
 
@@ -211,36 +179,27 @@ class Collector:
         """Files in the way that are no job's are kept under another name, or not touched if the job names them."""
         for path in paths:
             if path.is_dir():
-                raise Unkeepable(f"{self._workspace.shown(path)} is a folder: give the job another file_path")
-            if self._workspace.shown(path) not in owned and path.exists():
-                await expect_result(self._store, self._workspace, leased, path)
+                raise Unkeepable(f"{self.workspace.shown(path)} is a folder: give the job another file_path")
+            if self.workspace.shown(path) not in owned and path.exists():
+                await expect_result(self.store, self.workspace, leased, path)
                 kept = await PUBLISHING.run(keep_aside, path)
                 log.warning("%s was there already and is no job's: it is now %s", path, kept.name)
-
-    async def _done(self, leased: Leased, outputs: list[str], outcome: Succeeded) -> None:
-        strays = await self._recorder.write(ops.complete_job, leased.lease, outputs, outcome.seconds)
-        self._leases.drop(leased.lease)  # nobody takes away what is done
-        tidying = asyncio.ensure_future(self._tidy(leased, strays))
-        try:
-            await asyncio.shield(tidying)
-        except asyncio.CancelledError:
-            await asyncio.wait({tidying}, timeout=PUBLISHING_SECONDS)
-            raise
 
     async def _tidy(self, leased: Leased, strays: Sequence[str]) -> None:
         await self.remove(strays)
         if leased.source is not None:
-            source, _ = await self._store.run(ops.file_of_job, leased.lease.job_id)  # it may have been moved meanwhile
-            await self._away.put_away(leased.lease.job_id, source or leased.source, leased.digest, leased.job_type)
+            source, _ = await self.store.run(ops.file_of_job, leased.lease.job_id)  # it may have been moved meanwhile
+            away = FinishedFiles(self.store, self.workspace)
+            await away.put_away(leased.lease.job_id, source or leased.source, leased.digest, leased.job_type)
 
     async def remove(self, paths: Sequence[str]) -> None:
         """Remove files of ours that nothing refers to any more."""
         if paths:
-            await self._store.run(ops.with_unowned, paths, self._unlink)
+            await self.store.run(ops.with_unowned, paths, self._unlink)
 
     def _unlink(self, path: str) -> None:
         try:
-            self._workspace.entry(path).unlink(missing_ok=True)
+            self.workspace.entry(path).unlink(missing_ok=True)
         except (OSError, ValueError) as error:
             log.warning("%s could not be removed: %s", path, error)
 
@@ -256,14 +215,11 @@ async def expect_result(store: OperationRunner, workspace: Workspace, leased: Le
         raise Unkeepable(f"{shown} is there already and is no result of E3: move it, or give the job another file_path")
 
 
-def wanted(results: Results, node_id: str | None) -> list[ResultFile]:
-    """The files that count, of one node where the job names one."""
-    if node_id is None:
-        return list(results.kept)
-    own = Results(tuple(file for file in results.files if file.node_id == node_id), ())
-    return list(own.kept)
-
-
-def _discard(staged: Sequence[StagedFile]) -> None:
-    for file in staged:
-        file.discard()
+async def _finish(work: Coroutine[Any, Any, None]) -> None:
+    """Await work that is not stopped by what stops us: whoever cleans up shall find all that it leaves."""
+    finishing = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(finishing)
+    except asyncio.CancelledError:
+        await asyncio.wait({finishing}, timeout=PUBLISHING_SECONDS)
+        raise

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from comfyui_agent.clock import Clock
-from comfyui_agent.domain.prompts import PromptId
-from comfyui_agent.engine.runs import Runs
-from comfyui_agent.engine.signals import Signals
+from comfyui_agent.domain.prompts import mint_prompt_id
+from comfyui_agent.engine.runs import Runs, Signals
 from comfyui_agent.fleet.server import FleetServer
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
@@ -42,62 +40,51 @@ class LeaseTerms:
     """Nothing but the jobs of this batch."""
 
 
+@dataclass(frozen=True)
 class Dispatcher:
     """Leases jobs for servers with room, and starts their runs."""
 
-    def __init__(
-        self,
-        store: OperationRunner,
-        fleet: ReadyServers,
-        runs: Runs,
-        signals: Signals,
-        clock: Clock,
-        terms: LeaseTerms,
-        mint: Callable[[], PromptId],
-    ) -> None:
-        self._store = store
-        self._fleet = fleet
-        self._runs = runs
-        self._signals = signals
-        self._clock = clock
-        self._terms = terms
-        self._mint = mint
+    store: OperationRunner
+    fleet: ReadyServers
+    runs: Runs
+    signals: Signals
+    clock: Clock
+    terms: LeaseTerms
 
     async def hand_out(self) -> None:
-        for server, most in self._rooms():
-            await self._lease_for(server, most)
+        """Servers with room, least busy first. Idle ones get one job each before any gets its second."""
+        ready = self.fleet.ready()
+        idle = [server for server in ready if not server.at_work] if len(ready) > 1 else []
+        for server in idle:
+            await self._lease_for(server, 1)
+        for server in ready:
+            await self._lease_for(server, server.most_open)
 
     async def wait(self) -> None:
         """Until something changes, a job in backoff is due, or the poll interval is over."""
-        if await self._clock.wait_for(self._signals.work, BUSY_SECONDS):
+        if await self.clock.wait_for(self.signals.work, BUSY_SECONDS):
             return
-        seconds = self._terms.poll_seconds
+        seconds = self.terms.poll_seconds
         with contextlib.suppress(StoreError):
-            due = await self._store.run(ops.seconds_until_next)
+            due = await self.store.run(ops.seconds_until_next)
             seconds = min(seconds, due) if due is not None and due > 0 else seconds
-        await self._clock.wait_for(self._signals.work, seconds)
-
-    def _rooms(self) -> Sequence[tuple[FleetServer, int]]:
-        """Servers with room, least busy first. Idle ones get one job each before any gets its second."""
-        ready = self._fleet.ready()
-        idle = [(server, 1) for server in ready if not server.at_work] if len(ready) > 1 else []
-        return idle + [(server, server.most_open) for server in ready]
+        await self.clock.wait_for(self.signals.work, seconds)
 
     async def _lease_for(self, server: FleetServer, most: int) -> None:
         room = min(most, server.room)
         if room <= 0 or not server.takes_work:
             return
-        asked_at = self._clock.now()
-        terms = self._terms
+        asked_at = self.clock.now()
+        terms = self.terms
         window = Window(
             server.name,
             server.most_open,
-            is_only=not self._fleet.is_alternative_to(server),
+            is_only=not self.fleet.is_alternative_to(server),
             batch_id=terms.only,
             one_page=terms.one_page,
         )
-        ids = [self._mint() for _ in range(room)]
-        for leased in await self._store.run(
+        ids = [mint_prompt_id() for _ in range(room)]
+        for leased in await self.store.run(
             ops.lease_jobs, terms.worker, window, ids, terms.seconds, longest_backoff=terms.longest_backoff
         ):
-            await self._runs.start(leased, asked_at)
+            await self.runs.start(leased, asked_at)

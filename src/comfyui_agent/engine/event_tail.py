@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+from dataclasses import dataclass, field
 
 from comfyui_agent.clock import Clock
 from comfyui_agent.engine.thread_pools import RECORDING
@@ -19,59 +21,58 @@ AT_ONCE = 500
 PRUNE_EVERY = 3_000
 
 
+@dataclass
 class EventTail:
     """Reads the events of all processes in the order of their commits."""
 
-    def __init__(self, store: OperationRunner, metrics: MetricsLog, bus: Bus, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
-        self._metrics = metrics
-        self._bus = bus
-        self._told = 0
-        self._rounds = 0
-        self._log_trouble = ""
+    store: OperationRunner
+    metrics: MetricsLog
+    bus: Bus
+    clock: Clock
+    _last_id: int = field(default=0, init=False)
+    """Of the last event that subscribers have heard."""
+    _log_trouble: str = field(default="", init=False)
 
     async def begin(self) -> int:
         """Subscribers hear what happens from here on; the number of the last event before."""
-        self._told = await self._store.run(ops.newest_event)
-        return self._told
+        self._last_id = await self.store.run(ops.newest_event)
+        return self._last_id
 
     async def follow(self) -> None:
-        while True:
-            self._rounds += 1
+        for number in itertools.count():
             try:
                 await self.catch_up()
-                if self._rounds % PRUNE_EVERY == 1:
-                    while await self._store.run(ops.prune_events):
+                if number % PRUNE_EVERY == 0:
+                    while await self.store.run(ops.prune_events):
                         log.debug("old events were forgotten")
             except StoreError as error:
                 log.warning("events cannot be followed: %s", error)
             except Exception:
                 log.exception("following the events failed")
-            await self._clock.sleep(PAUSE)
+            await self.clock.sleep(PAUSE)
 
     async def catch_up(self) -> None:
-        """Tell and write everything that is there by now."""
-        while events := await self._store.run(ops.events_after, self._told, AT_ONCE):
+        """Pass on and write everything that is there by now."""
+        while events := await self.store.run(ops.events_after, self._last_id, AT_ONCE):
             for event in events:
-                self._bus.tell(event)
-            self._told = events[-1].id
+                self.bus.tell(event)
+            self._last_id = events[-1].id
         await self._write_log()
 
     async def _write_log(self) -> None:
         try:
-            if not await RECORDING.run(self._metrics.try_open):
+            if not await RECORDING.run(self.metrics.try_open):
                 return
-            while self._metrics.last_id < self._told:
-                events = await self._store.run(ops.events_after, self._metrics.last_id, AT_ONCE)
+            while self.metrics.last_id < self._last_id:
+                events = await self.store.run(ops.events_after, self.metrics.last_id, AT_ONCE)
                 if not events:
                     break
-                await RECORDING.run(self._metrics.write, events)
+                await RECORDING.run(self.metrics.write, events)
             self._log_trouble = ""
         except OSError as error:
             if str(error) != self._log_trouble:
                 self._log_trouble = str(error)
-                log.error("the metrics log %s cannot be written: %s", self._metrics.path, error.strerror)
+                log.error("the metrics log %s cannot be written: %s", self.metrics.path, error.strerror)
 
     def close(self) -> None:
-        self._metrics.close()
+        self.metrics.close()

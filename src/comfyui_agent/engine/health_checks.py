@@ -20,8 +20,9 @@ from comfyui_agent.domain.node_classes import MODEL_ENDINGS
 from comfyui_agent.domain.placement import NoSuchPlace
 from comfyui_agent.domain.prompts import class_of
 from comfyui_agent.domain.server_states import STUCK_REMEDY, StuckPrompt
-from comfyui_agent.engine.intake.folder_scan import Sight, look
+from comfyui_agent.engine.intake.folder_scan import look
 from comfyui_agent.engine.server_inputs import AUTO, offered
+from comfyui_agent.engine.server_reports import look_at
 from comfyui_agent.store.integrity import Finding
 
 PATIENCE = Limits(connect_seconds=3.0, answer_seconds=15.0, retries=0)
@@ -30,51 +31,42 @@ MOST_LISTED = 5
 
 
 def look_at_folders(workspace: Workspace) -> list[Finding]:
-    folders = (
-        ("job files", workspace.processing),
-        ("result folders", workspace.root / workspace.settings.paths.jobs_finished),
-    )
-    return [_folder(name, folder) for name, folder in folders]
+    finished = workspace.root / workspace.settings.paths.jobs_finished
+    return [_folder("job files", workspace.processing), _folder("result folders", finished)]
 
 
 def _folder(name: str, folder: Path) -> Finding:
     if not folder.is_dir():
         return Finding(name, False, f"there is no folder {folder}: e3 init makes it")
-    places = [folder, *(each for each in folder.iterdir() if each.is_dir())] if os.access(folder, os.R_OK) else [folder]
-    closed = [place for place in places if not os.access(place, os.R_OK | os.W_OK | os.X_OK)]
-    if closed:
-        return Finding(name, False, f"{closed[0]} cannot be used: give yourself the right to write there")
+    inner = [each for each in folder.iterdir() if each.is_dir()] if os.access(folder, os.R_OK) else []
+    for place in (folder, *inner):
+        if not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+            return Finding(name, False, f"{place} cannot be used: give yourself the right to write there")
     return Finding(name, True, str(folder))
 
 
 def look_at_disk(workspace: Workspace) -> Finding:
     disk = shutil.disk_usage(workspace.root)
     free, keep = disk.free, workspace.settings.paths.keep_free_gb
-    words = f"{free / 1024**3:.1f} GB free"
+    amount = f"{free / 1024**3:.1f} GB free"
     if free < min(keep * 1024**3, disk.total // 2):
-        return Finding("disk", False, f"{words}, and results leave {keep:g} GB (paths.keep_free_gb): make room")
+        return Finding("disk", False, f"{amount}, and results leave {keep:g} GB (paths.keep_free_gb): make room")
     if free < SCARCE:
-        return Finding("disk", False, f"{words}: E3 waits when there is no room; make some")
-    return Finding("disk", True, words + (", which is not much for a night" if free < LITTLE else ""))
+        return Finding("disk", False, f"{amount}: E3 waits when there is no room; make some")
+    return Finding("disk", True, amount + (", which is not much for a night" if free < LITTLE else ""))
 
 
 def look_at_job_files(workspace: Workspace, reasons: dict[str, str]) -> list[Finding]:
     """Files that were rejected, and what lies there and cannot be used."""
     sight = look(workspace.processing)
-    found = [_rejected(workspace, sight, reasons)]
-    found += [Finding("job file", False, f"{path!r}: {trouble}") for path, trouble in sight.oddities.items()]
-    return found
-
-
-def _rejected(workspace: Workspace, sight: Sight, reasons: dict[str, str]) -> Finding:
-    if not sight.rejected:
-        return Finding("rejected files", True, "none")
     lines = []
     for path in sorted(sight.rejected)[:MOST_LISTED]:
         shown = workspace.job_file(Path(path))
         lines.append(f"{shown}: {reasons.get(shown, 'why is not known any more')}")
-    more = len(sight.rejected) - len(lines)
-    return Finding("rejected files", False, "; ".join(lines) + (f"; and {more} more" if more else ""))
+    if len(sight.rejected) > len(lines):
+        lines.append(f"and {len(sight.rejected) - len(lines)} more")
+    found = [Finding("rejected files", not lines, "; ".join(lines) or "none")]
+    return found + [Finding("job file", False, f"{path!r}: {trouble}") for path, trouble in sight.oddities.items()]
 
 
 def look_at_workflows(workspace: Workspace) -> tuple[list[Finding], list[Workflow]]:
@@ -97,10 +89,9 @@ def look_at_workflows(workspace: Workspace) -> tuple[list[Finding], list[Workflo
             found.append(Finding(f"workflow {workflow_id}", True, workflow.recipe.template_path))
             usable.append(workflow)
     if not found:
-        words = (
-            f"{workspace.recipes} names none: a job's workflow_id is looked up in {workspace.settings.paths.workflows}/"
-        )
-        found.append(Finding("workflows", True, words))
+        folder = workspace.settings.paths.workflows
+        message = f"{workspace.recipes} names none: a job's workflow_id is looked up in {folder}/"
+        found.append(Finding("workflows", True, message))
     return found, usable
 
 
@@ -120,45 +111,25 @@ def _bind_defaults(workflow: Workflow) -> dict[str, Any]:
 async def look_at_servers(
     urls: tuple[str, ...], workflows: list[Workflow], stuck: Sequence[StuckPrompt] = ()
 ) -> AsyncIterator[Finding]:
+    """Whether each server answers, has no stuck prompt, and has the nodes and models of the workflows."""
     for url in urls:
+        report = (await look_at(url)).judged({}, stuck)
+        name = f"server {report.url}"
+        if report.stats is None:
+            yield Finding(name, False, f"{report.error} Start it, or set comfyui.api_base_url")
+            continue
+        stuck_since = f", stuck since {report.stuck_since[:19]} UTC: {STUCK_REMEDY}" if report.stuck_since else ""
+        yield Finding(name, not stuck_since, f"ComfyUI {report.stats.version}{stuck_since}")
         async with ComfyClient(url, limits=PATIENCE, listen=False) as comfy:
-            name = f"server {comfy.address}"
-            try:
-                stats = await comfy.system_stats()
-            except ComfyError as error:
-                yield Finding(name, False, f"{error.message} Start it, or set comfyui.api_base_url")
-                continue
-            yield await _moves(comfy, Finding(name, True, f"ComfyUI {stats.version}"), stuck)
             for workflow in workflows:
-                yield await _runs_there(comfy, workflow, name)
-
-
-async def _moves(comfy: ComfyClient, finding: Finding, stuck: Sequence[StuckPrompt]) -> Finding:
-    """Whether no prompt is there that agents could neither wait for nor interrupt."""
-    noted = [each for each in stuck if each.server == str(comfy.address)]
-    if not noted:
-        return finding
-    try:
-        queue = await comfy.queue()
-    except ComfyError as error:
-        return Finding(finding.name, False, error.message)
-    here = {prompt.prompt_id for prompt in (*queue.running, *queue.pending)}
-    since = min((each.since for each in noted if each.prompt_id in here), default=None)
-    if since is None:
-        return finding
-    return Finding(finding.name, False, f"{finding.message}, stuck since {since[:19]} UTC: {STUCK_REMEDY}")
-
-
-async def _runs_there(comfy: ComfyClient, workflow: Workflow, server: str) -> Finding:
-    """Whether the server has the nodes and models of a workflow."""
-    name = f"{workflow.recipe.workflow_id} at {server}"
-    try:
-        lacks = await _lacks(comfy, workflow)
-    except ComfyError as error:
-        return Finding(name, False, error.message)
-    if lacks:
-        return Finding(name, False, f"{FailureClass.MISSING}: {'; '.join(lacks[:MOST_LISTED])}")
-    return Finding(name, True, "nodes and models are there")
+                place = f"{workflow.recipe.workflow_id} at {name}"
+                try:
+                    lacks = await _lacks(comfy, workflow)
+                except ComfyError as error:
+                    yield Finding(place, False, error.message)
+                    continue
+                missing = f"{FailureClass.MISSING}: {'; '.join(lacks[:MOST_LISTED])}"
+                yield Finding(place, not lacks, missing if lacks else "nodes and models are there")
 
 
 async def _lacks(comfy: ComfyClient, workflow: Workflow) -> list[str]:

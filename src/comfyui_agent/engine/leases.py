@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from comfyui_agent.clock import Clock
 from comfyui_agent.domain.jobs import JobId
@@ -20,35 +21,45 @@ RENEWALS_PER_LEASE = 3
 MARGIN = 0.1
 RETRY_SECONDS = 0.5
 
+LeaseKey = tuple[JobId, int]
 
+
+@dataclass
+class HeldLease:
+    """`lose` is called once, when the lease is lost or can no longer be proved."""
+
+    lose: Callable[[str], None]
+    proved_until: float = 0.0
+
+
+@dataclass
 class Leases:
-    """The leases of this process. `lose` of a lease is called once, when it is lost or can no longer be proved."""
+    """The leases of this process."""
 
-    def __init__(self, store: OperationRunner, recorder: Recorder, clock: Clock, worker: str, seconds: float) -> None:
-        self._store = store
-        self._recorder = recorder
-        self._clock = clock
-        self._worker = worker
-        self.seconds = seconds
-        self._held: dict[tuple[JobId, int], Callable[[str], None]] = {}
-        self._proved_until: dict[tuple[JobId, int], float] = {}
+    store: OperationRunner
+    recorder: Recorder
+    clock: Clock
+    worker: str
+    seconds: float
+    _held: dict[LeaseKey, HeldLease] = field(default_factory=dict, init=False)
 
     def add(self, lease: Lease, asked_at: float, lose: Callable[[str], None]) -> None:
         """A lease that was asked for at that time."""
-        key = (lease.job_id, lease.fence)
-        self._held[key] = lose
+        self._held[lease.job_id, lease.fence] = HeldLease(lose)
         self.prove(lease, asked_at)
 
     def prove(self, lease: Lease, asked_at: float) -> float:
         """A write about this lease succeeded; the time until which the job is certainly ours."""
-        key = (lease.job_id, lease.fence)
-        until = self._until(asked_at)
+        return self._prove((lease.job_id, lease.fence), asked_at)
+
+    def _prove(self, key: LeaseKey, asked_at: float) -> float:
+        until = asked_at + self.seconds * (1 - MARGIN)
         if key in self._held:
-            self._proved_until[key] = max(until, self._proved_until.get(key, 0.0))
+            self._held[key].proved_until = max(until, self._held[key].proved_until)
         return until
 
     def drop(self, lease: Lease) -> None:
-        self._forget((lease.job_id, lease.fence))
+        self._held.pop((lease.job_id, lease.fence), None)
 
     def holds(self, job_id: JobId, fence: int) -> bool:
         return (job_id, fence) in self._held
@@ -66,52 +77,41 @@ class Leases:
                 except StoreError as error:
                     log.warning("leases could not be renewed: %s", error)
                     pause = RETRY_SECONDS
-                await self._clock.sleep(pause)
+                await self.clock.sleep(pause)
         finally:
             watching.cancel()
 
     async def _watch_time(self) -> None:
         """While the database is away, leases run out here before they run out there."""
         while True:
-            await self._clock.sleep(self.seconds / 20)
+            await self.clock.sleep(self.seconds / 20)
             self._drop_unproved()
 
+    def _drop_unproved(self) -> None:
+        for key, held in list(self._held.items()):
+            if self.clock.now() >= held.proved_until:
+                self._lose(key, "the database could not be asked in time")
+
     async def _renew(self) -> None:
-        asked_at = self._clock.now()
+        asked_at = self.clock.now()
         before = set(self._held)
-        held = await self._store.run(ops.renew_leases, self._worker, self.seconds)
-        for key in self._still_held(before, held):
-            self._proved_until[key] = self._until(asked_at)
-        took = self._clock.now() - asked_at
+        for key in self._still_held(before, await self.store.run(ops.renew_leases, self.worker, self.seconds)):
+            self._prove(key, asked_at)
+        took = self.clock.now() - asked_at
         if took > self.seconds / 2:
-            await self._recorder.alert(f"the database was locked: leases could not be renewed for {took:.0f} s")
+            await self.recorder.alert(f"the database was locked: leases could not be renewed for {took:.0f} s")
 
     async def check(self) -> None:
         """Something changed in the database: see whether everything is still ours."""
         before = set(self._held)
         if before:
-            self._still_held(before, await self._store.run(ops.held_leases, self._worker))
+            self._still_held(before, await self.store.run(ops.held_leases, self.worker))
 
-    def _still_held(self, before: set[tuple[JobId, int]], held: frozenset[tuple[JobId, int]]) -> set[tuple[JobId, int]]:
+    def _still_held(self, before: set[LeaseKey], held: frozenset[LeaseKey]) -> set[LeaseKey]:
         """Lose the leases that the database does not hold for us. Returns the others."""
-        for key in before & set(self._held) - held:
+        for key in before & self._held.keys() - held:
             self._lose(key, "someone else has it now, or it was cancelled")
-        return before & set(self._held)
+        return before & self._held.keys()
 
-    def _until(self, asked_at: float) -> float:
-        return asked_at + self.seconds * (1 - MARGIN)
-
-    def _drop_unproved(self) -> None:
-        for key, until in list(self._proved_until.items()):
-            if self._clock.now() >= until:
-                self._lose(key, "the database could not be asked in time")
-
-    def _lose(self, key: tuple[JobId, int], reason: str) -> None:
-        lose = self._held.get(key)
-        self._forget(key)
-        if lose is not None:
-            lose(reason)
-
-    def _forget(self, key: tuple[JobId, int]) -> None:
-        self._held.pop(key, None)
-        self._proved_until.pop(key, None)
+    def _lose(self, key: LeaseKey, reason: str) -> None:
+        self._held.pop(key).lose(reason)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import hashlib
 import json
 import os
 import threading
 import time
-import uuid
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from comfyui_agent.comfy.content import HEAD, recognise
@@ -55,12 +55,18 @@ def preview_of(run: Run) -> Preview | None:
 
 
 class LiveFile:
-    """Tells what this agent has at work. It is gone when the agent is; one of a dead agent is not believed."""
+    """Tells what this agent has at work. It is gone when the agent is; one of a dead agent is not believed.
+
+    The newest preview of each run is a file of its own, from the first one until the run ends or nobody looks.
+    """
 
     def __init__(self, folder: Path, worker: str) -> None:
+        self._folder = folder
+        self._worker = worker
         self._path = folder / f"{worker}{LIVE}"
-        self._said = ""
-        self._previews = _Previews(folder, worker)
+        self._text = ""
+        self._previews: dict[int, tuple[str, str]] = {}
+        """The prompt id and the version of each preview, by the id of its job."""
         self._writing = threading.Lock()
         self._is_over = False
 
@@ -70,71 +76,34 @@ class LiveFile:
     def write(self, runs: Sequence[tuple[LiveRun, Preview | None]]) -> None:
         """Write which runs are at work, with the newest preview of each."""
         with self._writing:
-            if not self._is_over:
-                versions = self._previews.show(runs)
-                self._say([replace(run, preview=versions.get(run.job_id, "")) for run, _ in runs])
-
-    def _say(self, runs: Sequence[LiveRun]) -> None:
-        text = json.dumps([asdict(run) for run in runs])
-        if text != self._said and _write(self._path, text.encode("ascii")):
-            self._said = text
+            if self._is_over:
+                return
+            self._write_previews(runs if _is_wanted(self._folder) else ())
+            shown = [replace(run, preview=self._previews.get(run.job_id, ("", ""))[1]) for run, _ in runs]
+            text = json.dumps([asdict(run) for run in shown])
+            if text != self._text and _write(self._path, text.encode("ascii")):
+                self._text = text
 
     def remove(self) -> None:
         """The end: nothing is written afterwards, by whatever thread is still at it."""
         with self._writing:
             self._is_over = True
-            self._previews.remove()
+            self._write_previews(())
             _remove(self._path)
 
-
-@dataclass(frozen=True)
-class _Shown:
-    prompt_id: str
-    picture: Preview
-    version: str
-
-
-class _Previews:
-    """The newest preview of each run as a file of its own, from the first one until the run ends or nobody looks."""
-
-    def __init__(self, folder: Path, worker: str) -> None:
-        self._folder = folder
-        self._worker = worker
-        self._mark = uuid.uuid4().hex[:6]
-        self._count = 0
-        self._shown: dict[int, _Shown] = {}
-
-    def show(self, runs: Sequence[tuple[LiveRun, Preview | None]]) -> dict[int, str]:
-        """Bring the files up to date; the version of each by the id of its job."""
-        if not _is_wanted(self._folder):
-            self.remove()
-            return {}
+    def _write_previews(self, runs: Sequence[tuple[LiveRun, Preview | None]]) -> None:
+        """Bring the files up to date. Those of other runs are removed."""
         at_work = {run.job_id: run.prompt_id for run, _ in runs}
-        for job_id, shown in list(self._shown.items()):
-            if at_work.get(job_id) != shown.prompt_id:
-                self._drop(job_id)
+        for job_id, (prompt_id, _) in list(self._previews.items()):
+            if at_work.get(job_id) != prompt_id:
+                del self._previews[job_id]
+                _remove(self._folder / preview_name(self._worker, job_id))
         for run, preview in runs:
-            if preview is not None:
-                self._show(run, preview)
-        return {job_id: shown.version for job_id, shown in self._shown.items()}
-
-    def _show(self, run: LiveRun, preview: Preview) -> None:
-        shown = self._shown.get(run.job_id)
-        is_news = shown is None or shown.picture is not preview
-        if is_news and _is_picture(preview.image) and _write(self._path(run.job_id), preview.image):
-            self._count += 1
-            self._shown[run.job_id] = _Shown(run.prompt_id, preview, f"{self._mark}-{self._count}")
-
-    def remove(self) -> None:
-        for job_id in list(self._shown):
-            self._drop(job_id)
-
-    def _drop(self, job_id: int) -> None:
-        del self._shown[job_id]
-        _remove(self._path(job_id))
-
-    def _path(self, job_id: int) -> Path:
-        return self._folder / preview_name(self._worker, job_id)
+            if preview is not None and recognise(preview.image[:HEAD], "").extension in PICTURES:
+                shown = run.prompt_id, hashlib.sha256(preview.image).hexdigest()[:12]
+                is_news = self._previews.get(run.job_id) != shown
+                if is_news and _write(self._folder / preview_name(self._worker, run.job_id), preview.image):
+                    self._previews[run.job_id] = shown
 
 
 def remove_stale(folder: Path, worker: str) -> None:
@@ -151,10 +120,6 @@ def _is_wanted(folder: Path) -> bool:
     except OSError:
         return False
     return abs(time.time() - touched) < WANTED_SECONDS
-
-
-def _is_picture(image: bytes) -> bool:
-    return recognise(image[:HEAD], "").extension in PICTURES
 
 
 def _private(path: str, flags: int) -> int:

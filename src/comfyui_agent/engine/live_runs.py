@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from comfyui_agent.comfy.frames import LARGEST_PREVIEW
 from comfyui_agent.store.agent_lock import living
@@ -50,7 +48,9 @@ def read_live(folder: Path) -> list[LiveRun]:
         path = folder / f"{worker}{LIVE}"
         with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
             if path.stat().st_size <= LARGEST:
-                found += [_read(each) for each in json.loads(path.read_text(encoding="utf-8"))]
+                # An agent of another version may have written it: keys that are missing have their defaults.
+                for facts in json.loads(path.read_text(encoding="utf-8")):
+                    found.append(LiveRun(**{key: facts[key] for key in LiveRun.__dataclass_fields__ if key in facts}))
     return found
 
 
@@ -75,8 +75,3 @@ def read_preview(folder: Path, job_id: int) -> bytes | None:
 
 def preview_name(worker: str, job_id: int) -> str:
     return f"{worker}.{job_id:d}{PREVIEW}"
-
-
-def _read(facts: Mapping[str, Any]) -> LiveRun:
-    """A run as an agent of this or another version wrote it; keys that are missing have their defaults."""
-    return LiveRun(**{key: facts[key] for key in LiveRun.__dataclass_fields__ if key in facts})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,8 +20,8 @@ from comfyui_agent.engine.collector import Unkeepable, expect_result
 from comfyui_agent.engine.result_names import stem_of
 from comfyui_agent.engine.server_inputs import uploads_of
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.operation import OperationRunner
 from comfyui_agent.store.records import Leased
+from comfyui_agent.store.store import Store
 
 JOBS_PER_FOLDER = 100
 TEMPLATES_KEPT = 64
@@ -43,14 +42,13 @@ class BuiltPrompt:
 
 
 class PromptBuilder:
-    """Makes prompts. Templates are read once and kept, the most recently used ones."""
+    """Makes prompts. Templates are read once and kept."""
 
-    def __init__(self, store: OperationRunner, workspace: Workspace, identity: str) -> None:
+    def __init__(self, store: Store, workspace: Workspace) -> None:
         self._store = store
-        self._identity = identity
         self._workspace = workspace
         self._workflows = Workflows(workspace)
-        self._kept: OrderedDict[str, Graph] = OrderedDict()
+        self._templates: dict[str, Graph] = {}
 
     async def prepare(self, leased: Leased) -> BuiltPrompt:
         """The prompt of a run; the same for whoever takes it over."""
@@ -77,7 +75,7 @@ class PromptBuilder:
             raise NotBuildable(f"outputs.node {node!r} is not a node of the workflow")
         if leased.last_failure == FailureClass.OUTPUT.value:
             graph = avoiding_cache(graph, leased.prompt_id)
-        folder = f"e3_{self._identity}/{leased.lease.job_id // JOBS_PER_FOLDER}"
+        folder = f"e3_{self._store.identity}/{leased.lease.job_id // JOBS_PER_FOLDER}"
         expected = None if node is None else frozenset({node})
         return BuiltPrompt(_saving_apart(graph, f"{folder}/{leased.prompt_id}"), expected, plain)
 
@@ -85,15 +83,14 @@ class PromptBuilder:
         key = leased.template_hash
         if key is None:
             return self._by_id(leased)
-        if key not in self._kept:
+        if key not in self._templates:
             template = await self._store.run(ops.find_template, key)
             if template is None:
                 raise NotBuildable(f"its workflow {key[:12]} is not in the database any more: submit the job again")
-            self._kept[key] = template.graph()
-            while len(self._kept) > TEMPLATES_KEPT:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(key)
-        return self._kept[key], {}
+            if len(self._templates) >= TEMPLATES_KEPT:
+                self._templates.clear()
+            self._templates[key] = template.graph()
+        return self._templates[key], {}
 
     def _by_id(self, leased: Leased) -> tuple[Graph, dict[str, Any]]:
         """A row made by hand names its workflow only: the template with its defaults. What is required has to be there,
@@ -113,7 +110,7 @@ class PromptBuilder:
 
 
 def _expect_required(workflow: Workflow, given: Collection[str]) -> None:
-    """Unpreparable if an input that is required has no default, and no value at each of its places."""
+    """NotBuildable if an input that is required has no default, and no value at each of its places."""
     recipe, missing = workflow.recipe, []
     for name in recipe.required_inputs:
         if recipe.defaults.get(name) is None:
@@ -127,7 +124,7 @@ def _expect_required(workflow: Workflow, given: Collection[str]) -> None:
 
 
 def _expect_files_inside(graph: Graph, given: Collection[str]) -> None:
-    """Unpreparable if a node would load a file from outside the server's own folders: old servers hand it out."""
+    """NotBuildable if a node would load a file from outside the server's own folders: old servers hand it out."""
     for node_id in graph:
         for name, value in inputs_of(graph, node_id).items():
             place = f"{node_id}.{name}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 from comfyui_agent.clock import Clock
@@ -20,27 +21,27 @@ T = TypeVar("T")
 PAUSE = 1.0
 
 
+@dataclass(frozen=True)
 class Recorder:
     """Runs operations again until they are written. Errors that waiting does not mend are raised."""
 
-    def __init__(self, store: OperationRunner, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
+    store: OperationRunner
+    clock: Clock
 
     async def write(self, operation: Operation[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        began = self._clock.now()
+        began = self.clock.now()
         trouble: StoreError | None = None
         while True:
             try:
-                result = await self._store.run(operation, *args, **kwargs)
+                result = await self.store.run(operation, *args, **kwargs)
                 break
             except (DatabaseAway, DatabaseFull) as error:
                 if trouble is None:
                     log.error("%s. Trying again every second", error)
                 trouble = error
-                await self._clock.sleep(PAUSE)
+                await self.clock.sleep(PAUSE)
         if trouble is not None:
-            took = self._clock.now() - began
+            took = self.clock.now() - began
             await self.alert(f"{trouble}; it took {took:.0f} s until it could be written")
         return result
 
@@ -50,4 +51,4 @@ class Recorder:
     async def alert(self, message: str) -> None:
         """Tell people that the database was away, now that it is back."""
         with contextlib.suppress(StoreError):
-            await self._store.run(ops.add_event, Event(EventName.ALERT_DATABASE, message=message))
+            await self.store.run(ops.add_event, Event(EventName.ALERT_DATABASE, message=message))

@@ -1,18 +1,25 @@
-"""What dead agents and cancelled jobs left at the servers: taken over, or taken back."""
+"""What dead agents and cancelled jobs left: prompts at servers are taken over or taken back, files are removed."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from comfyui_agent.clock import Clock
 from comfyui_agent.comfy.cancellation import Cancellation
+from comfyui_agent.comfy.downloads import remove_leftovers
 from comfyui_agent.comfy.errors import ComfyError
-from comfyui_agent.comfy.tasks import end_tasks
+from comfyui_agent.comfy.tasks import BackgroundTasks
+from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.jobs import JobId
+from comfyui_agent.domain.kinds import FOLDERS
+from comfyui_agent.engine.live_files import remove_stale
+from comfyui_agent.engine.result_names import stem_of
+from comfyui_agent.engine.thread_pools import PUBLISHING
 from comfyui_agent.fleet.server import FleetServer, Health
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.liveness import bury_dead
@@ -56,172 +63,151 @@ class StartedRuns(Protocol):
 
 
 class Identity(Protocol):
-    """By what the database knows this agent."""
+    """By what the database knows this agent, and the lock files of dead ones."""
 
     worker: str
     host: str
 
-
-class Leftovers(Protocol):
-    """Files that dead agents and withdrawn runs leave behind."""
-
-    @property
-    def remove(self) -> Callable[[Sequence[str]], Awaitable[None]]: ...
-
-    async def remove_fetched(self, leased: Leased) -> None: ...
-
-    async def sweep(self) -> None: ...
+    def sweep(self) -> Iterable[str]: ...
 
 
-@dataclass(frozen=True)
-class RecoveryScope:
-    """Which runs an agent cares for. With `only`, those of one batch; else all but what is reserved for bursts."""
-
-    only: str | None = None
-
-    def covers(self, attempt: OpenAttempt) -> bool:
-        if self.only is not None:
-            return attempt.batch_id == self.only
-        return not attempt.is_reserved or not attempt.is_wanted
-
-
+@dataclass
 class Recovery:
-    """Goes through the runs without an outcome, again and again. Those that nobody cares for become ours."""
+    """Goes through the runs without an outcome, again and again. Those that nobody cares for become ours.
 
-    def __init__(
-        self,
-        store: OperationRunner,
-        fleet: KnownServers,
-        leases: HeldLeases,
-        runs: StartedRuns,
-        identity: Identity,
-        leftovers: Leftovers,
-        clock: Clock,
-        scope: RecoveryScope,
-    ) -> None:
-        self._store = store
-        self._fleet = fleet
-        self._leases = leases
-        self._runs = runs
-        self._identity = identity
-        self._leftovers = leftovers
-        self._clock = clock
-        self._scope = scope
-        self._round = asyncio.Lock()
-        self._seen: dict[int, float] = {}
-        self._withdrawing: dict[int, asyncio.Task[None]] = {}
-        self._lost_at: set[str] = set()
+    With `only`, it cares for the runs of one batch; else for all but those that are reserved for bursts.
+    """
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether prompts are being taken back."""
-        return bool(self._withdrawing)
-
-    @property
-    def has_lost(self) -> bool:
-        """Whether jobs wait for servers that stopped answering."""
-        return bool(self._lost_at)
+    store: OperationRunner
+    workspace: Workspace
+    lock: Identity
+    fleet: KnownServers
+    leases: HeldLeases
+    runs: StartedRuns
+    clock: Clock
+    remove_files: Callable[[Sequence[str]], Awaitable[None]]
+    """Removes results that are nobody's any more."""
+    only: str | None = None
+    withdrawing: set[int] = field(default_factory=set, init=False)
+    """Attempts whose prompts are being taken back."""
+    lost_at: set[str] = field(default_factory=set, init=False)
+    """Servers that stopped answering, and that jobs wait for."""
+    _round: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _seen: dict[int, float] = field(default_factory=dict, init=False)
+    _tasks: BackgroundTasks = field(default_factory=lambda: BackgroundTasks("taking a prompt back"), init=False)
 
     @property
     def awaits_first_answer(self) -> bool:
         """Whether a server that was lost with prompts has not been probed yet: it may still have them."""
-        known = (self._fleet.servers.get(name) for name in self._lost_at)
+        known = (self.fleet.servers.get(name) for name in self.lost_at)
         return any(server is not None and server.health is Health.UNKNOWN for server in known)
 
-    async def look(self) -> int:
-        """One round. Returns how many runs were taken over. Rounds do not overlap."""
-        async with self._round:
-            return await self._look()
-
     async def stop(self) -> None:
-        await end_tasks(list(self._withdrawing.values()))
+        await self._tasks.stop()
 
-    async def _look(self) -> int:
-        host = self._identity.host
-        await bury_dead(self._store, host)
-        attempts = [each for each in await self._store.run(ops.open_attempts, host) if self._scope.covers(each)]
-        unattended = [each for each in attempts if not self._leases.holds(each.job_id, each.fence)]
-        self._lost_at = {each.server for each in unattended if each.is_lost}
-        ids = {each.attempt_id for each in unattended}
-        self._seen = {key: at for key, at in self._seen.items() if key in ids}
-        taken = 0
+    async def look(self) -> None:
+        """One round. Rounds do not overlap."""
+        async with self._round:
+            await bury_dead(self.store, self.lock.host)
+            await self._look_at_attempts()
+            await self.store.run(ops.put_back_unattended, self.lock.host)
+            await self.store.run(ops.free_turns)
+            await ops.end_members(self.store)
+            while await self.store.run(ops.discard_unfinished, self.lock.host):
+                log.info("a batch was removed whose creator died before it was whole")
+            for worker in self.lock.sweep():
+                await PUBLISHING.run(_remove_staged, self.workspace, worker)
+                remove_stale(self.workspace.locks, worker)
+
+    async def _look_at_attempts(self) -> None:
+        attempts = [each for each in await self.store.run(ops.open_attempts, self.lock.host) if self._covers(each)]
+        unattended = [each for each in attempts if not self.leases.holds(each.job_id, each.fence)]
+        self.lost_at = {each.server for each in unattended if each.is_lost}
+        self._seen = {each.attempt_id: self._seen.get(each.attempt_id, self.clock.now()) for each in unattended}
         for attempt in unattended:
-            self._seen.setdefault(attempt.attempt_id, self._clock.now())
+            if attempt.attempt_id in self.withdrawing:
+                continue
             if not attempt.is_wanted:
                 if self._may_be_withdrawn(attempt):
-                    await self._start_withdrawing(attempt)
-            elif attempt.attempt_id not in self._withdrawing and self._may_be_taken(attempt):
-                taken += await self._adopt(attempt)
-        await self._store.run(ops.put_back_unattended, host)
-        await self._store.run(ops.free_turns)
-        await ops.end_members(self._store)
-        while await self._store.run(ops.discard_unfinished, host):
-            log.info("a batch was removed whose creator died before it was whole")
-        await self._leftovers.sweep()
-        return taken
+                    server = await self.fleet.get(attempt.server)
+                    self.withdrawing.add(attempt.attempt_id)
+                    self._tasks.start(self._withdraw(attempt, server))
+            elif self._may_be_taken(attempt):
+                await self._adopt(attempt)
+
+    def _covers(self, attempt: OpenAttempt) -> bool:
+        if self.only is not None:
+            return attempt.batch_id == self.only
+        return not attempt.is_reserved or not attempt.is_wanted
 
     def _waited(self, attempt: OpenAttempt) -> float:
-        return self._clock.now() - self._seen[attempt.attempt_id]
+        return self.clock.now() - self._seen[attempt.attempt_id]
 
     def _may_be_withdrawn(self, attempt: OpenAttempt) -> bool:
         """Whoever ran it takes it back once it has let go; others only if that agent is gone or does not wake up."""
-        if attempt.is_lost or attempt.attempt_worker in (None, self._identity.worker):
-            return not self._runs.has(attempt.prompt_id)
-        return self._waited(attempt) > self._leases.seconds or attempt.is_attempt_worker_dead
+        if attempt.is_lost or attempt.attempt_worker in (None, self.lock.worker):
+            return not self.runs.has(attempt.prompt_id)
+        return self._waited(attempt) > self.leases.seconds or attempt.is_attempt_worker_dead
 
     def _may_be_taken(self, attempt: OpenAttempt) -> bool:
         if attempt.is_lost and attempt.status == "pending":
-            server = self._fleet.servers.get(attempt.server)
+            server = self.fleet.servers.get(attempt.server)
             return server is not None and server.answers  # what it still has is taken over, the rest is known then
-        if attempt.server not in self._fleet.servers and self._waited(attempt) < FOREIGN_SERVER_GRACE:
+        if attempt.server not in self.fleet.servers and self._waited(attempt) < FOREIGN_SERVER_GRACE:
             return False  # an agent that has this server may come first
         if attempt.status == "pending":
             return True
-        if attempt.worker == self._identity.worker:
+        if attempt.worker == self.lock.worker:
             return self._waited(attempt) >= OWN_GRACE  # leased a moment ago and not yet begun, or dropped by us
         return attempt.has_expired or attempt.is_worker_dead
 
-    async def _adopt(self, attempt: OpenAttempt) -> int:
-        asked_at = self._clock.now()
-        leased = await self._store.run(ops.adopt_attempt, attempt, self._identity.worker, self._leases.seconds)
+    async def _adopt(self, attempt: OpenAttempt) -> None:
+        asked_at = self.clock.now()
+        leased = await self.store.run(ops.adopt_attempt, attempt, self.lock.worker, self.leases.seconds)
         self._seen.pop(attempt.attempt_id, None)
         if leased is None:
-            return 0
+            return
         log.info("%s: taken over from %s", leased.config_name, leased.previous_worker)
         if attempt.is_attempt_worker_dead:  # a living agent removes its own
-            await self._leftovers.remove_fetched(leased)
-        await self._runs.start(leased, asked_at)
-        return 1
+            await self._remove_fetched(leased)
+        await self.runs.start(leased, asked_at)
 
-    async def _start_withdrawing(self, attempt: OpenAttempt) -> None:
-        if attempt.attempt_id not in self._withdrawing:
-            server = await self._fleet.get(attempt.server)
-            task = asyncio.create_task(self._withdraw(attempt, server))
-            self._withdrawing[attempt.attempt_id] = task
-            task.add_done_callback(self._withdrawn(attempt))
-
-    def _withdrawn(self, attempt: OpenAttempt) -> Callable[[asyncio.Task[None]], None]:
-        def reap(task: asyncio.Task[None]) -> None:
-            self._withdrawing.pop(attempt.attempt_id, None)
-            if not task.cancelled() and task.exception() is not None:
-                log.error("taking prompt %s back failed", attempt.prompt_id, exc_info=task.exception())
-
-        return reap
+    async def _remove_fetched(self, leased: Leased) -> None:
+        """Remove what the agent before had fetched for a run and not named."""
+        worker = leased.previous_worker
+        if worker:
+            try:
+                await PUBLISHING.run(remove_leftovers, stem_of(leased, self.workspace).parent, worker)
+            except (OSError, ValueError) as error:
+                log.warning("leftovers of %s could not be removed: %s", worker, error)
 
     async def _withdraw(self, attempt: OpenAttempt, server: FleetServer) -> None:
         """Take a prompt back whose job was cancelled, deleted, or set to another state by hand."""
-        if server.health is Health.DOWN and not server.is_retired:
-            if attempt.is_lost or server.seconds_down() > GONE_SECONDS:  # nothing waits for it any longer
-                await self._close(attempt, "its server is away: the prompt is deleted should it come back with it")
-            return  # later, when it can be asked
         try:
+            if server.health is Health.DOWN and not server.is_retired:
+                if attempt.is_lost or server.seconds_down() > GONE_SECONDS:  # nothing waits for it any longer
+                    await self._close(attempt, "its server is away: the prompt is deleted should it come back with it")
+                return  # later, when it can be asked
             result = await server.client.cancel(attempt.prompt_id, timeout=WITHDRAW_SECONDS)
             await self._close(attempt, TAKEN_BACK[result])
         except ComfyError as error:
             if server.is_retired:
                 await self._close(attempt, "its server is not used any more")
             log.info("prompt %s could not be taken back yet: %s", attempt.prompt_id, error.message)
+        finally:
+            self.withdrawing.discard(attempt.attempt_id)
 
     async def _close(self, attempt: OpenAttempt, message: str) -> None:
-        strays = await self._store.run(ops.withdraw_attempt, attempt, message)
-        await self._leftovers.remove(strays or [])
+        strays = await self.store.run(ops.withdraw_attempt, attempt, message)
+        await self.remove_files(strays or [])
+
+
+def _remove_staged(workspace: Workspace, worker: str) -> None:
+    """Remove what a dead agent had fetched and not named, where results usually go."""
+    for kind in sorted(set(FOLDERS.values())):
+        try:
+            folder: Path = workspace.finished(kind)
+            for place in (folder, *(each for each in folder.glob("*") if each.is_dir())):
+                remove_leftovers(place, worker)
+        except (OSError, ValueError) as error:
+            log.warning("leftovers of %s could not be removed: %s", worker, error)

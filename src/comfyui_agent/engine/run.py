@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -19,23 +19,13 @@ from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.retry_policy import GiveUp
 from comfyui_agent.engine.collector import Collector, LostMeanwhile, ServerAway, Unkeepable
-from comfyui_agent.engine.patience import (
-    EndRun,
-    GiveServerUp,
-    KeepWaiting,
-    PatienceLimits,
-    TakeBack,
-    WaitDecision,
-    WatchedPrompt,
-    WatchedServer,
-    decide_wait,
-    is_away,
-    is_to_be_left,
-)
+from comfyui_agent.engine.patience import EndRun, PatienceLimits, Wait, WaitDecision, decide_wait, is_away
+from comfyui_agent.engine.recorder import Recorder
 from comfyui_agent.engine.sender import Sender
 from comfyui_agent.engine.server_inputs import Unfit
-from comfyui_agent.engine.settlement import Loss, Settlement
-from comfyui_agent.fleet.server import FleetServer
+from comfyui_agent.engine.settlement import Settlement
+from comfyui_agent.fleet.server import FleetServer, Health
+from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import FileTaken, LeaseLost, StoreError
 from comfyui_agent.store.records import Leased
 
@@ -52,7 +42,7 @@ JUST_BEGUN = 0.001
 class RunFleet(Protocol):
     """What a run needs of the fleet."""
 
-    def is_alternative_to(self, server: FleetServer, besides: Collection[str] = ()) -> bool: ...
+    def is_alternative_to(self, server: FleetServer) -> bool: ...
 
     def set_aside(self, server: FleetServer, prompt_id: str, reason: str) -> None: ...
 
@@ -67,6 +57,7 @@ class RunParts:
     sender: Sender
     collector: Collector
     settlement: Settlement
+    recorder: Recorder
     limits: PatienceLimits
     clock: Clock
     wake: Callable[[], None]
@@ -102,7 +93,7 @@ class Run:
         except Exception as error:
             log.exception("running %s failed", self.leased.config_name)
             message = f"E3 itself failed: {type(error).__name__}: {error}"
-            await self._settle(self._failure(FailureClass.EXECUTION, message))
+            await self._settle(self._failed(FailureClass.EXECUTION, message).failure)
         finally:
             self.server.ended(self.leased.prompt_id)
             self.server.fetching.discard(self.leased.prompt_id)
@@ -123,81 +114,55 @@ class Run:
     async def _render(self) -> Outcome | None:
         """Bring the prompt to its server and wait for its end. None: it was not sent, and that is recorded."""
         try:
-            watch = await self._send_or_take_over()
-            if watch is None:
-                return None
-            self._watch = watch
-            return await self._wait(watch)
+            self._watch = await self._parts.sender.begin(self)
+            return await self._wait(self._watch) if self._watch else None
         except Unfit as error:
-            return Failed(self.leased.prompt_id, self._failure(error.kind, error.message))
+            return self._failed(error.kind, error.message)
         except ComfyError as error:
             failure = await self._parts.sender.explain(error, self.leased, self.server)
             return Failed(self.leased.prompt_id, failure)
-
-    async def _send_or_take_over(self) -> Watch | None:
-        built = await self._parts.sender.build(self.leased)
-        client, prompt_id = self.server.client, self.leased.prompt_id
-        if self.leased.is_taken_over:
-            return client.take_over(prompt_id, built.graph, built.expected) if built else client.take_over(prompt_id)
-        if built is None:
-            return None
-        return await self._parts.sender.send(self, built)
 
     async def _wait(self, watch: Watch) -> Outcome:
         """The end of the prompt, or of our patience with it. ServerAway if the server is given up."""
         while True:
             with contextlib.suppress(TimeoutError):
                 return await watch.outcome(TICK)
-            decision = self._decide(watch, self._server_facts())
-            if not isinstance(decision, GiveServerUp):
+            decision = self._decide(watch)
+            if decision is not Wait.GIVE_SERVER_UP:
                 await self._note_running(watch)
-            if isinstance(decision, TakeBack):
+            if decision is Wait.TAKE_BACK:
                 if await self._take_back(watch):
-                    failure = self._failure(FailureClass.INTERRUPTED, "its server is being drained")
-                    return Failed(watch.prompt_id, failure)
-                decision = self._decide(watch, replace(self._server_facts(), out_of_work=None))
+                    return self._failed(FailureClass.INTERRUPTED, "its server is being drained")
+                decision = self._decide(watch, may_take_back=False)
             match decision:
-                case KeepWaiting() | TakeBack():
+                case Wait.ON | Wait.TAKE_BACK:
                     continue
-                case GiveServerUp():
+                case Wait.GIVE_SERVER_UP:
                     raise ServerAway
                 case EndRun():
                     return await self._end_early(watch, decision)
                 case _:
                     assert_never(decision)
 
-    def _decide(self, watch: Watch, server: WatchedServer) -> WaitDecision:
-        progress = watch.progress
-        prompt = WatchedPrompt(
-            prompt_id=watch.prompt_id,
-            stage=progress.stage,
-            ahead=progress.ahead,
-            changed_at=progress.changed_at,
+    def _decide(self, watch: Watch, *, may_take_back: bool = True) -> WaitDecision:
+        return decide_wait(
+            self._parts.clock.now(),
+            self.server,
+            watch,
+            self._limits,
             seconds_running=self._seconds_running(watch),
-            is_ours=watch.is_ours,
-            unreachable_since=watch.judged.unreachable_since,
-            trouble=watch.judged.trouble,
+            has_alternative=self._parts.fleet.is_alternative_to(self.server),
+            may_take_back=may_take_back,
         )
-        return decide_wait(self._parts.clock.now(), server, prompt, self._limits)
 
-    def _server_facts(self) -> WatchedServer:
-        server = self.server
-        return WatchedServer(
-            name=server.name,
-            health=server.health,
-            reason=server.reason,
-            since=server.since,
-            answered_at=server.answered_at,
-            seconds_down=server.seconds_down(),
-            is_heard=server.client.websocket_is_open,
-            has_alternative=self._parts.fleet.is_alternative_to(server),
-            out_of_work=server.out_of_work,
-        )
+    @property
+    def _is_to_be_left(self) -> bool:
+        """Whether the server is set aside while another takes work."""
+        return self.server.health is Health.ASIDE and self._parts.fleet.is_alternative_to(self.server)
 
     def is_given_up(self) -> bool:
         """Whether an answer of the server is not worth waiting for."""
-        facts = self._server_facts()
-        return is_away(facts, self._limits) or is_to_be_left(facts)
+        return is_away(self.server, self._limits) or self._is_to_be_left
 
     async def _take_back(self, watch: Watch) -> bool:
         """Take the prompt from the server's queue. False if it has begun, or that could not be done now."""
@@ -215,7 +180,7 @@ class Run:
         seconds = self._seconds_running(watch)
         if seconds >= self._noted_seconds + (RUNNING_IS_NOTED_EVERY if self._noted_seconds else RUNNING_IS_NOTED_AFTER):
             self._noted_seconds = seconds
-            await self._parts.settlement.note_running(self.leased, seconds)
+            await self._parts.recorder.write(ops.note_running, self.leased.lease, seconds)
 
     def _seconds_running(self, watch: Watch) -> float:
         """Seconds of execution, those before a take-over included where they were noted."""
@@ -241,7 +206,7 @@ class Run:
             log.warning("%s could not be interrupted: %s", self.leased.config_name, error.message)
             return Failed(prompt_id, failure)
         if result.runs_on and is_timeout:
-            await self._parts.settlement.note_stuck(self.leased, self.server, failure.message)
+            await self._parts.recorder.write(ops.note_stuck, self.server.name, prompt_id, failure.message)
         if result is Cancellation.ENDED_BEFORE:
             with contextlib.suppress(TimeoutError):
                 outcome = await watch.outcome(INTERRUPT_SECONDS)
@@ -262,30 +227,30 @@ class Run:
         try:
             await self._parts.collector.collect(self.leased, server, outcome, check_server=self._check_server)
         except LostMeanwhile:
-            message = "the server went away before its result was fetched"
-            return Failed(prompt_id, self._failure(FailureClass.SERVER_LOST, message))
+            return self._failed(FailureClass.SERVER_LOST, "the server went away before its result was fetched")
         except ComfyError as error:  # the server answers, and what it hands out is no result
             # A file that was found without its history may be what a dying server had begun to write.
             kind = FailureClass.OUTPUT if outcome.evidence == "history" else FailureClass.SERVER_LOST
             return Failed(prompt_id, replace(error.failure(server.name, prompt_id), kind=kind))
         except (FileTaken, Unkeepable) as error:
-            failure = self._failure(FailureClass.OUTPUT, str(error))
-            await self._parts.settlement.give_up(self.leased, failure, GiveUp(FailureClass.OUTPUT))
+            failed = self._failed(FailureClass.OUTPUT, str(error))
+            await self._parts.settlement.give_up(self.leased, failed.failure, GiveUp(FailureClass.OUTPUT))
         return None
 
     def _check_server(self) -> None:
         """While a result cannot be fetched: whether it is worth waiting."""
-        facts = self._server_facts()
-        if is_away(facts, self._limits):
+        if is_away(self.server, self._limits):
             raise ServerAway
-        if is_to_be_left(facts):
+        if self._is_to_be_left:
             raise LostMeanwhile
 
     async def _settle(self, failure: Failure) -> None:
         watch, was_running = self._watch, False
         if failure.kind is FailureClass.SERVER_LOST and watch is not None:
             was_running = self._was_running(watch, is_gone=watch.is_ours and watch.is_over)
-        await self._parts.settlement.settle(self.leased, self.server, failure, Loss(was_running, self._is_left))
+        await self._parts.settlement.settle(
+            self.leased, self.server, failure, was_running=was_running, is_left=self._is_left
+        )
 
     async def _wait_for_server(self) -> None:
         watch, executed = self._watch, 0.0
@@ -305,5 +270,6 @@ class Run:
             return True
         return is_gone and ((was_first and not watch.progress.ahead) or self.leased.is_suspect)
 
-    def _failure(self, kind: FailureClass, message: str) -> Failure:
-        return Failure(kind, message, server=self.server.name, prompt_id=self.leased.prompt_id)
+    def _failed(self, kind: FailureClass, message: str) -> Failed:
+        prompt_id = self.leased.prompt_id
+        return Failed(prompt_id, Failure(kind, message, server=self.server.name, prompt_id=prompt_id))

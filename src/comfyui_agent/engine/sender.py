@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from comfyui_agent.clock import Clock
@@ -70,48 +70,51 @@ class SendingRun(Protocol):
         """Whether an answer of the server is not worth waiting for."""
 
 
+@dataclass(frozen=True)
 class Sender:
     """Sends prompts. A post is never repeated: one whose answer was lost is taken over by its id."""
 
-    def __init__(
-        self, recorder: Recorder, fleet: Probing, builder: Builder, inputs: Inputs, clock: Clock, *, previews: bool
-    ) -> None:
-        self._recorder = recorder
-        self._fleet = fleet
-        self._builder = builder
-        self._inputs = inputs
-        self._clock = clock
-        self._extra_data = WITH_PREVIEWS if previews else None
+    recorder: Recorder
+    fleet: Probing
+    builder: Builder
+    inputs: Inputs
+    clock: Clock
+    has_previews: bool
 
-    async def build(self, leased: Leased) -> BuiltPrompt | None:
-        """The prompt of a run. None if it cannot be built: then a job that was not sent yet has failed."""
+    async def begin(self, run: SendingRun) -> Watch | None:
+        """Send the prompt of a run, or take over one that was sent. None: nothing was sent, and that is recorded."""
+        leased, client = run.leased, run.server.client
         try:
-            return await self._builder.prepare(leased)
+            built = await self.builder.prepare(leased)
         except NotBuildable as error:
-            if not leased.is_taken_over:  # a prompt that is at its server needs no template any more
-                await self._recorder.write(ops.refuse_job, leased.lease, Failure(FailureClass.INVALID, str(error)))
+            if leased.is_taken_over:  # a prompt that is at its server needs no template any more
+                return client.take_over(leased.prompt_id)
+            await self.recorder.write(ops.refuse_job, leased.lease, Failure(FailureClass.INVALID, str(error)))
             return None
+        if leased.is_taken_over:
+            return client.take_over(leased.prompt_id, built.graph, built.expected)
+        return await self._send(run, built)
 
-    async def send(self, run: SendingRun, built: BuiltPrompt) -> Watch | None:
+    async def _send(self, run: SendingRun, built: BuiltPrompt) -> Watch | None:
         """Post the prompt and watch it. None: nothing reached the server, and the job waits again."""
         server, prompt_id = run.server, run.leased.prompt_id
         if server.out_of_work is not None:  # since the lease
-            await self._recorder.write(ops.return_unsent, run.leased.lease)
+            await self.recorder.write(ops.return_unsent, run.leased.lease)
             return None
         try:
             return await self._fit_and_post(run, built)
         except AcceptanceUnknown as error:
             log.warning("%s: %s", run.leased.config_name, error.message)
-            self._fleet.probe_now(server)
+            self.fleet.probe_now(server)
             return server.client.take_over(prompt_id, built.graph, built.expected)
         except (PromptRejected, NotAccepted, UploadRefused):
             raise
         except ComfyError as error:
-            await self._recorder.write(ops.return_unsent, run.leased.lease)
+            await self.recorder.write(ops.return_unsent, run.leased.lease)
             if not isinstance(error, Unreachable):
                 server.misbehaved()
             server.at_work.discard(prompt_id)  # it never got there
-            self._fleet.mark_down(server, error.message)
+            self.fleet.mark_down(server, error.message)
             return None
 
     async def explain(self, error: ComfyError, leased: Leased, server: FleetServer) -> Failure:
@@ -120,7 +123,7 @@ class Sender:
             server.misbehaved()
         failure = error.failure(server.name, leased.prompt_id)
         if isinstance(error, PromptRejected) and error.choice is not None:
-            remedy = await self._inputs.remedy(server, *error.choice)
+            remedy = await self.inputs.remedy(server, *error.choice)
             failure = replace(failure, message=failure.message + remedy)
         return failure
 
@@ -129,13 +132,13 @@ class Sender:
         try:
             return await self._post(run, await self._fit(run, built))
         except PromptRejected:
-            self._inputs.forget(run.server.name)
+            self.inputs.forget(run.server.name)
             if run.leased.pictures is None:
                 raise
         return await self._post(run, await self._fit(run, built))
 
     async def _fit(self, run: SendingRun, built: BuiltPrompt) -> BuiltPrompt:
-        graph = await self._inputs.fit(built.graph, run.leased.pictures, run.server)
+        graph = await self.inputs.fit(built.graph, run.leased.pictures, run.server)
         sent = json_text(filled_in(built.plain, graph))
         if len(sent) <= LARGEST_SENT:
             run.leased = replace(run.leased, lease=replace(run.leased.lease, sent=sent))
@@ -145,7 +148,7 @@ class Sender:
         """A server that takes the post and does not answer is waited for until it is given up."""
         posting = asyncio.create_task(self._post_in_turn(run.leased, run.server, built))
         try:
-            while not await self._clock.first_of({posting}, TICK):
+            while not await self.clock.first_of({posting}, TICK):
                 if run.is_given_up():
                     raise AcceptanceUnknown(f"{run.server.name} did not answer the prompt: {run.server.reason}")
             return posting.result()
@@ -154,9 +157,10 @@ class Sender:
 
     async def _post_in_turn(self, leased: Leased, server: FleetServer, built: BuiltPrompt) -> Watch:
         async with server.sending:
-            await self._clock.wait_while(lambda: server.pauses > 0)  # it would take the memory that is being freed
+            await self.clock.wait_while(lambda: bool(server.freeing))  # it would take the memory that is being freed
+            extra_data = WITH_PREVIEWS if self.has_previews else None
             watch = await server.client.submit(
-                built.graph, leased.prompt_id, extra_data=self._extra_data, expected=built.expected
+                built.graph, leased.prompt_id, extra_data=extra_data, expected=built.expected
             )
             server.accepted(leased.prompt_id)
             return watch

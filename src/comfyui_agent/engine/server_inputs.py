@@ -16,6 +16,7 @@ from comfyui_agent.domain.node_classes import MODEL_ENDINGS
 from comfyui_agent.domain.placement import place
 from comfyui_agent.domain.prompts import Graph, class_of, inputs_of
 from comfyui_agent.domain.suggestions import nearest
+from comfyui_agent.domain.value_types import declaration_of
 from comfyui_agent.fleet.server import FleetServer
 
 AUTO = "auto"
@@ -45,8 +46,7 @@ class ServerInputs:
 
     async def fit(self, graph: Graph, pictures: str | None, server: FleetServer) -> Graph:
         """The graph for this server. Unfit if it lacks something, ComfyError if it cannot be asked."""
-        names = uploads_of(pictures)
-        placed = {where: await self._brought(name, server) for where, name in names.items()}
+        placed = {where: await self._upload(name, server) for where, name in uploads_of(pictures).items()}
         graph = place(graph, placed) if placed else graph
         chosen: dict[str, str] = {}
         for node_id in graph:
@@ -61,22 +61,20 @@ class ServerInputs:
         self._uploaded = {key: value for key, value in self._uploaded.items() if key[0] != server}
         self._offers = {key: value for key, value in self._offers.items() if key[0] != server}
 
-    async def _brought(self, name: str, server: FleetServer) -> str:
+    async def _upload(self, name: str, server: FleetServer) -> str:
+        """What the server calls a kept input file, which is brought there once."""
         key = server.name, name
         async with self._uploading.setdefault(key, asyncio.Lock()):
-            return await self._bring(key, name, server)
-
-    async def _bring(self, key: tuple[str, str], name: str, server: FleetServer) -> str:
-        if key not in self._uploaded:
-            file = self._workspace.kept_inputs / Path(name).name
-            if not file.is_file():
-                raise Unfit(FailureClass.INVALID, f"its input file {file} is gone: submit the job again")
-            uploaded = await server.client.upload(file, file.name, subfolder=FOLDER)
-            if len(self._uploaded) >= MOST_REMEMBERED:
-                self._uploaded.clear()
-                self._uploading = {key: self._uploading[key]}
-            self._uploaded[key] = uploaded.reference
-        return self._uploaded[key]
+            if key not in self._uploaded:
+                file = self._workspace.kept_inputs / Path(name).name
+                if not file.is_file():
+                    raise Unfit(FailureClass.INVALID, f"its input file {file} is gone: submit the job again")
+                uploaded = await server.client.upload(file, file.name, subfolder=FOLDER)
+                if len(self._uploaded) >= MOST_REMEMBERED:
+                    self._uploaded.clear()
+                    self._uploading = {key: self._uploading[key]}
+                self._uploaded[key] = uploaded.reference
+            return self._uploaded[key]
 
     async def remedy(self, server: FleetServer, class_type: str, name: str, value: str) -> str:
         """What may have been meant by a value that a server does not offer; empty if nothing is near it."""
@@ -119,20 +117,9 @@ def first_model(choices: list[str] | None) -> str | None:
 
 def offered(definition: Mapping[str, Any] | None, name: str) -> list[str] | None:
     """The choices of an input, by the definition of its node; None if it is no list of choices."""
-    inputs = definition.get("input") if definition else None
-    if not isinstance(inputs, Mapping):
-        return None
-    for section in ("required", "optional"):
-        described = inputs.get(section)
-        spec = described.get(name) if isinstance(described, Mapping) else None
-        if not isinstance(spec, list) or not spec:
-            continue
-        choices = spec[0]
-        if choices == "COMBO":
-            choices = spec[1].get("options") if len(spec) > 1 and isinstance(spec[1], Mapping) else None
-        if isinstance(choices, list):
-            return [choice for choice in choices if isinstance(choice, str)]
-    return None
+    declared, options = declaration_of(definition, name)
+    choices = options.get("options") if declared == "COMBO" else declared
+    return [choice for choice in choices if isinstance(choice, str)] if isinstance(choices, list) else None
 
 
 def uploads_of(text: str | None) -> dict[str, str]:

@@ -19,7 +19,7 @@ QUICK = Limits(connect_seconds=3, answer_seconds=10, retries=0)
 
 @dataclass(frozen=True)
 class ServerReport:
-    """What one look found. `halt` and `stuck_since` are known to the database: see `judged`."""
+    """What one look found. `out_of_work` and `stuck_since` are known to the database: see `judged`."""
 
     name: str
     url: str
@@ -27,7 +27,7 @@ class ServerReport:
     running: int | None = None
     pending: int | None = None
     error: str = ""
-    halt: ServerState | None = None
+    out_of_work: ServerState | None = None
     stuck_since: str | None = None
     """Since when a prompt there does not end and cannot be interrupted."""
     prompts: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
@@ -39,7 +39,7 @@ class ServerReport:
             return "down"
         if self.stuck_since is not None:
             return "stuck"
-        return self.halt.value if self.halt else "up"
+        return self.out_of_work.value if self.out_of_work else "up"
 
     @property
     def device(self) -> str:
@@ -63,10 +63,10 @@ class ServerReport:
             "stuck_since": self.stuck_since,
         }
 
-    def judged(self, halts: Mapping[str, ServerState], stuck: Sequence[StuckPrompt]) -> ServerReport:
+    def judged(self, states: Mapping[str, ServerState], stuck: Sequence[StuckPrompt]) -> ServerReport:
         """With what the database knows: a prompt that was stuck counts while the server still has it."""
         found = (each.since for each in stuck if each.server == self.url and each.prompt_id in self.prompts)
-        return replace(self, halt=halts.get(self.url), stuck_since=min(found, default=None))
+        return replace(self, out_of_work=states.get(self.url), stuck_since=min(found, default=None))
 
 
 async def look_at(url: str) -> ServerReport:

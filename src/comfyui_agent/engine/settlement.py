@@ -31,56 +31,53 @@ class Alternatives(Protocol):
 
 
 @dataclass(frozen=True)
-class Loss:
-    """What a lost server says about the prompt: whether it may be the reason, and for how long it was executed."""
-
-    was_running: bool = False
-    is_left: bool = False
-    """We left the server: that it loses the prompt is no news."""
-
-
 class Settlement:
     """Records how runs end. Every record needs the lease."""
 
-    def __init__(
-        self,
-        recorder: Recorder,
-        fleet: Alternatives,
-        policy: RetryPolicy,
-        clock: Clock,
-        chance: Callable[[], float],
-        remove_files: Callable[[Sequence[str]], Awaitable[None]],
-    ) -> None:
-        """`chance` spreads backoffs (0 to 1). `remove_files` removes files that are nobody's any more."""
-        self._recorder = recorder
-        self._fleet = fleet
-        self._policy = policy
-        self._clock = clock
-        self._chance = chance
-        self._remove_files = remove_files
+    recorder: Recorder
+    fleet: Alternatives
+    policy: RetryPolicy
+    clock: Clock
+    chance: Callable[[], float]
+    """Spreads backoffs (0 to 1)."""
+    remove_files: Callable[[Sequence[str]], Awaitable[None]]
+    """Removes files that are nobody's any more."""
 
-    async def settle(self, leased: Leased, server: FleetServer, failure: Failure, loss: Loss) -> None:
-        """Decide by the class of the failure, and record it."""
+    async def settle(
+        self, leased: Leased, server: FleetServer, failure: Failure, *, was_running: bool, is_left: bool
+    ) -> None:
+        """Decide by the class of the failure, and record it.
+
+        `was_running`: the prompt may be why its server was lost. `is_left`: we left the server, and that it loses the
+        prompt is no news.
+        """
         if failure.kind is FailureClass.CANCELLED:  # of an earlier life: whoever holds the lease is wanted
             failure = replace(failure, kind=FailureClass.INTERRUPTED)
         if failure.kind is FailureClass.OOM:
             await self._free_memory(leased, server)
         if failure.kind is FailureClass.SERVER_LOST:
-            await self._report_loss(leased, server, failure, loss)
+            self.fleet.probe_now(server)
+            lost = 0 if is_left else server.unreported_loss(leased.prompt_id)
+            if lost:
+                message = f"it has lost {lost} of our prompts: {failure.message}"
+                await self.alert(leased, server, EventName.ALERT_SERVER, message)
         lacks = failure.kind is FailureClass.MISSING or (failure.kind is FailureClass.INVALID and failure.by_choice)
-        if lacks and self._fleet.is_alternative_to(server, leased.avoids):
+        if lacks and self.fleet.is_alternative_to(server, leased.avoids):
             await self._requeue(leased, failure, Retry(0.0, charged=False), avoid_server=True)
             return
         decision = decide(
             failure.kind,
             leased.tally,
-            self._policy,
-            suspect=failure.kind is FailureClass.SERVER_LOST and loss.was_running,
-            chance=self._chance(),
+            self.policy,
+            suspect=failure.kind is FailureClass.SERVER_LOST and was_running,
+            chance=self.chance(),
             by_choice=failure.by_choice,
         )
         if isinstance(decision, Retry):
-            await self._requeue(leased, failure, decision, avoid_server=self._is_too_small(leased, server, failure))
+            # Memory was short here again after it had been freed.
+            is_oom_again = failure.kind is FailureClass.OOM and leased.tally.retries_attempted > 0
+            is_too_small = is_oom_again and self.fleet.is_alternative_to(server, leased.avoids)
+            await self._requeue(leased, failure, decision, avoid_server=is_too_small)
             return
         if decision.kind is FailureClass.POISON:
             times = leased.tally.strikes + 1
@@ -91,7 +88,7 @@ class Settlement:
     async def give_up(self, leased: Leased, failure: Failure, decision: GiveUp) -> None:
         """The job has failed for good."""
         log.info("%s: %s: %s", leased.config_name, failure.kind, failure.message)
-        await self._remove_files(await self._recorder.write(ops.fail_job, leased.lease, failure, decision))
+        await self.remove_files(await self.recorder.write(ops.fail_job, leased.lease, failure, decision))
 
     async def wait_for_server(self, leased: Leased, server: FleetServer, executed: float) -> None:
         """Give the job back, uncharged: it waits for its server or another, and the server's copy may be taken over.
@@ -109,51 +106,29 @@ class Settlement:
             await self.alert(
                 leased, server, EventName.ALERT_SERVER, f"gone with {lost} of our prompts: {server.reason}"
             )
-        is_held = executed > 0 and leased.tally.strikes + 1 >= self._policy.poison_limit
-        await self._recorder.write(ops.wait_for_server, leased.lease, failure, away, executed, is_held=is_held)
-
-    async def note_running(self, leased: Leased, seconds: float) -> None:
-        """Remember for how long the prompt has been executed, for whoever takes it over."""
-        await self._recorder.write(ops.note_running, leased.lease, seconds)
-
-    async def note_stuck(self, leased: Leased, server: FleetServer, reason: str) -> None:
-        """Tell every agent that the prompt neither ends nor can be interrupted."""
-        await self._recorder.write(ops.note_stuck, server.name, leased.prompt_id, reason)
+        is_held = executed > 0 and leased.tally.strikes + 1 >= self.policy.poison_limit
+        await self.recorder.write(ops.wait_for_server, leased.lease, failure, away, executed, is_held=is_held)
 
     async def alert(self, leased: Leased, server: FleetServer, name: EventName, message: str) -> None:
-        await self._recorder.note(Event(name, job_id=leased.lease.job_id, server=server.name, message=message))
+        await self.recorder.note(Event(name, job_id=leased.lease.job_id, server=server.name, message=message))
 
     async def _requeue(self, leased: Leased, failure: Failure, retry: Retry, *, avoid_server: bool) -> None:
         log.info("%s: %s: %s", leased.config_name, failure.kind, failure.message)
-        await self._recorder.write(ops.requeue_job, leased.lease, failure, retry, avoid_server=avoid_server)
-
-    async def _report_loss(self, leased: Leased, server: FleetServer, failure: Failure, loss: Loss) -> None:
-        self._fleet.probe_now(server)
-        lost = 0 if loss.is_left else server.unreported_loss(leased.prompt_id)
-        if lost:
-            message = f"it has lost {lost} of our prompts: {failure.message}"
-            await self.alert(leased, server, EventName.ALERT_SERVER, message)
-
-    def _is_too_small(self, leased: Leased, server: FleetServer, failure: Failure) -> bool:
-        """Whether memory was short here again after it had been freed, and there is another server."""
-        again = failure.kind is FailureClass.OOM and leased.tally.retries_attempted > 0
-        return again and self._fleet.is_alternative_to(server, leased.avoids)
+        await self.recorder.write(ops.requeue_job, leased.lease, failure, retry, avoid_server=avoid_server)
 
     async def _free_memory(self, leased: Leased, server: FleetServer) -> None:
         """Make the server unload its models once it renders nothing else of ours, and see that memory came free.
 
         It gets nothing new meanwhile.
         """
-        server.pauses += 1
         server.freeing.add(leased.prompt_id)
         try:
-            await self._clock.wait_while(lambda: server.is_rendering_ours, FREE_SECONDS)
+            await self.clock.wait_while(lambda: server.is_rendering_ours, FREE_SECONDS)
             freed = await server.client.free(timeout=FREE_SECONDS)
             problem = "" if freed.came_free else "memory did not come free after an out-of-memory error"
         except ComfyError as error:
             problem = f"memory could not be freed: {error.message}"
         finally:
             server.freeing.discard(leased.prompt_id)
-            server.pauses -= 1
         if problem:
             await self.alert(leased, server, EventName.ALERT_MEMORY, problem)

@@ -13,25 +13,25 @@ from comfyui_agent.comfy.server_names import address_of
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.seeds import draw_seeds
 from comfyui_agent.domain.values import ReadLines
-from comfyui_agent.engine.definitions import ask_definitions
-from comfyui_agent.engine.intake.input_files import keep_patiently
+from comfyui_agent.engine.intake.choices import ask_definitions
+from comfyui_agent.engine.intake.input_files import InputFiles
 from comfyui_agent.pools import Pool
 
 T = TypeVar("T")
-LookUp = Callable[[], None]
+CheckCancelled = Callable[[], None]
 """Work in a thread calls it now and then; it raises when the work shall end."""
 
 
 class Planner(Protocol):
     """Has work done beside the event loop."""
 
-    async def run(self, work: Callable[[LookUp], T]) -> T: ...
+    async def run(self, work: Callable[[CheckCancelled], T]) -> T: ...
 
 
 class PatientPlanner:
     """Has no time limit."""
 
-    async def run(self, work: Callable[[LookUp], T]) -> T:
+    async def run(self, work: Callable[[CheckCancelled], T]) -> T:
         return await Pool("e3-plan", 1).run(work, lambda: None)
 
 
@@ -51,7 +51,7 @@ class Defined:
 
 async def define_sweep(
     workspace: Workspace,
-    wish: SweepRequest,
+    request: SweepRequest,
     read_lines: ReadLines,
     planner: Planner,
     bounds: Bounds | None = None,
@@ -62,20 +62,22 @@ async def define_sweep(
     with the sweep. NotKept, here or while its jobs are made: a picture could not be kept.
     """
     counted = await planner.run(
-        lambda _: count_axes(wish.sets, wish.workflow, wish.mode, read_lines, bounds, skip_bad=wish.skip_bad)
+        lambda _: count_axes(
+            request.sets, request.workflow, request.mode, read_lines, bounds, skip_bad=request.skip_bad
+        )
     )
-    classes = {place.class_type for place in wish.workflow.places.all.values()}
+    classes = {place.class_type for place in request.workflow.places.all.values()}
     definitions, silent = await ask_definitions(workspace.settings.comfyui.urls, classes)
-    finished, keep = workspace.settings.paths.jobs_finished, keep_patiently(workspace)
+    finished, keep = workspace.settings.paths.jobs_finished, InputFiles(workspace).keep_patiently
     found = await planner.run(
-        lambda look_up: define(
-            wish,
+        lambda check_cancelled: define(
+            request,
             counted,
             finished,
             definitions,
             draw=draw_seeds,
             keep=keep,
-            check_cancelled=look_up,
+            check_cancelled=check_cancelled,
             limit_kb=workspace.settings.job_limit_kb,
         )
     )

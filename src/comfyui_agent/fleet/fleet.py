@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -23,8 +22,6 @@ PROBE_SECONDS = 2.0
 PROBE_DOWN_SECONDS = 0.5
 BREATH = 0.05
 
-HealthObserver = Callable[[FleetServer, Health], None]
-QueueObserver = Callable[[FleetServer, QueueView], None]
 Connect = Callable[[str], Connection]
 
 
@@ -39,30 +36,23 @@ def connect_over_http(client_id: str, limits: Limits, clock: Clock) -> Connect:
 
 
 class Fleet:
-    """All servers by name. Observers hear of each change of health, and of each view of a queue."""
+    """All servers by name."""
 
     def __init__(self, urls: Sequence[str], connect: Connect, limits: Limits, clock: Clock = SYSTEM_CLOCK) -> None:
         self._connect = connect
         self._limits = limits
         self._clock = clock
-        self._health_observers: list[HealthObserver] = []
-        self._queue_observers: list[QueueObserver] = []
+        self.on_health: Callable[[FleetServer, Health], None] = lambda *_: None
+        """Called with a server whose health has changed, and its health before."""
+        self.on_queue: Callable[[FleetServer, QueueView], None] = lambda *_: None
+        """Called with each view of a server's queue."""
         self._stack = AsyncExitStack()
         self._tasks = BackgroundTasks("looking at a server")
-        self._probe_requests: dict[str, asyncio.Event] = {}
         self._states: Mapping[str, ServerState] = {}
         self.servers: dict[str, FleetServer] = {}
         for url in urls:
             server = FleetServer(connect(url), limits, clock)
             self.servers[server.name] = server
-
-    def on_health(self, observer: HealthObserver) -> None:
-        """Call this with a server whose health has changed, and its health before."""
-        self._health_observers.append(observer)
-
-    def on_queue(self, observer: QueueObserver) -> None:
-        """Call this with each view of a server's queue."""
-        self._queue_observers.append(observer)
 
     async def start(self) -> None:
         for server in list(self.servers.values()):
@@ -74,13 +64,13 @@ class Fleet:
 
     async def get(self, name: str) -> FleetServer:
         """A server by its address. One that is not configured any more gets no new work; its prompts are fetched."""
-        if name not in self.servers:
-            server = FleetServer(self._connect(name), self._limits, self._clock, is_retired=True)
-            server.out_of_work = self._states.get(server.name)
-            self.servers[server.name] = server
-            await self._employ(server)
-            return server
-        return self.servers[name]
+        if name in self.servers:
+            return self.servers[name]
+        server = FleetServer(self._connect(name), self._limits, self._clock, is_retired=True)
+        server.out_of_work = self._states.get(server.name)
+        self.servers[server.name] = server
+        await self._employ(server)
+        return server
 
     def ready(self) -> list[FleetServer]:
         """The servers that take work, least busy first."""
@@ -108,7 +98,7 @@ class Fleet:
     def probe_now(self, server: FleetServer) -> None:
         """Probe a server at once: something went wrong there."""
         server.doubted_at = self._clock.now()
-        self._probe_requests[server.name].set()
+        server.probe_request.set()
 
     def set_aside(self, server: FleetServer, prompt_id: str, reason: str) -> None:
         """Give a server no work until this prompt is gone from it."""
@@ -120,21 +110,20 @@ class Fleet:
         self.probe_now(server)
 
     async def _employ(self, server: FleetServer) -> None:
-        await server.enter(self._stack)
-        self._probe_requests[server.name] = asyncio.Event()
+        await self._stack.enter_async_context(server.client)
+        await self._stack.enter_async_context(server.probe)
         self._tasks.start(self._probe_forever(server))
 
     async def _probe_forever(self, server: FleetServer) -> None:
-        request = self._probe_requests[server.name]
         while True:
-            request.clear()
+            server.probe_request.clear()
             try:
                 await self._probe(server)
             except Exception:
                 log.exception("looking at %s failed", server.name)
             pause = PROBE_SECONDS if server.health is Health.UP else PROBE_DOWN_SECONDS
             pause = self._limits.poll_seconds if self._limits.is_quiet else pause
-            if await self._clock.wait_for(request, pause):
+            if await self._clock.wait_for(server.probe_request, pause):
                 await self._clock.sleep(BREATH)
 
     async def _probe(self, server: FleetServer) -> None:
@@ -146,13 +135,11 @@ class Fleet:
             trouble = error
         self._change(server, server.judge(trouble), trouble.message if trouble else "")
         if view is not None:
-            for observe in self._queue_observers:
-                observe(server, view)
+            self.on_queue(server, view)
 
     def _change(self, server: FleetServer, health: Health, reason: str) -> None:
         if server.health is health:
             return
         before, server.health = server.health, health
         server.reason, server.since = reason, self._clock.now()
-        for observe in self._health_observers:
-            observe(server, before)
+        self.on_health(server, before)

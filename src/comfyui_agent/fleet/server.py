@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -100,7 +100,7 @@ class FleetServer:
 
     def __init__(self, connection: Connection, limits: Limits, clock: Clock, *, is_retired: bool = False) -> None:
         self.client = connection.client
-        self._probe = connection.probe
+        self.probe = connection.probe
         self._limits = limits
         self._clock = clock
         self.name = connection.name
@@ -120,10 +120,8 @@ class FleetServer:
         """Prompts are sent one after another, in the order of their leases."""
         self.stuck: set[str] = set()
         """Prompts that do not end: the server is set aside until they are gone."""
-        self.pauses = 0
-        """How many runs want it to get nothing new for the moment."""
         self.freeing: set[str] = set()
-        """Prompts that were short of memory here, and whose runs wait to free it."""
+        """Prompts that were short of memory here, and whose runs wait to free it. It gets nothing new meanwhile."""
         self._paused_until = 0.0
         self._failures_in_a_row = 0
         self._failed_probes = 0
@@ -131,6 +129,8 @@ class FleetServer:
         self.answered_at = 0.0
         self.doubted_at = 0.0
         """When something last went wrong there: older views of its queue are not believed."""
+        self.probe_request = asyncio.Event()
+        """Set to have it probed at once."""
         self._reported_lost: set[str] = set()
         self._ended_at: dict[str, float] = {}
         """When prompts ended that the last poll of the queue may still show; kept for quiet clients only."""
@@ -138,7 +138,7 @@ class FleetServer:
     @property
     def takes_work(self) -> bool:
         is_healthy = self.health is Health.UP and not self.stuck
-        return is_healthy and self.is_employed and not self.pauses and self._clock.now() >= self._paused_until
+        return is_healthy and self.is_employed and not self.freeing and self._clock.now() >= self._paused_until
 
     @property
     def is_employed(self) -> bool:
@@ -226,7 +226,7 @@ class FleetServer:
     async def look(self) -> QueueView | None:
         """Probe it. Returns its queue if that could be read; ComfyError if it does not answer."""
         try:
-            view = self._view_of_the_polls() or await self._probe.queue()
+            view = self._view_of_the_polls() or await self.probe.queue()
         except AnswerTooLarge:
             return None
         seen = {prompt.prompt_id for prompt in (*view.running, *view.pending)}
@@ -257,7 +257,3 @@ class FleetServer:
         if isinstance(error, AnswerTimeout) and self._failed_probes < FAILED_PROBES and self.health is Health.UP:
             return self.health
         return Health.DOWN
-
-    async def enter(self, stack: AsyncExitStack) -> None:
-        await stack.enter_async_context(self.client)
-        await stack.enter_async_context(self._probe)

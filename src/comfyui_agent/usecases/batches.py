@@ -56,7 +56,7 @@ async def read_back(store: Store, batch_id: str) -> Batch:
 
 
 async def cancel_batch(store: Store, actor: Actor, batch: Batch) -> BatchChange:
-    """End what has not ended of a batch. Its prompts are still to be taken back: `engine.withdrawal`."""
+    """End what has not ended of a batch. Its prompts are still to be taken back: `engine.service`."""
     actor.check_owner(batch)
     ended = await ops.cancel_batch(store, batch.id)
     nothing = "There is nothing to cancel."

@@ -12,7 +12,7 @@ from comfyui_agent.config.validation import Complaints
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.engine.intake.admission import Admission
 from comfyui_agent.engine.intake.choices import checking
-from comfyui_agent.engine.intake.input_files import NotKept, keep_patiently
+from comfyui_agent.engine.intake.input_files import InputFiles, NotKept
 from comfyui_agent.engine.thread_pools import INTAKE
 from comfyui_agent.pools import Pool
 from comfyui_agent.usecases.errors import Invalid, NotPossible
@@ -38,7 +38,7 @@ class Intake:
         """
         async with self._turn:
             try:
-                await self.run(self._admission.refresh)
+                await self.run(self._admission.workflows.refresh)
             except Complaints as error:
                 raise Invalid(str(error), "Mend the file workflows.yaml of the workspace.") from None
             try:
@@ -51,7 +51,7 @@ class Intake:
     @property
     def keep(self) -> Keep:
         """Keeps input pictures, and refuses choices that no server offers."""
-        return checking(keep_patiently(self.workspace), self._admission.choices)
+        return checking(InputFiles(self.workspace).keep_patiently, self._admission.choices)
 
     async def run(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Do something in a thread."""

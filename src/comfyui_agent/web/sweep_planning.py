@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from fastapi import Request
 
-from comfyui_agent.engine.sweep_planner import LookUp
+from comfyui_agent.engine.sweep_planner import CheckCancelled
 from comfyui_agent.pools import Pool
 from comfyui_agent.web.access import EVERYONE
 from comfyui_agent.web.fair_turns import Turns
@@ -40,7 +40,7 @@ class Planning:
     def for_caller(self, scope: str, request: Request) -> CallersPlanner:
         return CallersPlanner(self, scope, request)
 
-    async def run(self, work: Callable[[LookUp], T], scope: str, request: Request) -> T:
+    async def run(self, work: Callable[[CheckCancelled], T], scope: str, request: Request) -> T:
         """Do the work. Problem if too many wait already, if it takes too long, or if the caller is gone."""
         if self._waiting.total() >= MOST_WAITING:
             raise short_of(f"too many sweeps are being planned: {MOST_WAITING} wait already", seconds=2)
@@ -95,7 +95,7 @@ class CallersPlanner:
     scope: str
     request: Request
 
-    async def run(self, work: Callable[[LookUp], T]) -> T:
+    async def run(self, work: Callable[[CheckCancelled], T]) -> T:
         return await self.planning.run(work, self.scope, self.request)
 
 

@@ -242,7 +242,7 @@ def test_people_are_told_what_it_means(gpus: Path, command: str, words: str) -> 
 
 def test_the_table_and_the_lines_show_the_state(capsys: pytest.CaptureFixture[str]) -> None:
     stats = SystemStats("0.7.0", "", "", "", 1, 1, (Device("card", "cuda", 2**30, 2**30),))
-    reports = [ServerReport(str(halt), "http://gpu", stats, 1, 0, halt=halt) for halt in ServerState]
+    reports = [ServerReport(str(halt), "http://gpu", stats, 1, 0, out_of_work=halt) for halt in ServerState]
     print_table(reports)
     table = capsys.readouterr().out.splitlines()[1:]
     for halt, report, row in zip(ServerState, reports, table, strict=True):

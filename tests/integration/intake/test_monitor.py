@@ -17,7 +17,7 @@ from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.engine.intake import folder_watch
 from comfyui_agent.engine.intake import monitor as monitor_module
-from comfyui_agent.engine.intake.folders import make_folders
+from comfyui_agent.engine.intake.folder_scan import make_folders
 from comfyui_agent.engine.intake.monitor import Monitor
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError

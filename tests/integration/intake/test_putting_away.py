@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from comfyui_agent.engine.intake import finished_files as putting_away_module
+from comfyui_agent.engine.intake import put_away_files as putting_away_module
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.records import Leased
 from support.intake import KNIGHT, Intake, complaints, portrait

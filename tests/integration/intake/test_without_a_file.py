@@ -12,7 +12,7 @@ from comfyui_agent.config.validation import Complaints
 from comfyui_agent.domain.jobs import NewJob
 from comfyui_agent.engine.intake import input_files as keeping_module
 from comfyui_agent.engine.intake.admission import LONGEST_NAME
-from comfyui_agent.engine.intake.input_files import NotKept, keep_patiently
+from comfyui_agent.engine.intake.input_files import InputFiles, NotKept
 from comfyui_agent.store import operations as ops
 from support.intake import Intake, portrait
 from support.pictures import png
@@ -191,7 +191,7 @@ async def test_no_room_for_a_picture_is_no_fault_of_the_job(room: Intake, monkey
         job_of(room, base=CASTLE)
     workflow = room.admission().workflows.find("wf_image_to_image")
     with pytest.raises(NotKept, match="No space left"):
-        keep_patiently(room.workspace)(workflow, {"4.image": "pictures/red.png"})
+        InputFiles(room.workspace).keep_patiently(workflow, {"4.image": "pictures/red.png"})
 
 
 async def test_all_mistakes_are_told_and_not_only_the_first(room: Intake) -> None:

@@ -128,7 +128,7 @@ async def test_what_the_members_of_a_sweep_share_is_stored_once_and_shown_with_e
     assert "a fox a fox" in page.text
     (leased,) = await house.lease(1, batch_id)
     workspace = load_workspace(house.workspace.root, {})
-    builder = PromptBuilder(house.store, workspace, house.store.identity)
+    builder = PromptBuilder(house.store, workspace)
     sent = (await builder.prepare(leased)).graph
     assert (sent["3"]["inputs"]["value"], sent["1"]["inputs"]["color"]) == (text, 1)
     await house.fail(leased)
@@ -178,7 +178,7 @@ async def test_what_most_pages_of_a_book_have_is_stored_once_and_the_others_keep
     assert stored(house) - before < 2 * KB * KB  # and not 5 MB
     rows = by_hand(house, "SELECT inputs FROM jobs WHERE batch_id = 'sunny' ORDER BY batch_index LIMIT 2")
     assert [json.loads(row["inputs"]) for row in rows] == [{"3.value": "rain"}, {"1.color": 1}]
-    preparing = PromptBuilder(house.store, load_workspace(house.workspace.root, {}), house.store.identity)
+    preparing = PromptBuilder(house.store, load_workspace(house.workspace.root, {}))
     sent = [(await preparing.prepare(leased)).graph for leased in await house.lease(2, "sunny")]
     assert [graph["3"]["inputs"]["value"] for graph in sent] == ["rain", text]
     shown = [(await house.get(f"/api/v1/jobs/sunny_page_{number:03}")).value["inputs"] for number in (1, 2)]

@@ -135,7 +135,7 @@ def test_every_example_is_a_job_without_a_fault(tmp_path: Path) -> None:
         os.utime(picture, (1, 1))  # not one that is being written
     workspace = load_workspace(tmp_path, {})
     admission = Admission(workspace)
-    admission.refresh()
+    admission.workflows.refresh()
     examples = sorted((tmp_path / "examples").iterdir())
     assert len(examples) == 3
     for example in examples:

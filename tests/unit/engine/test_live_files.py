@@ -147,17 +147,6 @@ def test_while_someone_looks_the_newest_is_there_and_its_version_tells(folder: P
     assert second.preview not in ("", first.preview)
 
 
-def test_two_agents_never_give_the_same_version(folder: Path, agent: AgentLock) -> None:
-    want_previews(folder)
-    versions = set()
-    for _ in range(2):
-        file = LiveFile(folder, agent.worker)
-        file.write([(rendering(), preview())])
-        versions.add(read_live(folder)[0].preview)
-        file.remove()
-    assert len(versions) == 2
-
-
 def test_a_picture_that_did_not_change_is_not_written_again(
     folder: Path, file: LiveFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,6 @@ from comfyui_agent.engine.intake.folder_scan import (
     Signature,
     Unsettled,
     digest_of,
-    digest_of_unread,
     is_job_file,
     look,
     read_whole,
@@ -376,12 +375,3 @@ def test_no_handle_is_left_open(tmp_path: Path) -> None:
 def test_the_digest_tells_bytes_apart_and_nothing_else() -> None:
     assert digest_of(b"a") == digest_of(b"a") != digest_of(b"b")
     assert len(digest_of(b"")) == 64
-
-
-def test_a_file_that_was_not_read_is_told_from_what_it_may_become(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.yaml")
-    before = digest_of_unread(signed(path))
-    os.utime(path, ns=(10**9, 10**9))
-    assert digest_of_unread(signed(path)) != before
-    assert digest_of_unread(signed(path)) == digest_of_unread(signed(path))
-    assert before.startswith("unread:")

@@ -79,7 +79,7 @@ def server(
 ) -> ServerReport:
     device = Device("a card", "cuda", 2 * free, free)
     stats = SystemStats("0.7.0", "3.12", "2.8", "posix", 0, 0, (device,))
-    return ServerReport(url.partition("://")[2], url, stats, running, waiting, halt=halt)
+    return ServerReport(url.partition("://")[2], url, stats, running, waiting, out_of_work=halt)
 
 
 def gone(url: str) -> ServerReport:

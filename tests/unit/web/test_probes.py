@@ -122,7 +122,7 @@ async def test_it_is_ready_with_a_database_and_a_server(world: World) -> None:
 
 @pytest.mark.parametrize("halt", list(ServerState))
 async def test_a_server_that_people_took_out_of_work_is_there_all_the_same(world: World, halt: ServerState) -> None:
-    world.fleet.servers = (ServerReport(UP.name, UP.url, STATS, 0, 0, halt=halt), DOWN)
+    world.fleet.servers = (ServerReport(UP.name, UP.url, STATS, 0, 0, out_of_work=halt), DOWN)
     answer = await world.client.get("/readyz")
     assert (answer.status_code, answer.json()["servers"]["gpu1:8188"]) == (200, halt.value)
 

@@ -30,12 +30,11 @@ from comfyui_agent.engine.intake.folder_scan import (
     Signature,
     Unsettled,
     digest_of,
-    digest_of_unread,
     is_job_file,
     read_whole,
     trouble_with,
 )
-from comfyui_agent.engine.intake.input_files import InputFiles, name_of, patient
+from comfyui_agent.engine.intake.input_files import InputFiles, name_of
 from comfyui_agent.engine.intake.job_file import JobFile
 
 log = logging.getLogger(__name__)
@@ -48,19 +47,13 @@ LONGEST_NAME = 230
 
 
 class Admission:
-    """Reads job files. `refresh` reads workflows and templates again, once a round."""
+    """Reads job files. Its `workflows` are as they were at their last refresh."""
 
     def __init__(self, workspace: Workspace, is_leaving: Callable[[], bool] = lambda: False) -> None:
         self._workspace = workspace
         self.workflows = Workflows(workspace)
         self._keeping = InputFiles(workspace, is_leaving)
         self.choices = Choices(workspace.settings.comfyui.urls)
-        self._folders: dict[str, Path] = {}
-
-    def refresh(self) -> None:
-        """See what has changed in `workflows.yaml`; Complaints if it is wrong now."""
-        self._folders.clear()
-        self.workflows.refresh()
 
     def read(self, path: Path, signature: Signature, *, is_retry: bool = False) -> ReadFile:
         """The job of a file, or what is wrong with it. Unsettled if it is being changed."""
@@ -68,7 +61,8 @@ class Admission:
         try:
             data = read_whole(str(path), signature)
         except Refused as refused:
-            job = self._bad(path, source, None, digest_of_unread(signature))
+            digest = f"unread:{'-'.join(map(str, signature))}"  # stands in for it: it changes when the file does
+            job = self._bad(path, source, None, digest)
             return ReadFile(job, f"{source}: {refused}", is_retry=is_retry)
         digest = digest_of(data)
         parsed: Parsed | None = None
@@ -78,15 +72,14 @@ class Admission:
             at = _at(source, parsed.line_of(("outputs", "file_path")))
             return ReadFile(job, is_retry=is_retry, finished_as=self._finished(job), file_path_at=at)
         except NotYaml as error:
-            complaints = Complaints([Complaint(_at(source, error.line), "", error.message)])
+            complaints = Complaints.about(_at(source, error.line), error.message)
         except Complaints as error:
             complaints = error
         except (OSError, Unsettled):  # no room for a picture, or it is being written: no fault of the file
             raise
         except Exception as error:
             log.exception("reading %s failed", source)
-            words = f"E3 itself failed on it: {type(error).__name__}: {error}"
-            complaints = Complaints([Complaint(source, "", words)])
+            complaints = Complaints.about(source, f"E3 itself failed on it: {type(error).__name__}: {error}")
         problem = "\n".join(str(each) for each in complaints.found[:MOST_PROBLEMS])
         job = self._bad(path, source, parsed, digest)
         return ReadFile(job, problem, is_retry=is_retry, finished_as=self._finished(job))
@@ -96,7 +89,7 @@ class Admission:
         return self._workspace.finished_job_file(folder, job.config_name) if folder else ""
 
     def _bad(self, path: Path, source: str, parsed: Parsed | None, digest: str) -> NewJob:
-        """As much of a job as can be said of a file that is wrong."""
+        """As much of a job as is known of a file that is wrong."""
         tree = parsed.value if parsed and isinstance(parsed.value, dict) else {}
         kind, workflow = tree.get("job_type"), tree.get("workflow_id")
         guess = TYPE_OF_FOLDER.get(path.parent.name, UNKNOWN)
@@ -119,23 +112,17 @@ class Admission:
         trouble = _trouble_with_name(name)
         found = [Complaint("", "name", trouble)] if trouble else []
         digest = digest_of(json_text(dict(tree), sort=True).encode("utf-8"))
-        try:
-            job = self._job(name, None, digest, tree, lambda _: "", patient(self._keeping))
-        except Complaints as error:
-            raise Complaints([*found, *error.found]) from None
-        if found:
-            raise Complaints(found)
-        return job
+        return self._job(name, None, digest, tree, lambda _: "", self._keeping.keep_patiently, found)
 
     def _job_in(self, name: str, source: str, digest: str, parsed: Parsed) -> NewJob:
         def where(key: tuple[Any, ...]) -> str:
             return _at(source, parsed.line_of(key))
 
         if parsed.value is None:
-            raise Complaints([Complaint(source, "", "it is empty: write job_type: and the other keys")])
+            raise Complaints.about(source, "it is empty: write job_type: and the other keys")
         if not isinstance(parsed.value, dict):
-            raise Complaints([Complaint(source, "", "it is not a mapping: write lines such as job_type: T2I")])
-        return self._job(name, source, digest, parsed.value, where, self._keeping.keep_all)
+            raise Complaints.about(source, "it is not a mapping: write lines such as job_type: T2I")
+        return self._job(name, source, digest, parsed.value, where, self._keeping.keep_all, [])
 
     def _job(
         self,
@@ -145,66 +132,68 @@ class Admission:
         tree: Mapping[str, Any],
         where: Callable[[tuple[Any, ...]], str],
         keep: Keep,
+        found: list[Complaint],
     ) -> NewJob:
-        said, found = _said(tree, where)
+        """The job of a mapping; Complaints with `found` and whatever else is wrong."""
+        job_file = _checked(tree, where, found)
 
         def complain(key: tuple[str, ...], message: str) -> None:
             found.append(Complaint(where(key), dotted(key), message))
 
         file_path = None
-        if said.outputs.file_path is not None:
+        if job_file.outputs.file_path is not None:
             try:
-                file_path = self._result(said.outputs.file_path, is_from_afar=source is None)
+                file_path = self._result(job_file.outputs.file_path, is_from_afar=source is None)
             except ValueError as error:
                 complain(("outputs", "file_path"), str(error))
         workflow = None
         try:
-            workflow = self.workflows.find(said.workflow_id) if said.workflow_id else None
+            workflow = self.workflows.find(job_file.workflow_id) if job_file.workflow_id else None
         except NoWorkflow as error:
             complain(("workflow_id",), str(error))
         values: dict[str, Any] = {}
         pictures: dict[str, str] = {}
         if workflow is not None:
-            values, pictures = self._bind(workflow, said, keep, complain)
-        problem = too_large(values or said.inputs, said.metadata, self._workspace.settings.job_limit_kb)
+            values, pictures = self._bind(workflow, job_file, keep, complain)
+        problem = too_large(values or job_file.inputs, job_file.metadata, self._workspace.settings.job_limit_kb)
         if problem:
-            is_metadata = said.metadata is not None and bytes_of(said.metadata) > bytes_of(said.inputs)
+            is_metadata = job_file.metadata is not None and bytes_of(job_file.metadata) > bytes_of(job_file.inputs)
             complain(("metadata",) if is_metadata else ("inputs",), problem)
         if found:
             raise Complaints(found)
         return NewJob(
             config_name=name,
-            job_type=said.job_type,
-            workflow_id=said.workflow_id,
+            job_type=job_file.job_type,
+            workflow_id=job_file.workflow_id,
             template=workflow.template if workflow else None,
             inputs=values,
-            priority=self._workspace.settings.default_priority if said.priority is None else said.priority,
-            retry_limit=said.retry_limit,
-            timeout_seconds=said.timeout_seconds,
+            priority=self._workspace.settings.default_priority if job_file.priority is None else job_file.priority,
+            retry_limit=job_file.retry_limit,
+            timeout_seconds=job_file.timeout_seconds,
             file_path=file_path,
-            output_node=said.outputs.node,
-            metadata=said.metadata,
+            output_node=job_file.outputs.node,
+            metadata=job_file.metadata,
             source=source,
             digest=digest,
             pictures=pictures,
         )
 
     def _bind(
-        self, workflow: Workflow, said: JobFile, keep: Keep, complain: Callable[[tuple[str, ...], str], None]
+        self, workflow: Workflow, job_file: JobFile, keep: Keep, complain: Callable[[tuple[str, ...], str], None]
     ) -> tuple[dict[str, Any], dict[str, str]]:
         """The values of the inputs by place, and the input pictures that were kept for them."""
-        node = said.outputs.node
+        node = job_file.outputs.node
         if node is not None and node not in workflow.graph:
             hint = suggest(node[:60], workflow.graph)
             complain(("outputs", "node"), f"the workflow has no node {shown(node)}; {hint}")
         try:
-            values = bind(workflow.places, workflow.recipe, said.inputs)
+            values = bind(workflow.places, workflow.recipe, job_file.inputs)
         except Unbindable as error:
             values = error.bound
             for input_name, message in error.problems.items():
                 complain(("inputs", input_name), message)
         for place, message in self.choices.problems(workflow, values).items():
-            complain(("inputs", _input_at(place, workflow, said.inputs)), message)
+            complain(("inputs", _input_at(place, workflow, job_file.inputs)), message)
         try:
             return values, keep(workflow, values)
         except Unbindable as error:
@@ -217,18 +206,13 @@ class Admission:
 
         Whoever asks over HTTP has the folder of results; a job file may name other places in the workspace.
         """
-        above, name = os.path.split(text)
+        name = os.path.basename(text)  # noqa: PTH119 - a text
         if name in ("", ".", "..") or name.endswith("\\") or "\0" in text or not is_whole(text):
             raise ValueError(f"{shown(text)} does not name a file")
         if len(os.fsencode(name)) > LONGEST_NAME:
             raise ValueError(f"{shown(text)} is too long for the name of a file")
         try:
-            if above not in self._folders:
-                self._workspace.inside(text)
-                self._folders[above] = self._workspace.folder(above)
-            path = self._folders[above] / name
-            if path.is_symlink():
-                path = self._workspace.inside(text)
+            path = self._workspace.inside(text)
             if path.is_dir():
                 raise ValueError(f"{shown(text)} is a folder: name a file in it")
         except OSError as error:
@@ -250,20 +234,20 @@ def _input_at(place: str, workflow: Workflow, inputs: Mapping[str, Any]) -> str:
     return name_of(workflow, place)
 
 
-def _said(tree: Mapping[str, Any], where: Callable[[tuple[Any, ...]], str]) -> tuple[JobFile, list[Complaint]]:
-    """What a job file says and what is wrong with its keys. The other keys can still be checked."""
+def _checked(tree: Mapping[str, Any], where: Callable[[tuple[Any, ...]], str], found: list[Complaint]) -> JobFile:
+    """What a job file says. What is wrong with its keys is added to `found`; the other keys can still be checked."""
     given = {key: value for key, value in tree.items() if value is not None}
     try:
-        return check(JobFile, given, where), []
+        return check(JobFile, given, where)
     except Complaints as error:
-        found = list(error.found)
+        found += error.found
     wrong = {complaint.key.partition(".")[0] for complaint in found}
     right = {key: value for key, value in given.items() if key in JobFile.model_fields and key not in wrong}
     try:
         rest = JobFile.model_validate({"job_type": "T2I", "workflow_id": UNKNOWN} | right)
     except ValidationError:
         raise Complaints(found) from None
-    return rest.model_copy(update={} if "workflow_id" in right else {"workflow_id": ""}), found
+    return rest.model_copy(update={} if "workflow_id" in right else {"workflow_id": ""})
 
 
 def _trouble_with_name(name: str) -> str:

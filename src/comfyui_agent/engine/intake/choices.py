@@ -1,4 +1,4 @@
-"""Choices that no server offers, such as a misspelt sampler, found before anything is queued."""
+"""What servers say about node classes, and choices that none offers, found before anything is queued."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ REMEMBERED_SECONDS = 60.0
 SILENT_SECONDS = 30.0
 """A server that did not answer is not asked again for so long."""
 QUICK = Limits(connect_seconds=2.0, answer_seconds=5.0, retries=0)
+PATIENT = Limits(connect_seconds=2.0, answer_seconds=10.0, retries=0)
+NOT_ASKED = (float("-inf"), None)
 FILE = re.compile(r"[/\\]|\]\s*$|\.[A-Za-z]\w{1,11}$")
 """A value that names a file, such as a model: it may be put there before the job runs."""
 
@@ -31,10 +33,33 @@ Definitions = Mapping[str, Mapping[str, Any]]
 Ask = Callable[[str, Collection[str]], Definitions | None]
 
 
-def ask(url: str, classes: Collection[str]) -> Definitions | None:
-    """What a server says of node classes; None if it does not answer. Not for a thread that has a loop."""
-    from comfyui_agent.engine.definitions import ask_server  # the client, for those who need it
+async def ask_server(url: str, classes: Collection[str], limits: Limits) -> dict[str, Mapping[str, Any]] | None:
+    """Definitions of the node classes that a server has; None if it does not answer."""
+    from comfyui_agent.comfy.client import ComfyClient  # for those who need it
+    from comfyui_agent.comfy.errors import ComfyError
 
+    try:
+        async with ComfyClient(url, limits=limits, listen=False) as client:
+            found = {name: await client.definitions.of(name) for name in sorted(classes) if name}
+    except (ComfyError, ValueError):  # silent, or no address at all
+        return None
+    return {name: definition for name, definition in found.items() if definition is not None}
+
+
+async def ask_definitions(
+    urls: Sequence[str], classes: Collection[str]
+) -> tuple[dict[str, list[Mapping[str, Any]]], list[str]]:
+    """Definitions of node classes, of every server that has them, and the servers that did not answer."""
+    answers = await asyncio.gather(*(ask_server(url, classes, PATIENT) for url in urls))
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for answer in answers:
+        for name, definition in (answer or {}).items():
+            found.setdefault(name, []).append(definition)
+    return found, [url for url, answer in zip(urls, answers, strict=True) if answer is None]
+
+
+def ask(url: str, classes: Collection[str]) -> Definitions | None:
+    """`ask_server` for a thread that has no event loop."""
     return asyncio.run(ask_server(url, classes, QUICK))
 
 
@@ -72,7 +97,7 @@ class Choices:
         found = []
         with self._lock:
             for url in self._urls:
-                _, definition = self._known.get((url, place.class_type), (0.0, None))
+                _, definition = self._known.get((url, place.class_type), NOT_ASKED)
                 if definition is not None:
                     key = url, place.class_type, place.name
                     if key not in self._types:
@@ -86,7 +111,9 @@ class Choices:
         asking = []
         with self._lock:
             for url in self._urls:
-                wanted = [name for name in classes if moment - self._age(url, name) > REMEMBERED_SECONDS]
+                wanted = [
+                    name for name in classes if moment - self._known.get((url, name), NOT_ASKED)[0] > REMEMBERED_SECONDS
+                ]
                 if wanted and moment >= self._silent_until.get(url, moment):
                     self._silent_until[url] = moment + SILENT_SECONDS  # until it has answered
                     asking.append(threading.Thread(target=self._hear, args=(url, wanted), daemon=True))
@@ -94,9 +121,6 @@ class Choices:
             thread.start()
         for thread in asking:
             thread.join(max(0.0, moment + PATIENCE - now()))
-
-    def _age(self, url: str, name: str) -> float:
-        return self._known.get((url, name), (float("-inf"), None))[0]
 
     def _hear(self, url: str, classes: Collection[str]) -> None:
         answer = self._ask(url, classes)
@@ -113,7 +137,7 @@ def checking(keep: Keep, choices: Choices) -> Keep:
     """Keep pictures, and refuse choices that no server offers; Unbindable names all that is wrong."""
 
     def check(workflow: Workflow, values: Mapping[str, Any]) -> dict[str, str]:
-        problems = {name_of(workflow, where): words for where, words in choices.problems(workflow, values).items()}
+        problems = {name_of(workflow, where): text for where, text in choices.problems(workflow, values).items()}
         kept: dict[str, str] = {}
         try:
             kept = keep(workflow, values)

@@ -9,6 +9,10 @@ import unicodedata
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from comfyui_agent.config.workflows import Workflows
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.kinds import FOLDERS
+
 ENDINGS = (".yaml", ".yml")
 REJECTED = ".rejected"
 LARGEST = 1024 * 1024
@@ -26,6 +30,10 @@ class Unsettled(Exception):
 
 class Refused(Exception):
     """A file that is not read at all: why."""
+
+
+class NoFolder(Exception):
+    """There is no folder to watch: what to do."""
 
 
 @dataclass
@@ -46,6 +54,23 @@ def signature_of(found: os.stat_result) -> Signature:
 
 def is_job_file(name: str) -> bool:
     return name.lower().endswith(ENDINGS) and not name.startswith(".")
+
+
+def make_folders(workspace: Workspace) -> None:
+    """Create the folders that are missing. NoFolder if this is no workspace; Complaints about `workflows.yaml`."""
+    folder = workspace.processing
+    if not folder.is_dir() and workspace.config is None:
+        missing = f"there is no workspace in {workspace.root}: it has no config/global_config.yaml"
+        raise NoFolder(f"{missing}. Make one with e3 init, or name one with -C")
+    for base in (folder, workspace.root / workspace.settings.paths.jobs_finished):
+        for kind in sorted(set(FOLDERS.values())):
+            try:
+                (base / kind).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise NoFolder(f"the folder {base / kind} cannot be made: {error.strerror}") from None
+            if not os.access(base / kind, os.R_OK | os.W_OK | os.X_OK):
+                raise NoFolder(f"the folder {base / kind} cannot be used: give yourself the right to write there")
+    Workflows(workspace).refresh()
 
 
 def look(folder: Path) -> Sight:
@@ -71,31 +96,22 @@ def _see(entry: os.DirEntry[str], sight: Sight) -> str | None:
     if entry.name.startswith("."):
         return None
     try:
-        if entry.is_dir(follow_symlinks=False):
-            trouble = trouble_with(entry.name)
-            if trouble:
-                sight.oddities[entry.path] = trouble
-            return None if trouble else entry.path
-        if _leads_to_folder(entry):
+        is_folder = entry.is_dir(follow_symlinks=False)
+        if entry.is_symlink() and os.path.isdir(entry.path):  # noqa: PTH112 - a text
             sight.oddities[entry.path] = "it is a link to a folder, which is not followed: set paths.jobs_processing"
-        elif entry.name.endswith(REJECTED):
+        elif not is_folder and entry.name.endswith(REJECTED):
             sight.rejected.append(entry.path)
-        elif is_job_file(entry.name):
+        elif is_folder or is_job_file(entry.name):
             trouble = trouble_with(entry.name)
             if trouble:
                 sight.oddities[entry.path] = trouble
+            elif is_folder:
+                return entry.path
             else:
                 sight.files[entry.path] = signature_of(entry.stat(follow_symlinks=False))
     except OSError:  # gone meanwhile
         pass
     return None
-
-
-def _leads_to_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_symlink() and entry.is_dir()
-    except OSError:  # a link that leads to itself
-        return False
 
 
 def is_watched(path: str, folder: str) -> bool:
@@ -131,20 +147,12 @@ def sign(path: str) -> Signature | None:
     return None if stat.S_ISDIR(found.st_mode) else signature_of(found)
 
 
-def read_whole(path: str, signature: Signature, largest: int = LARGEST) -> bytes:
-    """The bytes of a file that did not change meanwhile. Unsettled or Refused."""
-    try:
-        return read_plain(path, signature, largest)
-    except FileNotFoundError:
-        raise Unsettled from None
-
-
-def read_plain(path: str, signature: Signature | None = None, largest: int = LARGEST) -> bytes:
-    """The bytes of a plain file, never waiting for one: Refused for anything else, Unsettled if it changes."""
+def read_whole(path: str, signature: Signature | None = None, largest: int = LARGEST) -> bytes:
+    """The bytes of a plain file, without waiting for them: Refused if it is no such file, Unsettled if it changes."""
     try:
         handle = os.open(path, os.O_RDONLY | NOT_FOLLOWED)
     except FileNotFoundError:
-        raise
+        raise Unsettled from None
     except OSError as error:
         if os.path.islink(path):  # noqa: PTH114 - a text, thousands of times
             raise Refused("it is a link: put the file itself here") from None
@@ -169,8 +177,3 @@ def read_plain(path: str, signature: Signature | None = None, largest: int = LAR
 
 def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def digest_of_unread(signature: Signature) -> str:
-    """A stand-in for the digest of a file that was not read: it changes when the file does."""
-    return "unread:" + "-".join(str(number) for number in signature)

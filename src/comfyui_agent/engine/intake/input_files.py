@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from comfyui_agent.batches.sweep_request import Keep
 from comfyui_agent.config.workflows import Stamp, Workflow, stamp_of
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Unbindable
@@ -55,28 +54,20 @@ class InputFiles:
             )
         if not value or is_marked(value):
             return None
-        is_path = "/" in value or "\\" in value or value.startswith("~")
+        problem = (
+            f"there is no file {value[:200]!r}: put it there, or write ' [input]' behind its name if it is in the "
+            "server's input folder"
+        )
         try:
             found = self._workspace.readable(value)
+            if found.is_file():
+                return found
         except ValueError as error:
-            if is_path:
-                raise Unusable(str(error)) from None
-            return None
+            problem = str(error)
         except OSError as error:
-            raise Unusable(f"{value[:60]!r} cannot be followed: {error.strerror}") from None
-        try:
-            is_there = found.is_file()
-        except OSError as error:
-            if is_path:
-                raise Unusable(f"{value[:200]!r} cannot be read: {error.strerror}") from None
-            return None
-        if is_there:
-            return found
-        if is_path:
-            raise Unusable(
-                f"there is no file {value[:200]!r}: put it there, or write ' [input]' behind its name if it is in the "
-                "server's input folder"
-            )
+            problem = f"{value[:200]!r} cannot be read: {error.strerror}"
+        if "/" in value or "\\" in value or value.startswith("~"):
+            raise Unusable(problem)
         return None
 
     def keep_all(self, workflow: Workflow, values: Mapping[str, Any]) -> dict[str, str]:
@@ -100,6 +91,22 @@ class InputFiles:
         if problems:
             raise Unbindable(problems)
         return kept
+
+    def keep_patiently(self, workflow: Workflow, values: Mapping[str, Any]) -> dict[str, str]:
+        """`keep_all` for a thread that may wait: a file that is being written is waited for, for some seconds.
+
+        Unbindable names the inputs whose files cannot be used; NotKept if it cannot be done now.
+        """
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self.keep_all(workflow, values)
+            except Unsettled:
+                if time.monotonic() > until:
+                    raise NotKept("an input picture is being written: try again when it is whole") from None
+                time.sleep(0.1)
+            except OSError as error:
+                raise NotKept(f"input pictures cannot be kept: {error}") from error
 
     def keep(self, path: Path) -> str:
         """Keep a copy, on disk before this returns; its name. Unusable if it is not what a workflow can load."""
@@ -144,32 +151,6 @@ class InputFiles:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)  # noqa: PTH108
             raise
-
-
-def keep_patiently(workspace: Workspace) -> Keep:
-    """Keeps local pictures that values name. One that is being written is waited for, at most for some seconds.
-
-    Unbindable names the inputs whose files cannot be used; NotKept if it cannot be done now.
-    """
-    return patient(InputFiles(workspace))
-
-
-def patient(keeping: InputFiles) -> Keep:
-    """Keeps pictures with these files; one that is being written is waited for."""
-
-    def keep(workflow: Workflow, values: Mapping[str, Any]) -> dict[str, str]:
-        until = time.monotonic() + PATIENCE
-        while True:
-            try:
-                return keeping.keep_all(workflow, values)
-            except Unsettled:
-                if time.monotonic() > until:
-                    raise NotKept("an input picture is being written: try again when it is whole") from None
-                time.sleep(0.1)
-            except OSError as error:
-                raise NotKept(f"input pictures cannot be kept: {error}") from error
-
-    return keep
 
 
 def name_of(workflow: Workflow, place: str) -> str:

@@ -23,21 +23,18 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.job_files import Disposition, FileVerdict, ReadFile
 from comfyui_agent.domain.prompts import natural_key
 from comfyui_agent.engine.intake.admission import Admission
-from comfyui_agent.engine.intake.finished_files import FinishedFiles
 from comfyui_agent.engine.intake.folder_scan import (
     SETTLED_SECONDS,
     Sight,
-    Signature,
     Unsettled,
     is_gone,
     is_watched,
     look,
     sign,
 )
-from comfyui_agent.engine.intake.folder_watch import FolderWatch
-from comfyui_agent.engine.intake.rejected_files import RejectedFiles
-from comfyui_agent.engine.intake.seen_files import SeenFiles
-from comfyui_agent.engine.intake.troubles import Troubles
+from comfyui_agent.engine.intake.folder_watch import FolderWatch, Troubles
+from comfyui_agent.engine.intake.put_away_files import FinishedFiles, reject_file
+from comfyui_agent.engine.intake.seen_files import NEVER_SEEN, SeenFiles
 from comfyui_agent.engine.thread_pools import INTAKE
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import DatabaseUnusable, StoreError
@@ -67,13 +64,13 @@ class Monitor:
         self._admission = Admission(workspace, is_leaving=self._leaving.is_set)
         self._away = FinishedFiles(store, workspace)
         self._troubles = Troubles()
-        self._rejected = RejectedFiles(store, workspace, self._troubles)
         self._watch = FolderWatch(self._folder, self._troubles, began=self._look_again, changed=self._see_changes)
         self._files = SeenFiles()
         self._touched: set[str] = set()
         self._folders: dict[str, tuple[int, int]] = {}
         self._wake = asyncio.Event()
         self._next_look = 0.0
+        self._is_expecting = False
         self._has_looked = False
         self._identity: tuple[int, int] | None = None
         self._oddities: Collection[str] = ()
@@ -88,7 +85,6 @@ class Monitor:
         """Take files in until cancelled or, if asked, until all that are there have been."""
         watching = asyncio.create_task(self._watch.run())
         try:
-            await self._expect_pending()
             while True:
                 await self._round()
                 if until_idle and self._is_through:
@@ -106,27 +102,20 @@ class Monitor:
 
     async def _expect_pending(self) -> None:
         """Jobs that wait and whose files were deleted while nobody watched are found out by the first look."""
-        while True:
-            try:
-                sources = await self._store.run(ops.pending_sources)
-                break
-            except DatabaseUnusable:
-                raise
-            except StoreError as error:
-                self._troubles.report("database", str(error))
-                await asyncio.sleep(TROUBLE_PAUSE)
-        for source in sources:
+        if self._is_expecting:
+            return
+        for source in await self._store.run(ops.pending_sources):
             path = str(self._workspace.root / source)
             if path.startswith(f"{self._folder}{os.sep}"):
-                self._files.expect(path)
+                self._files.known[path] = NEVER_SEEN
+        self._is_expecting = True
 
     def _look_again(self) -> None:
         self._next_look = 0.0
         self._wake.set()
 
     def _see_changes(self, paths: set[str]) -> None:
-        job_files = {path for path in paths if is_watched(path, str(self._folder))}
-        self._touched |= job_files
+        self._touched |= {path for path in paths if is_watched(path, str(self._folder))}
         self._wake.set()
         if any(os.path.isdir(path) for path in paths):  # noqa: PTH112 - a text
             self._look_again()  # a new folder may have come with files in it
@@ -144,6 +133,7 @@ class Monitor:
 
     async def _round(self) -> None:
         try:
+            await self._expect_pending()
             if now() >= self._next_look:
                 self._touched.clear()  # what is touched from here on is looked at again
                 self._next_look = now() + LONGEST_LOOK
@@ -151,7 +141,7 @@ class Monitor:
                 await self.put_away_finished(FINISHED_SECONDS)
             elif self._touched:
                 touched, self._touched = self._touched, set()
-                self._files.see(await INTAKE.run(_sign_all, sorted(touched)))
+                self._files.see(await INTAKE.run(lambda: {path: sign(path) for path in sorted(touched)}))
             await self._take_ready()
             await self._let_go_of_missing()
             self._troubles.clear("database", "files")
@@ -168,10 +158,9 @@ class Monitor:
 
     def _see_all(self, sight: Sight) -> None:
         self._has_looked = True
-        pause = self._workspace.settings.rescan_seconds
-        self._next_look = min(
-            self._next_look, now() + (pause if self._watch.works else min(pause, WITHOUT_WATCH_SECONDS))
-        )
+        self._identity = self._identity or sight.folders.get(str(self._folder))
+        longest = LONGEST_LOOK if self._watch.works else WITHOUT_WATCH_SECONDS
+        self._next_look = min(self._next_look, now() + min(self._workspace.settings.rescan_seconds, longest))
         if sight.folders != self._folders:
             self._folders = sight.folders
             self._watch.watch(list(self._folders))
@@ -184,14 +173,14 @@ class Monitor:
 
     async def _let_go_of_missing(self) -> None:
         """Files that are gone for good: jobs that still wait are cancelled. A drive that went away is no such thing."""
-        due = self._files.missing_for(GONE_SECONDS)
+        due = [path for path, since in self._files.missing.items() if now() - since >= GONE_SECONDS]
         if not due:
             return
         gone = [path for path in due if is_gone(path)]
         identity = _identity_of(self._folder)
         if identity is None or (self._identity is not None and identity != self._identity):
-            words = f"{self._folder} is gone or was replaced: the jobs whose files were there go on waiting"
-            self._troubles.report("folder", words)
+            message = f"{self._folder} is gone or was replaced: the jobs whose files were there go on waiting"
+            self._troubles.report("folder", message)
         else:
             self._troubles.clear("folder")
             sources = [self._workspace.job_file(Path(path)) for path in gone]
@@ -200,7 +189,7 @@ class Monitor:
         for path in due:
             self._files.missing.pop(path, None)
         for path in gone:
-            self._files.forget(path)
+            self._files.known.pop(path, None)
         self._identity = identity or self._identity
 
     async def put_away_finished(self, seconds: tuple[float, float] = (0.0, 120.0)) -> None:
@@ -212,34 +201,25 @@ class Monitor:
     # Taking in.
 
     async def _take_ready(self) -> None:
-        if self._identity is None:
-            self._identity = _identity_of(self._folder)
         ready = self._files.ready()
         if not ready:
             return
         ready.sort(key=lambda path: natural_key(os.path.basename(path)))  # noqa: PTH119 - a text, thousands of times
         try:
-            await INTAKE.run(self._admission.refresh)
+            await INTAKE.run(self._admission.workflows.refresh)
             self._troubles.clear("workflows")
         except Complaints as error:
             self._troubles.report("workflows", f"{error}. What it said before still counts")
-        portions = _portions(ready)
-        reading = self._start_reading(next(portions, None))
-        while reading is not None:
-            read = await reading
-            reading = self._start_reading(next(portions, None))  # while what was read is being written down
+        read: dict[str, ReadFile] = {}
+        for paths in (*_portions(ready), []):
+            reading = asyncio.ensure_future(INTAKE.run(self._read_all, paths))  # while the last ones are written down
             try:
                 await self._file(read)
             except asyncio.CancelledError:
                 self._leaving.set()
                 raise
-            except BaseException:
-                if reading is not None:
-                    await asyncio.gather(reading, return_exceptions=True)
-                raise
-
-    def _start_reading(self, paths: list[str] | None) -> asyncio.Future[dict[str, ReadFile]] | None:
-        return None if paths is None else asyncio.ensure_future(INTAKE.run(self._read_all, paths))
+            finally:
+                read = await reading
 
     async def _file(self, read: dict[str, ReadFile]) -> None:
         files = {}
@@ -254,7 +234,7 @@ class Monitor:
         dispositions = await self._store.run(ops.file_jobs, list(files.values())) if files else []
         for (path, filed), disposition in zip(files.items(), dispositions, strict=True):
             if await self._follow(path, filed, disposition):
-                self._files.take(path)
+                self._files.known[path] = self._files.waiting.pop(path).signature
 
     def _read_all(self, paths: Sequence[str]) -> dict[str, ReadFile]:
         read = {}
@@ -302,18 +282,21 @@ class Monitor:
                 if other is not None and not (self._workspace.root / other).exists():
                     [moved] = await self._store.run(ops.file_jobs, [replace(filed, is_moved=True)])
                     return await self._follow(path, filed, moved)
-                await self._rejected.reject(path, disposition.reason)
+                await self._reject(path, disposition.reason)
             case FileVerdict.REJECTED:
-                await self._rejected.reject(path, disposition.reason)
+                await self._reject(path, disposition.reason)
             case FileVerdict.UNCHANGED:
                 pass
             case _:
                 assert_never(disposition.verdict)
         return True
 
-
-def _sign_all(paths: Sequence[str]) -> dict[str, Signature | None]:
-    return {path: sign(path) for path in paths}
+    async def _reject(self, path: str, reason: str) -> None:
+        try:
+            await reject_file(self._store, self._workspace, Path(path), reason)
+            self._troubles.clear(path)
+        except OSError as error:
+            self._troubles.report(path, f"{path} could not be renamed: {error.strerror}")
 
 
 def _identity_of(folder: Path) -> tuple[int, int] | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from comfyui_agent.clock import now
 from comfyui_agent.engine.intake.folder_scan import SETTLED_SECONDS, Signature
 
 NEVER_SEEN: Signature = (0, 0, 0, 0)
+"""Of a file that should be there, since its job waits."""
 
 
 @dataclass
@@ -26,17 +27,13 @@ class WaitingFile:
         self.due = now() + seconds
 
 
+@dataclass
 class SeenFiles:
     """Files by path. `known` are taken in, `waiting` are to be read, `missing` are known and not there any more."""
 
-    def __init__(self) -> None:
-        self.known: dict[str, Signature] = {}
-        self.waiting: dict[str, WaitingFile] = {}
-        self.missing: dict[str, float] = {}
-
-    def expect(self, path: str) -> None:
-        """A job waits whose file should be there."""
-        self.known[path] = NEVER_SEEN
+    known: dict[str, Signature] = field(default_factory=dict)
+    waiting: dict[str, WaitingFile] = field(default_factory=dict)
+    missing: dict[str, float] = field(default_factory=dict)
 
     def see(self, found: Mapping[str, Signature | None]) -> None:
         """These files were looked at; None stands for one that is not there."""
@@ -64,16 +61,6 @@ class SeenFiles:
         """Files that were left alone long enough to be whole."""
         moment = now()
         return [path for path, waiting in self.waiting.items() if waiting.due <= moment]
-
-    def take(self, path: str) -> None:
-        """A file was taken in."""
-        self.known[path] = self.waiting.pop(path).signature
-
-    def missing_for(self, seconds: float) -> list[str]:
-        return [path for path, since in self.missing.items() if now() - since >= seconds]
-
-    def forget(self, path: str) -> None:
-        self.known.pop(path, None)
 
     def _miss(self, path: str) -> None:
         self.waiting.pop(path, None)

@@ -18,8 +18,8 @@ from comfyui_agent.domain.batches import Batch, BatchKind, BatchStatus, mint_bat
 from comfyui_agent.domain.combinations import Combinations
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.engine.service import take_back
 from comfyui_agent.engine.sweep_planner import Defined, Planner
-from comfyui_agent.engine.withdrawal import take_back
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import BadCursor, JobFilter
 from comfyui_agent.usecases import batches as usecases

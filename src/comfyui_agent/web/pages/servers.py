@@ -74,7 +74,7 @@ async def _sentence(view: View, cards: Sequence[ServerCard]) -> str:
         return "No server is known."
     up = [card for card in cards if card.report.state not in ("down", "stuck")]
     stuck = sum(card.report.state == "stuck" for card in cards)
-    out = [card for card in up if card.report.halt is not None]
+    out = [card for card in up if card.report.out_of_work is not None]
     at_work = sum(run.stage == "rendering" for card in cards for run in card.runs)
     text = f"{len(up)} of {counted(len(cards), 'server')} up"
     text += f", {stuck} stuck" if stuck else ""

@@ -1,4 +1,4 @@
-"""Moving the job file of a done job to the finished ones, unless it was changed meanwhile."""
+"""Job files that are put away: moved to the finished ones when their job is done, renamed if they cannot be taken."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import errno
 import logging
 import os
 import shutil
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.kinds import folder_of
-from comfyui_agent.engine.intake.folder_scan import Refused, read_plain
-from comfyui_agent.engine.intake.folder_scan import digest_of as digest_of_bytes
+from comfyui_agent.engine.intake.folder_scan import REJECTED, Refused, Unsettled, digest_of, read_whole
 from comfyui_agent.engine.result_names import keep_aside
-from comfyui_agent.engine.thread_pools import PUBLISHING
+from comfyui_agent.engine.thread_pools import INTAKE, PUBLISHING
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.operation import OperationRunner
@@ -23,33 +23,33 @@ from comfyui_agent.store.operation import OperationRunner
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
 class FinishedFiles:
     """Moves job files. Doing it twice, or by two processes at once, does no harm."""
 
-    def __init__(self, store: OperationRunner, workspace: Workspace) -> None:
-        self._store = store
-        self._workspace = workspace
-        self._troubles: set[str] = set()
+    store: OperationRunner
+    workspace: Workspace
+    _reported: set[str] = field(default_factory=set, init=False)
 
     async def put_away(self, job_id: JobId | None, source: str, digest: str | None, job_type: str) -> None:
         """Move the file of a job that is done. One that was changed while it ran stays, and is submitted again."""
-        path = self._workspace.root / source
+        path = self.workspace.root / source
         try:
             kind = folder_of(job_type)
-            target = self._workspace.finished(kind) / path.name
+            target = self.workspace.finished(kind) / path.name
             if await PUBLISHING.run(_move, path, digest, target):
                 if target.is_file():
-                    put_away = self._workspace.finished_job_file(kind, path.name)
-                    await self._store.run(ops.note_file_moved, path.name, source, put_away)
+                    put_away = self.workspace.finished_job_file(kind, path.name)
+                    await self.store.run(ops.note_file_moved, path.name, source, put_away)
                 return
             log.warning("%s was changed while its job ran: it is submitted again", source)
             if job_id is not None:
-                await self._store.run(ops.note_file_changed, job_id)
+                await self.store.run(ops.note_file_changed, job_id)
         except (OSError, ValueError) as error:
-            words = f"{source} is done and could not be moved to the finished ones: {error}"
-            if words not in self._troubles:
-                self._troubles.add(words)
-                log.error("%s", words)
+            message = f"{source} is done and could not be moved to the finished ones: {error}"
+            if message not in self._reported:
+                self._reported.add(message)
+                log.error("%s", message)
         except StoreError as error:
             log.error("%s: %s", source, error)
 
@@ -90,6 +90,42 @@ def _rename(path: Path, target: Path) -> None:
 def _digest_of(path: Path) -> str | None:
     """The digest of a plain file; None if it is gone, or something else."""
     try:
-        return digest_of_bytes(read_plain(str(path)))
-    except (Refused, FileNotFoundError):
+        return digest_of(read_whole(str(path)))
+    except (Refused, Unsettled):
         return None
+
+
+async def reject_file(store: OperationRunner, workspace: Workspace, path: Path, reason: str) -> None:
+    """Rename a file and overwrite nothing. The reason is recorded first."""
+    target = path.with_name(path.name + REJECTED)
+    kept = await INTAKE.run(_make_room, path, target)
+    kept_as = None if kept is None else workspace.job_file(kept)
+    await store.run(ops.reject_file, workspace.job_file(target), reason, kept_as)
+    log.warning("%s is now %s: %s", workspace.job_file(path), target.name, reason)
+    await INTAKE.run(_set_aside, path, target)
+
+
+def _make_room(path: Path, target: Path) -> Path | None:
+    """Give a file that was rejected before another name; None if there is none."""
+    with contextlib.suppress(FileNotFoundError):
+        return None if target.samefile(path) else keep_aside(target)
+    return None
+
+
+def _set_aside(path: Path, target: Path) -> None:
+    """Rename a file and overwrite nothing; another monitor may be doing the same."""
+    while path.exists():
+        try:
+            os.link(path, target)
+            break
+        except FileExistsError:
+            with contextlib.suppress(FileNotFoundError):
+                if target.samefile(path):
+                    break
+                keep_aside(target)
+        except FileNotFoundError:
+            return
+        except OSError:  # a drive that knows no second names
+            path.rename(target)
+            return
+    path.unlink(missing_ok=True)
