@@ -28,6 +28,7 @@ from comfyui_agent.domain.attempts import Attempt
 from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.jobs import Job, NewJob, Template
 from comfyui_agent.engine.agent import Agent
+from comfyui_agent.engine.composition import make_agent
 from comfyui_agent.fleet.server import Connection
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.port import Session
@@ -308,7 +309,7 @@ class Room:
 
     async def start(self, **options: Any) -> Agent:
         """An agent at work, after its first moments."""
-        agent = Agent(
+        agent = make_agent(
             self.store, self.workspace, clock=self.clock, chance=lambda: 0.5, connect=self._connect, **options
         )
         self._working.append(asyncio.create_task(agent.run()))
