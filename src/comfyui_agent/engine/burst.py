@@ -173,11 +173,9 @@ class Burst:
             await self._store.run(ops.forget_items, [item.job_id for item in gone])
             items = {key: item for key, item in items.items() if item not in gone}
         unsaid = {key: entry_of(item, plan.prompts) for key, item in items.items() if key not in state.entries}
-        self._mirror.begin({**entries, **unsaid}, state.digest)
-        is_untouched = state.digest != "" and state.digest in (
-            batch.metadata.get("digest"),
-            batch.metadata.get("digest_before"),
-        )
+        self._mirror.entries, self._mirror.digest = {**entries, **unsaid}, state.digest
+        written = batch.metadata.get("digest"), batch.metadata.get("digest_before")
+        is_untouched = state.digest != "" and state.digest in written
         requests = self._requests(state, items, is_untouched, batch.metadata.get("last"))
         lowest = len(sizes(plan.size)) - 1
         self._level = await self._store.run(ops.begin_burst, self.batch_id, str(os.getpid()), requests, lowest)

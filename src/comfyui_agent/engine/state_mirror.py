@@ -29,13 +29,9 @@ class StateMirror:
     path: Path
     entries: dict[str, Entry] = field(default_factory=dict)
     items: dict[str, Item] = field(default_factory=dict)
-    _digest: str = field(default="", init=False)
+    digest: str = ""
+    """Of the file as it was read or last written."""
     _writing: asyncio.Future[None] | None = field(default=None, init=False)
-
-    def begin(self, entries: Mapping[str, Entry], digest: str) -> None:
-        """The file was read: what it says, and its digest."""
-        self.entries = dict(entries)
-        self._digest = digest
 
     async def reload(self) -> None:
         """Read the items, and say of each entry what became of it."""
@@ -57,7 +53,7 @@ class StateMirror:
         What is about to be written is noted first: so a kill in between can be told from a change by hand.
         """
         data = state_bytes(self.entries)
-        before, digest = self._digest, digest_of(data)
+        before, digest = self.digest, digest_of(data)
         if digest == before and self.path.exists():
             return
         statuses = {item.job_id: item.word for item in self.items.values() if item.written is not item.word}
@@ -68,14 +64,14 @@ class StateMirror:
         while True:
             if self._writing is not None:  # a thread is not stopped by what stops us: one after another
                 await asyncio.wait({self._writing})
-            self._digest = digest
+            self.digest = digest
             self._writing = asyncio.ensure_future(PUBLISHING.run(write_state, self.path, data))
             try:
                 await asyncio.shield(self._writing)
                 await self.store.run(ops.confirm_written, self.batch_id, digest)
                 return
             except OSError as error:
-                self._digest = before
+                self.digest = before
                 if not persists:
                     raise
                 log.error("the state file %s cannot be written: %s", self.path, error.strerror)
