@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from comfyui_agent.comfy.watch import Judged, Progress, Stage, Watch
+from comfyui_agent.comfy.watch import Stage
 from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.server_states import ServerState
-from comfyui_agent.fleet.server import FleetServer, Health
+from comfyui_agent.fleet.server import Health
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,38 @@ class PatienceLimits:
     timeout: float
     stall: float
     failover: float
+
+
+@dataclass(frozen=True)
+class WatchedServer:
+    """What is known of the server. Times are those of the run's clock."""
+
+    name: str
+    health: Health
+    reason: str
+    since: float
+    answered_at: float
+    seconds_down: float
+    is_heard: bool
+    """Whether its websocket is open."""
+    has_alternative: bool
+    out_of_work: ServerState | None
+
+
+@dataclass(frozen=True)
+class WatchedPrompt:
+    """What is known of the prompt."""
+
+    prompt_id: str
+    stage: Stage
+    ahead: int | None
+    changed_at: float
+    seconds_running: float
+    is_ours: bool
+    """Whether this process sent it, so that its signs of life are heard."""
+    unreachable_since: float | None = None
+    trouble: Failure | None = None
+    """Why nothing could be learned about it, the last time."""
 
 
 class Wait(Enum):
@@ -41,66 +73,57 @@ class EndRun:
 WaitDecision = Wait | EndRun
 
 
-def is_away(server: FleetServer, limits: PatienceLimits) -> bool:
+def is_away(server: WatchedServer, limits: PatienceLimits) -> bool:
     """Whether the server has not answered for too long."""
-    return server.seconds_down() > limits.failover
+    return server.seconds_down > limits.failover
 
 
-def decide_wait(
-    now: float,
-    server: FleetServer,
-    watch: Watch,
-    limits: PatienceLimits,
-    *,
-    seconds_running: float,
-    has_alternative: bool,
-    may_take_back: bool = True,
-) -> WaitDecision:
-    """What to do about a prompt that has not ended.
+def is_to_be_left(server: WatchedServer) -> bool:
+    """Whether the server is set aside while another takes work."""
+    return server.health is Health.ASIDE and server.has_alternative
 
-    `seconds_running` is for how long it has been executed; `has_alternative`, whether another server takes work.
-    """
 
-    def end(kind: FailureClass, message: str, *, leaves_server: bool = False) -> EndRun:
-        failure = Failure(kind, message, server=server.name, prompt_id=watch.prompt_id)
-        return EndRun(failure, leaves_server=leaves_server)
-
-    progress = watch.progress
+def decide_wait(now: float, server: WatchedServer, prompt: WatchedPrompt, limits: PatienceLimits) -> WaitDecision:
+    """What to do about a prompt that has not ended."""
     if is_away(server, limits):
         return Wait.GIVE_SERVER_UP
-    is_seen_waiting = server.health is not Health.DOWN and progress.stage is Stage.WAITING
-    if may_take_back and is_seen_waiting and server.out_of_work is ServerState.DRAINING:
+    is_seen_waiting = server.health is not Health.DOWN and prompt.stage is Stage.WAITING
+    if is_seen_waiting and server.out_of_work is ServerState.DRAINING:
         return Wait.TAKE_BACK
-    if server.health is Health.ASIDE and has_alternative and progress.stage is not Stage.RUNNING:
+    if is_to_be_left(server) and prompt.stage is not Stage.RUNNING:
         message = f"its server does not work: {server.reason or 'set aside'}"
-        return end(FailureClass.SERVER_LOST, message, leaves_server=True)
+        return EndRun(_failure(FailureClass.SERVER_LOST, message, server, prompt), leaves_server=True)
     if server.health is not Health.UP:
         return Wait.ON
-    if watch.judged.unreachable_since is not None:
-        return _about_unreadable(server, watch.judged, limits, has_alternative=has_alternative)
-    if seconds_running > limits.timeout:
-        return end(FailureClass.TIMEOUT, f"it ran for more than {limits.timeout:g} s")
-    if watch.is_ours and _could_move(server, progress) and now - progress.changed_at > limits.stall:
-        return end(FailureClass.TIMEOUT, f"no sign of life for {limits.stall:g} s: the server has stalled")
+    if prompt.unreachable_since is not None:
+        return _about_unreadable(server, prompt, limits)
+    if prompt.seconds_running > limits.timeout:
+        message = f"it ran for more than {limits.timeout:g} s"
+        return EndRun(_failure(FailureClass.TIMEOUT, message, server, prompt))
+    if prompt.is_ours and _could_move(server, prompt) and now - prompt.changed_at > limits.stall:
+        message = f"no sign of life for {limits.stall:g} s: the server has stalled"
+        return EndRun(_failure(FailureClass.TIMEOUT, message, server, prompt))
     return Wait.ON
 
 
-def _about_unreadable(
-    server: FleetServer, judged: Judged, limits: PatienceLimits, *, has_alternative: bool
-) -> WaitDecision:
+def _about_unreadable(server: WatchedServer, prompt: WatchedPrompt, limits: PatienceLimits) -> WaitDecision:
     """The server answers probes, and what it says about this prompt cannot be read: bearable for a while.
 
     Only the time since the server came back counts: while it was away nothing could be read.
     """
-    since = max(judged.unreachable_since or 0.0, server.since)
-    if server.answered_at - since <= limits.failover or judged.trouble is None:
+    since = max(prompt.unreachable_since or 0.0, server.since)
+    if server.answered_at - since <= limits.failover or prompt.trouble is None:
         return Wait.ON
-    kind = FailureClass.SERVER_LOST if has_alternative else judged.trouble.kind
-    return EndRun(replace(judged.trouble, kind=kind), server_misbehaved=True)
+    kind = FailureClass.SERVER_LOST if server.has_alternative else prompt.trouble.kind
+    return EndRun(replace(prompt.trouble, kind=kind), server_misbehaved=True)
 
 
-def _could_move(server: FleetServer, progress: Progress) -> bool:
+def _could_move(server: WatchedServer, prompt: WatchedPrompt) -> bool:
     """Whether a sign of life is due: it runs and would be heard, or it is the next to run."""
-    if progress.stage is Stage.RUNNING:
-        return server.client.websocket_is_open
-    return progress.stage is Stage.WAITING and progress.ahead == 0
+    if prompt.stage is Stage.RUNNING:
+        return server.is_heard
+    return prompt.stage is Stage.WAITING and prompt.ahead == 0
+
+
+def _failure(kind: FailureClass, message: str, server: WatchedServer, prompt: WatchedPrompt) -> Failure:
+    return Failure(kind, message, server=server.name, prompt_id=prompt.prompt_id)

@@ -19,12 +19,22 @@ from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.retry_policy import GiveUp
 from comfyui_agent.engine.collector import Collector, LostMeanwhile, ServerAway, Unkeepable
-from comfyui_agent.engine.patience import EndRun, PatienceLimits, Wait, WaitDecision, decide_wait, is_away
+from comfyui_agent.engine.patience import (
+    EndRun,
+    PatienceLimits,
+    Wait,
+    WaitDecision,
+    WatchedPrompt,
+    WatchedServer,
+    decide_wait,
+    is_away,
+    is_to_be_left,
+)
 from comfyui_agent.engine.recorder import Recorder
 from comfyui_agent.engine.sender import Sender
 from comfyui_agent.engine.server_inputs import Unfit
 from comfyui_agent.engine.settlement import Settlement
-from comfyui_agent.fleet.server import FleetServer, Health
+from comfyui_agent.fleet.server import FleetServer
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import FileTaken, LeaseLost, StoreError
 from comfyui_agent.store.records import Leased
@@ -127,13 +137,13 @@ class Run:
         while True:
             with contextlib.suppress(TimeoutError):
                 return await watch.outcome(TICK)
-            decision = self._decide(watch)
+            decision = self._decide(watch, self._server_facts())
             if decision is not Wait.GIVE_SERVER_UP:
                 await self._note_running(watch)
             if decision is Wait.TAKE_BACK:
                 if await self._take_back(watch):
                     return self._failed(FailureClass.INTERRUPTED, "its server is being drained")
-                decision = self._decide(watch, may_take_back=False)
+                decision = self._decide(watch, replace(self._server_facts(), out_of_work=None))
             match decision:
                 case Wait.ON | Wait.TAKE_BACK:
                     continue
@@ -144,25 +154,38 @@ class Run:
                 case _:
                     assert_never(decision)
 
-    def _decide(self, watch: Watch, *, may_take_back: bool = True) -> WaitDecision:
-        return decide_wait(
-            self._parts.clock.now(),
-            self.server,
-            watch,
-            self._limits,
+    def _decide(self, watch: Watch, server: WatchedServer) -> WaitDecision:
+        progress = watch.progress
+        prompt = WatchedPrompt(
+            prompt_id=watch.prompt_id,
+            stage=progress.stage,
+            ahead=progress.ahead,
+            changed_at=progress.changed_at,
             seconds_running=self._seconds_running(watch),
-            has_alternative=self._parts.fleet.is_alternative_to(self.server),
-            may_take_back=may_take_back,
+            is_ours=watch.is_ours,
+            unreachable_since=watch.judged.unreachable_since,
+            trouble=watch.judged.trouble,
         )
+        return decide_wait(self._parts.clock.now(), server, prompt, self._limits)
 
-    @property
-    def _is_to_be_left(self) -> bool:
-        """Whether the server is set aside while another takes work."""
-        return self.server.health is Health.ASIDE and self._parts.fleet.is_alternative_to(self.server)
+    def _server_facts(self) -> WatchedServer:
+        server = self.server
+        return WatchedServer(
+            name=server.name,
+            health=server.health,
+            reason=server.reason,
+            since=server.since,
+            answered_at=server.answered_at,
+            seconds_down=server.seconds_down(),
+            is_heard=server.client.websocket_is_open,
+            has_alternative=self._parts.fleet.is_alternative_to(server),
+            out_of_work=server.out_of_work,
+        )
 
     def is_given_up(self) -> bool:
         """Whether an answer of the server is not worth waiting for."""
-        return is_away(self.server, self._limits) or self._is_to_be_left
+        facts = self._server_facts()
+        return is_away(facts, self._limits) or is_to_be_left(facts)
 
     async def _take_back(self, watch: Watch) -> bool:
         """Take the prompt from the server's queue. False if it has begun, or that could not be done now."""
@@ -239,9 +262,10 @@ class Run:
 
     def _check_server(self) -> None:
         """While a result cannot be fetched: whether it is worth waiting."""
-        if is_away(self.server, self._limits):
+        facts = self._server_facts()
+        if is_away(facts, self._limits):
             raise ServerAway
-        if self._is_to_be_left:
+        if is_to_be_left(facts):
             raise LostMeanwhile
 
     async def _settle(self, failure: Failure) -> None:

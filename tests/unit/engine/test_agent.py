@@ -130,7 +130,7 @@ async def test_a_result_is_not_named_once_the_lease_could_have_run_out(
     await room.submit("a")
     agent = await room.start()
     room.comfy.render()
-    monkeypatch.setattr(agent._leases, "_drop_unproved", lambda: None)
+    monkeypatch.setattr(agent.leases, "_drop_unproved", lambda: None)
     await room.clock.advance(room.workspace.settings.lease_seconds + 1)
     assert list(room.workspace.root.rglob("*.png")) == []
 

@@ -376,7 +376,7 @@ async def test_an_agent_ends_when_all_its_servers_are_stuck(make_room: MakeRoom)
     room.comfy.begin()
     await room.clock.advance(40)
     assert agent.blocked == "", "only an agent that works until idle ends"
-    idleness = agent._idleness
+    idleness = agent.idleness
     assert not await idleness.is_out_of_reach()
     await room.clock.advance(11)
     assert await idleness.is_out_of_reach()
