@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from comfyui_agent.domain.texts import counted
-from comfyui_agent.lab.pages.bars import Bar, Bars, Fill, Part
+from comfyui_agent.lab.pages.figures import Bar, Lane, Lanes, Target
 from comfyui_agent.lab.pages.rendering import Mark, render
-from comfyui_agent.lab.pages.scenario import ScenarioView
-from comfyui_agent.lab.pages.targets import against
-from comfyui_agent.lab.quantities import DASH, date, listed, seconds, wanted
+from comfyui_agent.lab.quantities import DASH, against, date, listed, seconds, wanted
 from comfyui_agent.lab.reports.chaos import ChaosReport, ScenarioResult
 from comfyui_agent.lab.reports.fields import as_number
 
@@ -24,11 +22,33 @@ def chaos_page(report: ChaosReport, json_name: str = "") -> str:
         title=results[0].scenario or DASH if len(results) == 1 else counted(len(results), "scenario"),
         stands=_stands(report, target),
         subtitle=f"Started {date(environment.started_at)}, ran {seconds(report.summary.wall_clock_sec)}.",
-        scenarios=[ScenarioView(result, environment.sla) for result in results],
+        scenarios=[(result, stages_of(result, target)) for result in results],
         recoveries=_recoveries(results, target),
         environment=environment,
         json_name=json_name,
     )
+
+
+def stages_of(result: ScenarioResult, target: float | None) -> Lanes | None:
+    """When each stage of a scenario happened; None if nothing was noted."""
+    known = [(stage.seconds, stage.stage) for stage in result.stages if stage.seconds is not None]
+    if not known:
+        return None
+    known.sort(key=lambda stage: stage[0])
+    last, name = known[-1]
+    return Lanes(
+        f"The last stage, {name}, came {seconds(last)} after the fault"
+        if result.recovery_sec is None
+        else f"Work went on after {against(result.recovery_sec, target)}",
+        "When each stage happened, counted from the moment the fault was made.",
+        "Time since the fault (s)",
+        [Lane(stage, [seconds(at)], [Bar("solid", min(0, at), max(0, at))]) for at, stage in known],
+        target=None if result.recovery_sec is None else _target(target),
+    )
+
+
+def _target(value: float | None) -> Target | None:
+    return None if value is None else Target(value, f"target {wanted(seconds(value))}")
 
 
 def _stands(report: ChaosReport, target: float | None) -> Mark:
@@ -46,18 +66,16 @@ def _stands(report: ChaosReport, target: float | None) -> Mark:
     return Mark("bad" if is_bad else "good" if passed else "dim", text + ".")
 
 
-def _recoveries(results: Sequence[ScenarioResult], target: float | None) -> Bars | None:
+def _recoveries(results: Sequence[ScenarioResult], target: float | None) -> Lanes | None:
     """How long each scenario took to recover; None if fewer than two were measured."""
     known = {result.scenario: result.recovery_sec for result in results if result.recovery_sec is not None}
     if len(known) < 2:
         return None
     slowest = max(known, key=lambda name: known[name])
-    return Bars(
+    return Lanes(
         f"Slowest to recover is {slowest}: {against(known[slowest], target)}",
         "Seconds from the fault until work went on, for each scenario in which that was measured.",
         "Recovery (s)",
-        [Part("recovery", Fill.SOLID)],
-        [Bar(name, [value], seconds(value)) for name, value in known.items()],
-        target=target,
-        target_text=f"target {wanted(seconds(target))}",
+        [Lane(name, [seconds(value)], [Bar("solid", 0, value)]) for name, value in known.items()],
+        target=_target(target),
     )

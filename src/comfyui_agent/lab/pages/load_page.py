@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.pages import gpu_plots, load_plots
+from comfyui_agent.lab.pages.chaos_page import stages_of
 from comfyui_agent.lab.pages.rendering import LONGEST_TEXT, Mark, render
-from comfyui_agent.lab.pages.scenario import ScenarioView
 from comfyui_agent.lab.pages.targets import TargetFigure, target_figures
 from comfyui_agent.lab.quantities import date, rate, seconds
 from comfyui_agent.lab.reports.environment import Environment
@@ -26,7 +26,9 @@ MODES = {"closed": "closed loop", "open": "open loop", "books": "whole books", "
 def load_page(report: LoadReport, json_name: str = "") -> str:
     """A load test as a page that needs nothing else."""
     summary, environment, rows = report.summary, report.environment, report.results
-    latency, throughput = (as_number(environment.sla.get(key)) for key in ("p95_seconds", "images_per_minute"))
+    latency, throughput, recovery = (
+        as_number(environment.sla.get(key)) for key in ("p95_seconds", "images_per_minute", "recovery_seconds")
+    )
     figures = target_figures(report)
     card = gpu_plots.largest_card(environment.servers)
     workflow = environment.workflow.name or "unnamed workflow"
@@ -48,7 +50,7 @@ def load_page(report: LoadReport, json_name: str = "") -> str:
         utilisation=gpu_plots.utilisation_plot(environment.gpu_trace),
         spans=[key for key in SPANS if getattr(summary, f"avg_{key}") is not None],
         errors=group_errors(rows),
-        scenario=None if summary.scenario is None else ScenarioView(summary.scenario, environment.sla),
+        stages=stages_of(summary.scenario, recovery) if summary.scenario else None,
         environment=environment,
         json_name=json_name,
     )

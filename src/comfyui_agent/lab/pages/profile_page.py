@@ -3,39 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
 from comfyui_agent.domain.texts import counted
-from comfyui_agent.lab.pages import gpu_plots, profile_plots
-from comfyui_agent.lab.pages.bars import Bars
-from comfyui_agent.lab.pages.plots import Plot
+from comfyui_agent.lab.pages import gpu_plots
+from comfyui_agent.lab.pages.figures import Band, Bar, Lane, Lanes, Plot, stacked
 from comfyui_agent.lab.pages.rendering import Mark, render
 from comfyui_agent.lab.quantities import date, listed, memory, seconds, share
-from comfyui_agent.lab.reports.profile import ProfileReport
+from comfyui_agent.lab.reports.profile import NodeCost, ProfileReport, RunFigures
+
+MOST_NODES = 12
+PARTS = {
+    "queue_sec": ("Queue", "empty"),
+    "model_load_sec": ("Model load", "striped"),
+    "sampling_sec": ("Sampling", "solid"),
+    "other_sec": ("Other nodes", "soft"),
+    "transfer_sec": ("Transfer", "grey"),
+}
 
 
 def profile_page(reports: Sequence[ProfileReport], json_names: Sequence[str] = ()) -> str:
     """One or more profiles as one page that needs nothing else."""
     first = reports[0].environment
+    is_partial = any(report.partial for report in reports)
     servers = listed(list(dict.fromkeys(report.server for report in reports)))
     return render(
         "profile.html",
-        kind="Profile, stopped early" if any(report.partial for report in reports) else "Profile",
+        kind="Profile, stopped early" if is_partial else "Profile",
         title=listed([report.name for report in reports]),
-        stands=Mark("bad" if any(report.partial for report in reports) else "good", _sentence(reports)),
+        stands=Mark("bad" if is_partial else "good", _sentence(reports)),
         subtitle=f"Started {date(first.started_at)} on {servers}.",
-        warnings=_warnings(reports),
-        profiles=[(report, _drawings(report)) for report in reports],
-        node_name=profile_plots.node_name,
+        profiles=[(report, _figures(report)) for report in reports],
         environment=first,
         json_name=listed(json_names),
     )
 
 
-def _drawings(report: ProfileReport) -> list[Plot | Bars | None]:
-    bands = profile_plots.run_bands(report.runs)
+def _figures(report: ProfileReport) -> list[Plot | Lanes | None]:
+    bands = [
+        Band(run.seconds, run.seconds + run.duration_sec, run.kind)
+        for run in report.runs
+        if run.seconds is not None and run.duration_sec is not None
+    ]
     return [
-        profile_plots.node_plot(report.nodes),
-        profile_plots.run_plot(report.runs),
+        _nodes(report.nodes),
+        _runs(report.runs),
         gpu_plots.memory_plot(report.gpu_trace, report.vram_total_mb, bands),
         gpu_plots.utilisation_plot(report.gpu_trace, bands),
     ]
@@ -61,15 +73,56 @@ def _cost(report: ProfileReport) -> str:
         total = f" of {memory(report.vram_total_mb)}" if report.vram_total_mb else ""
         text += f", with {memory(report.peak_vram_mb)}{total} GPU memory at its peak"
     if report.nodes and report.nodes[0].share is not None:
-        text += f"; {profile_plots.node_name(report.nodes[0])} takes {share(report.nodes[0].share)} of a warm run"
+        text += f"; {report.nodes[0].name} takes {share(report.nodes[0].share)} of a warm run"
     return text + "."
 
 
-def _warnings(reports: Sequence[ProfileReport]) -> list[str]:
-    found = []
-    for report in reports:
-        prefix = f"{report.name}: " if len(reports) > 1 else ""
-        if report.partial:
-            found.append(f"{prefix}Stopped before its end; the figures are of the runs until then.")
-        found += [prefix + warning for warning in report.warnings]
-    return found
+def _nodes(nodes: Sequence[NodeCost]) -> Lanes | None:
+    """Seconds of the nodes that cost most, cold and warm."""
+    known = [node for node in nodes if node.cold_sec is not None or node.warm_sec is not None]
+    if not known:
+        return None
+    known.sort(key=lambda node: max(node.cold_sec or 0.0, node.warm_sec or 0.0), reverse=True)
+    rest = len(known) - MOST_NODES
+    has_warm = any(node.warm_sec is not None for node in known)
+    costliest = max(known, key=lambda node: (node.warm_sec if has_warm else node.cold_sec) or 0.0)
+    of_all = f", {share(costliest.share)} of a warm run" if costliest.share is not None else ""
+    cost = f"{seconds(costliest.warm_sec)} warm{of_all}" if has_warm else f"{seconds(costliest.cold_sec)} cold"
+    keys = {"Warm": "solid", "Cold": "striped"} if has_warm else {"Cold": "striped"}
+    lanes = []
+    for node in known[:MOST_NODES]:
+        times = [node.warm_sec, node.cold_sec] if has_warm else [node.cold_sec]
+        rows = enumerate(zip(keys.values(), times, strict=True))
+        bars = [Bar(fill, 0, value, row) for row, (fill, value) in rows if value]
+        lanes.append(Lane(node.name, [seconds(value) for value in times], bars))
+    return Lanes(
+        f"{costliest.name} costs most: {cost}",
+        "Median time of each node, costliest first: cold, after the server's memory was freed"
+        + (", and warm." if has_warm else "; no warm run was measured.")
+        + (f" {rest} that cost less are in the table below." if rest > 0 else ""),
+        "Time in the node (s)",
+        lanes,
+        keys,
+        rows=len(keys),
+    )
+
+
+def _runs(runs: Sequence[RunFigures]) -> Lanes | None:
+    """What each run was made of."""
+    lanes, loads = [], []
+    for number, run in enumerate(runs, start=1):
+        values = [getattr(run, key) for key in PARTS]
+        if any(value is not None for value in values):
+            total = sum(value or 0.0 for value in values) if run.duration_sec is None else run.duration_sec
+            bars = stacked((fill for _, fill in PARTS.values()), values)
+            lanes.append(Lane(f"{number} {run.kind}".strip(), [seconds(total)], bars))
+            loads += [run.model_load_sec] if run.kind == "cold" and run.model_load_sec is not None else []
+    if not lanes:
+        return None
+    return Lanes(
+        f"Loading models adds {seconds(fmean(loads))} to a cold run" if loads else "What each run was made of",
+        "Each run, from the prompt sent to the result fetched, by what it was spent on.",
+        "Duration (s)",
+        lanes,
+        dict(PARTS.values()),
+    )

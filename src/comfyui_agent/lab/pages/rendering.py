@@ -18,7 +18,6 @@ from markupsafe import Markup
 
 from comfyui_agent.domain.texts import counted, printable, whole
 from comfyui_agent.lab import quantities
-from comfyui_agent.lab.pages.shapes import NARROW, WIDE, place
 from comfyui_agent.lab.quantities import DASH
 
 LONGEST_TEXT = 2_000
@@ -55,7 +54,6 @@ def templates() -> Templates:
         "memory": quantities.memory,
         "numbered": lambda rows: list(enumerate(rows, start=1)),
         "plain": quantities.plain,
-        "place": place,
         "points": quantities.points,
         "seconds": quantities.seconds,
         "share": quantities.share,
@@ -63,7 +61,7 @@ def templates() -> Templates:
         "trimmed": quantities.trimmed,
         "whole": quantities.whole,
     }
-    made.globals |= {"WIDE": WIDE, "NARROW": NARROW, "DASH": DASH}
+    made.globals |= {"DASH": DASH}
     return made
 
 

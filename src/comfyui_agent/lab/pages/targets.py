@@ -58,13 +58,6 @@ def target_figures(report: LoadReport) -> list[TargetFigure]:
     return found
 
 
-def against(value: float, target: float | None) -> str:
-    """Seconds that should not be above their target, in the words of a title."""
-    if target is None:
-        return seconds(value)
-    return f"{seconds(value)}, {'within' if value <= target else 'above'} the target of {wanted(seconds(target))}"
-
-
 def _value(target: Target, summary: LoadSummary) -> float | None:
     if target is Target.ERRORS:
         return (summary.failed + summary.timeouts) / summary.total_jobs if summary.total_jobs else None

@@ -40,6 +40,14 @@ class NodeCost(Part):
     share: Number = None
     steps: Count = 0
 
+    @property
+    def name(self) -> str:
+        """The title, with the class where that says more."""
+        title, kind = self.title.strip(), self.class_type.strip()
+        if title and kind and title.replace(" ", "") != kind:
+            return f"{title} ({kind})"
+        return kind or title or f"node {self.node_id}"
+
 
 class NodeSeconds(Part):
     """What one node of one run took."""
