@@ -23,6 +23,19 @@ from comfyui_agent.lab.quantities import DASH
 LONGEST_TEXT = 2_000
 MOST_ROWS = 400
 DEEPEST = 4
+FILTERS = [
+    "change",
+    "clock",
+    "date",
+    "measured",
+    "memory",
+    "plain",
+    "points",
+    "seconds",
+    "share",
+    "trimmed",
+    "whole",
+]
 
 
 @dataclass(frozen=True)
@@ -44,23 +57,9 @@ def templates() -> Templates:
         finalize=_shown,
         auto_reload=False,
     )
-    made.filters |= {
-        "change": quantities.change,
-        "clock": quantities.clock,
-        "counted": counted,
-        "date": quantities.date,
-        "flattened": flattened,
-        "measured": quantities.measured,
-        "memory": quantities.memory,
-        "numbered": lambda rows: list(enumerate(rows, start=1)),
-        "plain": quantities.plain,
-        "points": quantities.points,
-        "seconds": quantities.seconds,
-        "share": quantities.share,
-        "split_unit": split_unit,
-        "trimmed": quantities.trimmed,
-        "whole": quantities.whole,
-    }
+    made.filters |= {name: getattr(quantities, name) for name in FILTERS}
+    made.filters |= {"counted": counted, "flattened": flattened, "split_unit": split_unit}
+    made.filters["numbered"] = lambda rows: list(enumerate(rows, start=1))
     made.globals |= {"DASH": DASH}
     return made
 
