@@ -111,7 +111,7 @@ class Profiling:
         except ComfyError as error:
             raise RunFailed(error.message) from None
         if device is not None:
-            self.idle_vram_mb = await self._seen_after(self.trace.seconds)
+            self.idle_vram_mb = await self._seen_after(self.trace.clock.seconds)
 
     async def _seen_after(self, seconds: float) -> float | None:
         """The memory in the first sample after a moment; None if none comes soon."""
@@ -129,7 +129,7 @@ class Profiling:
         graph = self.payload.varied(number, self._chance, self._prefix)
         started_at = utc_text()
         measured = await self._render(graph)
-        began, ended = self.trace.at(measured.sent_at), self.trace.seconds
+        began, ended = self.trace.clock.seconds_of(measured.sent_at), self.trace.clock.seconds
         nodes = node_times(measured.moments, graph)
         if kind is Kind.COLD and measured.cached_nodes:
             self._warn(NOT_COLD)

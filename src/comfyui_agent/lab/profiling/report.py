@@ -144,7 +144,7 @@ def raw_lines(profile: Profiling) -> Iterator[dict[str, Any]]:
                 "run": number,
                 "run_kind": run.kind,
                 "prompt_id": run.prompt_id,
-                "seconds": round(profile.trace.at(moment.at), 4),
+                "seconds": round(profile.trace.clock.seconds_of(moment.at), 4),
                 "moment": moment.kind,
                 "node_id": moment.node_id or None,
                 "step": moment.step or None,

@@ -54,7 +54,7 @@ def sample(seconds: float, util: int | None = None, memory: int | None = None) -
 
 
 def profile_of(*runs: RunFigures, samples: tuple[GpuSample, ...] = (), is_partial: bool = False) -> Any:
-    trace = SimpleNamespace(source="nvml", at=lambda moment: moment, samples=samples)
+    trace = SimpleNamespace(source="nvml", clock=SimpleNamespace(seconds_of=lambda moment: moment), samples=samples)
     starts = [run.seconds or 0.0 for run in runs]
     return SimpleNamespace(
         payload=Payload.of("portrait", GRAPH),
