@@ -40,7 +40,6 @@ def stages_of(result: ScenarioResult, target: float | None) -> Lanes | None:
         f"The last stage, {name}, came {seconds(last)} after the fault"
         if result.recovery_sec is None
         else f"Work went on after {against(result.recovery_sec, target)}",
-        "When each stage happened, counted from the moment the fault was made.",
         "Time since the fault (s)",
         [Lane(stage, [seconds(at)], [Bar("solid", min(0, at), max(0, at))]) for at, stage in known],
         target=None if result.recovery_sec is None else _target(target),
@@ -74,7 +73,6 @@ def _recoveries(results: Sequence[ScenarioResult], target: float | None) -> Lane
     slowest = max(known, key=lambda name: known[name])
     return Lanes(
         f"Slowest to recover is {slowest}: {against(known[slowest], target)}",
-        "Seconds from the fault until work went on, for each scenario in which that was measured.",
         "Recovery (s)",
         [Lane(name, [seconds(value)], [Bar("solid", 0, value)]) for name, value in known.items()],
         target=_target(target),

@@ -68,8 +68,6 @@ def _changes(metrics: Sequence[Metric]) -> Lanes | None:
     return Lanes(
         f"Of {len(shown)} figures: "
         + ", ".join(f"{counts[verdict]} {text}" for verdict, text in SUMMARY.items() if counts[verdict]),
-        "Each mark is the change from A to B; the line through it is where the true change may lie. A line that "
-        "crosses “no change” may be chance. Shares are compared in points of a hundred.",
         "Change from A to B (%)",
         [Lane(_name(metric), [_change(metric, metric.change)], interval=_drawn(metric)) for metric in shown],
         {str(verdict): look for verdict, look in LOOKS.items() if counts[verdict]},

@@ -140,10 +140,9 @@ class Band:
 
 @dataclass(frozen=True)
 class Plot:
-    """Series over a horizontal axis. The title states the finding, the sentence says what the plot shows."""
+    """Series over a horizontal axis. The title states the finding."""
 
     title: str
-    sentence: str
     x: Axis
     y: Axis
     series: Sequence[Series]
@@ -161,12 +160,15 @@ class Plot:
         return replace(fitted(*self._span(self.y, 1), self.y.unit), is_upright=True)
 
     @property
+    def count(self) -> int:
+        return sum(len(one.points) for one in self.series)
+
+    @property
     def drawn(self) -> list[tuple[Series, list[Point]]]:
         """Each series that has points, with the places of those that are drawn."""
-        total = sum(len(one.points) for one in self.series)
         found = []
         for one in self.series:
-            points = thinned(one.points, max(60, MOST_DRAWN * len(one.points) // total))
+            points = thinned(one.points, max(60, MOST_DRAWN * len(one.points) // self.count))
             if points:
                 found.append((one, [(self.x_scale(across), self.y_scale(up)) for across, up in points]))
         return found
@@ -214,7 +216,6 @@ class Lanes:
     """Lanes below each other along one horizontal axis. `keys` names what fills and looks mean."""
 
     title: str
-    sentence: str
     axis: str
     lanes: Sequence[Lane]
     keys: Mapping[str, str] = field(default_factory=dict)

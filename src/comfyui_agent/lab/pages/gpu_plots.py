@@ -24,7 +24,6 @@ def memory_plot(trace: Sequence[GpuSample], total_mb: float | None, bands: Seque
     of_total = f" of {memory(total_mb)}" if total_mb else ""
     return Plot(
         f"GPU memory peaks at {memory(peak[1])}{of_total}",
-        "Memory in use on the card over time" + (f"; all that it has are {memory(total_mb)}." if total_mb else "."),
         time_axis(TIME, series),
         Axis("GPU memory (GB)", unit=1024),
         series,
@@ -43,12 +42,8 @@ def utilisation_plot(trace: Sequence[GpuSample], bands: Sequence[Band] = ()) -> 
     busy = [value for at, value in points if not bands or any(band.start <= at <= band.end for band in bands)]
     mean = fmean(busy or [value for _, value in points])
     when = " while a run is going" if bands and busy else ""
-    is_smoothed = any(len(one.points) > MOST_STRETCHES for one in series)
-    smooth = ", each point the mean of a short stretch" if is_smoothed else ""
     return Plot(
         f"GPU utilisation is {share(mean / 100)} on average{when}",
-        f"Utilisation of the busiest card over time{smooth}. "
-        "Near 100 % the card is the limit; well below, something else is.",
         time_axis(TIME, series),
         Axis("GPU utilisation (%)", 0, 100),
         [replace(one, points=_smoothed(one.points)) for one in series],

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.pages.figures import (
-    MOST_DRAWN,
     Axis,
     Band,
     Lane,
@@ -42,21 +40,15 @@ def latency_plot(rows: Sequence[Row], summary: LoadSummary, target: float | None
         for status, look in LOOKS.items()
     ]
     longest = max(points, key=lambda point: point[1])
-    bands = _level_bands(rows)
-    has_failures = len(points) > len(by_status[RowStatus.COMPLETED])
     p95 = summary.p95_duration_sec
     return Plot(
         "No job was completed" if p95 is None else f"95 % of the completed jobs took at most {against(p95, target)}",
-        f"{_drawn(len(points))}: when it was sent, and how long until its result could be "
-        f"fetched{' or it had failed' if has_failures else ''}."
-        + (f" The target of {wanted(seconds(target))} is for 95 % of them." if target is not None else "")
-        + (f" The numbers above are the levels of load, in {unit_of(summary.levels)}." if bands else ""),
         time_axis("Sent at, since the start", series),
         Axis("Duration (s)"),
         series,
         _target(target),
         [Note(longest, f"longest {seconds(longest[1])}", is_ringed=True)],
-        bands,
+        _level_bands(rows),
     )
 
 
@@ -76,8 +68,6 @@ def throughput_plot(levels: Sequence[LevelSummary], knee: KneeFacts | None, targ
         notes = [Note((knee.level, height), f"knee: {rate(height)}", is_ringed=True)]
     return Plot(
         title,
-        "Completed images by the clock at each level of load. The knee is the level beyond which more load brings "
-        "nearly nothing, or only errors.",
         _level_axis(points, unit),
         Axis("Throughput (images/min)"),
         [Series("", points)],
@@ -101,7 +91,6 @@ def level_latency_plot(levels: Sequence[LevelSummary], knee: KneeFacts | None, t
         title = f"At {_at(at, unit)} the p95 is {against(value, target)}"
     return Plot(
         title,
-        "How long jobs take at each level: half of them at most the lower line, 95 % of them at most the upper.",
         _level_axis(points, unit),
         Axis("Duration (s)"),
         [Series("p95", points), Series("p50", halves, "squares")],
@@ -123,12 +112,8 @@ def distribution_plot(rows: Sequence[Row], summary: LoadSummary, target: float |
         title = f"{share(within)} of the completed jobs were done within {wanted(seconds(target))}"
     else:
         title = f"Half of the completed jobs were done within {seconds(summary.p50_duration_sec)}"
-    p99 = summary.p99_duration_sec
     return Plot(
         title,
-        "Read across from a share to see how long so many of the jobs took at most"
-        + (f": for 99 % it is {seconds(p99)}" if p99 is not None else "")
-        + f", the longest took {seconds(values[-1])}.",
         Axis("Duration (s)", 0.0 if values[0] < values[-1] / 2 else None),
         Axis("Completed jobs (%)", 0, 100),
         [Series("", points, has_marks=False)],
@@ -159,8 +144,6 @@ def parts_plot(rows: Sequence[Row], levels: Sequence[LevelSummary]) -> Lanes | N
         f"{name} takes {share(largest / whole)} of a job's time"
         if whole > 0
         else "Jobs took no time that could be measured",
-        "Mean of the completed jobs: how long they waited at the server, were executed, and how long until the result "
-        "could be fetched.",
         "Mean duration (s)",
         [
             Lane(group, [seconds(sum(mean or 0.0 for mean in found))], stacked(fills, found))
@@ -186,12 +169,6 @@ def _points(rows: Sequence[Row], status: RowStatus) -> list[Point]:
         for row in rows
         if row.status is status and row.seconds is not None and row.duration_sec is not None
     ]
-
-
-def _drawn(count: int) -> str:
-    if count <= MOST_DRAWN:
-        return f"Each mark is one of {counted(count, 'job')}"
-    return f"Each mark is a job; of {count:,} the longest and the shortest of each stretch are drawn"
 
 
 def _level_bands(rows: Sequence[Row]) -> list[Band]:

@@ -39,18 +39,18 @@ def profile_page(reports: Sequence[ProfileReport], json_names: Sequence[str] = (
     )
 
 
-def _figures(report: ProfileReport) -> list[Plot | Lanes | None]:
+def _figures(report: ProfileReport) -> dict[str, Plot | Lanes | None]:
     bands = [
         Band(run.seconds, run.seconds + run.duration_sec, run.kind)
         for run in report.runs
         if run.seconds is not None and run.duration_sec is not None
     ]
-    return [
-        _nodes(report.nodes),
-        _runs(report.runs),
-        gpu_plots.memory_plot(report.gpu_trace, report.vram_total_mb, bands),
-        gpu_plots.utilisation_plot(report.gpu_trace, bands),
-    ]
+    return {
+        "nodes": _nodes(report.nodes),
+        "runs": _runs(report.runs),
+        "memory": gpu_plots.memory_plot(report.gpu_trace, report.vram_total_mb, bands),
+        "utilisation": gpu_plots.utilisation_plot(report.gpu_trace, bands),
+    }
 
 
 def _sentence(reports: Sequence[ProfileReport]) -> str:
@@ -83,7 +83,6 @@ def _nodes(nodes: Sequence[NodeCost]) -> Lanes | None:
     if not known:
         return None
     known.sort(key=lambda node: max(node.cold_sec or 0.0, node.warm_sec or 0.0), reverse=True)
-    rest = len(known) - MOST_NODES
     has_warm = any(node.warm_sec is not None for node in known)
     costliest = max(known, key=lambda node: (node.warm_sec if has_warm else node.cold_sec) or 0.0)
     of_all = f", {share(costliest.share)} of a warm run" if costliest.share is not None else ""
@@ -97,9 +96,6 @@ def _nodes(nodes: Sequence[NodeCost]) -> Lanes | None:
         lanes.append(Lane(node.name, [seconds(value) for value in times], bars))
     return Lanes(
         f"{costliest.name} costs most: {cost}",
-        "Median time of each node, costliest first: cold, after the server's memory was freed"
-        + (", and warm." if has_warm else "; no warm run was measured.")
-        + (f" {rest} that cost less are in the table below." if rest > 0 else ""),
         "Time in the node (s)",
         lanes,
         keys,
@@ -121,7 +117,6 @@ def _runs(runs: Sequence[RunFigures]) -> Lanes | None:
         return None
     return Lanes(
         f"Loading models adds {seconds(fmean(loads))} to a cold run" if loads else "What each run was made of",
-        "Each run, from the prompt sent to the result fetched, by what it was spent on.",
         "Duration (s)",
         lanes,
         dict(PARTS.values()),

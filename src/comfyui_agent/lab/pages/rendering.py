@@ -18,6 +18,7 @@ from markupsafe import Markup
 
 from comfyui_agent.domain.texts import counted, printable, whole
 from comfyui_agent.lab import quantities
+from comfyui_agent.lab.pages.figures import MOST_DRAWN
 from comfyui_agent.lab.quantities import DASH
 
 LONGEST_TEXT = 2_000
@@ -60,7 +61,7 @@ def templates() -> Templates:
     made.filters |= {name: getattr(quantities, name) for name in FILTERS}
     made.filters |= {"counted": counted, "flattened": flattened, "split_unit": split_unit}
     made.filters["numbered"] = lambda rows: list(enumerate(rows, start=1))
-    made.globals |= {"DASH": DASH}
+    made.globals |= {"DASH": DASH, "MOST_DRAWN": MOST_DRAWN}
     return made
 
 

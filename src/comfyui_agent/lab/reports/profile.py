@@ -8,17 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field, PlainSerializer
 
 from comfyui_agent.lab.reports.environment import Environment, GpuSample, WorkflowFacts
-from comfyui_agent.lab.reports.fields import (
-    Count,
-    Flag,
-    ListOf,
-    Number,
-    OptionalText,
-    OrEmpty,
-    Part,
-    Text,
-    Texts,
-)
+from comfyui_agent.lab.reports.fields import Count, Flag, ListOf, Number, OptionalText, OrEmpty, Part, Text, Texts
 from comfyui_agent.lab.reports.kinds import ReportKind
 
 Milliseconds = Annotated[Number, PlainSerializer(lambda value: None if value is None else round(value, 3))]

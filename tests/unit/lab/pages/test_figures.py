@@ -35,12 +35,12 @@ KEYS = {"Queue": "empty", "Execution": "solid", "Transfer": "striped"}
 
 
 def plot(*series: Series, **facts: Any) -> Plot:
-    about = {"title": "It is fast", "sentence": "It shows.", "x": Axis("Time (s)"), "y": Axis("Duration (s)")}
+    about = {"title": "It is fast", "x": Axis("Time (s)"), "y": Axis("Duration (s)")}
     return Plot(**{**about, "series": series, **facts})
 
 
 def lanes(*shown: Lane, **facts: Any) -> Lanes:
-    return Lanes("It waits", "It shows.", "Duration (s)", shown, **facts)
+    return Lanes("It waits", "Duration (s)", shown, **facts)
 
 
 def bars(page: Parsed, fill: str) -> list[tuple[float, float]]:
