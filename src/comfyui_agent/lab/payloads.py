@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from comfyui_agent.comfy.client import ComfyClient
-from comfyui_agent.config.workflows import NoWorkflow, Workflow, read_template
+from comfyui_agent.config.workflows import Workflow, read_template
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Unbindable, bind
 from comfyui_agent.domain.node_classes import MODEL_ENDINGS, takes_file
@@ -117,18 +117,8 @@ def new_run_prefix() -> str:
 
 
 def read_payload(path: Path) -> Payload:
-    """A workflow in API format, bare or wrapped as a `/prompt` body. PayloadError if it cannot be read."""
-    try:
-        if not path.exists():
-            raise PayloadError(
-                f"there is no file {path}: name a workflow in API format, or a sample such as book_medium"
-            )
-        return Payload.of(path.stem, read_template(path))
-    except NoWorkflow as error:
-        raise PayloadError(str(error)) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise PayloadError(f"{str(path)[:100]!r} cannot be a workflow: {reason}") from None
+    """A workflow in API format, bare or wrapped as a `/prompt` body. NoWorkflow if it cannot be read."""
+    return Payload.of(path.stem, read_template(path))
 
 
 def bound_to_defaults(workflow: Workflow, workspace: Workspace) -> Payload:

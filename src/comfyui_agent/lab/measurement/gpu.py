@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import ipaddress
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
 from comfyui_agent.comfy.address import ServerAddress
@@ -32,7 +31,8 @@ class GpuTrace:
         self._every = every
         self.clock = RunClock()
         self.samples: list[GpuSample] = []
-        self._by_nvml = False
+        self.source = "none"
+        """Where the samples come from: `nvml` if some do, else `system_stats`, or `none` if there are none."""
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> GpuTrace:
@@ -40,18 +40,9 @@ class GpuTrace:
         self._task = asyncio.create_task(self._look(), name="look at graphics cards")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._task is not None:
             await end_tasks([self._task])
-
-    @property
-    def source(self) -> str:
-        """Where the samples come from: `nvml`, `system_stats`, or `none` if there are none."""
-        if not self.samples:
-            return "none"
-        return "nvml" if self._by_nvml else "system_stats"
 
     async def _look(self) -> None:
         here = [client for client in self._clients if is_local(client.address)]
@@ -75,10 +66,10 @@ class GpuTrace:
         looked_at = {nvml.identity_of(card) or server: (server, card) for server, card in reversed(cards.items())}
         while looked_at:
             for server, card in looked_at.values():
-                reading = await asyncio.to_thread(nvml.read, card)
-                if reading.util is not None or reading.used_mb is not None:
-                    self._by_nvml = True
-                    self._add(server, reading.util, reading.used_mb)
+                util, used_mb = await asyncio.to_thread(nvml.read, card)
+                if util is not None or used_mb is not None:
+                    self.source = "nvml"
+                    self._add(server, util, used_mb)
             await asyncio.sleep(self._until_next())
 
     async def _ask(self, client: ComfyClient) -> None:
@@ -87,6 +78,7 @@ class GpuTrace:
                 device = first_card(await client.system_stats())
                 if device is None:
                     return
+                self.source = "system_stats" if self.source == "none" else self.source
                 self._add(str(client.address), None, (device.vram_total - device.vram_free) // MEGABYTE)
             await asyncio.sleep(self._until_next())
 

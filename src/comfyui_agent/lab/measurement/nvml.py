@@ -5,20 +5,11 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from comfyui_agent.comfy.answers import Device
 
 MEGABYTE = 1024 * 1024
-
-
-@dataclass(frozen=True)
-class Reading:
-    """One look at a card: how busy in percent, and memory in use in MB by all processes. None if unknown."""
-
-    util: int | None
-    used_mb: int | None
 
 
 class Nvml:
@@ -59,12 +50,11 @@ class Nvml:
         """An id that is unique among cards of one name."""
         return _text(self._call("nvmlDeviceGetUUID", card))
 
-    def read(self, card: Any) -> Reading:
+    def read(self, card: Any) -> tuple[int | None, int | None]:
+        """How busy a card is in percent, and its memory in use in MB by all processes. None if unknown."""
         rates = self._call("nvmlDeviceGetUtilizationRates", card)
         memory = self._memory(card)
-        return Reading(
-            None if rates is None else int(rates.gpu), None if memory is None else int(memory.used) // MEGABYTE
-        )
+        return rates and int(rates.gpu), memory and int(memory.used) // MEGABYTE
 
     def _free(self, card: Any) -> int:
         memory = self._memory(card)

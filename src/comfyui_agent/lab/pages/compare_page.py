@@ -11,18 +11,13 @@ from comfyui_agent.lab.quantities import DASH, change, date, points
 from comfyui_agent.lab.reports.comparison import Comparison, Judgement, Metric
 
 TONES = {Judgement.BETTER: "good", Judgement.WORSE: "bad"}
-SUMMARY = {
-    Judgement.WORSE: "worse",
-    Judgement.BETTER: "better",
-    Judgement.NOISE: "within noise",
-    Judgement.TOO_FEW: "too few to say",
+DRAWN = {
+    Judgement.WORSE: ("worse", "triangles"),
+    Judgement.BETTER: ("better", "dots"),
+    Judgement.NOISE: ("within noise", "squares"),
+    Judgement.TOO_FEW: ("too few to say", "crosses"),
 }
-LOOKS = {
-    Judgement.BETTER: "dots",
-    Judgement.WORSE: "triangles",
-    Judgement.NOISE: "squares",
-    Judgement.TOO_FEW: "crosses",
-}
+"""How verdicts are counted in the title, and their marks."""
 FARTHEST = 100.0
 """A change by more than a hundred times is shown as `any`: nobody knows how much."""
 FARTHEST_DRAWN = 3.0
@@ -61,16 +56,16 @@ def _stands(comparison: Comparison) -> Mark:
 
 
 def _changes(metrics: Sequence[Metric]) -> Lanes | None:
-    shown = [metric for metric in metrics if metric.change is not None and metric.verdict in LOOKS]
+    shown = [metric for metric in metrics if metric.change is not None and metric.verdict in DRAWN]
     if not shown:
         return None
     counts = Counter(metric.verdict for metric in shown)
     return Lanes(
         f"Of {len(shown)} figures: "
-        + ", ".join(f"{counts[verdict]} {text}" for verdict, text in SUMMARY.items() if counts[verdict]),
+        + ", ".join(f"{counts[verdict]} {text}" for verdict, (text, _) in DRAWN.items() if counts[verdict]),
         "Change from A to B (%)",
         [Lane(_name(metric), [_change(metric, metric.change)], interval=_drawn(metric)) for metric in shown],
-        {str(verdict): look for verdict, look in LOOKS.items() if counts[verdict]},
+        {str(verdict): look for verdict, (_, look) in DRAWN.items() if counts[verdict]},
         Target(0, "no change"),
     )
 
@@ -78,7 +73,7 @@ def _changes(metrics: Sequence[Metric]) -> Lanes | None:
 def _drawn(metric: Metric) -> Interval:
     ends = (metric.change if end is None else end for end in (metric.change, metric.low, metric.high))
     value, low, high = (100 * max(-FARTHEST_DRAWN, min(FARTHEST_DRAWN, end or 0.0)) for end in ends)
-    return Interval(value, low, high, LOOKS[metric.verdict], metric.verdict in TONES)
+    return Interval(value, low, high, DRAWN[metric.verdict][1], metric.verdict in TONES)
 
 
 def _change(metric: Metric, value: float | None) -> str:

@@ -203,7 +203,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Lane:
-    """A name, what is drawn beside it, and texts behind that."""
+    """A name, what is drawn beside it, and behind that a text for each row."""
 
     name: str
     texts: Sequence[str]
@@ -220,7 +220,6 @@ class Lanes:
     lanes: Sequence[Lane]
     keys: Mapping[str, str] = field(default_factory=dict)
     target: Target | None = None
-    rows: int = 1
 
     @cached_property
     def scale(self) -> Scale:

@@ -22,13 +22,6 @@ from comfyui_agent.lab.sla.recovery import judge_recovery
 NUMBERS = re.compile(r"[0-9a-fA-F-]{8,}|\d+")
 """Ids, ports and sizes in the text of an error."""
 SPANS = ("duration_sec", "queue_sec", "exec_sec", "transfer_sec")
-FORMATS: dict[Target, Callable[[float | None], str]] = {
-    Target.THROUGHPUT: rate,
-    Target.LATENCY: seconds,
-    Target.ERRORS: share,
-    Target.CONCURRENCY: whole,
-    Target.RECOVERY: seconds,
-}
 TONES = {TargetVerdict.MET: "good", TargetVerdict.MISSED: "bad", TargetVerdict.NOT_MEASURED: "dim"}
 
 
@@ -73,24 +66,25 @@ class TargetFigure:
 def _target_figures(report: LoadReport) -> list[TargetFigure]:
     """The figures that a load test has targets for, judged as `e3 sla check` does, without what it did not measure."""
     summary = report.summary
-    values = {
-        Target.THROUGHPUT: summary.images_per_minute,
-        Target.LATENCY: summary.p95_duration_sec,
-        Target.ERRORS: (summary.failed + summary.timeouts) / summary.total_jobs if summary.total_jobs else None,
-        Target.CONCURRENCY: summary.concurrent_books,
-        Target.RECOVERY: summary.recovery_sec,
+    errors = (summary.failed + summary.timeouts) / summary.total_jobs if summary.total_jobs else None
+    figures: dict[Target, tuple[float | None, Callable[[float | None], str]]] = {
+        Target.THROUGHPUT: (summary.images_per_minute, rate),
+        Target.LATENCY: (summary.p95_duration_sec, seconds),
+        Target.ERRORS: (errors, share),
+        Target.CONCURRENCY: (summary.concurrent_books, whole),
+        Target.RECOVERY: (summary.recovery_sec, seconds),
     }
     findings = {finding.target: finding for finding in _findings(report)}
     found = []
-    for target, text in FORMATS.items():
+    for target, (value, text) in figures.items():
         finding = findings.get(target)
         if finding is not None:
-            value = values[target] if finding.measured is None else finding.measured
+            measured = text(value if finding.measured is None else finding.measured)
             asked = f"{'≥' if target.is_floor else '≤'} {wanted(text(finding.wanted))}"
             below = f"{finding.verdict}, " + asked.replace(" ", "\N{NO-BREAK SPACE}")
-            found.append(TargetFigure(target, text(value), finding, Mark(TONES[finding.verdict], below)))
-        elif values[target] is not None:
-            found.append(TargetFigure(target, text(values[target])))
+            found.append(TargetFigure(target, measured, finding, Mark(TONES[finding.verdict], below)))
+        elif value is not None:
+            found.append(TargetFigure(target, text(value)))
     return found
 
 

@@ -99,7 +99,6 @@ def _nodes(nodes: Sequence[NodeCost]) -> Lanes | None:
         "Time in the node (s)",
         lanes,
         keys,
-        rows=len(keys),
     )
 
 

@@ -188,7 +188,7 @@ def test_parts_of_a_stack_follow_each_other_in_proportion() -> None:
 
 def test_bars_of_a_group_begin_at_zero_and_lie_below_each_other() -> None:
     shown = [Bar("solid", 0, 8.0), Bar("striped", 0, 2.0, 1)]
-    page = drawn(lanes(Lane("node", ["8 s", "2 s"], shown), rows=2))
+    page = drawn(lanes(Lane("node", ["8 s", "2 s"], shown)))
     (long,), (short,) = bars(page, "solid"), bars(page, "striped")
     assert (long[0], short[0]) == (0, 0)
     assert long[1] / short[1] == pytest.approx(4, abs=0.05)
