@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.pages.figures import Bar, Lane, Lanes, Target
-from comfyui_agent.lab.pages.rendering import Mark, render
-from comfyui_agent.lab.quantities import DASH, against, date, listed, seconds, wanted
+from comfyui_agent.lab.pages.rendering import render
+from comfyui_agent.lab.quantities import against, seconds, wanted
 from comfyui_agent.lab.reports.chaos import ChaosReport, ScenarioResult
 from comfyui_agent.lab.reports.fields import as_number
 
 
 def chaos_page(report: ChaosReport, json_name: str = "") -> str:
     """A chaos run as a page that needs nothing else."""
-    results, environment = report.results, report.environment
-    target = as_number(environment.sla.get("recovery_seconds"))
+    target = as_number(report.environment.sla.get("recovery_seconds"))
     return render(
         "chaos.html",
-        kind="Chaos test",
-        title=results[0].scenario or DASH if len(results) == 1 else counted(len(results), "scenario"),
-        stands=_stands(report, target),
-        subtitle=f"Started {date(environment.started_at)}, ran {seconds(report.summary.wall_clock_sec)}.",
-        scenarios=[(result, stages_of(result, target)) for result in results],
-        recoveries=_recoveries(results, target),
-        environment=environment,
+        results=report.results,
+        summary=report.summary,
+        target=target,
+        scenarios=[(result, stages_of(result, target)) for result in report.results],
+        recoveries=_recoveries(report.results, target),
+        environment=report.environment,
         json_name=json_name,
     )
 
@@ -48,21 +45,6 @@ def stages_of(result: ScenarioResult, target: float | None) -> Lanes | None:
 
 def _target(value: float | None) -> Target | None:
     return None if value is None else Target(value, f"target {wanted(seconds(value))}")
-
-
-def _stands(report: ChaosReport, target: float | None) -> Mark:
-    passed, failed, skipped = (
-        [result.scenario for result in report.results if result.verdict == verdict]
-        for verdict in ("passed", "failed", "skipped")
-    )
-    text = f"{len(passed)} of {counted(len(report.results), 'scenario')} passed"
-    text += f", {len(failed)} failed ({listed(failed)})" if failed else ""
-    text += f", {len(skipped)} skipped ({listed(skipped)})" if skipped else ""
-    recovery = report.summary.recovery_sec
-    if recovery is not None:
-        text += f"; the slowest recovery took {against(recovery, target)}"
-    is_bad = bool(failed) or report.summary.verdict == "failed"
-    return Mark("bad" if is_bad else "good" if passed else "dim", text + ".")
 
 
 def _recoveries(results: Sequence[ScenarioResult], target: float | None) -> Lanes | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from comfyui_agent.lab.pages.figures import Interval, Lane, Lanes, Target
 from comfyui_agent.lab.pages.rendering import Mark, flattened, render
-from comfyui_agent.lab.quantities import DASH, change, date, points
+from comfyui_agent.lab.quantities import DASH, change, points
 from comfyui_agent.lab.reports.comparison import Comparison, Judgement, Metric
 
 TONES = {Judgement.BETTER: "good", Judgement.WORSE: "bad"}
@@ -26,13 +26,11 @@ FARTHEST_DRAWN = 3.0
 
 def compare_page(comparison: Comparison) -> str:
     """A comparison as a page that needs nothing else."""
-    a, b = comparison.a, comparison.b
+    verdicts = {metric.verdict for metric in comparison.metrics}
+    tone = "bad" if Judgement.WORSE in verdicts else "good" if Judgement.BETTER in verdicts else "dim"
     return render(
         "compare.html",
-        kind="Comparison of two load tests",
-        title=f"{a.name} and {b.name}",
-        stands=_stands(comparison),
-        subtitle=f"A is {a.name}, started {date(a.started_at)}. B is {b.name}, started {date(b.started_at)}.",
+        stands=Mark(tone, comparison.verdict),
         comparison=comparison,
         changes=_changes(comparison.metrics),
         rows=[
@@ -47,12 +45,6 @@ def compare_page(comparison: Comparison) -> str:
 
 def _name(metric: Metric) -> str:
     return metric.metric.removesuffix("_sec").replace("_", " ")
-
-
-def _stands(comparison: Comparison) -> Mark:
-    verdicts = {metric.verdict for metric in comparison.metrics}
-    tone = "bad" if Judgement.WORSE in verdicts else "good" if Judgement.BETTER in verdicts else "dim"
-    return Mark(tone, comparison.verdict)
 
 
 def _changes(metrics: Sequence[Metric]) -> Lanes | None:

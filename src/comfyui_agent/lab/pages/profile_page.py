@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.pages import gpu_plots
 from comfyui_agent.lab.pages.figures import Band, Bar, Lane, Lanes, Plot, stacked
-from comfyui_agent.lab.pages.rendering import Mark, render
-from comfyui_agent.lab.quantities import date, listed, memory, seconds, share
+from comfyui_agent.lab.pages.rendering import render
+from comfyui_agent.lab.quantities import listed, seconds, share
 from comfyui_agent.lab.reports.profile import NodeCost, ProfileReport, RunFigures
 
 MOST_NODES = 12
@@ -24,17 +23,13 @@ PARTS = {
 
 def profile_page(reports: Sequence[ProfileReport], json_names: Sequence[str] = ()) -> str:
     """One or more profiles as one page that needs nothing else."""
-    first = reports[0].environment
-    is_partial = any(report.partial for report in reports)
-    servers = listed(list(dict.fromkeys(report.server for report in reports)))
     return render(
         "profile.html",
-        kind="Profile, stopped early" if is_partial else "Profile",
-        title=listed([report.name for report in reports]),
-        stands=Mark("bad" if is_partial else "good", _sentence(reports)),
-        subtitle=f"Started {date(first.started_at)} on {servers}.",
+        reports=reports,
         profiles=[(report, _figures(report)) for report in reports],
-        environment=first,
+        slowest=max(reports, key=lambda report: report.duration_sec or 0.0),
+        largest=max(reports, key=lambda report: report.peak_vram_mb or 0.0),
+        environment=reports[0].environment,
         json_name=listed(json_names),
     )
 
@@ -51,30 +46,6 @@ def _figures(report: ProfileReport) -> dict[str, Plot | Lanes | None]:
         "memory": gpu_plots.memory_plot(report.gpu_trace, report.vram_total_mb, bands),
         "utilisation": gpu_plots.utilisation_plot(report.gpu_trace, bands),
     }
-
-
-def _sentence(reports: Sequence[ProfileReport]) -> str:
-    if len(reports) == 1:
-        return _cost(reports[0])
-    slowest = max(reports, key=lambda report: report.duration_sec or 0.0)
-    largest = max(reports, key=lambda report: report.peak_vram_mb or 0.0)
-    return (
-        f"{counted(len(reports), 'workflow')} profiled: {slowest.name} takes longest, {seconds(slowest.duration_sec)} "
-        f"warm; {largest.name} needs most memory, {memory(largest.peak_vram_mb)}."
-    )
-
-
-def _cost(report: ProfileReport) -> str:
-    if report.duration_sec is None:
-        text = f"{seconds(report.cold_duration_sec)} a run when cold, none was measured warm"
-    else:
-        text = f"{seconds(report.duration_sec)} a run when warm, {seconds(report.cold_duration_sec)} cold"
-    if report.peak_vram_mb is not None:
-        total = f" of {memory(report.vram_total_mb)}" if report.vram_total_mb else ""
-        text += f", with {memory(report.peak_vram_mb)}{total} GPU memory at its peak"
-    if report.nodes and report.nodes[0].share is not None:
-        text += f"; {report.nodes[0].name} takes {share(report.nodes[0].share)} of a warm run"
-    return text + "."
 
 
 def _nodes(nodes: Sequence[NodeCost]) -> Lanes | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -24,19 +25,6 @@ from comfyui_agent.lab.quantities import DASH
 LONGEST_TEXT = 2_000
 MOST_ROWS = 400
 DEEPEST = 4
-FILTERS = [
-    "change",
-    "clock",
-    "date",
-    "measured",
-    "memory",
-    "plain",
-    "points",
-    "seconds",
-    "share",
-    "trimmed",
-    "whole",
-]
 
 
 @dataclass(frozen=True)
@@ -58,7 +46,7 @@ def templates() -> Templates:
         finalize=_shown,
         auto_reload=False,
     )
-    made.filters |= {name: getattr(quantities, name) for name in FILTERS}
+    made.filters |= dict(inspect.getmembers(quantities, inspect.isfunction))
     made.filters |= {"counted": counted, "flattened": flattened, "split_unit": split_unit}
     made.filters["numbered"] = lambda rows: list(enumerate(rows, start=1))
     made.globals |= {"DASH": DASH, "MOST_DRAWN": MOST_DRAWN}
