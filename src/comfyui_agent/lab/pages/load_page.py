@@ -8,13 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from comfyui_agent.config.settings import Sla
-from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.pages import gpu_plots, load_plots
 from comfyui_agent.lab.pages.chaos_page import stages_of
 from comfyui_agent.lab.pages.rendering import LONGEST_TEXT, Mark, render
 from comfyui_agent.lab.quantities import rate, seconds, share, wanted, whole
 from comfyui_agent.lab.reports.fields import as_number
-from comfyui_agent.lab.reports.load import LoadReport, LoadSummary, Row, RowStatus
+from comfyui_agent.lab.reports.load import LoadReport, Row, RowStatus
 from comfyui_agent.lab.reports.sla import Finding, Target, TargetVerdict, standing
 from comfyui_agent.lab.sla.load_targets import judge_load
 from comfyui_agent.lab.sla.recovery import judge_recovery
@@ -34,9 +33,9 @@ def load_page(report: LoadReport, json_name: str = "") -> str:
     figures = _target_figures(report)
     return render(
         "load.html",
-        stands=_stands(summary, figures),
         summary=summary,
         figures=figures,
+        standing=standing({each.target: each.finding.verdict for each in figures if each.finding is not None}),
         unit=load_plots.unit_of(summary.levels),
         latency=load_plots.latency_plot(rows, summary, latency),
         distribution=load_plots.distribution_plot(rows, summary, latency),
@@ -95,24 +94,6 @@ def _findings(report: LoadReport) -> list[Finding]:
     targets = Sla.model_validate(report.environment.sla)
     recovery = judge_recovery(report, targets)
     return [*judge_load(report, targets), *([recovery] if recovery else [])]
-
-
-def _stands(summary: LoadSummary, figures: Sequence[TargetFigure]) -> Mark:
-    if not summary.total_jobs:
-        return Mark("dim", "Nothing was measured.")
-    text = f"{summary.completed:,} of {counted(summary.total_jobs, 'job')} done"
-    text += f", {summary.failed:,} failed" if summary.failed else ""
-    text += f", {summary.timeouts:,} timed out" if summary.timeouts else ""
-    if len(summary.levels) > 1:
-        text += f", at up to {rate(max(level.images_per_minute or 0.0 for level in summary.levels))}"
-    else:
-        text += f", at {rate(summary.images_per_minute)}"
-    verdicts = {each.target: each.finding.verdict for each in figures if each.finding is not None}
-    targets = standing(verdicts)
-    text += f": {targets}." if targets else "."
-    is_good = summary.completed == summary.total_jobs and not summary.partial
-    is_good = is_good and TargetVerdict.MISSED not in verdicts.values()
-    return Mark("good" if is_good else "bad", f"{'Stopped early: ' if summary.partial else ''}{text}")
 
 
 def _group_errors(rows: Sequence[Row]) -> list[list[Row]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -34,11 +34,11 @@ def report_of(profile: Profiling, server: ServerFacts) -> ProfileReport:
     return ProfileReport(
         workflow=profile.payload.facts,
         server=address,
-        duration_sec=_median(warm, "duration_sec"),
-        cold_duration_sec=_median(cold, "duration_sec"),
-        model_load_sec=_median(cold, "model_load_sec"),
-        sampling_sec=_median(warm, "sampling_sec"),
-        transfer_sec=_median(warm or cold, "transfer_sec"),
+        duration_sec=_median(run.duration_sec for run in warm),
+        cold_duration_sec=_median(run.duration_sec for run in cold),
+        model_load_sec=_median(run.model_load_sec for run in cold),
+        sampling_sec=_median(run.sampling_sec for run in warm),
+        transfer_sec=_median(run.transfer_sec for run in warm or cold),
         peak_vram_mb=peak,
         idle_vram_mb=profile.idle_vram_mb,
         vram_total_mb=profile.vram_total_mb,
@@ -106,12 +106,12 @@ def _nodes(graph: Graph, cold: Sequence[RunFigures], warm: Sequence[RunFigures])
 
 
 def _node_median(runs: Sequence[RunFigures], node_id: str) -> float | None:
-    heard = [sum(node.seconds or 0.0 for node in run.nodes if node.node_id == node_id) for run in runs if run.nodes]
-    return median(heard) if heard else None
+    heard = [run.nodes for run in runs if run.nodes]
+    return _median(sum(node.seconds or 0.0 for node in nodes if node.node_id == node_id) for nodes in heard)
 
 
-def _median(runs: Sequence[RunFigures], key: str) -> float | None:
-    known = [value for run in runs if (value := getattr(run, key)) is not None]
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
     return median(known) if known else None
 
 
