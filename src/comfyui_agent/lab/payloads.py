@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from comfyui_agent.comfy.client import ComfyClient
-from comfyui_agent.config.workflows import NoWorkflow, read_template
-from comfyui_agent.domain.node_classes import MODEL_ENDINGS
+from comfyui_agent.config.workflows import Workflow, read_template
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.binding import Unbindable, bind
+from comfyui_agent.domain.node_classes import MODEL_ENDINGS, takes_file
 from comfyui_agent.domain.placement import place
 from comfyui_agent.domain.prompts import (
     SAVES_UNDER,
@@ -25,6 +27,7 @@ from comfyui_agent.domain.prompts import (
     natural_order,
     saving_nodes,
 )
+from comfyui_agent.engine.intake.input_files import InputFiles, Unusable
 from comfyui_agent.engine.server_inputs import AUTO, FOLDER, first_model, offered
 from comfyui_agent.lab.reports.environment import WorkflowFacts
 from comfyui_agent.lab.samples import MODEL
@@ -90,7 +93,7 @@ class Payload:
         values: dict[Place, Any] = {where: chance.randrange(SEEDS) for where in self.seed_places}
         if not values:
             token = f"{chance.getrandbits(64):x}"
-            nodes = [node_id for node_id in natural_order(self.needed) if not _loads_model(self.graph, node_id)]
+            nodes = [node_id for node_id in natural_order(self.needed) if not names_model(self.graph, node_id)]
             values = {(node_id, OWN_INPUT): token for node_id in nodes}
         return _placed(self.graph, values | self._own_prefixes(index, prefix))
 
@@ -114,18 +117,31 @@ def new_run_prefix() -> str:
 
 
 def read_payload(path: Path) -> Payload:
-    """A workflow in API format, bare or wrapped as a `/prompt` body. PayloadError if it cannot be read."""
+    """A workflow in API format, bare or wrapped as a `/prompt` body. NoWorkflow if it cannot be read."""
+    return Payload.of(path.stem, read_template(path))
+
+
+def bound_to_defaults(workflow: Workflow, workspace: Workspace) -> Payload:
+    """A workflow of the workspace with its defaults. A required input without one keeps the template's value.
+
+    PayloadError if a default does not fit, or if its picture cannot be used.
+    """
+    recipe = replace(workflow.recipe, required_inputs=())
     try:
-        if not path.exists():
-            raise PayloadError(
-                f"there is no file {path}: name a workflow in API format, or a sample such as book_medium"
-            )
-        return Payload.of(path.stem, read_template(path))
-    except NoWorkflow as error:
-        raise PayloadError(str(error)) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise PayloadError(f"{str(path)[:100]!r} cannot be a workflow: {reason}") from None
+        values = bind(workflow.places, recipe, {})
+    except Unbindable as error:
+        raise PayloadError(f"{recipe.workflow_id}: {error}: give it one in workflows.yaml") from None
+    files = InputFiles(workspace)
+    pictures: dict[str, Path] = {}
+    for where, value in values.items():
+        there = workflow.places.all[where]
+        if isinstance(value, str) and takes_file(there.class_type, there.name):
+            try:
+                found = files.local_file(value)
+            except Unusable as error:
+                raise PayloadError(f"{recipe.workflow_id}: {where}: {error}") from None
+            pictures |= {where: found} if found is not None else {}
+    return replace(Payload.of(recipe.workflow_id, place(workflow.graph, values)), pictures=pictures)
 
 
 async def fitted(payload: Payload, client: ComfyClient) -> Payload:
@@ -136,11 +152,9 @@ async def fitted(payload: Payload, client: ComfyClient) -> Payload:
     """
     graph = payload.graph
     chosen: dict[Place, str] = {}
-    known: dict[str, Mapping[str, Any] | None] = {}
+    known = {name: await client.definitions.of(name) for name in {class_of(graph, node_id) for node_id in graph}}
     for node_id in graph:
         name = class_of(graph, node_id)
-        if name not in known:
-            known[name] = await client.definitions.of(name)
         definition = known[name]
         if definition is None:
             raise PayloadError(
@@ -156,16 +170,11 @@ async def fitted(payload: Payload, client: ComfyClient) -> Payload:
         for (node_id, name), model in chosen.items()
         if inputs_of(graph, node_id)[name] == MODEL
     ]
-    graph = place(_placed(graph, chosen), await _brought(payload.pictures, client))
-    return replace(payload, graph=graph, outputs=outputs, notes=tuple(notes))
-
-
-async def _brought(pictures: Mapping[str, Path], client: ComfyClient) -> dict[str, str]:
-    """Upload pictures. Returns the server's name of each, by place."""
-    found = {}
-    for where, path in pictures.items():
-        found[where] = (await client.upload(path, path.name, subfolder=FOLDER)).reference
-    return found
+    uploaded = {
+        where: (await client.upload(path, path.name, subfolder=FOLDER)).reference
+        for where, path in payload.pictures.items()
+    }
+    return replace(payload, graph=place(_placed(graph, chosen), uploaded), outputs=outputs, notes=tuple(notes))
 
 
 def _models(payload: Payload, node_id: str, definition: Mapping[str, Any], server: str) -> dict[Place, str]:
@@ -192,7 +201,7 @@ def _placed(graph: Graph, values: Mapping[Place, Any]) -> Graph:
     return placed
 
 
-def _loads_model(graph: Graph, node_id: str) -> bool:
-    """Whether a node loads a model. It must stay the same, or each prompt would load the model again."""
+def names_model(graph: Graph, node_id: str) -> bool:
+    """Whether a node names a model file. If that node differed, each prompt would load the model again."""
     inputs = inputs_of(graph, node_id)
     return any(isinstance(each, str) and each.lower().endswith(MODEL_ENDINGS) for each in inputs.values())

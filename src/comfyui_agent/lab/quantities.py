@@ -115,6 +115,13 @@ def wanted(quantity: str) -> str:
     return trimmed(digits) + space + unit
 
 
+def against(value: float, target: float | None) -> str:
+    """Seconds that should not be above their target, as titles state them."""
+    if target is None:
+        return seconds(value)
+    return f"{seconds(value)}, {'within' if value <= target else 'above'} the target of {wanted(seconds(target))}"
+
+
 def minus(digits: str) -> str:
     """A number with a true minus sign, and none before zero."""
     if digits.startswith("-"):

@@ -15,8 +15,8 @@ from comfyui_agent.comfy import client
 from comfyui_agent.comfy.answers import Freed
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.lab.payloads import Payload
-from comfyui_agent.lab.profiling import profile, runner
-from comfyui_agent.lab.profiling.report_files import folder_of_today
+from comfyui_agent.lab.profiling import profile
+from comfyui_agent.lab.profiling.report import folder_of_today
 from comfyui_agent.sim.process import ServerProcess, simulator
 from support.graphs import empty_image, node, picture
 from support.running import HAS_REAL, Servers
@@ -337,7 +337,7 @@ def test_a_websocket_that_tells_nothing_or_has_gaps_is_warned_about(
     monkeypatch.setattr(ComfyClient, "websocket_connections", property(lambda _: next(counts)))
     (gaps,) = json.loads(call_e3(*arguments, cwd=tmp_path).stdout)
     assert [warning for warning in gaps["warnings"] if "have gaps" in warning]
-    monkeypatch.setattr(runner, "node_times", lambda *_: ())
+    monkeypatch.setattr(profile, "node_times", lambda *_: [])
     (silent,) = json.loads(call_e3(*arguments, cwd=tmp_path).stdout)
     assert [warning for warning in silent["warnings"] if "told nothing" in warning]
     assert (silent["nodes"], silent["model_load_sec"], silent["sampling_sec"]) == ([], None, None)

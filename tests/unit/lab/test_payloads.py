@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from comfyui_agent.config.workflows import NoWorkflow
 from comfyui_agent.lab.payloads import (
     FOLDER_SIZE,
     OWN_INPUT,
@@ -206,19 +207,14 @@ def test_words_in_any_script_and_broken_ones_have_a_digest() -> None:
 def test_a_file_that_is_no_workflow_is_one_line(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "odd.json"
     path.write_bytes(text.encode("latin-1"))
-    with pytest.raises(PayloadError, match=r"odd\.json") as caught:
+    with pytest.raises(NoWorkflow, match=r"odd\.json") as caught:
         read_payload(path)
     assert "\n" not in str(caught.value)
     assert words in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_one_line_that_says_what_to_give(tmp_path: Path) -> None:
-    with pytest.raises(PayloadError, match="in API format, or a sample"):
-        read_payload(tmp_path / "absent.json")
-
-
 def test_a_name_that_can_be_no_file_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(PayloadError):
+    with pytest.raises(NoWorkflow):
         read_payload(tmp_path / ("x" * 5000))
 
 

@@ -63,7 +63,6 @@ class Prompting:
         self._payload = payload
         self._graph = graph
         self._watch: Watch | None = None
-        self._is_unheard = False
 
     @property
     def progress(self) -> Progress | None:
@@ -83,7 +82,7 @@ class Prompting:
             await end_tasks([following])
         if done:
             return following.result()
-        late = self._failed(sent, Failure(FailureClass.TIMEOUT, f"no result after {timeout:g} s"))
+        late = _failed(sent, Failure(FailureClass.TIMEOUT, f"no result after {timeout:g} s"))
         await take_back(self._client, self.prompt_id)
         return late
 
@@ -92,21 +91,22 @@ class Prompting:
             watch = self._watch = await self._submit()
             outcome = await watch.outcome()
             seconds = time.monotonic() - sent.sent_at
-            self._is_unheard = not watch.heard.end
+            has_started = watch.heard.start and watch.running_since is not None
+            cached = outcome.cached_nodes
             ended = replace(
                 sent,
                 duration_sec=seconds,
                 ended_sec=seconds,
-                queue_sec=_waited(watch, sent.sent_at),
-                cached_nodes=outcome.cached_nodes,
-                is_cached=_is_cached(self._payload, outcome.cached_nodes),
+                queue_sec=max(0.0, (watch.running_since or 0.0) - sent.sent_at) if has_started else None,
+                cached_nodes=cached,
+                is_cached=bool(cached) and self._payload.needed - cached <= self._payload.outputs,
+                is_unheard=not watch.heard.end,
             )
             if isinstance(outcome, Failed):
-                return self._failed(ended, outcome.failure)
-            read = await self._read(outcome, ended)
-            return replace(read, is_unheard=self._is_unheard, moments=tuple(watch.heard.moments))
+                return _failed(ended, outcome.failure)
+            return replace(await self._read(outcome, ended), moments=tuple(watch.heard.moments))
         except ComfyError as error:
-            return self._failed(sent, error.failure())
+            return _failed(sent, error.failure())
 
     async def _submit(self) -> Watch:
         try:
@@ -126,22 +126,12 @@ class Prompting:
             bytes=sum(each.size for each in transfers),
         )
 
-    def _failed(self, so_far: MeasuredPrompt, failure: Failure) -> MeasuredPrompt:
-        seconds = time.monotonic() - so_far.sent_at
-        return replace(so_far, duration_sec=seconds, is_unheard=self._is_unheard, failure=failure)
+
+def _failed(so_far: MeasuredPrompt, failure: Failure) -> MeasuredPrompt:
+    return replace(so_far, duration_sec=time.monotonic() - so_far.sent_at, failure=failure)
 
 
 async def take_back(client: ComfyClient, prompt_id: PromptId) -> None:
     """Cancel a prompt at its server, so that it does not disturb the next measurement."""
     with contextlib.suppress(ComfyError, asyncio.TimeoutError):
         await client.cancel(prompt_id, timeout=CANCEL_SECONDS)
-
-
-def _waited(watch: Watch, sent_at: float) -> float | None:
-    if not watch.heard.start or watch.running_since is None:
-        return None
-    return max(0.0, watch.running_since - sent_at)
-
-
-def _is_cached(payload: Payload, cached_nodes: frozenset[str]) -> bool:
-    return bool(cached_nodes) and payload.needed - cached_nodes <= payload.outputs

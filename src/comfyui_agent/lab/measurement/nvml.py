@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-from dataclasses import dataclass
-from types import TracebackType
+from collections.abc import Mapping
 from typing import Any
 
 from comfyui_agent.comfy.answers import Device
@@ -12,69 +12,49 @@ from comfyui_agent.comfy.answers import Device
 MEGABYTE = 1024 * 1024
 
 
-@dataclass(frozen=True)
-class Reading:
-    """One look at a card: how busy in percent, and memory in use in MB by all processes. None if unknown."""
-
-    util: int | None
-    used_mb: int | None
-
-
 class Nvml:
-    """The library, held open: `with Nvml() as nvml: …`. It never raises, but it may be slow."""
+    """The library, open until `close`. It never raises, but it may be slow."""
 
     def __init__(self) -> None:
         self._library: Any = None
-
-    def __enter__(self) -> Nvml:
-        try:
+        with contextlib.suppress(ImportError):
             library = importlib.import_module("pynvml")
-        except ImportError:
-            return self
-        try:
-            library.nvmlInit()
-        except library.NVMLError:  # no driver, no card, or no right to look
-            return self
-        self._library = library
-        return self
+            with contextlib.suppress(library.NVMLError):  # no driver, no card, or no right to look
+                library.nvmlInit()
+                self._library = library
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._library is not None:
-            self._call("nvmlShutdown")
-            self._library = None
+    def close(self) -> None:
+        self._call("nvmlShutdown")
 
     def driver(self) -> str | None:
         return _text(self._call("nvmlSystemGetDriverVersion")) or None
 
-    def card_of(self, device: Device) -> Any:
-        """The card that a ComfyUI on this machine means by a device; None if there is none of that name.
+    def cards_of(self, devices: Mapping[str, Device]) -> dict[str, Any]:
+        """The cards that servers on this machine mean by their devices; servers whose card is not known are left out.
 
-        Among several of one name it is the one with as much memory free as the server says.
+        Among several cards of one name it is the one with as much memory free as the server says.
         """
-        cards = [self._call("nvmlDeviceGetHandleByIndex", index) for index in range(self._count())]
-        same = [card for card in cards if card is not None and self._is_named(card, device.name)]
-        return min(same, key=lambda card: abs(self._free(card) - device.vram_free), default=None)
+        count = self._call("nvmlDeviceGetCount") or 0
+        handles = [self._call("nvmlDeviceGetHandleByIndex", index) for index in range(count)]
+        names = [(card, _text(self._call("nvmlDeviceGetName", card))) for card in handles if card is not None]
+        found = {}
+        for server, device in devices.items():
+            # ComfyUI calls a card `cuda:0 NVIDIA GeForce RTX 5060 Ti : native`.
+            wanted = device.name.partition(" ")[2].partition(" : ")[0].strip()
+            same = [card for card, name in names if name and name == wanted]
+            if same:
+                found[server] = min(same, key=lambda card: abs(self._free(card) - device.vram_free))
+        return found
 
     def identity_of(self, card: Any) -> str:
         """An id that is unique among cards of one name."""
         return _text(self._call("nvmlDeviceGetUUID", card))
 
-    def read(self, card: Any) -> Reading:
+    def read(self, card: Any) -> tuple[int | None, int | None]:
+        """How busy a card is in percent, and its memory in use in MB by all processes. None if unknown."""
         rates = self._call("nvmlDeviceGetUtilizationRates", card)
         memory = self._memory(card)
-        return Reading(
-            None if rates is None else int(rates.gpu), None if memory is None else int(memory.used) // MEGABYTE
-        )
-
-    def _count(self) -> int:
-        return self._call("nvmlDeviceGetCount") or 0
-
-    def _is_named(self, card: Any, device: str) -> bool:
-        """ComfyUI calls a card `cuda:0 NVIDIA GeForce RTX 5060 Ti : native`."""
-        name = _text(self._call("nvmlDeviceGetName", card))
-        return bool(name) and device.partition(" ")[2].partition(" : ")[0].strip() == name
+        return rates and int(rates.gpu), memory and int(memory.used) // MEGABYTE
 
     def _free(self, card: Any) -> int:
         memory = self._memory(card)

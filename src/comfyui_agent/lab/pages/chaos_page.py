@@ -4,60 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from comfyui_agent.domain.texts import counted
-from comfyui_agent.lab.pages.bars import Bar, Bars, Fill, Part
-from comfyui_agent.lab.pages.rendering import Mark, render
-from comfyui_agent.lab.pages.scenario import ScenarioView
-from comfyui_agent.lab.pages.targets import against
-from comfyui_agent.lab.quantities import DASH, date, listed, seconds, wanted
+from comfyui_agent.lab.pages.figures import Bar, Lane, Lanes, Target
+from comfyui_agent.lab.pages.rendering import render
+from comfyui_agent.lab.quantities import against, seconds, wanted
 from comfyui_agent.lab.reports.chaos import ChaosReport, ScenarioResult
 from comfyui_agent.lab.reports.fields import as_number
 
 
 def chaos_page(report: ChaosReport, json_name: str = "") -> str:
     """A chaos run as a page that needs nothing else."""
-    results, environment = report.results, report.environment
-    target = as_number(environment.sla.get("recovery_seconds"))
+    target = as_number(report.environment.sla.get("recovery_seconds"))
     return render(
         "chaos.html",
-        kind="Chaos test",
-        title=results[0].scenario or DASH if len(results) == 1 else counted(len(results), "scenario"),
-        stands=_stands(report, target),
-        subtitle=f"Started {date(environment.started_at)}, ran {seconds(report.summary.wall_clock_sec)}.",
-        scenarios=[ScenarioView(result, environment.sla) for result in results],
-        recoveries=_recoveries(results, target),
-        environment=environment,
+        results=report.results,
+        summary=report.summary,
+        target=target,
+        scenarios=[(result, stages_of(result, target)) for result in report.results],
+        recoveries=_recoveries(report.results, target),
+        environment=report.environment,
         json_name=json_name,
     )
 
 
-def _stands(report: ChaosReport, target: float | None) -> Mark:
-    passed, failed, skipped = (
-        [result.scenario for result in report.results if result.verdict == verdict]
-        for verdict in ("passed", "failed", "skipped")
+def stages_of(result: ScenarioResult, target: float | None) -> Lanes | None:
+    """When each stage of a scenario happened; None if nothing was noted."""
+    known = [(stage.seconds, stage.stage) for stage in result.stages if stage.seconds is not None]
+    if not known:
+        return None
+    known.sort(key=lambda stage: stage[0])
+    last, name = known[-1]
+    return Lanes(
+        f"The last stage, {name}, came {seconds(last)} after the fault"
+        if result.recovery_sec is None
+        else f"Work went on after {against(result.recovery_sec, target)}",
+        "Time since the fault (s)",
+        [Lane(stage, [seconds(at)], [Bar("solid", min(0, at), max(0, at))]) for at, stage in known],
+        target=None if result.recovery_sec is None else _target(target),
     )
-    text = f"{len(passed)} of {counted(len(report.results), 'scenario')} passed"
-    text += f", {len(failed)} failed ({listed(failed)})" if failed else ""
-    text += f", {len(skipped)} skipped ({listed(skipped)})" if skipped else ""
-    recovery = report.summary.recovery_sec
-    if recovery is not None:
-        text += f"; the slowest recovery took {against(recovery, target)}"
-    is_bad = bool(failed) or report.summary.verdict == "failed"
-    return Mark("bad" if is_bad else "good" if passed else "dim", text + ".")
 
 
-def _recoveries(results: Sequence[ScenarioResult], target: float | None) -> Bars | None:
+def _target(value: float | None) -> Target | None:
+    return None if value is None else Target(value, f"target {wanted(seconds(value))}")
+
+
+def _recoveries(results: Sequence[ScenarioResult], target: float | None) -> Lanes | None:
     """How long each scenario took to recover; None if fewer than two were measured."""
     known = {result.scenario: result.recovery_sec for result in results if result.recovery_sec is not None}
     if len(known) < 2:
         return None
     slowest = max(known, key=lambda name: known[name])
-    return Bars(
+    return Lanes(
         f"Slowest to recover is {slowest}: {against(known[slowest], target)}",
-        "Seconds from the fault until work went on, for each scenario in which that was measured.",
         "Recovery (s)",
-        [Part("recovery", Fill.SOLID)],
-        [Bar(name, [value], seconds(value)) for name, value in known.items()],
-        target=target,
-        target_text=f"target {wanted(seconds(target))}",
+        [Lane(name, [seconds(value)], [Bar("solid", 0, value)]) for name, value in known.items()],
+        target=_target(target),
     )

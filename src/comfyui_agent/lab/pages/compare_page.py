@@ -5,35 +5,36 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from comfyui_agent.lab.pages.changes import Change, Changes
+from comfyui_agent.lab.pages.figures import Interval, Lane, Lanes, Target
 from comfyui_agent.lab.pages.rendering import Mark, flattened, render
-from comfyui_agent.lab.quantities import DASH, change, date, points
+from comfyui_agent.lab.quantities import DASH, change, points
 from comfyui_agent.lab.reports.comparison import Comparison, Judgement, Metric
 
 TONES = {Judgement.BETTER: "good", Judgement.WORSE: "bad"}
-SUMMARY = {
-    Judgement.WORSE: "worse",
-    Judgement.BETTER: "better",
-    Judgement.NOISE: "within noise",
-    Judgement.TOO_FEW: "too few to say",
+DRAWN = {
+    Judgement.WORSE: ("worse", "triangles"),
+    Judgement.BETTER: ("better", "dots"),
+    Judgement.NOISE: ("within noise", "squares"),
+    Judgement.TOO_FEW: ("too few to say", "crosses"),
 }
+"""How verdicts are counted in the title, and their marks."""
 FARTHEST = 100.0
 """A change by more than a hundred times is shown as `any`: nobody knows how much."""
+FARTHEST_DRAWN = 3.0
+"""Whatever lies beyond is drawn at the edge, with its number."""
 
 
 def compare_page(comparison: Comparison) -> str:
     """A comparison as a page that needs nothing else."""
-    a, b = comparison.a, comparison.b
+    verdicts = {metric.verdict for metric in comparison.metrics}
+    tone = "bad" if Judgement.WORSE in verdicts else "good" if Judgement.BETTER in verdicts else "dim"
     return render(
         "compare.html",
-        kind="Comparison of two load tests",
-        title=f"{a.name} and {b.name}",
-        stands=_stands(comparison),
-        subtitle=f"A is {a.name}, started {date(a.started_at)}. B is {b.name}, started {date(b.started_at)}.",
+        stands=Mark(tone, comparison.verdict),
         comparison=comparison,
         changes=_changes(comparison.metrics),
         rows=[
-            (metric, name_of(metric), Mark(TONES.get(metric.verdict, "dim"), str(metric.verdict)), _interval(metric))
+            (metric, _name(metric), Mark(TONES.get(metric.verdict, "dim"), str(metric.verdict)), _interval(metric))
             for metric in comparison.metrics
         ],
         sides=_sides(comparison),
@@ -42,42 +43,34 @@ def compare_page(comparison: Comparison) -> str:
     )
 
 
-def name_of(metric: Metric) -> str:
+def _name(metric: Metric) -> str:
     return metric.metric.removesuffix("_sec").replace("_", " ")
 
 
-def _stands(comparison: Comparison) -> Mark:
-    verdicts = {metric.verdict for metric in comparison.metrics}
-    tone = "bad" if Judgement.WORSE in verdicts else "good" if Judgement.BETTER in verdicts else "dim"
-    return Mark(tone, comparison.verdict)
-
-
-def _changes(metrics: Sequence[Metric]) -> Changes | None:
-    shown = [metric for metric in metrics if metric.verdict is not Judgement.NOT_MEASURED]
-    found = [
-        Change(name_of(metric), metric.change, metric.low, _bound(metric), str(metric.verdict), _change(metric))
-        for metric in shown
-        if metric.change is not None
-    ]
-    if not found:
+def _changes(metrics: Sequence[Metric]) -> Lanes | None:
+    shown = [metric for metric in metrics if metric.change is not None and metric.verdict in DRAWN]
+    if not shown:
         return None
-    counts = Counter(each.verdict for each in found)
-    parts = [f"{counts[verdict.value]} {text}" for verdict, text in SUMMARY.items() if counts[verdict.value]]
-    return Changes(
-        f"Of {len(found)} figures: {', '.join(parts)}",
-        "Each mark is the change from A to B; the line through it is where the true change may lie. A line that "
-        "crosses “no change” may be chance. Shares are compared in points of a hundred.",
-        found,
+    counts = Counter(metric.verdict for metric in shown)
+    return Lanes(
+        f"Of {len(shown)} figures: "
+        + ", ".join(f"{counts[verdict]} {text}" for verdict, (text, _) in DRAWN.items() if counts[verdict]),
+        "Change from A to B (%)",
+        [Lane(_name(metric), [_change(metric, metric.change)], interval=_drawn(metric)) for metric in shown],
+        {str(verdict): look for verdict, (_, look) in DRAWN.items() if counts[verdict]},
+        Target(0, "no change"),
     )
 
 
-def _change(metric: Metric) -> str:
+def _drawn(metric: Metric) -> Interval:
+    ends = (metric.change if end is None else end for end in (metric.change, metric.low, metric.high))
+    value, low, high = (100 * max(-FARTHEST_DRAWN, min(FARTHEST_DRAWN, end or 0.0)) for end in ends)
+    return Interval(value, low, high, DRAWN[metric.verdict][1], metric.verdict in TONES)
+
+
+def _change(metric: Metric, value: float | None) -> str:
     """Shares differ by points; everything else changes by a part of itself."""
-    return points(metric.change) if metric.unit == "share" else change(metric.change)
-
-
-def _bound(metric: Metric) -> float | None:
-    return None if metric.high is None else min(metric.high, FARTHEST)
+    return points(value) if metric.unit == "share" else change(value)
 
 
 def _interval(metric: Metric) -> str:
@@ -85,8 +78,7 @@ def _interval(metric: Metric) -> str:
         return DASH
     if metric.high >= FARTHEST:
         return f"{change(metric.low)} to any"
-    end = points(metric.high) if metric.unit == "share" else change(metric.high)
-    return f"{change(metric.low).removesuffix(' %')} to {end}"
+    return f"{change(metric.low).removesuffix(' %')} to {_change(metric, metric.high)}"
 
 
 def _sides(comparison: Comparison) -> list[tuple[str, str, str]]:

@@ -5,21 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from comfyui_agent.domain.texts import counted
-from comfyui_agent.lab.pages.bars import Bar, Bars, Fill, Part
-from comfyui_agent.lab.pages.marks import MOST_DRAWN, Look, Series
-from comfyui_agent.lab.pages.plots import Axis, Band, Note, Plot, Target
-from comfyui_agent.lab.pages.scales import time_unit
-from comfyui_agent.lab.pages.shapes import Point
-from comfyui_agent.lab.pages.targets import against
-from comfyui_agent.lab.quantities import plain, rate, seconds, share, trimmed, wanted
+from comfyui_agent.lab.pages.figures import (
+    Axis,
+    Band,
+    Lane,
+    Lanes,
+    Note,
+    Plot,
+    Point,
+    Series,
+    Target,
+    stacked,
+    time_axis,
+)
+from comfyui_agent.lab.quantities import against, plain, rate, seconds, share, trimmed, wanted
 from comfyui_agent.lab.reports.load import KneeFacts, LevelSummary, LoadSummary, Row, RowStatus
 
-LOOKS = {RowStatus.COMPLETED: Look.DOTS, RowStatus.FAILED: Look.TRIANGLES, RowStatus.TIMEOUT: Look.CROSSES}
+LOOKS = {RowStatus.COMPLETED: "dots", RowStatus.FAILED: "triangles", RowStatus.TIMEOUT: "crosses"}
 PARTS = {
-    "queue_sec": Part("Waiting in the queue", Fill.EMPTY),
-    "exec_sec": Part("Executing", Fill.SOLID),
-    "transfer_sec": Part("Fetching the result", Fill.STRIPED),
+    "queue_sec": ("Waiting in the queue", "empty"),
+    "exec_sec": ("Executing", "solid"),
+    "transfer_sec": ("Fetching the result", "striped"),
 }
 
 
@@ -29,26 +35,20 @@ def latency_plot(rows: Sequence[Row], summary: LoadSummary, target: float | None
     points = [point for found in by_status.values() for point in found]
     if not points:
         return None
-    unit = time_unit(max(at for at, _ in points))
+    series = [
+        Series(f"{status} ({len(by_status[status]):,})", by_status[status], look, has_line=False)
+        for status, look in LOOKS.items()
+    ]
     longest = max(points, key=lambda point: point[1])
-    bands = _level_bands(rows)
-    has_failures = any(by_status[status] for status in (RowStatus.FAILED, RowStatus.TIMEOUT))
     p95 = summary.p95_duration_sec
     return Plot(
         "No job was completed" if p95 is None else f"95 % of the completed jobs took at most {against(p95, target)}",
-        f"{_drawn(len(points))}: when it was sent, and how long until its result could be "
-        f"fetched{' or it had failed' if has_failures else ''}."
-        + (f" The target of {wanted(seconds(target))} is for 95 % of them." if target is not None else "")
-        + (f" The numbers above are the levels of load, in {unit_of(summary.levels)}." if bands else ""),
-        Axis(f"Sent at, since the start ({unit.name})"),
+        time_axis("Sent at, since the start", series),
         Axis("Duration (s)"),
-        [
-            Series(f"{status} ({len(by_status[status]):,})", unit.points(by_status[status]), look, has_line=False)
-            for status, look in LOOKS.items()
-        ],
+        series,
         _target(target),
-        [Note((longest[0] / unit.size, longest[1]), f"longest {seconds(longest[1])}", is_ringed=True)],
-        [Band(band.start / unit.size, band.end / unit.size, band.text) for band in bands],
+        [Note(longest, f"longest {seconds(longest[1])}", is_ringed=True)],
+        _level_bands(rows),
     )
 
 
@@ -68,8 +68,6 @@ def throughput_plot(levels: Sequence[LevelSummary], knee: KneeFacts | None, targ
         notes = [Note((knee.level, height), f"knee: {rate(height)}", is_ringed=True)]
     return Plot(
         title,
-        "Completed images by the clock at each level of load. The knee is the level beyond which more load brings "
-        "nearly nothing, or only errors.",
         _level_axis(points, unit),
         Axis("Throughput (images/min)"),
         [Series("", points)],
@@ -93,10 +91,9 @@ def level_latency_plot(levels: Sequence[LevelSummary], knee: KneeFacts | None, t
         title = f"At {_at(at, unit)} the p95 is {against(value, target)}"
     return Plot(
         title,
-        "How long jobs take at each level: half of them at most the lower line, 95 % of them at most the upper.",
         _level_axis(points, unit),
         Axis("Duration (s)"),
-        [Series("p95", points), Series("p50", halves, Look.SQUARES)],
+        [Series("p95", points), Series("p50", halves, "squares")],
         _target(target),
         [Note((at, value), seconds(value), is_ringed=at == turn)],
     )
@@ -107,7 +104,7 @@ def distribution_plot(rows: Sequence[Row], summary: LoadSummary, target: float |
     values = sorted(row.duration_sec for row in rows if row.is_completed and row.duration_sec is not None)
     if not values:
         return None
-    points = [(values[0], 0.0)] + [(value, 100 * (rank + 1) / len(values)) for rank, value in enumerate(values)]
+    points = [(value, 100 * (rank + up) / len(values)) for rank, value in enumerate(values) for up in (0, 1)]
     marked = {50.0: summary.p50_duration_sec, 95.0: summary.p95_duration_sec}
     notes = [Note((value, at), f"p{at:.0f} {seconds(value)}") for at, value in marked.items() if value is not None]
     if target is not None:
@@ -115,21 +112,17 @@ def distribution_plot(rows: Sequence[Row], summary: LoadSummary, target: float |
         title = f"{share(within)} of the completed jobs were done within {wanted(seconds(target))}"
     else:
         title = f"Half of the completed jobs were done within {seconds(summary.p50_duration_sec)}"
-    p99 = summary.p99_duration_sec
     return Plot(
         title,
-        "Read across from a share to see how long so many of the jobs took at most"
-        + (f": for 99 % it is {seconds(p99)}" if p99 is not None else "")
-        + f", the longest took {seconds(values[-1])}.",
         Axis("Duration (s)", 0.0 if values[0] < values[-1] / 2 else None),
         Axis("Completed jobs (%)", 0, 100),
-        [Series("", points, has_marks=False, is_stepped=True)],
+        [Series("", points, has_marks=False)],
         [] if target is None else [Target(target, f"target {wanted(seconds(target))}", is_upright=True)],
         notes,
     )
 
 
-def parts_plot(rows: Sequence[Row], levels: Sequence[LevelSummary]) -> Bars | None:
+def parts_plot(rows: Sequence[Row], levels: Sequence[LevelSummary]) -> Lanes | None:
     """Queue, execution and transfer: at each level, else at each server, else of all jobs."""
     done = [row for row in rows if row.is_completed]
     by_level, by_server = dict.fromkeys(row.level for row in done), dict.fromkeys(row.server for row in done)
@@ -140,23 +133,23 @@ def parts_plot(rows: Sequence[Row], levels: Sequence[LevelSummary]) -> Bars | No
         groups = {server: [row for row in done if row.server == server] for server in by_server}
     else:
         groups = {"All jobs": done}
-    bars = [bar for name, found in groups.items() if (bar := _stack(name, found)) is not None]
-    total = _stack("", done)
-    if not bars or total is None:
+    means = {name: _means(found) for name, found in groups.items()}
+    known = {name: found for name, found in means.items() if any(mean is not None for mean in found)}
+    if not known:
         return None
-    sums = dict(zip(PARTS, (value or 0.0 for value in total.values), strict=True))
-    largest = max(PARTS, key=lambda key: sums[key])
-    whole = sum(sums.values())
-    return Bars(
-        f"{PARTS[largest].name} takes {share(sums[largest] / whole)} of a job's time"
+    sums = [mean or 0.0 for mean in _means(done)]
+    whole, (largest, (name, _)) = sum(sums), max(zip(sums, PARTS.values(), strict=True), key=lambda part: part[0])
+    fills = [fill for _, fill in PARTS.values()]
+    return Lanes(
+        f"{name} takes {share(largest / whole)} of a job's time"
         if whole > 0
         else "Jobs took no time that could be measured",
-        "Mean of the completed jobs: how long they waited at the server, were executed, and how long until the result "
-        "could be fetched.",
         "Mean duration (s)",
-        list(PARTS.values()),
-        bars,
-        is_stacked=True,
+        [
+            Lane(group, [seconds(sum(mean or 0.0 for mean in found))], stacked(fills, found))
+            for group, found in known.items()
+        ],
+        dict(PARTS.values()),
     )
 
 
@@ -164,12 +157,10 @@ def unit_of(levels: Sequence[LevelSummary]) -> str:
     return next((level.unit for level in levels if level.unit), "prompts at once")
 
 
-def _stack(name: str, rows: Sequence[Row]) -> Bar | None:
+def _means(rows: Sequence[Row]) -> list[float | None]:
+    """The mean of each part; None where no job has it."""
     found = [[value for row in rows if (value := getattr(row, key)) is not None] for key in PARTS]
-    means = [fmean(values) if values else None for values in found]
-    if all(mean is None for mean in means):
-        return None
-    return Bar(name, means, seconds(sum(mean or 0.0 for mean in means)))
+    return [fmean(values) if values else None for values in found]
 
 
 def _points(rows: Sequence[Row], status: RowStatus) -> list[Point]:
@@ -178,12 +169,6 @@ def _points(rows: Sequence[Row], status: RowStatus) -> list[Point]:
         for row in rows
         if row.status is status and row.seconds is not None and row.duration_sec is not None
     ]
-
-
-def _drawn(count: int) -> str:
-    if count <= MOST_DRAWN:
-        return f"Each mark is one of {counted(count, 'job')}"
-    return f"Each mark is a job; of {count:,} the longest and the shortest of each stretch are drawn"
 
 
 def _level_bands(rows: Sequence[Row]) -> list[Band]:

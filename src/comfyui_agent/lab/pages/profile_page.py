@@ -3,73 +3,91 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
-from comfyui_agent.domain.texts import counted
-from comfyui_agent.lab.pages import gpu_plots, profile_plots
-from comfyui_agent.lab.pages.bars import Bars
-from comfyui_agent.lab.pages.plots import Plot
-from comfyui_agent.lab.pages.rendering import Mark, render
-from comfyui_agent.lab.quantities import date, listed, memory, seconds, share
-from comfyui_agent.lab.reports.profile import ProfileReport
+from comfyui_agent.lab.pages import gpu_plots
+from comfyui_agent.lab.pages.figures import Band, Bar, Lane, Lanes, Plot, stacked
+from comfyui_agent.lab.pages.rendering import render
+from comfyui_agent.lab.quantities import listed, seconds, share
+from comfyui_agent.lab.reports.profile import NodeCost, ProfileReport, RunFigures
+
+MOST_NODES = 12
+PARTS = {
+    "queue_sec": ("Queue", "empty"),
+    "model_load_sec": ("Model load", "striped"),
+    "sampling_sec": ("Sampling", "solid"),
+    "other_sec": ("Other nodes", "soft"),
+    "transfer_sec": ("Transfer", "grey"),
+}
 
 
 def profile_page(reports: Sequence[ProfileReport], json_names: Sequence[str] = ()) -> str:
     """One or more profiles as one page that needs nothing else."""
-    first = reports[0].environment
-    servers = listed(list(dict.fromkeys(report.server for report in reports)))
     return render(
         "profile.html",
-        kind="Profile, stopped early" if any(report.partial for report in reports) else "Profile",
-        title=listed([report.name for report in reports]),
-        stands=Mark("bad" if any(report.partial for report in reports) else "good", _sentence(reports)),
-        subtitle=f"Started {date(first.started_at)} on {servers}.",
-        warnings=_warnings(reports),
-        profiles=[(report, _drawings(report)) for report in reports],
-        node_name=profile_plots.node_name,
-        environment=first,
+        reports=reports,
+        profiles=[(report, _figures(report)) for report in reports],
+        slowest=max(reports, key=lambda report: report.duration_sec or 0.0),
+        largest=max(reports, key=lambda report: report.peak_vram_mb or 0.0),
+        environment=reports[0].environment,
         json_name=listed(json_names),
     )
 
 
-def _drawings(report: ProfileReport) -> list[Plot | Bars | None]:
-    bands = profile_plots.run_bands(report.runs)
-    return [
-        profile_plots.node_plot(report.nodes),
-        profile_plots.run_plot(report.runs),
-        gpu_plots.memory_plot(report.gpu_trace, report.vram_total_mb, bands),
-        gpu_plots.utilisation_plot(report.gpu_trace, bands),
+def _figures(report: ProfileReport) -> dict[str, Plot | Lanes | None]:
+    bands = [
+        Band(run.seconds, run.seconds + run.duration_sec, run.kind)
+        for run in report.runs
+        if run.seconds is not None and run.duration_sec is not None
     ]
+    return {
+        "nodes": _nodes(report.nodes),
+        "runs": _runs(report.runs),
+        "memory": gpu_plots.memory_plot(report.gpu_trace, report.vram_total_mb, bands),
+        "utilisation": gpu_plots.utilisation_plot(report.gpu_trace, bands),
+    }
 
 
-def _sentence(reports: Sequence[ProfileReport]) -> str:
-    if len(reports) == 1:
-        return _cost(reports[0])
-    slowest = max(reports, key=lambda report: report.duration_sec or 0.0)
-    largest = max(reports, key=lambda report: report.peak_vram_mb or 0.0)
-    return (
-        f"{counted(len(reports), 'workflow')} profiled: {slowest.name} takes longest, {seconds(slowest.duration_sec)} "
-        f"warm; {largest.name} needs most memory, {memory(largest.peak_vram_mb)}."
+def _nodes(nodes: Sequence[NodeCost]) -> Lanes | None:
+    """Seconds of the nodes that cost most, cold and warm."""
+    known = [node for node in nodes if node.cold_sec is not None or node.warm_sec is not None]
+    if not known:
+        return None
+    known.sort(key=lambda node: max(node.cold_sec or 0.0, node.warm_sec or 0.0), reverse=True)
+    has_warm = any(node.warm_sec is not None for node in known)
+    costliest = max(known, key=lambda node: (node.warm_sec if has_warm else node.cold_sec) or 0.0)
+    of_all = f", {share(costliest.share)} of a warm run" if costliest.share is not None else ""
+    cost = f"{seconds(costliest.warm_sec)} warm{of_all}" if has_warm else f"{seconds(costliest.cold_sec)} cold"
+    keys = {"Warm": "solid", "Cold": "striped"} if has_warm else {"Cold": "striped"}
+    lanes = []
+    for node in known[:MOST_NODES]:
+        times = [node.warm_sec, node.cold_sec] if has_warm else [node.cold_sec]
+        rows = enumerate(zip(keys.values(), times, strict=True))
+        bars = [Bar(fill, 0, value, row) for row, (fill, value) in rows if value]
+        lanes.append(Lane(node.name, [seconds(value) for value in times], bars))
+    return Lanes(
+        f"{costliest.name} costs most: {cost}",
+        "Time in the node (s)",
+        lanes,
+        keys,
     )
 
 
-def _cost(report: ProfileReport) -> str:
-    if report.duration_sec is None:
-        text = f"{seconds(report.cold_duration_sec)} a run when cold, none was measured warm"
-    else:
-        text = f"{seconds(report.duration_sec)} a run when warm, {seconds(report.cold_duration_sec)} cold"
-    if report.peak_vram_mb is not None:
-        total = f" of {memory(report.vram_total_mb)}" if report.vram_total_mb else ""
-        text += f", with {memory(report.peak_vram_mb)}{total} GPU memory at its peak"
-    if report.nodes and report.nodes[0].share is not None:
-        text += f"; {profile_plots.node_name(report.nodes[0])} takes {share(report.nodes[0].share)} of a warm run"
-    return text + "."
-
-
-def _warnings(reports: Sequence[ProfileReport]) -> list[str]:
-    found = []
-    for report in reports:
-        prefix = f"{report.name}: " if len(reports) > 1 else ""
-        if report.partial:
-            found.append(f"{prefix}Stopped before its end; the figures are of the runs until then.")
-        found += [prefix + warning for warning in report.warnings]
-    return found
+def _runs(runs: Sequence[RunFigures]) -> Lanes | None:
+    """What each run was made of."""
+    lanes, loads = [], []
+    for number, run in enumerate(runs, start=1):
+        values = [getattr(run, key) for key in PARTS]
+        if any(value is not None for value in values):
+            total = sum(value or 0.0 for value in values) if run.duration_sec is None else run.duration_sec
+            bars = stacked((fill for _, fill in PARTS.values()), values)
+            lanes.append(Lane(f"{number} {run.kind}".strip(), [seconds(total)], bars))
+            loads += [run.model_load_sec] if run.kind == "cold" and run.model_load_sec is not None else []
+    if not lanes:
+        return None
+    return Lanes(
+        f"Loading models adds {seconds(fmean(loads))} to a cold run" if loads else "What each run was made of",
+        "Duration (s)",
+        lanes,
+        dict(PARTS.values()),
+    )

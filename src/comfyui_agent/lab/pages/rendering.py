@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +19,7 @@ from markupsafe import Markup
 
 from comfyui_agent.domain.texts import counted, printable, whole
 from comfyui_agent.lab import quantities
-from comfyui_agent.lab.pages.shapes import NARROW, WIDE, place
+from comfyui_agent.lab.pages.figures import MOST_DRAWN
 from comfyui_agent.lab.quantities import DASH
 
 LONGEST_TEXT = 2_000
@@ -45,25 +46,10 @@ def templates() -> Templates:
         finalize=_shown,
         auto_reload=False,
     )
-    made.filters |= {
-        "change": quantities.change,
-        "clock": quantities.clock,
-        "counted": counted,
-        "date": quantities.date,
-        "flattened": flattened,
-        "measured": quantities.measured,
-        "memory": quantities.memory,
-        "numbered": lambda rows: list(enumerate(rows, start=1)),
-        "plain": quantities.plain,
-        "place": place,
-        "points": quantities.points,
-        "seconds": quantities.seconds,
-        "share": quantities.share,
-        "split_unit": split_unit,
-        "trimmed": quantities.trimmed,
-        "whole": quantities.whole,
-    }
-    made.globals |= {"WIDE": WIDE, "NARROW": NARROW, "DASH": DASH}
+    made.filters |= dict(inspect.getmembers(quantities, inspect.isfunction))
+    made.filters |= {"counted": counted, "flattened": flattened, "split_unit": split_unit}
+    made.filters["numbered"] = lambda rows: list(enumerate(rows, start=1))
+    made.globals |= {"DASH": DASH, "MOST_DRAWN": MOST_DRAWN}
     return made
 
 

@@ -1,21 +1,21 @@
-"""One run of a workflow, and how its time splits into loading, sampling and the rest."""
+"""What the time of one run was spent on: its nodes, and loading, sampling and the rest."""
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from statistics import median
 
 from comfyui_agent.comfy.watch import Moment
-from comfyui_agent.domain.node_classes import FILE_INPUTS, MODEL_ENDINGS
+from comfyui_agent.domain.node_classes import FILE_INPUTS
 from comfyui_agent.domain.prompts import Graph, class_of, inputs_of
 from comfyui_agent.domain.text_enum import TextEnum
-from comfyui_agent.lab.measurement.statistics import median
-from comfyui_agent.lab.profiling.timeline import NodeTime
+from comfyui_agent.lab.payloads import names_model
+from comfyui_agent.lab.reports.profile import NodeSeconds, RunFigures
 
 SAMPLING_INPUTS = frozenset({"sampler_name", "sampler", "sigmas", "latent_image"})
 SAMPLER = re.compile("sampler", re.IGNORECASE)
-LOADER = re.compile("Loader")
 
 
 class Kind(TextEnum):
@@ -25,86 +25,93 @@ class Kind(TextEnum):
     WARM = "warm"
 
 
-@dataclass(frozen=True)
-class Run:
-    """One run. Times are seconds, `seconds` and `ended_seconds` since the trace began; None is not known."""
+def node_times(moments: Sequence[Moment], graph: Graph) -> list[NodeSeconds]:
+    """The seconds of each node that ran, in the order in which they began.
 
-    kind: Kind
-    prompt_id: str
-    started_at: str
-    seconds: float
-    ended_seconds: float
-    duration_sec: float
-    exec_sec: float | None
-    queue_sec: float | None
-    transfer_sec: float
-    cached_nodes: frozenset[str]
-    cached: bool
-    """Whether the server's cache answered, so that nothing was measured."""
-    nodes: tuple[NodeTime, ...]
-    moments: tuple[Moment, ...]
-    peak_vram_mb: float | None = None
+    A node lasts until the next one begins or the prompt ends; without an end, until the last moment that was heard.
+    What a node expands into counts as the node itself. A node that begins several times is summed up.
+    """
+    found: dict[str, NodeSeconds] = {}
+    began: dict[str, float] = {}
+    stepped: dict[str, float] = {}
+    current: NodeSeconds | None = None
+    before = 0.0
+    for moment in moments:
+        if current is not None:
+            current.seconds = (current.seconds or 0.0) + moment.at - before
+        before = moment.at
+        node_id = _owner(graph, moment.node_id)
+        if moment.kind == "step" and node_id in found:
+            node = found[node_id]
+            node.steps = max(node.steps, moment.steps)
+            if node_id in stepped:
+                node.step_gaps.append(moment.at - stepped[node_id])
+            elif node.first_step_sec is None:
+                node.first_step_sec = moment.at - began[node_id]
+            stepped[node_id] = moment.at
+        elif moment.kind in ("success", "end"):
+            current = None
+        elif moment.kind == "node" and (current is None or current.node_id != node_id):
+            kind = class_of(graph, node_id)
+            new = NodeSeconds(node_id=node_id, class_type=kind, seconds=0.0, first_step_sec=None, steps=0)
+            current = found.setdefault(node_id, new)
+            began[node_id] = moment.at
+            stepped.pop(node_id, None)
+    return list(found.values())
 
 
-@dataclass(frozen=True)
-class Split:
-    """Seconds of loading models, of sampling, and of all else. None if nothing was heard on the websocket."""
-
-    model_load_sec: float | None
-    sampling_sec: float | None
-    other_sec: float | None
+def _owner(graph: Graph, node_id: str) -> str:
+    """The node of the workflow that a node belongs to: ComfyUI names what node 5 expands into `5.0.0.1`."""
+    while node_id not in graph and "." in node_id:
+        node_id = node_id.rpartition(".")[0]
+    return node_id
 
 
-def typical_steps(runs: Iterable[Run]) -> dict[str, float]:
+def typical_steps(runs: Iterable[RunFigures]) -> dict[str, float]:
     """The usual seconds of one step, by node: the median over all runs.
 
     A node that takes a single step is known by its warm runs, where nothing is loaded before it.
     """
-    gaps: dict[str, list[float]] = {}
-    single: dict[str, list[float]] = {}
+    gaps: dict[str, list[float]] = defaultdict(list)
+    single: dict[str, list[float]] = defaultdict(list)
     for run in runs:
         for node in run.nodes:
-            gaps.setdefault(node.node_id, []).extend(node.step_gaps)
-            if run.kind is Kind.WARM and node.first_step_sec is not None:
-                single.setdefault(node.node_id, []).append(node.first_step_sec)
-    middles = {node_id: median(gaps[node_id] or single.get(node_id, [])) for node_id in gaps}
-    return {node_id: seconds for node_id, seconds in middles.items() if seconds is not None}
+            gaps[node.node_id] += node.step_gaps
+            if run.kind == Kind.WARM and node.first_step_sec is not None:
+                single[node.node_id].append(node.first_step_sec)
+    steps = {node_id: found or single[node_id] for node_id, found in gaps.items()}
+    return {node_id: median(found) for node_id, found in steps.items() if found}
 
 
-def split(run: Run, graph: Graph, typical: Mapping[str, float]) -> Split:
-    """Loading is the time of loader nodes, and the time before a node's first step beyond one usual step."""
+def split(run: RunFigures, graph: Graph, typical: Mapping[str, float]) -> None:
+    """Set the seconds of loading, of sampling and of the rest; None if nothing was heard on the websocket.
+
+    Loading is the time of loader nodes, and the time before a node's first step beyond one usual step.
+    """
+    run.model_load_sec = run.sampling_sec = run.other_sec = None
     if not run.nodes:
-        return Split(None, None, None)
-    loading = sampling = 0.0
+        return
+    loading = sampling = whole = 0.0
     for node in run.nodes:
-        before = _loading_in(node, graph, typical)
+        seconds = node.seconds or 0.0
+        before = 0.0
+        if is_loader(graph, node.node_id):
+            before = seconds
+        elif node.first_step_sec is not None and node.node_id in typical:
+            before = min(seconds, max(0.0, node.first_step_sec - typical[node.node_id]))
+        whole += seconds
         loading += before
         if node.steps and is_sampler(graph, node.node_id):
-            sampling += node.seconds - before
-    whole = run.exec_sec if run.exec_sec is not None else sum(node.seconds for node in run.nodes)
-    return Split(loading, sampling, max(0.0, whole - loading - sampling))
-
-
-def _loading_in(node: NodeTime, graph: Graph, typical: Mapping[str, float]) -> float:
-    if is_loader(graph, node.node_id):
-        return node.seconds
-    if node.first_step_sec is None or node.node_id not in typical:
-        return 0.0
-    return min(node.seconds, max(0.0, node.first_step_sec - typical[node.node_id]))
+            sampling += seconds - before
+    rest = (whole if run.exec_sec is None else run.exec_sec) - loading - sampling
+    run.model_load_sec, run.sampling_sec, run.other_sec = loading, sampling, max(0.0, rest)
 
 
 def is_loader(graph: Graph, node_id: str) -> bool:
     """Whether a node loads a model: it names a model file, or is called a loader and takes no media."""
-    inputs = inputs_of(graph, node_id)
-    if any(isinstance(value, str) and value.lower().endswith(MODEL_ENDINGS) for value in inputs.values()):
-        return True
-    return bool(LOADER.search(class_of(graph, node_id))) and not FILE_INPUTS & inputs.keys()
+    is_named_so = "Loader" in class_of(graph, node_id) and not FILE_INPUTS & inputs_of(graph, node_id).keys()
+    return is_named_so or names_model(graph, node_id)
 
 
 def is_sampler(graph: Graph, node_id: str) -> bool:
     return bool(SAMPLER.search(class_of(graph, node_id)) or SAMPLING_INPUTS & inputs_of(graph, node_id).keys())
-
-
-def measured_runs(runs: Sequence[Run], kind: Kind) -> list[Run]:
-    """The runs of a kind, without those that the server's cache answered."""
-    return [run for run in runs if run.kind is kind and not run.cached]

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from pydantic import Field
+from pydantic import Field, PlainSerializer
 
 from comfyui_agent.lab.reports.environment import Environment, GpuSample, WorkflowFacts
-from comfyui_agent.lab.reports.fields import (
-    Count,
-    Flag,
-    ListOf,
-    Number,
-    OptionalText,
-    OrEmpty,
-    Part,
-    Text,
-    Texts,
-)
+from comfyui_agent.lab.reports.fields import Count, Flag, ListOf, Number, OptionalText, OrEmpty, Part, Text, Texts
 from comfyui_agent.lab.reports.kinds import ReportKind
+
+Milliseconds = Annotated[Number, PlainSerializer(lambda value: None if value is None else round(value, 3))]
+"""Seconds that are written to the millisecond."""
 
 
 class FitsAtOnce(Part):
@@ -35,36 +28,46 @@ class NodeCost(Part):
     node_id: Text = ""
     class_type: Text = ""
     title: Text = ""
-    cold_sec: Number = None
-    warm_sec: Number = None
+    cold_sec: Milliseconds = None
+    warm_sec: Milliseconds = None
     share: Number = None
     steps: Count = 0
 
+    @property
+    def name(self) -> str:
+        """The title, with the class where that says more."""
+        title, kind = self.title.strip(), self.class_type.strip()
+        if title and kind and title.replace(" ", "") != kind:
+            return f"{title} ({kind})"
+        return kind or title or f"node {self.node_id}"
+
 
 class NodeSeconds(Part):
-    """What one node of one run took."""
+    """What one node of one run took. Without reported steps, `first_step_sec` is None and `steps` is 0."""
 
     node_id: Text = ""
     class_type: Text = ""
-    seconds: Number = None
-    first_step_sec: Number = None
+    seconds: Milliseconds = 0.0
+    first_step_sec: Milliseconds = None
     steps: Count = 0
+    step_gaps: list[float] = Field(default_factory=list, exclude=True)
+    """Seconds from each step to the next."""
 
 
 class RunFigures(Part):
-    """One run, and what its time was spent on."""
+    """One run, and what its time was spent on. `seconds` count from the beginning of the trace."""
 
     kind: Text = ""
     prompt_id: Text = ""
     started_at: Text = ""
-    seconds: Number = None
-    duration_sec: Number = None
-    queue_sec: Number = None
-    exec_sec: Number = None
-    transfer_sec: Number = None
-    model_load_sec: Number = None
-    sampling_sec: Number = None
-    other_sec: Number = None
+    seconds: Milliseconds = None
+    duration_sec: Milliseconds = None
+    queue_sec: Milliseconds = None
+    exec_sec: Milliseconds = None
+    transfer_sec: Milliseconds = None
+    model_load_sec: Milliseconds = None
+    sampling_sec: Milliseconds = None
+    other_sec: Milliseconds = None
     peak_vram_mb: Number = None
     cached: Flag = False
     nodes: ListOf[NodeSeconds] = Field(default_factory=list)
@@ -78,11 +81,11 @@ class ProfileReport(Part):
     path: Path = Field(default=Path("profile.json"), exclude=True)
     workflow: OrEmpty[WorkflowFacts] = Field(default_factory=WorkflowFacts)
     server: Text = ""
-    duration_sec: Number = None
-    cold_duration_sec: Number = None
-    model_load_sec: Number = None
-    sampling_sec: Number = None
-    transfer_sec: Number = None
+    duration_sec: Milliseconds = None
+    cold_duration_sec: Milliseconds = None
+    model_load_sec: Milliseconds = None
+    sampling_sec: Milliseconds = None
+    transfer_sec: Milliseconds = None
     peak_vram_mb: Number = None
     idle_vram_mb: Number = None
     vram_total_mb: Number = None

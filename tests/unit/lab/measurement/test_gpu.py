@@ -229,7 +229,9 @@ async def test_main_memory_is_no_card(install: Callable[[Any], None]) -> None:
             asked.append(time.monotonic())
             return await super().system_stats()
 
-    trace = await trace_of(OnTheProcessor(device="cpu", kind="cpu"), until=lambda trace: trace.seconds > 10 * EVERY)
+    trace = await trace_of(
+        OnTheProcessor(device="cpu", kind="cpu"), until=lambda trace: trace.clock.seconds > 10 * EVERY
+    )
     assert (trace.samples, trace.source) == ([], "none")
     assert len(asked) == 2  # once to find the card, once to see that there is none: it is not asked for ever
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
+import itertools
 from collections.abc import Sequence
 from html.parser import HTMLParser
-from typing import Any, Protocol
+from typing import Any
 
 from comfyui_agent.lab.pages import chaos_page as chaos
 from comfyui_agent.lab.pages import compare_page as compare
 from comfyui_agent.lab.pages import load_page as load
 from comfyui_agent.lab.pages import profile_page as profile
+from comfyui_agent.lab.pages.figures import Lanes, Plot
 from comfyui_agent.lab.pages.rendering import templates
-from comfyui_agent.lab.pages.shapes import Picture
 from comfyui_agent.lab.reports.chaos import ChaosReport
 from comfyui_agent.lab.reports.comparison import Comparison
 from comfyui_agent.lab.reports.load import LoadReport
@@ -46,14 +46,10 @@ def compare_page(report: dict[str, Any]) -> str:
     return compare.compare_page(Comparison.model_validate(report))
 
 
-class Drawing(Protocol):
-    def picture(self, width: int) -> Picture: ...
-
-
-def svg(drawing: Drawing, width: int) -> str:
-    """A drawing as a page has it."""
-    module: Any = templates().get_template("drawing.html").module
-    return str(module.svg(drawing.picture(width)))
+def drawn(shown: Plot | Lanes) -> Parsed:
+    """A figure as a page has it."""
+    module: Any = templates().get_template("figure.html").module
+    return Parsed(str(module.figure(shown, caller=lambda: "It shows.")))
 
 
 class Parsed(HTMLParser):
@@ -98,9 +94,28 @@ def _classes(attributes: dict[str, str]) -> list[str]:
     return attributes.get("class", "").split()
 
 
-def places(path: str) -> list[tuple[float, float]]:
-    """Where the marks of a drawn path are: each begins with a move."""
-    return [(float(x), float(y)) for x, y in re.findall(r"M(-?[\d.]+) (-?[\d.]+)", path)]
+def percent(place: str) -> float:
+    return float(place.removesuffix("%"))
+
+
+def marks(page: Parsed, look: str) -> list[tuple[float, float]]:
+    """Where the marks of a look are, without that of the legend."""
+    pairs = itertools.pairwise(page.elements)
+    found = [around for around, (tag, inside) in pairs if tag == "path" and _classes(inside) == ["marks", look]]
+    return [(percent(at["x"]), percent(at["y"])) for _, at in found if at["x"].endswith("%")]
+
+
+def line(page: Parsed, number: int = 0) -> list[tuple[float, float]]:
+    """The points of a drawn line."""
+    points = page.named("polyline")[number]["points"].split()
+    return [(float(x), float(y)) for x, y in (point.split(",") for point in points)]
+
+
+def heights(page: Parsed) -> dict[str, float]:
+    """Where each tick of the vertical axis is, by its number."""
+    pairs = zip(page.elements, page.texts, strict=True)
+    ticks = [(found, text) for (tag, found), text in pairs if tag == "text" and found["class"] == "tick"]
+    return {text: percent(found["y"]) for found, text in ticks if found.get("text-anchor") == "end"}
 
 
 def row(index: int, seconds: float, duration: float, status: str = "completed", **facts: Any) -> dict[str, Any]:

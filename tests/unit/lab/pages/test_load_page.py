@@ -10,7 +10,7 @@ import pytest
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.lab.reports.load import LoadReport
 from comfyui_agent.lab.sla.load_targets import judge_load
-from unit.lab.pages.made import SLA, Parsed, level, load_page, load_report, places, row
+from unit.lab.pages.made import SLA, Parsed, heights, level, line, load_page, load_report, marks, percent, row
 
 
 def page_of(report: dict[str, Any]) -> Parsed:
@@ -26,8 +26,8 @@ def stands(page: Parsed) -> str:
 
 
 def figure(report: dict[str, Any], title: str) -> Parsed:
-    """The figure whose finding begins so, as it is drawn on wide paper."""
-    found = re.findall(r"<figure>.*?</svg>", load_page(report), re.DOTALL)
+    """The figure whose finding begins so."""
+    found = re.findall(r"<figure>.*?</figure>", load_page(report), re.DOTALL)
     return next(each for each in map(Parsed, found) if each.said("h3")[0].startswith(title))
 
 
@@ -121,13 +121,13 @@ def test_a_whole_run_is_not_called_partial() -> None:
 
 def test_latency_over_time_shows_each_status_and_the_target() -> None:
     shown = figure(load_report(), "95 % of the completed jobs took at most 18.6 s, within the target of 45 s")
-    assert shown.said("text", "legend")[:2] == ["completed (10)", "failed (1)"]
-    assert [len(places(found["d"])) for found in shown.named("path", "marks dots")[:2]] == [1, 10]
-    ((_, target),) = places(shown.named("path", "target")[0]["d"])
-    assert all(y > target for _, y in places(shown.named("path", "marks dots")[1]["d"]))
-    assert shown.said("text", "target")[0] == "target 45 s"
-    assert shown.said("text", "note")[0] == "longest 30.0 s"
-    assert shown.said("text", "name")[:2] == ["1", "4"]
+    assert shown.said("span", "series") == ["completed (10)", "failed (1)"]
+    assert len(marks(shown, "dots")) == 10
+    (target,) = shown.named("line", "target")
+    assert all(y > percent(target["y1"]) for _, y in marks(shown, "dots"))
+    assert shown.said("text", "target") == ["target 45 s"]
+    assert shown.said("text", "note") == ["longest 30.0 s"]
+    assert shown.said("text", "name") == ["1", "4"]
 
 
 def test_a_p95_above_the_target_says_so() -> None:
@@ -137,20 +137,18 @@ def test_a_p95_above_the_target_says_so() -> None:
 def test_the_knee_is_ringed_at_its_level_and_its_throughput() -> None:
     levels = [level(1, 10, 6), level(2, 20, 7), level(4, 24, 12), level(8, 24.5, 50)]
     shown = figure(load_report(levels=levels), "Throughput flattens at 4")
-    ring = shown.named("circle", "ring")[0]
-    marks = places(shown.named("path", "marks dots")[0]["d"])
-    assert marks[2] == (float(ring["cx"]), float(ring["cy"]))
-    assert shown.said("text", "note")[0] == "knee: 24.0 images/min"
-    assert shown.said("text", "target")[0] == "target: at least 20 images/min"
+    (ring,) = shown.named("circle", "ring")
+    assert marks(shown, "dots")[2] == (percent(ring["cx"]), percent(ring["cy"]))
+    assert shown.said("text", "note") == ["knee: 24.0 images/min"]
+    assert shown.said("text", "target") == ["target: at least 20 images/min"]
 
 
 def test_the_p95_of_levels_is_a_plot_of_its_own_with_its_target() -> None:
     levels = [level(1, 10, 6), level(2, 20, 7), level(4, 24, 12), level(8, 24.5, 50)]
     shown = figure(load_report(levels=levels), "From 8 prompts at once on, the p95 is above the target of 45 s")
-    ((_, target),) = places(shown.named("path", "target")[0]["d"])
-    p95 = places(shown.named("path", "marks dots")[1]["d"])
-    assert [y < target for _, y in p95] == [False, False, False, True]
-    assert shown.said("text", "legend")[:2] == ["p95", "p50"]
+    (target,) = shown.named("line", "target")
+    assert [y < percent(target["y1"]) for _, y in marks(shown, "dots")] == [False, False, False, True]
+    assert shown.said("span", "series") == ["p95", "p50"]
 
 
 def test_without_a_knee_the_best_level_is_told() -> None:
@@ -164,39 +162,31 @@ def test_one_level_has_no_plot_of_levels() -> None:
 def test_the_distribution_marks_the_percentiles_at_their_height() -> None:
     report = load_report()
     shown = figure(report, "100 % of the completed jobs were done within 45 s")
-    assert shown.said("text", "note")[:2] == ["p50 14.5 s", "p95 18.6 s"]
-    heights = {
-        text: float(found["y"]) - 4
-        for (tag, found), text in zip(shown.elements, shown.texts, strict=True)
-        if tag == "text" and found.get("class") == "tick" and found.get("text-anchor") == "end"
-    }
-    (way,) = shown.named("path", "line")
-    assert float(way["d"].rpartition("V")[2]) == heights["100"]
-    median = places(shown.named("path", "marks point")[0]["d"])[0]
-    assert median[1] == pytest.approx((heights["40"] + heights["60"]) / 2, abs=0.2)
+    assert shown.said("text", "note") == ["p50 14.5 s", "p95 18.6 s"]
+    ticks = heights(shown)
+    assert line(shown)[-1][1] == ticks["100"]
+    median = shown.named("circle", "point")[0]
+    assert percent(median["cy"]) == pytest.approx((ticks["40"] + ticks["60"]) / 2, abs=0.2)
 
 
 def test_parts_of_the_time_are_shown_by_level_or_by_server() -> None:
     by_level = figure(load_report(), "Waiting in the queue takes 50.0 % of a job's time")
-    assert by_level.said("text", "lane")[:2] == ["1 prompt at once", "4 prompts at once"]
+    assert by_level.said("span", "lane-name") == ["1 prompt at once", "4 prompts at once"]
     one_level = load_report()
     one_level["results"] = [row(0, 0, 8.0), row(1, 1, 8.0, server="http://other:8188")]
     by_server = figure(one_level, "Waiting in the queue")
-    assert by_server.said("text", "lane")[:2] == ["http://127.0.0.1:8188", "http://other:8188"]
-    assert by_server.said("text", "note")[:2] == ["8.00 s", "8.00 s"]
+    assert by_server.said("span", "lane-name") == ["http://127.0.0.1:8188", "http://other:8188"]
+    assert by_server.said("span", "note") == ["8.00 s", "8.00 s"]
 
 
 def test_gpu_memory_and_utilisation_are_drawn_if_there_is_a_trace() -> None:
     report = load_report()
     shown = figure(report, "GPU memory peaks at 6.4 GB of 16.0 GB")
-    assert shown.said("text", "target")[0] == "card: 16.0 GB"
-    line = shown.named("path", "line")[0]["d"]
-    (_, highest) = (float(number) for number in line.rpartition("L")[2].split())
-    assert places(shown.named("path", "marks point")[0]["d"])[0][1] == highest
-    ((_, card),) = places(shown.named("path", "target")[0]["d"])
-    ticks = shown.named("path", "base")[0]["d"]
-    zero = places(ticks)[0][1]
-    assert (zero - highest) / (zero - card) == pytest.approx((4096 + 64 * 39) / 16384, abs=0.01)
+    assert shown.said("text", "target") == ["card: 16.0 GB"]
+    highest = line(shown)[-1][1]
+    assert percent(shown.named("circle", "point")[0]["cy"]) == highest
+    card = percent(shown.named("line", "target")[0]["y1"])
+    assert (100 - highest) / (100 - card) == pytest.approx((4096 + 64 * 39) / 16384, abs=0.01)
     assert figure(report, "GPU utilisation is 82.0 % on average")
     for sample in report["environment"]["gpu_trace"]:
         sample["gpu_util"] = None

@@ -6,17 +6,8 @@ from typing import Any
 
 import pytest
 
-from comfyui_agent.lab.profiling.runs import (
-    Kind,
-    Run,
-    Split,
-    is_loader,
-    is_sampler,
-    measured_runs,
-    split,
-    typical_steps,
-)
-from comfyui_agent.lab.profiling.timeline import NodeTime
+from comfyui_agent.lab.profiling.runs import Kind, is_loader, is_sampler, split, typical_steps
+from comfyui_agent.lab.reports.profile import NodeSeconds, RunFigures
 
 
 def node(class_type: str, **inputs: Any) -> dict[str, Any]:
@@ -31,26 +22,28 @@ GRAPH = {
 }
 
 
-def run(kind: Kind, *nodes: NodeTime, exec_sec: float | None = None, cached: bool = False) -> Run:
-    return Run(
-        kind=kind,
-        prompt_id="",
-        started_at="",
-        seconds=0.0,
-        ended_seconds=1.0,
-        duration_sec=1.0,
-        exec_sec=exec_sec,
-        queue_sec=0.0,
-        transfer_sec=0.0,
-        cached_nodes=frozenset(),
-        cached=cached,
-        nodes=nodes,
-        moments=(),
+def run(kind: Kind, *nodes: NodeSeconds, exec_sec: float | None = None) -> RunFigures:
+    return RunFigures(kind=kind, exec_sec=exec_sec, nodes=nodes)
+
+
+def other(node_id: str, seconds: float) -> NodeSeconds:
+    return NodeSeconds(node_id=node_id, seconds=seconds)
+
+
+def stepped(node_id: str, seconds: float, first: float, *gaps: float) -> NodeSeconds:
+    return NodeSeconds(
+        node_id=node_id, seconds=seconds, first_step_sec=first, steps=len(gaps) + 1, step_gaps=list(gaps)
     )
 
 
-def sampler(seconds: float, first: float, *gaps: float) -> NodeTime:
-    return NodeTime("5", "KSampler", seconds, first, len(gaps) + 1, gaps)
+def sampler(seconds: float, first: float, *gaps: float) -> NodeSeconds:
+    return stepped("5", seconds, first, *gaps)
+
+
+def split_of(run: RunFigures, typical: dict[str, float]) -> tuple[float | None, ...]:
+    """Loading, sampling and the rest."""
+    split(run, GRAPH, typical)
+    return run.model_load_sec, run.sampling_sec, run.other_sec
 
 
 def test_the_usual_step_is_the_median_over_all_runs() -> None:
@@ -67,35 +60,30 @@ def test_a_single_step_is_known_by_its_warm_runs() -> None:
 def test_loading_is_loader_nodes_and_what_comes_before_the_first_step_beyond_a_usual_one() -> None:
     cold = run(
         Kind.COLD,
-        NodeTime("1", "CheckpointLoaderSimple", 2.0),
+        other("1", 2.0),
         sampler(7.0, 4.0, 1.0, 1.0, 1.0),
-        NodeTime("7", "SaveImage", 0.5),
+        other("7", 0.5),
         exec_sec=10.0,
     )
-    assert split(cold, GRAPH, {"5": 1.0}) == Split(model_load_sec=5.0, sampling_sec=4.0, other_sec=1.0)
+    assert split_of(cold, {"5": 1.0}) == (5.0, 4.0, 1.0)
 
 
 def test_a_warm_sampler_loads_nothing_even_if_its_first_step_was_quick() -> None:
     warm = run(Kind.WARM, sampler(4.0, 0.9, 1.0, 1.0, 1.0), exec_sec=4.0)
-    assert split(warm, GRAPH, {"5": 1.0}) == Split(0.0, 4.0, 0.0)
+    assert split_of(warm, {"5": 1.0}) == (0.0, 4.0, 0.0)
 
 
 def test_steps_of_a_node_that_samples_nothing_are_no_sampling() -> None:
-    upscaled = run(Kind.WARM, NodeTime("6", "ImageUpscaleWithModel", 6.0, 3.0, 4, (1.0, 1.0, 1.0)), exec_sec=6.0)
-    assert split(upscaled, GRAPH, {"6": 1.0}) == Split(model_load_sec=2.0, sampling_sec=0.0, other_sec=4.0)
+    upscaled = run(Kind.WARM, stepped("6", 6.0, 3.0, 1.0, 1.0, 1.0), exec_sec=6.0)
+    assert split_of(upscaled, {"6": 1.0}) == (2.0, 0.0, 4.0)
 
 
 def test_without_the_servers_clock_the_nodes_are_the_whole() -> None:
-    assert split(run(Kind.WARM, NodeTime("7", "SaveImage", 0.5)), GRAPH, {}).other_sec == 0.5
+    assert split_of(run(Kind.WARM, other("7", 0.5)), {}) == (0.0, 0.0, 0.5)
 
 
 def test_what_was_not_heard_is_not_known() -> None:
-    assert split(run(Kind.COLD, exec_sec=3.0), GRAPH, {}) == Split(None, None, None)
-
-
-def test_runs_that_the_cache_answered_do_not_count() -> None:
-    cold, warm, cached = run(Kind.COLD), run(Kind.WARM), run(Kind.WARM, cached=True)
-    assert measured_runs([cold, warm, cached], Kind.WARM) == [warm]
+    assert split_of(run(Kind.COLD, exec_sec=3.0), {}) == (None, None, None)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from comfyui_agent.comfy.watch import Moment
-from comfyui_agent.lab.profiling.timeline import NodeTime, node_times
+from comfyui_agent.lab.profiling.runs import node_times
+from comfyui_agent.lab.reports.profile import NodeSeconds
 
 GRAPH: dict[str, Any] = {
     "1": {"class_type": "CheckpointLoaderSimple", "inputs": {}},
@@ -20,7 +21,7 @@ def step(at: float, number: int, node_id: str = "5") -> Moment:
     return Moment(at, "step", node_id, number, 4)
 
 
-def seconds_of(found: tuple[NodeTime, ...]) -> dict[str, float]:
+def seconds_of(found: list[NodeSeconds]) -> dict[str, float | None]:
     return {node.node_id: node.seconds for node in found}
 
 
@@ -45,7 +46,7 @@ def test_steps_tell_when_the_first_came_and_how_far_apart_they_are() -> None:
     moments = [Moment(0.0, "node", "5"), step(3.0, 1), step(3.5, 2), step(4.0, 3), step(5.0, 4), Moment(5.5, "end")]
     (node,) = node_times(moments, GRAPH)
     assert (node.seconds, node.first_step_sec, node.steps) == (5.5, 3.0, 4)
-    assert node.step_gaps == (0.5, 0.5, 1.0)
+    assert node.step_gaps == [0.5, 0.5, 1.0]
     assert (node.node_id, node.class_type) == ("5", "KSampler")
 
 
@@ -81,4 +82,4 @@ def test_steps_of_a_node_that_never_began_are_left_out() -> None:
 
 @pytest.mark.parametrize("moments", [[], [Moment(0.0, "start"), Moment(1.0, "end")]])
 def test_nothing_heard_is_nothing_known(moments: list[Moment]) -> None:
-    assert node_times(moments, GRAPH) == ()
+    assert node_times(moments, GRAPH) == []

@@ -11,8 +11,7 @@ import yaml
 
 from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.config.workflows import Workflows
-from comfyui_agent.lab.payloads import Payload, PayloadError
-from comfyui_agent.lab.profiling.subjects import bound_to_defaults
+from comfyui_agent.lab.payloads import Payload, PayloadError, bound_to_defaults
 from support.graphs import node
 from support.workspaces import new_workspace
 
