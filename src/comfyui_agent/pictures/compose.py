@@ -12,12 +12,11 @@ import re
 import sys
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 from comfyui_agent.domain.grid_layout import picture_paths
@@ -81,39 +80,34 @@ def compose(spec: Spec) -> dict[str, Any]:
         thumbnails.update(drawn.thumbnails)
         problems.update(drawn.problems)
 
-    with Replacing() as files:
+    with _replacing() as write:
         for number, path in enumerate(spec.pictures):
-            files.write(path, partial(write_picture, number))
-        files.write(spec.page, lambda file: write_page(file, layout, thumbnails, problems))
-        files.publish()
+            write(path, partial(write_picture, number))
+        write(spec.page, lambda file: write_page(file, layout, thumbnails, problems))
     width, height = layout.pages[0].size
     return {"pictures": [str(path) for path in spec.pictures], "page": str(spec.page), "width": width, "height": height}
 
 
-class Replacing:
-    """Files written beside those they replace. They get their names when all of them are on disk."""
+@contextmanager
+def _replacing() -> Iterator[Callable[[Path, Callable[[IO[bytes]], None]], None]]:
+    """Write files beside those they replace. They get their names at the end, when all of them are on disk."""
+    written: list[tuple[Path, Path]] = []
 
-    def __init__(self) -> None:
-        self._written: list[tuple[Path, Path]] = []
-
-    def __enter__(self) -> Replacing:
-        return self
-
-    def write(self, path: Path, write: Callable[[IO[bytes]], None]) -> None:
+    def write(path: Path, write_to: Callable[[IO[bytes]], None]) -> None:
         _remove_forgotten(path)
         temporary = path.with_name(f".{path.name}.{os.getpid()}-{uuid.uuid4().hex}{MARK}")
-        self._written.append((temporary, path))
+        written.append((temporary, path))
         with temporary.open("xb") as file:
-            write(file)
+            write_to(file)
             file.flush()
             os.fsync(file.fileno())
 
-    def publish(self) -> None:
-        for temporary, path in self._written:
+    try:
+        yield write
+        for temporary, path in written:
             temporary.replace(path)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for temporary, _ in self._written:
+    finally:
+        for temporary, _ in written:
             temporary.unlink(missing_ok=True)
 
 
