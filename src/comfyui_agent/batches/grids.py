@@ -1,4 +1,4 @@
-"""The grid of a batch: the content of its cells, and the child process that draws it."""
+"""The grid of a batch: its layout, the content of its cells, and the child process that draws it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import contextlib
 import json
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from comfyui_agent.batches.batch_layout import BadLayout, layout_of
 from comfyui_agent.batches.batch_writer import THREADS
 from comfyui_agent.batches.members import label_of, settings_of
 from comfyui_agent.batches.sweep_request import GridAxes
 from comfyui_agent.batches.sweeps import MOST_CELLS
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import Batch, slug
-from comfyui_agent.domain.grid_layout import CellPlace, GridLayout, sheet_place
+from comfyui_agent.domain.combinations import Axis, BadAxes, Combinations, Mode
+from comfyui_agent.domain.grid_layout import CellPlace, GridLayout, layout_by_axes, sheet_place
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.kinds import FOLDERS
 from comfyui_agent.domain.processes import module_command
@@ -51,6 +51,41 @@ class Made:
 
     pictures: tuple[Path, ...]
     page: Path
+
+
+def layout_of(batch: Batch, axes: GridAxes) -> GridLayout | None:
+    """A layout by axes if there are two to lay out or some were chosen. None means a contact sheet.
+
+    NoGrid names the axes that exist if the chosen ones cannot be laid out.
+    """
+    combinations = combinations_of(batch)
+    chosen = axes.chosen()
+    if combinations is None:
+        if chosen:
+            raise NoGrid(f"the batch {batch.id} has no axes: leave out --x, --y and --pages")
+        return None
+    of_sweep = batch.metadata.get("grid")
+    if not chosen and isinstance(of_sweep, Mapping):
+        chosen = dict(of_sweep)
+    known = [axis.name for axis in combinations.axes]
+    for key, name in chosen.items():
+        if name not in known:
+            raise NoGrid(f"--{key} {name!r} is no axis of {batch.id}; there are {', '.join(known)}")
+    if len(set(chosen.values())) < len(chosen):
+        raise NoGrid("--x, --y and --pages need different axes")
+    return layout_by_axes(combinations, chosen.get("x", ""), chosen.get("y", ""), chosen.get("pages", ""))
+
+
+def combinations_of(batch: Batch) -> Combinations | None:
+    """The recorded axes of a sweep. None for another batch."""
+    axes = batch.metadata.get("axes")
+    if not isinstance(axes, list):
+        return None
+    try:
+        read = [Axis(str(each["name"]), tuple(each["places"]), tuple(each["values"])) for each in axes]
+        return Combinations(read, Mode(batch.metadata.get("mode", Mode.MATRIX.value)))
+    except (BadAxes, KeyError, TypeError, ValueError):
+        return None
 
 
 async def make_grid(store: Store, workspace: Workspace, batch: Batch, options: GridOptions | None = None) -> Made:
@@ -121,7 +156,7 @@ def _folder(workspace: Workspace, batch: Batch, jobs: Sequence[Job]) -> Path:
 
 def _spec(workspace: Workspace, batch: Batch, jobs: Sequence[Job], options: GridOptions, picture: Path) -> Spec:
     """The specification of a grid for the child process."""
-    layout = _layout(batch, options.axes)
+    layout = layout_of(batch, options.axes)
     cells: dict[int, list[Cell]] = {}
     for number, job in enumerate(jobs):
         if layout is None:
@@ -140,13 +175,6 @@ def _spec(workspace: Workspace, batch: Batch, jobs: Sequence[Job], options: Grid
         cell_pixels=options.cell_pixels,
     )
     return Spec(grid, options.format, picture, picture.with_suffix(".html"))
-
-
-def _layout(batch: Batch, axes: GridAxes) -> GridLayout | None:
-    try:
-        return layout_of(batch, axes)
-    except BadLayout as error:
-        raise NoGrid(str(error)) from None
 
 
 def _page(layout: GridLayout | None, page: int, cells: tuple[Cell, ...]) -> Page:

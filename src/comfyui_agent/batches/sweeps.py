@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from comfyui_agent.batches.axes import BadSweep, CountedAxes
-from comfyui_agent.batches.shared_inputs import Shared, share
-from comfyui_agent.batches.sweep_binding import LargestMember, SweepBinding
+from comfyui_agent.batches.members import Shared, share
 from comfyui_agent.batches.sweep_request import Definitions, GridAxes, Keep, SweepRequest
-from comfyui_agent.batches.sweep_values import ValueReader
+from comfyui_agent.batches.sweep_values import LargestMember, SweepBinding, ValueReader
 from comfyui_agent.domain.batches import BatchKind, NewBatch, member_name, mint_batch_id
 from comfyui_agent.domain.combinations import Axis, BadAxes, Combinations
 from comfyui_agent.domain.jobs import NewJob

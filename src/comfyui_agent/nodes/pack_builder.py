@@ -17,7 +17,7 @@ FOLDERS = {"nodes": ".", "domain": "shared/domain", "pictures": "shared/pictures
 """Package → its folder in the pack. Modules of other packages do not go into it."""
 LEFT_OUT = ("pack_builder.py", "installer.py")
 WHOLE_FOLDERS = ("web", "example_workflows")
-OTHER_FILES = ("pyproject.toml", "README.md")
+OTHER_FILES = ("declarations.json", "pyproject.toml", "README.md")
 IMPORT = re.compile(r"^( *)from comfyui_agent\.([\w.]+) import\b", re.MULTILINE)
 
 

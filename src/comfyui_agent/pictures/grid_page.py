@@ -71,16 +71,14 @@ def write_page(
         kinds={view.about["kind"] for view in cells.values()} - {""},
         has_files=any(view.file for view in cells.values()),
         attention=MARKS["failed"],
-        script=Markup(script),
-        style=Markup(style),
+        script=Markup(script),  # noqa: S704 - ours
+        style=Markup(style),  # noqa: S704 - ours
         digests=[_base64(hashlib.sha256(text.encode()).digest()) for text in (script, style)],
     )
     page.dump(file, encoding="utf-8")
 
 
-def _views(
-    layout: Layout, thumbnails: Mapping[Place, bytes], problems: Mapping[Place, str]
-) -> dict[Place, CellView]:
+def _views(layout: Layout, thumbnails: Mapping[Place, bytes], problems: Mapping[Place, str]) -> dict[Place, CellView]:
     cells = {
         (number, cell.row, cell.column): cell for number, page in enumerate(layout.grid.pages) for cell in page.cells
     }

@@ -151,8 +151,7 @@ class Feeder:
     def _is_under_way(self, batch: BatchState) -> bool:
         """Whether a prompt of the batch runs or waits at this moment."""
         snapshot = self._host.queue()
-        owners = [self._manager.batch_of(prompt_id) for prompt_id in (*snapshot.running, *snapshot.queued)]
-        return any(owner is not None and owner[0] == batch.batch_id for owner in owners)
+        return not {*snapshot.running, *snapshot.queued}.isdisjoint(batch.prompt_ids)
 
     def _find_taken(self, feeding: Feeding) -> bool:
         """Whether ComfyUI has the first member. If it refuses that one, no other is queued."""
@@ -168,7 +167,7 @@ class Feeder:
             elif time.monotonic() > feeding.begun + TAKEN_SECONDS:
                 self._manager.end(batch.batch_id, "cancelled", "ComfyUI did not take the first combination")
             return False
-        self._manager.set_first_id(batch, prompt_id)
+        batch.prompt_ids[0] = prompt_id
         batch.queued = max(1, batch.queued)
         feeding.is_taken = True
         if not check.problem and feeding.missing_node(check):

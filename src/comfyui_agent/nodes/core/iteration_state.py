@@ -20,9 +20,8 @@ from comfyui_agent.nodes.core.batch_state import (
     files_in,
     plain_metadata,
 )
-from comfyui_agent.nodes.core.cancellation import Cancellation, cancel
 from comfyui_agent.nodes.core.feeder import Feeder, Feeding
-from comfyui_agent.nodes.core.member_endings import record_endings
+from comfyui_agent.nodes.core.member_endings import Cancellation, cancel, record_endings
 from comfyui_agent.nodes.core.prompt_rewriting import Plan, plan_of
 from comfyui_agent.nodes.host import ComfyUI, MissingPiece, one_line
 
@@ -42,7 +41,6 @@ class IterationStateManager:
         self.now = now
         self._lock = threading.RLock()
         self._active_batches: dict[str, BatchState] = {}
-        self._prompt_to_batch: dict[str, tuple[str, int]] = {}
         self._ended: OrderedDict[str, BatchState] = OrderedDict()
         self._notifying = threading.Lock()
         self._notified: dict[str, dict[str, Any]] = {}
@@ -99,8 +97,6 @@ class IterationStateManager:
         feeding.member(0)
         with self._lock:
             self._active_batches[batch.batch_id] = batch
-            for index, prompt_id in enumerate(batch.prompt_ids):
-                self._prompt_to_batch[prompt_id] = (batch.batch_id, index)
         try:
             self._feeder.begin(feeding)
         except RuntimeError:  # no thread can be started
@@ -166,14 +162,6 @@ class IterationStateManager:
         is_open = batch is not None and not batch.cancelled and isinstance(index, int) and 0 <= index < batch.total
         return batch if is_open else None
 
-    def set_first_id(self, batch: BatchState, prompt_id: str) -> None:
-        """ComfyUI runs the first member under this id."""
-        with self._lock:
-            self._prompt_to_batch.pop(batch.prompt_ids[0], None)
-            batch.prompt_ids[0] = prompt_id
-            if batch.batch_id in self._active_batches:
-                self._prompt_to_batch[prompt_id] = (batch.batch_id, 0)
-
     def is_active(self, batch_id: str) -> bool:
         with self._lock:
             return batch_id in self._active_batches
@@ -182,11 +170,6 @@ class IterationStateManager:
         """A batch that is under way or ended not long ago."""
         with self._lock:
             return self._active_batches.get(batch_id) or self._ended.get(batch_id)
-
-    def batch_of(self, prompt_id: str) -> tuple[str, int] | None:
-        """The active batch of a prompt, and the index in it."""
-        with self._lock:
-            return self._prompt_to_batch.get(prompt_id)
 
     def is_member(self, batch_id: str, index: int, prompt_id: str | None) -> bool:
         """Whether a prompt is this member. A prompt that was loaded from a file may have old marks."""
@@ -256,13 +239,11 @@ class IterationStateManager:
         self.notify(batch)
 
     def cleanup_batch(self, batch_id: str) -> None:
-        """Forget the prompts of a batch. It can be looked up for a while and takes no more results."""
+        """Close a batch. It can be looked up for a while and takes no more results."""
         with self._lock:
             batch = self._active_batches.pop(batch_id, None)
             if batch is None:
                 return
-            for prompt_id in [key for key, (owner, _) in self._prompt_to_batch.items() if owner == batch_id]:
-                del self._prompt_to_batch[prompt_id]
             batch.ended_as = batch.ended_as or ("complete" if batch.is_whole else "cancelled")
             batch.last_sign_at = self.now()
             batch.metadata, batch.pictures = {}, {}
