@@ -25,7 +25,7 @@ from comfyui_agent.domain.processes import module_command
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import attention
 from comfyui_agent.pictures.compose import Spec
-from comfyui_agent.pictures.grid import Cell, Grid, Page
+from comfyui_agent.pictures.grid import Cell, Grid, pages_of
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 
@@ -168,20 +168,13 @@ def _spec(workspace: Workspace, batch: Batch, jobs: Sequence[Job], options: Grid
         cells.setdefault(place.page, []).append(_cell(workspace, batch, job, place, picture.parent))
     problems = f", {attention(batch.attention)}" if batch.attention else ""
     grid = Grid(
-        tuple(_page(layout, page, tuple(cells[page])) for page in sorted(cells)),
+        pages_of(layout, cells),
         title=batch.name if batch.name and batch.name in batch.id else f"{batch.name} ({batch.id})",
         subtitle=f"{batch.done} of {batch.total} done{problems}",
         is_sheet=layout is None,
         cell_pixels=options.cell_pixels,
     )
     return Spec(grid, options.format, picture, picture.with_suffix(".html"))
-
-
-def _page(layout: GridLayout | None, page: int, cells: tuple[Cell, ...]) -> Page:
-    if layout is None:
-        rows, columns = (1 + max(place) for place in zip(*((cell.row, cell.column) for cell in cells), strict=True))
-        return Page(("",) * rows, ("",) * columns, cells)
-    return Page(tuple(layout.rows), tuple(layout.columns), cells, layout.title(page), layout.corner)
 
 
 def _cell(workspace: Workspace, batch: Batch, job: Job, place: CellPlace, folder: Path) -> Cell:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from comfyui_agent.domain.grid_layout import GridLayout
 from comfyui_agent.pictures.grid_sources import Size, Source, look_at
 from comfyui_agent.pictures.labels import MOST_LINES, Label, fit, line_height, one_line
 
@@ -55,6 +56,17 @@ class Grid:
     is_sheet: bool = False
     """A contact sheet: no headings, a label below each cell."""
     cell_pixels: int | None = None
+
+
+def pages_of(layout: GridLayout | None, cells: Mapping[int, Sequence[Cell]]) -> tuple[Page, ...]:
+    """Cells by page, with the headings of a layout. Without one they are a contact sheet."""
+    if layout is not None:
+        rows, columns = tuple(layout.rows), tuple(layout.columns)
+        return tuple(
+            Page(rows, columns, tuple(cells[page]), layout.title(page), layout.corner) for page in sorted(cells)
+        )
+    down, across = 1 + max(cell.row for cell in cells[0]), 1 + max(cell.column for cell in cells[0])
+    return (Page(("",) * down, ("",) * across, tuple(cells[0])),)
 
 
 def size_within(size: Size, cell: Size) -> Size:

@@ -15,7 +15,6 @@ from comfyui_agent.domain.values import BadValues, shortened
 from comfyui_agent.domain.values import parse as parse_values
 
 AUTO = "AUTO"
-TYPES = (AUTO, "INT", "FLOAT", "STRING", "BOOLEAN", "COMBO")
 KINDS = {
     AUTO: Kind.ANY,
     "INT": Kind.INT,
@@ -25,6 +24,7 @@ KINDS = {
     "COMBO": Kind.STRING,
 }
 """A choice is a text here. ComfyUI checks for each member whether it exists."""
+TYPES = tuple(KINDS)
 MOST_MEMBERS = 10_000
 LARGEST_FILE = 1_000_000
 

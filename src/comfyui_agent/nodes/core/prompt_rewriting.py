@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,9 @@ class Target:
 
     node_id: str
     input_name: str
+
+    def __str__(self) -> str:
+        return f"{self.node_id}.{self.input_name}"
 
 
 @dataclass(frozen=True)
@@ -165,15 +168,13 @@ def _axes(
             target = _target(prompt, node_id, declares)
             for name, taken in targets.items():
                 if taken == target:
-                    raise BadParameter(
-                        f"{name} drives {target.node_id}.{target.input_name} already: take one of them away"
-                    )
+                    raise BadParameter(f"{name} drives {target} already: take one of them away")
             name = _name(inputs_of(prompt, node_id).get("name"), target, targets)
             values = _values(prompt, node_id, target, folder)
         except (ValueError, OSError) as error:
             warn(f"{slot} of iterator {iterator} is left out: {error}")
             continue
-        axes.append(Axis(name, (f"{target.node_id}.{target.input_name}",), tuple(values)))
+        axes.append(Axis(name, (str(target),), tuple(values)))
         targets[name] = target
     return axes, targets
 
@@ -224,23 +225,19 @@ def _text(prompt: Mapping[str, Any], node_id: str, name: str) -> str:
 def _value(prompt: Mapping[str, Any], node_id: str, name: str) -> Any:
     """The value of an input. A connected one has the `value` of the primitive node there."""
     value = inputs_of(prompt, node_id).get(name)
-    if isinstance(value, list):
-        there = inputs_of(prompt, str(value[0])) if value else {}
-        is_plain = bool(value) and class_of(prompt, str(value[0])).startswith("Primitive")
-        value = there.get("value")
-        if not is_plain or not isinstance(value, (str, int, float)):
-            raise BadParameter(
-                f"{name} of parameter {node_id} comes from a node whose value is not known yet: type it in"
-            )
-    return value
+    if not isinstance(value, list):
+        return value
+    source = str(value[0]) if value else ""
+    there = inputs_of(prompt, source).get("value") if class_of(prompt, source).startswith("Primitive") else None
+    if not isinstance(there, (str, int, float)):
+        raise BadParameter(f"{name} of parameter {node_id} comes from a node whose value is not known yet: type it in")
+    return there
 
 
 def _name(given: Any, target: Target, taken: Mapping[str, Target]) -> str:
     """The name of a parameter, or of its input. A name that is taken gets the place added."""
-    place = f"{target.node_id}.{target.input_name}"
-    name = " ".join(given.split())[:LONGEST_NAME] if isinstance(given, str) else ""
-    name = name or target.input_name
-    return f"{name} ({place})" if name in taken else name
+    name = (" ".join(given.split())[:LONGEST_NAME] if isinstance(given, str) else "") or target.input_name
+    return f"{name} ({target})" if name in taken else name
 
 
 def _connected(prompt: Mapping[str, Any], class_type: str, iterator: str) -> list[str]:
@@ -255,13 +252,8 @@ def _connected(prompt: Mapping[str, Any], class_type: str, iterator: str) -> lis
 
 def _grid_options(prompt: Mapping[str, Any], node_id: str) -> GridOptions:
     inputs = inputs_of(prompt, node_id)
-    texts = {
-        name: inputs[name]
-        for name in ("columns", "rows", "title", "filename_prefix")
-        if isinstance(inputs.get(name), str)
-    }
-    pixels = inputs.get("cell_pixels")
-    return GridOptions(**texts, cell_pixels=pixels if isinstance(pixels, int) else 0)
+    known = [each.name for each in fields(GridOptions) if isinstance(inputs.get(each.name), type(each.default))]
+    return GridOptions(**{name: inputs[name] for name in known})
 
 
 def _independent(prompt: Mapping[str, Any], grid: str, savers: list[str]) -> tuple[str, ...]:
@@ -286,11 +278,5 @@ def _link(value: Any) -> tuple[str, Any]:
 def _last_nodes(prompt: Mapping[str, Any]) -> tuple[str, ...]:
     """The nodes whose outputs are not used, except E3's own."""
     used = {_link(value)[0] for node_id in prompt for value in inputs_of(prompt, node_id).values()}
-    return tuple(
-        node_id
-        for node_id, node in prompt.items()
-        if node_id not in used
-        and class_of(prompt, node_id) not in OWN
-        and isinstance(node, Mapping)
-        and isinstance(node.get("inputs"), dict)
-    )
+    last = [node_id for node_id in prompt if node_id not in used and class_of(prompt, node_id) not in ("", *OWN)]
+    return tuple(node_id for node_id in last if isinstance(prompt[node_id].get("inputs"), dict))
