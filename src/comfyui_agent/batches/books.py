@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Protocol
@@ -109,7 +109,10 @@ def read_book(text: SaidBook, settings: Settings, find: Callable[[str], Workflow
         jobs.append(job)
     if found:
         raise Complaints(list(dict.fromkeys(found)))
-    shared = {hash_: _shared(workflow, jobs) for hash_, workflow in workflows.items()}
+    shared: dict[str, Shared] = {}
+    for hash_, workflow in workflows.items():
+        bound = [job.inputs for job in jobs if job.template == workflow.template]
+        shared[hash_] = share(workflow, common(bound), len(bound))
     metadata = {
         "title": title,
         "workflow": said.workflow,
@@ -118,7 +121,14 @@ def read_book(text: SaidBook, settings: Settings, find: Callable[[str], Workflow
         "shared": {hash_: values for each in shared.values() for hash_, values in each.as_json().items()},
     }
     batch = NewBatch(book_id, title, BatchKind.BOOK, metadata, is_serial=not settings.books.parallel_pages)
-    return Book(batch, tuple(_without(job, shared) for job in jobs))
+    kept = [shared[job.template.hash if job.template else ""] for job in jobs]
+    return Book(
+        batch,
+        tuple(
+            replace(job, template=each.template, inputs=each.own(job.inputs))
+            for job, each in zip(jobs, kept, strict=True)
+        ),
+    )
 
 
 def _workflow_of(text: SaidBook, index: int, find: Callable[[str], Workflow]) -> Workflow:
@@ -141,17 +151,6 @@ def _complaint(text: SaidBook, index: int, name: str, message: str) -> Complaint
     if name in text.said.inputs and name not in text.said.pages[index].inputs:
         return Complaint(text.where(("inputs", name)), key, message)
     return Complaint(text.where(("pages", index, "inputs", name)), f"page {index + 1}: {key}", message)
-
-
-def _shared(workflow: Workflow, jobs: Sequence[NewJob]) -> Shared:
-    """The values that the pages of one workflow share."""
-    bound = [job.inputs for job in jobs if job.template == workflow.template]
-    return share(workflow, common(bound), len(bound))
-
-
-def _without(job: NewJob, shared: Mapping[str, Shared]) -> NewJob:
-    kept = shared[job.template.hash if job.template else ""]
-    return replace(job, template=kept.template, inputs=kept.own(job.inputs))
 
 
 def name_of(workflow: Workflow) -> str:

@@ -55,17 +55,15 @@ class SweepBinding:
         bound = self.bound([0] * len(self.columns))
         return {where: value for where, value in bound.items() if where not in varying}
 
-    def sizes_of(self, column: Column) -> list[int]:
-        """The bytes that each value of an axis takes in a job: at all its places, and in the metadata."""
-        times = 1 + sum(len(self.places_of(name)) for name in column.values)
-        return [times * bytes_of(value) for value in column.axis.values]
-
 
 class LargestMember:
     """The member of a sweep whose values take the most room."""
 
     def __init__(self, binding: SweepBinding, combinations: Combinations) -> None:
-        sizes = [binding.sizes_of(column) for column in binding.columns]
+        sizes: list[list[int]] = []
+        for column in binding.columns:  # each value is stored at all its places, and in the metadata
+            times = 1 + sum(len(binding.places_of(name)) for name in column.values)
+            sizes.append([times * bytes_of(value) for value in column.axis.values])
         chosen: Sequence[int]
         if combinations.mode is Mode.MATRIX:
             chosen = [each.index(max(each)) for each in sizes]

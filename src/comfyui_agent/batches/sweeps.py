@@ -136,14 +136,11 @@ def _lenient(request: SweepRequest, axes: Sequence[Axis]) -> Recipe:
     needed = []
     for name in recipe.required_inputs:
         found = places.reached(name, recipe)
-        is_given = covered >= set(found) or all(_has_value(places.all[place].value) for place in found)
+        values = [places.all[place].value for place in found]
+        is_given = covered >= set(found) or not any(each in (None, "") or "${" in str(each) for each in values)
         if found and (name in request.inputs or not is_given):
             needed.append(name)
     return replace(recipe, required_inputs=tuple(needed))
-
-
-def _has_value(value: Any) -> bool:
-    return value is not None and value != "" and "${" not in str(value)
 
 
 def _check_grid(grid: GridAxes, combinations: Combinations) -> None:

@@ -133,12 +133,11 @@ class ComfyUI:
         if "client_id" in document:
             extra_data["client_id"] = document["client_id"]
         extra_data["create_time"] = int(time.time() * 1000)
-        item = (number, prompt_id, document["prompt"], extra_data, list(outputs))
-        if not self._keeps_secrets_apart():
-            self._queue.put(item)
-            return
-        names = getattr(self._module("execution"), "SENSITIVE_EXTRA_DATA_KEYS", ())
-        self._queue.put((*item, {name: extra_data.pop(name) for name in names if name in extra_data}))
+        item: tuple[Any, ...] = (number, prompt_id, document["prompt"], extra_data, list(outputs))
+        if self._keeps_secrets_apart():
+            names = getattr(self._module("execution"), "SENSITIVE_EXTRA_DATA_KEYS", ())
+            item += ({name: extra_data.pop(name) for name in names if name in extra_data},)
+        self._queue.put(item)
 
     def _keeps_secrets_apart(self) -> bool:
         """Whether queue items have a sixth field, as since 0.3.68. `process_item` came with it."""
@@ -179,20 +178,22 @@ class ComfyUI:
             return any(input_name in declared.get(part, {}) for part in ("required", "optional"))
         return False
 
+    def _folder(self, kind: str) -> Path:
+        """ComfyUI's folder `input`, `output` or `temp`."""
+        return Path(self._piece("folder_paths", f"get_{kind}_directory")())
+
     def input_folder(self) -> Path | None:
         """The folder for files with values; None outside of ComfyUI."""
-        try:
-            return Path(self._piece("folder_paths", "get_input_directory")())
-        except MissingPiece:
-            return None
+        with suppress(MissingPiece):
+            return self._folder("input")
+        return None
 
     def file_of(self, image: ImageFile) -> Path | None:
         """The path of a file; None if it would be outside of ComfyUI's folders."""
         with suppress(Exception):
-            kind = {"output": "get_output_directory", "temp": "get_temp_directory"}[image["type"]]
-            folder = Path(self._piece("folder_paths", kind)()).resolve()
+            folder = self._folder(image["type"]).resolve()
             path = (folder / image["subfolder"] / image["filename"]).resolve()
-            return path if folder in path.parents else None
+            return path if image["type"] in ("output", "temp") and folder in path.parents else None
         return None
 
     def save(self, picture: Any, prefix: str, kind: str, texts: Mapping[str, Any], number: int = 0) -> ImageFile:
@@ -202,28 +203,23 @@ class ComfyUI:
         """
         from PIL.PngImagePlugin import PngInfo
 
-        folder = "get_output_directory" if kind == "output" else "get_temp_directory"
-        where = self._piece("folder_paths", folder)()
         prefix = prefix.replace("%batch_num%", str(number))
-        place = self._piece("folder_paths", "get_save_image_path")(prefix, where, *picture.size)
-        full_folder, name, counter, subfolder, _ = place
+        find_place = self._piece("folder_paths", "get_save_image_path")
+        folder, name, counter, subfolder, _ = find_place(prefix, str(self._folder(kind)), *picture.size)
+        is_wanted = True
+        with suppress(MissingPiece):
+            is_wanted = not self._piece("comfy.cli_args", "args.disable_metadata")
         metadata = PngInfo()
-        for key, value in texts.items() if self._writes_metadata() else ():
+        for key, value in texts.items() if is_wanted else ():
             metadata.add_text(key, json.dumps(value))
-        path = Path(full_folder) / f"{name}_{counter:05}_.png"
+        path = Path(folder) / f"{name}_{counter:05}_.png"
         part = path.with_name(path.name + ".part")
         try:
             picture.save(part, format="PNG", pnginfo=metadata, compress_level=4)
             part.replace(path)
         finally:
-            with suppress(OSError):
-                part.unlink()
+            part.unlink(missing_ok=True)
         return {"filename": path.name, "subfolder": subfolder, "type": kind}
-
-    def _writes_metadata(self) -> bool:
-        with suppress(MissingPiece):
-            return not self._piece("comfy.cli_args", "args.disable_metadata")
-        return True
 
     def _module(self, name: str) -> Any:
         try:

@@ -27,7 +27,7 @@ MARKS = ("pyproject.toml", RECORD)
 OUR_PROJECT = re.compile(rf"""^name\s*=\s*["']{NAME}["']""", re.MULTILINE)
 ASIDE = re.compile(rf"{FOLDER}\.[0-9a-f]{{8}}\.disabled")
 """A folder that is being written or removed. ComfyUI ignores folders whose names end so."""
-MADE_BY_OTHERS = ("__pycache__", ".DS_Store")
+MADE_BY_OTHERS = {"__pycache__", ".DS_Store"}
 COMPILED = (".pyc", ".pyo")
 JUNCTION = 0xA0000003
 
@@ -171,21 +171,15 @@ def _read_record(folder: Path) -> dict[str, Any] | None:
 def _digests(folder: Path) -> dict[str, str]:
     """SHA-256 of every installed file, except the record and caches. A link has the digest ""."""
     found: dict[str, str] = {}
-    for above, folders, names in os.walk(folder, onerror=_raise):
-        links = [name for name in folders if Path(above, name).is_symlink()]
-        folders[:] = [name for name in folders if name not in MADE_BY_OTHERS]
-        for name in [*names, *links]:
-            path = Path(above, name)
-            if name not in MADE_BY_OTHERS and not name.endswith(COMPILED):
-                is_plain = path.is_file() and not path.is_symlink()
-                digest = hashlib.sha256(path.read_bytes()).hexdigest() if is_plain else ""
-                found[path.relative_to(folder).as_posix()] = digest
-    found.pop(RECORD, None)
-    return dict(sorted(found.items()))
-
-
-def _raise(error: OSError) -> None:
-    raise error
+    for path in sorted(folder.rglob("*")):
+        inner = path.relative_to(folder)
+        if path.suffix in COMPILED or not MADE_BY_OTHERS.isdisjoint(inner.parts) or inner.name == RECORD:
+            continue
+        if path.is_symlink():
+            found[inner.as_posix()] = ""
+        elif not path.is_dir():
+            found[inner.as_posix()] = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+    return found
 
 
 def _replace(target: Path, files: Mapping[str, bytes], is_there: bool) -> None:

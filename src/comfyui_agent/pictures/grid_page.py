@@ -63,7 +63,9 @@ def write_page(
     )
     templates.filters |= {"base64": _base64, "shown": _shown}
     script = (FOLDER / "grid_page.js").read_text(encoding="utf-8")
-    style = (FOLDER / "grid_page.css").read_text(encoding="utf-8") + _shape(*layout.cell)
+    across, down = (f"{side / max(layout.cell):.4f}" for side in layout.cell)
+    style = (FOLDER / "grid_page.css").read_text(encoding="utf-8")
+    style += f":root {{ --across: {across}; --down: {down}; }}\n"
     cells = _views(layout, thumbnails, problems)
     page = templates.get_template("grid_page.html").stream(
         grid=layout.grid,
@@ -146,11 +148,6 @@ def _text(value: Any) -> str:
 
 def _shown(text: str) -> str:
     return printable(whole(text, LONGEST_TEXT))
-
-
-def _shape(width: int, height: int) -> str:
-    longest = max(width, height)
-    return f":root {{ --across: {width / longest:.4f}; --down: {height / longest:.4f}; }}\n"
 
 
 def _base64(content: bytes) -> str:

@@ -75,23 +75,20 @@ def _reduced(source: Path, width: int) -> Image.Image:
     with source.open("rb") as file:
         try:
             with Image.open(file, formats=[name for name in READABLE if name in Image.OPEN]) as picture:
-                return _small(picture, width)
+                pixels = picture.width * picture.height
+                if pixels > MOST_PIXELS or pixels * max(len(picture.getbands()), 3) > MOST_BYTES:
+                    size = f"{picture.width} x {picture.height} pixels"
+                    raise NoThumbnail(f"{source.name} is too large: {size}")
+                with _one_large if pixels > LARGE else contextlib.nullcontext():
+                    return _decoded(picture, width)
         except UnidentifiedImageError:
             raise NoThumbnail(f"{source.name} is no picture that can be shown") from None
-        except NoThumbnail as error:
-            raise NoThumbnail(f"{source.name} {error}") from None
+        except NoThumbnail:
+            raise
         except MemoryError:
             raise NoThumbnail(f"{source.name} is too large for the memory of this machine") from None
         except Exception as error:  # noqa: BLE001 - decoders raise anything for a broken file
             raise NoThumbnail(f"{source.name} cannot be read as a picture: {error}") from None
-
-
-def _small(picture: Image.Image, width: int) -> Image.Image:
-    pixels = picture.width * picture.height
-    if pixels > MOST_PIXELS or pixels * max(len(picture.getbands()), 3) > MOST_BYTES:
-        raise NoThumbnail(f"is too large: {picture.width} x {picture.height} pixels")
-    with _one_large if pixels > LARGE else contextlib.nullcontext():
-        return _decoded(picture, width)
 
 
 def _decoded(picture: Image.Image, width: int) -> Image.Image:

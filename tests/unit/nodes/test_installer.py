@@ -250,13 +250,17 @@ def test_a_rename_that_fails_leaves_what_was_there(
     assert everything_in(comfyui) == before
 
 
+def refuse(*_: object, **__: object) -> None:
+    raise PermissionError(13, "in use")
+
+
 def test_an_earlier_pack_that_cannot_be_removed_is_named_and_tried_again(
     package: Path, comfyui: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(comfyui, package=package)
     (package / "nodes/host.py").write_text("NEWER = 1\n", encoding="utf-8")
     with monkeypatch.context() as held:
-        held.setattr(installer.shutil, "rmtree", lambda *_, **__: installer._raise(PermissionError(13, "in use")))
+        held.setattr(installer.shutil, "rmtree", refuse)
         (left,) = install(comfyui, package=package).left_behind
     assert re.fullmatch(r"e3_iterator\.[0-9a-f]{8}\.disabled", left.name)
     assert (target / "host.py").read_bytes() == b"NEWER = 1\n"

@@ -141,17 +141,15 @@ class Feeder:
         if feeding.was_cleared(record_endings(batch, self._host, self._manager)):
             self._fail_the_rest(batch)
         self._feed(feeding)
-        if batch.is_whole and not self._is_under_way(batch):  # a member that still runs makes the grid itself
-            if not feeding.has_grid_thread:
+        if batch.is_whole:
+            snapshot = self._host.queue()
+            is_under_way = not {*snapshot.running, *snapshot.queued}.isdisjoint(batch.prompt_ids)
+            if not is_under_way and not feeding.has_grid_thread:  # a member that still runs makes the grid itself
                 threading.Thread(target=self._make_grids, args=(batch,), name="e3-grid", daemon=True).start()
                 feeding.has_grid_thread = True
-            self._manager.end_if_over(batch.batch_id)
+            if not is_under_way:
+                self._manager.end_if_over(batch.batch_id)
         self._manager.notify(batch)
-
-    def _is_under_way(self, batch: BatchState) -> bool:
-        """Whether a prompt of the batch runs or waits at this moment."""
-        snapshot = self._host.queue()
-        return not {*snapshot.running, *snapshot.queued}.isdisjoint(batch.prompt_ids)
 
     def _find_taken(self, feeding: Feeding) -> bool:
         """Whether ComfyUI has the first member. If it refuses that one, no other is queued."""

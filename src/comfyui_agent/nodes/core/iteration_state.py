@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
@@ -80,7 +81,9 @@ class IterationStateManager:
 
     def _begin(self, json_data: dict[str, Any], plan: Plan) -> None:
         """Start a batch. An error leaves the request unchanged."""
-        number = self._number(json_data)
+        number = float(json_data["number"]) if "number" in json_data else self.host.next_number()
+        if json_data.get("front") and "number" not in json_data:
+            number = -number
         self.host.check()
         request = deepcopy(json_data)
         batch = BatchState(
@@ -92,7 +95,9 @@ class IterationStateManager:
         batch.grid_options, batch.sources, batch.reporters = dict(plan.grid_options), dict(plan.sources), plan.reporters
         batch.client_id = json_data.get("client_id")
         batch.created_at = self.now()
-        batch.metadata = {"prompt": request["prompt"], **_pnginfo(request)}
+        batch.metadata = {"prompt": request["prompt"]}
+        with suppress(KeyError, TypeError, AttributeError):  # a script may send no workflow
+            batch.metadata = {**batch.metadata, **request["extra_data"]["extra_pnginfo"]}
         feeding = Feeding(batch, plan, request, number)
         feeding.member(0)
         with self._lock:
@@ -105,13 +110,6 @@ class IterationStateManager:
         plan.write(json_data, 0, batch.batch_id)
         json_data["prompt_id"] = batch.prompt_ids[0]
         LOG.info("Batch %s: %d members", batch.batch_id, batch.total)
-
-    def _number(self, json_data: Mapping[str, Any]) -> float:
-        """The queue number of the first member. The others follow it, before what is queued next."""
-        if "number" in json_data:
-            return float(json_data["number"])
-        number = self.host.next_number()
-        return -number if json_data.get("front") else number
 
     def register_result(self, batch_id: str, index: int, images: Any, metadata: Any) -> bool:
         """Record the files of a member. True once in a batch: for the last member that was missing.
@@ -310,10 +308,3 @@ class IterationStateManager:
                 self._notified.pop(batch_id, None)
         for batch_id in expired:
             self.end(batch_id, "expired", f"nothing has happened for {EXPIRY_SECONDS:.0f} seconds")
-
-
-def _pnginfo(request: Mapping[str, Any]) -> dict[str, Any]:
-    """What ComfyUI writes into files beside the prompt: the workflow."""
-    extra_data = request.get("extra_data")
-    found = extra_data.get("extra_pnginfo") if isinstance(extra_data, dict) else None
-    return found if isinstance(found, dict) else {}

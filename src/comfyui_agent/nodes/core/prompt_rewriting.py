@@ -108,10 +108,16 @@ def plan_of(
     prompt = document.get("prompt") if isinstance(document, Mapping) else None
     if not isinstance(prompt, Mapping):
         return None
-    enabled = [node_id for node_id in prompt if class_of(prompt, node_id) == ITERATOR and _is_on(prompt, node_id)]
+    # An input that is connected to another node counts as off: its value is not known here.
+    enabled = [
+        node_id
+        for node_id in natural_order(prompt)
+        if class_of(prompt, node_id) == ITERATOR
+        and inputs_of(prompt, node_id).get("enabled", True) in (True, "true", "True")
+    ]
     if not enabled:
         return None
-    iterator, *others = natural_order(enabled)
+    iterator, *others = enabled
     for other in others:
         warn(f"iterator {other} is left out: one iterator makes the batch of a prompt, and {iterator} comes first")
     inputs = inputs_of(prompt, iterator)
@@ -131,22 +137,18 @@ def plan_of(
     runs = asked_for if isinstance(asked_for, list) else prompt
     savers = [node_id for node_id in _connected(prompt, SAVER, iterator) if node_id in runs]
     grids = [node_id for node_id in _connected(prompt, COMPOSITOR, iterator) if node_id in runs]
+    before = {grid: leading_to(prompt, [grid]) for grid in grids}
     return Plan(
         iterator,
         name[:LONGEST_NAME] if isinstance(name, str) and name.strip() else "batch",
         combinations,
         targets,
         grid_options={grid: _grid_options(prompt, grid) for grid in grids},
-        waits={grid: _independent(prompt, grid, savers) for grid in grids},
+        waits={grid: tuple(saver for saver in savers if saver not in before[grid]) for grid in grids},
         sources={grid: _source(prompt, grid, savers) for grid in grids},
         savers=tuple(savers),
         ends=() if savers or grids else _last_nodes(prompt),
     )
-
-
-def _is_on(prompt: Mapping[str, Any], node_id: str) -> bool:
-    """Off if the input says so, or is connected to another node, whose value is not known here."""
-    return inputs_of(prompt, node_id).get("enabled", True) in (True, "true", "True")
 
 
 def _axes(
@@ -164,7 +166,9 @@ def _axes(
             warn(f"{slot} of iterator {iterator} is left out, as is what follows: {MOST_PARAMETERS} is the most")
             break
         try:
-            node_id = _linked(prompt, inputs[slot])
+            node_id, _ = _link(inputs[slot])
+            if class_of(prompt, node_id) != PARAMETER:
+                raise BadParameter("it is not connected to an E3 Parameter: connect one")
             target = _target(prompt, node_id, declares)
             for name, taken in targets.items():
                 if taken == target:
@@ -177,12 +181,6 @@ def _axes(
         axes.append(Axis(name, (str(target),), tuple(values)))
         targets[name] = target
     return axes, targets
-
-
-def _linked(prompt: Mapping[str, Any], link: Any) -> str:
-    if not (isinstance(link, list) and link and class_of(prompt, str(link[0])) == PARAMETER):
-        raise BadParameter("it is not connected to an E3 Parameter: connect one")
-    return str(link[0])
 
 
 def _target(prompt: Mapping[str, Any], parameter: str, declares: Callable[[str, str], bool]) -> Target:
@@ -227,7 +225,7 @@ def _value(prompt: Mapping[str, Any], node_id: str, name: str) -> Any:
     value = inputs_of(prompt, node_id).get(name)
     if not isinstance(value, list):
         return value
-    source = str(value[0]) if value else ""
+    source, _ = _link(value)
     there = inputs_of(prompt, source).get("value") if class_of(prompt, source).startswith("Primitive") else None
     if not isinstance(there, (str, int, float)):
         raise BadParameter(f"{name} of parameter {node_id} comes from a node whose value is not known yet: type it in")
@@ -254,12 +252,6 @@ def _grid_options(prompt: Mapping[str, Any], node_id: str) -> GridOptions:
     inputs = inputs_of(prompt, node_id)
     known = [each.name for each in fields(GridOptions) if isinstance(inputs.get(each.name), type(each.default))]
     return GridOptions(**{name: inputs[name] for name in known})
-
-
-def _independent(prompt: Mapping[str, Any], grid: str, savers: list[str]) -> tuple[str, ...]:
-    """The nodes that save and that a grid does not depend on."""
-    before = leading_to(prompt, [grid])
-    return tuple(saver for saver in savers if saver not in before)
 
 
 def _source(prompt: Mapping[str, Any], grid: str, savers: list[str]) -> str:
