@@ -55,7 +55,6 @@ async def _fill(
 
 
 async def _discard_unfinished(store: Store, host: str) -> None:
-    """Remove what dead processes began to queue."""
     await bury_dead(store, host)
     while await store.run(ops.discard_unfinished, host):
         pass

@@ -107,20 +107,15 @@ async def make_grid(store: Store, workspace: Workspace, batch: Batch, options: G
             break
     else:
         raise NoGrid(f"{trouble}: name another --output")
-    if options.output is None:
-        _make_folder(picture.parent)
+    try:
+        if options.output is None:  # there is no folder yet if all jobs failed
+            picture.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NoGrid(f"the folder {picture.parent} cannot be made: {error.strerror}") from None
     made = await _compose(spec)
     strays = await store.run(ops.keep_grid_files, batch.id, shown, output)
     await store.run(ops.with_unowned, strays, lambda path: _unlink(workspace.root / path))
     return made
-
-
-def _make_folder(folder: Path) -> None:
-    """Make the folder of the results. There is none yet if all jobs failed."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise NoGrid(f"the folder {folder} cannot be made: {error.strerror}") from None
 
 
 def _unlink(path: Path) -> None:
@@ -145,7 +140,6 @@ def _places(workspace: Workspace, batch: Batch, jobs: Sequence[Job], options: Gr
 
 
 def _folder(workspace: Workspace, batch: Batch, jobs: Sequence[Job]) -> Path:
-    """The own folder of a batch."""
     recorded = batch.metadata.get("folder")
     if isinstance(recorded, str):
         return workspace.inside(recorded)
@@ -155,7 +149,6 @@ def _folder(workspace: Workspace, batch: Batch, jobs: Sequence[Job]) -> Path:
 
 
 def _spec(workspace: Workspace, batch: Batch, jobs: Sequence[Job], options: GridOptions, picture: Path) -> Spec:
-    """The specification of a grid for the child process."""
     layout = layout_of(batch, options.axes)
     cells: dict[int, list[Cell]] = {}
     for number, job in enumerate(jobs):

@@ -48,7 +48,6 @@ class PageUnderWay(NotRegenerated):
 
 
 def page_of(job: Job) -> int:
-    """The number of a page, counted from 1."""
     return (job.batch_index or 0) + 1
 
 

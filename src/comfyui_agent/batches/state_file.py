@@ -48,9 +48,6 @@ class Entry:
     is_told: bool = False
     """Whether E3 wrote how it ended. Its status may have been changed since."""
 
-    def as_json(self) -> dict[str, Any]:
-        return {"status": self.word.value, "subfolder": self.subfolder, "filename": self.filename, **self.more}
-
 
 @dataclass(frozen=True)
 class State:
@@ -120,7 +117,10 @@ def _entry(path: Path, key: str, item: Any) -> Entry:
 
 
 def state_bytes(entries: Mapping[str, Entry]) -> bytes:
-    document = {key: entry.as_json() for key, entry in entries.items()}
+    document = {
+        key: {"status": entry.word.value, "subfolder": entry.subfolder, "filename": entry.filename, **entry.more}
+        for key, entry in entries.items()
+    }
     text = json.dumps(document, indent=2, ensure_ascii=False)
     return ((text if is_whole(text) else json.dumps(document, indent=2)) + "\n").encode("utf-8")
 

@@ -42,7 +42,6 @@ class Sweep:
         return len(self.combinations)
 
     def jobs(self) -> Iterator[NewJob]:
-        """All jobs in order."""
         workflow = self.request.workflow
         digits = max(4, len(str(len(self))))
         for index in range(len(self)):
@@ -65,7 +64,6 @@ class Sweep:
 
     @property
     def varying(self) -> list[str]:
-        """The axes with more than one value."""
         return [axis.name for axis in self.combinations.axes if len(axis.values) > 1]
 
 

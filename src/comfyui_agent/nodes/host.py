@@ -75,11 +75,9 @@ class ComfyUI:
         return self._piece("server", "PromptServer.instance.prompt_queue")
 
     def next_number(self) -> float:
-        """The queue number of the next prompt."""
         return float(self._piece("server", "PromptServer.instance.number"))
 
     def queue(self) -> QueueSnapshot:
-        """What runs and what waits."""
         read = getattr(self._queue, "get_current_queue_volatile", None)
         running, queued = read() if read else self._queue.get_current_queue()
         for item in [*running, *queued][:1]:
@@ -167,19 +165,16 @@ class ComfyUI:
         return None
 
     def send(self, event: str, data: Mapping[str, Any], client_id: str | None = None) -> None:
-        """Send an event to one page, or to all."""
         with suppress(Exception):
             self._piece("server", "PromptServer.instance.send_sync")(event, dict(data), client_id)
 
     def declares(self, class_type: str, input_name: str) -> bool:
-        """Whether a node class declares such an input."""
         with suppress(Exception):
             declared = self._piece("nodes", "NODE_CLASS_MAPPINGS")[class_type].INPUT_TYPES()
             return any(input_name in declared.get(part, {}) for part in ("required", "optional"))
         return False
 
     def _folder(self, kind: str) -> Path:
-        """ComfyUI's folder `input`, `output` or `temp`."""
         return Path(self._piece("folder_paths", f"get_{kind}_directory")())
 
     def input_folder(self) -> Path | None:

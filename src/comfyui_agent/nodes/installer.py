@@ -159,13 +159,11 @@ def _is_ours(folder: Path) -> bool:
 
 def _read_record(folder: Path) -> dict[str, Any] | None:
     """What was installed there; None if that is not known."""
-    try:
+    with suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError, RecursionError):
         record = json.loads((folder / RECORD).read_bytes())
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError, RecursionError):
-        return None
-    if not isinstance(record, dict) or record.get("name") != NAME or not isinstance(record.get("files"), dict):
-        return None
-    return record
+        if isinstance(record, dict) and record.get("name") == NAME and isinstance(record.get("files"), dict):
+            return record
+    return None
 
 
 def _digests(folder: Path) -> dict[str, str]:
@@ -189,7 +187,12 @@ def _replace(target: Path, files: Mapping[str, bytes], is_there: bool) -> None:
     """
     fresh, earlier = (target.with_name(f"{FOLDER}.{secrets.token_hex(4)}.disabled") for _ in range(2))
     try:
-        _write(fresh, files)
+        for path, content in files.items():
+            (fresh / path).parent.mkdir(parents=True, exist_ok=True)
+            with (fresh / path).open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
         if is_there:
             target.rename(earlier)
         fresh.rename(target)
@@ -200,15 +203,6 @@ def _replace(target: Path, files: Mapping[str, bytes], is_there: bool) -> None:
         with suppress(OSError):
             _remove(fresh)
         raise
-
-
-def _write(folder: Path, files: Mapping[str, bytes]) -> None:
-    for path, content in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        with (folder / path).open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
 
 
 def _remove_leftovers(custom_nodes: Path) -> Iterator[Path]:

@@ -39,7 +39,6 @@ class Membership:
         return "/".join(part for part in (filename_prefix.rstrip("/"), self.batch_id, name) if part)
 
     def report(self, node_id: str, images: list[ImageFile]) -> None:
-        """A node has saved pictures of this member."""
         manager = IterationStateManager.instance()
         manager.report(self.batch_id, self.index, node_id, images, {"values": dict(self.values)})
 

@@ -49,7 +49,6 @@ def build(package: Path = PACKAGE) -> dict[str, bytes]:
 
 
 def _belongs(path: PurePosixPath) -> bool:
-    """Whether a file of `nodes` goes into the pack."""
     if path.name in LEFT_OUT or any(part.startswith(".") or part == "__pycache__" for part in path.parts):
         return False
     return path.parts[0] in WHOLE_FOLDERS or path.suffix == ".py" or path.as_posix() in OTHER_FILES
@@ -60,7 +59,6 @@ def _source(module: str) -> PurePosixPath:
 
 
 def _place(source: PurePosixPath) -> PurePosixPath:
-    """The path in the pack of a file of this package."""
     return PurePosixPath(FOLDERS[source.parts[0]], *source.parts[1:])
 
 

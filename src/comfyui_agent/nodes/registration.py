@@ -53,7 +53,6 @@ def add_routes(routes: RouteTableDef) -> None:
     manager = IterationStateManager.instance
 
     async def in_thread(call: Any, *arguments: Any) -> Any:
-        """In a thread, so that ComfyUI goes on meanwhile."""
         return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)
 
     async def answer(call: Any, request: web.Request) -> web.Response:

@@ -136,7 +136,6 @@ def lay_out(grid: Grid) -> Layout:
 
 
 def _excess(size: Size) -> float:
-    """By how much the sides of a picture must shrink."""
     return max(max(size) / LONGEST_SIDE, math.sqrt(size[0] * size[1] / MOST_PIXELS))
 
 

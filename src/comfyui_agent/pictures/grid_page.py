@@ -23,7 +23,7 @@ from markupsafe import Markup
 from comfyui_agent.domain.texts import json_text, printable, whole
 from comfyui_agent.domain.values import Token, written
 from comfyui_agent.pictures.grid import Cell, Layout, Place
-from comfyui_agent.pictures.grid_drawing import MARKS, CellText, text_in
+from comfyui_agent.pictures.grid_drawing import NEEDS_ATTENTION, CellText, text_in
 from comfyui_agent.pictures.grid_sources import Source
 
 MOST_EMBEDDED = 24 * 1024 * 1024
@@ -57,7 +57,6 @@ class CellView:
 def write_page(
     file: IO[bytes], layout: Layout, thumbnails: Mapping[Place, bytes], problems: Mapping[Place, str]
 ) -> None:
-    """Write the page of a drawn grid."""
     templates = Environment(
         loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
     )
@@ -72,7 +71,7 @@ def write_page(
         cells=cells,
         kinds={view.about["kind"] for view in cells.values()} - {""},
         has_files=any(view.file for view in cells.values()),
-        attention=MARKS["failed"],
+        attention=NEEDS_ATTENTION,
         script=Markup(script),  # noqa: S704 - ours
         style=Markup(style),  # noqa: S704 - ours
         digests=[_base64(hashlib.sha256(text.encode()).digest()) for text in (script, style)],
@@ -95,7 +94,6 @@ def _views(layout: Layout, thumbnails: Mapping[Place, bytes], problems: Mapping[
 
 
 def _about(place: Place, cell: Cell, source: Source, *, has_thumbnail: bool, is_embedded: bool) -> dict[str, Any]:
-    """The data of a cell for the script. `word` stands in place of a picture."""
     text = CellText("", "") if has_thumbnail else text_in(cell, source)
     return {
         "name": ".".join(str(part + 1) for part in place),

@@ -121,7 +121,6 @@ def _first_line(text: str, width_of: Callable[[str], float], width: float) -> tu
 
 
 def _fitting(text: str, width_of: Callable[[str], float], width: float) -> int:
-    """How many letters fit, at least one."""
     low, high = 1, len(text)
     if width_of(text) <= width:
         return high

@@ -191,7 +191,6 @@ def test_expiry_counts_from_the_last_result_and_is_looked_at_with_each_prompt() 
     clock.now += EXPIRY_SECONDS + 1
     manager.handle_prompt({})
     assert manager.find(batch.batch_id) is None
-    assert manager._notified == {}
 
 
 @pytest.fixture

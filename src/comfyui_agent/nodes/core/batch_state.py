@@ -76,6 +76,8 @@ class BatchState:
     """By grid node; empty where a grid could not be made."""
     claimed: set[str] = field(default_factory=set)
     """Grid nodes whose grid is being made, or was made."""
+    notified: dict[str, Any] = field(default_factory=dict)
+    """The summary that pages got last."""
     queueing: threading.Lock = field(default_factory=threading.Lock)
     """Held while a member is put into the queue, and while the batch is marked as cancelled."""
 
@@ -94,16 +96,6 @@ class BatchState:
             return "collecting"
         return "active" if self.queued else "pending"
 
-    @property
-    def unseen_indices(self) -> list[int]:
-        """Members that were queued and were not seen to end."""
-        return [index for index in range(self.queued) if index not in self.seen_ended and index not in self.failed]
-
-    @property
-    def open_indices(self) -> list[int]:
-        """Members that were queued and have not ended."""
-        return [index for index in range(self.queued) if index not in self.results and index not in self.failed]
-
     def snapshot(self) -> BatchState:
         """A copy whose results, failures and grids do not change any more."""
         seen = copy(self)
@@ -112,7 +104,6 @@ class BatchState:
         return seen
 
     def values_at(self, index: int) -> dict[str, Any]:
-        """Name → value."""
         values_at = getattr(self.combinations, "values_at", None)
         return dict(values_at(index)) if values_at is not None else {}
 

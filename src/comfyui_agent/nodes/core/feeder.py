@@ -65,11 +65,9 @@ class Feeding:
         return max(LEAST_WAITING, min(MOST_WAITING, MOST_WAITING_LETTERS // letters))
 
     def is_member(self, prompt: Any) -> bool:
-        """Whether a graph is one of this batch."""
         return isinstance(prompt, dict) and inputs_of(prompt, self.plan.iterator).get(BATCH) == self.batch.batch_id
 
     def member(self, index: int) -> dict[str, Any]:
-        """The request of a member, a copy of its own."""
         document = deepcopy(self.request)
         self.plan.write(document, index, self.batch.batch_id)
         return document
@@ -187,7 +185,6 @@ class Feeder:
             return PromptCheck(problem=f"ComfyUI cannot check it: {error!r}")
 
     def _feed(self, feeding: Feeding) -> None:
-        """Queue as many members as there is room for."""
         batch = feeding.batch
         if batch.queued >= batch.total:
             feeding.request = {}

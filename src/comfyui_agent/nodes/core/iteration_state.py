@@ -44,13 +44,10 @@ class IterationStateManager:
         self._active_batches: dict[str, BatchState] = {}
         self._ended: OrderedDict[str, BatchState] = OrderedDict()
         self._notifying = threading.Lock()
-        self._notified: dict[str, dict[str, Any]] = {}
-        """The summaries that pages got last."""
         self._feeder = Feeder(self, self.host)
 
     @classmethod
     def instance(cls) -> IterationStateManager:
-        """The one of this process."""
         global _instance
         if _instance is None:
             with _instance_lock:
@@ -86,9 +83,9 @@ class IterationStateManager:
             number = -number
         self.host.check()
         request = deepcopy(json_data)
-        batch = BatchState(
-            mint_batch_id(plan.name, "batch"), len(plan.combinations), plan.combinations, plan.name, plan.mode
-        )
+        combinations = plan.combinations
+        batch_id = mint_batch_id(plan.name, "batch")
+        batch = BatchState(batch_id, len(combinations), combinations, plan.name, combinations.mode.value)
         batch.prompt_ids = list(mint_prompt_ids(batch.total))
         if json_data.get("prompt_id"):
             batch.prompt_ids[0] = str(json_data["prompt_id"])
@@ -247,7 +244,7 @@ class IterationStateManager:
             batch.metadata, batch.pictures = {}, {}
             self._ended[batch_id] = batch
             while len(self._ended) > MOST_ENDED:
-                self._notified.pop(self._ended.popitem(last=False)[0], None)
+                self._ended.popitem(last=False)
 
     def cancel_batch(self, batch_id: str) -> Cancellation | None:
         """Delete the members that wait and interrupt the one that runs; None if there is no such batch.
@@ -275,7 +272,6 @@ class IterationStateManager:
             return sorted((batch.summary() for batch in known), key=lambda each: each["created_at"], reverse=True)
 
     def describe(self, batch_id: str) -> dict[str, Any] | None:
-        """Everything that is known of a batch."""
         with self._lock:
             batch = self.find(batch_id)
             seen = None if batch is None else batch.snapshot()
@@ -286,9 +282,9 @@ class IterationStateManager:
         with self._notifying:  # keeps the order
             with self._lock:
                 summary = batch.summary()
-                if self._notified.get(batch.batch_id) == summary:
+                if batch.notified == summary:
                     return
-                self._notified[batch.batch_id] = summary
+                batch.notified = summary
             self.host.send("e3.batch", summary)
 
     def _warn(self, message: str, client_id: Any) -> None:
@@ -305,6 +301,5 @@ class IterationStateManager:
             ]
             for batch_id in [each for each, batch in self._ended.items() if batch.last_sign_at < oldest]:
                 del self._ended[batch_id]
-                self._notified.pop(batch_id, None)
         for batch_id in expired:
             self.end(batch_id, "expired", f"nothing has happened for {EXPIRY_SECONDS:.0f} seconds")

@@ -25,10 +25,11 @@ STILL_CHECKED = "ComfyUI is still checking it; it may run, and its result will n
 
 def record_endings(batch: BatchState, host: ComfyUI, manager: IterationStateManager) -> QueueSnapshot:
     """Register the members that have ended; returns the queue as it was seen. Any thread may call it."""
-    indices = batch.unseen_indices  # before the queue is read: a member that is queued after that is not missed
+    # Before the queue is read: a member that is queued after that is not missed.
+    unseen = [index for index in range(batch.queued) if index not in batch.seen_ended and index not in batch.failed]
     snapshot = host.queue()
     running = None
-    for index in indices:
+    for index in unseen:
         prompt_id = batch.prompt_ids[index]
         if prompt_id in snapshot.running:
             running = index
@@ -77,7 +78,9 @@ def cancel(batch: BatchState, host: ComfyUI) -> Cancellation:
     is_on_its_way = batch.queued == 0
     deadline = time.monotonic() + STOP_SECONDS
     while True:
-        members = {batch.prompt_ids[index] for index in batch.open_indices} or set(batch.prompt_ids[:1])
+        ended = {*batch.results, *batch.failed}
+        members = {batch.prompt_ids[index] for index in range(batch.queued) if index not in ended}
+        members = members or set(batch.prompt_ids[:1])
         done.deleted += [each for each in members & set(host.queue().queued) if host.delete(each)]
         # Again at each poll: ComfyUI drops an interrupt that comes just before a prompt begins.
         done.interrupted += [each for each in host.interrupt(members) if each not in done.interrupted]

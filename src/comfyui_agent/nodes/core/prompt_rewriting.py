@@ -66,12 +66,7 @@ class Plan:
     """In a batch without our own nodes: the last nodes, which ComfyUI's cache must not answer for."""
 
     @property
-    def mode(self) -> str:
-        return self.combinations.mode.value
-
-    @property
     def reporters(self) -> frozenset[str]:
-        """Nodes that report the pictures of a member."""
         return frozenset([*self.savers, *self.sources.values()])
 
     def write(self, document: dict[str, Any], index: int, batch_id: str) -> None:
@@ -239,7 +234,6 @@ def _name(given: Any, target: Target, taken: Mapping[str, Target]) -> str:
 
 
 def _connected(prompt: Mapping[str, Any], class_type: str, iterator: str) -> list[str]:
-    """The nodes of a class that are connected to this iterator."""
 
     def is_connected(node_id: str) -> bool:
         source = _link(inputs_of(prompt, node_id).get("iterator"))[0]
