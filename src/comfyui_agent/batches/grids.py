@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,14 +44,6 @@ class GridOptions:
     output: Path | None = None
 
 
-@dataclass(frozen=True)
-class Made:
-    """The files of a grid."""
-
-    pictures: tuple[Path, ...]
-    page: Path
-
-
 def layout_of(batch: Batch, axes: GridAxes) -> GridLayout | None:
     """A layout by axes if there are two to lay out or some were chosen. None means a contact sheet.
 
@@ -88,8 +79,8 @@ def combinations_of(batch: Batch) -> Combinations | None:
         return None
 
 
-async def make_grid(store: Store, workspace: Workspace, batch: Batch, options: GridOptions | None = None) -> Made:
-    """Draw the grid of a batch in a child process. NoGrid if it cannot be made."""
+async def make_grid(store: Store, workspace: Workspace, batch: Batch, options: GridOptions | None = None) -> Spec:
+    """Draw the grid of a batch in a child process. Returns what was drawn; NoGrid if it cannot be made."""
     options = options or GridOptions()
     jobs = [job async for job in ops.batch_members(store, batch.id)]
     if not jobs:
@@ -112,10 +103,10 @@ async def make_grid(store: Store, workspace: Workspace, batch: Batch, options: G
             picture.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise NoGrid(f"the folder {picture.parent} cannot be made: {error.strerror}") from None
-    made = await _compose(spec)
+    await _compose(spec)
     strays = await store.run(ops.keep_grid_files, batch.id, shown, output)
     await store.run(ops.with_unowned, strays, lambda path: _unlink(workspace.root / path))
-    return made
+    return spec
 
 
 def _unlink(path: Path) -> None:
@@ -182,16 +173,16 @@ def _cell(workspace: Workspace, batch: Batch, job: Job, place: CellPlace, folder
     return Cell(place.row, place.column, file, href, label, settings, job.state, reason)
 
 
-async def _compose(spec: Spec) -> Made:
+async def _compose(spec: Spec) -> None:
     """Run the child process. It is killed if this is cancelled."""
     process = await asyncio.create_subprocess_exec(
-        *module_command(COMPOSER, "-"),
+        *module_command(COMPOSER),
         stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        out, err = await process.communicate(spec.as_json().encode("utf-8"))
+        _, err = await process.communicate(spec.as_json().encode("utf-8"))
     finally:
         if process.returncode is None:
             process.kill()
@@ -199,5 +190,3 @@ async def _compose(spec: Spec) -> Made:
     if process.returncode != 0:
         lines = err.decode("utf-8", "replace").strip().splitlines()
         raise NoGrid(lines[-1] if lines else f"the process that draws it ended with {process.returncode}")
-    answer = json.loads(out.decode("utf-8").strip().splitlines()[-1])
-    return Made(tuple(Path(each) for each in answer["pictures"]), Path(answer["page"]))

@@ -44,6 +44,7 @@ class Sweep:
     def jobs(self) -> Iterator[NewJob]:
         workflow = self.request.workflow
         digits = max(4, len(str(len(self))))
+        varying = [axis.name for axis in self.combinations.axes if len(axis.values) > 1]
         for index in range(len(self)):
             values = self.combinations.values_at(index)
             bound = self._binding.bound(self.combinations[index])
@@ -55,16 +56,12 @@ class Sweep:
                 template=self._shared.template,
                 inputs=self._shared.own(bound),
                 priority=self.request.priority,
-                file_path=f"{self.batch.metadata['folder']}/{member_name(number, values, self.varying)}.png",
+                file_path=f"{self.batch.metadata['folder']}/{member_name(number, values, varying)}.png",
                 metadata={"combination": values},
                 batch_id=self.batch.id,
                 batch_index=index,
                 pictures=self._keep(workflow, bound),
             )
-
-    @property
-    def varying(self) -> list[str]:
-        return [axis.name for axis in self.combinations.axes if len(axis.values) > 1]
 
 
 def define(

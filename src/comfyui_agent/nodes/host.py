@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from comfyui_agent.domain.prompts import natural_order
+from comfyui_agent.domain.texts import whole
 from comfyui_agent.nodes.core.batch_state import LOG, ImageFile
 
 LONGEST_REASON = 300
@@ -133,7 +134,7 @@ class ComfyUI:
         extra_data["create_time"] = int(time.time() * 1000)
         item: tuple[Any, ...] = (number, prompt_id, document["prompt"], extra_data, list(outputs))
         if self._keeps_secrets_apart():
-            names = getattr(self._module("execution"), "SENSITIVE_EXTRA_DATA_KEYS", ())
+            names = getattr(importlib.import_module("execution"), "SENSITIVE_EXTRA_DATA_KEYS", ())
             item += ({name: extra_data.pop(name) for name in names if name in extra_data},)
         self._queue.put(item)
 
@@ -216,25 +217,19 @@ class ComfyUI:
             part.unlink(missing_ok=True)
         return {"filename": path.name, "subfolder": subfolder, "type": kind}
 
-    def _module(self, name: str) -> Any:
-        try:
-            return importlib.import_module(name)
-        except ImportError as error:
-            raise self._missing(name) from error
-
     def _piece(self, module: str, path: str) -> Any:
-        found = self._module(module)
-        for name in path.split("."):
-            found = getattr(found, name, None)
-            if found is None:
-                raise self._missing(f"{module}.{path}")
-        return found
-
-    def _missing(self, piece: str) -> MissingPiece:
-        if piece not in self._logged:
-            self._logged.add(piece)
-            LOG.warning("This ComfyUI has no %s: what needs it is left out. A newer pack may know better.", piece)
-        return MissingPiece(f"this ComfyUI has no {piece}")
+        missing = module
+        with suppress(ImportError):
+            found: Any = importlib.import_module(module)
+            for name in path.split("."):
+                found = getattr(found, name, None)
+            if found is not None:
+                return found
+            missing = f"{module}.{path}"
+        if missing not in self._logged:
+            self._logged.add(missing)
+            LOG.warning("This ComfyUI has no %s: what needs it is left out. A newer pack may know better.", missing)
+        raise MissingPiece(f"this ComfyUI has no {missing}")
 
 
 def pictures_of(images: Any) -> Iterable[Any]:
@@ -294,5 +289,4 @@ def _refusal(error: Any, node_errors: Any) -> str:
 
 def one_line(text: str) -> str:
     """Make a text short enough for a log and a cell of a grid."""
-    line = " ".join(str(text).split())
-    return line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 1] + "…"
+    return whole(" ".join(str(text).split()), LONGEST_REASON)

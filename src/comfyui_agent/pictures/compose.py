@@ -1,7 +1,6 @@
-"""Composing a grid in a child process: `python -m comfyui_agent.pictures.compose SPEC.json`, or `-` for stdin.
+"""Composing a grid in a child process, `python -m comfyui_agent.pictures.compose`, which reads a Spec from stdin.
 
-It prints one line of JSON: the pictures, the page, and the size of the first picture. If it fails, it prints one line
-to stderr, exits with 1, and leaves the files of an earlier run as they were.
+If it fails, it prints one line to stderr, exits with 1, and leaves the files of an earlier run as they were.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def _read_page(page: dict[str, Any]) -> Page:
     return Page(tuple(page["rows"]), tuple(page["columns"]), cells, page["title"], page["corner"])
 
 
-def compose(spec: Spec) -> dict[str, Any]:
+def compose(spec: Spec) -> None:
     """Make the pictures and the page, all of them or none. ValueError if they would replace a file they show."""
     sources = {cell.file for page in spec.grid.pages for cell in page.cells}
     for path in {*spec.pictures, spec.page} & sources:
@@ -82,8 +81,6 @@ def compose(spec: Spec) -> dict[str, Any]:
         for number, path in enumerate(spec.pictures):
             write(path, partial(write_picture, number))
         write(spec.page, lambda file: write_page(file, layout, thumbnails, problems))
-    width, height = layout.pages[0].size
-    return {"pictures": [str(path) for path in spec.pictures], "page": str(spec.page), "width": width, "height": height}
 
 
 @contextmanager
@@ -131,17 +128,15 @@ def _is_alive(process: int) -> bool:
     return True
 
 
-def main(arguments: list[str]) -> int:
+def main(given: IO[bytes]) -> int:
     try:
-        [name] = arguments
-        made = compose(Spec.read(sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()))
+        compose(Spec.read(given.read()))
     except Exception as error:  # noqa: BLE001 - the parent needs one line for any error
         message = " ".join(f"{error or type(error).__name__}".split())
         sys.stderr.write(printable(whole(message, LONGEST_MESSAGE)).encode("ascii", "backslashreplace").decode() + "\n")
         return 1
-    sys.stdout.write(json.dumps(made) + "\n")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.stdin.buffer))
