@@ -170,7 +170,7 @@ async def _sweep(workspace: Workspace, store: Store) -> Batch:
     """Three seeds with three guidances, and their grid."""
     workflow = workflows_of(workspace).find(SWEEP.workflow)
     wish = SweepRequest(workflow, SWEEP.sets, SWEEP.inputs, name=SWEEP.name)
-    counted = count_axes(wish.sets, workflow, wish.mode, lines_below(workspace.root))
+    counted = count_axes(wish, lines_below(workspace.root))
     found = define(wish, counted, workspace.settings.paths.jobs_finished, {}, draw=draw_seeds)
     flags = " ".join(f"--set '{name}={values}'" for name, values in SWEEP.sets.items())
     typer.echo(f"\nA sweep, e3 sweep {SWEEP.workflow} {flags}:\n")

@@ -61,8 +61,6 @@ class ComfyUI:
 
     def __init__(self) -> None:
         self._logged: set[str] = set()
-        self._fields = 0
-        """The length of a queue item that ComfyUI made itself; 0 until one was seen."""
 
     def check(self) -> None:
         """Raise MissingPiece if this version lacks something that a batch needs."""
@@ -81,8 +79,6 @@ class ComfyUI:
     def queue(self) -> QueueSnapshot:
         read = getattr(self._queue, "get_current_queue_volatile", None)
         running, queued = read() if read else self._queue.get_current_queue()
-        for item in [*running, *queued][:1]:
-            self._fields = self._fields or len(item)
         return QueueSnapshot({item[1]: item[2] for item in running}, {item[1]: item[2] for item in queued})
 
     def ending(self, prompt_id: str) -> Ending | None:
@@ -133,16 +129,10 @@ class ComfyUI:
             extra_data["client_id"] = document["client_id"]
         extra_data["create_time"] = int(time.time() * 1000)
         item: tuple[Any, ...] = (number, prompt_id, document["prompt"], extra_data, list(outputs))
-        if self._keeps_secrets_apart():
+        if "process_item" in inspect.signature(self._queue.task_done).parameters:  # 0.3.68: secrets are a sixth field
             names = getattr(importlib.import_module("execution"), "SENSITIVE_EXTRA_DATA_KEYS", ())
             item += ({name: extra_data.pop(name) for name in names if name in extra_data},)
         self._queue.put(item)
-
-    def _keeps_secrets_apart(self) -> bool:
-        """Whether queue items have a sixth field, as since 0.3.68. `process_item` came with it."""
-        if self._fields:
-            return self._fields > 5
-        return "process_item" in inspect.signature(self._queue.task_done).parameters
 
     def delete(self, prompt_id: str) -> bool:
         """Take a prompt out of the queue; False if it was not there any more."""
