@@ -142,16 +142,7 @@ class WIGridCompositor(Node):
     FUNCTION = "compose"
 
     def compose(
-        self,
-        images: Any,
-        iterator: Membership | None = None,
-        columns: str = "",
-        rows: str = "",
-        cell_pixels: int = 0,
-        title: str = "",
-        filename_prefix: str = GridOptions.filename_prefix,
-        unique_id: str | None = None,
-        **_: Any,
+        self, images: Any, iterator: Membership | None = None, unique_id: str | None = None, **options: Any
     ) -> dict[str, Any]:
         if iterator is None:  # no batch: there is nothing to compare
             return {"ui": {"images": []}}
@@ -162,6 +153,5 @@ class WIGridCompositor(Node):
             shown = [manager.host.save(picture, prefix, "temp", {}) for picture in islice(pictures_of(images), 1)]
             if shown:
                 iterator.report(node_id, shown)
-        options = GridOptions(columns, rows, cell_pixels, title, filename_prefix)
-        grid = manager.grid_for(iterator.batch_id, node_id, options) or ()
+        grid = manager.grid_for(iterator.batch_id, node_id, GridOptions.of(options)) or ()
         return {"ui": {"images": [dict(image) for image in grid]}}

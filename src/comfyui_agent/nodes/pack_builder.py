@@ -5,7 +5,6 @@ ComfyUI loads the pack as a package of an odd name. Every import of E3 in it is 
 
 from __future__ import annotations
 
-import posixpath
 import re
 from contextlib import suppress
 from importlib import metadata
@@ -63,10 +62,9 @@ def _place(source: PurePosixPath) -> PurePosixPath:
 
 
 def _with_relative_imports(text: str, importer: PurePosixPath) -> str:
+    root = "." * len(importer.parts)
+
     def rewrite(match: re.Match[str]) -> str:
-        target = _place(_source(match[2])).with_suffix("")
-        parts = posixpath.relpath(target, importer.parent).split("/")
-        ups = parts.count("..")
-        return f"{match[1]}from {'.' * (ups + 1)}{'.'.join(parts[ups:])} import"
+        return f"{match[1]}from {root}{'.'.join(_place(_source(match[2])).with_suffix('').parts)} import"
 
     return IMPORT.sub(rewrite, text)

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 LOG = logging.getLogger("e3_iterator")
@@ -30,6 +30,12 @@ class GridOptions:
     """The longest side of a cell; 0 is as large as the pictures are, and the grid can be."""
     title: str = ""
     filename_prefix: str = "E3/grid"
+
+    @classmethod
+    def of(cls, inputs: Mapping[str, Any]) -> GridOptions:
+        """The options among some inputs. A connected input has no value yet and is left out."""
+        known = [each.name for each in fields(cls) if isinstance(inputs.get(each.name), type(each.default))]
+        return cls(**{name: inputs[name] for name in known})
 
 
 @dataclass(eq=False)

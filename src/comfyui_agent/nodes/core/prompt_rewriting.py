@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -138,7 +138,7 @@ def plan_of(
         name[:LONGEST_NAME] if isinstance(name, str) and name.strip() else "batch",
         combinations,
         targets,
-        grid_options={grid: _grid_options(prompt, grid) for grid in grids},
+        grid_options={grid: GridOptions.of(inputs_of(prompt, grid)) for grid in grids},
         waits={grid: tuple(saver for saver in savers if saver not in before[grid]) for grid in grids},
         sources={grid: _source(prompt, grid, savers) for grid in grids},
         savers=tuple(savers),
@@ -240,12 +240,6 @@ def _connected(prompt: Mapping[str, Any], class_type: str, iterator: str) -> lis
         return source == iterator or iterator in leading_to(prompt, [source])
 
     return [each for each in natural_order(prompt) if class_of(prompt, each) == class_type and is_connected(each)]
-
-
-def _grid_options(prompt: Mapping[str, Any], node_id: str) -> GridOptions:
-    inputs = inputs_of(prompt, node_id)
-    known = [each.name for each in fields(GridOptions) if isinstance(inputs.get(each.name), type(each.default))]
-    return GridOptions(**{name: inputs[name] for name in known})
 
 
 def _source(prompt: Mapping[str, Any], grid: str, savers: list[str]) -> str:
