@@ -9,6 +9,8 @@ from pathlib import Path
 
 from PIL import Image, UnidentifiedImageError
 
+from comfyui_agent.pictures.grid_sources import Size, in_eight_bits
+
 MOST_PIXELS = 200_000_000
 MOST_BYTES = 400_000_000
 REDUCIBLE = ("L", "RGB", "CMYK")
@@ -34,8 +36,6 @@ TURNS = {
 }
 LYING = (5, 6, 7, 8)
 """Orientations that swap width and height."""
-
-Size = tuple[int, int]
 
 Image.MAX_IMAGE_PIXELS = None  # checked below against our own bound
 
@@ -116,11 +116,6 @@ def _orientation(picture: Image.Image) -> int:
 
 
 def _plain(picture: Image.Image) -> Image.Image:
-    """The picture in eight bits, copied only if needed. Transparency is premultiplied to keep edges clean."""
-    if picture.mode.startswith("I"):
-        return picture.convert("I").point(lambda value: value * (1 / 257)).convert("L")
-    if picture.mode == "F":
-        return picture.point(lambda value: value * 255.0 + 0).convert("L")
-    if picture.has_transparency_data:
-        return (picture if picture.mode == "RGBA" else picture.convert("RGBA")).convert("RGBa")
-    return picture if picture.mode in ("RGB", "L") else picture.convert("RGB")
+    """The picture in eight bits. Transparency is premultiplied to keep edges clean."""
+    plain = in_eight_bits(picture)
+    return plain.convert("RGBa") if plain.mode == "RGBA" else plain
