@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from comfyui_agent.batches.axes import BadSweep, CountedAxes
 from comfyui_agent.batches.members import Shared, share
@@ -105,16 +104,9 @@ def define(
     wants_grid = len(combinations) <= MOST_CELLS
     if not wants_grid:
         warnings.append(f"no grid is made of more than {MOST_CELLS:,} results")
-    metadata = _metadata(request, combinations, shared, folder)
-    batch = NewBatch(batch_id, name, BatchKind.SWEEP, metadata, wants_grid=wants_grid)
-    stored = len(combinations) * largest.average_bytes(shared)
-    return Sweep(batch, combinations, request, tuple(warnings), stored, binding, shared, job_type, keep)
-
-
-def _metadata(request: SweepRequest, combinations: Combinations, shared: Shared, folder: str) -> dict[str, Any]:
-    return {
-        "workflow": request.workflow.recipe.workflow_id,
-        "template": request.workflow.template.hash,
+    metadata = {
+        "workflow": workflow.recipe.workflow_id,
+        "template": workflow.template.hash,
         "mode": request.mode.value,
         "axes": [{"name": axis.name, "places": axis.places, "values": axis.values} for axis in combinations.axes],
         "inputs": dict(request.inputs),
@@ -122,6 +114,9 @@ def _metadata(request: SweepRequest, combinations: Combinations, shared: Shared,
         "folder": folder,
         "grid": request.grid.chosen(),
     }
+    batch = NewBatch(batch_id, name, BatchKind.SWEEP, metadata, wants_grid=wants_grid)
+    stored = len(combinations) * largest.average_bytes(shared)
+    return Sweep(batch, combinations, request, tuple(warnings), stored, binding, shared, job_type, keep)
 
 
 def _lenient(request: SweepRequest, axes: Sequence[Axis]) -> Recipe:

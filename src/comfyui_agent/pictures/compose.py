@@ -52,14 +52,13 @@ class Spec:
     @classmethod
     def read(cls, text: str | bytes) -> Spec:
         document = json.loads(text)
-        pages = tuple(_read_page(page) for page in document["grid"]["pages"])
-        grid = Grid(**{**document["grid"], "pages": pages})
+        pages = []
+        for page in document["grid"]["pages"]:
+            files = [Path(cell["file"]) if cell["file"] else None for cell in page["cells"]]
+            cells = [Cell(**{**cell, "file": file}) for cell, file in zip(page["cells"], files, strict=True)]
+            pages.append(Page(tuple(page["rows"]), tuple(page["columns"]), tuple(cells), page["title"], page["corner"]))
+        grid = Grid(**{**document["grid"], "pages": tuple(pages)})
         return cls(grid, document["format"], Path(document["picture"]), Path(document["page"]))
-
-
-def _read_page(page: dict[str, Any]) -> Page:
-    cells = tuple(Cell(**{**cell, "file": Path(cell["file"]) if cell["file"] else None}) for cell in page["cells"])
-    return Page(tuple(page["rows"]), tuple(page["columns"]), cells, page["title"], page["corner"])
 
 
 def compose(spec: Spec) -> None:

@@ -29,15 +29,8 @@ from comfyui_agent.pictures.grid_sources import Source
 MOST_EMBEDDED = 24 * 1024 * 1024
 """Pictures are embedded in the page if all of them together are no larger."""
 LONGEST_TEXT = 2_000
-MEDIA_TYPES = {
-    "PNG": "image/png",
-    "JPEG": "image/jpeg",
-    "MPO": "image/jpeg",
-    "WEBP": "image/webp",
-    "GIF": "image/gif",
-    "AVIF": "image/avif",
-    "BMP": "image/bmp",
-}
+MEDIA_TYPES = {name: f"image/{name.lower()}" for name in ("PNG", "JPEG", "WEBP", "GIF", "AVIF", "BMP")}
+MEDIA_TYPES["MPO"] = "image/jpeg"
 """Formats that browsers show. Pictures of other formats are shown as thumbnails."""
 LIKE_ANOTHER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?|true|false|yes|no|on|off", re.IGNORECASE)
 """Texts that would be read as a number or a boolean without quotes."""

@@ -101,7 +101,9 @@ def _decoded(picture: Image.Image, width: int) -> Image.Image:
     factor = min(picture.width // (2 * size[0]), picture.height // (2 * size[1]))
     if factor > 1 and picture.mode in REDUCIBLE:
         picture = picture.reduce(factor)  # before anything is copied
-    small = _plain(picture).resize(size, Image.Resampling.BICUBIC, reducing_gap=1.5)
+    plain = in_eight_bits(picture)
+    plain = plain.convert("RGBa") if plain.mode == "RGBA" else plain  # premultiplied, to keep edges clean
+    small = plain.resize(size, Image.Resampling.BICUBIC, reducing_gap=1.5)
     small = small.convert("RGBA") if small.mode == "RGBa" else small
     return small.transpose(TURNS[orientation]) if orientation in TURNS else small
 
@@ -113,9 +115,3 @@ def _orientation(picture: Image.Image) -> int:
     except Exception:  # noqa: BLE001 - broken metadata must not hide the picture
         return 1
     return found if isinstance(found, int) else 1
-
-
-def _plain(picture: Image.Image) -> Image.Image:
-    """The picture in eight bits. Transparency is premultiplied to keep edges clean."""
-    plain = in_eight_bits(picture)
-    return plain.convert("RGBa") if plain.mode == "RGBA" else plain
