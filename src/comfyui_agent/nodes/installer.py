@@ -171,7 +171,7 @@ def _digests(folder: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     for path in sorted(folder.rglob("*")):
         inner = path.relative_to(folder)
-        if path.suffix in COMPILED or not MADE_BY_OTHERS.isdisjoint(inner.parts) or inner.name == RECORD:
+        if path.suffix in COMPILED or not MADE_BY_OTHERS.isdisjoint(inner.parts) or inner.as_posix() == RECORD:
             continue
         if path.is_symlink():
             found[inner.as_posix()] = ""
