@@ -16,7 +16,7 @@ NOBODY = "no agent runs here: start one with e3 run"
 
 
 async def find_jobs(store: Store, names: Sequence[str]) -> list[Job]:
-    """Each job once, in the order of the names; NotFound for the first name that no job has."""
+    """Each job once, in the order of the names; NoJob for the first name that no job has."""
     jobs = [await name_lookup.find_job(store, name) for name in names]
     return list({job.id: job for job in jobs}.values())
 
