@@ -47,9 +47,10 @@ runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 """The child notes its own peak: what the kernel tells of a child begins with the memory of whoever started it."""
 
 
-def cost_of(*words: str, folder: Path) -> Cost:
+def cost_of(*words: str, folder: Path, given: str = "") -> Cost:
     began = time.monotonic()
-    ended = subprocess.run([sys.executable, "-c", RUN, *words], stdout=subprocess.PIPE, cwd=folder, check=False)
+    command = [sys.executable, "-c", RUN, *words]
+    ended = subprocess.run(command, input=given.encode(), stdout=subprocess.PIPE, cwd=folder, check=False)
     assert ended.returncode == 0, f"{words}: exit {ended.returncode}"
     peak = int((folder / "peak").read_text()) / MEGABYTE
     return Cost(time.monotonic() - began, peak, ended.stdout.decode())
@@ -91,8 +92,7 @@ def measure_grid() -> list[Line]:
         rows, columns = (f"seed = {n}" for n in range(ROWS)), (f"cfg = {n}" for n in range(COLUMNS))
         page = Page(tuple(rows), tuple(columns), tuple(cells), corner="seed \\ cfg")
         spec = Spec(Grid((page,), title="bench"), "png", folder / "grid.png", folder / "grid.html")
-        (folder / "spec.json").write_text(spec.as_json())
-        cost = cost_of("comfyui_agent.pictures.compose", "spec.json", folder=folder)
+        cost = cost_of("comfyui_agent.pictures.compose", folder=folder, given=spec.as_json())
         Image.MAX_IMAGE_PIXELS = None
         with Image.open(folder / "grid.png") as picture:
             megapixels = picture.width * picture.height / 1e6

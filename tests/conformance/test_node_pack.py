@@ -93,13 +93,14 @@ def _check_cells(comfyui: Inside, batch: dict[str, Any], inputs: dict[str, Any])
         for name in batch["members"][0]["values"]
     ]
     results = (batch["results"][str(index)]["images"][0] for index in range(batch["total"]))
-    members = {index: Member(comfyui.file(image), "done") for index, image in enumerate(results)}
+    members = [Member(comfyui.file(image)) for image in results]
     title, subtitle = inputs["title"] or batch["batch_id"], f"{batch['total']} of {batch['total']} done"
     options = GridOptions(inputs["columns"], inputs["rows"], inputs["cell_pixels"])
-    boxes = lay_out_grid(Combinations(axes, Mode.MATRIX), members, options, title, subtitle).boxes(0)
-    assert len(boxes) == batch["total"]
+    made = lay_out_grid(Combinations(axes, Mode.MATRIX), members, options, title, subtitle)
+    assert len(made.layout.pages) == 1
     with Image.open(comfyui.file(batch["grid"])) as grid:
-        for index, (left, top, right, bottom) in boxes.items():
+        for index, place in enumerate(made.places):
+            left, top, right, bottom = made.layout.box(*place)
             colour = colour_at(grid, ((left + right) // 2, (top + bottom) // 2))
             assert colour == batch["members"][index]["values"]["colour"]
 

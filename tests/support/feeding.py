@@ -59,14 +59,8 @@ class Feeding(Pack):
 
     def ended(self, batch: BatchState) -> BatchState:
         until(lambda: batch.ended_as, f"the batch ends, which is {batch.summary()}")
-        assert self.is_clean
+        assert not self.manager.is_active(batch.batch_id)
         return batch
-
-    @property
-    def is_clean(self) -> bool:
-        """Nothing of batches that ended is known any more."""
-        ids = {each for batch in self.manager._active_batches.values() for each in batch.prompt_ids}
-        return set(self.manager._prompt_to_batch) == ids
 
     def numbers(self, batch: BatchState) -> list[float]:
         return [next(item[0] for item in self.items if item[1] == prompt_id) for prompt_id in batch.prompt_ids]

@@ -40,6 +40,14 @@ def alone(colour: int = 1, painter: str = "Colour") -> Graph:
     return {"1": node, "2": {"class_type": "Save", "inputs": {"images": ["1", 0], "filename_prefix": "own"}}}
 
 
+def owner_of(manager: IterationStateManager, prompt_id: str) -> tuple[str, int] | None:
+    """The batch under way that a prompt is of, and its index there."""
+    for batch in list(manager._active_batches.values()):
+        if prompt_id in batch.prompt_ids:
+            return batch.batch_id, batch.prompt_ids.index(prompt_id)
+    return None
+
+
 class Pack:
     """The pack with a manager of its own."""
 

@@ -13,6 +13,7 @@ from comfyui_agent.nodes.core.feeder import Feeding
 from comfyui_agent.nodes.core.iteration_state import IterationStateManager
 from comfyui_agent.nodes.host import ComfyUI, Ending, QueueSnapshot
 from support.node_pack import iterating, parameter
+from support.packs import owner_of
 
 IMAGE = {"filename": "a_00001_.png", "subfolder": "E3/run", "type": "output"}
 GRID = {"filename": "grid_00001_.png", "subfolder": "E3", "type": "output"}
@@ -73,13 +74,13 @@ class Unfed(IterationStateManager):
         return found
 
     def of(self, prompt_id: str) -> tuple[str, int]:
-        owner = self.batch_of(prompt_id)
+        owner = owner_of(self, prompt_id)
         assert owner is not None
         return owner
 
     @property
     def is_clean(self) -> bool:
-        return not self._active_batches and not self._prompt_to_batch
+        return not self._active_batches
 
 
 def request(values: str = "1..3", **prompt: Any) -> dict[str, Any]:

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from comfyui_agent.batches.sweep_request import SweepRequest
 from comfyui_agent.config.workflows import Workflow
-from comfyui_agent.domain.combinations import MOST, BadAxes, Mode, check_apart, count
+from comfyui_agent.domain.combinations import MOST, BadAxes, check_apart, count
 from comfyui_agent.domain.placement import NoSuchPlace
 from comfyui_agent.domain.value_types import text_of
 from comfyui_agent.domain.values import BadValues, ReadLines, Token, Values, read, shortened
@@ -68,29 +69,21 @@ class CountedAxes:
     warnings: Sequence[str]
 
 
-def count_axes(
-    sets: Mapping[str, Any],
-    workflow: Workflow,
-    mode: Mode,
-    read_lines: ReadLines,
-    bounds: Bounds | None = None,
-    *,
-    skip_bad: bool = False,
-) -> CountedAxes:
+def count_axes(request: SweepRequest, read_lines: ReadLines, bounds: Bounds | None = None) -> CountedAxes:
     """Count the values of a sweep without making them. BadSweep if it is wrong, TooLarge if it is too large.
 
-    With `skip_bad`, a wrong axis is left out with a warning.
+    If the request skips what is bad, a wrong axis is left out with a warning.
     """
     bounds = bounds or Bounds()
-    if len(sets) > bounds.axes:
-        raise BadSweep(f"the sweep has {len(sets):,} axes, and {bounds.axes} is the most: leave some out")
+    if len(request.sets) > bounds.axes:
+        raise BadSweep(f"the sweep has {len(request.sets):,} axes, and {bounds.axes} is the most: leave some out")
     axes: list[CountedAxis] = []
     warnings: list[str] = []
-    for name, values in sets.items():
+    for name, values in request.sets.items():
         try:
-            axes.append(_counted(name, values, workflow, read_lines, bounds))
+            axes.append(_counted(name, values, request.workflow, read_lines, bounds))
         except BadSweep as error:
-            if not skip_bad:
+            if not request.skip_bad:
                 raise
             warnings.append(f"{error}; left out")
     if not axes:
@@ -100,7 +93,7 @@ def count_axes(
     except BadAxes as error:
         raise BadSweep(str(error)) from None
     try:
-        count([(axis.name, len(axis.values)) for axis in axes], mode, bounds.combinations)
+        count([(axis.name, len(axis.values)) for axis in axes], request.mode, bounds.combinations)
     except BadAxes as error:
         raise TooLarge(str(error)) from None
     total = sum(len(axis.values) * len(axis.names) for axis in axes)

@@ -24,9 +24,9 @@ async def queue_batch(
     locks: Path,
     batch: NewBatch,
     jobs: Iterable[NewJob],
-    tell: Callable[[int], None] = lambda _: None,
+    report: Callable[[int], None] = lambda _: None,
 ) -> int:
-    """Queue a batch without holding all its jobs in memory. Returns their number; `tell` gets it after each part.
+    """Queue a batch without holding all its jobs in memory. Returns their number; `report` gets it after each part.
 
     If this process dies meanwhile, its lock becomes free and the unfinished batch is discarded.
     """
@@ -34,14 +34,14 @@ async def queue_batch(
     try:
         async with registered(store, lock):
             await _discard_unfinished(store, lock.host)
-            return await _fill(store, lock.worker, batch, jobs, tell)
+            return await _fill(store, lock.worker, batch, jobs, report)
     except Exception:
         await _discard_unfinished(store, lock.host)
         raise
 
 
 async def _fill(
-    store: Store, creator: str, batch: NewBatch, jobs: Iterable[NewJob], tell: Callable[[int], None]
+    store: Store, creator: str, batch: NewBatch, jobs: Iterable[NewJob], report: Callable[[int], None]
 ) -> int:
     await store.run(ops.create_batch, batch, creator)
     count = 0
@@ -49,13 +49,12 @@ async def _fill(
     while part := await THREADS.run(lambda: list(islice(rest, AT_ONCE))):
         await store.run(ops.beat_agent, creator)
         count += len(await store.run(ops.fill_batch, part))
-        tell(count)
+        report(count)
     await store.run(ops.open_batch, batch.id)
     return count
 
 
 async def _discard_unfinished(store: Store, host: str) -> None:
-    """Remove what dead processes began to queue."""
     await bury_dead(store, host)
     while await store.run(ops.discard_unfinished, host):
         pass

@@ -1,33 +1,72 @@
-"""Books: batches whose members are pages. A book is made from a file, and single pages can be changed."""
+"""Books: batches whose members are pages, made from a file `book.yaml`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Protocol
 
-from comfyui_agent.batches.book_file import BookFile, SaidBook
-from comfyui_agent.batches.members import settings_of
-from comfyui_agent.batches.shared_inputs import Shared, common, share
+from pydantic import BaseModel, ConfigDict, FailFast, Field
+
+from comfyui_agent.batches.members import Shared, common, share
 from comfyui_agent.batches.sweep_request import Keep
-from comfyui_agent.config.settings import Settings
-from comfyui_agent.config.validation import Complaint, Complaints, dotted
+from comfyui_agent.config.documents import Document
+from comfyui_agent.config.settings import Priority, Settings
+from comfyui_agent.config.validation import Complaint, Complaints, check, dotted
 from comfyui_agent.config.workflows import NoWorkflow, Workflow
-from comfyui_agent.domain.batches import Batch, BatchKind, NewBatch, mint_batch_id
+from comfyui_agent.domain.batches import BatchKind, NewBatch, mint_batch_id
 from comfyui_agent.domain.binding import Unbindable, bind
-from comfyui_agent.domain.jobs import Job, NewJob
+from comfyui_agent.domain.jobs import NewJob
 from comfyui_agent.domain.kinds import folder_of, job_type_of
-from comfyui_agent.domain.placement import NoSuchPlace
-from comfyui_agent.domain.recipes import Recipe
 from comfyui_agent.domain.sizes import bytes_of, too_large
-from comfyui_agent.store.port import parsed_object
 
-SEEDS = ("seed", "noise_seed")
+MOST_PAGES = 100_000
+BOOK_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 
-class BadPage(Exception):
-    """A page that cannot be changed. The message says what is wrong and what to do."""
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PageSaid(_Part):
+    """What is different about one page."""
+
+    inputs: dict[str, Any] = Field(default={}, description="a mapping of names to values, such as prompt: a knight")
+    workflow: str = Field(default="", description="a workflow of this workspace, or the path of a template")
+
+
+class BookFile(_Part):
+    book_id: Annotated[str, Field(min_length=1, max_length=100, pattern=BOOK_ID)] | None = Field(
+        default=None, description="letters, digits, dots, dashes and underscores, such as winter_tales"
+    )
+    title: str = Field(default="", max_length=500, description="a title in quotes")
+    workflow: str = Field(default="", description="a workflow of this workspace, or the path of a template")
+    inputs: dict[str, Any] = Field(default={}, description="a mapping of names to values for all pages")
+    pages: Annotated[tuple[PageSaid, ...], Field(min_length=1, max_length=MOST_PAGES), FailFast()] = Field(
+        description="a list of pages, each with inputs: below it"
+    )
+    priority: Priority | None = Field(default=None, description="a whole number; lower runs earlier, such as 50")
+
+
+class SaidBook(Protocol):
+    """A book from a file or a request, and where each part of it stands."""
+
+    @property
+    def said(self) -> BookFile: ...
+
+    def where(self, path: tuple[Any, ...]) -> str: ...
+
+
+class BookText(Document):
+    """The content of a book file. Complaints if it is wrong."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "lines such as title: and pages:", "title:, workflow: and pages:")
+        given = self.given
+        if isinstance(given.get("pages"), list):  # an empty page takes everything from the book
+            given["pages"] = [{} if page is None else page for page in given["pages"]]
+        self.said = check(BookFile, given, self.where)
 
 
 @dataclass(frozen=True)
@@ -70,7 +109,10 @@ def read_book(text: SaidBook, settings: Settings, find: Callable[[str], Workflow
         jobs.append(job)
     if found:
         raise Complaints(list(dict.fromkeys(found)))
-    shared = {hash_: _shared(workflow, jobs) for hash_, workflow in workflows.items()}
+    shared: dict[str, Shared] = {}
+    for hash_, workflow in workflows.items():
+        bound = [job.inputs for job in jobs if job.template == workflow.template]
+        shared[hash_] = share(workflow, common(bound), len(bound))
     metadata = {
         "title": title,
         "workflow": said.workflow,
@@ -79,7 +121,14 @@ def read_book(text: SaidBook, settings: Settings, find: Callable[[str], Workflow
         "shared": {hash_: values for each in shared.values() for hash_, values in each.as_json().items()},
     }
     batch = NewBatch(book_id, title, BatchKind.BOOK, metadata, is_serial=not settings.books.parallel_pages)
-    return Book(batch, tuple(_without(job, shared) for job in jobs))
+    kept = [shared[job.template.hash if job.template else ""] for job in jobs]
+    return Book(
+        batch,
+        tuple(
+            replace(job, template=each.template, inputs=each.own(job.inputs))
+            for job, each in zip(jobs, kept, strict=True)
+        ),
+    )
 
 
 def _workflow_of(text: SaidBook, index: int, find: Callable[[str], Workflow]) -> Workflow:
@@ -102,17 +151,6 @@ def _complaint(text: SaidBook, index: int, name: str, message: str) -> Complaint
     if name in text.said.inputs and name not in text.said.pages[index].inputs:
         return Complaint(text.where(("inputs", name)), key, message)
     return Complaint(text.where(("pages", index, "inputs", name)), f"page {index + 1}: {key}", message)
-
-
-def _shared(workflow: Workflow, jobs: Sequence[NewJob]) -> Shared:
-    """The values that the pages of one workflow share."""
-    bound = [job.inputs for job in jobs if job.template == workflow.template]
-    return share(workflow, common(bound), len(bound))
-
-
-def _without(job: NewJob, shared: Mapping[str, Shared]) -> NewJob:
-    kept = shared[job.template.hash if job.template else ""]
-    return replace(job, template=kept.template, inputs=kept.own(job.inputs))
 
 
 def name_of(workflow: Workflow) -> str:
@@ -140,92 +178,3 @@ def _page(book_id: str, index: int, said: BookFile, workflow: Workflow, settings
         batch_index=index,
         pictures=keep(workflow, values),
     )
-
-
-def page_again(
-    job: Job,
-    book: Batch,
-    changes: Mapping[str, Any],
-    draw_seed: Callable[[], int] | None,
-    find: Callable[[str], Workflow],
-    keep: Keep,
-) -> NewJob:
-    """A page with new inputs and, with `draw_seed`, a new seed. BadPage if that cannot be made."""
-    kept = parsed_object(job.metadata)
-    name = kept.get("workflow")
-    try:
-        workflow = find(name if isinstance(name, str) and name else job.workflow_id)
-        if draw_seed is not None:
-            changes = {**_new_seeds(workflow, draw_seed(), changes), **changes}
-            if not changes:
-                raise BadPage(f"{job.config_name}: its workflow has no seed to change: give new inputs with --set")
-        inputs = _changed(workflow, settings_of(job, book), changes)
-        values = bind(workflow.places, _lenient(workflow, inputs), inputs)
-        typed = {name: values[next(iter(_places(workflow, name)))] for name in changes if _places(workflow, name)}
-        overrides = _changed(workflow, kept.get("overrides"), {**changes, **typed})
-        pictures = keep(workflow, values)
-    except NoWorkflow as error:
-        raise BadPage(f"{job.config_name}: workflow {error}") from None
-    except Unbindable as error:
-        raise BadPage(f"{job.config_name}: {error}") from None
-    return NewJob(
-        config_name=job.config_name,
-        job_type=job.job_type,
-        workflow_id=job.workflow_id,
-        template=workflow.template,
-        inputs=values,
-        metadata={**kept, "inputs": inputs, "overrides": overrides},
-        pictures=pictures,
-    )
-
-
-def _new_seeds(workflow: Workflow, seed: int, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The same new seed at every seed of the workflow that `changes` does not set."""
-    given = {place for name in changes for place in _places(workflow, name)}
-    return {
-        place.place: seed
-        for place in workflow.places.all.values()
-        if place.name in SEEDS and not place.is_link and place.place not in given
-    }
-
-
-def _changed(workflow: Workflow, inputs: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Inputs with changes. A name of which only some places change is replaced by its other places."""
-    known = inputs if isinstance(inputs, dict) else {}
-    changed = {place for name in changes for place in _places(workflow, name)}
-    kept: dict[str, Any] = {}
-    for name, value in known.items():
-        places = _places(workflow, name)
-        if changed.isdisjoint(places):
-            kept[name] = value
-        else:
-            kept |= {place: value for place in places if place not in changed}
-    for name, value in changes.items():
-        places = _places(workflow, name)
-        kept[next((other for other in known if places and _places(workflow, other) == places), name)] = value
-    return _named(workflow, kept)
-
-
-def _named(workflow: Workflow, inputs: dict[str, Any]) -> dict[str, Any]:
-    """Replace places by their recipe name where all places of a name have the same value."""
-    for name, places in workflow.recipe.inputs.items():
-        values = [inputs[place] for place in places if place in inputs]
-        is_one = len(values) == len(places) and all(each == values[0] for each in values)
-        if name not in inputs and values and is_one:
-            inputs = {key: value for key, value in inputs.items() if key not in places} | {name: values[0]}
-    return inputs
-
-
-def _lenient(workflow: Workflow, inputs: Mapping[str, Any]) -> Recipe:
-    """The recipe without the required inputs whose places are all given."""
-    given = {place for name in inputs for place in _places(workflow, name)}
-    recipe = workflow.recipe
-    needed = [name for name in recipe.required_inputs if name in inputs or not given >= set(_places(workflow, name))]
-    return replace(recipe, required_inputs=tuple(needed))
-
-
-def _places(workflow: Workflow, name: str) -> list[str]:
-    try:
-        return workflow.places.find(name, workflow.recipe)
-    except NoSuchPlace:  # binding reports it
-        return []

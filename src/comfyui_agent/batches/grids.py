@@ -1,31 +1,30 @@
-"""The grid of a batch: the content of its cells, and the child process that draws it."""
+"""The grid of a batch: its layout, the content of its cells, and the child process that draws it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from comfyui_agent.batches.batch_layout import BadLayout, layout_of
 from comfyui_agent.batches.batch_writer import THREADS
 from comfyui_agent.batches.members import label_of, settings_of
 from comfyui_agent.batches.sweep_request import GridAxes
 from comfyui_agent.batches.sweeps import MOST_CELLS
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import Batch, slug
-from comfyui_agent.domain.grid_layout import CellPlace, GridLayout, sheet_place
+from comfyui_agent.domain.combinations import Axis, BadAxes, Combinations, Mode
+from comfyui_agent.domain.grid_layout import CellPlace, GridLayout, layout_by_axes, sheet_place
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.kinds import FOLDERS
 from comfyui_agent.domain.processes import module_command
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import attention
 from comfyui_agent.pictures.compose import Spec
-from comfyui_agent.pictures.grid import Cell, Grid, Page
+from comfyui_agent.pictures.grid import Cell, Grid, pages_of
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
 
@@ -45,16 +44,43 @@ class GridOptions:
     output: Path | None = None
 
 
-@dataclass(frozen=True)
-class Made:
-    """The files of a grid."""
+def layout_of(batch: Batch, axes: GridAxes) -> GridLayout | None:
+    """A layout by axes if there are two to lay out or some were chosen. None means a contact sheet.
 
-    pictures: tuple[Path, ...]
-    page: Path
+    NoGrid names the axes that exist if the chosen ones cannot be laid out.
+    """
+    combinations = combinations_of(batch)
+    chosen = axes.chosen()
+    if combinations is None:
+        if chosen:
+            raise NoGrid(f"the batch {batch.id} has no axes: leave out --x, --y and --pages")
+        return None
+    of_sweep = batch.metadata.get("grid")
+    if not chosen and isinstance(of_sweep, Mapping):
+        chosen = dict(of_sweep)
+    known = [axis.name for axis in combinations.axes]
+    for key, name in chosen.items():
+        if name not in known:
+            raise NoGrid(f"--{key} {name!r} is no axis of {batch.id}; there are {', '.join(known)}")
+    if len(set(chosen.values())) < len(chosen):
+        raise NoGrid("--x, --y and --pages need different axes")
+    return layout_by_axes(combinations, chosen.get("x", ""), chosen.get("y", ""), chosen.get("pages", ""))
 
 
-async def make_grid(store: Store, workspace: Workspace, batch: Batch, options: GridOptions | None = None) -> Made:
-    """Draw the grid of a batch in a child process. NoGrid if it cannot be made."""
+def combinations_of(batch: Batch) -> Combinations | None:
+    """The recorded axes of a sweep. None for another batch."""
+    axes = batch.metadata.get("axes")
+    if not isinstance(axes, list):
+        return None
+    try:
+        read = [Axis(str(each["name"]), tuple(each["places"]), tuple(each["values"])) for each in axes]
+        return Combinations(read, Mode(batch.metadata.get("mode", Mode.MATRIX.value)))
+    except (BadAxes, KeyError, TypeError, ValueError):
+        return None
+
+
+async def make_grid(store: Store, workspace: Workspace, batch: Batch, options: GridOptions | None = None) -> Spec:
+    """Draw the grid of a batch in a child process. Returns what was drawn; NoGrid if it cannot be made."""
     options = options or GridOptions()
     jobs = [job async for job in ops.batch_members(store, batch.id)]
     if not jobs:
@@ -72,20 +98,15 @@ async def make_grid(store: Store, workspace: Workspace, batch: Batch, options: G
             break
     else:
         raise NoGrid(f"{trouble}: name another --output")
-    if options.output is None:
-        _make_folder(picture.parent)
-    made = await _compose(spec)
+    try:
+        if options.output is None:  # there is no folder yet if all jobs failed
+            picture.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NoGrid(f"the folder {picture.parent} cannot be made: {error.strerror}") from None
+    await _compose(spec)
     strays = await store.run(ops.keep_grid_files, batch.id, shown, output)
     await store.run(ops.with_unowned, strays, lambda path: _unlink(workspace.root / path))
-    return made
-
-
-def _make_folder(folder: Path) -> None:
-    """Make the folder of the results. There is none yet if all jobs failed."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise NoGrid(f"the folder {folder} cannot be made: {error.strerror}") from None
+    return spec
 
 
 def _unlink(path: Path) -> None:
@@ -110,7 +131,6 @@ def _places(workspace: Workspace, batch: Batch, jobs: Sequence[Job], options: Gr
 
 
 def _folder(workspace: Workspace, batch: Batch, jobs: Sequence[Job]) -> Path:
-    """The own folder of a batch."""
     recorded = batch.metadata.get("folder")
     if isinstance(recorded, str):
         return workspace.inside(recorded)
@@ -120,8 +140,7 @@ def _folder(workspace: Workspace, batch: Batch, jobs: Sequence[Job]) -> Path:
 
 
 def _spec(workspace: Workspace, batch: Batch, jobs: Sequence[Job], options: GridOptions, picture: Path) -> Spec:
-    """The specification of a grid for the child process."""
-    layout = _layout(batch, options.axes)
+    layout = layout_of(batch, options.axes)
     cells: dict[int, list[Cell]] = {}
     for number, job in enumerate(jobs):
         if layout is None:
@@ -133,27 +152,13 @@ def _spec(workspace: Workspace, batch: Batch, jobs: Sequence[Job], options: Grid
         cells.setdefault(place.page, []).append(_cell(workspace, batch, job, place, picture.parent))
     problems = f", {attention(batch.attention)}" if batch.attention else ""
     grid = Grid(
-        tuple(_page(layout, page, tuple(cells[page])) for page in sorted(cells)),
+        pages_of(layout, cells),
         title=batch.name if batch.name and batch.name in batch.id else f"{batch.name} ({batch.id})",
         subtitle=f"{batch.done} of {batch.total} done{problems}",
         is_sheet=layout is None,
         cell_pixels=options.cell_pixels,
     )
     return Spec(grid, options.format, picture, picture.with_suffix(".html"))
-
-
-def _layout(batch: Batch, axes: GridAxes) -> GridLayout | None:
-    try:
-        return layout_of(batch, axes)
-    except BadLayout as error:
-        raise NoGrid(str(error)) from None
-
-
-def _page(layout: GridLayout | None, page: int, cells: tuple[Cell, ...]) -> Page:
-    if layout is None:
-        rows, columns = (1 + max(place) for place in zip(*((cell.row, cell.column) for cell in cells), strict=True))
-        return Page(("",) * rows, ("",) * columns, cells)
-    return Page(tuple(layout.rows), tuple(layout.columns), cells, layout.title(page), layout.corner)
 
 
 def _cell(workspace: Workspace, batch: Batch, job: Job, place: CellPlace, folder: Path) -> Cell:
@@ -168,16 +173,16 @@ def _cell(workspace: Workspace, batch: Batch, job: Job, place: CellPlace, folder
     return Cell(place.row, place.column, file, href, label, settings, job.state, reason)
 
 
-async def _compose(spec: Spec) -> Made:
+async def _compose(spec: Spec) -> None:
     """Run the child process. It is killed if this is cancelled."""
     process = await asyncio.create_subprocess_exec(
-        *module_command(COMPOSER, "-"),
+        *module_command(COMPOSER),
         stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        out, err = await process.communicate(spec.as_json().encode("utf-8"))
+        _, err = await process.communicate(spec.as_json().encode("utf-8"))
     finally:
         if process.returncode is None:
             process.kill()
@@ -185,5 +190,3 @@ async def _compose(spec: Spec) -> Made:
     if process.returncode != 0:
         lines = err.decode("utf-8", "replace").strip().splitlines()
         raise NoGrid(lines[-1] if lines else f"the process that draws it ended with {process.returncode}")
-    answer = json.loads(out.decode("utf-8").strip().splitlines()[-1])
-    return Made(tuple(Path(each) for each in answer["pictures"]), Path(answer["page"]))

@@ -27,12 +27,8 @@ class NotFound(Exception):
         self.remedy = remedy
 
 
-class NoJob(NotFound):
-    """No job has the name."""
-
-
 class NoBatch(NotFound):
-    """No batch has the name, or several have it."""
+    """No batch has the name."""
 
 
 class SeveralBatches(NoBatch):
@@ -40,7 +36,7 @@ class SeveralBatches(NoBatch):
 
 
 async def find_job(store: Store, name: str) -> Job:
-    """A job by its name, its id, or its name without `.yaml`. NoJob suggests a similar name."""
+    """A job by its name, its id, or its name without `.yaml`. NotFound suggests a similar name."""
     for each in (name, *(f"{name}{ending}" for ending in ENDINGS)):
         found = await store.run(ops.find_job, each)
         if found is not None:
@@ -48,10 +44,10 @@ async def find_job(store: Store, name: str) -> Job:
     batch = await store.run(ops.find_batch, name)
     if batch is not None:
         noun = "book" if batch.kind is BatchKind.BOOK else "batch"
-        raise NoJob(f"{name!r} is a {noun} and no job", f"see e3 {noun} show {name}")
+        raise NotFound(f"{name!r} is a {noun} and no job", f"see e3 {noun} show {name}")
     jobs = await store.run(ops.list_jobs, limit=MOST_LOOKED_AT)
     near = _near(name, [job.config_name for job in jobs])
-    raise NoJob(f"there is no job {name!r}", near or "see e3 queue ls")
+    raise NotFound(f"there is no job {name!r}", near or "see e3 queue ls")
 
 
 def _near(name: str, known: Iterable[str]) -> str:

@@ -1,4 +1,7 @@
-"""The state file of a burst: the status of every prompt. It is always replaced as a whole."""
+"""The files of a burst: its folder of prompts, and its state file with the status of every prompt.
+
+The state file is always replaced as a whole.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -15,16 +18,23 @@ from typing import Any
 from comfyui_agent.comfy.downloads import sync_folder
 from comfyui_agent.config.documents import shown_path
 from comfyui_agent.domain.bursts import ItemStatus
+from comfyui_agent.domain.prompts import natural_key
 from comfyui_agent.domain.texts import is_whole
 
 LARGEST = 256 * 1024 * 1024
 MOST_KEPT_ASIDE = 1_000
 OURS = ("result", "error")
 """Keys that E3 adds to an item."""
+ENDING = ".txt"
+LARGEST_PROMPT = 1024 * 1024
 
 
 class BadState(Exception):
     """A state file with a wrong entry: what is wrong, and what to write instead. The file stays as it is."""
+
+
+class BadPrompt(Exception):
+    """A prompt file that cannot be used. The message says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +47,6 @@ class Entry:
     more: Mapping[str, Any] = field(default_factory=dict)
     is_told: bool = False
     """Whether E3 wrote how it ended. Its status may have been changed since."""
-
-    def as_json(self) -> dict[str, Any]:
-        return {"status": self.word.value, "subfolder": self.subfolder, "filename": self.filename, **self.more}
 
 
 @dataclass(frozen=True)
@@ -110,7 +117,10 @@ def _entry(path: Path, key: str, item: Any) -> Entry:
 
 
 def state_bytes(entries: Mapping[str, Entry]) -> bytes:
-    document = {key: entry.as_json() for key, entry in entries.items()}
+    document = {
+        key: {"status": entry.word.value, "subfolder": entry.subfolder, "filename": entry.filename, **entry.more}
+        for key, entry in entries.items()
+    }
     text = json.dumps(document, indent=2, ensure_ascii=False)
     return ((text if is_whole(text) else json.dumps(document, indent=2)) + "\n").encode("utf-8")
 
@@ -124,7 +134,7 @@ def write_state(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, _mode_of(path))  # noqa: PTH101
+        os.chmod(temporary, path.stat().st_mode & 0o777 if path.exists() else 0o644)  # noqa: PTH101
         os.replace(temporary, path)  # noqa: PTH105 - the other half of mkstemp
         sync_folder(path.parent)
     except BaseException:
@@ -133,15 +143,63 @@ def write_state(path: Path, data: bytes) -> None:
         raise
 
 
-def _mode_of(path: Path) -> int:
-    try:
-        return path.stat().st_mode & 0o777
-    except OSError:
-        return 0o644
-
-
 def remove_leftovers(path: Path) -> None:
     """Remove what killed writers left beside the file. The caller must hold the lock of the burst."""
     for stale in path.parent.glob(f".{path.name}.*.e3part"):
         with contextlib.suppress(OSError):
             stale.unlink()
+
+
+def find_prompts(folder: Path) -> Iterator[tuple[str, Entry]]:
+    """All prompt files below a folder in natural order: absolute path, and first entry of the state file."""
+    root = Path(os.path.abspath(folder))
+    found = []
+    for above, folders, files in os.walk(root, followlinks=False):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        inner = Path(above).relative_to(root).as_posix()
+        subfolder = "" if inner == "." else inner
+        found += [(subfolder, name) for name in files if name.lower().endswith(ENDING) and not name.startswith(".")]
+    for subfolder, name in sorted(found, key=lambda each: (natural_key(each[0]), natural_key(each[1]))):
+        yield str(root / subfolder / name), Entry(ItemStatus.PENDING, subfolder, name)
+
+
+def with_new(entries: Mapping[str, Entry], folder: Path) -> dict[str, Entry]:
+    """The entries of a state file, and new ones for the other prompts of the folder."""
+    real = {os.path.realpath(key) for key in entries}
+    fresh = {
+        key: entry
+        for key, entry in find_prompts(folder)
+        if key not in entries and is_whole(key) and os.path.realpath(key) not in real
+    }
+    return {**entries, **fresh}
+
+
+def nameless(folder: Path) -> list[str]:
+    """Prompt files whose names cannot be encoded, so that no state file can hold them."""
+    return [key for key, _ in find_prompts(folder) if not is_whole(key)]
+
+
+def read_prompt(path: str) -> str:
+    """The text of a prompt file. BadPrompt if it cannot be one."""
+    try:
+        if not Path(path).is_file() and Path(path).exists():
+            raise BadPrompt(f"{path} is no file: put a text file there")
+        with Path(path).open("rb") as file:
+            data = file.read(LARGEST_PROMPT + 1)
+    except FileNotFoundError:
+        raise BadPrompt(f"{path} is not there any more: put it back, or take it out of the state file") from None
+    except (OSError, ValueError) as error:
+        raise BadPrompt(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(data) > LARGEST_PROMPT:
+        raise BadPrompt(f"{path} is too large for a prompt: at most {LARGEST_PROMPT // 1024} KB")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise BadPrompt(f"{path}:{line} is not UTF-8 text: save it as UTF-8") from None
+    text = text.strip()
+    if not text:
+        raise BadPrompt(f"{path} is empty: write a prompt into it")
+    if "\0" in text:
+        raise BadPrompt(f"{path} is not a text file")
+    return text

@@ -1,11 +1,17 @@
-"""What people ask for when they submit a sweep."""
+"""What people ask for when they submit a sweep: a request, or a file `sweep.yaml`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, Field
+
+from comfyui_agent.config.documents import Document
+from comfyui_agent.config.settings import Priority
+from comfyui_agent.config.validation import check
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.combinations import Mode
 from comfyui_agent.domain.jobs import DEFAULT_PRIORITY
@@ -45,3 +51,32 @@ class SweepRequest:
     skip_bad: bool = False
     batch_id: str = ""
     """The id of the batch. Empty: a new one."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class GridSaid(_Part):
+    x: str = Field(default="", description="the name of an axis, as below set")
+    y: str = Field(default="", description="the name of an axis, as below set")
+    pages: str = Field(default="", description="the name of an axis, as below set")
+
+
+class SweepFile(_Part):
+    name: str = Field(default="", max_length=200, description="a name in quotes, such as knights")
+    workflow: str = Field(min_length=1, description="a workflow of this workspace, or the path of a template")
+    mode: Mode = Field(default=Mode.MATRIX, description="matrix or linear")
+    set: dict[str, Any] = Field(min_length=1, description='a mapping of axes to values, such as "3.seed": "1..4"')
+    inputs: dict[str, Any] = Field(default={}, description="a mapping of names to values, such as prompt: a knight")
+    job_type: str = Field(default="", description="T2I, T2V or another kind of job")
+    priority: Priority | None = Field(default=None, description="a whole number; lower runs earlier, such as 50")
+    grid: GridSaid = Field(default=GridSaid(), description="a mapping with x, y or pages")
+
+
+class SweepText(Document):
+    """The content of a sweep file. Complaints if it is wrong."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "lines such as workflow: and set:", "workflow: and set:")
+        self.said = check(SweepFile, self.given, self.where)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from comfyui_agent.batches.axes import BadSweep, CountedAxes
-from comfyui_agent.batches.shared_inputs import Shared, share
-from comfyui_agent.batches.sweep_binding import LargestMember, SweepBinding
+from comfyui_agent.batches.members import Shared, share
 from comfyui_agent.batches.sweep_request import Definitions, GridAxes, Keep, SweepRequest
-from comfyui_agent.batches.sweep_values import ValueReader
+from comfyui_agent.batches.sweep_values import LargestMember, SweepBinding, ValueReader
 from comfyui_agent.domain.batches import BatchKind, NewBatch, member_name, mint_batch_id
 from comfyui_agent.domain.combinations import Axis, BadAxes, Combinations
 from comfyui_agent.domain.jobs import NewJob
@@ -43,9 +41,9 @@ class Sweep:
         return len(self.combinations)
 
     def jobs(self) -> Iterator[NewJob]:
-        """All jobs in order."""
         workflow = self.request.workflow
         digits = max(4, len(str(len(self))))
+        varying = [axis.name for axis in self.combinations.axes if len(axis.values) > 1]
         for index in range(len(self)):
             values = self.combinations.values_at(index)
             bound = self._binding.bound(self.combinations[index])
@@ -57,17 +55,12 @@ class Sweep:
                 template=self._shared.template,
                 inputs=self._shared.own(bound),
                 priority=self.request.priority,
-                file_path=f"{self.batch.metadata['folder']}/{member_name(number, values, self.varying)}.png",
+                file_path=f"{self.batch.metadata['folder']}/{member_name(number, values, varying)}.png",
                 metadata={"combination": values},
                 batch_id=self.batch.id,
                 batch_index=index,
                 pictures=self._keep(workflow, bound),
             )
-
-    @property
-    def varying(self) -> list[str]:
-        """The axes with more than one value."""
-        return [axis.name for axis in self.combinations.axes if len(axis.values) > 1]
 
 
 def define(
@@ -111,16 +104,9 @@ def define(
     wants_grid = len(combinations) <= MOST_CELLS
     if not wants_grid:
         warnings.append(f"no grid is made of more than {MOST_CELLS:,} results")
-    metadata = _metadata(request, combinations, shared, folder)
-    batch = NewBatch(batch_id, name, BatchKind.SWEEP, metadata, wants_grid=wants_grid)
-    stored = len(combinations) * largest.average_bytes(shared)
-    return Sweep(batch, combinations, request, tuple(warnings), stored, binding, shared, job_type, keep)
-
-
-def _metadata(request: SweepRequest, combinations: Combinations, shared: Shared, folder: str) -> dict[str, Any]:
-    return {
-        "workflow": request.workflow.recipe.workflow_id,
-        "template": request.workflow.template.hash,
+    metadata = {
+        "workflow": workflow.recipe.workflow_id,
+        "template": workflow.template.hash,
         "mode": request.mode.value,
         "axes": [{"name": axis.name, "places": axis.places, "values": axis.values} for axis in combinations.axes],
         "inputs": dict(request.inputs),
@@ -128,6 +114,9 @@ def _metadata(request: SweepRequest, combinations: Combinations, shared: Shared,
         "folder": folder,
         "grid": request.grid.chosen(),
     }
+    batch = NewBatch(batch_id, name, BatchKind.SWEEP, metadata, wants_grid=wants_grid)
+    stored = len(combinations) * largest.average_bytes(shared)
+    return Sweep(batch, combinations, request, tuple(warnings), stored, binding, shared, job_type, keep)
 
 
 def _lenient(request: SweepRequest, axes: Sequence[Axis]) -> Recipe:
@@ -137,14 +126,11 @@ def _lenient(request: SweepRequest, axes: Sequence[Axis]) -> Recipe:
     needed = []
     for name in recipe.required_inputs:
         found = places.reached(name, recipe)
-        is_given = covered >= set(found) or all(_has_value(places.all[place].value) for place in found)
+        values = [places.all[place].value for place in found]
+        is_given = covered >= set(found) or not any(each in (None, "") or "${" in str(each) for each in values)
         if found and (name in request.inputs or not is_given):
             needed.append(name)
     return replace(recipe, required_inputs=tuple(needed))
-
-
-def _has_value(value: Any) -> bool:
-    return value is not None and value != "" and "${" not in str(value)
 
 
 def _check_grid(grid: GridAxes, combinations: Combinations) -> None:

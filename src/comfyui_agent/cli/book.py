@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from comfyui_agent.batches.batch_summary import sentence
-from comfyui_agent.batches.book_file import BookText
+from comfyui_agent.batches.books import BookText
 from comfyui_agent.batches.name_lookup import find_batch
 from comfyui_agent.batches.regeneration import choose, page_of
 from comfyui_agent.cli.batch_progress import show_queued

@@ -17,8 +17,7 @@ import typer
 
 from comfyui_agent.batches.batch_summary import sentence
 from comfyui_agent.batches.batch_writer import queue_batch
-from comfyui_agent.batches.book_file import BookText
-from comfyui_agent.batches.books import read_book
+from comfyui_agent.batches.books import BookText, read_book
 from comfyui_agent.batches.sweep_request import SweepRequest
 from comfyui_agent.cli.agents import shown
 from comfyui_agent.cli.batch_progress import follow

@@ -12,8 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from comfyui_agent.batches.sweep_file import SweepFile, SweepText
-from comfyui_agent.batches.sweep_request import GridAxes, SweepRequest
+from comfyui_agent.batches.sweep_request import GridAxes, SweepFile, SweepRequest, SweepText
 from comfyui_agent.batches.sweeps import Sweep
 from comfyui_agent.cli.batch_progress import show_queued
 from comfyui_agent.cli.invocation import Invocation, workspace_command

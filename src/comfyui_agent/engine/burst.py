@@ -14,8 +14,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from comfyui_agent.batches.prompt_folder import BadPrompt, nameless, read_prompt, with_new
-from comfyui_agent.batches.state_file import BadState, Entry, State, read_state, remove_leftovers
+from comfyui_agent.batches.state_file import (
+    BadPrompt,
+    BadState,
+    Entry,
+    State,
+    nameless,
+    read_prompt,
+    read_state,
+    remove_leftovers,
+    with_new,
+)
 from comfyui_agent.clock import now
 from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.documents import shown_path

@@ -61,11 +61,7 @@ async def define_sweep(
     `read_lines` reads the file that `@NAME` stands for; OSError or ValueError if it cannot. BadSweep says what is wrong
     with the sweep. NotKept, here or while its jobs are made: a picture could not be kept.
     """
-    counted = await planner.run(
-        lambda _: count_axes(
-            request.sets, request.workflow, request.mode, read_lines, bounds, skip_bad=request.skip_bad
-        )
-    )
+    counted = await planner.run(lambda _: count_axes(request, read_lines, bounds))
     classes = {place.class_type for place in request.workflow.places.all.values()}
     definitions, silent = await ask_definitions(workspace.settings.comfyui.urls, classes)
     finished, keep = workspace.settings.paths.jobs_finished, InputFiles(workspace).keep_patiently

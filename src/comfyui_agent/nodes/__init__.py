@@ -5,11 +5,8 @@ ComfyUI imports the installed folder and takes the names below from it.
 
 from __future__ import annotations
 
-from comfyui_agent.nodes.grid_compositor import WIGridCompositor
-from comfyui_agent.nodes.iterator import WIIterator
-from comfyui_agent.nodes.parameter import WIParameter
+from comfyui_agent.nodes.node_classes import WIGridCompositor, WIIterator, WIParameter, WISaveImage
 from comfyui_agent.nodes.registration import join
-from comfyui_agent.nodes.save_image import WISaveImage
 
 __all__ = ["NODE_CLASS_MAPPINGS", "NODE_DISPLAY_NAME_MAPPINGS", "WEB_DIRECTORY"]
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from comfyui_agent.domain.prompts import natural_order
+from comfyui_agent.domain.texts import whole
 from comfyui_agent.nodes.core.batch_state import LOG, ImageFile
 
 LONGEST_REASON = 300
@@ -60,8 +61,6 @@ class ComfyUI:
 
     def __init__(self) -> None:
         self._logged: set[str] = set()
-        self._fields = 0
-        """The length of a queue item that ComfyUI made itself; 0 until one was seen."""
 
     def check(self) -> None:
         """Raise MissingPiece if this version lacks something that a batch needs."""
@@ -75,15 +74,11 @@ class ComfyUI:
         return self._piece("server", "PromptServer.instance.prompt_queue")
 
     def next_number(self) -> float:
-        """The queue number of the next prompt."""
         return float(self._piece("server", "PromptServer.instance.number"))
 
     def queue(self) -> QueueSnapshot:
-        """What runs and what waits."""
         read = getattr(self._queue, "get_current_queue_volatile", None)
         running, queued = read() if read else self._queue.get_current_queue()
-        for item in [*running, *queued][:1]:
-            self._fields = self._fields or len(item)
         return QueueSnapshot({item[1]: item[2] for item in running}, {item[1]: item[2] for item in queued})
 
     def ending(self, prompt_id: str) -> Ending | None:
@@ -133,18 +128,11 @@ class ComfyUI:
         if "client_id" in document:
             extra_data["client_id"] = document["client_id"]
         extra_data["create_time"] = int(time.time() * 1000)
-        item = (number, prompt_id, document["prompt"], extra_data, list(outputs))
-        if not self._keeps_secrets_apart():
-            self._queue.put(item)
-            return
-        names = getattr(self._module("execution"), "SENSITIVE_EXTRA_DATA_KEYS", ())
-        self._queue.put((*item, {name: extra_data.pop(name) for name in names if name in extra_data}))
-
-    def _keeps_secrets_apart(self) -> bool:
-        """Whether queue items have a sixth field, as since 0.3.68. `process_item` came with it."""
-        if self._fields:
-            return self._fields > 5
-        return "process_item" in inspect.signature(self._queue.task_done).parameters
+        item: tuple[Any, ...] = (number, prompt_id, document["prompt"], extra_data, list(outputs))
+        if "process_item" in inspect.signature(self._queue.task_done).parameters:  # 0.3.68: secrets are a sixth field
+            names = getattr(importlib.import_module("execution"), "SENSITIVE_EXTRA_DATA_KEYS", ())
+            item += ({name: extra_data.pop(name) for name in names if name in extra_data},)
+        self._queue.put(item)
 
     def delete(self, prompt_id: str) -> bool:
         """Take a prompt out of the queue; False if it was not there any more."""
@@ -168,31 +156,30 @@ class ComfyUI:
         return None
 
     def send(self, event: str, data: Mapping[str, Any], client_id: str | None = None) -> None:
-        """Send an event to one page, or to all."""
         with suppress(Exception):
             self._piece("server", "PromptServer.instance.send_sync")(event, dict(data), client_id)
 
     def declares(self, class_type: str, input_name: str) -> bool:
-        """Whether a node class declares such an input."""
         with suppress(Exception):
             declared = self._piece("nodes", "NODE_CLASS_MAPPINGS")[class_type].INPUT_TYPES()
             return any(input_name in declared.get(part, {}) for part in ("required", "optional"))
         return False
 
+    def _folder(self, kind: str) -> Path:
+        return Path(self._piece("folder_paths", f"get_{kind}_directory")())
+
     def input_folder(self) -> Path | None:
         """The folder for files with values; None outside of ComfyUI."""
-        try:
-            return Path(self._piece("folder_paths", "get_input_directory")())
-        except MissingPiece:
-            return None
+        with suppress(MissingPiece):
+            return self._folder("input")
+        return None
 
     def file_of(self, image: ImageFile) -> Path | None:
         """The path of a file; None if it would be outside of ComfyUI's folders."""
         with suppress(Exception):
-            kind = {"output": "get_output_directory", "temp": "get_temp_directory"}[image["type"]]
-            folder = Path(self._piece("folder_paths", kind)()).resolve()
+            folder = self._folder(image["type"]).resolve()
             path = (folder / image["subfolder"] / image["filename"]).resolve()
-            return path if folder in path.parents else None
+            return path if image["type"] in ("output", "temp") and folder in path.parents else None
         return None
 
     def save(self, picture: Any, prefix: str, kind: str, texts: Mapping[str, Any], number: int = 0) -> ImageFile:
@@ -202,48 +189,37 @@ class ComfyUI:
         """
         from PIL.PngImagePlugin import PngInfo
 
-        folder = "get_output_directory" if kind == "output" else "get_temp_directory"
-        where = self._piece("folder_paths", folder)()
         prefix = prefix.replace("%batch_num%", str(number))
-        place = self._piece("folder_paths", "get_save_image_path")(prefix, where, *picture.size)
-        full_folder, name, counter, subfolder, _ = place
+        find_place = self._piece("folder_paths", "get_save_image_path")
+        folder, name, counter, subfolder, _ = find_place(prefix, str(self._folder(kind)), *picture.size)
+        is_wanted = True
+        with suppress(MissingPiece):
+            is_wanted = not self._piece("comfy.cli_args", "args.disable_metadata")
         metadata = PngInfo()
-        for key, value in texts.items() if self._writes_metadata() else ():
+        for key, value in texts.items() if is_wanted else ():
             metadata.add_text(key, json.dumps(value))
-        path = Path(full_folder) / f"{name}_{counter:05}_.png"
+        path = Path(folder) / f"{name}_{counter:05}_.png"
         part = path.with_name(path.name + ".part")
         try:
             picture.save(part, format="PNG", pnginfo=metadata, compress_level=4)
             part.replace(path)
         finally:
-            with suppress(OSError):
-                part.unlink()
+            part.unlink(missing_ok=True)
         return {"filename": path.name, "subfolder": subfolder, "type": kind}
 
-    def _writes_metadata(self) -> bool:
-        with suppress(MissingPiece):
-            return not self._piece("comfy.cli_args", "args.disable_metadata")
-        return True
-
-    def _module(self, name: str) -> Any:
-        try:
-            return importlib.import_module(name)
-        except ImportError as error:
-            raise self._missing(name) from error
-
     def _piece(self, module: str, path: str) -> Any:
-        found = self._module(module)
-        for name in path.split("."):
-            found = getattr(found, name, None)
-            if found is None:
-                raise self._missing(f"{module}.{path}")
-        return found
-
-    def _missing(self, piece: str) -> MissingPiece:
-        if piece not in self._logged:
-            self._logged.add(piece)
-            LOG.warning("This ComfyUI has no %s: what needs it is left out. A newer pack may know better.", piece)
-        return MissingPiece(f"this ComfyUI has no {piece}")
+        missing = module
+        with suppress(ImportError):
+            found: Any = importlib.import_module(module)
+            for name in path.split("."):
+                found = getattr(found, name, None)
+            if found is not None:
+                return found
+            missing = f"{module}.{path}"
+        if missing not in self._logged:
+            self._logged.add(missing)
+            LOG.warning("This ComfyUI has no %s: what needs it is left out. A newer pack may know better.", missing)
+        raise MissingPiece(f"this ComfyUI has no {missing}")
 
 
 def pictures_of(images: Any) -> Iterable[Any]:
@@ -303,5 +279,4 @@ def _refusal(error: Any, node_errors: Any) -> str:
 
 def one_line(text: str) -> str:
     """Make a text short enough for a log and a cell of a grid."""
-    line = " ".join(str(text).split())
-    return line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 1] + "…"
+    return whole(" ".join(str(text).split()), LONGEST_REASON)

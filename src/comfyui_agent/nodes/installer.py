@@ -9,7 +9,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,12 @@ TITLE = "E3 Iterator"
 FOLDER = "e3_iterator"
 CUSTOM_NODES = "custom_nodes"
 RECORD = "installed.json"
+MARKS = ("pyproject.toml", RECORD)
+"""The files that show that a folder is ours."""
 OUR_PROJECT = re.compile(rf"""^name\s*=\s*["']{NAME}["']""", re.MULTILINE)
 ASIDE = re.compile(rf"{FOLDER}\.[0-9a-f]{{8}}\.disabled")
 """A folder that is being written or removed. ComfyUI ignores folders whose names end so."""
-MADE_BY_OTHERS = ("__pycache__", ".DS_Store")
+MADE_BY_OTHERS = {"__pycache__", ".DS_Store"}
 COMPILED = (".pyc", ".pyo")
 JUNCTION = 0xA0000003
 
@@ -95,19 +97,41 @@ def install(folder: Path, *, force: bool = False, package: Path = PACKAGE) -> In
     files = build(package)
     digests = {path: hashlib.sha256(content).hexdigest() for path, content in files.items()}
     record = {"name": NAME, "version": __version__, "files": digests}
-    is_there = _is_installed(target)
-    is_changed = True
-    if is_there:
-        before, present = _read_record(target), _digests(target)
-        known = before["files"] if before else {}
-        lost = [path for path, digest in present.items() if digest not in (known.get(path), digests.get(path))]
-        if lost and not force:
-            raise Changed(target, lost)
-        is_changed = before != record or present != digests
-    if is_changed:
-        _replace(target, {**files, RECORD: json.dumps(record, indent=2).encode() + b"\n"}, is_there)
-    left_behind = tuple(_remove_leftovers(custom_nodes))
+    with _alone_in(custom_nodes):
+        is_there = _is_installed(target)
+        is_changed = True
+        if is_there:
+            before, present = _read_record(target), _digests(target)
+            known = before["files"] if before else {}
+            lost = [path for path, digest in present.items() if digest not in (known.get(path), digests.get(path))]
+            if lost and not force:
+                raise Changed(target, lost)
+            is_changed = before != record or present != digests
+        if is_changed:
+            _replace(target, {RECORD: json.dumps(record, indent=2).encode() + b"\n", **files}, is_there)
+        left_behind = tuple(_remove_leftovers(custom_nodes))
     return Installation(target, __version__, len(files), is_there and is_changed, is_changed, left_behind)
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Refused while another process installs there. The lock ends with its process."""
+    if os.name == "nt":  # folders cannot be locked there
+        yield
+        return
+    import fcntl
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Refused(f"another e3 nodes install is at work in {folder}: try again when it is through") from None
+        except OSError:  # a file system without locks: one person installs at a time
+            pass
+        yield
+    finally:
+        os.close(handle)
 
 
 def _is_installed(target: Path) -> bool:
@@ -120,12 +144,14 @@ def _is_installed(target: Path) -> bool:
         raise Refused(f"{target} is a link: remove it, or install into the ComfyUI that it leads to")
     if not target.is_dir():
         raise Refused(f"{target} is a file: move it away, then install again")
-    if _read_record(target) is None and not _is_our_project(target):
+    if not _is_ours(target):
         raise Refused(f"{target} was not made by E3: move it out of {CUSTOM_NODES}, then install again")
     return True
 
 
-def _is_our_project(folder: Path) -> bool:
+def _is_ours(folder: Path) -> bool:
+    if _read_record(folder) is not None:
+        return True
     with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError, UnicodeDecodeError):
         return bool(OUR_PROJECT.search((folder / "pyproject.toml").read_text(encoding="utf-8")))
     return False
@@ -133,40 +159,40 @@ def _is_our_project(folder: Path) -> bool:
 
 def _read_record(folder: Path) -> dict[str, Any] | None:
     """What was installed there; None if that is not known."""
-    try:
+    with suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError, RecursionError):
         record = json.loads((folder / RECORD).read_bytes())
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError, RecursionError):
-        return None
-    if not isinstance(record, dict) or record.get("name") != NAME or not isinstance(record.get("files"), dict):
-        return None
-    return record
+        if isinstance(record, dict) and record.get("name") == NAME and isinstance(record.get("files"), dict):
+            return record
+    return None
 
 
 def _digests(folder: Path) -> dict[str, str]:
     """SHA-256 of every installed file, except the record and caches. A link has the digest ""."""
     found: dict[str, str] = {}
-    for above, folders, names in os.walk(folder, onerror=_raise):
-        links = [name for name in folders if Path(above, name).is_symlink()]
-        folders[:] = [name for name in folders if name not in MADE_BY_OTHERS]
-        for name in [*names, *links]:
-            path = Path(above, name)
-            if name not in MADE_BY_OTHERS and not name.endswith(COMPILED):
-                is_plain = path.is_file() and not path.is_symlink()
-                digest = hashlib.sha256(path.read_bytes()).hexdigest() if is_plain else ""
-                found[path.relative_to(folder).as_posix()] = digest
-    found.pop(RECORD, None)
-    return dict(sorted(found.items()))
-
-
-def _raise(error: OSError) -> None:
-    raise error
+    for path in sorted(folder.rglob("*")):
+        inner = path.relative_to(folder)
+        if path.suffix in COMPILED or not MADE_BY_OTHERS.isdisjoint(inner.parts) or inner.as_posix() == RECORD:
+            continue
+        if path.is_symlink():
+            found[inner.as_posix()] = ""
+        elif not path.is_dir():
+            found[inner.as_posix()] = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+    return found
 
 
 def _replace(target: Path, files: Mapping[str, bytes], is_there: bool) -> None:
-    """Write a new folder, then rename it into place. An error leaves the earlier installation as it was."""
+    """Write a new folder, then rename it into place. An error leaves the earlier installation as it was.
+
+    The record comes first in `files`: by it the next call knows a folder that was not finished.
+    """
     fresh, earlier = (target.with_name(f"{FOLDER}.{secrets.token_hex(4)}.disabled") for _ in range(2))
     try:
-        _write(fresh, files)
+        for path, content in files.items():
+            (fresh / path).parent.mkdir(parents=True, exist_ok=True)
+            with (fresh / path).open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
         if is_there:
             target.rename(earlier)
         fresh.rename(target)
@@ -174,24 +200,28 @@ def _replace(target: Path, files: Mapping[str, bytes], is_there: bool) -> None:
         with suppress(OSError):
             if earlier.exists() and not target.exists():
                 earlier.rename(target)
-        shutil.rmtree(fresh, ignore_errors=True)
+        with suppress(OSError):
+            _remove(fresh)
         raise
-
-
-def _write(folder: Path, files: Mapping[str, bytes]) -> None:
-    for path, content in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        with (folder / path).open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
 
 
 def _remove_leftovers(custom_nodes: Path) -> Iterator[Path]:
     """Remove the replaced folder, and those of calls that were killed. Gives those that could not be removed."""
     for folder in sorted(custom_nodes.iterdir()):
-        if ASIDE.fullmatch(folder.name) and folder.is_dir() and not folder.is_symlink():
-            try:
-                shutil.rmtree(folder)
-            except OSError:
-                yield folder
+        if not ASIDE.fullmatch(folder.name) or folder.is_symlink() or not folder.is_dir():
+            continue
+        try:
+            if _is_ours(folder) or {path.name for path in folder.iterdir()} <= {RECORD}:
+                _remove(folder)
+        except OSError:
+            yield folder
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder of ours. What shows that it is ours goes last, so that a killed call leaves a known folder."""
+    for path in sorted(folder.iterdir(), key=lambda path: path.name in MARKS):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    folder.rmdir()

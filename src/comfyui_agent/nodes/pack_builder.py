@@ -5,7 +5,6 @@ ComfyUI loads the pack as a package of an odd name. Every import of E3 in it is 
 
 from __future__ import annotations
 
-import posixpath
 import re
 from contextlib import suppress
 from importlib import metadata
@@ -17,7 +16,7 @@ FOLDERS = {"nodes": ".", "domain": "shared/domain", "pictures": "shared/pictures
 """Package → its folder in the pack. Modules of other packages do not go into it."""
 LEFT_OUT = ("pack_builder.py", "installer.py")
 WHOLE_FOLDERS = ("web", "example_workflows")
-OTHER_FILES = ("pyproject.toml", "README.md")
+OTHER_FILES = ("declarations.json", "pyproject.toml", "README.md")
 IMPORT = re.compile(r"^( *)from comfyui_agent\.([\w.]+) import\b", re.MULTILINE)
 
 
@@ -49,7 +48,6 @@ def build(package: Path = PACKAGE) -> dict[str, bytes]:
 
 
 def _belongs(path: PurePosixPath) -> bool:
-    """Whether a file of `nodes` goes into the pack."""
     if path.name in LEFT_OUT or any(part.startswith(".") or part == "__pycache__" for part in path.parts):
         return False
     return path.parts[0] in WHOLE_FOLDERS or path.suffix == ".py" or path.as_posix() in OTHER_FILES
@@ -60,15 +58,13 @@ def _source(module: str) -> PurePosixPath:
 
 
 def _place(source: PurePosixPath) -> PurePosixPath:
-    """The path in the pack of a file of this package."""
     return PurePosixPath(FOLDERS[source.parts[0]], *source.parts[1:])
 
 
 def _with_relative_imports(text: str, importer: PurePosixPath) -> str:
+    root = "." * len(importer.parts)
+
     def rewrite(match: re.Match[str]) -> str:
-        target = _place(_source(match[2])).with_suffix("")
-        parts = posixpath.relpath(target, importer.parent).split("/")
-        ups = parts.count("..")
-        return f"{match[1]}from {'.' * (ups + 1)}{'.'.join(parts[ups:])} import"
+        return f"{match[1]}from {root}{'.'.join(_place(_source(match[2])).with_suffix('').parts)} import"
 
     return IMPORT.sub(rewrite, text)

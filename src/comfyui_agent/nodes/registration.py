@@ -1,15 +1,21 @@
-"""Registering the pack with the ComfyUI that imports it. Runs on Python 3.9."""
+"""Registering the pack with the ComfyUI that imports it: its prompt handler and its routes. Runs on Python 3.9."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import sys
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from comfyui_agent.nodes.core.batch_state import LOG
 from comfyui_agent.nodes.core.iteration_state import IterationStateManager
-from comfyui_agent.nodes.routes import add_routes
+
+if TYPE_CHECKING:
+    from aiohttp.web import RouteTableDef
 
 JOINED = "e3_iterator_is_here"
+NO_SUCH = "There is no batch {!r:.80}. It ended more than an hour ago, ComfyUI was restarted, or it never was."
 
 
 def join() -> bool:
@@ -38,3 +44,38 @@ async def _go_last(handlers: list[Any], ours: Any) -> None:
     if ours in handlers:
         handlers.remove(ours)
         handlers.append(ours)
+
+
+def add_routes(routes: RouteTableDef) -> None:
+    """Add the three routes. ComfyUI serves each below /api, too."""
+    from aiohttp import web
+
+    manager = IterationStateManager.instance
+
+    async def in_thread(call: Any, *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)
+
+    async def answer(call: Any, request: web.Request) -> web.Response:
+        batch_id = request.match_info["batch_id"]
+        found = await in_thread(_json_of, call, batch_id)
+        if found is None:
+            return web.json_response({"error": NO_SUCH.format(batch_id)}, status=404)
+        return web.Response(text=found, content_type="application/json")
+
+    @routes.get("/wi/batches")
+    async def batches(_: web.Request) -> web.Response:
+        return web.json_response({"batches": await in_thread(manager().summaries)})
+
+    @routes.get("/wi/batch/{batch_id}")
+    async def batch(request: web.Request) -> web.Response:
+        return await answer(manager().describe, request)
+
+    @routes.post("/wi/cancel_batch/{batch_id}")
+    async def cancel_batch(request: web.Request) -> web.Response:
+        return await answer(manager().cancel_batch, request)
+
+
+def _json_of(call: Any, batch_id: str) -> str | None:
+    """Encoded piece by piece, so that other threads get their turn: a batch may have ten thousand members."""
+    found = call(batch_id)
+    return None if found is None else "".join(json.JSONEncoder(default=asdict).iterencode(found))

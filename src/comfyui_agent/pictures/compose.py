@@ -1,7 +1,6 @@
-"""Composing a grid in a child process: `python -m comfyui_agent.pictures.compose SPEC.json`, or `-` for stdin.
+"""Composing a grid in a child process, `python -m comfyui_agent.pictures.compose`, which reads a Spec from stdin.
 
-It prints one line of JSON: the pictures, the page, and the size of the first picture. If it fails, it prints one line
-to stderr, exits with 1, and leaves the files of an earlier run as they were.
+If it fails, it prints one line to stderr, exits with 1, and leaves the files of an earlier run as they were.
 """
 
 from __future__ import annotations
@@ -12,12 +11,11 @@ import re
 import sys
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 from comfyui_agent.domain.grid_layout import picture_paths
@@ -46,7 +44,6 @@ class Spec:
 
     @property
     def pictures(self) -> list[Path]:
-        """The file of each page of the grid."""
         return picture_paths(self.picture, len(self.grid.pages))
 
     def as_json(self) -> str:
@@ -54,19 +51,17 @@ class Spec:
 
     @classmethod
     def read(cls, text: str | bytes) -> Spec:
-        """Read what `as_json` wrote."""
         document = json.loads(text)
-        pages = tuple(_read_page(page) for page in document["grid"]["pages"])
-        grid = Grid(**{**document["grid"], "pages": pages})
+        pages = []
+        for page in document["grid"]["pages"]:
+            files = [Path(cell["file"]) if cell["file"] else None for cell in page["cells"]]
+            cells = [Cell(**{**cell, "file": file}) for cell, file in zip(page["cells"], files, strict=True)]
+            pages.append(Page(tuple(page["rows"]), tuple(page["columns"]), tuple(cells), page["title"], page["corner"]))
+        grid = Grid(**{**document["grid"], "pages": tuple(pages)})
         return cls(grid, document["format"], Path(document["picture"]), Path(document["page"]))
 
 
-def _read_page(page: dict[str, Any]) -> Page:
-    cells = tuple(Cell(**{**cell, "file": Path(cell["file"]) if cell["file"] else None}) for cell in page["cells"])
-    return Page(tuple(page["rows"]), tuple(page["columns"]), cells, page["title"], page["corner"])
-
-
-def compose(spec: Spec) -> dict[str, Any]:
+def compose(spec: Spec) -> None:
     """Make the pictures and the page, all of them or none. ValueError if they would replace a file they show."""
     sources = {cell.file for page in spec.grid.pages for cell in page.cells}
     for path in {*spec.pictures, spec.page} & sources:
@@ -81,39 +76,32 @@ def compose(spec: Spec) -> dict[str, Any]:
         thumbnails.update(drawn.thumbnails)
         problems.update(drawn.problems)
 
-    with Replacing() as files:
+    with _replacing() as write:
         for number, path in enumerate(spec.pictures):
-            files.write(path, partial(write_picture, number))
-        files.write(spec.page, lambda file: write_page(file, layout, thumbnails, problems))
-        files.publish()
-    width, height = layout.pages[0].size
-    return {"pictures": [str(path) for path in spec.pictures], "page": str(spec.page), "width": width, "height": height}
+            write(path, partial(write_picture, number))
+        write(spec.page, lambda file: write_page(file, layout, thumbnails, problems))
 
 
-class Replacing:
-    """Files written beside those they replace. They get their names when all of them are on disk."""
+@contextmanager
+def _replacing() -> Iterator[Callable[[Path, Callable[[IO[bytes]], None]], None]]:
+    """Write files beside those they replace. They get their names at the end, when all of them are on disk."""
+    written: list[tuple[Path, Path]] = []
 
-    def __init__(self) -> None:
-        self._written: list[tuple[Path, Path]] = []
-
-    def __enter__(self) -> Replacing:
-        return self
-
-    def write(self, path: Path, write: Callable[[IO[bytes]], None]) -> None:
+    def write(path: Path, write_to: Callable[[IO[bytes]], None]) -> None:
         _remove_forgotten(path)
         temporary = path.with_name(f".{path.name}.{os.getpid()}-{uuid.uuid4().hex}{MARK}")
-        self._written.append((temporary, path))
+        written.append((temporary, path))
         with temporary.open("xb") as file:
-            write(file)
+            write_to(file)
             file.flush()
             os.fsync(file.fileno())
 
-    def publish(self) -> None:
-        for temporary, path in self._written:
+    try:
+        yield write
+        for temporary, path in written:
             temporary.replace(path)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for temporary, _ in self._written:
+    finally:
+        for temporary, _ in written:
             temporary.unlink(missing_ok=True)
 
 
@@ -128,7 +116,6 @@ def _remove_forgotten(path: Path) -> None:
 
 
 def _is_alive(process: int) -> bool:
-    """Whether a process may still run."""
     if os.name != "posix":
         return True
     try:
@@ -136,26 +123,19 @@ def _is_alive(process: int) -> bool:
     except ProcessLookupError:
         return False
     except OSError:
-        return True
-    try:  # a zombie has ended
-        status = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace")
-        return not status.rpartition(")")[2].startswith(" Z")
-    except OSError:
-        return True
+        pass
+    return True
 
 
-def main(arguments: list[str]) -> int:
-    """The child process. Returns its exit code."""
+def main(given: IO[bytes]) -> int:
     try:
-        [name] = arguments
-        made = compose(Spec.read(sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()))
+        compose(Spec.read(given.read()))
     except Exception as error:  # noqa: BLE001 - the parent needs one line for any error
         message = " ".join(f"{error or type(error).__name__}".split())
         sys.stderr.write(printable(whole(message, LONGEST_MESSAGE)).encode("ascii", "backslashreplace").decode() + "\n")
         return 1
-    sys.stdout.write(json.dumps(made) + "\n")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.stdin.buffer))

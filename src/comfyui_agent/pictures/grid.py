@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from comfyui_agent.domain.grid_layout import GridLayout
 from comfyui_agent.pictures.grid_sources import Size, Source, look_at
 from comfyui_agent.pictures.labels import MOST_LINES, Label, fit, line_height, one_line
 
@@ -55,6 +56,17 @@ class Grid:
     is_sheet: bool = False
     """A contact sheet: no headings, a label below each cell."""
     cell_pixels: int | None = None
+
+
+def pages_of(layout: GridLayout | None, cells: Mapping[int, Sequence[Cell]]) -> tuple[Page, ...]:
+    """Cells by page, with the headings of a layout. Without one they are a contact sheet."""
+    if layout is not None:
+        rows, columns = tuple(layout.rows), tuple(layout.columns)
+        return tuple(
+            Page(rows, columns, tuple(cells[page]), layout.title(page), layout.corner) for page in sorted(cells)
+        )
+    down, across = 1 + max(cell.row for cell in cells[0]), 1 + max(cell.column for cell in cells[0])
+    return (Page(("",) * down, ("",) * across, tuple(cells[0])),)
 
 
 def size_within(size: Size, cell: Size) -> Size:
@@ -107,7 +119,9 @@ def lay_out(grid: Grid) -> Layout:
         for number, page in enumerate(grid.pages)
         for cell in page.cells
     }
-    wanted = _wanted_cell(grid, [source.size for source in sources.values() if source.is_picture])
+    sizes = [source.size for source in sources.values() if source.is_picture]
+    largest = (max(width for width, _ in sizes), max(height for _, height in sizes)) if sizes else (1, 1)
+    wanted = _scaled(largest, grid.cell_pixels or (max(TINY, *largest) if sizes else EMPTY_CELL))
     longest = max(wanted)
     while longest >= SMALLEST_CELL:
         cell = _scaled(wanted, longest)
@@ -122,13 +136,7 @@ def lay_out(grid: Grid) -> Layout:
 
 
 def _excess(size: Size) -> float:
-    """By how much the sides of a picture must shrink."""
     return max(max(size) / LONGEST_SIDE, math.sqrt(size[0] * size[1] / MOST_PIXELS))
-
-
-def _wanted_cell(grid: Grid, sizes: list[Size]) -> Size:
-    largest = (max(width for width, _ in sizes), max(height for _, height in sizes)) if sizes else (1, 1)
-    return _scaled(largest, grid.cell_pixels or (max(TINY, *largest) if sizes else EMPTY_CELL))
 
 
 def _scaled(size: Size, longest: int) -> Size:
@@ -156,7 +164,8 @@ def _arranged(grid: Grid, page: Page, cell: Size, text: int) -> PageLayout:
     under = _room((label.height for label in below.values()), gap)
     step = cell[0] + gap, max(cell[1] + under, line if rows else 0) + gap
     width = max(left + len(page.columns) * step[0] - gap, 24 * text)
-    titles = tuple(_titles(grid, page, text, width))
+    written = ((grid.title, round(text * 1.5)), (grid.subtitle, text), (page.title, text))
+    titles = tuple(fit(title, size, width, 2) for title, size in written if one_line(title))
     top = text + sum(label.height for label in titles) + (text if titles else 0) + above
     size = width + 2 * text, top + len(page.rows) * step[1] - gap + text
     return PageLayout(size, (text + left, top), step, titles, rows, columns, corner, below)
@@ -166,9 +175,3 @@ def _room(needed: Iterable[int], space: int) -> int:
     """The largest of some lengths and a space, or 0 if there is none."""
     largest = max(needed, default=0)
     return largest + space if largest else 0
-
-
-def _titles(grid: Grid, page: Page, text: int, width: int) -> Iterator[Label]:
-    for title, size in ((grid.title, round(text * 1.5)), (grid.subtitle, text), (page.title, text)):
-        if one_line(title):
-            yield fit(title, size, width, 2)

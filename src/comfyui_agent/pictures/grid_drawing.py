@@ -18,15 +18,16 @@ QUIET: Colour = (98, 98, 106)
 FRAME: Colour = (208, 208, 214)
 EMPTY: Colour = (246, 246, 248)
 ATTENTION: Colour = (164, 74, 6)
-MARKS = {"done": "●", "failed": "△", "pending": "○", "processing": "◐", "cancelled": "", "dismissed": ""}
-WORDS = {
-    "done": "Done",
-    "failed": "Needs attention",
-    "pending": "Pending",
-    "processing": "Rendering",
-    "cancelled": "Cancelled",
-    "dismissed": "Dismissed",
+NEEDS_ATTENTION = "△"
+BADGES = {
+    "done": ("●", "Done"),
+    "failed": (NEEDS_ATTENTION, "Needs attention"),
+    "pending": ("○", "Pending"),
+    "processing": ("◐", "Rendering"),
+    "cancelled": ("", "Cancelled"),
+    "dismissed": ("", "Dismissed"),
 }
+"""The mark and the word of each state."""
 
 
 @dataclass
@@ -108,18 +109,18 @@ class CellText:
 
 def text_in(cell: Cell, source: Source) -> CellText:
     if source.problem:
-        return CellText(MARKS["failed"], "Cannot be shown", source.problem)
+        return CellText(NEEDS_ATTENTION, "Cannot be shown", source.problem)
     if source.kind:
         return CellText("", source.kind, cell.file.name if cell.file else "")
-    word = WORDS.get(cell.state, cell.state)
-    return CellText(MARKS.get(cell.state, ""), word, cell.reason or ("no file" if cell.state == "done" else ""))
+    mark, word = BADGES.get(cell.state, ("", cell.state))
+    return CellText(mark, word, cell.reason or ("no file" if cell.state == "done" else ""))
 
 
 def _draw_text(canvas: Image.Image, box: Box, text: int, shown: CellText) -> None:
     """Draw a light box with a mark, a word and details, as far as they fit."""
     drawing = ImageDraw.Draw(canvas)
     drawing.rectangle((box[0], box[1], box[2] - 1, box[3] - 1), fill=EMPTY)
-    colour = ATTENTION if shown.mark == MARKS["failed"] else QUIET
+    colour = ATTENTION if shown.mark == NEEDS_ATTENTION else QUIET
     left, right = box[0] + text // 2, box[2] - text // 2
     room = box[3] - box[1]
     parts = [fit(shown.word, text, right - left, max(0, min(2, room // line_height(text))))]

@@ -8,223 +8,107 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
-from importlib import resources
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
 from comfyui_agent.domain.texts import json_text, printable, whole
 from comfyui_agent.domain.values import Token, written
-from comfyui_agent.pictures.grid import Cell, Layout, Page, Place
-from comfyui_agent.pictures.grid_drawing import MARKS, CellText, text_in
+from comfyui_agent.pictures.grid import Cell, Layout, Place
+from comfyui_agent.pictures.grid_drawing import NEEDS_ATTENTION, CellText, text_in
 from comfyui_agent.pictures.grid_sources import Source
 
 MOST_EMBEDDED = 24 * 1024 * 1024
 """Pictures are embedded in the page if all of them together are no larger."""
 LONGEST_TEXT = 2_000
-MEDIA_TYPES = {
-    "PNG": "image/png",
-    "JPEG": "image/jpeg",
-    "MPO": "image/jpeg",
-    "WEBP": "image/webp",
-    "GIF": "image/gif",
-    "AVIF": "image/avif",
-    "BMP": "image/bmp",
-}
+MEDIA_TYPES = {name: f"image/{name.lower()}" for name in ("PNG", "JPEG", "WEBP", "GIF", "AVIF", "BMP")}
+MEDIA_TYPES["MPO"] = "image/jpeg"
 """Formats that browsers show. Pictures of other formats are shown as thumbnails."""
-
 LIKE_ANOTHER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?|true|false|yes|no|on|off", re.IGNORECASE)
 """Texts that would be read as a number or a boolean without quotes."""
+FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class CellView:
+    """A cell for the template. `about` is what the script gets; `file` is set if its content goes into the page."""
+
+    cell: Cell
+    thumbnail: bytes | None
+    file: Path | None
+    about: Mapping[str, Any]
 
 
 def write_page(
     file: IO[bytes], layout: Layout, thumbnails: Mapping[Place, bytes], problems: Mapping[Place, str]
 ) -> None:
-    """Write the page of a drawn grid."""
-    page = GridPage(layout, thumbnails, problems)
-    template = _asset("html")
-    for part in re.split(r"(\{\{\w+\}\})", template):
-        if part.startswith("{{"):
-            for piece in page.part(part.strip("{}")):
-                file.write(piece.encode("utf-8"))
-        else:
-            file.write(part.encode("utf-8"))
+    templates = Environment(
+        loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
+    )
+    templates.filters |= {"base64": _base64, "shown": _shown}
+    script = (FOLDER / "grid_page.js").read_text(encoding="utf-8")
+    across, down = (f"{side / max(layout.cell):.4f}" for side in layout.cell)
+    style = (FOLDER / "grid_page.css").read_text(encoding="utf-8")
+    style += f":root {{ --across: {across}; --down: {down}; }}\n"
+    cells = _views(layout, thumbnails, problems)
+    page = templates.get_template("grid_page.html").stream(
+        grid=layout.grid,
+        cells=cells,
+        kinds={view.about["kind"] for view in cells.values()} - {""},
+        has_files=any(view.file for view in cells.values()),
+        attention=NEEDS_ATTENTION,
+        script=Markup(script),  # noqa: S704 - ours
+        style=Markup(style),  # noqa: S704 - ours
+        digests=[_base64(hashlib.sha256(text.encode()).digest()) for text in (script, style)],
+    )
+    page.dump(file, encoding="utf-8")
 
 
-class GridPage:
-    """The parts of the page, by their names in its template."""
-
-    def __init__(self, layout: Layout, thumbnails: Mapping[Place, bytes], problems: Mapping[Place, str]) -> None:
-        self._layout = layout
-        self._grid = layout.grid
-        self._thumbnails = thumbnails
-        self._sources = {**layout.sources, **{place: Source(problem=text) for place, text in problems.items()}}
-        self._script = _asset("js")
-        self._style = _asset("css") + _shape(*layout.cell)
-        self._embeds = sum(size_of(cell.file) for place, cell in self._cells() if place in thumbnails) <= MOST_EMBEDDED
-
-    def part(self, name: str) -> Iterator[str]:
-        """The pieces of a part, in order."""
-        parts: dict[str, Callable[[], Iterator[str]]] = {
-            "policy": self._policy,
-            "title": self._title,
-            "subtitle": self._subtitle,
-            "tabs": self._tabs,
-            "pages": self._pages,
-            "notice": self._notice,
-            "cells": self._data,
-            "files": self._files,
-            "style": lambda: iter([self._style]),
-            "script": lambda: iter([self._script]),
-        }
-        return parts[name]()
-
-    def _policy(self) -> Iterator[str]:
-        own = "'self' file:"
-        yield f"default-src 'none'; img-src {own} data:; media-src {own}; script-src '{_digest(self._script)}'; "
-        yield f"style-src '{_digest(self._style)}'; base-uri 'none'; form-action 'none'"
-
-    def _title(self) -> Iterator[str]:
-        yield escaped(self._grid.title)
-
-    def _subtitle(self) -> Iterator[str]:
-        yield escaped(self._grid.subtitle)
-
-    def _notice(self) -> Iterator[str]:
-        """Whether files must be sent along with the page."""
-        kinds = {self._kind(place) for place, _ in self._cells()} - {""}
-        if any(self._is_embedded(place) for place, _ in self._cells()):
-            yield "All pictures are in this page"
-            yield "; other files lie beside it." if kinds - {"Picture"} else ": it can be sent as it is."
-        elif kinds:
-            yield "The files in full size lie beside this page: send them along with it."
-
-    def _tabs(self) -> Iterator[str]:
-        if len(self._grid.pages) > 1:
-            yield '<nav class="tabs" aria-label="Pages of the grid">'
-            for number, page in enumerate(self._grid.pages, start=1):
-                yield f'<a href="#page={number}">{escaped(page.title) or number}</a>'
-            yield "</nav>"
-
-    def _pages(self) -> Iterator[str]:
-        for number, page in enumerate(self._grid.pages):
-            title = escaped(page.title or self._grid.title)
-            yield f'<section class="page" id="page-{number + 1}" aria-label="{title}">'
-            yield from self._sheet(number, page) if self._grid.is_sheet else self._table(number, page)
-            yield "</section>\n"
-
-    def _sheet(self, number: int, page: Page) -> Iterator[str]:
-        yield '<ul class="sheet">'
-        for cell in sorted(page.cells, key=lambda cell: (cell.row, cell.column)):
-            yield f'<li data-row="{cell.row}" data-column="{cell.column}">'
-            yield from self._cell((number, cell.row, cell.column), cell)
-            yield f'<p class="label" title="{escaped(cell.label)}">{escaped(cell.label)}</p></li>\n'
-        yield "</ul>"
-
-    def _table(self, number: int, page: Page) -> Iterator[str]:
-        cells = {(cell.row, cell.column): cell for cell in page.cells}
-        yield f'<table><thead><tr><td class="corner"><span>{escaped(page.corner)}</span></td>'
-        yield from (f'<th scope="col">{_heading(column)}</th>' for column in page.columns)
-        yield "</tr></thead><tbody>\n"
-        for row, heading in enumerate(page.rows):
-            yield f'<tr><th scope="row">{_heading(heading)}</th>'
-            for column in range(len(page.columns)):
-                yield f'<td data-row="{row}" data-column="{column}">'
-                if (row, column) in cells:
-                    yield from self._cell((number, row, column), cells[row, column])
-                yield "</td>"
-            yield "</tr>\n"
-        yield "</tbody></table>"
-
-    def _cell(self, place: Place, cell: Cell) -> Iterator[str]:
-        """A frame with the picture, video or text, and a button to pick it."""
-        name, source = name_of(place), self._sources[place]
-        file = f' href="{html.escape(relative(cell.href))}"' if cell.href else ""
-        yield f'<div class="cell {cell.state}" id="cell-{name}">'
-        if self._kind(place) in ("Video", "Audio") and file:
-            element = source.kind.lower()
-            yield f'<{element} class="open" controls preload="none"{file.replace("href", "src", 1)}></{element}>'
-            yield '<button class="enlarge" aria-label="Show large, with its settings">⤢</button>'
-        else:
-            element = "a" if file else "button"
-            yield f'<{element} class="open"{file} title="{escaped(cell.label)}">'
-            yield from self._inside(place, cell, source)
-            yield f"</{element}>"
-        if self._kind(place):
-            yield f'<button class="pick" aria-pressed="false" aria-label="Compare {escaped(cell.label)}"></button>'
-        yield "</div>"
-
-    def _inside(self, place: Place, cell: Cell, source: Source) -> Iterator[str]:
-        if place in self._thumbnails:
-            data = _base64(self._thumbnails[place])
-            alternative = escaped(cell.label)
-            yield f'<img alt="{alternative}" loading="lazy" decoding="async" src="data:image/jpeg;base64,{data}">'
-        else:
-            text = text_in(cell, source)
-            kind = "word attention" if text.mark == MARKS["failed"] else "word"
-            yield f'<span class="{kind}"><b>{text.mark}</b> {escaped(text.word)}'
-            yield f"<small>{escaped(text.detail)}</small></span>"
-
-    def _data(self) -> Iterator[str]:
-        yield "["
-        for number, (place, cell) in enumerate(self._cells()):
-            yield ("," if number else "") + _script_safe(json_text(self._about(place, cell))) + "\n"
-        yield "]"
-
-    def _about(self, place: Place, cell: Cell) -> dict[str, Any]:
-        """The data of a cell for the script. `word` stands in place of a picture."""
-        source = self._sources[place]
-        text = CellText("", "") if place in self._thumbnails else text_in(cell, source)
-        return {
-            "name": name_of(place),
-            "label": _cut(cell.label),
-            "kind": self._kind(place),
-            "href": relative(cell.href) if cell.href else "",
-            "isShown": bool(source.kind) or source.format in MEDIA_TYPES,
-            "embedded": f"data:{MEDIA_TYPES[source.format]};base64," if self._is_embedded(place) else "",
-            "size": f"{source.size[0]} x {source.size[1]} pixels" if source.is_picture else "",
-            "mark": text.mark,
-            "word": text.word,
-            "detail": _cut(text.detail),
-            "settings": [[_cut(name), _cut(_text(value))] for name, value in cell.settings.items()],
-            "json": json.dumps(dict(cell.settings), indent=2, ensure_ascii=False),
-            "flags": flags(cell.settings),
-        }
-
-    def _files(self) -> Iterator[str]:
-        for place, cell in self._cells():
-            if cell.file is not None and self._is_embedded(place):
-                content = _base64(cell.file.read_bytes())
-                yield f'<script type="text/plain" id="file-{name_of(place)}">{content}</script>\n'
-
-    def _kind(self, place: Place) -> str:
-        """Picture, Video, Audio or 3D model. Empty if there is nothing to show."""
-        source = self._sources[place]
-        return "Picture" if place in self._thumbnails else "" if source.problem else source.kind
-
-    def _is_embedded(self, place: Place) -> bool:
-        return self._embeds and place in self._thumbnails and self._sources[place].format in MEDIA_TYPES
-
-    def _cells(self) -> Iterator[tuple[Place, Cell]]:
-        for number, page in enumerate(self._grid.pages):
-            for cell in page.cells:
-                yield (number, cell.row, cell.column), cell
+def _views(layout: Layout, thumbnails: Mapping[Place, bytes], problems: Mapping[Place, str]) -> dict[Place, CellView]:
+    cells = {
+        (number, cell.row, cell.column): cell for number, page in enumerate(layout.grid.pages) for cell in page.cells
+    }
+    embeds = sum(_size_of(cells[place].file) for place in thumbnails) <= MOST_EMBEDDED
+    views = {}
+    for place, cell in cells.items():
+        source = Source(problem=problems[place]) if place in problems else layout.sources[place]
+        is_embedded = embeds and place in thumbnails and source.format in MEDIA_TYPES
+        about = _about(place, cell, source, has_thumbnail=place in thumbnails, is_embedded=is_embedded)
+        views[place] = CellView(cell, thumbnails.get(place), cell.file if is_embedded else None, about)
+    return views
 
 
-def name_of(place: Place) -> str:
-    """The name of a cell in links: page, row and column, counted from 1."""
-    return ".".join(str(part + 1) for part in place)
+def _about(place: Place, cell: Cell, source: Source, *, has_thumbnail: bool, is_embedded: bool) -> dict[str, Any]:
+    text = CellText("", "") if has_thumbnail else text_in(cell, source)
+    return {
+        "name": ".".join(str(part + 1) for part in place),
+        "label": _shown(cell.label),
+        "kind": "Picture" if has_thumbnail else "" if source.problem else source.kind,
+        "href": relative(cell.href) if cell.href else "",
+        "isShown": bool(source.kind) or source.format in MEDIA_TYPES,
+        "embedded": f"data:{MEDIA_TYPES[source.format]};base64," if is_embedded else "",
+        "size": f"{source.size[0]} x {source.size[1]} pixels" if source.is_picture else "",
+        "mark": text.mark,
+        "word": text.word,
+        "detail": _shown(text.detail),
+        "settings": [[_shown(name), _shown(_text(value))] for name, value in cell.settings.items()],
+        "json": json.dumps(dict(cell.settings), indent=2, ensure_ascii=False),
+        "flags": flags(cell.settings),
+    }
 
 
-def size_of(file: Path | None) -> int:
+def _size_of(file: Path | None) -> int:
     try:
         return file.stat().st_size if file is not None else 0
-    except (OSError, ValueError):
+    except OSError:
         return 0
 
 
@@ -253,38 +137,9 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json_text(value)
 
 
-def _cut(text: str) -> str:
+def _shown(text: str) -> str:
     return printable(whole(text, LONGEST_TEXT))
-
-
-def escaped(text: str) -> str:
-    """A text for HTML, between tags or in an attribute."""
-    return html.escape(_cut(text), quote=True)
-
-
-def _heading(text: str) -> str:
-    return f'<span title="{escaped(text)}">{escaped(text)}</span>'
-
-
-def _script_safe(text: str) -> str:
-    """JSON that cannot end the script element around it."""
-    for letter in "<>&\u2028\u2029":
-        text = text.replace(letter, f"\\u{ord(letter):04x}")
-    return text
-
-
-def _shape(width: int, height: int) -> str:
-    longest = max(width, height)
-    return f":root {{ --across: {width / longest:.4f}; --down: {height / longest:.4f}; }}\n"
-
-
-def _digest(text: str) -> str:
-    return f"sha256-{_base64(hashlib.sha256(text.encode()).digest())}"
 
 
 def _base64(content: bytes) -> str:
     return base64.b64encode(content).decode("ascii")
-
-
-def _asset(kind: str) -> str:
-    return resources.files(__package__).joinpath(f"grid_page.{kind}").read_text(encoding="utf-8")

@@ -68,7 +68,7 @@ def decode(file: Path, at_least: Size) -> Image.Image:
         if image.width * image.height > MOST_SOURCE_PIXELS:
             raise Image.DecompressionBombError
         image.load()
-        return _in_eight_bits(image)
+        return in_eight_bits(image)
 
 
 def resized(image: Image.Image, size: Size, filter_: Image.Resampling = Image.Resampling.LANCZOS) -> Image.Image:
@@ -92,16 +92,16 @@ def _opened(file: Path) -> Iterator[Image.Image]:
             yield image
 
 
-def _in_eight_bits(image: Image.Image) -> Image.Image:
+def in_eight_bits(image: Image.Image) -> Image.Image:
+    """The same picture as L, RGB or RGBA, copied only if needed."""
     if image.mode.startswith("I"):
         return image.convert("I").point(lambda value: value * (1 / 257)).convert("L")
     if image.mode == "F":
         low, high = image.getextrema()
         scale = 255 / max(1.0, float(str(high))) if float(str(low)) >= 0 else 255.0
         return image.point(lambda value: value * scale + 0).convert("L")
-    if image.has_transparency_data:
-        return image.convert("RGBA")
-    return image if image.mode == "L" else image.convert("RGB")
+    mode = "RGBA" if image.has_transparency_data else "L" if image.mode == "L" else "RGB"
+    return image if image.mode == mode else image.convert(mode)
 
 
 def problem_with(file: Path, error: Exception) -> str:

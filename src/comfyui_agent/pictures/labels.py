@@ -59,12 +59,8 @@ class Label:
     size: int
 
     @property
-    def line_height(self) -> int:
-        return line_height(self.size)
-
-    @property
     def height(self) -> int:
-        return len(self.lines) * self.line_height
+        return len(self.lines) * line_height(self.size)
 
     @property
     def width(self) -> int:
@@ -76,7 +72,7 @@ class Label:
         """Draw the lines at the left, or centred between the left and `centred_to`."""
         for number, line in enumerate(self.lines):
             indent = 0 if centred_to is None else (centred_to - left - _width(self.font, line)) // 2
-            drawing.text((left + indent, top + number * self.line_height), line, fill=colour, font=self.font)
+            drawing.text((left + indent, top + number * line_height(self.size)), line, fill=colour, font=self.font)
 
 
 def line_height(size: int) -> int:
@@ -125,7 +121,6 @@ def _first_line(text: str, width_of: Callable[[str], float], width: float) -> tu
 
 
 def _fitting(text: str, width_of: Callable[[str], float], width: float) -> int:
-    """How many letters fit, at least one."""
     low, high = 1, len(text)
     if width_of(text) <= width:
         return high
@@ -161,19 +156,10 @@ def font_for(text: str, size: int) -> Font:
 
 @lru_cache(maxsize=4096)
 def _name_for(letters: frozenset[str]) -> str | None:
-    best: str | None = None
-    fewest = len(_lacking(None, letters))
-    for name in OTHER_FONTS:
-        if fewest == 0:
-            break
-        lacking = len(_lacking(name, letters)) if _font(name, PROBE_SIZE) else len(letters)
-        if lacking < fewest:
-            best, fewest = name, lacking
-    return best
-
-
-def _lacking(name: str | None, letters: frozenset[str]) -> list[str]:
-    return [letter for letter in letters if not _has(name, letter)]
+    if all(_has(None, letter) for letter in letters):
+        return None
+    installed = [name for name in OTHER_FONTS if _font(name, PROBE_SIZE)]
+    return max([None, *installed], key=lambda name: sum(_has(name, letter) for letter in letters))
 
 
 @lru_cache(maxsize=65536)

@@ -63,14 +63,16 @@ def _scene(recipe: Recipe, width: int, height: int) -> Image.Image:
     _sun(drawing, dice, recipe.frame, _colour(hue + 0.5, saturation * 0.8, 1.0), width, height)
     accents = [_colour(hue + spread * n, saturation, light - 0.15 * n) for n in range(4)]
     (_hills, _towers, _bubbles)[style[0] % 3](drawing, dice, accents, width, height)
-    _dots(drawing, dice, min(recipe.steps, MOST_DOTS), width, height)
+    for _ in range(min(recipe.steps, MOST_DOTS)):
+        drawing.point((dice.uniform(0, width - 1), dice.uniform(0, height - 1)), fill=(255, 255, 255))
     return picture
 
 
 def _sky(top: Colour, bottom: Colour, width: int, height: int) -> Image.Image:
     column = Image.new("RGB", (1, height))
     for y in range(height):
-        column.putpixel((0, y), _mix(top, bottom, y / max(1, height - 1)))
+        share = y / max(1, height - 1)
+        column.putpixel((0, y), tuple(round(a + (b - a) * share) for a, b in zip(top, bottom, strict=True)))
     return column.resize((width, height))
 
 
@@ -109,11 +111,6 @@ def _bubbles(drawing: ImageDraw.ImageDraw, dice: random.Random, colours: list[Co
         drawing.ellipse((x - radius, y - radius, x + radius, y + radius), fill=colours[n % len(colours)])
 
 
-def _dots(drawing: ImageDraw.ImageDraw, dice: random.Random, count: int, width: int, height: int) -> None:
-    for _ in range(count):
-        drawing.point((dice.uniform(0, width - 1), dice.uniform(0, height - 1)), fill=(255, 255, 255))
-
-
 def _noise(recipe: Recipe, width: int, height: int) -> Image.Image:
     dice = random.Random(recipe.seed)
     bands = [Image.frombytes("L", (width, height), dice.randbytes(width * height)) for _ in range(3)]
@@ -141,8 +138,3 @@ def _digest(text: str) -> bytes:
 def _colour(hue: float, saturation: float, value: float) -> Colour:
     red, green, blue = colorsys.hsv_to_rgb(hue % 1.0, saturation, value)
     return round(red * 255), round(green * 255), round(blue * 255)
-
-
-def _mix(first: Colour, second: Colour, share: float) -> Colour:
-    red, green, blue = (round(a + (b - a) * share) for a, b in zip(first, second, strict=True))
-    return red, green, blue

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from PIL import Image, UnidentifiedImageError
 
+from comfyui_agent.pictures.grid_sources import Size, in_eight_bits
+
 MOST_PIXELS = 200_000_000
 MOST_BYTES = 400_000_000
 REDUCIBLE = ("L", "RGB", "CMYK")
@@ -34,8 +36,6 @@ TURNS = {
 }
 LYING = (5, 6, 7, 8)
 """Orientations that swap width and height."""
-
-Size = tuple[int, int]
 
 Image.MAX_IMAGE_PIXELS = None  # checked below against our own bound
 
@@ -75,23 +75,20 @@ def _reduced(source: Path, width: int) -> Image.Image:
     with source.open("rb") as file:
         try:
             with Image.open(file, formats=[name for name in READABLE if name in Image.OPEN]) as picture:
-                return _small(picture, width)
+                pixels = picture.width * picture.height
+                if pixels > MOST_PIXELS or pixels * max(len(picture.getbands()), 3) > MOST_BYTES:
+                    size = f"{picture.width} x {picture.height} pixels"
+                    raise NoThumbnail(f"{source.name} is too large: {size}")
+                with _one_large if pixels > LARGE else contextlib.nullcontext():
+                    return _decoded(picture, width)
         except UnidentifiedImageError:
             raise NoThumbnail(f"{source.name} is no picture that can be shown") from None
-        except NoThumbnail as error:
-            raise NoThumbnail(f"{source.name} {error}") from None
+        except NoThumbnail:
+            raise
         except MemoryError:
             raise NoThumbnail(f"{source.name} is too large for the memory of this machine") from None
         except Exception as error:  # noqa: BLE001 - decoders raise anything for a broken file
             raise NoThumbnail(f"{source.name} cannot be read as a picture: {error}") from None
-
-
-def _small(picture: Image.Image, width: int) -> Image.Image:
-    pixels = picture.width * picture.height
-    if pixels > MOST_PIXELS or pixels * max(len(picture.getbands()), 3) > MOST_BYTES:
-        raise NoThumbnail(f"is too large: {picture.width} x {picture.height} pixels")
-    with _one_large if pixels > LARGE else contextlib.nullcontext():
-        return _decoded(picture, width)
 
 
 def _decoded(picture: Image.Image, width: int) -> Image.Image:
@@ -104,7 +101,9 @@ def _decoded(picture: Image.Image, width: int) -> Image.Image:
     factor = min(picture.width // (2 * size[0]), picture.height // (2 * size[1]))
     if factor > 1 and picture.mode in REDUCIBLE:
         picture = picture.reduce(factor)  # before anything is copied
-    small = _plain(picture).resize(size, Image.Resampling.BICUBIC, reducing_gap=1.5)
+    plain = in_eight_bits(picture)
+    plain = plain.convert("RGBa") if plain.mode == "RGBA" else plain  # premultiplied, to keep edges clean
+    small = plain.resize(size, Image.Resampling.BICUBIC, reducing_gap=1.5)
     small = small.convert("RGBA") if small.mode == "RGBa" else small
     return small.transpose(TURNS[orientation]) if orientation in TURNS else small
 
@@ -116,14 +115,3 @@ def _orientation(picture: Image.Image) -> int:
     except Exception:  # noqa: BLE001 - broken metadata must not hide the picture
         return 1
     return found if isinstance(found, int) else 1
-
-
-def _plain(picture: Image.Image) -> Image.Image:
-    """The picture in eight bits, copied only if needed. Transparency is premultiplied to keep edges clean."""
-    if picture.mode.startswith("I"):
-        return picture.convert("I").point(lambda value: value * (1 / 257)).convert("L")
-    if picture.mode == "F":
-        return picture.point(lambda value: value * 255.0 + 0).convert("L")
-    if picture.has_transparency_data:
-        return (picture if picture.mode == "RGBA" else picture.convert("RGBA")).convert("RGBa")
-    return picture if picture.mode in ("RGB", "L") else picture.convert("RGB")

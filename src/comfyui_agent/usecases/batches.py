@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from comfyui_agent.batches.batch_writer import queue_batch
-from comfyui_agent.batches.grids import GridOptions, Made, NoGrid, make_grid
+from comfyui_agent.batches.grids import GridOptions, NoGrid, make_grid
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import Batch, BatchStatus, NewBatch
 from comfyui_agent.domain.binding import Unbindable
@@ -14,6 +14,7 @@ from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.jobs import NewJob
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.engine.intake.input_files import NotKept
+from comfyui_agent.pictures.compose import Spec
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import BatchTaken
 from comfyui_agent.store.store import Store
@@ -102,7 +103,7 @@ async def resume_batch(store: Store, actor: Actor, batch: Batch) -> Batch:
     return await _now(store, batch)
 
 
-async def draw_grid(store: Store, workspace: Workspace, actor: Actor, batch: Batch, options: GridOptions) -> Made:
+async def draw_grid(store: Store, workspace: Workspace, actor: Actor, batch: Batch, options: GridOptions) -> Spec:
     """Make the grid of a batch again. It becomes the grid of the batch, unless it goes to a file of its own."""
     actor.check_owner(batch)
     try:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from comfyui_agent.batches import books
-from comfyui_agent.batches.book_file import BookFile, SaidBook
-from comfyui_agent.batches.regeneration import NoSuchPage, NotRegenerated, PageUnderWay, regenerate
+from comfyui_agent.batches.books import BookFile, SaidBook
+from comfyui_agent.batches.regeneration import BadPage, NoSuchPage, NotRegenerated, PageUnderWay, regenerate
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import Batch, BatchStatus
@@ -93,7 +93,7 @@ async def regenerate_pages(
     except NotRegenerated as error:
         remedy = f"{error.remedy.replace(' with --page N', '').capitalize()}."
         raise NotPossible(error.message, remedy, line=str(error)) from None
-    except books.BadPage as error:
+    except BadPage as error:
         raise NotPossible(str(error).replace(" with --set", ""), line=str(error)) from None
     if done:
         message = f"page{'s' if len(done) > 1 else ''} {listed([str(page) for page in done])}"

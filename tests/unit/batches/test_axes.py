@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from comfyui_agent.batches.axes import BadSweep, Bounds, CountedAxes, TooLarge, count_axes
+from comfyui_agent.batches.sweep_request import SweepRequest
 from comfyui_agent.config.workflows import Workflow
 from comfyui_agent.domain.binding import Places
 from comfyui_agent.domain.combinations import Mode
@@ -34,7 +35,7 @@ def counted(
     sets: Mapping[str, Any], mode: Mode = Mode.MATRIX, bounds: Bounds | None = None, **more: Any
 ) -> CountedAxes:
     workflow = Workflow(Recipe("wf", "wf.json"), Template.of(GRAPH), GRAPH, Places(GRAPH))
-    return count_axes(sets, workflow, mode, no_files, bounds, **more)
+    return count_axes(SweepRequest(workflow, sets, mode=mode, **more), no_files, bounds)
 
 
 def no_files(name: str) -> Sequence[str]:

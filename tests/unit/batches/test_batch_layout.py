@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from comfyui_agent.batches.batch_layout import layout_of
+from comfyui_agent.batches.grids import layout_of
 from comfyui_agent.batches.sweep_request import GridAxes
 from comfyui_agent.domain.batches import Batch, BatchKind, BatchStatus
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from comfyui_agent.batches.book_file import BookText
-from comfyui_agent.batches.books import BadPage, Book, page_again, read_book
+from comfyui_agent.batches.books import Book, BookText, read_book
+from comfyui_agent.batches.regeneration import BadPage, page_again
 from comfyui_agent.config.settings import Books, Settings
 from comfyui_agent.config.validation import Complaints
 from comfyui_agent.config.workflows import NoWorkflow, Workflow
@@ -270,8 +270,8 @@ def page(tmp_path: Path, number: int, content: Mapping[str, Any] = WINTER) -> An
     return SimpleNamespace(**kept, metadata=json.dumps(job.metadata), book=book.batch)
 
 
-def again(job: Any, changes: Mapping[str, Any], draw: Callable[[], int] | None = None) -> NewJob:
-    return page_again(job, job.book, changes, draw, find, lambda *_: {})
+def again(job: Any, changes: Mapping[str, Any], seed: int | None = None) -> NewJob:
+    return page_again(job, job.book, changes, seed, find, lambda *_: {}, 64)
 
 
 def test_new_inputs_replace_those_of_the_page_and_of_the_book(tmp_path: Path) -> None:
@@ -296,38 +296,38 @@ def test_texts_from_the_command_line_become_what_the_place_takes(tmp_path: Path)
 
 
 def test_a_new_seed_goes_to_every_seed(tmp_path: Path) -> None:
-    changed = again(page(tmp_path, 1), {}, lambda: 4711)
+    changed = again(page(tmp_path, 1), {}, 4711)
     assert (changed.inputs["3.seed"], changed.inputs["4.noise_seed"]) == (4711, 4711)
     assert changed.inputs["6.text"] == "a fox"
 
 
 def test_a_seed_that_is_given_wins_over_a_new_one(tmp_path: Path) -> None:
-    changed = again(page(tmp_path, 1), {"3.seed": "5"}, lambda: 4711)
+    changed = again(page(tmp_path, 1), {"3.seed": "5"}, 4711)
     assert (changed.inputs["3.seed"], changed.inputs["4.noise_seed"]) == (5, 4711)
 
 
 def test_a_named_seed_that_is_given_wins_over_a_new_one(tmp_path: Path) -> None:
-    changed = again(page(tmp_path, 1), {"seed": "5"}, lambda: 4711)
+    changed = again(page(tmp_path, 1), {"seed": "5"}, 4711)
     assert (changed.inputs["3.seed"], changed.inputs["4.noise_seed"]) == (5, 5)
 
 
 def test_a_new_seed_replaces_the_one_of_the_page(tmp_path: Path) -> None:
-    changed = again(page(tmp_path, 1, WINTER | {"inputs": {"prompt": "snow", "seed": 5}}), {}, lambda: 4711)
+    changed = again(page(tmp_path, 1, WINTER | {"inputs": {"prompt": "snow", "seed": 5}}), {}, 4711)
     assert (changed.inputs["3.seed"], changed.inputs["4.noise_seed"]) == (4711, 4711)
 
 
 @pytest.mark.parametrize("changes", [{}, {"3.seed": "4711"}], ids=["new seed", "one place of it"])
 def test_a_required_seed_that_goes_to_two_places_can_be_changed(tmp_path: Path, changes: dict[str, str]) -> None:
     content = WINTER | {"workflow": "seeded", "inputs": {"prompt": "snow", "seed": 5}}
-    changed = again(page(tmp_path, 3, content), changes, None if changes else (lambda: 4711))
+    changed = again(page(tmp_path, 3, content), changes, None if changes else 4711)
     assert changed.inputs["3.seed"] == 4711
 
 
 def test_a_page_without_a_seed_says_so(tmp_path: Path) -> None:
     content = {"book_id": "grey", "workflow": "toneless", "pages": [{"inputs": {"color": 3}}]}
     with pytest.raises(BadPage, match=r"grey_page_001: its workflow has no seed to change: give new inputs with --set"):
-        again(page(tmp_path, 1, content), {}, lambda: 4711)
-    assert again(page(tmp_path, 1, content), {"color": "5"}, lambda: 4711).inputs["1.color"] == 5
+        again(page(tmp_path, 1, content), {}, 4711)
+    assert again(page(tmp_path, 1, content), {"color": "5"}, 4711).inputs["1.color"] == 5
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from comfyui_agent.batches import grids
-from comfyui_agent.batches.grids import GridOptions, Made, NoGrid, make_grid
+from comfyui_agent.batches.grids import GridOptions, NoGrid, make_grid
 from comfyui_agent.batches.sweep_request import GridAxes
 from comfyui_agent.batches.sweeps import MOST_CELLS
 from comfyui_agent.config.settings import Settings
@@ -74,10 +74,9 @@ async def spec_of(
     """The specification that the child process would get."""
     found: list[dict[str, Any]] = []
 
-    async def compose(spec: Spec) -> Made:
+    async def compose(spec: Spec) -> None:
         document = json.loads(spec.as_json())
         found.append(document | document["grid"])
-        return Made((), Path())
 
     if jobs is None:
         axes = [Axis(each["name"], (), tuple(each["values"])) for each in batch.metadata["axes"]]
@@ -89,7 +88,7 @@ async def spec_of(
     axes_chosen = GridAxes(**{key: options.pop(key) for key in ("x", "y", "pages") if key in options})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(grids, "_compose", compose)
-        patch.setattr(grids, "_make_folder", lambda _: None)
+        patch.setattr(Path, "mkdir", lambda *_, **__: None)
         store = cast("Store", Members(jobs, frozenset(taken)))
         await make_grid(store, Workspace(root, Settings()), batch, GridOptions(axes_chosen, **options))
     return found[0]

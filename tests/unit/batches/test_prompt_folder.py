@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comfyui_agent.batches.prompt_folder import LARGEST_PROMPT, BadPrompt, find_prompts, read_prompt, with_new
-from comfyui_agent.batches.state_file import Entry
+from comfyui_agent.batches.state_file import LARGEST_PROMPT, BadPrompt, Entry, find_prompts, read_prompt, with_new
 from comfyui_agent.domain.bursts import ItemStatus
 
 

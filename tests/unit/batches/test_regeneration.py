@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from comfyui_agent.batches.books import BadPage
 from comfyui_agent.batches.regeneration import (
+    BadPage,
     NoSuchPage,
     NotRegenerated,
     PageUnderWay,

@@ -75,7 +75,7 @@ def defined(
     **wish: Any,
 ) -> Sweep:
     asked = SweepRequest(workflow or workflow_of(), sets, **wish)
-    counted = count_axes(sets, asked.workflow, asked.mode, read_lines, skip_bad=asked.skip_bad)
+    counted = count_axes(asked, read_lines)
     return define(asked, counted, FINISHED, definitions or {}, draw=counting, keep=keep)
 
 
@@ -546,7 +546,7 @@ def test_what_its_members_take_in_the_database_is_known_before(
 )
 def test_the_largest_member_counts(sets: dict[str, Any], mode: str, is_fine: bool) -> None:
     wish = SweepRequest(workflow_of(), sets, mode=Mode(mode))
-    counted = count_axes(sets, wish.workflow, wish.mode, lines_of)
+    counted = count_axes(wish, lines_of)
     how: dict[str, Any] = {"draw": counting, "limit_kb": 64}
     if is_fine:
         define(wish, counted, FINISHED, {}, **how)

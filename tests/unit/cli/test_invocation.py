@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from comfyui_agent.batches.name_lookup import NoJob
+from comfyui_agent.batches.name_lookup import NotFound
 from comfyui_agent.cli.invocation import Invocation, workspace_command
 from comfyui_agent.config.validation import Complaint, Complaints
 from comfyui_agent.store.errors import DatabaseAway
@@ -58,7 +58,7 @@ def test_what_it_returns_is_its_exit_code(tmp_path: Path) -> None:
             ["e3: it is done: see e3 show"],
         ),
         (NotAllowed("it is not yours", "Ask."), 1, ["e3: it is not yours"]),
-        (NoJob("there is no job 'x'", "see e3 queue ls"), 1, ["e3: there is no job 'x': see e3 queue ls"]),
+        (NotFound("there is no job 'x'", "see e3 queue ls"), 1, ["e3: there is no job 'x': see e3 queue ls"]),
         (DatabaseAway("the database is locked"), 1, ["e3: the database is locked"]),
         (Invalid("workflows.yaml is wrong"), 2, ["e3: workflows.yaml is wrong"]),
         (MISTAKES, 2, ["e3: book.yaml:3: title: is too long", "    book.yaml:5: pages: is empty"]),

@@ -27,7 +27,13 @@ def combined(mode: Mode = Mode.MATRIX, **axes: Any) -> Combinations:
 
 
 def laid_out(combinations: Combinations, members: dict[int, Member], **options: Any) -> BatchGrid:
-    return lay_out_grid(combinations, members, GridOptions(**options), "castle", "0 of 8 done")
+    every = [members.get(index, Member()) for index in range(len(combinations))]
+    return lay_out_grid(combinations, every, GridOptions(**options), "castle", "0 of 8 done")
+
+
+def boxes_on(made: BatchGrid, page: int) -> dict[int, Box]:
+    """Where the members of a page are in its picture."""
+    return {index: made.layout.box(*place) for index, place in enumerate(made.places) if place.page == page}
 
 
 def colour_of(index: int) -> Colour:
@@ -39,7 +45,7 @@ def colour_of(index: int) -> Colour:
 def painted(folder: Path, index: int, size: tuple[int, int] = SIZE) -> Member:
     file = folder / f"{index}.png"
     Image.new("RGB", size, colour_of(index)).save(file)
-    return Member(file, "done")
+    return Member(file)
 
 
 def all_painted(folder: Path, combinations: Combinations) -> dict[int, Member]:
@@ -61,7 +67,7 @@ def wrong_cells(made: BatchGrid) -> list[int]:
     seen: list[int] = []
     wrong: list[int] = []
     for page, picture in enumerate(made.pictures()):
-        boxes = made.boxes(page)
+        boxes = boxes_on(made, page)
         seen += boxes
         wrong += [index for index, box in boxes.items() if shown(picture, box) != colour_of(index)]
     return wrong + [index for index in set(seen) if seen.count(index) > 1]
@@ -72,7 +78,7 @@ def test_ninety_members_are_in_nine_rows_and_ten_columns(tmp_path: Path) -> None
     made = laid_out(combinations, all_painted(tmp_path, combinations))
     assert (len(made.layout.pages), made.warnings) == (1, ())
     assert wrong_cells(made) == []
-    boxes = made.boxes(0)
+    boxes = boxes_on(made, 0)
     assert sorted(boxes) == list(range(90))
     for index, (left, top, right, lower) in boxes.items():
         row, column = divmod(index, 10)
@@ -85,13 +91,12 @@ def test_ninety_members_are_in_nine_rows_and_ten_columns(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("spoil", "has_mark"),
     [
-        (lambda member: Member(member.file, "failed", "KSampler: no memory"), True),
-        (lambda _: Member(None, "cancelled", "interrupted"), False),
+        (lambda _: Member(reason="KSampler: no memory"), True),
         (lambda _: Member(), False),
-        (lambda _: Member(Path("gone.png"), "done"), True),
+        (lambda _: Member(Path("gone.png")), True),
         (lambda member: member.file.write_bytes(b"\x89PNG") and member, True),
     ],
-    ids=["failed, with a file", "cancelled", "pending", "vanished", "broken"],
+    ids=["failed", "without a file", "vanished", "broken"],
 )
 def test_a_member_without_a_picture_has_a_cell_with_a_text(
     tmp_path: Path, spoil: Callable[[Member], Member], has_mark: bool
@@ -101,15 +106,10 @@ def test_a_member_without_a_picture_has_a_cell_with_a_text(
     made = laid_out(combined(seed=range(2), cfg=range(3)), members)
     assert wrong_cells(made) == [4]
     (picture,) = made.pictures()
-    cell = made.boxes(0)[4]
+    cell = boxes_on(made, 0)[4]
     assert has_colour(picture, cell, EMPTY)
     assert picture.crop(cell).convert("L").getextrema()[0] < 160, "there is no text"
     assert has_colour(picture, cell, ATTENTION) is has_mark
-
-
-def test_a_member_that_is_missing_is_pending(tmp_path: Path) -> None:
-    made = laid_out(combined(seed=range(2), cfg=range(2)), {0: painted(tmp_path, 0)})
-    assert wrong_cells(made) == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,9 @@ def test_people_choose_what_goes_across_and_down_and_the_rest_makes_pages(
     assert wrong_cells(made) == []
     for page in range(len(made.layout.pages)):
         for at, name in ((0, columns.strip()), (1, rows.strip())):
-            edges = [(box[at], combinations.values_at(index)[name]) for index, box in made.boxes(page).items() if name]
+            edges = [
+                (box[at], combinations.values_at(index)[name]) for index, box in boxes_on(made, page).items() if name
+            ]
             assert len(set(edges)) == len({edge for edge, _ in edges}) == len({value for _, value in edges})
 
 
@@ -181,7 +183,7 @@ def test_columns_of_a_linear_batch_give_a_warning() -> None:
 
 def test_titles_and_headings_say_what_is_shown(drawn: list[grids.Grid]) -> None:
     combinations = combined(model=["a", "b"], seed=[1, 2], tiled=[True, False])
-    laid_out(combinations, {3: Member(state="failed", reason="no memory")})
+    laid_out(combinations, {3: Member(reason="no memory")})
     (grid,) = drawn
     assert (grid.title, grid.subtitle) == ("castle", "0 of 8 done")
     assert [page.title for page in grid.pages] == ["model = a", "model = b"]
@@ -196,7 +198,7 @@ def test_cells_are_as_large_as_people_say(tmp_path: Path) -> None:
     combinations = combined(seed=range(2), cfg=range(2))
     members = all_painted(tmp_path, combinations)
     for cell_pixels, width in ((0, SIZE[0]), (32, 32), (4, 16), (-5, SIZE[0])):
-        left, _, right, _ = laid_out(combinations, members, cell_pixels=cell_pixels).boxes(0)[0]
+        left, _, right, _ = boxes_on(laid_out(combinations, members, cell_pixels=cell_pixels), 0)[0]
         assert right - left == width
 
 
@@ -205,7 +207,7 @@ def test_too_many_pages_become_one_contact_sheet(tmp_path: Path, models: int, is
     combinations = combined(model=range(models), seed=range(2), cfg=range(2))
     made = laid_out(combinations, dict.fromkeys(range(len(combinations)), painted(tmp_path, 7)))
     assert len(made.layout.pages) == (1 if is_sheet else models)
-    assert len(made.boxes(0)) == (len(combinations) if is_sheet else 4)
+    assert len(boxes_on(made, 0)) == (len(combinations) if is_sheet else 4)
     assert ["the grid would have 51 pages, and 50 is the most" in text for text in made.warnings] == [True] * is_sheet
 
 
@@ -215,6 +217,6 @@ def test_pages_that_are_too_large_become_a_contact_sheet_or_no_grid(
     monkeypatch.setattr(grids, "LONGEST_SIDE", 900)
     made = laid_out(combined(seed=range(120), cfg=range(2)), dict.fromkeys(range(240), painted(tmp_path, 7)))
     assert made.warnings == ("the pages of the grid are too large for pictures: it is a contact sheet instead",)
-    assert len(made.boxes(0)) == 240
+    assert len(boxes_on(made, 0)) == 240
     with pytest.raises(NoGrid, match="3,000 results do not fit into one picture: make several batches"):
         laid_out(combined(seed=range(60), cfg=range(50)), {})

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from comfyui_agent.nodes.core import cancellation, iteration_state
+from comfyui_agent.nodes.core import iteration_state, member_endings
 from comfyui_agent.nodes.core.batch_state import BatchState
 from comfyui_agent.nodes.core.iteration_state import EXPIRY_SECONDS
 from support.unfed import IMAGE, Clock, Unfed
@@ -45,7 +45,7 @@ class Batches(RuleBasedStateMachine):
         super().__init__()
         self.patches = pytest.MonkeyPatch()
         self.patches.setattr(iteration_state, "MOST_ENDED", self.MOST)
-        self.patches.setattr(cancellation, "STOP_SECONDS", -1.0)
+        self.patches.setattr(member_endings, "STOP_SECONDS", -1.0)
         self.clock = Clock()
         self.manager = Unfed(self.clock)
         self.active: dict[str, Model] = {}
@@ -172,12 +172,10 @@ class Batches(RuleBasedStateMachine):
         return "cancelled" if model.state else "pending"
 
     @invariant()
-    def both_maps_hold_what_is_active(self) -> None:
-        assert set(self.manager._active_batches) == set(self.active)
-        assert self.manager._prompt_to_batch == {
-            prompt_id: (batch_id, index)
-            for batch_id, model in self.active.items()
-            for index, prompt_id in enumerate(model.ids)
+    def what_is_active_is_known_with_its_prompts(self) -> None:
+        batches = self.manager._active_batches
+        assert {batch_id: batch.prompt_ids for batch_id, batch in batches.items()} == {
+            batch_id: model.ids for batch_id, model in self.active.items()
         }
         assert all(self.manager.is_active(batch_id) == (batch_id in self.active) for batch_id in {**self.ended})
 
@@ -185,7 +183,6 @@ class Batches(RuleBasedStateMachine):
     def what_has_ended_is_bounded(self) -> None:
         assert list(self.manager._ended) == list(self.ended)
         assert len(self.ended) <= self.MOST
-        assert set(self.manager._notified) <= {*self.active, *self.ended}
 
     @invariant()
     def summaries_are_the_model(self) -> None:

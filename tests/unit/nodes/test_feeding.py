@@ -12,7 +12,7 @@ import pytest
 
 from comfyui_agent.nodes.core import feeder
 from support.feeding import SECRET, VERSIONS, Feeding, warnings_in
-from support.packs import alone, painting, until
+from support.packs import alone, owner_of, painting, until
 
 
 def test_members_are_queued_behind_the_first_and_before_what_comes_next(pack: Callable[..., Feeding]) -> None:
@@ -59,7 +59,7 @@ def test_every_result_counts_although_members_run_as_soon_as_they_are_queued(
     strangers: list[str] = []
 
     def look(item: tuple[Any, ...]) -> None:
-        is_known = here.manager.batch_of(item[1]) is not None
+        is_known = owner_of(here.manager, item[1]) is not None
         strangers.extend([] if is_known or is_old else [item[1]])
 
     here.watch_puts(look)
@@ -203,7 +203,7 @@ def test_errors_without_end_cancel_the_batch_with_a_reason(
     here = pack()
 
     def refuse(item: tuple[Any, ...]) -> None:
-        if here.manager.batch_of(item[1]) and item[2]["20"]["inputs"]["e3_index"]:
+        if owner_of(here.manager, item[1]) and item[2]["20"]["inputs"]["e3_index"]:
             raise OSError("never")
 
     here.watch_puts(refuse)

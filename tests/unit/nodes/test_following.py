@@ -133,7 +133,7 @@ def test_a_batch_does_not_expire_while_comfyui_works_on_it(
     until(lambda: reads[0] >= 3, "the thread reads the queue again")
     here.manager.handle_prompt({"prompt": {}})
     assert batch.state == "expired", "the rest waits, and nothing runs"
-    assert here.is_clean
+    assert not here.manager.is_active(batch.batch_id)
 
 
 @pytest.mark.usefixtures("_grids")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from comfyui_agent.nodes.core.iteration_state import IterationStateManager
 from comfyui_agent.nodes.host import ComfyUI, MissingPiece
 from support.node_pack import iterating, parameter
+from support.packs import owner_of
 from support.unfed import Quiet, Unfed, request
 
 
@@ -34,7 +35,7 @@ def test_the_first_combination_is_in_the_prompt_itself_and_all_are_registered(ma
     batch = manager.find(batch_id)
     assert batch is not None
     assert len(set(batch.prompt_ids)) == 3
-    assert [manager.batch_of(prompt_id) for prompt_id in batch.prompt_ids] == [(batch_id, i) for i in range(3)]
+    assert [manager.of(prompt_id) for prompt_id in batch.prompt_ids] == [(batch_id, i) for i in range(3)]
     name, _, letters = batch_id.rpartition("_")
     assert name == "test"
     assert len(letters) == 8
@@ -183,9 +184,8 @@ def test_any_request_becomes_a_batch_or_is_returned_unchanged(body: Any) -> None
             is_asked = isinstance(prompt, dict) and any(is_on(node) for node in prompt.values())
             if not is_asked or not manager.summaries():
                 assert json.dumps(body) == before
-                assert manager._prompt_to_batch == {}
             else:
-                assert manager.batch_of(body["prompt_id"]) is not None
+                assert owner_of(manager, body["prompt_id"]) is not None
     finally:
         logging.getLogger("e3_iterator").setLevel(logging.NOTSET)
 

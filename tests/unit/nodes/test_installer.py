@@ -205,16 +205,28 @@ def test_leftovers_of_runs_that_were_killed_go_and_nothing_else_does(
     install(comfyui, package=package)
     for name in ("e3_iterator.00000001.disabled", "e3_iterator.disabled", "e3_iterator.0000000g.disabled", "other"):
         shutil.copytree(target, target.with_name(name))
-    target.with_name("e3_iterator.00000002.disabled").mkdir()
+    project_alone = target.with_name("e3_iterator.00000002.disabled")
+    written(project_alone, {"pyproject.toml": '[project]\nname = "e3-iterator"\n', "a.py": ""})
+    target.with_name("e3_iterator.00000003.disabled").mkdir()
+    written(target.with_name("e3_iterator.00000004.disabled"), {"installed.json": "{"})
+    written(target.with_name("e3_iterator.00000005.disabled"), {"mine.txt": "mine"})
     target.with_name("e3_iterator.00000006.disabled").write_text("mine", encoding="utf-8")
     assert install(comfyui, package=package).left_behind == ()
     assert sorted(path.name for path in target.parent.iterdir()) == [
         "e3_iterator",
+        "e3_iterator.00000005.disabled",
         "e3_iterator.00000006.disabled",
         "e3_iterator.0000000g.disabled",
         "e3_iterator.disabled",
         "other",
     ]
+
+
+@POSIX
+def test_two_at_once_do_not_meet(package: Path, comfyui: Path, target: Path) -> None:
+    with installer._alone_in(target.parent), pytest.raises(Refused, match="another e3 nodes install is at work"):
+        install(comfyui, package=package)
+    assert install(comfyui, package=package).is_changed
 
 
 @pytest.mark.parametrize("moment", [1, 2])
@@ -238,13 +250,17 @@ def test_a_rename_that_fails_leaves_what_was_there(
     assert everything_in(comfyui) == before
 
 
+def refuse(*_: object, **__: object) -> None:
+    raise PermissionError(13, "in use")
+
+
 def test_an_earlier_pack_that_cannot_be_removed_is_named_and_tried_again(
     package: Path, comfyui: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(comfyui, package=package)
     (package / "nodes/host.py").write_text("NEWER = 1\n", encoding="utf-8")
     with monkeypatch.context() as held:
-        held.setattr(installer.shutil, "rmtree", lambda *_, **__: installer._raise(PermissionError(13, "in use")))
+        held.setattr(installer.shutil, "rmtree", refuse)
         (left,) = install(comfyui, package=package).left_behind
     assert re.fullmatch(r"e3_iterator\.[0-9a-f]{8}\.disabled", left.name)
     assert (target / "host.py").read_bytes() == b"NEWER = 1\n"

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from comfyui_agent.nodes.core import cancellation, iteration_state
+from comfyui_agent.nodes.core import iteration_state, member_endings
 from comfyui_agent.nodes.core.batch_state import BatchState, GridOptions
 from comfyui_agent.nodes.core.iteration_state import EXPIRY_SECONDS, IterationStateManager
 from support.unfed import GRID, IMAGE, Clock, Quiet, Unfed, request
@@ -97,7 +97,7 @@ def test_threads_that_register_the_same_members_complete_the_batch_once(manager:
 def test_a_batch_that_ends_meanwhile_completes_at_most_once(
     manager: Unfed, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cancellation, "STOP_SECONDS", 0.0)
+    monkeypatch.setattr(member_endings, "STOP_SECONDS", 0.0)
     batch = manager.batch(48)
     works: list[Callable[[], Any]] = [
         partial(manager.register_result, batch.batch_id, index, [IMAGE], {}) for index in range(48)
@@ -191,7 +191,6 @@ def test_expiry_counts_from_the_last_result_and_is_looked_at_with_each_prompt() 
     clock.now += EXPIRY_SECONDS + 1
     manager.handle_prompt({})
     assert manager.find(batch.batch_id) is None
-    assert manager._notified == {}
 
 
 @pytest.fixture

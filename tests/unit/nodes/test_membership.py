@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from comfyui_agent.domain.batches import mint_batch_id
 from comfyui_agent.nodes.core.prompt_rewriting import BATCH, INDEX, TOTAL, VALUES
-from comfyui_agent.nodes.membership import Membership, membership_of
+from comfyui_agent.nodes.node_classes import Membership, membership_of
 
 LONGEST_NAME = 255
 

@@ -15,13 +15,16 @@ from PIL import Image
 from comfyui_agent.nodes import NODE_CLASS_MAPPINGS, NODE_DISPLAY_NAME_MAPPINGS, WEB_DIRECTORY
 from comfyui_agent.nodes.core.iteration_state import IterationStateManager
 from comfyui_agent.nodes.core.parameter_parser import TYPES
-from comfyui_agent.nodes.grid_compositor import WIGridCompositor
-from comfyui_agent.nodes.iterator import Parameters, WIIterator
-from comfyui_agent.nodes.membership import Membership
-from comfyui_agent.nodes.parameter import WIParameter
-from comfyui_agent.nodes.save_image import WISaveImage
+from comfyui_agent.nodes.node_classes import (
+    Membership,
+    Parameters,
+    WIGridCompositor,
+    WIIterator,
+    WIParameter,
+    WISaveImage,
+)
 from support.comfyui_inside import ComfyUIInside
-from support.packs import joined, until
+from support.packs import joined, owner_of, until
 
 NODES = [pytest.param(node, id=name) for name, node in NODE_CLASS_MAPPINGS.items()]
 PATIENCE_SECONDS = 15.0
@@ -57,7 +60,7 @@ def begun(inside: ComfyUIInside, prompt: dict[str, Any], **body: Any) -> str:
     """Queue a prompt: its batch, as soon as all members stand in the queue."""
     status, answer = inside.post({"prompt": prompt, **body})
     assert status == 200, answer
-    found = IterationStateManager.instance().batch_of(answer["prompt_id"])
+    found = owner_of(IterationStateManager.instance(), answer["prompt_id"])
     assert found is not None
     until(lambda: len(inside.waiting()) == len(COLOURS))
     return found[0]

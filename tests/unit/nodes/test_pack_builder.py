@@ -84,8 +84,8 @@ def test_imports_become_relative_and_nothing_else_changes(package: Path) -> None
     assert pack["__init__.py"] == b"from .core.state import total\n"
     changed = STATE.replace("from comfyui_agent.domain.", "from ..shared.domain.")
     assert pack["core/state.py"].decode() == changed.replace("from comfyui_agent.pictures.", "from ..shared.pictures.")
-    assert pack["shared/domain/values.py"].startswith(b"from .suggestions import ONE\n")
-    assert pack["shared/pictures/labels.py"].startswith(b"from ..domain.texts import TEN\n")
+    assert pack["shared/domain/values.py"].startswith(b"from ...shared.domain.suggestions import ONE\n")
+    assert pack["shared/pictures/labels.py"].startswith(b"from ...shared.domain.texts import TEN\n")
 
 
 @pytest.mark.parametrize("module", ["store.store", "nodes.nowhere"])

@@ -15,7 +15,7 @@ from support.planned_prompts import Prompt, asked, axes, graph, parameter, plan_
 
 def test_two_parameters_make_a_batch() -> None:
     plan = plan_for(graph(parameter("3.seed", "1,2,3", "Seed"), parameter("3.cfg", "7..8", "CFG")))
-    assert (plan.iterator, plan.name, plan.mode, len(plan.combinations)) == ("20", "cats", "matrix", 6)
+    assert (plan.iterator, plan.name, plan.combinations.mode, len(plan.combinations)) == ("20", "cats", "matrix", 6)
     assert axes(plan) == {"Seed": [1, 2, 3], "CFG": [7, 8]}
     assert plan.targets == {"Seed": Target("3", "seed"), "CFG": Target("3", "cfg")}
     assert [plan.combinations.values_at(index) for index in (0, 1, 5)] == [
@@ -30,7 +30,7 @@ def test_linear_goes_in_step() -> None:
     assert [plan.combinations.values_at(index) for index in range(3)] == [
         {"seed": seed, "cfg": 7} for seed in (1, 2, 3)
     ]
-    assert plan.mode == "linear"
+    assert plan.combinations.mode == "linear"
 
 
 def test_parameters_go_by_the_numbers_of_their_inputs() -> None:

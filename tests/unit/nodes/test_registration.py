@@ -35,7 +35,7 @@ def inside(tmp_path: Path) -> Iterator[ComfyUIInside]:
 
 @pytest.fixture(scope="module")
 def files() -> dict[str, bytes]:
-    return {path: text for path, text in build().items() if path.endswith(".py")}
+    return {path: text for path, text in build().items() if path.endswith((".py", "declarations.json"))}
 
 
 def copied(folder: Path, files: dict[str, bytes]) -> Path:

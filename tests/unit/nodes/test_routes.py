@@ -11,11 +11,11 @@ from urllib.parse import quote
 
 import pytest
 
-from comfyui_agent.nodes.core import cancellation, iteration_state
+from comfyui_agent.nodes.core import iteration_state, member_endings
 from comfyui_agent.nodes.core.iteration_state import IterationStateManager
 from support.comfyui_inside import ComfyUIInside
 from support.comfyui_nodes import deaf
-from support.packs import joined, until
+from support.packs import joined, owner_of, until
 
 PATIENCE_SECONDS = 15.0
 SUMMARY = {
@@ -73,7 +73,7 @@ def begun(inside: ComfyUIInside, prompt: dict[str, Any]) -> str:
     before = len(inside.waiting())
     status, answer = inside.post({"prompt": prompt})
     assert status == 200, answer
-    found = IterationStateManager.instance().batch_of(answer["prompt_id"])
+    found = owner_of(IterationStateManager.instance(), answer["prompt_id"])
     assert found is not None
     until(lambda: len(inside.waiting()) == before + 3)
     return found[0]
@@ -196,7 +196,7 @@ def test_cancelling_deletes_what_waits_and_interrupts_what_runs(inside: ComfyUII
 
 
 def test_what_does_not_stop_is_reported(inside: ComfyUIInside, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cancellation, "STOP_SECONDS", 0.05)
+    monkeypatch.setattr(member_endings, "STOP_SECONDS", 0.05)
     has_begun, let_go = threading.Event(), threading.Event()
     inside.classes["Deaf"] = deaf(has_begun, let_go)
     batch_id = begun(inside, graph("Deaf"))
@@ -238,7 +238,7 @@ def test_comfyui_goes_on_while_a_batch_is_cancelled(inside: ComfyUIInside, monke
     def slow(batch: Any, host: Any) -> Any:
         has_begun.set()
         may_end.wait(PATIENCE_SECONDS)
-        return cancellation.cancel(batch, host)
+        return member_endings.cancel(batch, host)
 
     monkeypatch.setattr(iteration_state, "cancel", slow)
     batch_id = begun(inside, graph())

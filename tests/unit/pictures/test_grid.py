@@ -15,7 +15,7 @@ from PIL import Image, ImageChops, ImageStat
 
 from comfyui_agent.pictures import grid_drawing, grid_sources
 from comfyui_agent.pictures.grid import LONGEST_SIDE, MOST_PIXELS, Cell, Grid, Layout, Page, lay_out, size_within
-from comfyui_agent.pictures.grid_drawing import ATTENTION, EMPTY, QUIET, WORDS, draw, text_in
+from comfyui_agent.pictures.grid_drawing import ATTENTION, BADGES, EMPTY, QUIET, draw, text_in
 from comfyui_agent.pictures.grid_sources import look_at
 from comfyui_agent.pictures.labels import Label
 
@@ -206,7 +206,7 @@ def test_only_what_needs_attention_has_its_colour_and_reasons_never_do(
     layout = lay_out(Grid((Page(("",), ("",), (Cell(0, 0, state=state, reason="no memory"),)),)))
     draw(layout, 0)
     drawn.pop("")  # headings
-    assert drawn == {WORDS[state]: colour, "no memory": QUIET}
+    assert drawn == {BADGES[state][1]: colour, "no memory": QUIET}
 
 
 def test_films_sounds_and_models_are_named(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageDraw, ImageFont
 
 from comfyui_agent.pictures import labels
-from comfyui_agent.pictures.labels import ELLIPSIS, MOST_LINES, draw_mark, fit, font_for, one_line, wrap
+from comfyui_agent.pictures.labels import ELLIPSIS, MOST_LINES, draw_mark, fit, font_for, line_height, one_line, wrap
 
 
 def test_a_text_is_broken_where_a_reader_would_break_it() -> None:
@@ -72,7 +72,7 @@ def test_a_label_says_how_large_it_is_drawn() -> None:
     assert drawn is not None
     assert 20 <= drawn[0] <= drawn[2] <= 121
     assert 20 <= drawn[1] <= drawn[3] <= 20 + label.height
-    assert label.height == len(label.lines) * label.line_height
+    assert label.height == len(label.lines) * line_height(20)
 
 
 def test_lines_stand_in_the_middle_where_that_is_asked_for() -> None:

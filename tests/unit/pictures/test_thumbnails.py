@@ -159,7 +159,7 @@ def test_a_large_jpeg_is_not_decoded_as_a_whole(tmp_path: Path, monkeypatch: pyt
         seen.append(picture.size)
         return picture
 
-    monkeypatch.setattr(thumbnails, "_plain", plain)
+    monkeypatch.setattr(thumbnails, "in_eight_bits", plain)
     path = saved(tmp_path, "a.jpg", corners((3200, 1600)))
     assert thumbnail_of(path).size == (160, 80)
     assert seen == [(400, 200)]

@@ -19,8 +19,7 @@ import yaml
 from yarl import URL
 
 from comfyui_agent.batches.batch_writer import queue_batch
-from comfyui_agent.batches.book_file import BookText
-from comfyui_agent.batches.books import read_book
+from comfyui_agent.batches.books import BookText, read_book
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.config.loader import load_workspace

@@ -5,7 +5,7 @@ This module needs Pillow. The pack imports it when it makes a grid.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +14,11 @@ from PIL import Image
 from comfyui_agent.domain.combinations import Combinations, Mode
 from comfyui_agent.domain.grid_layout import CellPlace, GridLayout, axis_label, layout_by_axes, sheet_place
 from comfyui_agent.domain.suggestions import suggest
+from comfyui_agent.domain.texts import attention
 from comfyui_agent.domain.values import shortened
 from comfyui_agent.nodes.core.batch_state import LOG, BatchState, GridOptions, ImageFile, NoGrid
 from comfyui_agent.nodes.host import ComfyUI
-from comfyui_agent.pictures.grid import Box, Cell, Grid, Layout, Page, lay_out
+from comfyui_agent.pictures.grid import Cell, Grid, Layout, lay_out, pages_of
 from comfyui_agent.pictures.grid_drawing import draw
 
 MOST_PAGES = 50
@@ -26,43 +27,37 @@ LEAST_CELL = 16
 
 @dataclass(frozen=True)
 class Member:
-    """The picture of a member that is `done`. A `failed`, `cancelled` or `pending` one has a reason instead."""
+    """The picture of a member, or the reason why it has none."""
 
     file: Path | None = None
-    state: str = "pending"
     reason: str = ""
 
 
 @dataclass(frozen=True)
 class BatchGrid:
-    """A grid that is laid out and not drawn yet."""
+    """A grid that is laid out and not drawn yet, with the place of each member."""
 
     warnings: tuple[str, ...]
     """Options that could not be followed, one line each."""
     layout: Layout
-    places: Mapping[int, CellPlace]
+    places: Sequence[CellPlace]
 
     def pictures(self) -> Iterator[Image.Image]:
         """Draw one page after the other. A cell whose file is gone or broken says so."""
         return (draw(self.layout, page, with_thumbnails=False).picture for page in range(len(self.layout.pages)))
-
-    def boxes(self, page: int) -> dict[int, Box]:
-        """Where the members of a page are in its picture, by index: left, top, right and bottom."""
-        return {index: self.layout.box(*place) for index, place in self.places.items() if place.page == page}
 
 
 def save_grid(batch: BatchState, node_id: str, host: ComfyUI) -> list[ImageFile]:
     """Draw the grid of a batch whose members have ended, and save each page as an output file."""
     options = batch.grid_options.get(node_id, GridOptions())
     source = batch.sources.get(node_id, "")
-    failed = len(batch.failed)
-    attention = f", {failed} need{'s' if failed == 1 else ''} attention" if failed else ""
+    needs = f", {attention(len(batch.failed))}" if batch.failed else ""
     grid = lay_out_grid(
         batch.combinations,
-        {index: _member(batch, index, source, host) for index in range(batch.total)},
+        [_member(batch, index, source, host) for index in range(batch.total)],
         options,
         title=options.title.strip() or batch.batch_id,
-        subtitle=f"{batch.completed_count} of {batch.total} done{attention}",
+        subtitle=f"{batch.completed_count} of {batch.total} done{needs}",
     )
     for warning in grid.warnings:
         LOG.warning("Batch %s: %s", batch.batch_id, warning)
@@ -74,30 +69,32 @@ def save_grid(batch: BatchState, node_id: str, host: ComfyUI) -> list[ImageFile]
 def _member(batch: BatchState, index: int, source: str, host: ComfyUI) -> Member:
     """The first picture that the source node saved, or the reason why there is none."""
     if index in batch.failed:
-        return Member(state="failed", reason=batch.failed[index])
+        return Member(reason=batch.failed[index])
     images = batch.pictures.get(index, {}).get(source) or batch.results.get(index, {}).get("images") or []
-    file = next((path for path in map(host.file_of, images) if path is not None), None)
-    return Member(file=file, state="done")
+    return Member(next((path for path in map(host.file_of, images) if path is not None), None))
 
 
 def lay_out_grid(
-    combinations: Combinations,
-    members: Mapping[int, Member],
-    options: GridOptions,
-    title: str = "",
-    subtitle: str = "",
+    combinations: Combinations, members: Sequence[Member], options: GridOptions, title: str, subtitle: str
 ) -> BatchGrid:
     """Lay a batch out by its axes if it is a matrix of two or more that vary, else as a contact sheet.
 
-    A member that is missing is shown as pending. Unknown names of axes give a warning. More than MOST_PAGES pages, or
-    pages that are too large, give a contact sheet and a warning; NoGrid if that is too large as well.
+    Unknown names of axes give a warning. More than MOST_PAGES pages, or pages that are too large, give a contact sheet
+    and a warning; NoGrid if that is too large as well.
     """
     warnings: list[str] = []
     cell_pixels = max(LEAST_CELL, options.cell_pixels) if options.cell_pixels > 0 else None
+    total = len(combinations)
 
-    def laid_out(places: Mapping[int, CellPlace], by_axes: GridLayout | None) -> BatchGrid | None:
-        pages = _pages(combinations, members, places, by_axes)
-        grid = Grid(pages, title, subtitle, is_sheet=by_axes is None, cell_pixels=cell_pixels)
+    def laid_out(by_axes: GridLayout | None) -> BatchGrid | None:
+        places = [by_axes.place(index) if by_axes else sheet_place(index, total) for index in range(total)]
+        cells: dict[int, list[Cell]] = {}
+        for index, (place, member) in enumerate(zip(places, members)):  # noqa: B905 - Python 3.9
+            label = "" if by_axes else _label(combinations, index)
+            state = "failed" if member.reason else "done"
+            cell = Cell(place.row, place.column, member.file, label=label, state=state, reason=member.reason)
+            cells.setdefault(place.page, []).append(cell)
+        grid = Grid(pages_of(by_axes, cells), title, subtitle, is_sheet=by_axes is None, cell_pixels=cell_pixels)
         try:
             return BatchGrid(tuple(warnings), lay_out(grid), places)
         except ValueError:  # larger than pictures may be
@@ -110,13 +107,13 @@ def lay_out_grid(
             f"instead; give fewer parameters, or make several batches"
         )
     elif by_axes is not None:
-        found = laid_out({index: by_axes.place(index) for index in range(len(combinations))}, by_axes)
+        found = laid_out(by_axes)
         if found is not None:
             return found
         warnings.append("the pages of the grid are too large for pictures: it is a contact sheet instead")
-    sheet = laid_out({index: sheet_place(index, len(combinations)) for index in range(len(combinations))}, None)
+    sheet = laid_out(None)
     if sheet is None:
-        raise NoGrid(f"{len(combinations):,} results do not fit into one picture: make several batches")
+        raise NoGrid(f"{total:,} results do not fit into one picture: make several batches")
     return sheet
 
 
@@ -135,30 +132,6 @@ def _usable_axes(combinations: Combinations, options: GridOptions, warnings: lis
         warnings.append(f"rows: {shortened(rows)} goes across already; leave it out, or name another")
         rows = ""
     return columns, rows
-
-
-def _pages(
-    combinations: Combinations,
-    members: Mapping[int, Member],
-    places: Mapping[int, CellPlace],
-    layout: GridLayout | None,
-) -> tuple[Page, ...]:
-    cells: list[list[Cell]] = [[] for _ in range(layout.pages if layout else 1)]
-    for index, place in places.items():
-        member = members.get(index, Member())
-        file = member.file if member.state == "done" else None
-        label = "" if layout else _label(combinations, index)
-        cells[place.page].append(
-            Cell(place.row, place.column, file, label=label, state=member.state, reason=member.reason)
-        )
-    if layout is None:
-        across = 1 + max(place.column for place in places.values())
-        down = 1 + max(place.row for place in places.values())
-        return (Page(("",) * down, ("",) * across, tuple(cells[0])),)
-    rows, columns = tuple(layout.rows), tuple(layout.columns)
-    return tuple(
-        Page(rows, columns, tuple(on_page), layout.title(page), layout.corner) for page, on_page in enumerate(cells)
-    )
 
 
 def _label(combinations: Combinations, index: int) -> str:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 LOG = logging.getLogger("e3_iterator")
@@ -31,55 +31,61 @@ class GridOptions:
     title: str = ""
     filename_prefix: str = "E3/grid"
 
+    @classmethod
+    def of(cls, inputs: Mapping[str, Any]) -> GridOptions:
+        """The options among some inputs. A connected input has no value yet and is left out."""
+        known = [each.name for each in fields(cls) if isinstance(inputs.get(each.name), type(each.default))]
+        return cls(**{name: inputs[name] for name in known})
 
+
+@dataclass(eq=False)
 class BatchState:
-    """One batch. Its results are references to files, never pictures."""
+    """One batch. Its results are references to files, never pictures. Members are known by their index."""
 
-    def __init__(self, batch_id: str, total: int, combinations: Any, batch_name: str, mode: str) -> None:
-        self.batch_id = batch_id
-        self.total = total
-        self.combinations = combinations
-        self.batch_name = batch_name
-        self.mode = mode
-        self.results: dict[int, dict[str, Any]] = {}
-        self.completed_count = 0
-        self.cancelled = False
-        self.created_at = time.time()
-        self.prompt_ids: list[str] = []
-        """One for each member from the beginning, by index."""
-
-        self.failed: dict[int, str] = {}
-        """Index → why there is no result."""
-        self.remarks: dict[int, str] = {}
-        """Index → what else went wrong in a prompt whose pictures are there."""
-        self.reporters: frozenset[str] = frozenset()
-        """Nodes that report pictures. A member has its result when all of them have reported."""
-        self.pictures: dict[int, dict[str, list[Any]]] = {}
-        """Index → node → what it reported."""
-        self.seen_running: set[int] = set()
-        self.seen_ended: set[int] = set()
-        self.removed: set[int] = set()
-        """Members that someone took out of the queue."""
-        self.metadata: Mapping[str, Any] = {}
-        """What goes into the file of a grid: the prompt and the workflow of the batch."""
-        self.queued = 0
-        """How many members were put into ComfyUI's queue: those with a lower index."""
-        self.running: int | None = None
-        self.last_sign_at = 0.0
-        """When the last result came, or ComfyUI was last seen at work."""
-        self.ended_as = ""
-        self.reason = ""
-        self.client_id: str | None = None
-        self.grid_options: dict[str, GridOptions] = {}
-        """By grid node."""
-        self.sources: dict[str, str] = {}
-        """Grid node → the node whose pictures it shows."""
-        self.grids: dict[str, Sequence[ImageFile]] = {}
-        """By grid node; empty where a grid could not be made."""
-        self.claimed: set[str] = set()
-        """Grid nodes whose grid is being made, or was made."""
-        self.queueing = threading.Lock()
-        """Held while a member is put into the queue, and while the batch is marked as cancelled."""
+    batch_id: str
+    total: int
+    combinations: Any
+    batch_name: str
+    mode: str
+    results: dict[int, dict[str, Any]] = field(default_factory=dict)
+    completed_count: int = 0
+    cancelled: bool = False
+    created_at: float = field(default_factory=time.time)
+    prompt_ids: list[str] = field(default_factory=list)
+    failed: dict[int, str] = field(default_factory=dict)
+    """Why there is no result."""
+    remarks: dict[int, str] = field(default_factory=dict)
+    """What else went wrong in a prompt whose pictures are there."""
+    reporters: frozenset[str] = frozenset()
+    """Nodes that report pictures. A member has its result when all of them have reported."""
+    pictures: dict[int, dict[str, list[Any]]] = field(default_factory=dict)
+    """What each node reported."""
+    seen_running: set[int] = field(default_factory=set)
+    seen_ended: set[int] = field(default_factory=set)
+    removed: set[int] = field(default_factory=set)
+    """Members that someone took out of the queue."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """What goes into the file of a grid: the prompt and the workflow of the batch."""
+    queued: int = 0
+    """How many members were put into ComfyUI's queue: those with a lower index."""
+    running: int | None = None
+    last_sign_at: float = 0.0
+    """When the last result came, or ComfyUI was last seen at work."""
+    ended_as: str = ""
+    reason: str = ""
+    client_id: str | None = None
+    grid_options: dict[str, GridOptions] = field(default_factory=dict)
+    """By grid node."""
+    sources: dict[str, str] = field(default_factory=dict)
+    """Grid node → the node whose pictures it shows."""
+    grids: dict[str, Sequence[ImageFile]] = field(default_factory=dict)
+    """By grid node; empty where a grid could not be made."""
+    claimed: set[str] = field(default_factory=set)
+    """Grid nodes whose grid is being made, or was made."""
+    notified: dict[str, Any] = field(default_factory=dict)
+    """The summary that pages got last."""
+    queueing: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a member is put into the queue, and while the batch is marked as cancelled."""
 
     @property
     def is_whole(self) -> bool:
@@ -96,16 +102,6 @@ class BatchState:
             return "collecting"
         return "active" if self.queued else "pending"
 
-    @property
-    def unseen_indices(self) -> list[int]:
-        """Members that were queued and were not seen to end."""
-        return [index for index in range(self.queued) if index not in self.seen_ended and index not in self.failed]
-
-    @property
-    def open_indices(self) -> list[int]:
-        """Members that were queued and have not ended."""
-        return [index for index in range(self.queued) if index not in self.results and index not in self.failed]
-
     def snapshot(self) -> BatchState:
         """A copy whose results, failures and grids do not change any more."""
         seen = copy(self)
@@ -114,7 +110,6 @@ class BatchState:
         return seen
 
     def values_at(self, index: int) -> dict[str, Any]:
-        """Name → value."""
         values_at = getattr(self.combinations, "values_at", None)
         return dict(values_at(index)) if values_at is not None else {}
 
@@ -168,14 +163,14 @@ class BatchState:
 
 def files_in(images: Any) -> list[Any]:
     """The names of files among images. Pictures themselves would fill the memory."""
-    given = list(images) if isinstance(images, (list, tuple)) else []
+    given = images if isinstance(images, (list, tuple)) else []
     files: list[Any] = []
     for image in given:
         if isinstance(image, str):
             files.append(image)
         elif isinstance(image, Mapping) and isinstance(image.get("filename"), str):
             files.append({key: str(image.get(key, "")) for key in ("filename", "subfolder", "type")})
-    if len(files) < len(given) or (images is not None and not isinstance(images, (list, tuple))):
+    if len(files) < len(given) or (images is not None and given is not images):
         LOG.warning("A result holds something else than names of files: it is not kept")
     return files
 

@@ -65,11 +65,9 @@ class Feeding:
         return max(LEAST_WAITING, min(MOST_WAITING, MOST_WAITING_LETTERS // letters))
 
     def is_member(self, prompt: Any) -> bool:
-        """Whether a graph is one of this batch."""
         return isinstance(prompt, dict) and inputs_of(prompt, self.plan.iterator).get(BATCH) == self.batch.batch_id
 
     def member(self, index: int) -> dict[str, Any]:
-        """The request of a member, a copy of its own."""
         document = deepcopy(self.request)
         self.plan.write(document, index, self.batch.batch_id)
         return document
@@ -141,18 +139,15 @@ class Feeder:
         if feeding.was_cleared(record_endings(batch, self._host, self._manager)):
             self._fail_the_rest(batch)
         self._feed(feeding)
-        if batch.is_whole and not self._is_under_way(batch):  # a member that still runs makes the grid itself
-            if not feeding.has_grid_thread:
+        if batch.is_whole:
+            snapshot = self._host.queue()
+            is_under_way = not {*snapshot.running, *snapshot.queued}.isdisjoint(batch.prompt_ids)
+            if not is_under_way and not feeding.has_grid_thread:  # a member that still runs makes the grid itself
                 threading.Thread(target=self._make_grids, args=(batch,), name="e3-grid", daemon=True).start()
                 feeding.has_grid_thread = True
-            self._manager.end_if_over(batch.batch_id)
+            if not is_under_way:
+                self._manager.end_if_over(batch.batch_id)
         self._manager.notify(batch)
-
-    def _is_under_way(self, batch: BatchState) -> bool:
-        """Whether a prompt of the batch runs or waits at this moment."""
-        snapshot = self._host.queue()
-        owners = [self._manager.batch_of(prompt_id) for prompt_id in (*snapshot.running, *snapshot.queued)]
-        return any(owner is not None and owner[0] == batch.batch_id for owner in owners)
 
     def _find_taken(self, feeding: Feeding) -> bool:
         """Whether ComfyUI has the first member. If it refuses that one, no other is queued."""
@@ -168,7 +163,7 @@ class Feeder:
             elif time.monotonic() > feeding.begun + TAKEN_SECONDS:
                 self._manager.end(batch.batch_id, "cancelled", "ComfyUI did not take the first combination")
             return False
-        self._manager.set_first_id(batch, prompt_id)
+        batch.prompt_ids[0] = prompt_id
         batch.queued = max(1, batch.queued)
         feeding.is_taken = True
         if not check.problem and feeding.missing_node(check):
@@ -190,7 +185,6 @@ class Feeder:
             return PromptCheck(problem=f"ComfyUI cannot check it: {error!r}")
 
     def _feed(self, feeding: Feeding) -> None:
-        """Queue as many members as there is room for."""
         batch = feeding.batch
         if batch.queued >= batch.total:
             feeding.request = {}

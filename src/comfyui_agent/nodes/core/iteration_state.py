@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
@@ -20,9 +21,8 @@ from comfyui_agent.nodes.core.batch_state import (
     files_in,
     plain_metadata,
 )
-from comfyui_agent.nodes.core.cancellation import Cancellation, cancel
 from comfyui_agent.nodes.core.feeder import Feeder, Feeding
-from comfyui_agent.nodes.core.member_endings import record_endings
+from comfyui_agent.nodes.core.member_endings import Cancellation, cancel, record_endings
 from comfyui_agent.nodes.core.prompt_rewriting import Plan, plan_of
 from comfyui_agent.nodes.host import ComfyUI, MissingPiece, one_line
 
@@ -42,16 +42,12 @@ class IterationStateManager:
         self.now = now
         self._lock = threading.RLock()
         self._active_batches: dict[str, BatchState] = {}
-        self._prompt_to_batch: dict[str, tuple[str, int]] = {}
         self._ended: OrderedDict[str, BatchState] = OrderedDict()
         self._notifying = threading.Lock()
-        self._notified: dict[str, dict[str, Any]] = {}
-        """The summaries that pages got last."""
         self._feeder = Feeder(self, self.host)
 
     @classmethod
     def instance(cls) -> IterationStateManager:
-        """The one of this process."""
         global _instance
         if _instance is None:
             with _instance_lock:
@@ -82,25 +78,27 @@ class IterationStateManager:
 
     def _begin(self, json_data: dict[str, Any], plan: Plan) -> None:
         """Start a batch. An error leaves the request unchanged."""
-        number = self._number(json_data)
+        number = float(json_data["number"]) if "number" in json_data else self.host.next_number()
+        if json_data.get("front") and "number" not in json_data:
+            number = -number
         self.host.check()
         request = deepcopy(json_data)
-        batch = BatchState(
-            mint_batch_id(plan.name, "batch"), len(plan.combinations), plan.combinations, plan.name, plan.mode
-        )
+        combinations = plan.combinations
+        batch_id = mint_batch_id(plan.name, "batch")
+        batch = BatchState(batch_id, len(combinations), combinations, plan.name, combinations.mode.value)
         batch.prompt_ids = list(mint_prompt_ids(batch.total))
         if json_data.get("prompt_id"):
             batch.prompt_ids[0] = str(json_data["prompt_id"])
         batch.grid_options, batch.sources, batch.reporters = dict(plan.grid_options), dict(plan.sources), plan.reporters
         batch.client_id = json_data.get("client_id")
         batch.created_at = self.now()
-        batch.metadata = {"prompt": request["prompt"], **_pnginfo(request)}
+        batch.metadata = {"prompt": request["prompt"]}
+        with suppress(KeyError, TypeError, AttributeError):  # a script may send no workflow
+            batch.metadata = {**batch.metadata, **request["extra_data"]["extra_pnginfo"]}
         feeding = Feeding(batch, plan, request, number)
         feeding.member(0)
         with self._lock:
             self._active_batches[batch.batch_id] = batch
-            for index, prompt_id in enumerate(batch.prompt_ids):
-                self._prompt_to_batch[prompt_id] = (batch.batch_id, index)
         try:
             self._feeder.begin(feeding)
         except RuntimeError:  # no thread can be started
@@ -109,13 +107,6 @@ class IterationStateManager:
         plan.write(json_data, 0, batch.batch_id)
         json_data["prompt_id"] = batch.prompt_ids[0]
         LOG.info("Batch %s: %d members", batch.batch_id, batch.total)
-
-    def _number(self, json_data: Mapping[str, Any]) -> float:
-        """The queue number of the first member. The others follow it, before what is queued next."""
-        if "number" in json_data:
-            return float(json_data["number"])
-        number = self.host.next_number()
-        return -number if json_data.get("front") else number
 
     def register_result(self, batch_id: str, index: int, images: Any, metadata: Any) -> bool:
         """Record the files of a member. True once in a batch: for the last member that was missing.
@@ -166,14 +157,6 @@ class IterationStateManager:
         is_open = batch is not None and not batch.cancelled and isinstance(index, int) and 0 <= index < batch.total
         return batch if is_open else None
 
-    def set_first_id(self, batch: BatchState, prompt_id: str) -> None:
-        """ComfyUI runs the first member under this id."""
-        with self._lock:
-            self._prompt_to_batch.pop(batch.prompt_ids[0], None)
-            batch.prompt_ids[0] = prompt_id
-            if batch.batch_id in self._active_batches:
-                self._prompt_to_batch[prompt_id] = (batch.batch_id, 0)
-
     def is_active(self, batch_id: str) -> bool:
         with self._lock:
             return batch_id in self._active_batches
@@ -182,11 +165,6 @@ class IterationStateManager:
         """A batch that is under way or ended not long ago."""
         with self._lock:
             return self._active_batches.get(batch_id) or self._ended.get(batch_id)
-
-    def batch_of(self, prompt_id: str) -> tuple[str, int] | None:
-        """The active batch of a prompt, and the index in it."""
-        with self._lock:
-            return self._prompt_to_batch.get(prompt_id)
 
     def is_member(self, batch_id: str, index: int, prompt_id: str | None) -> bool:
         """Whether a prompt is this member. A prompt that was loaded from a file may have old marks."""
@@ -256,19 +234,17 @@ class IterationStateManager:
         self.notify(batch)
 
     def cleanup_batch(self, batch_id: str) -> None:
-        """Forget the prompts of a batch. It can be looked up for a while and takes no more results."""
+        """Close a batch. It can be looked up for a while and takes no more results."""
         with self._lock:
             batch = self._active_batches.pop(batch_id, None)
             if batch is None:
                 return
-            for prompt_id in [key for key, (owner, _) in self._prompt_to_batch.items() if owner == batch_id]:
-                del self._prompt_to_batch[prompt_id]
             batch.ended_as = batch.ended_as or ("complete" if batch.is_whole else "cancelled")
             batch.last_sign_at = self.now()
             batch.metadata, batch.pictures = {}, {}
             self._ended[batch_id] = batch
             while len(self._ended) > MOST_ENDED:
-                self._notified.pop(self._ended.popitem(last=False)[0], None)
+                self._ended.popitem(last=False)
 
     def cancel_batch(self, batch_id: str) -> Cancellation | None:
         """Delete the members that wait and interrupt the one that runs; None if there is no such batch.
@@ -296,7 +272,6 @@ class IterationStateManager:
             return sorted((batch.summary() for batch in known), key=lambda each: each["created_at"], reverse=True)
 
     def describe(self, batch_id: str) -> dict[str, Any] | None:
-        """Everything that is known of a batch."""
         with self._lock:
             batch = self.find(batch_id)
             seen = None if batch is None else batch.snapshot()
@@ -307,9 +282,9 @@ class IterationStateManager:
         with self._notifying:  # keeps the order
             with self._lock:
                 summary = batch.summary()
-                if self._notified.get(batch.batch_id) == summary:
+                if batch.notified == summary:
                     return
-                self._notified[batch.batch_id] = summary
+                batch.notified = summary
             self.host.send("e3.batch", summary)
 
     def _warn(self, message: str, client_id: Any) -> None:
@@ -326,13 +301,5 @@ class IterationStateManager:
             ]
             for batch_id in [each for each, batch in self._ended.items() if batch.last_sign_at < oldest]:
                 del self._ended[batch_id]
-                self._notified.pop(batch_id, None)
         for batch_id in expired:
             self.end(batch_id, "expired", f"nothing has happened for {EXPIRY_SECONDS:.0f} seconds")
-
-
-def _pnginfo(request: Mapping[str, Any]) -> dict[str, Any]:
-    """What ComfyUI writes into files beside the prompt: the workflow."""
-    extra_data = request.get("extra_data")
-    found = extra_data.get("extra_pnginfo") if isinstance(extra_data, dict) else None
-    return found if isinstance(found, dict) else {}

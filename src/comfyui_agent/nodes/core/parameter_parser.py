@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from comfyui_agent.domain.seeds import draw_seeds
-from comfyui_agent.domain.value_types import Kind, ValueType, converted
+from comfyui_agent.domain.value_types import Kind, ValueType, converted, text_of
 from comfyui_agent.domain.values import BadValues, shortened
 from comfyui_agent.domain.values import parse as parse_values
 
 AUTO = "AUTO"
-TYPES = (AUTO, "INT", "FLOAT", "STRING", "BOOLEAN", "COMBO")
 KINDS = {
     AUTO: Kind.ANY,
     "INT": Kind.INT,
@@ -25,6 +24,7 @@ KINDS = {
     "COMBO": Kind.STRING,
 }
 """A choice is a text here. ComfyUI checks for each member whether it exists."""
+TYPES = tuple(KINDS)
 MOST_MEMBERS = 10_000
 LARGEST_FILE = 1_000_000
 
@@ -44,19 +44,13 @@ def parse(raw: Any, type: str, folder: Path | None = None, kind: Kind | None = N
     wanted = str(type).strip().upper()
     if wanted not in KINDS:
         raise BadValues(f"{type!r:.60} is no type: use {', '.join(TYPES)}")
-    tokens = parse_values(_text(raw), read_lines=lambda name: _lines(name, folder), draw=draw_seeds, most=MOST_MEMBERS)
+    if not isinstance(raw, (str, bool, int, float)):
+        raise BadValues("values are not a text: write them into the node, such as 1,2,3 or 1..10")
+    tokens = parse_values(
+        text_of(raw), read_lines=lambda name: _lines(name, folder), draw=draw_seeds, most=MOST_MEMBERS
+    )
     taken = ValueType(kind if kind is not None and wanted == AUTO else KINDS[wanted])
     return [converted(token, taken, f"value {number}") for number, token in enumerate(tokens, start=1)]
-
-
-def _text(raw: Any) -> str:
-    if isinstance(raw, str):
-        return raw
-    if isinstance(raw, bool):
-        return str(raw).lower()
-    if isinstance(raw, (int, float)):
-        return str(raw)
-    raise BadValues("values are not a text: write them into the node, such as 1,2,3 or 1..10")
 
 
 def _lines(name: str, folder: Path | None) -> Sequence[str]:

@@ -42,6 +42,9 @@ class Target:
     node_id: str
     input_name: str
 
+    def __str__(self) -> str:
+        return f"{self.node_id}.{self.input_name}"
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -63,12 +66,7 @@ class Plan:
     """In a batch without our own nodes: the last nodes, which ComfyUI's cache must not answer for."""
 
     @property
-    def mode(self) -> str:
-        return self.combinations.mode.value
-
-    @property
     def reporters(self) -> frozenset[str]:
-        """Nodes that report the pictures of a member."""
         return frozenset([*self.savers, *self.sources.values()])
 
     def write(self, document: dict[str, Any], index: int, batch_id: str) -> None:
@@ -105,10 +103,16 @@ def plan_of(
     prompt = document.get("prompt") if isinstance(document, Mapping) else None
     if not isinstance(prompt, Mapping):
         return None
-    enabled = [node_id for node_id in prompt if class_of(prompt, node_id) == ITERATOR and _is_on(prompt, node_id)]
+    # An input that is connected to another node counts as off: its value is not known here.
+    enabled = [
+        node_id
+        for node_id in natural_order(prompt)
+        if class_of(prompt, node_id) == ITERATOR
+        and inputs_of(prompt, node_id).get("enabled", True) in (True, "true", "True")
+    ]
     if not enabled:
         return None
-    iterator, *others = natural_order(enabled)
+    iterator, *others = enabled
     for other in others:
         warn(f"iterator {other} is left out: one iterator makes the batch of a prompt, and {iterator} comes first")
     inputs = inputs_of(prompt, iterator)
@@ -128,22 +132,18 @@ def plan_of(
     runs = asked_for if isinstance(asked_for, list) else prompt
     savers = [node_id for node_id in _connected(prompt, SAVER, iterator) if node_id in runs]
     grids = [node_id for node_id in _connected(prompt, COMPOSITOR, iterator) if node_id in runs]
+    before = {grid: leading_to(prompt, [grid]) for grid in grids}
     return Plan(
         iterator,
         name[:LONGEST_NAME] if isinstance(name, str) and name.strip() else "batch",
         combinations,
         targets,
-        grid_options={grid: _grid_options(prompt, grid) for grid in grids},
-        waits={grid: _independent(prompt, grid, savers) for grid in grids},
+        grid_options={grid: GridOptions.of(inputs_of(prompt, grid)) for grid in grids},
+        waits={grid: tuple(saver for saver in savers if saver not in before[grid]) for grid in grids},
         sources={grid: _source(prompt, grid, savers) for grid in grids},
         savers=tuple(savers),
         ends=() if savers or grids else _last_nodes(prompt),
     )
-
-
-def _is_on(prompt: Mapping[str, Any], node_id: str) -> bool:
-    """Off if the input says so, or is connected to another node, whose value is not known here."""
-    return inputs_of(prompt, node_id).get("enabled", True) in (True, "true", "True")
 
 
 def _axes(
@@ -161,27 +161,21 @@ def _axes(
             warn(f"{slot} of iterator {iterator} is left out, as is what follows: {MOST_PARAMETERS} is the most")
             break
         try:
-            node_id = _linked(prompt, inputs[slot])
+            node_id, _ = _link(inputs[slot])
+            if class_of(prompt, node_id) != PARAMETER:
+                raise BadParameter("it is not connected to an E3 Parameter: connect one")
             target = _target(prompt, node_id, declares)
             for name, taken in targets.items():
                 if taken == target:
-                    raise BadParameter(
-                        f"{name} drives {target.node_id}.{target.input_name} already: take one of them away"
-                    )
+                    raise BadParameter(f"{name} drives {target} already: take one of them away")
             name = _name(inputs_of(prompt, node_id).get("name"), target, targets)
             values = _values(prompt, node_id, target, folder)
         except (ValueError, OSError) as error:
             warn(f"{slot} of iterator {iterator} is left out: {error}")
             continue
-        axes.append(Axis(name, (f"{target.node_id}.{target.input_name}",), tuple(values)))
+        axes.append(Axis(name, (str(target),), tuple(values)))
         targets[name] = target
     return axes, targets
-
-
-def _linked(prompt: Mapping[str, Any], link: Any) -> str:
-    if not (isinstance(link, list) and link and class_of(prompt, str(link[0])) == PARAMETER):
-        raise BadParameter("it is not connected to an E3 Parameter: connect one")
-    return str(link[0])
 
 
 def _target(prompt: Mapping[str, Any], parameter: str, declares: Callable[[str, str], bool]) -> Target:
@@ -224,50 +218,28 @@ def _text(prompt: Mapping[str, Any], node_id: str, name: str) -> str:
 def _value(prompt: Mapping[str, Any], node_id: str, name: str) -> Any:
     """The value of an input. A connected one has the `value` of the primitive node there."""
     value = inputs_of(prompt, node_id).get(name)
-    if isinstance(value, list):
-        there = inputs_of(prompt, str(value[0])) if value else {}
-        is_plain = bool(value) and class_of(prompt, str(value[0])).startswith("Primitive")
-        value = there.get("value")
-        if not is_plain or not isinstance(value, (str, int, float)):
-            raise BadParameter(
-                f"{name} of parameter {node_id} comes from a node whose value is not known yet: type it in"
-            )
-    return value
+    if not isinstance(value, list):
+        return value
+    source, _ = _link(value)
+    there = inputs_of(prompt, source).get("value") if class_of(prompt, source).startswith("Primitive") else None
+    if not isinstance(there, (str, int, float)):
+        raise BadParameter(f"{name} of parameter {node_id} comes from a node whose value is not known yet: type it in")
+    return there
 
 
 def _name(given: Any, target: Target, taken: Mapping[str, Target]) -> str:
     """The name of a parameter, or of its input. A name that is taken gets the place added."""
-    place = f"{target.node_id}.{target.input_name}"
-    name = " ".join(given.split())[:LONGEST_NAME] if isinstance(given, str) else ""
-    name = name or target.input_name
-    return f"{name} ({place})" if name in taken else name
+    name = (" ".join(given.split())[:LONGEST_NAME] if isinstance(given, str) else "") or target.input_name
+    return f"{name} ({target})" if name in taken else name
 
 
 def _connected(prompt: Mapping[str, Any], class_type: str, iterator: str) -> list[str]:
-    """The nodes of a class that are connected to this iterator."""
 
     def is_connected(node_id: str) -> bool:
         source = _link(inputs_of(prompt, node_id).get("iterator"))[0]
         return source == iterator or iterator in leading_to(prompt, [source])
 
     return [each for each in natural_order(prompt) if class_of(prompt, each) == class_type and is_connected(each)]
-
-
-def _grid_options(prompt: Mapping[str, Any], node_id: str) -> GridOptions:
-    inputs = inputs_of(prompt, node_id)
-    texts = {
-        name: inputs[name]
-        for name in ("columns", "rows", "title", "filename_prefix")
-        if isinstance(inputs.get(name), str)
-    }
-    pixels = inputs.get("cell_pixels")
-    return GridOptions(**texts, cell_pixels=pixels if isinstance(pixels, int) else 0)
-
-
-def _independent(prompt: Mapping[str, Any], grid: str, savers: list[str]) -> tuple[str, ...]:
-    """The nodes that save and that a grid does not depend on."""
-    before = leading_to(prompt, [grid])
-    return tuple(saver for saver in savers if saver not in before)
 
 
 def _source(prompt: Mapping[str, Any], grid: str, savers: list[str]) -> str:
@@ -286,11 +258,5 @@ def _link(value: Any) -> tuple[str, Any]:
 def _last_nodes(prompt: Mapping[str, Any]) -> tuple[str, ...]:
     """The nodes whose outputs are not used, except E3's own."""
     used = {_link(value)[0] for node_id in prompt for value in inputs_of(prompt, node_id).values()}
-    return tuple(
-        node_id
-        for node_id, node in prompt.items()
-        if node_id not in used
-        and class_of(prompt, node_id) not in OWN
-        and isinstance(node, Mapping)
-        and isinstance(node.get("inputs"), dict)
-    )
+    last = [node_id for node_id in prompt if node_id not in used and class_of(prompt, node_id) not in ("", *OWN)]
+    return tuple(node_id for node_id in last if isinstance(prompt[node_id].get("inputs"), dict))

@@ -17,71 +17,49 @@ Changes = Mapping[tuple[str, str], tuple[Any, Any]]
 
 def show_values(document: Mapping[str, Any], changes: Changes) -> bool:
     """Put new values into the workflow of a request, all of them or none; returns whether it did. Never raises."""
-    workflow: Any = document
-    for key in ("extra_data", "extra_pnginfo", "workflow"):
-        workflow = workflow.get(key) if isinstance(workflow, Mapping) else None
-    if not isinstance(workflow, Mapping):
-        return False
     places = []
-    for (node_id, input_name), (before, after) in changes.items():
-        place = _place(_node_at(workflow, node_id), input_name, before)
-        if place is None:
-            return False
-        places.append((*place, after))
+    try:
+        workflow = document["extra_data"]["extra_pnginfo"]["workflow"]
+        for (node_id, input_name), (before, after) in changes.items():
+            node = _node_at(workflow, node_id)
+            values = node["widgets_values"]
+            key = _position(node["inputs"], values, input_name) if isinstance(values, list) else input_name
+            if before is None or type(values[key]) is not type(before) or values[key] != before:
+                return False
+            places.append((values, key, after))
+    except (LookupError, TypeError, AttributeError, StopIteration):  # another format, or no such node or input
+        return False
     for values, key, after in places:
         values[key] = after
     return True
 
 
-def _node_at(workflow: Mapping[str, Any], node_id: str) -> Mapping[str, Any]:
+def _node_at(workflow: Any, node_id: str) -> Any:
     """A node by its id in a prompt: `98:6` is node 6 of subgraph 98, if no other node uses that subgraph."""
-    nodes = workflow.get("nodes")
+    nodes = workflow["nodes"]
     *above, last = node_id.split(":")
     for part in above:
-        outer = _by_id(nodes, part)
-        if sum(each.get("type") == outer.get("type") for each in _every_node(workflow)) != 1:
-            return {}
-        nodes = next((each.get("nodes") for each in _subgraphs(workflow) if each.get("id") == outer.get("type")), None)
+        subgraphs = workflow["definitions"]["subgraphs"]
+        used = _by_id(nodes, part)["type"]
+        every_list = [workflow["nodes"], *(each["nodes"] for each in subgraphs)]
+        if sum(node["type"] == used for listed in every_list for node in listed) != 1:
+            raise LookupError(used)
+        nodes = _by_id(subgraphs, used)["nodes"]
     return _by_id(nodes, last)
 
 
-def _by_id(nodes: Any, node_id: str) -> Mapping[str, Any]:
-    listed = nodes if isinstance(nodes, list) else []
-    return next((node for node in listed if isinstance(node, Mapping) and str(node.get("id")) == node_id), {})
+def _by_id(listed: Any, wanted: str) -> Any:
+    return next(each for each in listed if str(each.get("id")) == wanted)
 
 
-def _subgraphs(workflow: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    definitions = workflow.get("definitions")
-    listed = definitions.get("subgraphs") if isinstance(definitions, Mapping) else None
-    return [each for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
-
-
-def _every_node(workflow: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    lists = [workflow.get("nodes"), *(each.get("nodes") for each in _subgraphs(workflow))]
-    return [node for nodes in lists if isinstance(nodes, list) for node in nodes if isinstance(node, Mapping)]
-
-
-def _place(node: Mapping[str, Any], input_name: str, before: Any) -> tuple[Any, Any] | None:
-    """The values of a node and the key of an input in them; None if the value there is not that of the prompt."""
-    values, inputs = node.get("widgets_values"), node.get("inputs")
-    if isinstance(values, dict):
-        return (values, input_name) if _is_same(values.get(input_name), before) else None
-    if not isinstance(values, list) or not isinstance(inputs, list):
-        return None
+def _position(inputs: Any, values: list[Any], input_name: str) -> int:
+    """Where the value of an input is. Behind a seed there may be the choice what follows it."""
     at = 0
     for each in inputs:
-        widget = each.get("widget") if isinstance(each, Mapping) else None
-        name = widget.get("name") if isinstance(widget, Mapping) else None
-        if name is None:
-            continue
-        if name == input_name:
-            is_linked = each.get("link") is not None
-            return (values, at) if not is_linked and at < len(values) and _is_same(values[at], before) else None
-        at += 1
-        if name in SEEDS and at < len(values) and values[at] in AFTER_A_SEED:
-            at += 1
-    return None
-
-
-def _is_same(shown: Any, before: Any) -> bool:
-    return before is not None and type(shown) is type(before) and bool(shown == before)
+        name = (each.get("widget") or {}).get("name")
+        if name == input_name and each.get("link") is None:
+            return at
+        if name is not None:
+            is_choice_next = name in SEEDS and values[at + 1 : at + 2] and values[at + 1] in AFTER_A_SEED
+            at += 2 if is_choice_next else 1
+    raise LookupError(input_name)

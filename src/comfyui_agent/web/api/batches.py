@@ -12,8 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool
 from comfyui_agent.batches.axes import Bounds
 from comfyui_agent.batches.grids import GridOptions
 from comfyui_agent.batches.members import settings_of
-from comfyui_agent.batches.sweep_file import SweepFile
-from comfyui_agent.batches.sweep_request import GridAxes, SweepRequest
+from comfyui_agent.batches.sweep_request import GridAxes, SweepFile, SweepRequest
 from comfyui_agent.domain.batches import Batch, BatchKind, BatchStatus, mint_batch_id
 from comfyui_agent.domain.combinations import Combinations
 from comfyui_agent.domain.jobs import Job

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Body, Path, Query
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from comfyui_agent.batches.book_file import BookFile
+from comfyui_agent.batches.books import BookFile
 from comfyui_agent.domain.batches import Batch, BatchKind, BatchStatus, mint_batch_id
 from comfyui_agent.domain.rows import parsed
 from comfyui_agent.store import operations as ops

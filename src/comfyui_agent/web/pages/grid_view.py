@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from comfyui_agent.batches.batch_layout import BadLayout, combinations_of, layout_of
+from comfyui_agent.batches.grids import NoGrid, combinations_of, layout_of
 from comfyui_agent.batches.sweep_request import GridAxes
 from comfyui_agent.domain.batches import Batch
 from comfyui_agent.domain.grid_layout import CellPlace, GridLayout, axis_label
@@ -65,7 +65,7 @@ def grid_view_of(view: View, batch: Batch) -> GridView:
     problem = ""
     try:
         layout = layout_of(batch, wanted)
-    except BadLayout:
+    except NoGrid:
         problem = "There is no such axis: this is how its grid is laid out."
         wanted = GridAxes()
         layout = _usual(batch)
@@ -77,7 +77,7 @@ def grid_view_of(view: View, batch: Batch) -> GridView:
 def _usual(batch: Batch) -> GridLayout | None:
     try:
         return layout_of(batch, GridAxes())
-    except BadLayout:  # a row that was edited by hand
+    except NoGrid:  # a row that was edited by hand
         return None
 
 
