@@ -62,9 +62,8 @@ def check(
     """
     from comfyui_agent.lab.files import Unwritable, write_text
     from comfyui_agent.lab.reports.reading import BadReport
-    from comfyui_agent.lab.sla.evidence import gather
     from comfyui_agent.lab.sla.junit import as_junit
-    from comfyui_agent.lab.sla.review import review
+    from comfyui_agent.lab.sla.review import gather, review
 
     place = workspace_at(workspace, config=config)
     try:

@@ -4,23 +4,98 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import cached_property
 
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.load.plan import level_text
-from comfyui_agent.lab.load.sample import Sample, samples_of
-from comfyui_agent.lab.reports.load import LoadReport
-from comfyui_agent.lab.reports.sla import Finding, Target, TargetVerdict, overall, quantity
+from comfyui_agent.lab.measurement.statistics import percentile
+from comfyui_agent.lab.reports.load import LoadReport, Row, RowStatus
+from comfyui_agent.lab.reports.sla import PARTIAL, SLACK, Finding, Target, TargetVerdict, overall, quantity
 
-SLACK = 1e-9
+MOST_CACHED = 0.1
+"""The share of answers from the cache above which a run measured the cache."""
 NEAR_BEST = 0.95
 FEWEST_FOR_P95 = 20
 FEWEST_FOR_THROUGHPUT = 10
 FEWEST_FOR_NO_ERRORS = 100
 """Prompts without a failure that are taken as proof where not even one failure is allowed."""
 SCENARIO, OPEN, BOOKS = "scenario", "open", "books"
-PARTIAL = "the run was stopped before its end, which can show a miss but not that a target is met."
+
+
+class Sample:
+    """The prompts of one level. Answers from the cache are counted, and left out of all figures.
+
+    `where` is such as `at 4 prompts at once`; empty for a run with one level.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[Row],
+        wall_clock_sec: float,
+        level: float = 0.0,
+        where: str = "",
+        is_partial: bool = False,
+        unfinished: int = 0,
+    ) -> None:
+        self.rows = rows
+        self.wall_clock_sec = wall_clock_sec
+        self.level = level
+        self.where = where
+        self.is_partial = is_partial
+        self.unfinished = unfinished
+        completed = [row for row in rows if row.is_completed]
+        self.completed = len(completed)
+        self.rendered = [row for row in completed if not row.cached]
+        self.cached = len(completed) - len(self.rendered)
+        self.failed = len(rows) - len(completed)
+        self.worked_on = len(rows) - self.cached
+        self.images = sum(row.images for row in self.rendered)
+        self.images_per_minute = self.images / wall_clock_sec * 60 if wall_clock_sec > 0 and rows else None
+        self.timeouts = [row for row in rows if row.status is RowStatus.TIMEOUT]
+        timed = [*self.rendered, *self.timeouts]  # a timeout took at least as long as it was waited for
+        self.latencies = [row.duration_sec for row in timed if row.duration_sec is not None]
+
+    @property
+    def offered_per_minute(self) -> float | None:
+        """Images that were asked for each minute; None if the prompts do not say when they were sent."""
+        starts = [row.sent_seconds for row in self.rows]
+        span = max(starts, default=0.0) - min(starts, default=0.0)
+        if span <= 0 or not self.rendered:
+            return None
+        return (len(starts) - 1) / span * 60 * self.images / len(self.rendered)
+
+    @property
+    def most_per_minute(self) -> float:
+        """What the throughput would be if all that was taken back had been completed at once."""
+        each = self.images / len(self.rendered) if self.rendered else 1.0
+        return (self.images + self.unfinished * each) / self.wall_clock_sec * 60
+
+
+def samples_of(report: LoadReport) -> list[Sample]:
+    """Each level of a load test, from the lowest. Of a run that was stopped, the last level is partial."""
+    levels = [(each, float(each.level or 0.0)) for each in report.summary.levels]
+    known = [
+        (each, level, rows)
+        for each, level in levels
+        if (rows := [row for row in report.rows if math.isclose(row.level or 0.0, level, rel_tol=1e-5)])
+    ]
+    partial, unfinished = report.is_partial, report.summary.unfinished
+    if len(known) < 2:
+        level = known[0][1] if known else 0.0
+        return [Sample(report.rows, report.wall_clock_sec, level, "", partial, unfinished)]
+    last = max(known, key=lambda found: max(row.sent_seconds for row in found[2]))[0]
+    return [
+        Sample(
+            rows,
+            each.wall_clock_sec or 0.0,
+            level,
+            f" at {level_text(level, each.unit)}",
+            partial and each is last,
+            unfinished if each is last else 0,
+        )
+        for each, level, rows in sorted(known, key=lambda found: found[1])
+    ]
 
 
 def judge_load(report: LoadReport, targets: Sla) -> list[Finding]:
@@ -32,10 +107,10 @@ def judge_load(report: LoadReport, targets: Sla) -> list[Finding]:
     mode = report.summary.mode
     if mode == SCENARIO:
         return []
-    levels = [_Level(sample, targets, is_open=mode == OPEN) for sample in samples_of(report)]
-    steady = [level for level in levels if not level.is_breached]
+    levels = [_Level(sample, targets) for sample in samples_of(report)]
+    steady = [level for level in levels if not level.missed]
     chosen = _most_telling(steady) if steady else levels[0]
-    found = [chosen.throughput(), chosen.latency(), chosen.errors()]
+    found = [chosen.throughput(is_open=mode == OPEN), chosen.latency, chosen.errors]
     if mode == BOOKS:
         is_serial = report.environment.parameters.get("parallel_pages") is not True
         found.append(_concurrency(levels, targets, is_serial=is_serial))
@@ -44,8 +119,7 @@ def judge_load(report: LoadReport, targets: Sla) -> list[Finding]:
 
 def judge_levels(report: LoadReport, targets: Sla) -> dict[float, TargetVerdict]:
     """Whether each level kept latency and errors; levels without a job are left out."""
-    levels = [_Level(sample, targets) for sample in samples_of(report)]
-    return {level.sample.level: level.verdict for level in levels if level.sample.rows}
+    return {sample.level: _Level(sample, targets).verdict for sample in samples_of(report) if sample.rows}
 
 
 def jobs_for_errors(allowed: float) -> int:
@@ -59,109 +133,91 @@ def _most_telling(levels: Sequence[_Level]) -> _Level:
     return max(near, key=lambda level: (len(level.sample.rows), level.sample.images_per_minute or 0.0))
 
 
-@dataclass(frozen=True)
 class _Level:
     """One level, judged by the targets."""
 
-    sample: Sample
-    targets: Sla
-    is_open: bool = False
+    def __init__(self, sample: Sample, targets: Sla) -> None:
+        self.sample = sample
+        self._targets = targets
 
     @property
-    def is_breached(self) -> bool:
-        return TargetVerdict.MISSED in (self.latency().verdict, self.errors().verdict)
+    def missed(self) -> list[str]:
+        """Which of latency and errors it did not keep."""
+        both = (self.latency, self.errors)
+        return [each.target.label.lower() for each in both if each.verdict is TargetVerdict.MISSED]
 
     @property
     def verdict(self) -> TargetVerdict:
-        return overall((self.latency(), self.errors()))
+        return overall((self.latency, self.errors))
 
-    def throughput(self) -> Finding:
-        sample, wanted = self.sample, self.targets.images_per_minute
+    def throughput(self, *, is_open: bool) -> Finding:
+        sample, wanted, target = self.sample, self._targets.images_per_minute, Target.THROUGHPUT
         measured = sample.images_per_minute
         if measured is None:
-            return self._not_measured(Target.THROUGHPUT, None, "No job ran.")
-        if not sample.is_mostly_rendered:
-            return self._not_measured(Target.THROUGHPUT, None, self._cached())
-        seen = f"{counted(sample.images, 'image')} in {sample.wall_clock_sec:.1f} s{self._where}"
+            return self._not_measured(target, "No job ran.")
+        if self._cached:
+            return self._not_measured(target, self._cached)
+        seen = f"{counted(sample.images, 'image')} in {sample.wall_clock_sec:.1f} s{sample.where}"
         if measured < wanted - SLACK:
             offered = sample.offered_per_minute
-            if self.is_open and offered is not None and offered < wanted and not self.is_breached:
+            if is_open and offered is not None and offered < wanted and not self.missed:
                 asked = f"{seen}, but only {offered:.3g} images/min were asked for: press harder."
-                return self._not_measured(Target.THROUGHPUT, measured, asked)
-            if sample.is_partial and self._with_unfinished() >= wanted:
-                return self._not_measured(Target.THROUGHPUT, measured, f"{seen}; {PARTIAL}")
-            return self._finding(Target.THROUGHPUT, measured, TargetVerdict.MISSED, f"{seen}.")
+                return self._not_measured(target, asked, measured)
+            if sample.is_partial and sample.most_per_minute >= wanted:
+                return self._not_measured(target, f"{seen}; {PARTIAL}", measured)
+        few = ""
         if len(sample.rendered) < FEWEST_FOR_THROUGHPUT:
             jobs = counted(len(sample.rendered), "job is", "jobs are")
             few = f"{seen}, but {jobs} too few: run at least {FEWEST_FOR_THROUGHPUT}."
-            return self._not_measured(Target.THROUGHPUT, measured, few, FEWEST_FOR_THROUGHPUT)
-        return self._met(Target.THROUGHPUT, measured, seen)
+        return self._judge(target, measured, seen, few, FEWEST_FOR_THROUGHPUT)
 
+    @cached_property
     def latency(self) -> Finding:
-        sample, wanted = self.sample, self.targets.p95_seconds
-        measured = sample.p95
-        if measured is None:
-            return self._not_measured(Target.LATENCY, None, f"No job was completed{self._where}.")
-        if not sample.is_mostly_rendered:
-            return self._not_measured(Target.LATENCY, None, self._cached())
+        sample, target = self.sample, Target.LATENCY
         count = len(sample.latencies)
-        within = quantity(measured, Target.LATENCY, wanted)
+        if not count:
+            return self._not_measured(target, f"No job was completed{sample.where}.")
+        if self._cached:
+            return self._not_measured(target, self._cached)
+        measured = percentile(sample.latencies, 0.95)
+        within = quantity(measured, target, self._targets.p95_seconds)
         seen = f"95 of 100 results were there within {within}, of {counted(count, 'job')}"
         if sample.timeouts:
             seen += f", {len(sample.timeouts)} of them given up and counted with the time they were waited for"
-        seen += self._where
-        if measured > wanted + SLACK:
-            return self._finding(Target.LATENCY, measured, TargetVerdict.MISSED, f"{seen}.")
+        few = ""
         if count < FEWEST_FOR_P95:
-            few = f"The slowest of {counted(count, 'job')} took {max(sample.latencies):.3g} s{self._where}, but "
+            few = f"The slowest of {counted(count, 'job')} took {max(sample.latencies):.3g} s{sample.where}, but "
             few += f"{counted(count, 'job is', 'jobs are')} too few: run at least {FEWEST_FOR_P95}."
-            return self._not_measured(Target.LATENCY, measured, few, FEWEST_FOR_P95)
-        return self._met(Target.LATENCY, measured, seen)
+        return self._judge(target, measured, seen + sample.where, few, FEWEST_FOR_P95)
 
+    @cached_property
     def errors(self) -> Finding:
-        sample, wanted = self.sample, self.targets.error_rate
-        measured = sample.error_rate
-        if measured is None:
-            return self._not_measured(Target.ERRORS, None, f"No job was rendered{self._where}.")
-        seen = f"{sample.failed} of {counted(sample.worked_on, 'job')} failed or timed out{self._where}"
-        needed = jobs_for_errors(wanted)
-        if measured > wanted + SLACK:
-            few = f"; so few jobs are a weak proof, run at least {needed}" if sample.worked_on < needed else ""
-            return self._finding(Target.ERRORS, measured, TargetVerdict.MISSED, f"{seen}{few}.")
+        sample, wanted = self.sample, self._targets.error_rate
+        if not sample.worked_on:
+            return self._not_measured(Target.ERRORS, f"No job was rendered{sample.where}.")
+        measured, needed = sample.failed / sample.worked_on, jobs_for_errors(wanted)
+        seen = f"{sample.failed} of {counted(sample.worked_on, 'job')} failed or timed out{sample.where}"
+        few = ""
         if sample.worked_on < needed:
-            allowed = quantity(wanted, Target.ERRORS)
-            few = f"{seen}, but it takes at least {needed} jobs to see a rate of {allowed}."
-            return self._not_measured(Target.ERRORS, measured, few, needed)
-        return self._met(Target.ERRORS, measured, seen)
+            few = f"{seen}, but it takes at least {needed} jobs to see a rate of {quantity(wanted, Target.ERRORS)}."
+            seen += f"; so few jobs are a weak proof, run at least {needed}"
+        return self._judge(Target.ERRORS, measured, seen, few, needed)
 
     @property
-    def _where(self) -> str:
-        return f" {self.sample.where}" if self.sample.where else ""
-
     def _cached(self) -> str:
-        return (
-            f"{self.sample.cached} of {counted(self.sample.completed, 'answer')} came from the server's cache"
-            f"{self._where}: they measured nothing. Let the seeds vary."
-        )
-
-    def _with_unfinished(self) -> float:
-        """What the throughput would be if all that was taken back had been completed at once."""
+        """That the cache answered too often; empty if it did not."""
         sample = self.sample
-        each = sample.images / len(sample.rendered) if sample.rendered else 1.0
-        return (sample.images + sample.unfinished * each) / sample.wall_clock_sec * 60
+        if sample.cached <= MOST_CACHED * sample.completed:
+            return ""
+        answers = f"{sample.cached} of {counted(sample.completed, 'answer')} came from the server's cache"
+        return f"{answers}{sample.where}: they measured nothing. Let the seeds vary."
 
-    def _met(self, target: Target, measured: float, seen: str) -> Finding:
-        if self.sample.is_partial:
-            return self._not_measured(target, measured, f"{seen}; {PARTIAL}")
-        return self._finding(target, measured, TargetVerdict.MET, f"{seen}.")
+    def _judge(self, target: Target, measured: float, seen: str, few: str, needed: int) -> Finding:
+        is_partial = self.sample.is_partial
+        return Finding.judge(target, self._targets, measured, seen, is_partial=is_partial, few=few, jobs_needed=needed)
 
-    def _not_measured(self, target: Target, measured: float | None, why: str, needed: int | None = None) -> Finding:
-        return self._finding(target, measured, TargetVerdict.NOT_MEASURED, why, needed)
-
-    def _finding(
-        self, target: Target, measured: float | None, verdict: TargetVerdict, sentence: str, needed: int | None = None
-    ) -> Finding:
-        return Finding.on(target, self.targets, measured, verdict, sentence, needed)
+    def _not_measured(self, target: Target, why: str, measured: float | None = None) -> Finding:
+        return Finding.on(target, self._targets, measured, TargetVerdict.NOT_MEASURED, why)
 
 
 def _concurrency(levels: list[_Level], targets: Sla, *, is_serial: bool) -> Finding:
@@ -174,7 +230,7 @@ def _concurrency(levels: list[_Level], targets: Sla, *, is_serial: bool) -> Find
         return Finding.on(Target.CONCURRENCY, targets, measured, verdict, sentence)
 
     tried = [level for level in levels if level.sample.level > 0]
-    first = next((level for level in tried if level.is_breached), None)
+    first = next((level for level in tried if level.missed), None)
     below = [level for level in tried if first is None or level.sample.level < first.sample.level]
     kept = [level.sample.level for level in below if level.verdict is TargetVerdict.MET]
     best = max(kept, default=0.0)
@@ -185,8 +241,7 @@ def _concurrency(levels: list[_Level], targets: Sla, *, is_serial: bool) -> Find
     if best >= targets.concurrent_books:
         return finding(best, TargetVerdict.MET, f"{most} stayed within the latency and error targets.")
     if first is not None:
-        both = (first.latency(), first.errors())
-        missed = " and ".join(each.target.label.lower() for each in both if each.verdict is TargetVerdict.MISSED)
+        missed = " and ".join(first.missed)
         at = f"At {level_text(first.sample.level, 'books at once')} the target for {missed} was missed"
         rest = f"{best:g} stayed within the targets" if kept else "nothing that was tried stayed within the targets"
         return finding(best, TargetVerdict.MISSED, f"{at}; {rest}.")

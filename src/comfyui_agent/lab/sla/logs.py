@@ -1,25 +1,41 @@
-"""The metrics log, read for the time of one run."""
+"""How the prompts of a run ended, by the metrics log and by the rows of its report."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from comfyui_agent.domain.events import EventName
+from comfyui_agent.events.log import rotated
 from comfyui_agent.lab.reports.fields import as_moment
 from comfyui_agent.lab.reports.load import LoadReport
-from comfyui_agent.lab.sla.spikes import End
 
 FAILURES = frozenset({EventName.JOB_FAILED.value, EventName.JOB_RETRY.value})
 """A run that failed counts, also if its job runs again."""
 ENDS = FAILURES | {EventName.JOB_DONE.value}
 SLACK_SECONDS = 1.0
 """Lines are written a little after the event."""
-ROTATED = 5
+
+
+@dataclass(frozen=True, order=True)
+class End:
+    """A run that ended: when (seconds since 1970), how, and why."""
+
+    at: float
+    is_failure: bool
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class LoggedEnd:
+    """A line of the log about an end. Ids are empty where the line has none."""
+
+    end: End
+    prompt_id: str
+    load_test: str
 
 
 @dataclass
@@ -41,21 +57,20 @@ def read_logs(paths: Iterable[Path], report: LoadReport) -> Reading:
     began, ended = report.environment.began, report.environment.ended
     if began is None or ended is None:
         return reading
-    lines: list[dict[str, Any]] = []
+    lines: list[LoggedEnd] = []
     for path in _with_rotated(paths, began):
         try:
-            lines += _lines(path, began - SLACK_SECONDS, ended + SLACK_SECONDS, reading)
+            with path.open("rb") as file:
+                found = _ends_in(file, reading)
+                lines += [each for each in found if began <= each.end.at + SLACK_SECONDS <= ended + 2 * SLACK_SECONDS]
             reading.paths.append(path)
         except OSError as error:
             reading.troubles.append(f"{path} cannot be read: {os.strerror(error.errno) if error.errno else error}")
     prompts = {row.prompt_id for row in report.rows if row.prompt_id}
-    own = {line["load_test"] for line in lines if line["prompt_id"] in prompts}
-    own.add(report.environment.load_test or "")
+    own = {line.load_test for line in lines if line.prompt_id in prompts} | {report.environment.load_test or "", ""}
     for number, line in enumerate(lines):
-        if line["load_test"] and line["load_test"] not in own:
-            continue
-        key = f"{line['prompt_id'] or number} {line['event'] in FAILURES}"
-        reading.ends[key] = End(line["at"], line["event"] in FAILURES, line["failure_class"][:60])
+        if line.load_test in own:
+            reading.ends[f"{line.prompt_id or number} {line.end.is_failure}"] = line.end
     return reading
 
 
@@ -77,30 +92,26 @@ def _with_rotated(paths: Iterable[Path], began: float) -> list[Path]:
     """Logs, each after its rotated files that were still written when the run began."""
     found: list[Path] = []
     for path in paths:
-        older = [path.with_name(f"{path.name}.{number}") for number in range(ROTATED, 0, -1)]
-        found += [each for each in older if each.is_file() and each.stat().st_mtime >= began]
-        found.append(path)
+        older = [each for each in rotated(path) if each.is_file() and each.stat().st_mtime >= began]
+        found += [*reversed(older), path]
     return list(dict.fromkeys(found))
 
 
-def _lines(path: Path, since: float, until: float, reading: Reading) -> Sequence[dict[str, Any]]:
-    with path.open("rb") as file:
-        return [line for line in _parsed(file, reading) if since <= line["at"] <= until]
-
-
-def _parsed(file: Iterable[bytes], reading: Reading) -> Iterator[dict[str, Any]]:
-    """Lines about an end, with the time as seconds. Other lines are skipped without being parsed."""
+def _ends_in(file: Iterable[bytes], reading: Reading) -> Iterator[LoggedEnd]:
+    """Other lines are skipped without being parsed."""
     for line in file:
         if b'"job.' not in line:
             reading.bad_lines += bool(line.strip()) and not line.lstrip().startswith(b"{")
             continue
         try:
             facts = json.loads(line)
-            at = as_moment(facts["timestamp"])
-            is_end = facts["event"] in ENDS
+            at, event = as_moment(facts["timestamp"]), facts["event"]
+            is_end = event in ENDS
         except (ValueError, KeyError, TypeError, RecursionError):
             reading.bad_lines += 1
             continue
         if at is not None and is_end:
-            known = {key: str(facts.get(key) or "") for key in ("event", "prompt_id", "load_test", "failure_class")}
-            yield {**known, "at": at}
+            prompt_id, load_test, why = (
+                str(facts.get(key) or "") for key in ("prompt_id", "load_test", "failure_class")
+            )
+            yield LoggedEnd(End(at, event in FAILURES, why[:60]), prompt_id, load_test)

@@ -6,7 +6,6 @@ from comfyui_agent.config.settings import Sla
 from comfyui_agent.lab.reports.chaos import ChaosReport, ScenarioResult
 from comfyui_agent.lab.reports.load import LoadReport
 from comfyui_agent.lab.reports.sla import Finding, Target, TargetVerdict, quantity
-from comfyui_agent.lab.sla.load_targets import PARTIAL
 
 NOTHING_BREAKS = frozenset({"prompt-validation", "artificial-latency"})
 """Scenarios after which there is nothing to recover from."""
@@ -22,10 +21,6 @@ def judge_recovery(report: LoadReport | ChaosReport, targets: Sla) -> Finding | 
         return None
     known = {_name(each): each.recovery_sec for each in scenarios if each.recovery_sec is not None}
     slowest = max(known, key=lambda name: known[name], default="")
-
-    def finding(verdict: TargetVerdict, sentence: str) -> Finding:
-        return Finding.on(Target.RECOVERY, targets, known.get(slowest), verdict, sentence)
-
     never = [
         each
         for each in scenarios
@@ -33,17 +28,17 @@ def judge_recovery(report: LoadReport | ChaosReport, targets: Sla) -> Finding | 
     ]
     if never:
         reason = " ".join((never[0].reason or "no reason was noted").split()).rstrip(".")
-        return finding(TargetVerdict.MISSED, f"{_name(never[0])} failed, and no recovery was seen: {reason}.")
+        why = f"{_name(never[0])} failed, and no recovery was seen: {reason}."
+        return Finding.on(Target.RECOVERY, targets, known.get(slowest), TargetVerdict.MISSED, why)
     if not known:
-        return finding(TargetVerdict.NOT_MEASURED, f"No recovery was measured by {', '.join(map(_name, scenarios))}.")
+        why = f"No recovery was measured by {', '.join(map(_name, scenarios))}."
+        return Finding.on(Target.RECOVERY, targets, None, TargetVerdict.NOT_MEASURED, why)
     seen = f"{slowest} took {quantity(known[slowest], Target.RECOVERY, targets.recovery_seconds)} to recover"
     seen += f", the longest of {len(known)} scenarios" if len(known) > 1 else ""
-    if known[slowest] > targets.recovery_seconds:
-        return finding(TargetVerdict.MISSED, f"{seen}.")
-    if report.is_partial:
-        return finding(TargetVerdict.NOT_MEASURED, f"{seen}; {PARTIAL}")
     skipped = [_name(each) for each in scenarios if each.verdict == "skipped"]
-    return finding(TargetVerdict.MET, f"{seen}{'; skipped: ' if skipped else ''}{', '.join(skipped)}.")
+    if skipped and not report.is_partial and known[slowest] <= targets.recovery_seconds:
+        seen += f"; skipped: {', '.join(skipped)}"
+    return Finding.judge(Target.RECOVERY, targets, known[slowest], seen, is_partial=report.is_partial)
 
 
 def _scenarios(report: LoadReport | ChaosReport) -> list[ScenarioResult]:

@@ -1,9 +1,10 @@
-"""All targets held against all reports."""
+"""All targets held against all reports that were named on the command line."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from comfyui_agent.config.settings import Sla
@@ -11,11 +12,11 @@ from comfyui_agent.lab.quantities import listed
 from comfyui_agent.lab.reports.chaos import ChaosReport
 from comfyui_agent.lab.reports.fields import as_number
 from comfyui_agent.lab.reports.load import LoadReport
+from comfyui_agent.lab.reports.reading import BadReport, read_report
 from comfyui_agent.lab.reports.sla import Finding, ReviewedReport, Target, TargetVerdict, overall, worst
-from comfyui_agent.lab.sla.evidence import Evidence
 from comfyui_agent.lab.sla.load_targets import judge_load
 from comfyui_agent.lab.sla.recovery import judge_recovery
-from comfyui_agent.lab.sla.spike_target import judge_spikes
+from comfyui_agent.lab.sla.spikes import judge_spikes
 
 SIMULATED = "simulated"
 NO_LOAD = "None of the reports is a load test without faults: e3 loadtest makes one."
@@ -27,6 +28,44 @@ UNTRIED = {
     Target.RECOVERY: "None of the reports made a fault to recover from: e3 chaos makes one.",
     Target.SPIKES: NO_LOAD,
 }
+REPORTS = ("load*.json", "chaos*.json")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A report, and the metrics logs of its time."""
+
+    report: LoadReport | ChaosReport
+    logs: tuple[Path, ...]
+
+
+def gather(named: Sequence[Path], log: Path | None, root: Path) -> list[Evidence]:
+    """The reports, also those of folders, each once. BadReport if one cannot be read.
+
+    A log that is named counts for all of them. Without one, the logs beside a report are taken, else the log that
+    the report names, relative to the workspace.
+    """
+    if log is not None and not log.is_file():
+        raise BadReport(f"there is no log {log}")
+    paths: dict[Path, Path] = {}
+    for path in named:
+        found = [path]
+        if path.is_dir():
+            found = sorted(each for pattern in REPORTS for each in path.glob(pattern) if each.is_file())
+            if not found:
+                raise BadReport(f"{path} holds no report: load_*.json or chaos_*.json were looked for")
+        for each in found:
+            paths.setdefault(each.resolve(), each)
+    reports = [read_report(path) for path in paths.values()]
+    return [Evidence(report, (log,) if log is not None else _logs_of(report, root)) for report in reports]
+
+
+def _logs_of(report: LoadReport | ChaosReport, root: Path) -> tuple[Path, ...]:
+    beside = tuple(sorted(path for path in report.path.parent.glob("*.ndjson") if path.is_file()))
+    written = report.environment.metrics_log
+    if beside or not written or "\0" in written:
+        return beside
+    return (root / written,) if (root / written).is_file() else ()
 
 
 @dataclass(frozen=True)
@@ -100,19 +139,16 @@ def review(evidence: Sequence[Evidence], targets: Sla) -> Review:
         for finding in findings:
             if finding is not None:
                 found[finding.target].append((report.path.name, finding))
-        reviewed.append(_reviewed(report, notes))
+        reviewed.append(
+            ReviewedReport(
+                path=str(report.path),
+                kind=str(report.kind),
+                started_at=report.environment.started_at,
+                workflow=report.environment.workflow.name,
+                notes=notes,
+            )
+        )
     return Review(tuple(_decisive(target, found[target], targets) for target in Target), tuple(reviewed))
-
-
-def _reviewed(report: LoadReport | ChaosReport, notes: list[str]) -> ReviewedReport:
-    environment = report.environment
-    return ReviewedReport(
-        path=str(report.path),
-        kind=str(report.kind),
-        started_at=environment.started_at,
-        workflow=environment.workflow.name,
-        notes=notes,
-    )
 
 
 def _decisive(target: Target, found: Sequence[tuple[str, Finding]], targets: Sla) -> Finding:

@@ -1,25 +1,25 @@
-"""Finds spikes of errors."""
+"""Spikes of errors: failures that come in heaps."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from comfyui_agent.config.settings import Sla
+from comfyui_agent.domain.texts import counted
+from comfyui_agent.lab.reports.load import LoadReport
+from comfyui_agent.lab.reports.sla import Finding, Target, TargetVerdict
+from comfyui_agent.lab.sla.load_targets import SCENARIO
+from comfyui_agent.lab.sla.logs import End, Reading, ends_of, read_logs
 
 WINDOW_SECONDS = 60.0
 FEWEST_FAILURES = 3
 TIMES_THE_BUDGET = 2.0
 CHANCE = 0.001
 FEWEST_ENDS = 10
-
-
-@dataclass(frozen=True, order=True)
-class End:
-    """A run that ended: when (seconds since 1970), how, and why."""
-
-    at: float
-    is_failure: bool
-    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,29 +60,24 @@ def is_spike(failures: int, ends: int, budget: float) -> bool:
     """Whether so many failures among what ended within a window are a spike."""
     if failures < FEWEST_FAILURES or failures <= TIMES_THE_BUDGET * budget * ends:
         return False
-    return _likelihood(failures, ends, budget) < CHANCE
+    return budget <= 0 or _likelihood(failures, ends, budget) < CHANCE
 
 
 def _likelihood(failures: int, ends: int, rate: float) -> float:
-    """The probability of so many or more failures at a rate (the upper tail of the binomial)."""
-    if rate <= 0:
-        return 0.0
-    if rate >= 1:
-        return 1.0
-    term = math.exp(
-        math.lgamma(ends + 1)
-        - math.lgamma(failures + 1)
-        - math.lgamma(ends - failures + 1)
-        + failures * math.log(rate)
-        + (ends - failures) * math.log1p(-rate)
+    """The probability of so many or more failures at a rate (the upper tail of the binomial).
+
+    At twice the rate and more each term is about half the one before, so the first ones are enough.
+    """
+    return sum(
+        math.exp(
+            math.lgamma(ends + 1)
+            - math.lgamma(count + 1)
+            - math.lgamma(ends - count + 1)
+            + count * math.log(rate)
+            + (ends - count) * math.log1p(-rate)
+        )
+        for count in range(failures, min(ends, failures + 50) + 1)
     )
-    total = 0.0
-    for count in range(failures, ends + 1):
-        total += term
-        term *= (ends - count) / (count + 1) * rate / (1 - rate)
-        if term < total * 1e-12:
-            break
-    return total
 
 
 def _spike(ends: list[End]) -> Spike:
@@ -90,3 +85,45 @@ def _spike(ends: list[End]) -> Spike:
     reasons = [end.why for end in failed if end.why]
     most = max(sorted(set(reasons)), key=reasons.count, default="")
     return Spike(ends[0].at, ends[-1].at, len(failed), len(ends), most)
+
+
+def judge_spikes(report: LoadReport, logs: Sequence[Path], targets: Sla) -> tuple[Finding | None, list[str]]:
+    """Whether errors came in spikes during a load test, and notes on its logs.
+
+    None where faults were made on purpose. The logs and the report's own rows are taken together, each prompt once.
+    """
+    if report.summary.mode == SCENARIO:
+        return None, []
+    reading = read_logs(logs, report)
+    ends = ends_of(report, reading)
+    notes = _notes(reading, logs)
+    spikes = find_spikes(ends, targets.error_rate)
+    if not spikes and len(ends) < FEWEST_ENDS:
+        known = counted(len(ends), "end with a time is", "ends with a time are")
+        few = f"{known} too few to see a spike: {FEWEST_ENDS} are needed."
+        verdict = TargetVerdict.NOT_MEASURED
+        return Finding.on(Target.SPIKES, targets, None, verdict, few, jobs_needed=FEWEST_ENDS), notes
+    seen = f"{counted(len(spikes), 'spike') if spikes else 'No spike'} among {counted(len(ends), 'end')}"
+    seen += f", {len(reading.ends)} of them told by the metrics log"
+    if spikes:
+        largest = max(spikes, key=lambda spike: spike.failures)
+        when = f"from {_clock(largest.began)} to {_clock(largest.ended)} UTC"
+        why = f", mostly {largest.why}" if largest.why else ""
+        seen += f": {largest.failures} of {largest.ends} failed {when}{why}"
+    return Finding.judge(Target.SPIKES, targets, float(len(spikes)), seen, is_partial=report.is_partial), notes
+
+
+def _clock(at: float) -> str:
+    return datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _notes(reading: Reading, logs: Sequence[Path]) -> list[str]:
+    notes = list(reading.troubles)
+    if not logs:
+        notes.append("no metrics log was found: spikes were looked for in the report's own rows")
+    elif reading.paths and not reading.ends:
+        names = ", ".join(str(path) for path in reading.paths)
+        notes.append(f"{names} tells nothing of this run: spikes were looked for in the report's own rows")
+    if reading.bad_lines:
+        notes.append(f"lines of the metrics log that could not be read: {reading.bad_lines}")
+    return notes

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from comfyui_agent.lab.load.sample import samples_of
 from comfyui_agent.lab.reports import reading
 from comfyui_agent.lab.reports.chaos import ChaosReport
 from comfyui_agent.lab.reports.fields import as_moment, as_number
 from comfyui_agent.lab.reports.load import LoadReport
 from comfyui_agent.lab.reports.reading import BadReport, read_report
+from comfyui_agent.lab.sla.load_targets import samples_of
 
 ROW = {
     "index": 0,

@@ -13,9 +13,8 @@ import pytest
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.lab.reports.load import LoadReport
 from comfyui_agent.lab.reports.sla import Finding, TargetVerdict
-from comfyui_agent.lab.sla.logs import ends_of, read_logs
-from comfyui_agent.lab.sla.spike_target import judge_spikes
-from comfyui_agent.lab.sla.spikes import End, find_spikes, is_spike
+from comfyui_agent.lab.sla.logs import End, ends_of, read_logs
+from comfyui_agent.lab.sla.spikes import find_spikes, is_spike, judge_spikes
 
 BUDGET = 0.02
 
