@@ -222,7 +222,7 @@ class _Place:
 
     def __init__(self, workspace: Workspace, output: Path | None, *, baseline: bool) -> None:
         from comfyui_agent.lab.files import this_moment, unused
-        from comfyui_agent.lab.load.baseline import baseline_folder
+        from comfyui_agent.lab.load.files import baseline_folder
 
         folder = workspace.root / "infra" / "observability"
         self.report = output or folder / f"{unused(folder, f'load_{this_moment()}', ('.json', '.html'))}.json"
@@ -251,7 +251,7 @@ class _Place:
     def keep(self, report: LoadReport, log: Path, run_id: str) -> list[Path]:
         """Write everything. Returns the paths, the report first."""
         from comfyui_agent.lab.files import Unwritable, write_json, write_text
-        from comfyui_agent.lab.load.baseline import write_baseline
+        from comfyui_agent.lab.load.files import write_baseline
         from comfyui_agent.lab.pages.load_page import load_page
 
         page = load_page(report, self.report.name if self._is_wanted else "")
@@ -272,7 +272,7 @@ async def _press(plan: LoadPlan, workspace: Workspace, place: _Place, as_json: b
     from comfyui_agent.cli.load_view import LoadView
     from comfyui_agent.comfy.errors import ComfyError
     from comfyui_agent.lab.load.document import build_report
-    from comfyui_agent.lab.load.log import LoadLog
+    from comfyui_agent.lab.load.files import LoadLog
     from comfyui_agent.lab.load.run import load_test
     from comfyui_agent.lab.payloads import PayloadError
 
@@ -330,7 +330,7 @@ def _print_written(written: list[Path], as_json: bool) -> None:
 
 
 def _print_report(report: LoadReport, as_json: bool) -> None:
-    from comfyui_agent.lab.load.sentences import summary_lines
+    from comfyui_agent.cli.load_view import summary_lines
 
     with contextlib.suppress(OSError):  # nobody listens any more: the report is written all the same
         if as_json:

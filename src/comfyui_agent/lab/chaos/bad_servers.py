@@ -16,7 +16,7 @@ from comfyui_agent.lab.chaos.findings import Findings, Skipped
 from comfyui_agent.lab.chaos.netem import lossy
 from comfyui_agent.lab.chaos.page_checks import check_all_ended, check_others_done, check_pages_get_done
 from comfyui_agent.lab.chaos.sandbox import Sandbox, moment_of
-from comfyui_agent.lab.faults import Delay, Loss, Reset
+from comfyui_agent.lab.fault_proxy import Delay, Loss, Reset
 from comfyui_agent.lab.measurement.statistics import percentile
 
 LOST_SHARE = 0.1

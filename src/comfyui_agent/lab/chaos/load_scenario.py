@@ -15,7 +15,7 @@ from comfyui_agent.lab.chaos.plan import ChaosPlan
 from comfyui_agent.lab.chaos.sandbox import Sandbox, moment_of
 from comfyui_agent.lab.chaos.scenarios import Scenario
 from comfyui_agent.lab.chaos.suite import facts_of, run_scenario
-from comfyui_agent.lab.load.summary import figures, short_figures
+from comfyui_agent.lab.load.measurement import figures, short_figures
 from comfyui_agent.lab.measurement.machine import this_machine
 from comfyui_agent.lab.measurement.moments import RunClock
 from comfyui_agent.lab.reports.chaos import ScenarioResult

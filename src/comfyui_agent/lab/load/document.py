@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from comfyui_agent import __version__
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.load.knee import Step, find_knee
-from comfyui_agent.lab.load.measurement import LevelRun, LoadRun
-from comfyui_agent.lab.load.plan import Mode
-from comfyui_agent.lab.load.summary import figures, short_figures
+from comfyui_agent.lab.load.measurement import LoadRun, figures, short_figures
+from comfyui_agent.lab.load.plan import Mode, plain_level
 from comfyui_agent.lab.measurement.machine import this_machine
+from comfyui_agent.lab.measurement.moments import RunClock
 from comfyui_agent.lab.reports.environment import Environment, WorkflowFacts
 from comfyui_agent.lab.reports.kinds import ReportKind
 from comfyui_agent.lab.reports.load import LevelSummary, LoadReport, LoadSummary, Row, ServerSummary
@@ -23,10 +24,32 @@ WITHIN = {TargetVerdict.MET: True, TargetVerdict.MISSED: False, TargetVerdict.NO
 
 def build_report(run: LoadRun, sla: Sla) -> LoadReport:
     """Everything that was measured, what it was measured with, and the verdict on each target."""
-    report = LoadReport(summary=_summary(run, sla), results=run.rows, environment=_environment(run, sla))
-    if run.rows:
+    rows, facts, trace = run.rows, run.facts, run.trace
+    workflows = [payload.facts for payload in run.plan.payloads]
+    environment = environment_of(
+        ReportKind.LOAD,
+        run.clock,
+        sla,
+        ended_at=run.clock.at(max((row.ended_seconds for row in rows), default=run.clock.seconds)),
+        servers=facts,
+        workflow=workflows[0] if len(workflows) == 1 else _together(workflows),
+        workflows=workflows,
+        parameters={"servers": [each.server for each in facts], **run.plan.as_json()},
+        warmup_sec=[round(seconds, 6) for seconds in run.warmup_seconds],
+        gpu_source=trace.source,
+        gpu_trace=trace.samples,
+    )
+    report = LoadReport(summary=_summary(run, sla), results=rows, environment=environment)
+    if rows:
         _judge(report, sla)
     return report
+
+
+def environment_of(kind: ReportKind, clock: RunClock, sla: Sla, **facts: Any) -> Environment:
+    """This machine and the time of a run, with the facts of the run."""
+    known = {"kind": kind, "e3": __version__, "machine": this_machine(), "sla": sla.model_dump()}
+    times = {"started_at": clock.at(0.0), "ended_at": clock.at(clock.seconds)}
+    return Environment.model_validate(known | times | facts)
 
 
 def _judge(report: LoadReport, sla: Sla) -> None:
@@ -43,39 +66,30 @@ def _judge(report: LoadReport, sla: Sla) -> None:
 
 
 def _summary(run: LoadRun, sla: Sla) -> LoadSummary:
-    unit = run.plan.mode.unit
+    unit, rows = run.plan.mode.unit, run.rows
     wall = sum(level.wall_clock_sec for level in run.levels)
-    tried = [level for level in run.levels if level.is_whole and (level.is_reached or run.plan.mode is not Mode.CLOSED)]
+    levels, steps = [], []
+    for level in run.levels:
+        short = short_figures(level.rows, level.wall_clock_sec)
+        shown = plain_level(level.level)
+        levels.append(LevelSummary(level=shown, unit=unit, **short, within_sla=None, partial=not level.is_whole))
+        if level.is_whole and (level.is_reached or run.plan.mode is not Mode.CLOSED):
+            steps.append(Step(level.level, short["images_per_minute"], short["success_rate"], level.noise))
+    servers = {name: [row for row in rows if row.server == name] for name in sorted({row.server for row in rows})}
     memory = [sample.gpu_mem_mb for sample in run.trace.samples if sample.gpu_mem_mb is not None]
     busy = [sample.gpu_util for sample in run.trace.samples if sample.gpu_util is not None]
     return LoadSummary(
-        **figures(run.rows, wall),
+        **figures(rows, wall),
         mode=str(run.plan.mode),
         partial=run.is_partial,
         unfinished=run.unfinished,
-        warnings=[*run.warnings, *_cache_warnings(run.rows)],
-        levels=[_level(level, unit) for level in run.levels],
-        knee=find_knee([_step(level) for level in tried], sla.error_rate, unit),
-        servers=_servers(run.rows, wall),
+        warnings=[*run.warnings, *_cache_warnings(rows)],
+        levels=levels,
+        knee=find_knee(steps, sla.error_rate, unit),
+        servers=[ServerSummary(server=name, **short_figures(own, wall)) for name, own in servers.items()],
         peak_gpu_mem_mb=max(memory, default=None),
         avg_gpu_util=round(sum(busy) / len(busy), 1) if busy else None,
     )
-
-
-def _step(run: LevelRun) -> Step:
-    short = short_figures(run.rows, run.wall_clock_sec)
-    return Step(run.level, short["images_per_minute"], short["success_rate"], run.noise)
-
-
-def _level(run: LevelRun, unit: str) -> LevelSummary:
-    level = int(run.level) if run.level == int(run.level) else run.level
-    short = short_figures(run.rows, run.wall_clock_sec)
-    return LevelSummary(level=level, unit=unit, **short, within_sla=None, partial=not run.is_whole)
-
-
-def _servers(rows: Sequence[Row], wall: float) -> list[ServerSummary]:
-    names = sorted({row.server for row in rows})
-    return [ServerSummary(server=name, **short_figures([r for r in rows if r.server == name], wall)) for name in names]
 
 
 def _cache_warnings(rows: Sequence[Row]) -> list[str]:
@@ -84,25 +98,6 @@ def _cache_warnings(rows: Sequence[Row]) -> list[str]:
         return []
     was = "was" if cached == 1 else "were"
     return [f"{cached} of {counted(len(rows), 'prompt')} {was} answered from the server's cache and measured nothing"]
-
-
-def _environment(run: LoadRun, sla: Sla) -> Environment:
-    workflows = [payload.facts for payload in run.plan.payloads]
-    return Environment(
-        kind=ReportKind.LOAD,
-        e3=__version__,
-        started_at=run.clock.at(0.0),
-        ended_at=run.clock.at(max((row.ended_seconds for row in run.rows), default=run.clock.seconds)),
-        machine=this_machine(),
-        servers=run.facts,
-        workflow=workflows[0] if len(workflows) == 1 else _together(workflows),
-        workflows=workflows,
-        parameters={"servers": [each.server for each in run.facts], **run.plan.as_json()},
-        warmup_sec=[round(seconds, 6) for seconds in run.warmup_seconds],
-        sla=sla.model_dump(),
-        gpu_source=run.trace.source,
-        gpu_trace=run.trace.samples,
-    )
 
 
 def _together(workflows: Sequence[WorkflowFacts]) -> WorkflowFacts:

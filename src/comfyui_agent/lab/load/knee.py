@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from comfyui_agent.lab.load.plan import level_text
 from comfyui_agent.lab.reports.load import KneeFacts
@@ -35,16 +36,13 @@ def find_knee(steps: Sequence[Step], most_errors: float, unit: str) -> KneeFacts
 
     None if throughput still rose at the last level: the knee lies beyond what was tried.
     """
-    sound = _before_errors(steps, most_errors)
-    if len(steps) < 2 or not sound:
+    sound = list(takewhile(lambda step: 1.0 - step.success_rate <= most_errors + 1e-9, steps))
+    best = max(sound, key=lambda step: step.images_per_minute, default=None)
+    if len(steps) < 2 or best is None or best.images_per_minute <= 0:
         return None
-    top = max(sound, key=lambda step: step.images_per_minute)
-    best = top.images_per_minute
-    if best <= 0:
-        return None
-    flat = next(step for step in sound if not step.is_below(top))
+    flat = next(step for step in sound if not step.is_below(best))
     if flat is not sound[-1]:
-        more = 100 * (best / flat.images_per_minute - 1)
+        more = 100 * (best.images_per_minute / flat.images_per_minute - 1)
         gain = f"higher levels bring at most {more:.1f} % more" if more > 0 else "higher levels bring no more"
         reason = f"throughput flattens at {level_text(flat.level, unit)}: {gain}"
     elif len(sound) < len(steps):
@@ -54,10 +52,3 @@ def find_knee(steps: Sequence[Step], most_errors: float, unit: str) -> KneeFacts
     else:
         return None
     return KneeFacts(level=flat.level, images_per_minute=flat.images_per_minute, unit=unit, reason=reason)
-
-
-def _before_errors(steps: Sequence[Step], most_errors: float) -> Sequence[Step]:
-    for number, step in enumerate(steps):
-        if 1.0 - step.success_rate > most_errors + 1e-9:
-            return steps[:number]
-    return steps

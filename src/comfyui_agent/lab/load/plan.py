@@ -71,7 +71,7 @@ class LoadPlan:
     def as_json(self) -> dict[str, Any]:
         facts: dict[str, Any] = {
             "mode": str(self.mode),
-            "levels": [_plain(level) for level in self.levels],
+            "levels": [plain_level(level) for level in self.levels],
             "jobs": self.jobs,
             "duration": self.duration,
             "timeout": self.timeout,
@@ -118,5 +118,6 @@ def _no_seeds(count: int) -> Sequence[int]:
     raise BadValues(f"random:{count} cannot stand here")
 
 
-def _plain(level: float) -> float:
+def plain_level(level: float) -> float:
+    """A whole number as an int, so that reports write 4 and not 4.0."""
     return int(level) if level == int(level) else level
