@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING
 
 from comfyui_agent.cli.progress import ProgressView, Status
 from comfyui_agent.domain.pace import duration_of
 from comfyui_agent.domain.texts import counted
-from comfyui_agent.lab.load.measurement import short_figures
-from comfyui_agent.lab.load.plan import level_text
+from comfyui_agent.lab.load.files import LoadLog
+from comfyui_agent.lab.load.measurement import LevelRun, short_figures
+from comfyui_agent.lab.load.plan import LoadPlan, level_text
+from comfyui_agent.lab.reports.load import LoadSummary, Row
 from comfyui_agent.lab.reports.sla import Target, TargetVerdict, standing, verdicts_in
-
-if TYPE_CHECKING:
-    from comfyui_agent.lab.load.files import LoadLog
-    from comfyui_agent.lab.load.measurement import LevelRun
-    from comfyui_agent.lab.load.plan import LoadPlan
-    from comfyui_agent.lab.reports.load import LoadSummary, Row
 
 LINE_SECONDS = 5.0
 RECENT = 200

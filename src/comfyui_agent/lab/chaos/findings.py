@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.text_enum import TextEnum
 from comfyui_agent.lab.measurement.moments import utc_text
 from comfyui_agent.lab.reports.chaos import Check, Stage
+
+if TYPE_CHECKING:
+    from comfyui_agent.lab.chaos.sandbox import Sandbox
 
 
 class ScenarioOutcome(TextEnum):
@@ -44,6 +50,27 @@ class Findings:
             return
         seconds = moment - (self.fault_at if self.fault_at is not None else moment)
         self.stages.append(Stage(stage=name, seconds=round(seconds, 3), ts=utc_text(moment), what=what))
+
+    async def check_all_end(self, sandbox: Sandbox) -> bool:
+        """Wait for the end of every page, and check that they did end."""
+        has_ended = await sandbox.until_all_ended()
+        counts = await sandbox.counts()
+        left = counts.total - counts.done - counts.failed
+        seen = f"{left} of {counts.total} did not" + ("" if sandbox.is_agent_alive else "; the agent is gone")
+        self.check("every page", "ends", "they do" if has_ended else seen, has_ended)
+        return has_ended
+
+    async def check_others_done(self, sandbox: Sandbox, apart: Collection[int] = ()) -> None:
+        """All pages are done, except those whose job ids are in `apart`."""
+        others = [job for job in await sandbox.jobs() if job.id not in apart]
+        done = sum(job.status is JobStatus.DONE for job in others)
+        what = "the other pages" if apart else "the pages"
+        self.check(what, f"all {len(others)} done", f"{done} done", done == len(others))
+
+    async def check_pages_get_done(self, sandbox: Sandbox) -> None:
+        """Wait for the first page that is done: the agent works before anything is broken."""
+        began = await sandbox.until_done(1)
+        self.check("before the fault", "pages get done", "they do" if began else "nothing is done", began)
 
     def recovered(self, moment: float | None, since: float | None = None) -> None:
         """Work went on at this moment. It is counted from the fault, or from `since`."""

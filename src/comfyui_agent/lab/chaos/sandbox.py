@@ -7,12 +7,10 @@ import contextlib
 import json
 import os
 import random
-import signal
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime, timezone
 from pathlib import Path
 
 import yaml
@@ -37,6 +35,7 @@ from comfyui_agent.lab.chaos.server import Server
 from comfyui_agent.lab.fault_proxy import FaultProxy
 from comfyui_agent.lab.payloads import fitted, new_run_prefix
 from comfyui_agent.lab.reports.chaos import PageCounts
+from comfyui_agent.lab.reports.fields import as_moment
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.store import Store
@@ -116,9 +115,9 @@ class Sandbox:
         return self._agent is not None and self._agent.poll() is None
 
     async def stop_agent(self) -> None:
-        if self._agent is None or self._agent.poll() is not None:
+        if self._agent is None:
             return
-        self._agent.send_signal(signal.SIGTERM)
+        self._agent.terminate()
         try:
             await asyncio.to_thread(self._agent.wait, LEAVING_SECONDS)
         except subprocess.TimeoutExpired:
@@ -132,8 +131,8 @@ class Sandbox:
     async def job(self, job_id: int) -> Job:
         return next(job for job in await self.jobs() if job.id == job_id)
 
-    async def attempts(self, job: Job) -> list[Attempt]:
-        return await self._store.run(ops.list_attempts, job.id)
+    async def attempts(self, *jobs: Job) -> list[Attempt]:
+        return [attempt for job in jobs for attempt in await self._store.run(ops.list_attempts, job.id)]
 
     async def events(self) -> list[Event]:
         """All so far, oldest first."""
@@ -141,22 +140,27 @@ class Sandbox:
             self._events += found
         return self._events
 
-    async def first(self, after: float, *names: EventName) -> float | None:
-        """When one of these events happened first after a moment."""
-        moments = [moment_of(event.timestamp) for event in await self.events() if event.name in names]
-        return next((moment for moment in moments if moment >= after), None)
+    async def first(self, after: float, name: EventName, job_id: int | None = None) -> float | None:
+        """When an event, of one page if it is given, happened first after a moment."""
+        moments = (
+            as_moment(event.timestamp)
+            for event in await self.events()
+            if event.name == name and job_id in (None, event.job_id)
+        )
+        return next((moment for moment in moments if moment is not None and moment >= after), None)
 
     async def finished(self) -> list[tuple[float, Job]]:
         """When each page was done."""
-        ends = {event.job_id: event.timestamp for event in await self.events() if event.name == EventName.JOB_DONE}
-        found = [(moment_of(ends[job.id]), job) for job in await self.jobs() if job.id in ends]
+        events = [event for event in await self.events() if event.name == EventName.JOB_DONE]
+        ends = {event.job_id: as_moment(event.timestamp) or 0.0 for event in events}
+        found = [(ends[job.id], job) for job in await self.jobs() if job.id in ends]
         return sorted(found, key=lambda pair: pair[0])
 
     async def refilled(self, after: float) -> float | None:
         """When a page that was begun after a moment was first done."""
         for moment, job in await self.finished():
             for attempt in await self.attempts(job):
-                if attempt.outcome == DONE and attempt.started_at and moment_of(attempt.started_at) >= after:
+                if attempt.outcome == DONE and (as_moment(attempt.started_at) or 0.0) >= after:
                     return moment
         return None
 
@@ -203,10 +207,11 @@ class Sandbox:
 
     async def take_back(self) -> None:
         """Cancel all prompts at a server that others use: nobody will fetch their results."""
-        ids = [attempt.prompt_id for job in await self.jobs() for attempt in await self.attempts(job)]
+        attempts = await self.attempts(*await self.jobs())
+        ids = [attempt.prompt_id for attempt in attempts if attempt.prompt_id]
         with contextlib.suppress(ComfyError):
             async with self.client() as client:
-                await client.cancel_all([prompt_id for prompt_id in ids if prompt_id], timeout=BACK_SECONDS)
+                await client.cancel_all(ids, timeout=BACK_SECONDS)
 
     async def counts(self) -> PageCounts:
         jobs = await self.jobs()
@@ -242,8 +247,3 @@ def _make_workspace(root: Path) -> Workspace:
         pass
     (root / "config" / "global_config.yaml").write_text(yaml.safe_dump(SETTINGS), encoding="utf-8")
     return load_workspace(root, {}, None)
-
-
-def moment_of(timestamp: str) -> float:
-    """A time of the database as seconds since the epoch."""
-    return datetime.strptime(timestamp, "%Y-%m-%d %H:%M:%S.%f").replace(tzinfo=timezone.utc).timestamp()

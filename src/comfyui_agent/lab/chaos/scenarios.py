@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from comfyui_agent.lab.chaos.bad_pages import gpu_oom, prompt_validation
@@ -62,5 +62,11 @@ SCENARIOS = {
         ),
     )
 }
-QUICK = ("prompt-validation", "network-blip")
-"""The set for every week; all of them run before a release or after a new driver."""
+SETS = {"all": tuple(SCENARIOS), "quick": ("prompt-validation", "network-blip")}
+"""The quick set is for every week; all of them run before a release or after a new driver."""
+
+
+def find_scenarios(names: Sequence[str]) -> list[Scenario]:
+    """The scenarios that names and names of sets stand for, each once. KeyError for an unknown name."""
+    wanted = dict.fromkeys(each for name in names for each in SETS.get(name, (name,)))
+    return [SCENARIOS[name] for name in wanted]

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from comfyui_agent import __version__
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.domain.texts import printable
 from comfyui_agent.lab.chaos.findings import Findings, ScenarioOutcome, Skipped, judge
 from comfyui_agent.lab.chaos.plan import ChaosPlan
 from comfyui_agent.lab.chaos.sandbox import Sandbox, open_sandbox
-from comfyui_agent.lab.chaos.scenarios import SCENARIOS, Scenario
-from comfyui_agent.lab.measurement.machine import server_facts, this_machine
+from comfyui_agent.lab.chaos.scenarios import Scenario
+from comfyui_agent.lab.load.document import environment_of
+from comfyui_agent.lab.measurement.machine import server_facts
 from comfyui_agent.lab.measurement.moments import RunClock
 from comfyui_agent.lab.payloads import PayloadError
 from comfyui_agent.lab.reports.chaos import ChaosReport, ChaosSummary, PageCounts, ScenarioResult
-from comfyui_agent.lab.reports.environment import Environment, ServerFacts
+from comfyui_agent.lab.reports.environment import ServerFacts
 from comfyui_agent.lab.reports.kinds import ReportKind
 from comfyui_agent.store.errors import StoreError
 
@@ -35,51 +35,35 @@ class Suite:
     servers: list[ServerFacts] = field(default_factory=list)
     is_partial: bool = False
 
-    def _count(self, outcome: ScenarioOutcome) -> int:
-        return sum(each.verdict == outcome for each in self.results)
-
     def report(self) -> ChaosReport:
-        passed, failed = self._count(ScenarioOutcome.PASSED), self._count(ScenarioOutcome.FAILED)
+        passed, failed, skipped = (sum(each.verdict == word for each in self.results) for word in ScenarioOutcome)
         verdict = str(ScenarioOutcome.FAILED if failed or not passed else ScenarioOutcome.PASSED)
         if self.is_partial and passed and not failed:
             verdict = "partial"
         recoveries = [each.recovery_sec for each in self.results if each.recovery_sec is not None]
-        return ChaosReport(
-            summary=ChaosSummary(
-                kind=ReportKind.CHAOS,
-                total=len(self.results),
-                passed=passed,
-                failed=failed,
-                skipped=self._count(ScenarioOutcome.SKIPPED),
-                verdict=verdict,
-                recovery_sec=max(recoveries, default=None),
-                wall_clock_sec=round(self.clock.seconds, 3),
-                partial=self.is_partial,
-            ),
-            results=self.results,
-            environment=self._environment(),
-        )
-
-    def _environment(self) -> Environment:
-        plan = self.plan
-        return Environment(
+        summary = ChaosSummary(
             kind=ReportKind.CHAOS,
-            e3=__version__,
-            started_at=self.clock.at(0.0),
-            ended_at=self.clock.at(self.clock.seconds),
-            machine=this_machine(),
-            servers=self.servers,
-            workflow=plan.payload.facts,
-            parameters={
-                "scenarios": [each.scenario for each in self.results],
-                "server": None if plan.url is None else "given",
-                "quick": plan.is_quick,
-                "pages": plan.pages,
-                "patience": plan.patience,
-                "netem": plan.netem,
-            },
-            sla=self.sla.model_dump(),
+            total=len(self.results),
+            passed=passed,
+            failed=failed,
+            skipped=skipped,
+            verdict=verdict,
+            recovery_sec=max(recoveries, default=None),
+            wall_clock_sec=round(self.clock.seconds, 3),
+            partial=self.is_partial,
         )
+        plan = self.plan
+        parameters = {
+            "scenarios": [each.scenario for each in self.results],
+            "server": None if plan.url is None else "given",
+            "quick": plan.is_quick,
+            "pages": plan.pages,
+            "patience": plan.patience,
+            "netem": plan.netem,
+        }
+        facts = {"servers": self.servers, "workflow": plan.payload.facts, "parameters": parameters}
+        environment = environment_of(ReportKind.CHAOS, self.clock, self.sla, **facts)
+        return ChaosReport(summary=summary, results=self.results, environment=environment)
 
 
 async def run_scenario(
@@ -123,9 +107,3 @@ async def run_scenario(
 async def facts_of(sandbox: Sandbox) -> ServerFacts:
     async with sandbox.client() as client:
         return await server_facts(client)
-
-
-def find_scenarios(names: Sequence[str], sets: dict[str, Sequence[str]]) -> list[Scenario]:
-    """The scenarios that names and names of sets stand for, each once. KeyError for an unknown name."""
-    wanted = dict.fromkeys(each for name in names for each in sets.get(name, (name,)))
-    return [SCENARIOS[name] for name in wanted]
