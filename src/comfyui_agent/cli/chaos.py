@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,10 +20,9 @@ from comfyui_agent.config.settings import Sla
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.suggestions import suggest
 from comfyui_agent.lab.chaos.load_scenario import load_test_with_scenario
-from comfyui_agent.lab.chaos.plan import ChaosPlan, read_command
+from comfyui_agent.lab.chaos.plan import ChaosPlan
 from comfyui_agent.lab.chaos.sandbox import Sandbox
-from comfyui_agent.lab.chaos.scenarios import SCENARIOS, SETS, Scenario, find_scenarios
-from comfyui_agent.lab.chaos.suite import Suite, facts_of, run_scenario
+from comfyui_agent.lab.chaos.suite import SCENARIOS, SETS, Scenario, Suite, facts_of, find_scenarios, run_scenario
 from comfyui_agent.lab.files import Unwritable, check_report, page_beside, this_moment, write_json, write_text
 from comfyui_agent.lab.load.plan import LoadPlan
 from comfyui_agent.lab.pages.chaos_page import chaos_page
@@ -118,10 +118,14 @@ def _scenarios(names: list[str]) -> list[Scenario]:
 
 
 def _command(text: str | None) -> tuple[str, ...] | None:
+    """The start command as a shell splits it."""
+    if text is None:
+        return None
     try:
-        return None if text is None else read_command(text)
+        parts = shlex.split(text)
     except ValueError as error:
-        fail(str(error), code=2)
+        fail(f"--start-command {text!r} cannot be read: {error}", code=2)
+    return tuple(parts) or fail("--start-command is empty: give the command that starts ComfyUI", code=2)
 
 
 @contextlib.contextmanager

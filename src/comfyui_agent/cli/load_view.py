@@ -19,25 +19,17 @@ RECENT = 200
 MOST_ERRORS = 3
 
 
-class LoadView:
+class LoadView(ProgressView):
     """Is called for every prompt: shows the progress and writes the metrics log."""
 
     def __init__(self, plan: LoadPlan, log: LoadLog, *, err: bool) -> None:
+        super().__init__(lambda: Status(f"  {self._sentence()}", self._share()), err=err)
         self._plan = plan
         self._log = log
         self._sent = self._done = self._failed = 0
         self._jobs: int | None = None
         self._recent: deque[float] = deque(maxlen=RECENT)
         self._level_began = self._said_at = time.monotonic()
-        self._progress = ProgressView(lambda: Status(f"  {self._sentence()}", self._share()), err=err)
-        self.say = self._progress.say
-
-    def __enter__(self) -> LoadView:
-        self._progress.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.__exit__()
 
     def began(self, level: float, jobs: int | None) -> None:
         self._jobs = jobs
@@ -59,7 +51,7 @@ class LoadView:
             self._recent.append(row.duration_sec)
         if not row.is_completed and self._failed <= MOST_ERRORS:
             self.say(f"△ prompt {row.index} {row.status}: {row.error}")
-        if not self._progress.is_live and time.monotonic() - self._said_at >= LINE_SECONDS:
+        if not self.is_live and time.monotonic() - self._said_at >= LINE_SECONDS:
             self._said_at = time.monotonic()
             self.say(f"  {self._sentence()}")
 

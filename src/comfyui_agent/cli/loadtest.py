@@ -263,8 +263,9 @@ def _finish(report: LoadReport, destination: _Destination, log: Path, run_id: st
 
 async def _press(plan: LoadPlan, workspace: Workspace, destination: _Destination, as_json: bool) -> int:
     log = LoadLog(workspace.metrics_log)
+    view = LoadView(plan, log, err=as_json)
     try:
-        with LoadView(plan, log, err=as_json) as view:
+        with view:
             view.say(f"Warming up, then {_shown(plan)}. Ctrl-C stops; what was measured is reported.")
             run = await load_test(plan, view)
     except PayloadError as error:

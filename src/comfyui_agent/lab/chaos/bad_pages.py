@@ -32,7 +32,7 @@ SHORTEST_BACKOFF = 0.4
 async def prompt_validation(sandbox: Sandbox, findings: Findings) -> None:
     """One page among others is malformed."""
     good = await sandbox.healthy(sandbox.plan.amount(3, 8))
-    jobs = await sandbox.queue_book([*good[:1], MALFORMED, *good[1:]])
+    jobs = await sandbox.queue([*good[:1], MALFORMED, *good[1:]])
     malformed = jobs[1].id
     sandbox.start_agent()
     await findings.check_all_end(sandbox)
@@ -57,7 +57,7 @@ async def gpu_oom(sandbox: Sandbox, findings: Findings) -> None:
     good = await sandbox.healthy(sandbox.plan.amount(3, 8))
     fits_later = sandbox.plan.is_simulated
     heavy = place(good[0], _sizes(good[0], HEAVY)) if fits_later else await _oversized(sandbox, good[0])
-    jobs = await sandbox.queue_book([good[0], heavy, *good[1:]])
+    jobs = await sandbox.queue([good[0], heavy, *good[1:]])
     heavy_id = jobs[1].id
     sandbox.start_agent()
     await findings.check_all_end(sandbox)

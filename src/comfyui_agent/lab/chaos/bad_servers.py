@@ -30,7 +30,7 @@ TOO_QUICK = "the pages are rendered too quickly for the server to be caught at w
 async def network_blip(sandbox: Sandbox, findings: Findings) -> None:
     """Answers are lost, the websocket breaks, and after a while all is well again."""
     count = sandbox.plan.amount(16, 50)
-    await sandbox.queue_book(await sandbox.healthy(count))
+    await sandbox.queue(await sandbox.healthy(count))
     sandbox.start_agent()
     await findings.check_pages_get_done(sandbox)
     seconds = 3.0 if sandbox.plan.is_quick else 10.0
@@ -89,7 +89,7 @@ async def comfyui_crash(sandbox: Sandbox, findings: Findings) -> None:
     if not sandbox.server.can_be_killed:
         raise Skipped("the server was not started here: give --start-command, so that it can be killed and restarted")
     count = sandbox.plan.amount(5, 12)
-    await sandbox.queue_book(await sandbox.healthy(count))
+    await sandbox.queue(await sandbox.healthy(count))
     sandbox.start_agent()
     await findings.check_pages_get_done(sandbox)
     await _catch_at_work(sandbox, count)
@@ -123,7 +123,7 @@ async def _catch_at_work(sandbox: Sandbox, count: int) -> None:
             return
         if not sandbox.is_agent_alive:
             break
-        await sandbox.queue_book(await sandbox.healthy(count * 10 * (more + 1)))
+        await sandbox.queue(await sandbox.healthy(count * 10 * (more + 1)))
     raise Skipped(TOO_QUICK)
 
 
@@ -138,16 +138,16 @@ async def _was_at_work(sandbox: Sandbox, moment: float) -> bool:
 async def artificial_latency(sandbox: Sandbox, findings: Findings) -> None:
     """The same pages twice, the second time with a pause in each."""
     count = sandbox.plan.amount(4, 10)
-    await sandbox.queue_book(await sandbox.healthy(1))  # which loads the model
+    await sandbox.queue(await sandbox.healthy(1))  # which loads the model
     sandbox.start_agent()
     await sandbox.until_all_ended()
-    before = await sandbox.queue_book(await sandbox.healthy(count))
+    before = await sandbox.queue(await sandbox.healthy(count))
     await sandbox.until_all_ended()
     quick = await _p95(sandbox, before)
     pause = 0.5 if sandbox.plan.is_quick else 1.0
     pause = round(min(max(pause, quick or 0.0), LONGEST_PAUSE), 1)  # as long as a page itself: more than chance
     findings.begin(time.time(), f"every page takes {pause:g} s longer from now on")
-    after = await sandbox.queue_book(await _slowed(sandbox, count, pause))
+    after = await sandbox.queue(await _slowed(sandbox, count, pause))
     await findings.check_all_end(sandbox)
     sandbox.proxy.heal()
     slow = await _p95(sandbox, after)

@@ -69,7 +69,7 @@ class Findings:
 
     async def check_pages_get_done(self, sandbox: Sandbox) -> None:
         """Wait for the first page that is done: the agent works before anything is broken."""
-        began = await sandbox.until_done(1)
+        began = await sandbox.until_one_is_done()
         self.check("before the fault", "pages get done", "they do" if began else "nothing is done", began)
 
     def recovered(self, moment: float | None, since: float | None = None) -> None:

@@ -12,8 +12,7 @@ from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.lab.chaos.plan import ChaosPlan
 from comfyui_agent.lab.chaos.sandbox import Sandbox
-from comfyui_agent.lab.chaos.scenarios import Scenario
-from comfyui_agent.lab.chaos.suite import facts_of, run_scenario
+from comfyui_agent.lab.chaos.suite import Scenario, facts_of, run_scenario
 from comfyui_agent.lab.load.document import environment_of
 from comfyui_agent.lab.load.measurement import figures, short_figures
 from comfyui_agent.lab.measurement.moments import RunClock

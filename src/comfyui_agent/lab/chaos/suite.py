@@ -1,19 +1,20 @@
-"""Runs scenarios one after another, and makes their report."""
+"""The five scenarios of `e3 chaos`: how they are run, and their report."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.domain.texts import printable
+from comfyui_agent.lab.chaos.bad_pages import gpu_oom, prompt_validation
+from comfyui_agent.lab.chaos.bad_servers import artificial_latency, comfyui_crash, network_blip
 from comfyui_agent.lab.chaos.findings import Findings, ScenarioOutcome, Skipped, judge
 from comfyui_agent.lab.chaos.plan import ChaosPlan
 from comfyui_agent.lab.chaos.sandbox import Sandbox, open_sandbox
-from comfyui_agent.lab.chaos.scenarios import Scenario
 from comfyui_agent.lab.load.document import environment_of
 from comfyui_agent.lab.measurement.machine import server_facts
 from comfyui_agent.lab.measurement.moments import RunClock
@@ -22,6 +23,67 @@ from comfyui_agent.lab.reports.chaos import ChaosReport, ChaosSummary, PageCount
 from comfyui_agent.lab.reports.environment import ServerFacts
 from comfyui_agent.lab.reports.kinds import ReportKind
 from comfyui_agent.store.errors import StoreError
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A fault, and what an agent must do about it. `flags` are those of the simulator, where one stands in."""
+
+    name: str
+    trigger: str
+    expected: str
+    run: Callable[[Sandbox, Findings], Awaitable[None]]
+    flags: tuple[str, ...] = ()
+
+
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario(
+            "prompt-validation",
+            "a page that the server rejects",
+            "it is tried once more, then marked as needing regeneration; the other pages are done",
+            prompt_validation,
+            ("--render-seconds", "0.1"),
+        ),
+        Scenario(
+            "gpu-oom",
+            "a page that needs more memory than there is",
+            "memory is freed and seen free before the page is tried again, after a longer wait",
+            gpu_oom,
+            ("--render-seconds", "0.1", "--vram-gb", "8", "--held-gb", "3.5"),
+        ),
+        Scenario(
+            "network-blip",
+            "answers and the websocket are lost for a while",
+            "questions are asked again, every page is done, and none is rendered twice",
+            network_blip,
+            ("--render-seconds", "0.25"),
+        ),
+        Scenario(
+            "comfyui-crash",
+            "the server is killed while it renders",
+            "an alert is given, what was lost is requeued without being charged, and every page is done",
+            comfyui_crash,
+            ("--render-seconds", "0.5"),
+        ),
+        Scenario(
+            "artificial-latency",
+            "every page takes longer",
+            "p95 rises by as much, no page is given up or tried twice",
+            artificial_latency,
+            ("--render-seconds", "0.1"),
+        ),
+    )
+}
+SETS = {"all": tuple(SCENARIOS), "quick": ("prompt-validation", "network-blip")}
+"""The quick set is for every week; all of them run before a release or after a new driver."""
+
+
+def find_scenarios(names: Sequence[str]) -> list[Scenario]:
+    """The scenarios that names and names of sets stand for, each once. KeyError for an unknown name."""
+    wanted = dict.fromkeys(each for name in names for each in SETS.get(name, (name,)))
+    return [SCENARIOS[name] for name in wanted]
 
 
 @dataclass

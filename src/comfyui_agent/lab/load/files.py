@@ -10,10 +10,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, PackageLoader
+
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.events.log import append, end_last_line, rotated
 from comfyui_agent.lab.files import file_stem, today, unused, write_json, write_text
-from comfyui_agent.lab.reports.environment import Environment, ServerFacts
+from comfyui_agent.lab.reports.environment import Environment as RunEnvironment
 from comfyui_agent.lab.reports.load import LoadReport, Row
 
 LOG_NAME = "comfyui_metrics"
@@ -78,7 +80,7 @@ def write_baseline(folder: Path, report: LoadReport, page: str, log: Path, run_i
     return folder / f"{name}.json"
 
 
-def lines_of(log: Path, run_id: str, environment: Environment) -> Iterator[str]:
+def lines_of(log: Path, run_id: str, environment: RunEnvironment) -> Iterator[str]:
     """The lines of the metrics log that a run wrote, and what agents wrote meanwhile."""
     times = (environment.started_at or "", environment.ended_at or "")
     began, ended = (time.replace("T", " ").rstrip("Z") for time in times)
@@ -96,34 +98,19 @@ def lines_of(log: Path, run_id: str, environment: Environment) -> Iterator[str]:
 
 def _description(name: str, report: LoadReport, log_name: str) -> str:
     """What was measured on what, as Markdown."""
-    summary, environment = report.summary, report.environment
-    machine, workflow = environment.machine, environment.workflow
-    cores = f"{machine.get('cores')} cores"
-    settings = ", ".join(f"{key} {json.dumps(value)}" for key, value in environment.parameters.items())
-    facts = [
-        ("measured", f"{environment.started_at} to {environment.ended_at}, E3 {environment.e3}"),
-        ("this machine", f"{machine.get('cpu')}, {cores}, {machine.get('platform')}"),
-        *(("server", _describe_server(server)) for server in environment.servers),
-        ("workflow", f"{workflow.name}, {workflow.nodes} nodes, sha256 `{workflow.sha256}`"),
-        ("parameters", settings),
-    ]
-    figures = [(key, value) for key, value in summary.as_json().items() if isinstance(value, (int, float))]
-    knee = [] if summary.knee is None else [("knee", summary.knee.reason)]
-    lines = [f"## {name}", ""]
-    if summary.partial:
-        lines += ["**Partial: it was stopped before its end.**", ""]
-    for heading, rows in (("| | |", facts), ("| metric | value |", [*figures, *knee])):
-        lines += [heading, "|---|---|", *(f"| {key} | {_cell(value)} |" for key, value in rows), ""]
-    lines += [f"- {_cell(warning)}" for warning in summary.warnings]
-    lines += [f"Report `{name}.json`, page `{name}.html`, log `{log_name}`.", ""]
-    return "\n".join(lines)
-
-
-def _describe_server(server: ServerFacts) -> str:
-    cards = ", ".join(f"{each.name} ({each.vram_total_mb} MB)" for each in server.devices) or "no device known"
-    driver = server.driver or "not known from here"
-    versions = f"ComfyUI {server.comfyui_version}, PyTorch {server.pytorch}, Python {server.python}"
-    return f"{server.server}: {versions}; {cards}; driver {driver}"
+    loader = PackageLoader("comfyui_agent.lab.load")
+    templates = Environment(loader=loader, trim_blocks=True, keep_trailing_newline=True)  # noqa: S701 - no HTML
+    templates.filters |= {"cell": _cell, "json": json.dumps}
+    figures = report.summary.as_json().items()
+    return templates.get_template("baseline.md").render(
+        name=name,
+        summary=report.summary,
+        environment=report.environment,
+        machine={key: report.environment.machine.get(key) for key in ("cpu", "cores", "platform")},
+        workflow=report.environment.workflow,
+        figures={key: value for key, value in figures if isinstance(value, (int, float))},
+        log_name=log_name,
+    )
 
 
 def _cell(text: Any) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.domain.prompts import Graph, PromptId
+from comfyui_agent.domain.prompts import PromptId
 from comfyui_agent.domain.texts import printable
 from comfyui_agent.lab.measurement.measured_prompt import MeasuredPrompt, Prompting
 from comfyui_agent.lab.measurement.moments import RunClock
@@ -48,11 +48,6 @@ class Target:
     def name(self) -> str:
         return str(self.client.address)
 
-    def prompt(self, index: int, chance: random.Random, prefix: str, *, same: bool) -> tuple[Payload, Graph]:
-        """The payload and the graph of prompt number `index`."""
-        payload = self.payloads[index % len(self.payloads)]
-        return payload, payload.same(index, prefix) if same else payload.varied(index, chance, prefix)
-
 
 @dataclass(frozen=True)
 class Rendering:
@@ -69,7 +64,8 @@ class Rendering:
 
         If this is cancelled, the prompt stays in `target.open`.
         """
-        payload, graph = target.prompt(index, self.chance, self.prefix, same=self.same_seeds)
+        payload = target.payloads[index % len(target.payloads)]
+        graph = payload.same(index, self.prefix) if self.same_seeds else payload.varied(index, self.chance, self.prefix)
         prompting = Prompting(target.client, payload, graph)
         target.open.add(prompting.prompt_id)
         measured = await prompting.measure(self.timeout)
@@ -83,11 +79,12 @@ class Rendering:
 
     def _row(self, index: int, measured: MeasuredPrompt, server: str, workflow: str, level: float) -> Row:
         failure = measured.failure
+        status = RowStatus.COMPLETED if failure is None else RowStatus.TIMEOUT if measured.is_late else RowStatus.FAILED
         seconds = self.clock.seconds_of(measured.sent_at)
         return Row(
             index=index,
             prompt_id=measured.prompt_id,
-            status=_status(measured),
+            status=status,
             duration_sec=measured.duration_sec,
             queue_sec=measured.queue_sec,
             exec_sec=measured.exec_sec,
@@ -124,9 +121,3 @@ async def _empty(target: Target) -> Iterable[str]:
         return wanted
     target.open.clear()
     return left
-
-
-def _status(measured: MeasuredPrompt) -> RowStatus:
-    if measured.failure is None:
-        return RowStatus.COMPLETED
-    return RowStatus.TIMEOUT if measured.is_late else RowStatus.FAILED

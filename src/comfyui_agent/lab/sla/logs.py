@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from comfyui_agent.domain.events import EventName
@@ -38,54 +38,60 @@ class LoggedEnd:
     load_test: str
 
 
-@dataclass
-class Reading:
-    """How the prompts of a run ended according to logs, by prompt id where there is one, and what could not be read."""
+@dataclass(frozen=True)
+class RunEnds:
+    """How the prompts of a run ended, each once; how many of them the logs tell of; and notes on the logs."""
 
-    ends: dict[str, End] = field(default_factory=dict)
-    paths: list[Path] = field(default_factory=list)
-    bad_lines: int = 0
-    troubles: list[str] = field(default_factory=list)
+    ends: list[End]
+    logged: int
+    notes: list[str]
 
 
-def read_logs(paths: Iterable[Path], report: LoadReport) -> Reading:
-    """The ends that logs hold for the time of a run, without those of other load tests.
+def ends_of(report: LoadReport, logs: Sequence[Path]) -> RunEnds:
+    """By the metrics logs, without the lines of other load tests, and by the report's rows for what the logs lack.
 
-    A log that cannot be read is listed in `troubles`; it is not an error.
+    A log that cannot be read is noted; it is not an error.
     """
-    reading = Reading()
     began, ended = report.environment.began, report.environment.ended
-    if began is None or ended is None:
-        return reading
     lines: list[LoggedEnd] = []
-    for path in _with_rotated(paths, began):
+    notes, was_read, bad_lines = [], [], 0
+    is_known = began is not None and ended is not None
+    since, until = (began or 0.0) - SLACK_SECONDS, (ended or 0.0) + SLACK_SECONDS
+    for path in _with_rotated(logs, began or 0.0) if is_known else ():
         try:
-            with path.open("rb") as file:
-                found = _ends_in(file, reading)
-                lines += [each for each in found if began <= each.end.at + SLACK_SECONDS <= ended + 2 * SLACK_SECONDS]
-            reading.paths.append(path)
+            found, bad = _read_log(path)
         except OSError as error:
-            reading.troubles.append(f"{path} cannot be read: {os.strerror(error.errno) if error.errno else error}")
+            notes.append(f"{path} cannot be read: {os.strerror(error.errno) if error.errno else error}")
+            continue
+        lines += [each for each in found if since <= each.end.at <= until]
+        was_read.append(str(path))
+        bad_lines += bad
     prompts = {row.prompt_id for row in report.rows if row.prompt_id}
     own = {line.load_test for line in lines if line.prompt_id in prompts} | {report.environment.load_test or "", ""}
-    for number, line in enumerate(lines):
-        if line.load_test in own:
-            reading.ends[f"{line.prompt_id or number} {line.end.is_failure}"] = line.end
-    return reading
+    logged = {
+        (line.prompt_id or number, line.end.is_failure): line.end
+        for number, line in enumerate(lines)
+        if line.load_test in own
+    }
+    if not logs:
+        notes.append("no metrics log was found: spikes were looked for in the report's own rows")
+    elif was_read and not logged:
+        names = ", ".join(was_read)
+        notes.append(f"{names} tells nothing of this run: spikes were looked for in the report's own rows")
+    if bad_lines:
+        notes.append(f"lines of the metrics log that could not be read: {bad_lines}")
+    ends = _ends_of_rows(report, without={prompt_id for prompt_id, _ in logged})
+    return RunEnds([*logged.values(), *ends], len(logged), notes)
 
 
-def ends_of(report: LoadReport, reading: Reading) -> list[End]:
-    """All ends of a run, each once: those of the log, then those of the report that the log does not have."""
-    logged = {key.rpartition(" ")[0] for key in reading.ends}
-    ends = list(reading.ends.values())
+def _ends_of_rows(report: LoadReport, without: Collection[object]) -> Iterator[End]:
     began = report.environment.began if report.has_times else None
     for row in report.rows:
         at = as_moment(row.ended_at)
         if at is None and began is not None:
             at = began + row.ended_seconds
-        if at is not None and (not row.prompt_id or row.prompt_id not in logged):
-            ends.append(End(at, not row.is_completed, row.failure_class or str(row.status)))
-    return ends
+        if at is not None and row.prompt_id not in without:
+            yield End(at, not row.is_completed, row.failure_class or str(row.status))
 
 
 def _with_rotated(paths: Iterable[Path], began: float) -> list[Path]:
@@ -97,21 +103,22 @@ def _with_rotated(paths: Iterable[Path], began: float) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def _ends_in(file: Iterable[bytes], reading: Reading) -> Iterator[LoggedEnd]:
-    """Other lines are skipped without being parsed."""
-    for line in file:
-        if b'"job.' not in line:
-            reading.bad_lines += bool(line.strip()) and not line.lstrip().startswith(b"{")
-            continue
-        try:
-            facts = json.loads(line)
-            at, event = as_moment(facts["timestamp"]), facts["event"]
-            is_end = event in ENDS
-        except (ValueError, KeyError, TypeError, RecursionError):
-            reading.bad_lines += 1
-            continue
-        if at is not None and is_end:
-            prompt_id, load_test, why = (
-                str(facts.get(key) or "") for key in ("prompt_id", "load_test", "failure_class")
-            )
-            yield LoggedEnd(End(at, event in FAILURES, why[:60]), prompt_id, load_test)
+def _read_log(path: Path) -> tuple[list[LoggedEnd], int]:
+    """The lines about ends, and how many lines could not be read. Lines about something else are not parsed."""
+    found, bad_lines = [], 0
+    with path.open("rb") as file:
+        for line in file:
+            if b'"job.' not in line:
+                bad_lines += bool(line.strip()) and not line.lstrip().startswith(b"{")
+                continue
+            try:
+                facts = json.loads(line)
+                at, event = as_moment(facts["timestamp"]), facts["event"]
+                is_end = event in ENDS
+            except (ValueError, KeyError, TypeError, RecursionError):
+                bad_lines += 1
+                continue
+            if at is not None and is_end:
+                end = End(at, event in FAILURES, str(facts.get("failure_class") or "")[:60])
+                found.append(LoggedEnd(end, str(facts.get("prompt_id") or ""), str(facts.get("load_test") or "")))
+    return found, bad_lines

@@ -13,7 +13,7 @@ from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.reports.load import LoadReport
 from comfyui_agent.lab.reports.sla import Finding, Target, TargetVerdict
 from comfyui_agent.lab.sla.load_targets import SCENARIO
-from comfyui_agent.lab.sla.logs import End, Reading, ends_of, read_logs
+from comfyui_agent.lab.sla.logs import End, ends_of
 
 WINDOW_SECONDS = 60.0
 FEWEST_FAILURES = 3
@@ -94,36 +94,22 @@ def judge_spikes(report: LoadReport, logs: Sequence[Path], targets: Sla) -> tupl
     """
     if report.summary.mode == SCENARIO:
         return None, []
-    reading = read_logs(logs, report)
-    ends = ends_of(report, reading)
-    notes = _notes(reading, logs)
-    spikes = find_spikes(ends, targets.error_rate)
-    if not spikes and len(ends) < FEWEST_ENDS:
-        known = counted(len(ends), "end with a time is", "ends with a time are")
+    run = ends_of(report, logs)
+    spikes = find_spikes(run.ends, targets.error_rate)
+    if not spikes and len(run.ends) < FEWEST_ENDS:
+        known = counted(len(run.ends), "end with a time is", "ends with a time are")
         few = f"{known} too few to see a spike: {FEWEST_ENDS} are needed."
         verdict = TargetVerdict.NOT_MEASURED
-        return Finding.on(Target.SPIKES, targets, None, verdict, few, jobs_needed=FEWEST_ENDS), notes
-    seen = f"{counted(len(spikes), 'spike') if spikes else 'No spike'} among {counted(len(ends), 'end')}"
-    seen += f", {len(reading.ends)} of them told by the metrics log"
+        return Finding.on(Target.SPIKES, targets, None, verdict, few, jobs_needed=FEWEST_ENDS), run.notes
+    seen = f"{counted(len(spikes), 'spike') if spikes else 'No spike'} among {counted(len(run.ends), 'end')}"
+    seen += f", {run.logged} of them told by the metrics log"
     if spikes:
         largest = max(spikes, key=lambda spike: spike.failures)
         when = f"from {_clock(largest.began)} to {_clock(largest.ended)} UTC"
         why = f", mostly {largest.why}" if largest.why else ""
         seen += f": {largest.failures} of {largest.ends} failed {when}{why}"
-    return Finding.judge(Target.SPIKES, targets, float(len(spikes)), seen, is_partial=report.is_partial), notes
+    return Finding.judge(Target.SPIKES, targets, float(len(spikes)), seen, is_partial=report.is_partial), run.notes
 
 
 def _clock(at: float) -> str:
     return datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _notes(reading: Reading, logs: Sequence[Path]) -> list[str]:
-    notes = list(reading.troubles)
-    if not logs:
-        notes.append("no metrics log was found: spikes were looked for in the report's own rows")
-    elif reading.paths and not reading.ends:
-        names = ", ".join(str(path) for path in reading.paths)
-        notes.append(f"{names} tells nothing of this run: spikes were looked for in the report's own rows")
-    if reading.bad_lines:
-        notes.append(f"lines of the metrics log that could not be read: {reading.bad_lines}")
-    return notes

@@ -40,7 +40,7 @@ def sandbox_of(jobs: list[Job], events: list[Event]) -> Sandbox:
     server, proxy = SimpleNamespace(url="http://127.0.0.1:8188"), SimpleNamespace(port=9)
     plan = ChaosPlan(Payload.of("page", {}))
     store = Remembered(jobs, events)
-    return Sandbox(plan, Path(), *cast("tuple[Any, Any, Any, Any]", (server, proxy, store, None)))
+    return Sandbox(plan, Path(), *cast("tuple[Any, Any, Any]", (server, proxy, store)))
 
 
 def event(number: int, name: EventName, second: str, job_id: int | None = None) -> Event:
