@@ -15,7 +15,7 @@ from comfyui_agent.domain.prompts import PromptId
 from comfyui_agent.domain.texts import printable
 from comfyui_agent.lab.measurement.measured_prompt import MeasuredPrompt, Prompting
 from comfyui_agent.lab.measurement.moments import RunClock
-from comfyui_agent.lab.payloads import Payload, PayloadError, fitted
+from comfyui_agent.lab.payloads import Payload, PayloadError
 from comfyui_agent.lab.reports.load import Row, RowStatus
 
 ALL_BACK_SECONDS = 15.0
@@ -38,11 +38,6 @@ class Target:
     """When prompts were lost with it, in seconds of the run."""
     rests_until: float = 0.0
     """After a loss it gets nothing for a while: a server that fails at once would draw all the load."""
-
-    @classmethod
-    async def of(cls, client: ComfyClient, payloads: tuple[Payload, ...]) -> Target:
-        """PayloadError if the server lacks something; ComfyError if it cannot be asked."""
-        return cls(client, tuple([await fitted(payload, client) for payload in payloads]))
 
     @property
     def name(self) -> str:

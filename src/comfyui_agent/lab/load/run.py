@@ -21,7 +21,7 @@ from comfyui_agent.lab.measurement.gpu import GpuTrace
 from comfyui_agent.lab.measurement.machine import server_facts
 from comfyui_agent.lab.measurement.moments import RunClock
 from comfyui_agent.lab.measurement.statistics import percentile
-from comfyui_agent.lab.payloads import new_run_prefix
+from comfyui_agent.lab.payloads import fitted, new_run_prefix
 from comfyui_agent.lab.reports.load import RowStatus
 
 POLL_SECONDS = 2.0
@@ -48,11 +48,15 @@ async def load_test(plan: LoadPlan, onlooker: Onlooker) -> LoadRun:
     )
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(ComfyClient(server, limits=limits)) for server in plan.servers]
-        targets = await asyncio.gather(*(Target.of(client, plan.payloads) for client in clients))
+        targets = await asyncio.gather(*(_target(client, plan) for client in clients))
         try:
             return await _press(plan, onlooker, clients, targets)
         finally:
             await take_all_back(targets)
+
+
+async def _target(client: ComfyClient, plan: LoadPlan) -> Target:
+    return Target(client, tuple([await fitted(payload, client) for payload in plan.payloads]))
 
 
 async def _press(

@@ -11,7 +11,7 @@ from comfyui_agent.lab.quantities import rate, seconds, share, wanted, whole
 from comfyui_agent.lab.reports.load import LoadReport, LoadSummary
 from comfyui_agent.lab.reports.sla import Finding, Target, TargetVerdict
 from comfyui_agent.lab.sla.load_targets import judge_load
-from comfyui_agent.lab.sla.recovery import judge_recovery
+from comfyui_agent.lab.sla.review import judge_recovery
 
 FORMATS: dict[Target, Callable[[float | None], str]] = {
     Target.THROUGHPUT: rate,

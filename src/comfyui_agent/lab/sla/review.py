@@ -9,13 +9,12 @@ from typing import Any
 
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.lab.quantities import listed
-from comfyui_agent.lab.reports.chaos import ChaosReport
+from comfyui_agent.lab.reports.chaos import ChaosReport, ScenarioResult
 from comfyui_agent.lab.reports.fields import as_number
 from comfyui_agent.lab.reports.load import LoadReport
 from comfyui_agent.lab.reports.reading import BadReport, read_report
-from comfyui_agent.lab.reports.sla import Finding, ReviewedReport, Target, TargetVerdict, overall, worst
+from comfyui_agent.lab.reports.sla import Finding, ReviewedReport, Target, TargetVerdict, overall, quantity, worst
 from comfyui_agent.lab.sla.load_targets import judge_load
-from comfyui_agent.lab.sla.recovery import judge_recovery
 from comfyui_agent.lab.sla.spikes import judge_spikes
 
 SIMULATED = "simulated"
@@ -28,6 +27,8 @@ UNTRIED = {
     Target.RECOVERY: "None of the reports made a fault to recover from: e3 chaos makes one.",
     Target.SPIKES: NO_LOAD,
 }
+NOTHING_BREAKS = frozenset({"prompt-validation", "artificial-latency"})
+"""Scenarios after which there is nothing to recover from."""
 REPORTS = ("load*.json", "chaos*.json")
 
 
@@ -174,3 +175,46 @@ def _notes_on(report: LoadReport | ChaosReport, targets: Sla) -> list[str]:
         if then is not None and then != now:
             notes.append(f"when it was measured, {name} was {then:g}; it is judged by {now:g}")
     return notes
+
+
+def judge_recovery(report: LoadReport | ChaosReport, targets: Sla) -> Finding | None:
+    """The longest time from a fault to work that goes on as before; None if no fault was made.
+
+    A service that never came back has missed the target.
+    """
+    scenarios = _scenarios(report)
+    if not scenarios:
+        return None
+    known = {_name(each): each.recovery_sec for each in scenarios if each.recovery_sec is not None}
+    slowest = max(known, key=lambda name: known[name], default="")
+    never = [
+        each
+        for each in scenarios
+        if each.recovery_sec is None and each.verdict == "failed" and _name(each) not in NOTHING_BREAKS
+    ]
+    if never:
+        reason = " ".join((never[0].reason or "no reason was noted").split()).rstrip(".")
+        why = f"{_name(never[0])} failed, and no recovery was seen: {reason}."
+        return Finding.on(Target.RECOVERY, targets, known.get(slowest), TargetVerdict.MISSED, why)
+    if not known:
+        why = f"No recovery was measured by {', '.join(map(_name, scenarios))}."
+        return Finding.on(Target.RECOVERY, targets, None, TargetVerdict.NOT_MEASURED, why)
+    seen = f"{slowest} took {quantity(known[slowest], Target.RECOVERY, targets.recovery_seconds)} to recover"
+    seen += f", the longest of {len(known)} scenarios" if len(known) > 1 else ""
+    skipped = [_name(each) for each in scenarios if each.verdict == "skipped"]
+    if skipped and not report.is_partial and known[slowest] <= targets.recovery_seconds:
+        seen += f"; skipped: {', '.join(skipped)}"
+    return Finding.judge(Target.RECOVERY, targets, known[slowest], seen, is_partial=report.is_partial)
+
+
+def _scenarios(report: LoadReport | ChaosReport) -> list[ScenarioResult]:
+    if isinstance(report, ChaosReport):
+        return report.results
+    scenario, seconds = report.summary.scenario, report.summary.recovery_sec
+    if scenario is not None:
+        return [scenario.model_copy(update={"recovery_sec": seconds})]
+    return [] if seconds is None else [ScenarioResult(scenario="the fault", recovery_sec=seconds)]
+
+
+def _name(scenario: ScenarioResult) -> str:
+    return scenario.scenario[:60] or "a scenario"
