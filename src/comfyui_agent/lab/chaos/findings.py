@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from pydantic import PrivateAttr
 
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.text_enum import TextEnum
 from comfyui_agent.lab.measurement.moments import utc_text
-from comfyui_agent.lab.reports.chaos import Check, Stage
+from comfyui_agent.lab.reports.chaos import Check, ScenarioResult, Stage
 
 if TYPE_CHECKING:
     from comfyui_agent.lab.chaos.sandbox import Sandbox
@@ -27,28 +28,25 @@ class Skipped(Exception):
     """A scenario cannot be run here: why, and what it needs."""
 
 
-@dataclass
-class Findings:
-    """Checks and stages of a scenario. `fault_at` is when the fault came, in seconds since the epoch."""
+class Findings(ScenarioResult):
+    """The result of a scenario while it grows."""
 
-    checks: list[Check] = field(default_factory=list)
-    stages: list[Stage] = field(default_factory=list)
-    fault_at: float | None = None
-    recovery_sec: float | None = None
+    _fault_at: float | None = PrivateAttr(None)
+    """When the fault came, in seconds since the epoch."""
 
     def check(self, what: str, expected: str, seen: object, passed: bool) -> None:
         self.checks.append(Check(what=what, expected=expected, seen=str(seen), passed=passed))
 
     def begin(self, moment: float, what: str) -> None:
         """The fault comes at this moment."""
-        self.fault_at = moment
+        self._fault_at = moment
         self.stage("fault", moment, what)
 
     def stage(self, name: str, moment: float | None, what: str) -> None:
         """Note when something happened. Nothing is noted if it never did."""
         if moment is None:
             return
-        seconds = moment - (self.fault_at if self.fault_at is not None else moment)
+        seconds = moment - (self._fault_at if self._fault_at is not None else moment)
         self.stages.append(Stage(stage=name, seconds=round(seconds, 3), ts=utc_text(moment), what=what))
 
     async def check_all_end(self, sandbox: Sandbox) -> bool:
@@ -74,7 +72,7 @@ class Findings:
 
     def recovered(self, moment: float | None, since: float | None = None) -> None:
         """Work went on at this moment. It is counted from the fault, or from `since`."""
-        since = self.fault_at if since is None else since
+        since = self._fault_at if since is None else since
         if moment is not None and since is not None:
             self.recovery_sec = round(max(0.0, moment - since), 3)
 

@@ -17,9 +17,8 @@ from comfyui_agent.lab.load.document import environment_of
 from comfyui_agent.lab.load.measurement import figures, short_figures
 from comfyui_agent.lab.measurement.moments import RunClock
 from comfyui_agent.lab.reports.chaos import ScenarioResult
-from comfyui_agent.lab.reports.environment import ServerFacts
+from comfyui_agent.lab.reports.environment import ReportKind, ServerFacts
 from comfyui_agent.lab.reports.fields import as_moment
-from comfyui_agent.lab.reports.kinds import ReportKind
 from comfyui_agent.lab.reports.load import LoadReport, LoadSummary, Row, RowStatus, ServerSummary
 
 

@@ -20,8 +20,7 @@ from comfyui_agent.lab.measurement.machine import server_facts
 from comfyui_agent.lab.measurement.moments import RunClock
 from comfyui_agent.lab.payloads import PayloadError
 from comfyui_agent.lab.reports.chaos import ChaosReport, ChaosSummary, PageCounts, ScenarioResult
-from comfyui_agent.lab.reports.environment import ServerFacts
-from comfyui_agent.lab.reports.kinds import ReportKind
+from comfyui_agent.lab.reports.environment import ReportKind, ServerFacts
 from comfyui_agent.store.errors import StoreError
 
 
@@ -139,12 +138,14 @@ async def run_scenario(
 
     `look` is awaited with the sandbox before it is taken down.
     """
-    findings, counts = Findings(), PageCounts()
+    findings = Findings(
+        scenario=scenario.name, expected=scenario.expected, recovery_sec=None, checks=[], stages=[], jobs=PageCounts()
+    )
     began = time.monotonic()
     try:
         async with open_sandbox(plan, folder, scenario.flags) as sandbox:
             await scenario.run(sandbox, findings)
-            counts = await sandbox.counts()
+            findings.jobs = await sandbox.counts()
             if look is not None:
                 await look(sandbox)
         outcome, reason = judge(findings, sla.recovery_seconds)
@@ -153,17 +154,10 @@ async def run_scenario(
     except (ComfyError, PayloadError, StoreError, RuntimeError, OSError, ValueError) as error:
         message = error.message if isinstance(error, ComfyError) else str(error)
         outcome, reason = ScenarioOutcome.FAILED, f"it could not be run: {printable(message)}"
-    return ScenarioResult(
-        scenario=scenario.name,
-        verdict=outcome,
-        reason=reason,
-        expected=scenario.expected,
-        seconds=round(time.monotonic() - began, 3),
-        recovery_sec=findings.recovery_sec,
-        checks=findings.checks,
-        stages=sorted(findings.stages, key=lambda stage: stage.seconds or 0.0),
-        jobs=counts,
-    )
+    findings.verdict, findings.reason = str(outcome), reason
+    findings.seconds = round(time.monotonic() - began, 3)
+    findings.stages.sort(key=lambda stage: stage.seconds or 0.0)
+    return findings
 
 
 async def facts_of(sandbox: Sandbox) -> ServerFacts:

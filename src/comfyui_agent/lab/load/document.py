@@ -15,8 +15,7 @@ from comfyui_agent.lab.load.measurement import LoadRun, figures, short_figures
 from comfyui_agent.lab.load.plan import Mode, level_text, plain_level
 from comfyui_agent.lab.measurement.machine import this_machine
 from comfyui_agent.lab.measurement.moments import RunClock
-from comfyui_agent.lab.reports.environment import Environment, WorkflowFacts
-from comfyui_agent.lab.reports.kinds import ReportKind
+from comfyui_agent.lab.reports.environment import Environment, ReportKind, WorkflowFacts
 from comfyui_agent.lab.reports.load import KneeFacts, LevelSummary, LoadReport, LoadSummary, Row, ServerSummary
 from comfyui_agent.lab.reports.sla import Target, TargetVerdict
 from comfyui_agent.lab.sla.load_targets import judge_levels, judge_load

@@ -14,8 +14,7 @@ from comfyui_agent.lab.profiling.capacity import fits_at_once
 from comfyui_agent.lab.profiling.profile import LOOK_EVERY, Profiling
 from comfyui_agent.lab.profiling.runs import Kind, Run, Split, measured_runs, split, typical_steps
 from comfyui_agent.lab.profiling.timeline import NodeTime
-from comfyui_agent.lab.reports.environment import Environment, ServerFacts
-from comfyui_agent.lab.reports.kinds import ReportKind
+from comfyui_agent.lab.reports.environment import Environment, ReportKind, ServerFacts
 from comfyui_agent.lab.reports.profile import NodeCost, NodeSeconds, ProfileReport, RunFigures
 
 

@@ -6,7 +6,21 @@ from typing import Any
 
 from pydantic import Field
 
+from comfyui_agent.domain.text_enum import TextEnum
 from comfyui_agent.lab.reports.fields import Count, Facts, Number, OptionalText, Part, Text, as_moment
+
+
+class ReportKind(TextEnum):
+    """What was done to the servers, as reports write it under `environment.kind`."""
+
+    LOAD = "loadtest"
+    CHAOS = "chaos"
+    PROFILE = "profile"
+
+    @property
+    def label(self) -> str:
+        """The kind in the words of the web page."""
+        return {ReportKind.LOAD: "Load test", ReportKind.CHAOS: "Chaos", ReportKind.PROFILE: "Profile"}[self]
 
 
 class DeviceFacts(Part):

@@ -10,9 +10,8 @@ from pydantic import Field
 
 from comfyui_agent.domain.text_enum import TextEnum
 from comfyui_agent.lab.reports.chaos import ScenarioResult
-from comfyui_agent.lab.reports.environment import Environment
+from comfyui_agent.lab.reports.environment import Environment, ReportKind
 from comfyui_agent.lab.reports.fields import Count, Facts, Flag, Number, OptionalText, Part, Seconds, Text, as_moment
-from comfyui_agent.lab.reports.kinds import ReportKind
 
 
 class RowStatus(TextEnum):

@@ -7,9 +7,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from comfyui_agent.lab.reports.environment import Environment, GpuSample, WorkflowFacts
+from comfyui_agent.lab.reports.environment import Environment, GpuSample, ReportKind, WorkflowFacts
 from comfyui_agent.lab.reports.fields import Count, Flag, Number, OptionalText, Part, Text
-from comfyui_agent.lab.reports.kinds import ReportKind
 
 
 class FitsAtOnce(Part):

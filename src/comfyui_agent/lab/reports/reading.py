@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from comfyui_agent.lab.reports.chaos import ChaosReport
-from comfyui_agent.lab.reports.kinds import ReportKind
+from comfyui_agent.lab.reports.environment import ReportKind
 from comfyui_agent.lab.reports.load import LoadReport
 
 LARGEST = 512 * 1024 * 1024

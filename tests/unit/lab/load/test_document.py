@@ -18,8 +18,7 @@ from comfyui_agent.lab.load.plan import LoadPlan, Mode
 from comfyui_agent.lab.measurement.moments import RunClock
 from comfyui_agent.lab.pages.load_page import load_page
 from comfyui_agent.lab.payloads import Payload
-from comfyui_agent.lab.reports.environment import ServerFacts
-from comfyui_agent.lab.reports.kinds import ReportKind
+from comfyui_agent.lab.reports.environment import ReportKind, ServerFacts
 from comfyui_agent.lab.reports.load import LoadReport, Row, RowStatus
 from comfyui_agent.lab.reports.sla import standing, verdicts_in
 from comfyui_agent.lab.sla.load_targets import judge_load
