@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from comfyui_agent.lab.chaos.bad_servers import with_sleep
 from comfyui_agent.lab.fault_proxy import Delay, FaultProxy
 from comfyui_agent.lab.load.plan import Mode
 from comfyui_agent.lab.measurement import measured_prompt
@@ -118,10 +119,7 @@ async def test_above_its_capacity_the_wait_is_not_hidden(three: list[ServerProce
 @pytest.mark.timing
 @pytest.mark.slow
 async def test_the_knee_is_found_where_it_was_put_and_the_servers_add_up(three: list[ServerProcess]) -> None:
-    slow = page()
-    (saver,) = (node for node in slow.values() if node["class_type"] == "SaveImage")
-    slow["e3_sleep"] = {"class_type": "Sleep", "inputs": {"value": saver["inputs"]["images"], "seconds": 0.4}}
-    saver["inputs"]["images"] = ["e3_sleep", 0]  # so that what passes between two prompts weighs little
+    slow = with_sleep(page(), 0.4)  # so that what passes between two prompts, on a busy machine too, weighs little
     report = await press([server.url for server in three], slow, levels=[1, 3, 6], jobs=9, warmup=0)
     summary = report["summary"]
     assert summary["knee"]["level"] == 3

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from comfyui_agent.comfy.lookup import Ended
 from comfyui_agent.domain.attempts import DONE
 from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.placement import place
+from comfyui_agent.domain.prompts import Graph, inputs_of, saving_nodes
 from comfyui_agent.lab.chaos.findings import Findings, Skipped
 from comfyui_agent.lab.chaos.netem import lossy
 from comfyui_agent.lab.chaos.sandbox import Sandbox
@@ -133,7 +136,7 @@ async def _was_at_work(sandbox: Sandbox, moment: float) -> bool:
 
 
 async def artificial_latency(sandbox: Sandbox, findings: Findings) -> None:
-    """The same pages twice, the second time with answers that come later."""
+    """The same pages twice, the second time with a pause in each."""
     count = sandbox.plan.amount(4, 10)
     await sandbox.queue(await sandbox.healthy(1))  # which loads the model
     sandbox.start_agent()
@@ -144,8 +147,7 @@ async def artificial_latency(sandbox: Sandbox, findings: Findings) -> None:
     pause = 0.5 if sandbox.plan.is_quick else 1.0
     pause = round(min(max(pause, quick or 0.0), LONGEST_PAUSE), 1)  # as long as a page itself: more than chance
     findings.begin(time.time(), f"every page takes {pause:g} s longer from now on")
-    sandbox.proxy.inject(Delay(pause), on="GET /history/", times=None)
-    after = await sandbox.queue(await sandbox.healthy(count))
+    after = await sandbox.queue(await _slowed(sandbox, count, pause))
     await findings.check_all_end(sandbox)
     sandbox.proxy.heal()
     slow = await _p95(sandbox, after)
@@ -155,6 +157,17 @@ async def artificial_latency(sandbox: Sandbox, findings: Findings) -> None:
     runs = [job.run_count for job in await sandbox.jobs()]
     findings.check("patience", "each page tried once", f"at most {max(runs, default=0)} tries", set(runs) == {1})
     await findings.check_others_done(sandbox)
+
+
+async def _slowed(sandbox: Sandbox, count: int, pause: float) -> list[Graph]:
+    """Pages that pause: by a Sleep node where the server has one, else the proxy holds answers back."""
+    pages = await sandbox.healthy(count)
+    async with sandbox.client() as client:
+        has_sleep = await client.definitions.of("Sleep") is not None
+    if has_sleep:
+        return [with_sleep(graph, pause) for graph in pages]
+    sandbox.proxy.inject(Delay(pause), on="GET /history/", times=None)
+    return pages
 
 
 def _check_rise(findings: Findings, quick: float | None, slow: float | None, pause: float) -> None:
@@ -167,6 +180,16 @@ def _check_rise(findings: Findings, quick: float | None, slow: float | None, pau
     findings.check("p95 rises", f"by {pause:g} s or more", seen, is_seen)
     placed = f"{limit}: {'so' if is_between else 'not so'}"
     findings.check("a target between the two", "met before, missed after", placed, is_between)
+
+
+def with_sleep(graph: Graph, seconds: float) -> dict[str, Any]:
+    """A graph that pauses before its first result is saved."""
+    for node_id in saving_nodes(graph):
+        for name, value in inputs_of(graph, node_id).items():
+            if isinstance(value, list) and len(value) == 2:
+                slept = place(graph, {f"{node_id}.{name}": ["e3_sleep", 0]})
+                return {**slept, "e3_sleep": {"class_type": "Sleep", "inputs": {"value": value, "seconds": seconds}}}
+    raise Skipped("the workflow saves nothing that could be held up: give one with a save node")
 
 
 async def _p95(sandbox: Sandbox, jobs: Sequence[Job]) -> float | None:

@@ -46,13 +46,13 @@ async def _take_off(device: str) -> None:
         raise RuntimeError(f"{device} still loses packets, tc refused ({message}): run tc qdisc del dev {device} root")
 
 
-async def _tc(*words: str) -> tuple[str, int]:
+async def _tc(*arguments: str) -> tuple[str, int]:
     """The output of tc in one line, and its exit code."""
     program = shutil.which("tc")
     if program is None:
         raise Skipped("there is no tc on this machine: install iproute2, or leave --netem out to use the proxy")
     process = await asyncio.create_subprocess_exec(
-        program, *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, start_new_session=True
+        program, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, start_new_session=True
     )
     output, _ = await process.communicate()
     code = process.returncode or 0

@@ -97,7 +97,7 @@ class Suite:
     is_partial: bool = False
 
     def report(self) -> ChaosReport:
-        passed, failed, skipped = (sum(each.verdict == word for each in self.results) for word in ScenarioOutcome)
+        passed, failed, skipped = (sum(each.verdict == outcome for each in self.results) for outcome in ScenarioOutcome)
         verdict = str(ScenarioOutcome.FAILED if failed or not passed else ScenarioOutcome.PASSED)
         if self.is_partial and passed and not failed:
             verdict = "partial"

@@ -74,62 +74,62 @@ def _conclusion(metrics: Sequence[Metric], *, is_fair: bool) -> str:
     return sentence + ("." if is_fair else "; but the runs were not alike, see the cautions.")
 
 
-def _compare_times(metric: str, words: str, a: Series[float], b: Series[float], share: float | None) -> Metric:
+def _compare_times(metric: str, label: str, a: Series[float], b: Series[float], share: float | None) -> Metric:
     """A percentile of seconds, or their mean if `share` is None."""
     figure = fmean if share is None else partial(percentile, share=share)
     first, second = (figure(each.values) if each.values else None for each in (a, b))
     undecided = partial(Metric, metric=metric, unit="s", a=first, b=second, change=_relative(first, second))
     if first is None or second is None:
         lacking = " and ".join(side for side, value in (("A", first), ("B", second)) if value is None)
-        return undecided(verdict=Judgement.NOT_MEASURED, sentence=f"{words} was not measured in {lacking}.")
+        return undecided(verdict=Judgement.NOT_MEASURED, sentence=f"{label} was not measured in {lacking}.")
     both = f"{_quantity(first, 's')} and {_quantity(second, 's')}"
     is_enough = min(len(a.values), len(b.values)) >= FEWEST_VALUES
     if is_enough and abs(first - second) < RESOLUTION_SEC:
-        return undecided(verdict=Judgement.NOISE, sentence=f"{words} {both}: less than a millisecond apart.")
+        return undecided(verdict=Judgement.NOISE, sentence=f"{label} {both}: less than a millisecond apart.")
     for side, series in (("A", a), ("B", b)):
         reason = series.lack(share)
         if reason:
-            return undecided(verdict=Judgement.TOO_FEW, sentence=f"{words} {both}: {reason} in {side}.")
-    return _judged(metric, words, "s", (first, second), partial(interval_reach, a, b, figure), -1)
+            return undecided(verdict=Judgement.TOO_FEW, sentence=f"{label} {both}: {reason} in {side}.")
+    return _judged(metric, label, "s", (first, second), partial(interval_reach, a, b, figure), -1)
 
 
 def _compare_throughput(a: Side, b: Side) -> Metric:
     """Images a minute; the scatter is that of the times between completions."""
-    metric, unit, words = "images_per_minute", "images/min", "throughput"
+    metric, unit, label = "images_per_minute", "images/min", "throughput"
     undecided = partial(Metric, metric=metric, unit=unit, a=a.rate, b=b.rate, change=_relative(a.rate, b.rate))
     for name, side in (("A", a), ("B", b)):
-        lacking = f"{words} was not measured in {name}"
+        lacking = f"{label} was not measured in {name}"
         if not side.rate or not side.completions.values:
             return undecided(verdict=Judgement.NOT_MEASURED, sentence=f"{lacking}.")
         if side.cached.hits and side.cached.value > MOST_CACHED:
             return undecided(verdict=Judgement.NOT_MEASURED, sentence=f"{lacking}: the cache answered too often.")
         reason = side.completions.lack()
         if reason:
-            return undecided(verdict=Judgement.TOO_FEW, sentence=f"{words}: {reason} in {name}.")
+            return undecided(verdict=Judgement.TOO_FEW, sentence=f"{label}: {reason} in {name}.")
     reach = partial(interval_reach, a.completions, b.completions, _rate)
-    return _judged(metric, words, unit, (a.rate or 0.0, b.rate or 0.0), reach, 1)
+    return _judged(metric, label, unit, (a.rate or 0.0, b.rate or 0.0), reach, 1)
 
 
-def _compare_shares(metric: str, words: str, a: Share, b: Share, good: int) -> Metric:
+def _compare_shares(metric: str, label: str, a: Share, b: Share, good: int) -> Metric:
     """A share of all. `good` is the sign of an improvement."""
     if not a.total or not b.total:
         side = " and ".join(name for name, share in (("A", a), ("B", b)) if not share.total)
-        sentence = f"{words}: nothing was measured in {side}."
+        sentence = f"{label}: nothing was measured in {side}."
         return Metric(metric=metric, unit="share", verdict=Judgement.NOT_MEASURED, sentence=sentence)
     found = partial(Metric, metric=metric, unit="share", a=a.value, b=b.value, change=b.value - a.value)
     if min(a.total, b.total) < FEWEST_VALUES:
-        sentence = f"{words} {a} and {b}: at least {FEWEST_VALUES} are needed."
+        sentence = f"{label} {a} and {b}: at least {FEWEST_VALUES} are needed."
         return found(verdict=Judgement.TOO_FEW, sentence=sentence)
     low, high = difference_of(a, b, CONFIDENT)
     surely = difference_of(a, b, SURE)
     verdict = _side_of_zero(low, high, good)
     what = "no difference beyond noise" if verdict is Judgement.NOISE else f"{verdict}"
-    sentence = f"{words} {a} and {b}: {what} ({_points(low)} to {_points(high)} points, 95 %)."
+    sentence = f"{label} {a} and {b}: {what} ({_points(low)} to {_points(high)} points, 95 %)."
     return found(low=low, high=high, verdict=verdict, sentence=sentence, is_sure=surely[0] > 0 or surely[1] < 0)
 
 
 def _judged(
-    metric: str, words: str, unit: str, values: tuple[float, float], reach_at: Callable[[float], float], good: int
+    metric: str, label: str, unit: str, values: tuple[float, float], reach_at: Callable[[float], float], good: int
 ) -> Metric:
     """Whether two figures differ by more than their scatter. `good` is the sign of an improvement."""
     a, b = values
@@ -137,16 +137,16 @@ def _judged(
     both = f"{_quantity(a, unit)} and {_quantity(b, unit)}"
     found = partial(Metric, metric=metric, unit=unit, a=a, b=b)
     if change is None or b <= 0:
-        sentence = f"{words} {both}: no relative change can be told from nothing."
+        sentence = f"{label} {both}: no relative change can be told from nothing."
         return found(verdict=Judgement.NOISE, sentence=sentence)
     reach, centre = reach_at(CONFIDENT), math.log(b / a)
     low, high = math.expm1(centre - reach), math.expm1(min(centre + reach, 50.0))
     verdict = _side_of_zero(low, high, good)
     interval = f"95 %: {_percent(low)} to {_percent(high)}"
     if verdict is Judgement.NOISE:
-        sentence = f"{words} {both}: {_percent(change)} is within noise ({interval})."
+        sentence = f"{label} {both}: {_percent(change)} is within noise ({interval})."
     else:
-        sentence = f"{words} is {verdict}: {both}, {_percent(change)} ({interval})."
+        sentence = f"{label} is {verdict}: {both}, {_percent(change)} ({interval})."
     is_sure = abs(centre) > reach_at(SURE)
     return found(change=change, low=low, high=high, verdict=verdict, sentence=sentence, is_sure=is_sure)
 

@@ -16,9 +16,6 @@ MOST_FAILED = 0.1
 LOAD = {
     "mode": "the mode",
     "levels": "the load (levels)",
-    "concurrency": "the concurrency",
-    "rate": "the rate",
-    "books": "the books at once",
     "pages": "the pages of a book",
     "parallel_pages": "parallel_pages",
     "arrivals": "the arrivals",

@@ -19,7 +19,7 @@ class ReportKind(TextEnum):
 
     @property
     def label(self) -> str:
-        """The kind in the words of the web page."""
+        """The kind as the web page names it."""
         return {ReportKind.LOAD: "Load test", ReportKind.CHAOS: "Chaos", ReportKind.PROFILE: "Profile"}[self]
 
 

@@ -40,7 +40,7 @@ class LoggedEnd:
 
 @dataclass(frozen=True)
 class RunEnds:
-    """How the prompts of a run ended, each once; how many of them the logs tell of; and notes on the logs."""
+    """How the prompts of a run ended, each once; how many of them are in the logs; and notes on the logs."""
 
     ends: list[End]
     logged: int

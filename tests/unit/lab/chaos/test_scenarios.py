@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.lab.chaos.bad_pages import OVERSIZED, _sizes
+from comfyui_agent.lab.chaos.bad_servers import with_sleep
 from comfyui_agent.lab.chaos.findings import ScenarioOutcome, Skipped
 from comfyui_agent.lab.chaos.plan import ChaosPlan
 from comfyui_agent.lab.chaos.server import Server
@@ -30,6 +32,20 @@ def test_names_and_sets_stand_for_scenarios_each_once_and_in_the_order_given() -
     assert found == ["gpu-oom", *(name for name in NAMES if name != "gpu-oom")]
     with pytest.raises(KeyError):
         find_scenarios(["all", "gpu"])
+
+
+def test_a_pause_stands_between_what_is_saved_and_its_saving() -> None:
+    graph = sized_picture()
+    before = copy.deepcopy(graph)
+    slept = with_sleep(graph, 0.5)
+    assert slept["2"]["inputs"]["images"] == ["e3_sleep", 0]
+    assert slept["e3_sleep"] == {"class_type": "Sleep", "inputs": {"value": ["1", 0], "seconds": 0.5}}
+    assert graph == before
+
+
+def test_a_workflow_that_saves_nothing_cannot_be_held_up() -> None:
+    with pytest.raises(Skipped, match="save node"):
+        with_sleep({"1": {"class_type": "PreviewImage", "inputs": {}}}, 1)
 
 
 def test_the_sizes_of_a_workflow_are_found_where_all_of_them_are_numbers() -> None:
