@@ -10,7 +10,6 @@ from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.load.batch_means import Series, Share
 from comfyui_agent.lab.reports.comparison import ComparedRun
 from comfyui_agent.lab.reports.load import LoadReport, Row
-from comfyui_agent.lab.sla.load_targets import samples_of
 
 MOST_FAILED = 0.1
 LOAD = {
@@ -44,7 +43,7 @@ class Side:
 
     def __init__(self, report: LoadReport) -> None:
         self.report = report
-        self.levels = [sample.level for sample in samples_of(report)]
+        self.levels = [float(level.level or 0.0) for level, _ in report.levels] or [0.0]
         completed = [row for row in report.rows if row.is_completed]
         rendered = [row for row in completed if not row.cached]
         self.completed = Share(len(completed), len(report.rows))

@@ -6,21 +6,12 @@ Reports may be old, or written by another program. A value of the wrong type rea
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from datetime import datetime, timezone
 from enum import Enum
 from typing import Annotated, Any
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StrictBool,
-    ValidationError,
-    ValidationInfo,
-    ValidatorFunctionWrapHandler,
-    field_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from comfyui_agent.domain.texts import whole
 
@@ -35,7 +26,7 @@ class Part(BaseModel):
 
     @field_validator("*", mode="wrap")
     @classmethod
-    def _read(cls, value: Any, read: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    def _read(cls, value: Any, read: Callable[[Any], Any], info: ValidationInfo) -> Any:
         """The value, or the default of the field where the value is of the wrong type."""
         try:
             return read(value)
@@ -82,5 +73,5 @@ Seconds = Annotated[Annotated[int | float, Field(ge=0)] | None, BeforeValidator(
 Count = Annotated[int, Field(ge=0)]
 Text = Annotated[str, BeforeValidator(_as_text)]
 OptionalText = Annotated[str | None, BeforeValidator(_as_text)]
-Flag = StrictBool
+Flag = Annotated[bool, Field(strict=True)]
 Facts = dict[str, Any]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
@@ -188,6 +189,15 @@ class LoadReport(Part):
         """The prompts in the order in which they ended."""
         rows = [row.sent_after(self.environment.began) for row in self.results]
         return tuple(sorted(rows, key=lambda row: (row.ended_seconds, row.index)))
+
+    @property
+    def levels(self) -> list[tuple[LevelSummary, list[Row]]]:
+        """The levels that have rows, with their rows, from the lowest."""
+        found = []
+        for level in sorted(self.summary.levels, key=lambda each: each.level or 0.0):
+            rows = [row for row in self.rows if math.isclose(row.level or 0.0, level.level or 0.0, rel_tol=1e-5)]
+            found += [(level, rows)] if rows else []
+        return found
 
     @property
     def wall_clock_sec(self) -> float:

@@ -23,26 +23,27 @@ FEWEST_FOR_NO_ERRORS = 100
 SCENARIO, OPEN, BOOKS = "scenario", "open", "books"
 
 
-class Sample:
-    """The prompts of one level. Answers from the cache are counted, and left out of all figures.
+class Level:
+    """One level, judged by the targets. Answers from the cache are counted, and left out of all figures.
 
-    `where` is such as `at 4 prompts at once`; empty for a run with one level.
+    `where` is such as `at 4 prompts at once`; empty for a run with one level. `unfinished` is the number of prompts
+    that were taken back when the run was stopped in this level; None if the level came to its end.
     """
 
     def __init__(
         self,
+        targets: Sla,
         rows: Sequence[Row],
         wall_clock_sec: float,
-        level: float = 0.0,
-        where: str = "",
-        is_partial: bool = False,
-        unfinished: int = 0,
+        number: float,
+        where: str,
+        unfinished: int | None,
     ) -> None:
+        self._targets = targets
         self.rows = rows
         self.wall_clock_sec = wall_clock_sec
-        self.level = level
+        self.number = number
         self.where = where
-        self.is_partial = is_partial
         self.unfinished = unfinished
         completed = [row for row in rows if row.is_completed]
         self.completed = len(completed)
@@ -69,76 +70,7 @@ class Sample:
     def most_per_minute(self) -> float:
         """What the throughput would be if all that was taken back had been completed at once."""
         each = self.images / len(self.rendered) if self.rendered else 1.0
-        return (self.images + self.unfinished * each) / self.wall_clock_sec * 60
-
-
-def samples_of(report: LoadReport) -> list[Sample]:
-    """Each level of a load test, from the lowest. Of a run that was stopped, the last level is partial."""
-    levels = [(each, float(each.level or 0.0)) for each in report.summary.levels]
-    known = [
-        (each, level, rows)
-        for each, level in levels
-        if (rows := [row for row in report.rows if math.isclose(row.level or 0.0, level, rel_tol=1e-5)])
-    ]
-    partial, unfinished = report.is_partial, report.summary.unfinished
-    if len(known) < 2:
-        level = known[0][1] if known else 0.0
-        return [Sample(report.rows, report.wall_clock_sec, level, "", partial, unfinished)]
-    last = max(known, key=lambda found: max(row.sent_seconds for row in found[2]))[0]
-    return [
-        Sample(
-            rows,
-            each.wall_clock_sec or 0.0,
-            level,
-            f" at {level_text(level, each.unit)}",
-            partial and each is last,
-            unfinished if each is last else 0,
-        )
-        for each, level, rows in sorted(known, key=lambda found: found[1])
-    ]
-
-
-def judge_load(report: LoadReport, targets: Sla) -> list[Finding]:
-    """The targets that a load test can judge; none if something was broken on purpose meanwhile.
-
-    A ramp presses until something gives way, so it is judged at one level: of those that keep latency and errors and
-    come near the highest throughput, the one with the most prompts; if none does, the lowest.
-    """
-    mode = report.summary.mode
-    if mode == SCENARIO:
-        return []
-    levels = [_Level(sample, targets) for sample in samples_of(report)]
-    steady = [level for level in levels if not level.missed]
-    chosen = _most_telling(steady) if steady else levels[0]
-    found = [chosen.throughput(is_open=mode == OPEN), chosen.latency, chosen.errors]
-    if mode == BOOKS:
-        is_serial = report.environment.parameters.get("parallel_pages") is not True
-        found.append(_concurrency(levels, targets, is_serial=is_serial))
-    return found
-
-
-def judge_levels(report: LoadReport, targets: Sla) -> dict[float, TargetVerdict]:
-    """Whether each level kept latency and errors; levels without a job are left out."""
-    return {sample.level: _Level(sample, targets).verdict for sample in samples_of(report) if sample.rows}
-
-
-def jobs_for_errors(allowed: float) -> int:
-    """How many prompts it takes to see a rate of errors: with fewer, a single failure is more than is allowed."""
-    return FEWEST_FOR_NO_ERRORS if allowed <= 0 else max(10, math.ceil(1 / allowed - 1e-9))
-
-
-def _most_telling(levels: Sequence[_Level]) -> _Level:
-    best = max(level.sample.images_per_minute or 0.0 for level in levels)
-    near = [level for level in levels if (level.sample.images_per_minute or 0.0) >= NEAR_BEST * best]
-    return max(near, key=lambda level: (len(level.sample.rows), level.sample.images_per_minute or 0.0))
-
-
-class _Level:
-    """One level, judged by the targets."""
-
-    def __init__(self, sample: Sample, targets: Sla) -> None:
-        self.sample = sample
-        self._targets = targets
+        return (self.images + (self.unfinished or 0) * each) / self.wall_clock_sec * 60
 
     @property
     def missed(self) -> list[str]:
@@ -151,54 +83,54 @@ class _Level:
         return overall((self.latency, self.errors))
 
     def throughput(self, *, is_open: bool) -> Finding:
-        sample, wanted, target = self.sample, self._targets.images_per_minute, Target.THROUGHPUT
-        measured = sample.images_per_minute
+        wanted, target = self._targets.images_per_minute, Target.THROUGHPUT
+        measured = self.images_per_minute
         if measured is None:
             return self._not_measured(target, "No job ran.")
         if self._cached:
             return self._not_measured(target, self._cached)
-        seen = f"{counted(sample.images, 'image')} in {sample.wall_clock_sec:.1f} s{sample.where}"
+        seen = f"{counted(self.images, 'image')} in {self.wall_clock_sec:.1f} s{self.where}"
         if measured < wanted - SLACK:
-            offered = sample.offered_per_minute
+            offered = self.offered_per_minute
             if is_open and offered is not None and offered < wanted and not self.missed:
                 asked = f"{seen}, but only {offered:.3g} images/min were asked for: press harder."
                 return self._not_measured(target, asked, measured)
-            if sample.is_partial and sample.most_per_minute >= wanted:
+            if self.unfinished is not None and self.most_per_minute >= wanted:
                 return self._not_measured(target, f"{seen}; {PARTIAL}", measured)
         few = ""
-        if len(sample.rendered) < FEWEST_FOR_THROUGHPUT:
-            jobs = counted(len(sample.rendered), "job is", "jobs are")
+        if len(self.rendered) < FEWEST_FOR_THROUGHPUT:
+            jobs = counted(len(self.rendered), "job is", "jobs are")
             few = f"{seen}, but {jobs} too few: run at least {FEWEST_FOR_THROUGHPUT}."
         return self._judge(target, measured, seen, few, FEWEST_FOR_THROUGHPUT)
 
     @cached_property
     def latency(self) -> Finding:
-        sample, target = self.sample, Target.LATENCY
-        count = len(sample.latencies)
+        target = Target.LATENCY
+        count = len(self.latencies)
         if not count:
-            return self._not_measured(target, f"No job was completed{sample.where}.")
+            return self._not_measured(target, f"No job was completed{self.where}.")
         if self._cached:
             return self._not_measured(target, self._cached)
-        measured = percentile(sample.latencies, 0.95)
+        measured = percentile(self.latencies, 0.95)
         within = quantity(measured, target, self._targets.p95_seconds)
         seen = f"95 of 100 results were there within {within}, of {counted(count, 'job')}"
-        if sample.timeouts:
-            seen += f", {len(sample.timeouts)} of them given up and counted with the time they were waited for"
+        if self.timeouts:
+            seen += f", {len(self.timeouts)} of them given up and counted with the time they were waited for"
         few = ""
         if count < FEWEST_FOR_P95:
-            few = f"The slowest of {counted(count, 'job')} took {max(sample.latencies):.3g} s{sample.where}, but "
+            few = f"The slowest of {counted(count, 'job')} took {max(self.latencies):.3g} s{self.where}, but "
             few += f"{counted(count, 'job is', 'jobs are')} too few: run at least {FEWEST_FOR_P95}."
-        return self._judge(target, measured, seen + sample.where, few, FEWEST_FOR_P95)
+        return self._judge(target, measured, seen + self.where, few, FEWEST_FOR_P95)
 
     @cached_property
     def errors(self) -> Finding:
-        sample, wanted = self.sample, self._targets.error_rate
-        if not sample.worked_on:
-            return self._not_measured(Target.ERRORS, f"No job was rendered{sample.where}.")
-        measured, needed = sample.failed / sample.worked_on, jobs_for_errors(wanted)
-        seen = f"{sample.failed} of {counted(sample.worked_on, 'job')} failed or timed out{sample.where}"
+        wanted = self._targets.error_rate
+        if not self.worked_on:
+            return self._not_measured(Target.ERRORS, f"No job was rendered{self.where}.")
+        measured, needed = self.failed / self.worked_on, jobs_for_errors(wanted)
+        seen = f"{self.failed} of {counted(self.worked_on, 'job')} failed or timed out{self.where}"
         few = ""
-        if sample.worked_on < needed:
+        if self.worked_on < needed:
             few = f"{seen}, but it takes at least {needed} jobs to see a rate of {quantity(wanted, Target.ERRORS)}."
             seen += f"; so few jobs are a weak proof, run at least {needed}"
         return self._judge(Target.ERRORS, measured, seen, few, needed)
@@ -206,21 +138,71 @@ class _Level:
     @property
     def _cached(self) -> str:
         """That the cache answered too often; empty if it did not."""
-        sample = self.sample
-        if sample.cached <= MOST_CACHED * sample.completed:
+        if self.cached <= MOST_CACHED * self.completed:
             return ""
-        answers = f"{sample.cached} of {counted(sample.completed, 'answer')} came from the server's cache"
-        return f"{answers}{sample.where}: they measured nothing. Let the seeds vary."
+        answers = f"{self.cached} of {counted(self.completed, 'answer')} came from the server's cache"
+        return f"{answers}{self.where}: they measured nothing. Let the seeds vary."
 
     def _judge(self, target: Target, measured: float, seen: str, few: str, needed: int) -> Finding:
-        is_partial = self.sample.is_partial
-        return Finding.judge(target, self._targets, measured, seen, is_partial=is_partial, few=few, jobs_needed=needed)
+        return Finding.judge(
+            target, self._targets, measured, seen, is_partial=self.unfinished is not None, few=few, jobs_needed=needed
+        )
 
     def _not_measured(self, target: Target, why: str, measured: float | None = None) -> Finding:
         return Finding.on(target, self._targets, measured, TargetVerdict.NOT_MEASURED, why)
 
 
-def _concurrency(levels: list[_Level], targets: Sla, *, is_serial: bool) -> Finding:
+def levels_of(report: LoadReport, targets: Sla) -> list[Level]:
+    """Each level of a load test, from the lowest. Of a run that was stopped, the last level is partial."""
+    known, unfinished = report.levels, report.summary.unfinished if report.is_partial else None
+    if len(known) < 2:
+        number = float(known[0][0].level or 0.0) if known else 0.0
+        return [Level(targets, report.rows, report.wall_clock_sec, number, "", unfinished)]
+    last = max(known, key=lambda pair: max(row.sent_seconds for row in pair[1]))[0]
+    found = []
+    for each, rows in known:
+        number, wall = float(each.level or 0.0), each.wall_clock_sec or 0.0
+        where = f" at {level_text(number, each.unit)}"
+        found.append(Level(targets, rows, wall, number, where, unfinished if each is last else None))
+    return found
+
+
+def judge_load(report: LoadReport, targets: Sla) -> list[Finding]:
+    """The targets that a load test can judge; none if something was broken on purpose meanwhile.
+
+    A ramp presses until something gives way, so it is judged at one level: of those that keep latency and errors and
+    come near the highest throughput, the one with the most prompts; if none does, the lowest.
+    """
+    mode = report.summary.mode
+    if mode == SCENARIO:
+        return []
+    levels = levels_of(report, targets)
+    steady = [level for level in levels if not level.missed]
+    chosen = _most_telling(steady) if steady else levels[0]
+    found = [chosen.throughput(is_open=mode == OPEN), chosen.latency, chosen.errors]
+    if mode == BOOKS:
+        is_serial = report.environment.parameters.get("parallel_pages") is not True
+        found.append(_concurrency(levels, targets, is_serial=is_serial))
+    return found
+
+
+def judge_levels(report: LoadReport, targets: Sla) -> dict[float, TargetVerdict]:
+    """Whether each level kept latency and errors; levels without a job are left out."""
+    return {level.number: level.verdict for level in levels_of(report, targets) if level.rows}
+
+
+def jobs_for_errors(allowed: float) -> int:
+    """How many prompts it takes to see a rate of errors: with fewer, a single failure is more than is allowed."""
+    return FEWEST_FOR_NO_ERRORS if allowed <= 0 else max(10, math.ceil(1 / allowed - 1e-9))
+
+
+def _most_telling(levels: Sequence[Level]) -> Level:
+    best = max(level.images_per_minute or 0.0 for level in levels)
+    near = [level for level in levels if (level.images_per_minute or 0.0) >= NEAR_BEST * best]
+    return max(near, key=lambda level: (len(level.rows), level.images_per_minute or 0.0))
+
+
+def _concurrency(levels: list[Level], targets: Sla, *, is_serial: bool) -> Finding:
     """The most books at once that keep latency and errors, below the first number that did not.
 
     Books whose pages come one after another can miss the target, but not meet it.
@@ -229,10 +211,10 @@ def _concurrency(levels: list[_Level], targets: Sla, *, is_serial: bool) -> Find
     def finding(measured: float | None, verdict: TargetVerdict, sentence: str) -> Finding:
         return Finding.on(Target.CONCURRENCY, targets, measured, verdict, sentence)
 
-    tried = [level for level in levels if level.sample.level > 0]
+    tried = [level for level in levels if level.number > 0]
     first = next((level for level in tried if level.missed), None)
-    below = [level for level in tried if first is None or level.sample.level < first.sample.level]
-    kept = [level.sample.level for level in below if level.verdict is TargetVerdict.MET]
+    below = [level for level in tried if first is None or level.number < first.number]
+    kept = [level.number for level in below if level.verdict is TargetVerdict.MET]
     best = max(kept, default=0.0)
     most = level_text(best, "books at once")
     if best >= targets.concurrent_books and is_serial:
@@ -242,7 +224,7 @@ def _concurrency(levels: list[_Level], targets: Sla, *, is_serial: bool) -> Find
         return finding(best, TargetVerdict.MET, f"{most} stayed within the latency and error targets.")
     if first is not None:
         missed = " and ".join(first.missed)
-        at = f"At {level_text(first.sample.level, 'books at once')} the target for {missed} was missed"
+        at = f"At {level_text(first.number, 'books at once')} the target for {missed} was missed"
         rest = f"{best:g} stayed within the targets" if kept else "nothing that was tried stayed within the targets"
         return finding(best, TargetVerdict.MISSED, f"{at}; {rest}.")
     if kept:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -22,19 +22,8 @@ CHANCE = 0.001
 FEWEST_ENDS = 10
 
 
-@dataclass(frozen=True)
-class Spike:
-    """Windows of failures that overlap: from when to when, and how many runs failed of how many that ended."""
-
-    began: float
-    ended: float
-    failures: int
-    ends: int
-    why: str
-
-
-def find_spikes(ends: Iterable[End], budget: float) -> list[Spike]:
-    """The spikes in the order of time.
+def find_spikes(ends: Iterable[End], budget: float) -> list[list[End]]:
+    """The spikes in the order of time, each with all that ended from its first failure to its last.
 
     A window of 60 seconds is part of a spike if at least 3 runs failed in it, these are more than twice the budget of
     all that ended in it, and a service that fails exactly as often as its budget allows would show so many failures
@@ -53,7 +42,7 @@ def find_spikes(ends: Iterable[End], budget: float) -> list[Spike]:
             if stretches and begin <= stretches[-1][1]:
                 begin = stretches.pop()[0]
             stretches.append((begin, last))
-    return [_spike(ordered[begin : end + 1]) for begin, end in stretches]
+    return [ordered[begin : end + 1] for begin, end in stretches]
 
 
 def is_spike(failures: int, ends: int, budget: float) -> bool:
@@ -80,13 +69,6 @@ def _likelihood(failures: int, ends: int, rate: float) -> float:
     )
 
 
-def _spike(ends: list[End]) -> Spike:
-    failed = [end for end in ends if end.is_failure]
-    reasons = [end.why for end in failed if end.why]
-    most = max(sorted(set(reasons)), key=reasons.count, default="")
-    return Spike(ends[0].at, ends[-1].at, len(failed), len(ends), most)
-
-
 def judge_spikes(report: LoadReport, logs: Sequence[Path], targets: Sla) -> tuple[Finding | None, list[str]]:
     """Whether errors came in spikes during a load test, and notes on its logs.
 
@@ -104,10 +86,12 @@ def judge_spikes(report: LoadReport, logs: Sequence[Path], targets: Sla) -> tupl
     seen = f"{counted(len(spikes), 'spike') if spikes else 'No spike'} among {counted(len(run.ends), 'end')}"
     seen += f", {run.logged} of them told by the metrics log"
     if spikes:
-        largest = max(spikes, key=lambda spike: spike.failures)
-        when = f"from {_clock(largest.began)} to {_clock(largest.ended)} UTC"
-        why = f", mostly {largest.why}" if largest.why else ""
-        seen += f": {largest.failures} of {largest.ends} failed {when}{why}"
+        largest = max(spikes, key=lambda spike: sum(end.is_failure for end in spike))
+        failures = [end for end in largest if end.is_failure]
+        reasons = Counter(sorted(end.why for end in failures if end.why)).most_common(1)
+        why = f", mostly {reasons[0][0]}" if reasons else ""
+        when = f"from {_clock(largest[0].at)} to {_clock(largest[-1].at)} UTC"
+        seen += f": {len(failures)} of {len(largest)} failed {when}{why}"
     return Finding.judge(Target.SPIKES, targets, float(len(spikes)), seen, is_partial=report.is_partial), run.notes
 
 
