@@ -16,8 +16,7 @@ import pytest
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.lab.chaos.findings import ScenarioOutcome
 from comfyui_agent.lab.chaos.plan import ChaosPlan
-from comfyui_agent.lab.chaos.scenarios import SCENARIOS
-from comfyui_agent.lab.chaos.suite import run_scenario
+from comfyui_agent.lab.chaos.suite import SCENARIOS, run_scenario
 from comfyui_agent.lab.payloads import read_payload
 from comfyui_agent.lab.reports.chaos import ScenarioResult
 from comfyui_agent.lab.samples import CHECKOUT

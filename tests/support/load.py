@@ -52,7 +52,7 @@ class Onlooker:
         self.rows: list[Row] = []
         self.levels: list[float] = []
 
-    def sent(self, target: Any) -> None: ...
+    def sent(self) -> None: ...
 
     def ended(self, row: Row) -> None:
         self.rows.append(row)

@@ -15,7 +15,7 @@ from comfyui_agent.lab.fault_proxy import Cut, Fault, FaultProxy
 T = TypeVar("T")
 
 
-class Hold:
+class Hold(Fault):
     """Keeps a request back until the test lets it go, or drops it."""
 
     def __init__(self) -> None:
@@ -28,9 +28,6 @@ class Hold:
         await self._decided.wait()
         if self._dropped:
             raise Cut
-
-    async def answer(self, chunk: bytes, passed: int) -> list[bytes]:  # noqa: ARG002 - others need it
-        return [chunk]
 
     def decide(self, *, dropped: bool) -> None:
         self._dropped = dropped

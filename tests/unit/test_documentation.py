@@ -18,7 +18,7 @@ from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.tokens import Role
 from comfyui_agent.engine.intake.job_file import JobFile
-from comfyui_agent.lab import faults
+from comfyui_agent.lab import fault_proxy
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,7 +53,7 @@ def test_every_result_of_cancelling_is_documented(result: Cancellation) -> None:
     assert f"`{result.value}`" in page("docs/client.md")
 
 
-OUR_FAULTS = [kind.__name__ for kind in faults.Plain.__subclasses__() if kind.__module__ == faults.__name__]
+OUR_FAULTS = [kind.__name__ for kind in fault_proxy.Fault.__subclasses__() if kind.__module__ == fault_proxy.__name__]
 
 
 @pytest.mark.parametrize("fault", OUR_FAULTS)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,16 +16,18 @@ from comfyui_agent.cli.output import fail, one_line, print_json
 from comfyui_agent.cli.signals import run_until_signal
 from comfyui_agent.cli.workflows import payload_named
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, check_addresses, workspace_at
-
-if TYPE_CHECKING:
-    from comfyui_agent.config.settings import Sla
-    from comfyui_agent.config.workspace import Workspace
-    from comfyui_agent.lab.chaos.plan import ChaosPlan
-    from comfyui_agent.lab.chaos.scenarios import Scenario
-    from comfyui_agent.lab.chaos.suite import Suite
-    from comfyui_agent.lab.load.plan import LoadPlan
-    from comfyui_agent.lab.reports.chaos import ScenarioResult
-    from comfyui_agent.lab.reports.load import LoadReport
+from comfyui_agent.config.settings import Sla
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.suggestions import suggest
+from comfyui_agent.lab.chaos.load_scenario import load_test_with_scenario
+from comfyui_agent.lab.chaos.plan import ChaosPlan
+from comfyui_agent.lab.chaos.sandbox import Sandbox
+from comfyui_agent.lab.chaos.suite import SCENARIOS, SETS, Scenario, Suite, facts_of, find_scenarios, run_scenario
+from comfyui_agent.lab.files import Unwritable, check_report, page_beside, this_moment, write_json, write_text
+from comfyui_agent.lab.load.plan import LoadPlan
+from comfyui_agent.lab.pages.chaos_page import chaos_page
+from comfyui_agent.lab.reports.chaos import ScenarioResult
+from comfyui_agent.lab.reports.load import LoadReport
 
 MARKS = {"passed": "●", "failed": "△", "skipped": "○"}
 DEFAULT_WORKFLOW = "book_small"
@@ -87,9 +90,6 @@ def chaos(
     e3 chaos all --server http://127.0.0.1:8188 --start-command "python main.py --port 8188"
         In front of your own ComfyUI, which is started, killed and started again.
     """
-    from comfyui_agent.lab.chaos.plan import ChaosPlan
-    from comfyui_agent.lab.files import this_moment
-
     workspace = workspace_at(folder, servers=[server] if server else None, config=config)
     if server is not None:
         check_addresses(workspace, are_given=True)
@@ -111,23 +111,21 @@ def chaos(
 
 
 def _scenarios(names: list[str]) -> list[Scenario]:
-    from comfyui_agent.domain.suggestions import suggest
-    from comfyui_agent.lab.chaos.scenarios import QUICK, SCENARIOS
-    from comfyui_agent.lab.chaos.suite import find_scenarios
-
     try:
-        return find_scenarios(names, {"all": tuple(SCENARIOS), "quick": QUICK})
+        return find_scenarios(names)
     except KeyError as error:
-        fail(f"there is no scenario {error.args[0]!r}; {suggest(error.args[0], [*SCENARIOS, 'all', 'quick'])}", code=2)
+        fail(f"there is no scenario {error.args[0]!r}; {suggest(error.args[0], [*SCENARIOS, *SETS])}", code=2)
 
 
 def _command(text: str | None) -> tuple[str, ...] | None:
-    from comfyui_agent.lab.chaos.plan import read_command
-
+    """The start command as a shell splits it."""
+    if text is None:
+        return None
     try:
-        return None if text is None else read_command(text)
+        parts = shlex.split(text)
     except ValueError as error:
-        fail(str(error), code=2)
+        fail(f"--start-command {text!r} cannot be read: {error}", code=2)
+    return tuple(parts) or fail("--start-command is empty: give the command that starts ComfyUI", code=2)
 
 
 @contextlib.contextmanager
@@ -144,10 +142,6 @@ def _sandbox_folder(keep: Path | None) -> Iterator[Path]:
 async def _run(
     scenarios: list[Scenario], plan: ChaosPlan, sla: Sla, keep: Path | None, place: Path, as_json: bool
 ) -> int:
-    from comfyui_agent.lab.chaos.sandbox import Sandbox
-    from comfyui_agent.lab.chaos.suite import Suite, facts_of, run_scenario
-    from comfyui_agent.lab.files import Unwritable, check_report
-
     try:
         check_report(place)
     except Unwritable as error:
@@ -176,9 +170,6 @@ async def _run(
 
 async def press_with_scenario(name: str, plan: LoadPlan, workspace: Workspace, start_command: str | None) -> LoadReport:
     """A load test whose rows are the pages of a scenario."""
-    from comfyui_agent.lab.chaos.load_scenario import load_test_with_scenario
-    from comfyui_agent.lab.chaos.plan import ChaosPlan
-
     scenarios = _scenarios([name])
     if len(scenarios) != 1 or scenarios[0].name != name:
         fail(f"--scenario takes one scenario, not {name!r}: e3 chaos runs sets of them", code=2)
@@ -212,9 +203,6 @@ def _print_result(result: ScenarioResult, *, err: bool) -> None:
 
 
 def _keep(suite: Suite, place: Path, as_json: bool) -> int:
-    from comfyui_agent.lab.files import Unwritable, page_beside, write_json, write_text
-    from comfyui_agent.lab.pages.chaos_page import chaos_page
-
     report = suite.report()
     page = page_beside(place)
     if as_json:

@@ -4,31 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from comfyui_agent.cli.chaos import press_with_scenario
 from comfyui_agent.cli.completion import workflow_names
+from comfyui_agent.cli.load_view import LoadView, summary_lines
 from comfyui_agent.cli.output import fail, one_line, print_json
 from comfyui_agent.cli.signals import run_until_signal
 from comfyui_agent.cli.workflows import payload_named
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, check_addresses, workspace_at
-
-if TYPE_CHECKING:
-    from comfyui_agent.config.workspace import Workspace
-    from comfyui_agent.lab.load.plan import LoadPlan, Mode
-    from comfyui_agent.lab.reports.load import LoadReport
+from comfyui_agent.comfy.errors import ComfyError
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.lab import files
+from comfyui_agent.lab.files import Unwritable, page_beside, write_json, write_text
+from comfyui_agent.lab.load.comparison import compare as compared
+from comfyui_agent.lab.load.document import build_report
+from comfyui_agent.lab.load.files import LoadLog, baseline_folder, write_baseline
+from comfyui_agent.lab.load.plan import BadPlan, LoadPlan, Mode, level_text, read_levels, read_rates
+from comfyui_agent.lab.load.run import load_test
+from comfyui_agent.lab.pages.compare_page import compare_page
+from comfyui_agent.lab.pages.load_page import load_page
+from comfyui_agent.lab.payloads import PayloadError
+from comfyui_agent.lab.reports.load import LoadReport
+from comfyui_agent.lab.reports.reading import BadReport, read_report
 
 DEFAULT_WORKFLOW = "book_medium"
 DEFAULT_LEVEL = "4"
-GOES_WITH = {
-    "--even": "--rate",
-    "--parallel-pages": "--books",
-    "--serial-pages": "--books",
-    "--start-command": "--scenario",
-}
-
 app = typer.Typer(add_completion=False, invoke_without_command=True, no_args_is_help=False)
 
 
@@ -119,47 +124,45 @@ def loadtest(
     """
     if context.invoked_subcommand is not None:
         return
-    from comfyui_agent.lab.load.plan import BadPlan, LoadPlan
 
     workspace = workspace_at(folder, servers=server, config=config)
     check_addresses(workspace, are_given=bool(server))
     payloads = tuple(payload_named(name, workspace, folder) for name in workflow or [DEFAULT_WORKFLOW])
     try:
         mode, levels = _levels(concurrency, rate, books)
-        if duration is not None and books is not None:
-            raise BadPlan("--books ends when the books are done: leave --duration out")
-        for flag, is_given, goes_with in (
-            ("--even", even, rate),
-            ("--parallel-pages", parallel_pages is True, books),
-            ("--serial-pages", parallel_pages is False, books),
-            ("--start-command", start_command is not None, scenario),
+        for flag, is_given, other, goes_with in (
+            ("--even", even, "--rate", rate),
+            ("--parallel-pages", parallel_pages is True, "--books", books),
+            ("--serial-pages", parallel_pages is False, "--books", books),
+            ("--start-command", start_command is not None, "--scenario", scenario),
         ):
             if is_given and goes_with is None:
-                raise BadPlan(f"{flag} does nothing here: it goes with {GOES_WITH[flag]}")
+                raise BadPlan(f"{flag} does nothing here: it goes with {other}")
+        if duration is not None and books is not None:
+            raise BadPlan("--books ends when the books are done: leave --duration out")
         if jobs is not None and books is not None:
             raise BadPlan("--books sends --pages of each book: leave --jobs out")
-        seeded = {} if seed is None else {"seed": seed}
-        plan = LoadPlan(
-            workspace.settings.comfyui.urls,
-            payloads,
-            mode,
-            levels,
-            jobs=jobs,
-            duration=duration,
-            timeout=timeout,
-            warmup=warmup,
-            same_seeds=same_seeds,
-            even_arrivals=even,
-            pages=pages,
-            parallel_pages=parallel_pages is not False,
-            **seeded,
-        )
     except BadPlan as error:
         fail(str(error), code=2)
-    place = _Place(workspace, output, baseline=baseline)
+    plan = LoadPlan(
+        workspace.settings.comfyui.urls,
+        payloads,
+        mode,
+        levels,
+        jobs=jobs,
+        duration=duration,
+        timeout=timeout,
+        warmup=warmup,
+        same_seeds=same_seeds,
+        even_arrivals=even,
+        pages=pages,
+        parallel_pages=parallel_pages is not False,
+        **({} if seed is None else {"seed": seed}),
+    )
+    destination = _checked_destination(workspace, output, is_baseline=baseline)
     if scenario is not None:
-        run_until_signal(_press_with(scenario, plan, workspace, place, start_command, as_json))
-    run_until_signal(_press(plan, workspace, place, as_json))
+        run_until_signal(_press_with(scenario, plan, workspace, destination, start_command, as_json))
+    run_until_signal(_press(plan, workspace, destination, as_json))
 
 
 @app.command()
@@ -176,11 +179,6 @@ def compare(
     e3 loadtest compare before.json after.json --output compared.html
         Say it, and make a page of it.
     """
-    from comfyui_agent.lab.files import Unwritable, write_text
-    from comfyui_agent.lab.load.comparison import compare as compared
-    from comfyui_agent.lab.pages.compare_page import compare_page
-    from comfyui_agent.lab.reports.reading import BadReport, read_report
-
     try:
         comparison = compared(read_report(a), read_report(b))
         if output is not None:
@@ -201,13 +199,8 @@ def compare(
 
 
 def _levels(concurrency: str | None, rate: str | None, books: str | None) -> tuple[Mode, tuple[float, ...]]:
-    from comfyui_agent.lab.load.plan import BadPlan, Mode, read_levels, read_rates
-
-    given = [
-        name
-        for name, each in (("--concurrency", concurrency), ("--rate", rate), ("--books", books))
-        if each is not None
-    ]
+    options = {"--concurrency": concurrency, "--rate": rate, "--books": books}
+    given = [name for name, value in options.items() if value is not None]
     if len(given) > 1:
         raise BadPlan(f"{given[0]} and {given[1]} do not go together: give one of them")
     if rate is not None:
@@ -217,69 +210,62 @@ def _levels(concurrency: str | None, rate: str | None, books: str | None) -> tup
     return Mode.CLOSED, read_levels(DEFAULT_LEVEL if concurrency is None else concurrency, "--concurrency", whole=True)
 
 
-class _Place:
-    """Where the report of this run goes."""
+@dataclass(frozen=True)
+class _Destination:
+    """Where the report goes: to a file with its page beside it, to the baselines, or to both."""
 
-    def __init__(self, workspace: Workspace, output: Path | None, *, baseline: bool) -> None:
-        from comfyui_agent.lab.files import this_moment, unused
-        from comfyui_agent.lab.load.baseline import baseline_folder
-
-        folder = workspace.root / "infra" / "observability"
-        self.report = output or folder / f"{unused(folder, f'load_{this_moment()}', ('.json', '.html'))}.json"
-        self.baseline = baseline_folder(workspace.root) if baseline else None
-        self._is_wanted = output is not None or not baseline
-
-    @property
-    def page(self) -> Path:
-        from comfyui_agent.lab.files import page_beside
-
-        return page_beside(self.report)
-
-    def prepared(self) -> _Place:
-        """Fail before any load if nothing can be written."""
-        from comfyui_agent.lab.files import Unwritable, check_report, check_writable
-
-        try:
-            if self._is_wanted:
-                check_report(self.report)
-            if self.baseline is not None:
-                check_writable(self.baseline, "-C")
-        except Unwritable as error:
-            fail(str(error), code=2)
-        return self
-
-    def keep(self, report: LoadReport, log: Path, run_id: str) -> list[Path]:
-        """Write everything. Returns the paths, the report first."""
-        from comfyui_agent.lab.files import Unwritable, write_json, write_text
-        from comfyui_agent.lab.load.baseline import write_baseline
-        from comfyui_agent.lab.pages.load_page import load_page
-
-        page = load_page(report, self.report.name if self._is_wanted else "")
-        written = []
-        try:
-            if self._is_wanted:
-                write_json(self.report, report.as_json())
-                write_text(self.page, page)
-                written += [self.report, self.page]
-            if self.baseline is not None:
-                written += [write_baseline(self.baseline, report, page, log, run_id)]
-        except Unwritable as error:
-            fail(str(error))
-        return written
+    report: Path | None
+    baseline: Path | None
 
 
-async def _press(plan: LoadPlan, workspace: Workspace, place: _Place, as_json: bool) -> int:
-    from comfyui_agent.cli.load_view import LoadView
-    from comfyui_agent.comfy.errors import ComfyError
-    from comfyui_agent.lab.load.document import build_report
-    from comfyui_agent.lab.load.log import LoadLog
-    from comfyui_agent.lab.load.run import load_test
-    from comfyui_agent.lab.payloads import PayloadError
-
-    place.prepared()
-    log = LoadLog(workspace.metrics_log)
+def _checked_destination(workspace: Workspace, output: Path | None, *, is_baseline: bool) -> _Destination:
+    """Fail before any load if nothing can be written."""
+    folder = workspace.root / "infra" / "observability"
+    if output is None and not is_baseline:
+        output = folder / f"{files.unused(folder, f'load_{files.this_moment()}', ('.json', '.html'))}.json"
+    destination = _Destination(output, baseline_folder(workspace.root) if is_baseline else None)
     try:
-        with LoadView(plan, log, err=as_json) as view:
+        if destination.report is not None:
+            files.check_report(destination.report)
+        if destination.baseline is not None:
+            files.check_writable(destination.baseline, "-C")
+    except files.Unwritable as error:
+        fail(str(error), code=2)
+    return destination
+
+
+def _finish(report: LoadReport, destination: _Destination, log: Path, run_id: str, as_json: bool) -> None:
+    """Print the report and write its files."""
+    with contextlib.suppress(OSError):  # nobody listens any more: the report is written all the same
+        if as_json:
+            print_json(report.as_json())
+        else:
+            for line in summary_lines(report.summary):
+                typer.echo(one_line(line))
+        for warning in report.summary.warnings:
+            typer.echo(one_line(f"△ {warning}"), err=True)
+    place = destination.report
+    page = load_page(report, place.name if place is not None else "")
+    written = []
+    try:
+        if place is not None:
+            write_json(place, report.as_json())
+            write_text(page_beside(place), page)
+            written += [place, page_beside(place)]
+        if destination.baseline is not None:
+            written.append(write_baseline(destination.baseline, report, page, log, run_id))
+    except Unwritable as error:
+        fail(str(error))
+    with contextlib.suppress(OSError):
+        for path in written:
+            typer.echo(f"Written: {path}", err=as_json)
+
+
+async def _press(plan: LoadPlan, workspace: Workspace, destination: _Destination, as_json: bool) -> int:
+    log = LoadLog(workspace.metrics_log)
+    view = LoadView(plan, log, err=as_json)
+    try:
+        with view:
             view.say(f"Warming up, then {_shown(plan)}. Ctrl-C stops; what was measured is reported.")
             run = await load_test(plan, view)
     except PayloadError as error:
@@ -293,50 +279,29 @@ async def _press(plan: LoadPlan, workspace: Workspace, place: _Place, as_json: b
     report = build_report(run, workspace.settings.sla)
     report.environment.metrics_log = str(log.path) if log.trouble is None else None
     report.environment.load_test = log.run_id
-    _print_report(report, as_json)
-    _print_written(await asyncio.to_thread(place.keep, report, log.path, log.run_id), as_json)
+    await asyncio.to_thread(_finish, report, destination, log.path, log.run_id, as_json)
     if run.was_stopped:
         raise asyncio.CancelledError
     return 0 if report.summary.completed else 1
 
 
 async def _press_with(
-    scenario: str, plan: LoadPlan, workspace: Workspace, place: _Place, start_command: str | None, as_json: bool
+    scenario: str,
+    plan: LoadPlan,
+    workspace: Workspace,
+    destination: _Destination,
+    start_command: str | None,
+    as_json: bool,
 ) -> int:
-    from comfyui_agent.cli.chaos import press_with_scenario
-
-    place.prepared()
     report = await press_with_scenario(scenario, plan, workspace, start_command)
-    _print_report(report, as_json)
-    _print_written(await asyncio.to_thread(place.keep, report, workspace.metrics_log, ""), as_json)
-    scenario_result = report.summary.scenario
-    return 0 if scenario_result is not None and scenario_result.verdict == "passed" else 1
+    await asyncio.to_thread(_finish, report, destination, workspace.metrics_log, "", as_json)
+    result = report.summary.scenario
+    return 0 if result is not None and result.verdict == "passed" else 1
 
 
 def _shown(plan: LoadPlan) -> str:
-    from comfyui_agent.lab.load.plan import level_text
-
     *lower, last = plan.levels
     levels = ", ".join([*(f"{level:g}" for level in lower), level_text(last, plan.mode.unit)])
     names = " and ".join(payload.name for payload in plan.payloads)
     where = plan.servers[0] if len(plan.servers) == 1 else f"{len(plan.servers)} servers"
     return f"{levels} of {names} at {where.rpartition('@')[2]}"
-
-
-def _print_written(written: list[Path], as_json: bool) -> None:
-    for path in written:
-        with contextlib.suppress(OSError):
-            typer.echo(f"Written: {path}", err=as_json)
-
-
-def _print_report(report: LoadReport, as_json: bool) -> None:
-    from comfyui_agent.lab.load.sentences import summary_lines
-
-    with contextlib.suppress(OSError):  # nobody listens any more: the report is written all the same
-        if as_json:
-            print_json(report.as_json())
-        else:
-            for line in summary_lines(report.summary):
-                typer.echo(one_line(line))
-        for warning in report.summary.warnings:
-            typer.echo(one_line(f"△ {warning}"), err=True)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from comfyui_agent.cli.output import fail, on_terminal, one_line, print_json
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, workspace_at
-
-if TYPE_CHECKING:
-    from comfyui_agent.lab.reports.sla import Finding
-    from comfyui_agent.lab.sla.review import Review
+from comfyui_agent.lab.files import Unwritable, write_text
+from comfyui_agent.lab.reports.reading import BadReport
+from comfyui_agent.lab.reports.sla import Finding
+from comfyui_agent.lab.sla.junit import as_junit
+from comfyui_agent.lab.sla.review import Review, gather, review
 
 MARKS = {"met": "●", "missed": "△", "not measured": "○"}
 COLOURS = {"met": "green", "missed": "yellow", "not measured": "dim"}
@@ -60,12 +61,6 @@ def check(
     e3 sla check infra/observability/baselines/2026-11-15 --strict --junit sla.xml
         A baseline, for a CI system that shall insist on every target.
     """
-    from comfyui_agent.lab.files import Unwritable, write_text
-    from comfyui_agent.lab.reports.reading import BadReport
-    from comfyui_agent.lab.sla.evidence import gather
-    from comfyui_agent.lab.sla.junit import as_junit
-    from comfyui_agent.lab.sla.review import review
-
     place = workspace_at(workspace, config=config)
     try:
         found = review(gather(reports, log, place.root), place.settings.sla)

@@ -8,34 +8,137 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import re
 import socket
 import struct
 import time
-from types import TracebackType
-
-from comfyui_agent.lab.faults import Cut, Delay, Fault, Garbage, Late, Loss, Plain, Refuse, Reset, Rule, Silence, Slice
-
-__all__ = [
-    "Cut",
-    "Delay",
-    "Fault",
-    "FaultProxy",
-    "Garbage",
-    "Late",
-    "Loss",
-    "Plain",
-    "Refuse",
-    "Reset",
-    "Silence",
-    "Slice",
-]
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
 
 REQUEST = re.compile(rb"([A-Z]+ [^ \r\n]+) HTTP/1\.[01]\r\n")
 CHUNK = 65536
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class FaultProxy:
+class Cut(Exception):
+    """Resets the connection to the client, from inside a fault."""
+
+
+class Fault:
+    """What happens to a request and to its answer. This one passes everything on."""
+
+    async def request(self) -> None:
+        """A matching request is about to be passed on."""
+
+    async def answer(self, chunk: bytes, passed: int) -> AsyncIterator[bytes]:  # noqa: ARG002 - others need it
+        """What to send instead of a chunk of the answer, of which `passed` bytes went by before."""
+        yield chunk
+
+
+@dataclass(frozen=True)
+class Refuse(Fault):
+    """Resets before the server hears of the request."""
+
+    async def request(self) -> None:
+        raise Cut
+
+
+@dataclass(frozen=True)
+class Late(Fault):
+    """Resets the client at once and passes the request on later: a post that its sender believes lost."""
+
+    seconds: float = 0.5
+
+
+@dataclass(frozen=True)
+class Reset(Fault):
+    """Lets the request through and resets after so many bytes of the answer."""
+
+    after: int = 0
+
+    async def answer(self, chunk: bytes, passed: int) -> AsyncIterator[bytes]:
+        yield chunk[: max(0, self.after - passed)]
+        if passed + len(chunk) > self.after:
+            raise Cut
+
+
+@dataclass(frozen=True)
+class Delay(Fault):
+    """Holds back each piece of the answer."""
+
+    seconds: float = 1.0
+
+    async def answer(self, chunk: bytes, passed: int) -> AsyncIterator[bytes]:  # noqa: ARG002
+        await asyncio.sleep(self.seconds)
+        yield chunk
+
+
+@dataclass(frozen=True)
+class Slice(Fault):
+    """Passes the answer on in small pieces."""
+
+    size: int = 1
+    pause: float = 0.0
+
+    async def answer(self, chunk: bytes, passed: int) -> AsyncIterator[bytes]:  # noqa: ARG002
+        await asyncio.sleep(self.pause)
+        for start in range(0, len(chunk), self.size):
+            yield chunk[start : start + self.size]
+
+
+@dataclass(frozen=True)
+class Silence(Fault):
+    """Swallows the answer from some byte on; the connection stays open."""
+
+    after: int = 0
+
+    async def answer(self, chunk: bytes, passed: int) -> AsyncIterator[bytes]:
+        yield chunk[: max(0, self.after - passed)]
+
+
+@dataclass(frozen=True)
+class Garbage(Fault):
+    """Replaces the answer by noise, from some byte on."""
+
+    after: int = 0
+    seed: int = 0
+
+    async def answer(self, chunk: bytes, passed: int) -> AsyncIterator[bytes]:
+        kept = max(0, self.after - passed)
+        yield chunk[:kept] + random.Random(self.seed + passed).randbytes(max(0, len(chunk) - kept))
+
+
+@dataclass(frozen=True)
+class Loss(Fault):
+    """Resets at each piece of an answer with some probability."""
+
+    rate: float = 0.1
+    dice: random.Random = field(default_factory=lambda: random.Random(0))
+
+    async def answer(self, chunk: bytes, passed: int) -> AsyncIterator[bytes]:  # noqa: ARG002
+        if self.dice.random() < self.rate:
+            raise Cut
+        yield chunk
+
+
+@dataclass
+class Rule:
+    """Which requests meet a fault, and how many of them still will (None: all)."""
+
+    fault: Fault
+    on: str
+    times: int | None
+
+    def takes(self, request: str) -> bool:
+        if self.times == 0 or self.on not in request:
+            return False
+        if self.times is not None:
+            self.times -= 1
+        return True
+
+
+class FaultProxy(contextlib.AbstractAsyncContextManager["FaultProxy"]):
     """Listens on a free port of this machine and passes everything to the target."""
 
     def __init__(self, host: str, port: int) -> None:
@@ -65,29 +168,26 @@ class FaultProxy:
         self._rules.clear()
         self._is_down = False
         for link in self._links:
-            link.fault = None
+            link.fault = Fault()
 
     def cut_all(self, on: str = "") -> None:
         """Reset the open connections whose last request contains `on`."""
-        for link in list(self._links):
-            if on in link.request:
-                link.close(reset=True)
+        for link in self._links_on(on):
+            link.close(reset=True)
 
     def silence_all(self, on: str = "") -> None:
         """Keep the open connections whose last request contains `on`, and pass nothing more to the client."""
-        for link in self._links:
-            if on in link.request:
-                link.fault = Silence()
+        for link in self._links_on(on):
+            link.fault = Silence()
 
     def abandon_all(self, on: str = "") -> None:
         """Reset the client's side and keep the server's side open, as when a network vanishes."""
-        for link in list(self._links):
-            if on in link.request:
-                link.abandon()
+        for link in self._links_on(on):
+            link.abandon()
 
     def bury_abandoned(self) -> None:
         """Close the server's side of abandoned connections."""
-        for link in list(self._links):
+        for link in self._links_on(""):
             if link.is_abandoned:
                 link.close(reset=False)
 
@@ -103,22 +203,21 @@ class FaultProxy:
 
     def when(self, on: str, after: float = 0.0) -> list[float]:
         """When requests whose first line contains `on` came."""
-        return [
-            moment for moment, line in zip(self.moments, self.requests, strict=True) if on in line and moment >= after
-        ]
+        requests = zip(self.moments, self.requests, strict=True)
+        return [moment for moment, line in requests if on in line and moment >= after]
+
+    def _links_on(self, on: str) -> Iterator[_Link]:
+        return (link for link in list(self._links) if on in link.request)
 
     async def __aenter__(self) -> FaultProxy:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
-        for link in list(self._links):
-            link.close(reset=True)
+        self.cut_all()
         for task in list(self._tasks):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -130,19 +229,15 @@ class FaultProxy:
         self._tasks.add(task)
         try:
             if self._is_down:
-                _reset(writer)
-                return
-            try:
-                target = await asyncio.open_connection(*self._target)
-            except OSError:
-                _reset(writer)
-                return
-            link = _Link(self, (reader, writer), target)
+                raise OSError
+            link = _Link(self, (reader, writer), await asyncio.open_connection(*self._target))
             self._links.add(link)
             try:
                 await link.run()
             finally:
                 self._links.discard(link)
+        except OSError:
+            _reset(writer)
         except asyncio.CancelledError:
             pass  # only the end of the proxy cancels it, and the stream server trips over a cancelled handler
         finally:
@@ -152,23 +247,18 @@ class FaultProxy:
 class _Link:
     """One connection through the proxy."""
 
-    def __init__(
-        self,
-        proxy: FaultProxy,
-        client: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-        server: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-    ) -> None:
+    def __init__(self, proxy: FaultProxy, client: Stream, server: Stream) -> None:
         self._proxy = proxy
         self._client_reader, self._client_writer = client
         self._server_reader, self._server_writer = server
         self._passed = 0
         self._has_met = False
-        self.fault: Fault | None = None
+        self.fault = Fault()
         self.request = ""
         self.is_abandoned = False
 
     async def run(self) -> None:
-        pumps = [asyncio.create_task(self._up()), asyncio.create_task(self._down())]
+        pumps = [asyncio.create_task(self._pass_requests()), asyncio.create_task(self._pass_answers())]
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
             if self.is_abandoned:
@@ -189,22 +279,16 @@ class _Link:
         self.is_abandoned = True
         _reset(self._client_writer)
 
-    async def _up(self) -> None:
-        with contextlib.suppress(OSError):
+    async def _pass_requests(self) -> None:
+        with contextlib.suppress(OSError), self._cutting():
             while chunk := await self._client_reader.read(CHUNK):
                 found = REQUEST.match(chunk)
                 if found:
                     self.request = found.group(1).decode("latin-1")
-                    self.fault = self._proxy.rule_for(self.request)
+                    self.fault = self._proxy.rule_for(self.request) or Fault()
                     self._passed = 0
                     self._has_met = False
-                try:
-                    if found and self.fault is not None:
-                        await self.fault.request()
-                except Cut:
-                    self._meet()
-                    self.close(reset=True)
-                    return
+                    await self.fault.request()
                 if isinstance(self.fault, Late):
                     self._meet()
                     self.abandon()
@@ -212,28 +296,26 @@ class _Link:
                 self._server_writer.write(chunk)
                 await self._server_writer.drain()
 
-    async def _down(self) -> None:
-        with contextlib.suppress(OSError):
+    async def _pass_answers(self) -> None:
+        with contextlib.suppress(OSError), self._cutting():
             while chunk := await self._server_reader.read(CHUNK):
                 if self.is_abandoned:
                     continue
-                fault = self.fault or Plain()
-                try:
-                    pieces = await fault.answer(chunk, self._passed)
-                    if pieces != [chunk] or isinstance(fault, Delay):
+                passed, self._passed = self._passed, self._passed + len(chunk)
+                async for piece in self.fault.answer(chunk, passed):
+                    if piece != chunk or isinstance(self.fault, Delay):
                         self._meet()
-                    self._passed += len(chunk)
-                    for piece in pieces:
-                        self._client_writer.write(piece)
-                        await self._client_writer.drain()
-                        if len(pieces) > 1:
-                            await asyncio.sleep(0)
-                    if isinstance(fault, Reset) and self._passed > fault.after:
-                        raise Cut
-                except Cut:
-                    self._meet()
-                    self.close(reset=True)
-                    return
+                    self._client_writer.write(piece)
+                    await self._client_writer.drain()
+                    await asyncio.sleep(0)
+
+    @contextlib.contextmanager
+    def _cutting(self) -> Iterator[None]:
+        try:
+            yield
+        except Cut:
+            self._meet()
+            self.close(reset=True)
 
     def _meet(self) -> None:
         """Count the current request as hit by its fault, once."""

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from comfyui_agent.domain.texts import counted, printable, whole
 from comfyui_agent.lab.quantities import short_seconds
 from comfyui_agent.lab.reports.chaos import ChaosReport
-from comfyui_agent.lab.reports.kinds import ReportKind
+from comfyui_agent.lab.reports.environment import ReportKind
 from comfyui_agent.lab.reports.load import LoadReport
 from comfyui_agent.lab.reports.profile import ProfileReport
 from comfyui_agent.lab.reports.reading import read_head

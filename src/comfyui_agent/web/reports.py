@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.texts import is_whole, printable
-from comfyui_agent.lab.reports.kinds import ReportKind
+from comfyui_agent.lab.reports.environment import ReportKind
 from comfyui_agent.web.report_summary import ReportLine, line_of_document, line_of_page
 
 OBSERVED = PurePosixPath("infra/observability")

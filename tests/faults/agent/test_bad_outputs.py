@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from comfyui_agent.lab.fault_proxy import Fault, Garbage, Plain, Reset
+from comfyui_agent.lab.fault_proxy import Fault, Garbage, Reset
 from support.agents import AgentWorkspace, check_promises, renders
 from support.breaking import (
     Make,
@@ -31,7 +31,7 @@ from support.sampling import some
 
 
 @dataclass(frozen=True)
-class Meanwhile(Plain):
+class Meanwhile(Fault):
     """Does something just before the server hears of a request."""
 
     work: Callable[[], None]

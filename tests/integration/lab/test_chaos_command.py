@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from comfyui_agent.cli.app import app
-from comfyui_agent.lab.chaos.scenarios import SCENARIOS
+from comfyui_agent.lab.chaos.suite import SCENARIOS
 from support.agents import sized_picture
 from support.command import e3
 from support.servers import ServerProcess, free_port, simulator
@@ -264,6 +264,8 @@ def test_ones_own_server_behind_a_login_is_seen_to_come_up(tmp_path: Path) -> No
         (["netwrk-blip"], "did you mean network-blip?"),
         (["all", "crash"], "there is no scenario 'crash'"),
         (["quick", "--start-command", "true"], "give its address too"),
+        (["quick", "--server", "http://x", "--start-command", "python 'main.py"], "--start-command"),
+        (["quick", "--server", "http://x", "--start-command", "   "], "--start-command is empty"),
         (["quick", "--workflow", "nowhere.json"], "there is no file nowhere.json"),
         (["quick", "--server", "ftp://example.org"], "http"),
         (["quick", "--in", "."], "is not an empty folder"),

@@ -12,7 +12,7 @@ import pytest
 
 from comfyui_agent.config.settings import Settings
 from comfyui_agent.config.workspace import Workspace
-from comfyui_agent.lab.reports.kinds import ReportKind
+from comfyui_agent.lab.reports.environment import ReportKind
 from comfyui_agent.lab.reports.reading import read_head
 from comfyui_agent.web.report_summary import ReportLine, line_of_document, line_of_page
 from comfyui_agent.web.reports import HEAD, NoReport, Report, find_reports, report_file

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -14,10 +15,10 @@ from comfyui_agent.domain.placement import place
 from comfyui_agent.domain.prompts import Graph, inputs_of, saving_nodes
 from comfyui_agent.lab.chaos.findings import Findings, Skipped
 from comfyui_agent.lab.chaos.netem import lossy
-from comfyui_agent.lab.chaos.page_checks import check_all_ended, check_others_done, check_pages_get_done
-from comfyui_agent.lab.chaos.sandbox import Sandbox, moment_of
-from comfyui_agent.lab.faults import Delay, Loss, Reset
+from comfyui_agent.lab.chaos.sandbox import Sandbox
+from comfyui_agent.lab.fault_proxy import Delay, Loss, Reset
 from comfyui_agent.lab.measurement.statistics import percentile
+from comfyui_agent.lab.reports.fields import as_moment
 
 LOST_SHARE = 0.1
 LOST_POSTS = 2
@@ -29,9 +30,9 @@ TOO_QUICK = "the pages are rendered too quickly for the server to be caught at w
 async def network_blip(sandbox: Sandbox, findings: Findings) -> None:
     """Answers are lost, the websocket breaks, and after a while all is well again."""
     count = sandbox.plan.amount(16, 50)
-    await sandbox.queue_book(await sandbox.healthy(count))
+    await sandbox.queue(await sandbox.healthy(count))
     sandbox.start_agent()
-    await check_pages_get_done(sandbox, findings)
+    await findings.check_pages_get_done(sandbox)
     seconds = 3.0 if sandbox.plan.is_quick else 10.0
     if sandbox.plan.netem is not None:
         async with lossy(sandbox.plan.netem, LOST_SHARE):
@@ -41,14 +42,13 @@ async def network_blip(sandbox: Sandbox, findings: Findings) -> None:
         await _lose_answers(sandbox, findings, count, seconds)
     healed = time.time()
     findings.stage("healed", healed, "the network is as before")
-    ended = await sandbox.until_all_ended()
-    await check_all_ended(sandbox, findings, ended)
+    ended = await findings.check_all_end(sandbox)
     done = [moment for moment, _ in await sandbox.finished()]
     refill = next((moment for moment in done if moment >= healed), None)
     findings.stage("refill", refill, "the next page is done")
     findings.stage("all done", done[-1] if done and ended else None, "the last page is done")
     findings.recovered(refill, since=healed)
-    await check_others_done(sandbox, findings)
+    await findings.check_others_done(sandbox)
     await _check_rendered_once(sandbox, findings)
 
 
@@ -75,13 +75,10 @@ async def _lose_answers(sandbox: Sandbox, findings: Findings, count: int, second
 
 async def _check_rendered_once(sandbox: Sandbox, findings: Findings) -> None:
     """No page was sent twice because an answer was lost, and none is at the server under two ids."""
-    jobs, ids, rendered = await sandbox.jobs(), [], 0
+    jobs = await sandbox.jobs()
+    ids = [attempt.prompt_id for attempt in await sandbox.attempts(*jobs) if attempt.prompt_id]
     async with sandbox.client() as client:
-        for job in jobs:
-            known = [attempt.prompt_id for attempt in await sandbox.attempts(job) if attempt.prompt_id]
-            ids += known
-            for prompt_id in known:
-                rendered += isinstance(await client.look_up(prompt_id), Ended)
+        rendered = sum([isinstance(await client.look_up(prompt_id), Ended) for prompt_id in ids])
     posts = len(sandbox.proxy.when("POST /prompt"))
     findings.check("renders at the server", f"{len(jobs)}, one a page", rendered, rendered == len(jobs))
     findings.check("posts", f"at most {len(ids)}, one a try", posts, posts <= len(ids))
@@ -92,17 +89,16 @@ async def comfyui_crash(sandbox: Sandbox, findings: Findings) -> None:
     if not sandbox.server.can_be_killed:
         raise Skipped("the server was not started here: give --start-command, so that it can be killed and restarted")
     count = sandbox.plan.amount(5, 12)
-    await sandbox.queue_book(await sandbox.healthy(count))
+    await sandbox.queue(await sandbox.healthy(count))
     sandbox.start_agent()
-    await check_pages_get_done(sandbox, findings)
+    await findings.check_pages_get_done(sandbox)
     await _catch_at_work(sandbox, count)
     fault = time.time()
     await sandbox.server.kill()
     findings.begin(fault, "the server is killed while it renders")
-    await sandbox.server.restart()
+    await sandbox.server.start()
     findings.stage("server back", time.time(), "the server answers again")
-    ended = await sandbox.until_all_ended()
-    await check_all_ended(sandbox, findings, ended)
+    ended = await findings.check_all_end(sandbox)
     if ended and not await _was_at_work(sandbox, fault):
         raise Skipped(TOO_QUICK)
     alert = await sandbox.first(fault, EventName.ALERT_SERVER)
@@ -117,7 +113,7 @@ async def comfyui_crash(sandbox: Sandbox, findings: Findings) -> None:
     findings.check("what was lost", "requeued", "seen" if requeue is not None else "none", requeue is not None)
     charged = [job.config_name for job in await sandbox.jobs() if job.retries_attempted]
     findings.check("retries charged to pages", "none", charged or "none", not charged)
-    await check_others_done(sandbox, findings)
+    await findings.check_others_done(sandbox)
 
 
 async def _catch_at_work(sandbox: Sandbox, count: int) -> None:
@@ -127,44 +123,40 @@ async def _catch_at_work(sandbox: Sandbox, count: int) -> None:
             return
         if not sandbox.is_agent_alive:
             break
-        await sandbox.queue_book(await sandbox.healthy(count * 10 * (more + 1)))
+        await sandbox.queue(await sandbox.healthy(count * 10 * (more + 1)))
     raise Skipped(TOO_QUICK)
 
 
 async def _was_at_work(sandbox: Sandbox, moment: float) -> bool:
     """Whether a page was at the server at a moment. Pages of milliseconds may end just before it is killed."""
-    runs = [attempt for job in await sandbox.jobs() for attempt in await sandbox.attempts(job)]
     return any(
-        attempt.started_at is not None
-        and moment_of(attempt.started_at) <= moment
-        and (attempt.ended_at is None or moment_of(attempt.ended_at) >= moment)
-        for attempt in runs
+        (as_moment(attempt.started_at) or math.inf) <= moment <= (as_moment(attempt.ended_at) or math.inf)
+        for attempt in await sandbox.attempts(*await sandbox.jobs())
     )
 
 
 async def artificial_latency(sandbox: Sandbox, findings: Findings) -> None:
     """The same pages twice, the second time with a pause in each."""
     count = sandbox.plan.amount(4, 10)
-    await sandbox.queue_book(await sandbox.healthy(1))  # which loads the model
+    await sandbox.queue(await sandbox.healthy(1))  # which loads the model
     sandbox.start_agent()
-    ended = await sandbox.until_all_ended()
-    before = await sandbox.queue_book(await sandbox.healthy(count))
-    ended = ended and await sandbox.until_all_ended()
+    await sandbox.until_all_ended()
+    before = await sandbox.queue(await sandbox.healthy(count))
+    await sandbox.until_all_ended()
     quick = await _p95(sandbox, before)
     pause = 0.5 if sandbox.plan.is_quick else 1.0
     pause = round(min(max(pause, quick or 0.0), LONGEST_PAUSE), 1)  # as long as a page itself: more than chance
     findings.begin(time.time(), f"every page takes {pause:g} s longer from now on")
-    after = await sandbox.queue_book(await _slowed(sandbox, count, pause))
-    ended = ended and await sandbox.until_all_ended()
+    after = await sandbox.queue(await _slowed(sandbox, count, pause))
+    await findings.check_all_end(sandbox)
     sandbox.proxy.heal()
-    await check_all_ended(sandbox, findings, ended)
     slow = await _p95(sandbox, after)
     last = max((moment for moment, _ in await sandbox.finished()), default=None)
     findings.stage("all done", last, "the last page is done")
     _check_rise(findings, quick, slow, pause)
     runs = [job.run_count for job in await sandbox.jobs()]
     findings.check("patience", "each page tried once", f"at most {max(runs, default=0)} tries", set(runs) == {1})
-    await check_others_done(sandbox, findings)
+    await findings.check_others_done(sandbox)
 
 
 async def _slowed(sandbox: Sandbox, count: int, pause: float) -> list[Graph]:
@@ -203,8 +195,8 @@ def with_sleep(graph: Graph, seconds: float) -> dict[str, Any]:
 async def _p95(sandbox: Sandbox, jobs: Sequence[Job]) -> float | None:
     """From the lease of a page to its result, at the 95th percentile."""
     seconds = []
-    for job in jobs:
-        for attempt in await sandbox.attempts(job):
-            if attempt.outcome == DONE and attempt.started_at and attempt.ended_at:
-                seconds.append(moment_of(attempt.ended_at) - moment_of(attempt.started_at))
+    for attempt in await sandbox.attempts(*jobs):
+        started, ended = as_moment(attempt.started_at), as_moment(attempt.ended_at)
+        if attempt.outcome == DONE and started is not None and ended is not None:
+            seconds.append(ended - started)
     return percentile(seconds, 0.95) if seconds else None

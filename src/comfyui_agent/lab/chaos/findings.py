@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from typing import TYPE_CHECKING
 
+from pydantic import PrivateAttr
+
+from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.text_enum import TextEnum
 from comfyui_agent.lab.measurement.moments import utc_text
-from comfyui_agent.lab.reports.chaos import Check, Stage
+from comfyui_agent.lab.reports.chaos import Check, ScenarioResult, Stage
+
+if TYPE_CHECKING:
+    from comfyui_agent.lab.chaos.sandbox import Sandbox
 
 
 class ScenarioOutcome(TextEnum):
@@ -21,33 +28,51 @@ class Skipped(Exception):
     """A scenario cannot be run here: why, and what it needs."""
 
 
-@dataclass
-class Findings:
-    """Checks and stages of a scenario. `fault_at` is when the fault came, in seconds since the epoch."""
+class Findings(ScenarioResult):
+    """The result of a scenario while it grows."""
 
-    checks: list[Check] = field(default_factory=list)
-    stages: list[Stage] = field(default_factory=list)
-    fault_at: float | None = None
-    recovery_sec: float | None = None
+    _fault_at: float | None = PrivateAttr(None)
+    """When the fault came, in seconds since the epoch."""
 
     def check(self, what: str, expected: str, seen: object, passed: bool) -> None:
         self.checks.append(Check(what=what, expected=expected, seen=str(seen), passed=passed))
 
     def begin(self, moment: float, what: str) -> None:
         """The fault comes at this moment."""
-        self.fault_at = moment
+        self._fault_at = moment
         self.stage("fault", moment, what)
 
     def stage(self, name: str, moment: float | None, what: str) -> None:
         """Note when something happened. Nothing is noted if it never did."""
         if moment is None:
             return
-        seconds = moment - (self.fault_at if self.fault_at is not None else moment)
+        seconds = moment - (self._fault_at if self._fault_at is not None else moment)
         self.stages.append(Stage(stage=name, seconds=round(seconds, 3), ts=utc_text(moment), what=what))
+
+    async def check_all_end(self, sandbox: Sandbox) -> bool:
+        """Wait for the end of every page, and check that they did end."""
+        has_ended = await sandbox.until_all_ended()
+        counts = await sandbox.counts()
+        left = counts.total - counts.done - counts.failed
+        seen = f"{left} of {counts.total} did not" + ("" if sandbox.is_agent_alive else "; the agent is gone")
+        self.check("every page", "ends", "they do" if has_ended else seen, has_ended)
+        return has_ended
+
+    async def check_others_done(self, sandbox: Sandbox, apart: Collection[int] = ()) -> None:
+        """All pages are done, except those whose job ids are in `apart`."""
+        others = [job for job in await sandbox.jobs() if job.id not in apart]
+        done = sum(job.status is JobStatus.DONE for job in others)
+        what = "the other pages" if apart else "the pages"
+        self.check(what, f"all {len(others)} done", f"{done} done", done == len(others))
+
+    async def check_pages_get_done(self, sandbox: Sandbox) -> None:
+        """Wait for the first page that is done: the agent works before anything is broken."""
+        began = await sandbox.until_one_is_done()
+        self.check("before the fault", "pages get done", "they do" if began else "nothing is done", began)
 
     def recovered(self, moment: float | None, since: float | None = None) -> None:
         """Work went on at this moment. It is counted from the fault, or from `since`."""
-        since = self.fault_at if since is None else since
+        since = self._fault_at if since is None else since
         if moment is not None and since is not None:
             self.recovery_sec = round(max(0.0, moment - since), 3)
 

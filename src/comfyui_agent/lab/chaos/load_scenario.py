@@ -7,20 +7,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from comfyui_agent import __version__
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.lab.chaos.plan import ChaosPlan
-from comfyui_agent.lab.chaos.sandbox import Sandbox, moment_of
-from comfyui_agent.lab.chaos.scenarios import Scenario
-from comfyui_agent.lab.chaos.suite import facts_of, run_scenario
-from comfyui_agent.lab.load.summary import figures, short_figures
-from comfyui_agent.lab.measurement.machine import this_machine
+from comfyui_agent.lab.chaos.sandbox import Sandbox
+from comfyui_agent.lab.chaos.suite import Scenario, facts_of, run_scenario
+from comfyui_agent.lab.load.document import environment_of
+from comfyui_agent.lab.load.measurement import figures, short_figures
 from comfyui_agent.lab.measurement.moments import RunClock
 from comfyui_agent.lab.reports.chaos import ScenarioResult
-from comfyui_agent.lab.reports.environment import Environment, ServerFacts
-from comfyui_agent.lab.reports.kinds import ReportKind
+from comfyui_agent.lab.reports.environment import ReportKind, ServerFacts
+from comfyui_agent.lab.reports.fields import as_moment
 from comfyui_agent.lab.reports.load import LoadReport, LoadSummary, Row, RowStatus, ServerSummary
 
 
@@ -38,16 +36,13 @@ async def load_test_with_scenario(
         servers.append(await facts_of(sandbox))
 
     result = await run_scenario(scenario, plan, folder, sla, look)
-    environment = Environment(
-        kind=ReportKind.LOAD,
-        e3=__version__,
-        started_at=clock.at(0.0),
-        ended_at=clock.at(clock.seconds),
-        machine=this_machine(),
+    environment = environment_of(
+        ReportKind.LOAD,
+        clock,
+        sla,
         servers=servers,
         workflow=plan.payload.facts,
         parameters=dict(parameters),
-        sla=sla.model_dump(),
         gpu_source="none",
         gpu_trace=[],
         metrics_log=None,
@@ -58,8 +53,8 @@ async def load_test_with_scenario(
 async def _row(sandbox: Sandbox, clock: RunClock, index: int, job: Job) -> Row:
     """A page, from the first time it was sent to its end, with all its retries."""
     attempts = [attempt for attempt in await sandbox.attempts(job) if attempt.started_at]
-    began = moment_of(attempts[0].started_at or "") if attempts else None
-    ended = moment_of(attempts[-1].ended_at) if attempts and attempts[-1].ended_at else None
+    began = as_moment(attempts[0].started_at) if attempts else None
+    ended = as_moment(attempts[-1].ended_at) if attempts else None
     seconds = clock.seconds_of_time(began) if began is not None else 0.0
     duration = ended - began if began is not None and ended is not None else None
     is_done = job.status is JobStatus.DONE
@@ -97,7 +92,6 @@ def _reason(error: str | None, job: Job) -> str:
 
 def _summary(result: ScenarioResult, rows: Sequence[Row], servers: Sequence[ServerFacts]) -> LoadSummary:
     wall = max((row.ended_seconds for row in rows), default=0.0) - min((row.sent_seconds for row in rows), default=0.0)
-    short = short_figures(rows, wall)
     found = figures(rows, wall)
     if result.recovery_sec is not None:
         found["recovery_sec"] = result.recovery_sec
@@ -109,7 +103,7 @@ def _summary(result: ScenarioResult, rows: Sequence[Row], servers: Sequence[Serv
         warnings=[],
         levels=[],
         knee=None,
-        servers=[ServerSummary(server=each.server or "", **short) for each in servers],
+        servers=[ServerSummary(server=each.server or "", **short_figures(rows, wall)) for each in servers],
         peak_gpu_mem_mb=None,
         avg_gpu_util=None,
         scenario=result,

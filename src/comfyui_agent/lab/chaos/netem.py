@@ -25,40 +25,34 @@ async def lossy(device: str, share: float) -> AsyncIterator[None]:
     adding = asyncio.ensure_future(_tc("qdisc", "add", "dev", device, "root", "netem", "loss", f"{share * 100:g}%"))
     try:
         message, code = await asyncio.shield(adding)
-    except asyncio.CancelledError:
-        _, code = await adding
-        if code == 0:
-            await _take_off(device)
-        raise
-    if code != 0:
-        raise Skipped(f"tc refused ({message}): run as root, or leave --netem out to use the proxy")
-    try:
+        if code != 0:
+            raise Skipped(f"tc refused ({message}): run as root, or leave --netem out to use the proxy")
         yield
         found = DROPPED.search((await _tc("-s", "qdisc", "show", "dev", device))[0])
         if found is None or found.group(1) == "0":
             raise Skipped(f"no packet was lost at {device}: name the device by which the server is reached")
     finally:
-        await _take_off(device)
+        if (await adding)[1] == 0:  # also if this was cancelled while it was added
+            await _take_off(device)
 
 
 async def _take_off(device: str) -> None:
     removing = asyncio.ensure_future(_tc("qdisc", "del", "dev", device, "root"))
     try:
-        message, code = await asyncio.shield(removing)
-    except asyncio.CancelledError:
-        await removing
-        raise
+        await asyncio.shield(removing)
+    finally:
+        message, code = await removing
     if code != 0:
         raise RuntimeError(f"{device} still loses packets, tc refused ({message}): run tc qdisc del dev {device} root")
 
 
-async def _tc(*words: str) -> tuple[str, int]:
+async def _tc(*arguments: str) -> tuple[str, int]:
     """The output of tc in one line, and its exit code."""
     program = shutil.which("tc")
     if program is None:
         raise Skipped("there is no tc on this machine: install iproute2, or leave --netem out to use the proxy")
     process = await asyncio.create_subprocess_exec(
-        program, *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, start_new_session=True
+        program, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, start_new_session=True
     )
     output, _ = await process.communicate()
     code = process.returncode or 0

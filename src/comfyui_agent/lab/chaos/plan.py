@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -33,14 +32,3 @@ class ChaosPlan:
     def amount(self, quick: int, full: int) -> int:
         """How many pages a scenario renders."""
         return self.pages or (quick if self.is_quick else full)
-
-
-def read_command(text: str) -> tuple[str, ...]:
-    """A command as a shell splits it. ValueError, in one line, if it cannot be read."""
-    try:
-        parts = shlex.split(text)
-    except ValueError as error:
-        raise ValueError(f"--start-command {text!r} cannot be read: {error}") from None
-    if not parts:
-        raise ValueError("--start-command is empty: give the command that starts ComfyUI")
-    return tuple(parts)

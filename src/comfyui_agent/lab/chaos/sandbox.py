@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import random
-import signal
 import subprocess
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime, timezone
 from pathlib import Path
 
 import yaml
 from yarl import URL
 
-from comfyui_agent.batches.batch_writer import queue_batch
-from comfyui_agent.batches.books import BookText, read_book
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.config.loader import load_workspace
 from comfyui_agent.config.scaffold import start_workspace
-from comfyui_agent.config.workflows import Workflows
-from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.attempts import DONE, Attempt
 from comfyui_agent.domain.events import Event, EventName
-from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.jobs import Job, NewJob, Template
 from comfyui_agent.domain.prompts import Graph
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.lab.chaos.plan import ChaosPlan
@@ -36,6 +30,7 @@ from comfyui_agent.lab.chaos.server import Server
 from comfyui_agent.lab.fault_proxy import FaultProxy
 from comfyui_agent.lab.payloads import fitted, new_run_prefix
 from comfyui_agent.lab.reports.chaos import PageCounts
+from comfyui_agent.lab.reports.fields import as_moment
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.connect import open_store
 from comfyui_agent.store.store import Store
@@ -45,7 +40,7 @@ LEAVING_SECONDS = 5.0
 BACK_SECONDS = 10.0
 FEWEST_WAITING = 4
 MOST_BOOKS = 100
-SETTINGS = {"retry_backoff_seconds": [0.5, 1, 2], "poll_interval_ms": 200}
+SETTINGS = {"retry_backoff_seconds": [0.5, 1, 2], "poll_interval_ms": 200, "retry_limit": 3}
 ENDED = (JobStatus.DONE, JobStatus.FAILED)
 OURS = ("E3_", "COMFY_")
 
@@ -53,15 +48,12 @@ OURS = ("E3_", "COMFY_")
 class Sandbox:
     """Runs the agent under test and watches it. Made by `open_sandbox`."""
 
-    def __init__(
-        self, plan: ChaosPlan, root: Path, server: Server, proxy: FaultProxy, store: Store, workspace: Workspace
-    ) -> None:
+    def __init__(self, plan: ChaosPlan, root: Path, server: Server, proxy: FaultProxy, store: Store) -> None:
         self.plan = plan
         self.server = server
         self.proxy = proxy
         self._root = root
         self._store = store
-        self._workspace = workspace
         self._url = str(URL(server.url).with_host("127.0.0.1").with_port(proxy.port))
         self._agent: subprocess.Popen[bytes] | None = None
         self._books = 0
@@ -80,23 +72,13 @@ class Sandbox:
         start = 1000 * self._books
         return [payload.varied(start + number, self._chance, self._prefix) for number in range(count)]
 
-    async def queue_book(self, pages: Sequence[Graph]) -> list[Job]:
-        """Queue a book with a page for each graph; its jobs in the order of pages."""
+    async def queue(self, pages: Sequence[Graph]) -> list[Job]:
+        """Queue a job for each graph; the jobs in the order of pages."""
         self._books += 1
-        name = f"book_{self._books}"
-        entries = []
-        for number, graph in enumerate(pages, start=1):
-            file = self._root / "workflows" / f"{name}_{number:03d}.json"
-            file.write_text(json.dumps(graph), encoding="utf-8")
-            entries.append({"workflow": file.stem})
-        book_file = self._root / f"{name}.yaml"
-        text = yaml.safe_dump({"book_id": name, "title": name, "workflow": entries[0]["workflow"], "pages": entries})
-        book_file.write_text(text, encoding="utf-8")
-        workflows = Workflows(self._workspace)
-        workflows.refresh()
-        book = read_book(BookText(book_file), self._workspace.settings, workflows.find, lambda *_: {})
-        await queue_batch(self._store, self._workspace.locks, book.batch, book.jobs)
-        return await self.jobs(name)
+        named = ((f"book_{self._books}_page_{number:03d}", graph) for number, graph in enumerate(pages, start=1))
+        jobs = [NewJob(name, "T2I", "page", Template.of(graph)) for name, graph in named]
+        ids = await self._store.run(ops.submit_jobs, jobs)
+        return [job for job in await self.jobs() if job.id in ids]
 
     def start_agent(self) -> None:
         environment = {key: value for key, value in os.environ.items() if not key.startswith(OURS)}
@@ -115,24 +97,23 @@ class Sandbox:
         return self._agent is not None and self._agent.poll() is None
 
     async def stop_agent(self) -> None:
-        if self._agent is None or self._agent.poll() is not None:
+        if self._agent is None:
             return
-        self._agent.send_signal(signal.SIGTERM)
+        self._agent.terminate()
         try:
             await asyncio.to_thread(self._agent.wait, LEAVING_SECONDS)
         except subprocess.TimeoutExpired:
             self._agent.kill()
             await asyncio.to_thread(self._agent.wait, LEAVING_SECONDS)
 
-    async def jobs(self, book_id: str | None = None) -> list[Job]:
-        found = await self._store.run(ops.list_jobs, batch_id=book_id, limit=100_000)
-        return sorted(found, key=lambda job: job.id)
+    async def jobs(self) -> list[Job]:
+        return sorted(await self._store.run(ops.list_jobs, limit=100_000), key=lambda job: job.id)
 
     async def job(self, job_id: int) -> Job:
         return next(job for job in await self.jobs() if job.id == job_id)
 
-    async def attempts(self, job: Job) -> list[Attempt]:
-        return await self._store.run(ops.list_attempts, job.id)
+    async def attempts(self, *jobs: Job) -> list[Attempt]:
+        return [attempt for job in jobs for attempt in await self._store.run(ops.list_attempts, job.id)]
 
     async def events(self) -> list[Event]:
         """All so far, oldest first."""
@@ -140,22 +121,27 @@ class Sandbox:
             self._events += found
         return self._events
 
-    async def first(self, after: float, *names: EventName) -> float | None:
-        """When one of these events happened first after a moment."""
-        moments = [moment_of(event.timestamp) for event in await self.events() if event.name in names]
-        return next((moment for moment in moments if moment >= after), None)
+    async def first(self, after: float, name: EventName, job_id: int | None = None) -> float | None:
+        """When an event, of one page if it is given, happened first after a moment."""
+        moments = (
+            as_moment(event.timestamp)
+            for event in await self.events()
+            if event.name == name and job_id in (None, event.job_id)
+        )
+        return next((moment for moment in moments if moment is not None and moment >= after), None)
 
     async def finished(self) -> list[tuple[float, Job]]:
         """When each page was done."""
-        ends = {event.job_id: event.timestamp for event in await self.events() if event.name == EventName.JOB_DONE}
-        found = [(moment_of(ends[job.id]), job) for job in await self.jobs() if job.id in ends]
+        events = [event for event in await self.events() if event.name == EventName.JOB_DONE]
+        ends = {event.job_id: as_moment(event.timestamp) or 0.0 for event in events}
+        found = [(ends[job.id], job) for job in await self.jobs() if job.id in ends]
         return sorted(found, key=lambda pair: pair[0])
 
     async def refilled(self, after: float) -> float | None:
         """When a page that was begun after a moment was first done."""
         for moment, job in await self.finished():
             for attempt in await self.attempts(job):
-                if attempt.outcome == DONE and attempt.started_at and moment_of(attempt.started_at) >= after:
+                if attempt.outcome == DONE and (as_moment(attempt.started_at) or 0.0) >= after:
                     return moment
         return None
 
@@ -165,12 +151,12 @@ class Sandbox:
         while not is_enough(time.monotonic() - began):
             waiting = sum(job.status not in ENDED for job in await self.jobs())
             if waiting < FEWEST_WAITING and self._books < MOST_BOOKS:
-                await self.queue_book(await self.healthy(pages))
+                await self.queue(await self.healthy(pages))
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def until_done(self, count: int) -> bool:
-        """Wait until so many pages are done; False if no page ends for too long, or the agent is gone."""
-        return await self._until(lambda jobs: sum(job.status is JobStatus.DONE for job in jobs) >= count)
+    async def until_one_is_done(self) -> bool:
+        """Wait until a page is done; False if no page ends for too long, or the agent is gone."""
+        return await self._until(lambda jobs: any(job.status is JobStatus.DONE for job in jobs))
 
     async def until_at_work(self) -> bool:
         """Wait until the server executes a prompt; False if all pages have ended, or after `patience` seconds."""
@@ -202,10 +188,11 @@ class Sandbox:
 
     async def take_back(self) -> None:
         """Cancel all prompts at a server that others use: nobody will fetch their results."""
-        ids = [attempt.prompt_id for job in await self.jobs() for attempt in await self.attempts(job)]
+        attempts = await self.attempts(*await self.jobs())
+        ids = [attempt.prompt_id for attempt in attempts if attempt.prompt_id]
         with contextlib.suppress(ComfyError):
             async with self.client() as client:
-                await client.cancel_all([prompt_id for prompt_id in ids if prompt_id], timeout=BACK_SECONDS)
+                await client.cancel_all(ids, timeout=BACK_SECONDS)
 
     async def counts(self) -> PageCounts:
         jobs = await self.jobs()
@@ -225,24 +212,15 @@ async def open_sandbox(plan: ChaosPlan, root: Path, flags: Sequence[str]) -> Asy
         await server.start()
         host, port = server.address.url.host or "127.0.0.1", server.address.url.port or 80
         proxy = await stack.enter_async_context(FaultProxy(host, port))
-        workspace = _make_workspace(root / "workspace")
+        place = root / "workspace"
+        place.mkdir(parents=True, exist_ok=True)
+        deque(start_workspace(place), maxlen=0)
+        (place / "config" / "global_config.yaml").write_text(yaml.safe_dump(SETTINGS), encoding="utf-8")
+        workspace = load_workspace(place, {}, None)
         store = await asyncio.to_thread(open_store, workspace.database, create=True)
         stack.push_async_callback(store.close, timeout=0.5)
-        sandbox = Sandbox(plan, workspace.root, server, proxy, store, workspace)
+        sandbox = Sandbox(plan, workspace.root, server, proxy, store)
         if not plan.is_simulated:
             stack.push_async_callback(sandbox.take_back)
         stack.push_async_callback(sandbox.stop_agent)
         yield sandbox
-
-
-def _make_workspace(root: Path) -> Workspace:
-    root.mkdir(parents=True, exist_ok=True)
-    for _ in start_workspace(root):
-        pass
-    (root / "config" / "global_config.yaml").write_text(yaml.safe_dump(SETTINGS), encoding="utf-8")
-    return load_workspace(root, {}, None)
-
-
-def moment_of(timestamp: str) -> float:
-    """A time of the database as seconds since the epoch."""
-    return datetime.strptime(timestamp, "%Y-%m-%d %H:%M:%S.%f").replace(tzinfo=timezone.utc).timestamp()

@@ -33,6 +33,10 @@ class Server:
         if self.address.url.scheme != "http":
             raise Skipped(f"{self.address} is not plain http: faults are made in front of plain http only")
 
+    @property
+    def can_be_killed(self) -> bool:
+        return self._process is not None
+
     async def start(self) -> None:
         """RuntimeError if it does not come up."""
         if self._process is None:
@@ -45,18 +49,9 @@ class Server:
         self._process.launch()
         await asyncio.to_thread(self._process.wait_until_up)
 
-    @property
-    def can_be_killed(self) -> bool:
-        return self._process is not None
-
     async def kill(self) -> None:
-        assert self._process is not None
-        await asyncio.to_thread(self._process.kill)
-
-    async def restart(self) -> None:
-        assert self._process is not None
-        self._process.launch()
-        await asyncio.to_thread(self._process.wait_until_up)
+        if self._process is not None:
+            await asyncio.to_thread(self._process.kill)
 
     async def stop(self) -> None:
         if self._process is not None:

@@ -1,32 +1,60 @@
-"""From what a load test has measured to its report."""
+"""From what a load test has measured to its report, with the knee: where more load brings no more pictures."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
 
 from comfyui_agent import __version__
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.domain.texts import counted
-from comfyui_agent.lab.load.knee import Step, find_knee
-from comfyui_agent.lab.load.measurement import LevelRun, LoadRun
-from comfyui_agent.lab.load.plan import Mode
-from comfyui_agent.lab.load.summary import figures, short_figures
+from comfyui_agent.lab.load.measurement import LoadRun, figures, short_figures
+from comfyui_agent.lab.load.plan import Mode, level_text, plain_level
 from comfyui_agent.lab.measurement.machine import this_machine
-from comfyui_agent.lab.reports.environment import Environment, WorkflowFacts
-from comfyui_agent.lab.reports.kinds import ReportKind
-from comfyui_agent.lab.reports.load import LevelSummary, LoadReport, LoadSummary, Row, ServerSummary
+from comfyui_agent.lab.measurement.moments import RunClock
+from comfyui_agent.lab.reports.environment import Environment, ReportKind, WorkflowFacts
+from comfyui_agent.lab.reports.load import KneeFacts, LevelSummary, LoadReport, LoadSummary, Row, ServerSummary
 from comfyui_agent.lab.reports.sla import Target, TargetVerdict
 from comfyui_agent.lab.sla.load_targets import judge_levels, judge_load
 
+NEAR = 0.95
+"""A level counts as flat when it brings this share of the best throughput seen, or is not surely below it."""
+SURE = 2.5
+"""Standard errors by which two levels must differ."""
 WITHIN = {TargetVerdict.MET: True, TargetVerdict.MISSED: False, TargetVerdict.NOT_MEASURED: None}
 
 
 def build_report(run: LoadRun, sla: Sla) -> LoadReport:
     """Everything that was measured, what it was measured with, and the verdict on each target."""
-    report = LoadReport(summary=_summary(run, sla), results=run.rows, environment=_environment(run, sla))
-    if run.rows:
+    rows, facts, trace = run.rows, run.facts, run.trace
+    workflows = [payload.facts for payload in run.plan.payloads]
+    environment = environment_of(
+        ReportKind.LOAD,
+        run.clock,
+        sla,
+        ended_at=run.clock.at(max((row.ended_seconds for row in rows), default=run.clock.seconds)),
+        servers=facts,
+        workflow=workflows[0] if len(workflows) == 1 else _together(workflows),
+        workflows=workflows,
+        parameters={"servers": [each.server for each in facts], **run.plan.as_json()},
+        warmup_sec=[round(seconds, 6) for seconds in run.warmup_seconds],
+        gpu_source=trace.source,
+        gpu_trace=trace.samples,
+    )
+    report = LoadReport(summary=_summary(run, sla), results=rows, environment=environment)
+    if rows:
         _judge(report, sla)
     return report
+
+
+def environment_of(kind: ReportKind, clock: RunClock, sla: Sla, **facts: Any) -> Environment:
+    """This machine and the time of a run, with the facts of the run."""
+    known = {"kind": kind, "e3": __version__, "machine": this_machine(), "sla": sla.model_dump()}
+    times = {"started_at": clock.at(0.0), "ended_at": clock.at(clock.seconds)}
+    return Environment.model_validate(known | times | facts)
 
 
 def _judge(report: LoadReport, sla: Sla) -> None:
@@ -43,39 +71,68 @@ def _judge(report: LoadReport, sla: Sla) -> None:
 
 
 def _summary(run: LoadRun, sla: Sla) -> LoadSummary:
-    unit = run.plan.mode.unit
+    unit, rows = run.plan.mode.unit, run.rows
     wall = sum(level.wall_clock_sec for level in run.levels)
-    tried = [level for level in run.levels if level.is_whole and (level.is_reached or run.plan.mode is not Mode.CLOSED)]
+    levels, steps = [], []
+    for level in run.levels:
+        short = short_figures(level.rows, level.wall_clock_sec)
+        shown = plain_level(level.level)
+        levels.append(LevelSummary(level=shown, unit=unit, **short, within_sla=None, partial=not level.is_whole))
+        if level.is_whole and (level.is_reached or run.plan.mode is not Mode.CLOSED):
+            steps.append(Step(level.level, short["images_per_minute"], short["success_rate"], level.noise))
+    servers = {name: [row for row in rows if row.server == name] for name in sorted({row.server for row in rows})}
     memory = [sample.gpu_mem_mb for sample in run.trace.samples if sample.gpu_mem_mb is not None]
     busy = [sample.gpu_util for sample in run.trace.samples if sample.gpu_util is not None]
     return LoadSummary(
-        **figures(run.rows, wall),
+        **figures(rows, wall),
         mode=str(run.plan.mode),
         partial=run.is_partial,
         unfinished=run.unfinished,
-        warnings=[*run.warnings, *_cache_warnings(run.rows)],
-        levels=[_level(level, unit) for level in run.levels],
-        knee=find_knee([_step(level) for level in tried], sla.error_rate, unit),
-        servers=_servers(run.rows, wall),
+        warnings=[*run.warnings, *_cache_warnings(rows)],
+        levels=levels,
+        knee=find_knee(steps, sla.error_rate, unit),
+        servers=[ServerSummary(server=name, **short_figures(own, wall)) for name, own in servers.items()],
         peak_gpu_mem_mb=max(memory, default=None),
         avg_gpu_util=round(sum(busy) / len(busy), 1) if busy else None,
     )
 
 
-def _step(run: LevelRun) -> Step:
-    short = short_figures(run.rows, run.wall_clock_sec)
-    return Step(run.level, short["images_per_minute"], short["success_rate"], run.noise)
+@dataclass(frozen=True)
+class Step:
+    """One level of a ramp. `noise` is the standard error of the throughput, as a share of it."""
+
+    level: float
+    images_per_minute: float
+    success_rate: float
+    noise: float = 0.0
+
+    def is_below(self, best: Step) -> bool:
+        """Whether it brings clearly less: by more than a twentieth, and by more than chance."""
+        chance = SURE * math.hypot(self.noise * self.images_per_minute, best.noise * best.images_per_minute)
+        return self.images_per_minute < best.images_per_minute - max((1 - NEAR) * best.images_per_minute, chance)
 
 
-def _level(run: LevelRun, unit: str) -> LevelSummary:
-    level = int(run.level) if run.level == int(run.level) else run.level
-    short = short_figures(run.rows, run.wall_clock_sec)
-    return LevelSummary(level=level, unit=unit, **short, within_sla=None, partial=not run.is_whole)
+def find_knee(steps: Sequence[Step], most_errors: float, unit: str) -> KneeFacts | None:
+    """The lowest level that brings nearly all there is, or the last one before errors rise above `most_errors`.
 
-
-def _servers(rows: Sequence[Row], wall: float) -> list[ServerSummary]:
-    names = sorted({row.server for row in rows})
-    return [ServerSummary(server=name, **short_figures([r for r in rows if r.server == name], wall)) for name in names]
+    None if throughput still rose at the last level: the knee lies beyond what was tried.
+    """
+    sound = list(takewhile(lambda step: 1.0 - step.success_rate <= most_errors + 1e-9, steps))
+    best = max(sound, key=lambda step: step.images_per_minute, default=None)
+    if len(steps) < 2 or best is None or best.images_per_minute <= 0:
+        return None
+    flat = next(step for step in sound if not step.is_below(best))
+    if flat is not sound[-1]:
+        more = 100 * (best.images_per_minute / flat.images_per_minute - 1)
+        gain = f"higher levels bring at most {more:.1f} % more" if more > 0 else "higher levels bring no more"
+        reason = f"throughput flattens at {level_text(flat.level, unit)}: {gain}"
+    elif len(sound) < len(steps):
+        broken = steps[len(sound)]
+        share = f"at {broken.level:g}, {100 * (1 - broken.success_rate):.0f} % fail"
+        reason = f"errors rise after {level_text(flat.level, unit)}: {share}"
+    else:
+        return None
+    return KneeFacts(level=flat.level, images_per_minute=flat.images_per_minute, unit=unit, reason=reason)
 
 
 def _cache_warnings(rows: Sequence[Row]) -> list[str]:
@@ -84,25 +141,6 @@ def _cache_warnings(rows: Sequence[Row]) -> list[str]:
         return []
     was = "was" if cached == 1 else "were"
     return [f"{cached} of {counted(len(rows), 'prompt')} {was} answered from the server's cache and measured nothing"]
-
-
-def _environment(run: LoadRun, sla: Sla) -> Environment:
-    workflows = [payload.facts for payload in run.plan.payloads]
-    return Environment(
-        kind=ReportKind.LOAD,
-        e3=__version__,
-        started_at=run.clock.at(0.0),
-        ended_at=run.clock.at(max((row.ended_seconds for row in run.rows), default=run.clock.seconds)),
-        machine=this_machine(),
-        servers=run.facts,
-        workflow=workflows[0] if len(workflows) == 1 else _together(workflows),
-        workflows=workflows,
-        parameters={"servers": [each.server for each in run.facts], **run.plan.as_json()},
-        warmup_sec=[round(seconds, 6) for seconds in run.warmup_seconds],
-        sla=sla.model_dump(),
-        gpu_source=run.trace.source,
-        gpu_trace=run.trace.samples,
-    )
 
 
 def _together(workflows: Sequence[WorkflowFacts]) -> WorkflowFacts:

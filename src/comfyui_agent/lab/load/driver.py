@@ -18,22 +18,26 @@ from comfyui_agent.lab.reports.load import Row
 GIVE_UP_SECONDS = 30.0
 
 
-class Watcher(Protocol):
-    """Is called for each prompt that is sent and for each that ends."""
+class Onlooker(Protocol):
+    """Is called when a level begins and ends, and for each prompt that is sent and that ends."""
 
-    def sent(self, target: Target) -> None: ...
+    def began(self, level: float, jobs: int | None) -> None: ...
+
+    def sent(self) -> None: ...
 
     def ended(self, row: Row) -> None: ...
+
+    def ended_level(self, run: LevelRun) -> None: ...
 
 
 class Driver:
     """Drives the levels of one plan. The rows of a level that was cancelled stay in `rows`."""
 
-    def __init__(self, plan: LoadPlan, targets: Sequence[Target], rendering: Rendering, watcher: Watcher) -> None:
+    def __init__(self, plan: LoadPlan, targets: Sequence[Target], rendering: Rendering, onlooker: Onlooker) -> None:
         self._plan = plan
         self._targets = targets
         self._rendering = rendering
-        self._watcher = watcher
+        self._onlooker = onlooker
         self._arrivals = random.Random(plan.seed + 1)
         self._index = 0
         self._turn = 0
@@ -44,7 +48,7 @@ class Driver:
         self.levels: list[LevelRun] = []
         self.lateness: list[float] = []
         """By how much each arrival of an open loop was sent too late."""
-        self._began = self._answered_at = 0.0
+        self._answered_at = 0.0
         self.gave_up = False
         """Whether every server was lost for so long that the rest was not sent."""
 
@@ -56,42 +60,31 @@ class Driver:
     async def drive(self, level: float) -> LevelRun:
         """Run one level to its end."""
         self.rows = []
-        self._began = self._answered_at = time.monotonic()
+        began = self._answered_at = time.monotonic()
         is_whole = False
         try:
             await self._send_level(level)
             is_whole = not self.gave_up
         finally:
             self.left += await take_all_back(self._targets)
-            run = self._level_run(level, is_whole=is_whole)
+            rows = tuple(sorted(self.rows, key=lambda row: row.index))
+            start = self._rendering.clock.seconds_of(began)
+            wall = max((row.ended_seconds for row in rows), default=start) - start
+            run = LevelRun(level, rows, wall, is_whole)
             self.levels.append(run)
             self.rows = []
         return run
-
-    def _level_run(self, level: float, *, is_whole: bool) -> LevelRun:
-        rows = sorted(self.rows, key=lambda row: row.index)
-        began = self._rendering.clock.seconds_of(self._began)
-        wall = max((row.ended_seconds for row in rows), default=began) - began
-        return LevelRun(level, tuple(rows), wall, is_whole)
 
     async def _send_level(self, level: float) -> None:
         if self._plan.mode is Mode.OPEN:
             await self._arrive(level)
         elif self._plan.mode is Mode.BOOKS:
-            await self._together(self._book(level) for _ in range(int(level)))
+            await _together(self._book(level) for _ in range(int(level)))
         else:
             jobs = self._plan.jobs_of(level)
             left = Countdown(jobs, self._plan.duration)
             workers = int(level) if jobs is None else min(int(level), jobs)
-            await self._together(self._work_off(left, level) for _ in range(workers))
-
-    async def _together(self, works: Iterable[Coroutine[Any, Any, None]]) -> None:
-        """Run all at once. If one fails, or this is cancelled, all of them end."""
-        tasks = [asyncio.create_task(work) for work in works]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            await end_tasks(tasks)
+            await _together(self._work_off(left, level) for _ in range(workers))
 
     async def _work_off(self, left: Countdown, level: float) -> None:
         while not self.gave_up and left.take():
@@ -101,7 +94,7 @@ class Driver:
         """A book: its pages all at once, or one after another."""
         pages = range(self._plan.pages)
         if self._plan.parallel_pages:
-            await self._together(self._one(level) for _ in pages)
+            await _together(self._one(level) for _ in pages)
             return
         for _ in pages:
             await self._one(level)
@@ -137,7 +130,7 @@ class Driver:
             return
         index, self._index = self._index, self._index + 1
         target = self._next_target()
-        self._watcher.sent(target)
+        self._onlooker.sent()
         row = await self._rendering.render(target, index, level)
         self._completed += row.is_completed
         if row.failure_class != FailureClass.SERVER_LOST.value:
@@ -145,7 +138,7 @@ class Driver:
         if self._plan.warmup == 0 and not self._completed and row.failure_class in REJECTED:
             raise rejection(row)
         self.rows.append(row)
-        self._watcher.ended(row)
+        self._onlooker.ended(row)
 
     def _next_target(self) -> Target:
         """The server with the least to do, of those that were not lost just now. Equals take turns."""
@@ -165,6 +158,15 @@ class Driver:
             self.gave_up = True
         else:
             await asyncio.sleep(soonest - time.monotonic())
+
+
+async def _together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run all at once. If one fails, or this is cancelled, all of them end."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        await end_tasks(tasks)
 
 
 class Countdown:

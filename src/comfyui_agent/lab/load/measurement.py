@@ -1,4 +1,4 @@
-"""What a load test has measured so far."""
+"""What a load test has measured, and the figures of it."""
 
 from __future__ import annotations
 
@@ -7,23 +7,29 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from comfyui_agent.lab.load.plan import LoadPlan
 from comfyui_agent.lab.measurement.gpu import GpuTrace
 from comfyui_agent.lab.measurement.moments import RunClock
+from comfyui_agent.lab.measurement.statistics import percentile
 from comfyui_agent.lab.reports.environment import ServerFacts
-from comfyui_agent.lab.reports.load import Row
+from comfyui_agent.lab.reports.load import Figures, Row, RowStatus
+
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 
 @dataclass(frozen=True)
 class LevelRun:
-    """The rows of one level, and how long it took from its first post to its last result."""
+    """The rows of one level, and how long it took from its first post to its last result.
+
+    `is_whole` says whether it came to its end. A level that was stopped says nothing about its load.
+    """
 
     level: float
     rows: tuple[Row, ...]
     wall_clock_sec: float
     is_whole: bool = True
-    """Whether it came to its end. A level that was stopped says nothing about its load."""
 
     @property
     def is_reached(self) -> bool:
@@ -38,12 +44,15 @@ class LevelRun:
             if row.is_completed:
                 by_server.setdefault(row.server, []).append(row.ended_seconds)
         count = sum(map(len, by_server.values()))
-        return math.sqrt(sum((_gap_error(each) * len(each)) ** 2 for each in by_server.values())) / max(1, count)
+        return math.hypot(*(_gap_error(each) * len(each) for each in by_server.values())) / max(1, count)
 
 
 @dataclass
 class LoadRun:
-    """A load test. A report can be made of it at any time."""
+    """A load test. A report can be made of it at any time.
+
+    A partial run was stopped by a signal if `was_stopped`; otherwise no server answered any more.
+    """
 
     plan: LoadPlan
     clock: RunClock
@@ -54,13 +63,42 @@ class LoadRun:
     unfinished: int = 0
     is_partial: bool = False
     was_stopped: bool = False
-    """Stopped by a signal. Otherwise a partial run ended because no server answered."""
     warnings: list[str] = field(default_factory=list)
     warmup_seconds: list[float] = field(default_factory=list)
 
     @property
     def rows(self) -> list[Row]:
         return [row for level in self.levels for row in level.rows]
+
+
+def figures(rows: Sequence[Row], wall_clock_sec: float) -> dict[str, Any]:
+    """Counts, durations and throughput. Durations are those of completed prompts; None where there is none."""
+    completed = [row for row in rows if row.is_completed]
+    images = sum(row.images for row in completed)
+    found: dict[str, Any] = {
+        "total_jobs": len(rows),
+        "completed": len(completed),
+        "failed": sum(row.status is RowStatus.FAILED for row in rows),
+        "timeouts": sum(row.status is RowStatus.TIMEOUT for row in rows),
+        "images": images,
+        "images_per_minute": images / wall_clock_sec * 60 if wall_clock_sec > 0 else 0.0,
+        "success_rate": len(completed) / len(rows) if rows else 0.0,
+        "cached_jobs": sum(row.cached for row in completed),
+        "wall_clock_sec": wall_clock_sec,
+        "max_duration_sec": max((row.duration_sec for row in completed if row.duration_sec is not None), default=None),
+    }
+    for part in ("duration_sec", "queue_sec", "exec_sec", "transfer_sec"):
+        values = [value for row in completed if (value := getattr(row, part)) is not None]
+        found[f"avg_{part}"] = statistics.fmean(values) if values else None
+        for name, share in PERCENTILES.items():
+            found[f"{name}_{part}"] = percentile(values, share) if values else None
+    return found
+
+
+def short_figures(rows: Sequence[Row], wall_clock_sec: float) -> dict[str, Any]:
+    """The figures that a line of a table shows."""
+    found = figures(rows, wall_clock_sec)
+    return {key: found[key] for key in Figures.model_fields}
 
 
 def _gap_error(moments: Sequence[float]) -> float:

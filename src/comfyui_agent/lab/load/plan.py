@@ -69,16 +69,8 @@ class LoadPlan:
         return max(FEWEST_JOBS, JOBS_OF_A_LEVEL * int(max(self.levels)))  # the same at each level: ends weigh the same
 
     def as_json(self) -> dict[str, Any]:
-        facts: dict[str, Any] = {
-            "mode": str(self.mode),
-            "levels": [_plain(level) for level in self.levels],
-            "jobs": self.jobs,
-            "duration": self.duration,
-            "timeout": self.timeout,
-            "warmup": self.warmup,
-            "same_seeds": self.same_seeds,
-            "seed": self.seed,
-        }
+        facts: dict[str, Any] = {"mode": str(self.mode), "levels": [plain_level(level) for level in self.levels]}
+        facts |= {name: getattr(self, name) for name in ("jobs", "duration", "timeout", "warmup", "same_seeds", "seed")}
         if self.mode is Mode.BOOKS:
             facts |= {"pages": self.pages, "parallel_pages": self.parallel_pages}
         if self.mode is Mode.OPEN:
@@ -118,5 +110,6 @@ def _no_seeds(count: int) -> Sequence[int]:
     raise BadValues(f"random:{count} cannot stand here")
 
 
-def _plain(level: float) -> float:
+def plain_level(level: float) -> float:
+    """A whole number as an int, so that reports write 4 and not 4.0."""
     return int(level) if level == int(level) else level

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.domain.prompts import Graph, PromptId
+from comfyui_agent.domain.prompts import PromptId
 from comfyui_agent.domain.texts import printable
 from comfyui_agent.lab.measurement.measured_prompt import MeasuredPrompt, Prompting
 from comfyui_agent.lab.measurement.moments import RunClock
-from comfyui_agent.lab.payloads import Payload, PayloadError, fitted
+from comfyui_agent.lab.payloads import Payload, PayloadError
 from comfyui_agent.lab.reports.load import Row, RowStatus
 
 ALL_BACK_SECONDS = 15.0
@@ -39,19 +39,9 @@ class Target:
     rests_until: float = 0.0
     """After a loss it gets nothing for a while: a server that fails at once would draw all the load."""
 
-    @classmethod
-    async def of(cls, client: ComfyClient, payloads: tuple[Payload, ...]) -> Target:
-        """PayloadError if the server lacks something; ComfyError if it cannot be asked."""
-        return cls(client, tuple([await fitted(payload, client) for payload in payloads]))
-
     @property
     def name(self) -> str:
         return str(self.client.address)
-
-    def prompt(self, index: int, chance: random.Random, prefix: str, *, same: bool) -> tuple[Payload, Graph]:
-        """The payload and the graph of prompt number `index`."""
-        payload = self.payloads[index % len(self.payloads)]
-        return payload, payload.same(index, prefix) if same else payload.varied(index, chance, prefix)
 
 
 @dataclass(frozen=True)
@@ -69,7 +59,8 @@ class Rendering:
 
         If this is cancelled, the prompt stays in `target.open`.
         """
-        payload, graph = target.prompt(index, self.chance, self.prefix, same=self.same_seeds)
+        payload = target.payloads[index % len(target.payloads)]
+        graph = payload.same(index, self.prefix) if self.same_seeds else payload.varied(index, self.chance, self.prefix)
         prompting = Prompting(target.client, payload, graph)
         target.open.add(prompting.prompt_id)
         measured = await prompting.measure(self.timeout)
@@ -83,11 +74,12 @@ class Rendering:
 
     def _row(self, index: int, measured: MeasuredPrompt, server: str, workflow: str, level: float) -> Row:
         failure = measured.failure
+        status = RowStatus.COMPLETED if failure is None else RowStatus.TIMEOUT if measured.is_late else RowStatus.FAILED
         seconds = self.clock.seconds_of(measured.sent_at)
         return Row(
             index=index,
             prompt_id=measured.prompt_id,
-            status=_status(measured),
+            status=status,
             duration_sec=measured.duration_sec,
             queue_sec=measured.queue_sec,
             exec_sec=measured.exec_sec,
@@ -124,9 +116,3 @@ async def _empty(target: Target) -> Iterable[str]:
         return wanted
     target.open.clear()
     return left
-
-
-def _status(measured: MeasuredPrompt) -> RowStatus:
-    if measured.failure is None:
-        return RowStatus.COMPLETED
-    return RowStatus.TIMEOUT if measured.is_late else RowStatus.FAILED

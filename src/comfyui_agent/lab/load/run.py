@@ -1,28 +1,27 @@
-"""A load test from its first look at the servers to its report."""
+"""A load test from its first look at the servers to what was measured."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
 
 from comfyui_agent.comfy.client import ComfyClient
 from comfyui_agent.comfy.errors import ComfyError
 from comfyui_agent.comfy.limits import Limits
+from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.texts import counted
-from comfyui_agent.lab.load.driver import GIVE_UP_SECONDS, Driver, Watcher
-from comfyui_agent.lab.load.measurement import LevelRun, LoadRun
+from comfyui_agent.lab.load.driver import GIVE_UP_SECONDS, Driver, Onlooker
+from comfyui_agent.lab.load.measurement import LoadRun
 from comfyui_agent.lab.load.plan import LoadPlan, Mode, level_text
 from comfyui_agent.lab.load.prompt_runner import REJECTED, Rendering, Target, rejection, take_all_back
 from comfyui_agent.lab.measurement.gpu import GpuTrace
 from comfyui_agent.lab.measurement.machine import server_facts
 from comfyui_agent.lab.measurement.moments import RunClock
 from comfyui_agent.lab.measurement.statistics import percentile
-from comfyui_agent.lab.payloads import new_run_prefix
+from comfyui_agent.lab.payloads import fitted, new_run_prefix
 from comfyui_agent.lab.reports.load import RowStatus
 
 POLL_SECONDS = 2.0
@@ -35,25 +34,29 @@ LATE_SECONDS = 0.05
 LATE_SHARE = 0.05
 
 
-class Onlooker(Watcher, Protocol):
-    """Is also called when a level begins and when it ends."""
-
-    def began(self, level: float, jobs: int | None) -> None: ...
-
-    def ended_level(self, run: LevelRun) -> None: ...
-
-
 async def load_test(plan: LoadPlan, onlooker: Onlooker) -> LoadRun:
     """Run the plan. PayloadError or ComfyError if it cannot begin.
 
     Cancelled in the middle, it takes its prompts back and returns what was measured, marked as partial.
     """
-    async with _clients(plan.servers) as clients:
-        targets = list(await asyncio.gather(*(Target.of(client, plan.payloads) for client in clients)))
+    limits = Limits(
+        poll_seconds=POLL_SECONDS,
+        deaf_poll_seconds=DEAF_POLL_SECONDS,
+        lost_after_seconds=LOST_SECONDS,
+        connections=1024,
+        downloads_at_once=512,
+    )
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(ComfyClient(server, limits=limits)) for server in plan.servers]
+        targets = await asyncio.gather(*(_target(client, plan) for client in clients))
         try:
             return await _press(plan, onlooker, clients, targets)
         finally:
             await take_all_back(targets)
+
+
+async def _target(client: ComfyClient, plan: LoadPlan) -> Target:
+    return Target(client, tuple([await fitted(payload, client) for payload in plan.payloads]))
 
 
 async def _press(
@@ -61,7 +64,7 @@ async def _press(
 ) -> LoadRun:
     await asyncio.gather(*(client.wait_for_websocket() for client in clients))
     warnings = [note for target in targets for payload in target.payloads for note in payload.notes]
-    warnings += await _look_at_queues(targets) + _seed_warnings(plan, targets[0])
+    warnings += await _queue_warnings(targets) + _seed_warnings(plan, targets[0])
     facts = list(await asyncio.gather(*(server_facts(client) for client in clients)))
     chance = random.Random(plan.seed)
     warmups = await _warm_up(plan, targets, chance, warnings)
@@ -77,15 +80,14 @@ async def _press(
             run.is_partial = run.was_stopped = True
             run.unfinished = driver.unfinished
             if driver.left:
-                run.warnings.append(
-                    f"{counted(len(driver.left), 'prompt')} could not be taken back: see the queue of the server"
-                )
+                left = counted(len(driver.left), "prompt")
+                run.warnings.append(f"{left} could not be taken back: see the queue of the server")
     run.warnings += [*_lateness_warnings(run), *_server_warnings(targets), *_level_warnings(run)]
     return run
 
 
 async def _climb(plan: LoadPlan, driver: Driver, onlooker: Onlooker, run: LoadRun) -> None:
-    for number, level in enumerate(plan.levels):
+    for level in plan.levels:
         onlooker.began(level, plan.jobs_of(level))
         done = await driver.drive(level)
         onlooker.ended_level(done)
@@ -94,45 +96,10 @@ async def _climb(plan: LoadPlan, driver: Driver, onlooker: Onlooker, run: LoadRu
             run.warnings.append(f"no server answered for {GIVE_UP_SECONDS:g} s: what was left was not sent")
             return
         failed = sum(not row.is_completed for row in done.rows)
-        is_last = number + 1 == len(plan.levels)
-        if not is_last and done.rows and failed > HOPELESS * len(done.rows):
-            where = level_text(level, plan.mode.unit)
-            run.warnings.append(
-                f"the ramp ended at {where}: {failed} of {counted(len(done.rows), 'prompt')} failed there"
-            )
+        if level != plan.levels[-1] and failed > HOPELESS * len(done.rows):
+            where, jobs = level_text(level, plan.mode.unit), counted(len(done.rows), "prompt")
+            run.warnings.append(f"the ramp ended at {where}: {failed} of {jobs} failed there")
             return
-
-
-@asynccontextmanager
-async def _clients(servers: Sequence[str]) -> AsyncIterator[list[ComfyClient]]:
-    limits = Limits(
-        poll_seconds=POLL_SECONDS,
-        deaf_poll_seconds=DEAF_POLL_SECONDS,
-        lost_after_seconds=LOST_SECONDS,
-        connections=1024,
-        downloads_at_once=512,
-    )
-    async with contextlib.AsyncExitStack() as stack:
-        yield [await stack.enter_async_context(ComfyClient(server, limits=limits)) for server in servers]
-
-
-async def _look_at_queues(targets: Sequence[Target]) -> list[str]:
-    warnings = []
-    for target in targets:
-        view = await target.client.queue()
-        waiting = len(view.running) + len(view.pending)
-        if waiting:
-            warnings.append(
-                f"{target.name} had {counted(waiting, 'prompt')} of others before the test: its times are not clean"
-            )
-    return warnings
-
-
-def _seed_warnings(plan: LoadPlan, target: Target) -> list[str]:
-    if plan.same_seeds:
-        return ["seeds were the same for each prompt, as asked: the server's cache may have answered"]
-    without = [payload.name for payload in target.payloads if not payload.is_varied_by_seed]
-    return [f"{name} has no seed: its prompts differ by an input that the nodes do not see" for name in without]
 
 
 async def _warm_up(
@@ -159,49 +126,52 @@ async def _warm_up(
     try:
         return [second for seconds in await asyncio.gather(*tasks) for second in seconds]
     finally:
-        for task in tasks:
-            task.cancel()
+        await end_tasks(tasks)
 
 
-def _server_warnings(targets: Sequence[Target]) -> list[str]:
-    found = []
+async def _queue_warnings(targets: Sequence[Target]) -> list[str]:
+    warnings = []
+    for target in targets:
+        view = await target.client.queue()
+        waiting = len(view.running) + len(view.pending)
+        if waiting:
+            others = counted(waiting, "prompt")
+            warnings.append(f"{target.name} had {others} of others before the test: its times are not clean")
+    return warnings
+
+
+def _seed_warnings(plan: LoadPlan, target: Target) -> list[str]:
+    if plan.same_seeds:
+        return ["seeds were the same for each prompt, as asked: the server's cache may have answered"]
+    without = [payload.name for payload in target.payloads if not payload.is_varied_by_seed]
+    return [f"{name} has no seed: its prompts differ by an input that the nodes do not see" for name in without]
+
+
+def _server_warnings(targets: Sequence[Target]) -> Iterator[str]:
     for target in targets:
         if target.lost:
-            when = f"first after {target.lost[0]:.0f} s"
-            found.append(
-                f"{target.name} was lost with {counted(len(target.lost), 'prompt')}, {when}; it got fewer from then on"
-            )
+            lost = f"{counted(len(target.lost), 'prompt')}, first after {target.lost[0]:.0f} s"
+            yield f"{target.name} was lost with {lost}; it got fewer from then on"
         if target.unheard:
-            found.append(
+            yield (
                 f"{target.name}: the end of {counted(target.unheard, 'prompt')} was not heard on the websocket, but "
                 f"found by asking every {DEAF_POLL_SECONDS:g} to {POLL_SECONDS:g} s: times are no more exact than that"
             )
-    return found
 
 
-def _level_warnings(run: LoadRun) -> list[str]:
+def _level_warnings(run: LoadRun) -> Iterator[str]:
     late = sum(row.status is RowStatus.TIMEOUT for row in run.rows)
-    found = (
-        [f"{counted(late, 'prompt')} timed out, later than any figure here: those are of completed ones"]
-        if late
-        else []
-    )
-    if run.plan.mode is Mode.CLOSED:
-        for level in run.levels:
-            if level.is_whole and not level.is_reached:
-                found.append(
-                    f"{level.level:g} prompts at once were never reached: {counted(len(level.rows), 'prompt')} in all"
-                )
-    return found
+    if late:
+        yield f"{counted(late, 'prompt')} timed out, later than any figure here: those are of completed ones"
+    for level in run.levels:
+        if run.plan.mode is Mode.CLOSED and level.is_whole and not level.is_reached:
+            jobs = counted(len(level.rows), "prompt")
+            yield f"{level.level:g} prompts at once were never reached: {jobs} in all"
 
 
-def _lateness_warnings(run: LoadRun) -> list[str]:
-    if not run.lateness:
-        return []
-    late = percentile(run.lateness, 0.95)
+def _lateness_warnings(run: LoadRun) -> Iterator[str]:
+    late = percentile(run.lateness, 0.95) if run.lateness else 0.0
     gap = 60.0 / max(run.plan.levels)
-    if late <= max(LATE_SECONDS, LATE_SHARE * gap):
-        return []
-    return [
-        f"arrivals were sent up to {late:.2f} s late (p95): this machine is too slow for the rate that was asked for"
-    ]
+    if late > max(LATE_SECONDS, LATE_SHARE * gap):
+        sent = f"arrivals were sent up to {late:.2f} s late (p95)"
+        yield f"{sent}: this machine is too slow for the rate that was asked for"

@@ -16,7 +16,7 @@ from comfyui_agent.lab.reports.fields import as_number
 from comfyui_agent.lab.reports.load import LoadReport, Row, RowStatus
 from comfyui_agent.lab.reports.sla import Finding, Target, TargetVerdict, standing
 from comfyui_agent.lab.sla.load_targets import judge_load
-from comfyui_agent.lab.sla.recovery import judge_recovery
+from comfyui_agent.lab.sla.review import judge_recovery
 
 NUMBERS = re.compile(r"[0-9a-fA-F-]{8,}|\d+")
 """Ids, ports and sizes in the text of an error."""

@@ -15,8 +15,7 @@ from comfyui_agent.lab.measurement.machine import this_machine
 from comfyui_agent.lab.measurement.moments import utc_text
 from comfyui_agent.lab.profiling.profile import LOOK_EVERY, Profiling
 from comfyui_agent.lab.profiling.runs import Kind, split, typical_steps
-from comfyui_agent.lab.reports.environment import Environment, ServerFacts
-from comfyui_agent.lab.reports.kinds import ReportKind
+from comfyui_agent.lab.reports.environment import Environment, ReportKind, ServerFacts
 from comfyui_agent.lab.reports.profile import FitsAtOnce, NodeCost, ProfileReport, RunFigures
 
 PROFILES = Path("infra/comfyui/profiling")

@@ -7,19 +7,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from comfyui_agent.lab.reports.environment import Environment
-from comfyui_agent.lab.reports.fields import (
-    Count,
-    Flag,
-    ListOf,
-    Number,
-    OptionalText,
-    OrEmpty,
-    Part,
-    RequiredCount,
-    Text,
-)
-from comfyui_agent.lab.reports.kinds import ReportKind
+from comfyui_agent.lab.reports.environment import Environment, ReportKind
+from comfyui_agent.lab.reports.fields import Count, Flag, Number, OptionalText, Part, Text
 
 
 class Check(Part):
@@ -57,14 +46,14 @@ class ScenarioResult(Part):
     expected: Text = ""
     seconds: Number = None
     recovery_sec: Number = None
-    checks: ListOf[Check] = Field(default_factory=list)
-    stages: ListOf[Stage] = Field(default_factory=list)
-    jobs: OrEmpty[PageCounts] = Field(default_factory=PageCounts)
+    checks: list[Check] = Field(default_factory=list)
+    stages: list[Stage] = Field(default_factory=list)
+    jobs: PageCounts = Field(default_factory=PageCounts)
 
 
 class ChaosSummary(Part):
     kind: OptionalText = None
-    total: RequiredCount
+    total: Count
     passed: Count = 0
     failed: Count = 0
     skipped: Count = 0
@@ -82,7 +71,7 @@ class ChaosReport(Part):
     path: Path = Field(default=Path("chaos.json"), exclude=True)
     summary: ChaosSummary
     results: list[ScenarioResult] = Field(default_factory=list)
-    environment: OrEmpty[Environment] = Field(default_factory=Environment)
+    environment: Environment = Field(default_factory=Environment)
 
     @property
     def is_partial(self) -> bool:

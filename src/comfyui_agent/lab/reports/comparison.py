@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import Field
 
 from comfyui_agent.domain.text_enum import TextEnum
@@ -23,11 +25,11 @@ class Metric(Part):
 
     metric: str
     unit: str
-    a: Number
-    b: Number
-    change: Number
-    low: Number
-    high: Number
+    a: Number = None
+    b: Number = None
+    change: Number = None
+    low: Number = None
+    high: Number = None
     verdict: Judgement
     sentence: str
     is_sure: bool = Field(default=False, exclude=True)
@@ -58,3 +60,7 @@ class Comparison(Part):
     cautions: list[str]
     metrics: list[Metric]
     verdict: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Every key, also of figures that are not known."""
+        return self.model_dump(mode="json")

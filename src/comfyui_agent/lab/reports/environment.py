@@ -6,17 +6,21 @@ from typing import Any
 
 from pydantic import Field
 
-from comfyui_agent.lab.reports.fields import (
-    Count,
-    Facts,
-    ListOf,
-    Number,
-    OptionalText,
-    OrEmpty,
-    Part,
-    Text,
-    as_moment,
-)
+from comfyui_agent.domain.text_enum import TextEnum
+from comfyui_agent.lab.reports.fields import Count, Facts, Number, OptionalText, Part, Text, as_moment
+
+
+class ReportKind(TextEnum):
+    """What was done to the servers, as reports write it under `environment.kind`."""
+
+    LOAD = "loadtest"
+    CHAOS = "chaos"
+    PROFILE = "profile"
+
+    @property
+    def label(self) -> str:
+        """The kind as the web page names it."""
+        return {ReportKind.LOAD: "Load test", ReportKind.CHAOS: "Chaos", ReportKind.PROFILE: "Profile"}[self]
 
 
 class DeviceFacts(Part):
@@ -33,7 +37,7 @@ class ServerFacts(Part):
     python: OptionalText = None
     pytorch: OptionalText = None
     system: OptionalText = None
-    devices: ListOf[DeviceFacts] = Field(default_factory=list)
+    devices: list[DeviceFacts] = Field(default_factory=list)
     driver: OptionalText = None
     nodes: Number = None
 
@@ -64,14 +68,14 @@ class Environment(Part):
     started_at: OptionalText = None
     ended_at: OptionalText = None
     machine: Facts = Field(default_factory=dict)
-    servers: ListOf[ServerFacts] = Field(default_factory=list)
-    workflow: OrEmpty[WorkflowFacts] = Field(default_factory=WorkflowFacts)
-    workflows: ListOf[WorkflowFacts] = Field(default_factory=list)
+    servers: list[ServerFacts] = Field(default_factory=list)
+    workflow: WorkflowFacts = Field(default_factory=WorkflowFacts)
+    workflows: list[WorkflowFacts] = Field(default_factory=list)
     parameters: Facts = Field(default_factory=dict)
     warmup_sec: list[Any] = Field(default_factory=list)
     sla: Facts = Field(default_factory=dict)
     gpu_source: OptionalText = None
-    gpu_trace: ListOf[GpuSample] = Field(default_factory=list)
+    gpu_trace: list[GpuSample] = Field(default_factory=list)
     metrics_log: OptionalText = None
     load_test: OptionalText = None
 

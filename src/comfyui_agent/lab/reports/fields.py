@@ -1,4 +1,4 @@
-"""Field types of reports.
+"""Parts of reports, and the types of their fields.
 
 Reports may be old, or written by another program. A value of the wrong type reads as unknown; it is not an error.
 """
@@ -6,23 +6,35 @@ Reports may be old, or written by another program. A value of the wrong type rea
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from datetime import datetime, timezone
 from enum import Enum
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from comfyui_agent.domain.texts import whole
 
 DIGITS = 6
 LONGEST_TEXT = 1_000_000
-PartType = TypeVar("PartType", bound="Part")
 
 
 class Part(BaseModel):
     """A JSON object of a report. Keys that this version does not know are kept."""
 
     model_config = ConfigDict(extra="allow")
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _read(cls, value: Any, read: Callable[[Any], Any], info: ValidationInfo) -> Any:
+        """The value, or the default of the field where the value is of the wrong type."""
+        try:
+            return read(value)
+        except ValidationError:
+            field = cls.model_fields[info.field_name or ""]
+            if field.is_required():
+                raise
+            return field.get_default(call_default_factory=True)
 
     def as_json(self) -> dict[str, Any]:
         """The JSON that is written: exactly the keys that were set."""
@@ -51,60 +63,15 @@ def as_moment(value: Any) -> float | None:
         return None
 
 
-def _seconds(value: Any) -> int | float | None:
-    number = as_number(value)
-    return None if number is None or number < 0 else number
-
-
-def _count(value: Any) -> int:
-    return max(0, int(as_number(value) or 0))
-
-
-def _required_count(value: Any) -> int:
-    if as_number(value) is None:
-        raise ValueError("a number is needed")
-    return _count(value)
-
-
-def _text_or_none(value: Any) -> str | None:
-    if isinstance(value, Enum):
-        value = value.value
-    return whole(value, LONGEST_TEXT) if isinstance(value, str) else None
-
-
-def _text(value: Any) -> str:
-    return _text_or_none(value) or ""
-
-
-def _objects(value: Any) -> list[Any]:
-    return [each for each in value if isinstance(each, (dict, Part))] if isinstance(value, (list, tuple)) else []
-
-
-def _texts(value: Any) -> list[str]:
-    return [each for each in map(_text, value) if each] if isinstance(value, (list, tuple)) else []
-
-
-def _or_nothing(value: Any) -> Any:
-    return value if isinstance(value, (dict, Part)) else None
-
-
-def _or_empty(value: Any) -> Any:
-    return value if isinstance(value, (dict, Part)) else {}
-
-
-def _flag(value: Any) -> bool:
-    return value is True
+def _as_text(value: Any) -> Any:
+    value = value.value if isinstance(value, Enum) else value
+    return whole(value, LONGEST_TEXT) if isinstance(value, str) else value
 
 
 Number = Annotated[int | float | None, BeforeValidator(as_number)]
-Seconds = Annotated[int | float | None, BeforeValidator(_seconds)]
-Count = Annotated[int, BeforeValidator(_count)]
-RequiredCount = Annotated[int, BeforeValidator(_required_count)]
-Text = Annotated[str, BeforeValidator(_text)]
-OptionalText = Annotated[str | None, BeforeValidator(_text_or_none)]
-Texts = Annotated[list[str], BeforeValidator(_texts)]
-Flag = Annotated[bool, BeforeValidator(_flag)]
-Facts = Annotated[dict[str, Any], BeforeValidator(_or_empty)]
-ListOf = Annotated[list[PartType], BeforeValidator(_objects)]
-Optionally = Annotated[PartType | None, BeforeValidator(_or_nothing)]
-OrEmpty = Annotated[PartType, BeforeValidator(_or_empty)]
+Seconds = Annotated[Annotated[int | float, Field(ge=0)] | None, BeforeValidator(as_number)]
+Count = Annotated[int, Field(ge=0)]
+Text = Annotated[str, BeforeValidator(_as_text)]
+OptionalText = Annotated[str | None, BeforeValidator(_as_text)]
+Flag = Annotated[bool, Field(strict=True)]
+Facts = dict[str, Any]

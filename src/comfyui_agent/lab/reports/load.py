@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import ClassVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from comfyui_agent.domain.text_enum import TextEnum
 from comfyui_agent.lab.reports.chaos import ScenarioResult
-from comfyui_agent.lab.reports.environment import Environment
-from comfyui_agent.lab.reports.fields import (
-    Count,
-    Facts,
-    Flag,
-    ListOf,
-    Number,
-    Optionally,
-    OptionalText,
-    OrEmpty,
-    Part,
-    RequiredCount,
-    Seconds,
-    Text,
-    Texts,
-    as_moment,
-)
-from comfyui_agent.lab.reports.kinds import ReportKind
+from comfyui_agent.lab.reports.environment import Environment, ReportKind
+from comfyui_agent.lab.reports.fields import Count, Facts, Flag, Number, OptionalText, Part, Seconds, Text, as_moment
 
 
 class RowStatus(TextEnum):
@@ -38,16 +23,12 @@ class RowStatus(TextEnum):
     TIMEOUT = "timeout"
 
 
-def _status(value: Any) -> Any:
-    return value if value in list(RowStatus) else RowStatus.FAILED
-
-
 class Row(Part):
     """One prompt, from the post to its result. Times are seconds; what was not measured is None."""
 
     index: Count = 0
     prompt_id: Text = ""
-    status: Annotated[RowStatus, BeforeValidator(_status)] = RowStatus.FAILED
+    status: RowStatus = RowStatus.FAILED
     duration_sec: Seconds = None
     queue_sec: Seconds = None
     exec_sec: Seconds = None
@@ -138,7 +119,7 @@ class KneeFacts(Part):
 class LoadSummary(Part):
     """The figures of a load test, and the verdict on each target."""
 
-    total_jobs: RequiredCount
+    total_jobs: Count
     completed: Count = 0
     failed: Count = 0
     timeouts: Count = 0
@@ -171,13 +152,13 @@ class LoadSummary(Part):
     mode: Text = ""
     partial: Flag = False
     unfinished: Count = 0
-    warnings: Texts = Field(default_factory=list)
-    levels: ListOf[LevelSummary] = Field(default_factory=list)
-    knee: Optionally[KneeFacts] = None
-    servers: ListOf[ServerSummary] = Field(default_factory=list)
+    warnings: list[Text] = Field(default_factory=list)
+    levels: list[LevelSummary] = Field(default_factory=list)
+    knee: KneeFacts | None = None
+    servers: list[ServerSummary] = Field(default_factory=list)
     peak_gpu_mem_mb: Number = None
     avg_gpu_util: Number = None
-    scenario: Optionally[ScenarioResult] = None
+    scenario: ScenarioResult | None = None
     recovery_sec: Number = None
     targets: Facts = Field(default_factory=dict)
     concurrent_books: Number = None
@@ -191,7 +172,7 @@ class LoadReport(Part):
     path: Path = Field(default=Path("load.json"), exclude=True)
     summary: LoadSummary
     results: list[Row] = Field(default_factory=list)
-    environment: OrEmpty[Environment] = Field(default_factory=Environment)
+    environment: Environment = Field(default_factory=Environment)
 
     @property
     def is_partial(self) -> bool:
@@ -208,6 +189,15 @@ class LoadReport(Part):
         """The prompts in the order in which they ended."""
         rows = [row.sent_after(self.environment.began) for row in self.results]
         return tuple(sorted(rows, key=lambda row: (row.ended_seconds, row.index)))
+
+    @property
+    def levels(self) -> list[tuple[LevelSummary, list[Row]]]:
+        """The levels that have rows, with their rows, from the lowest."""
+        found = []
+        for level in sorted(self.summary.levels, key=lambda each: each.level or 0.0):
+            rows = [row for row in self.rows if math.isclose(row.level or 0.0, level.level or 0.0, rel_tol=1e-5)]
+            found += [(level, rows)] if rows else []
+        return found
 
     @property
     def wall_clock_sec(self) -> float:

@@ -7,9 +7,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, PlainSerializer
 
-from comfyui_agent.lab.reports.environment import Environment, GpuSample, WorkflowFacts
-from comfyui_agent.lab.reports.fields import Count, Flag, ListOf, Number, OptionalText, OrEmpty, Part, Text, Texts
-from comfyui_agent.lab.reports.kinds import ReportKind
+from comfyui_agent.lab.reports.environment import Environment, GpuSample, ReportKind, WorkflowFacts
+from comfyui_agent.lab.reports.fields import Count, Flag, Number, OptionalText, Part, Text
 
 Milliseconds = Annotated[Number, PlainSerializer(lambda value: None if value is None else round(value, 3))]
 """Seconds that are written to the millisecond."""
@@ -70,7 +69,7 @@ class RunFigures(Part):
     other_sec: Milliseconds = None
     peak_vram_mb: Number = None
     cached: Flag = False
-    nodes: ListOf[NodeSeconds] = Field(default_factory=list)
+    nodes: list[NodeSeconds] = Field(default_factory=list)
 
 
 class ProfileReport(Part):
@@ -79,7 +78,7 @@ class ProfileReport(Part):
     kind: ClassVar[ReportKind] = ReportKind.PROFILE
 
     path: Path = Field(default=Path("profile.json"), exclude=True)
-    workflow: OrEmpty[WorkflowFacts] = Field(default_factory=WorkflowFacts)
+    workflow: WorkflowFacts = Field(default_factory=WorkflowFacts)
     server: Text = ""
     duration_sec: Milliseconds = None
     cold_duration_sec: Milliseconds = None
@@ -90,14 +89,14 @@ class ProfileReport(Part):
     idle_vram_mb: Number = None
     vram_total_mb: Number = None
     avg_gpu_util: Number = None
-    fits_at_once: OrEmpty[FitsAtOnce] = Field(default_factory=FitsAtOnce)
-    nodes: ListOf[NodeCost] = Field(default_factory=list)
-    runs: ListOf[RunFigures] = Field(default_factory=list)
+    fits_at_once: FitsAtOnce = Field(default_factory=FitsAtOnce)
+    nodes: list[NodeCost] = Field(default_factory=list)
+    runs: list[RunFigures] = Field(default_factory=list)
     gpu_source: OptionalText = None
-    gpu_trace: ListOf[GpuSample] = Field(default_factory=list)
-    warnings: Texts = Field(default_factory=list)
+    gpu_trace: list[GpuSample] = Field(default_factory=list)
+    warnings: list[Text] = Field(default_factory=list)
     partial: Flag = False
-    environment: OrEmpty[Environment] = Field(default_factory=Environment)
+    environment: Environment = Field(default_factory=Environment)
 
     @property
     def name(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import stat
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from comfyui_agent.lab.reports.chaos import ChaosReport
-from comfyui_agent.lab.reports.kinds import ReportKind
+from comfyui_agent.lab.reports.environment import ReportKind
 from comfyui_agent.lab.reports.load import LoadReport
 
 LARGEST = 512 * 1024 * 1024
@@ -35,13 +34,13 @@ def read_report(path: Path) -> LoadReport | ChaosReport:
     kind = document["environment"].get("kind") or document["summary"].get("kind") or ReportKind.LOAD.value
     if kind not in list(MODELS):
         raise BadReport(f"{path} is a report of the kind {str(kind)[:60]!r}: a load test or a chaos report is wanted")
+    if not all(isinstance(each, dict) for each in document["results"]):
+        raise BadReport(f"{path} is not a report: its results are not a list of objects")
     try:
         return MODELS[kind].model_validate({**document, "path": path})
     except ValidationError as error:
-        part, *rest = error.errors()[0]["loc"]
-        if part == "results":
-            raise BadReport(f"{path} is not a report: its results are not a list of objects") from None
-        raise BadReport(f"{path} is not a whole report: its {part} has no {rest[0] if rest else part}") from None
+        part, name = error.errors()[0]["loc"][:2]
+        raise BadReport(f"{path} is not a whole report: its {part} has no {name}") from None
 
 
 def read_head(text: str) -> dict[str, Any]:
@@ -72,13 +71,10 @@ def _read_json(path: Path) -> Any:
         if found.st_size > LARGEST:
             raise BadReport(f"{path} is too large for a report: {found.st_size / 1024**2:.0f} MB, at most 512 MB")
         data = path.read_bytes()
-    except BadReport:
-        raise
     except FileNotFoundError:
         raise BadReport(f"there is no file {path}") from None
-    except (OSError, ValueError) as error:
-        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
-        raise BadReport(f"{path} cannot be read: {reason}") from None
+    except OSError as error:
+        raise BadReport(f"{path} cannot be read: {error.strerror or error}") from None
     try:
         return json.loads(data)
     except RecursionError:

@@ -14,6 +14,9 @@ from comfyui_agent.lab.quantities import listed
 from comfyui_agent.lab.reports.fields import Number, OptionalText, Part
 from comfyui_agent.lab.reports.load import LoadSummary
 
+SLACK = 1e-9
+PARTIAL = "the run was stopped before its end, which can show a miss but not that a target is met."
+
 
 class TargetVerdict(TextEnum):
     """What can be said of a target. What was not measured is neither met nor missed."""
@@ -35,11 +38,11 @@ class Target(TextEnum):
 
     @property
     def label(self) -> str:
-        return WORDS[self][0]
+        return LABELS[self][0]
 
     @property
     def unit(self) -> str:
-        return WORDS[self][1]
+        return LABELS[self][1]
 
     @property
     def is_floor(self) -> bool:
@@ -51,7 +54,7 @@ class Target(TextEnum):
         return 0.0 if self is Target.SPIKES else float(getattr(targets, str(self)))
 
 
-WORDS = {
+LABELS = {
     Target.THROUGHPUT: ("Throughput", "images/min"),
     Target.CONCURRENCY: ("Books at once", "books"),
     Target.LATENCY: ("Latency p95", "s"),
@@ -75,17 +78,37 @@ class Finding(Part):
 
     @classmethod
     def on(
+        cls, target: Target, targets: Sla, measured: float | None, verdict: TargetVerdict, sentence: str, **more: int
+    ) -> Finding:
+        wanted, unit = target.wanted(targets), target.unit
+        return cls(
+            target=target, wanted=wanted, measured=measured, unit=unit, verdict=verdict, sentence=sentence, **more
+        )
+
+    @classmethod
+    def judge(
         cls,
         target: Target,
         targets: Sla,
-        measured: float | None,
-        verdict: TargetVerdict,
-        sentence: str,
-        jobs_needed: int | None = None,
+        measured: float,
+        seen: str,
+        *,
+        is_partial: bool,
+        few: str = "",
+        jobs_needed: int = 0,
     ) -> Finding:
-        wanted, unit = target.wanted(targets), target.unit
-        found = cls(target=target, wanted=wanted, measured=measured, unit=unit, verdict=verdict, sentence=sentence)
-        return found if jobs_needed is None else found.model_copy(update={"jobs_needed": jobs_needed})
+        """Hold a figure against its target. A miss counts always.
+
+        That the target is met counts only for a whole run with enough jobs; `few` says that there were too few.
+        """
+        wanted = target.wanted(targets)
+        if (measured < wanted - SLACK) if target.is_floor else (measured > wanted + SLACK):
+            return cls.on(target, targets, measured, TargetVerdict.MISSED, f"{seen}.")
+        if few:
+            return cls.on(target, targets, measured, TargetVerdict.NOT_MEASURED, few, jobs_needed=jobs_needed)
+        if is_partial:
+            return cls.on(target, targets, measured, TargetVerdict.NOT_MEASURED, f"{seen}; {PARTIAL}")
+        return cls.on(target, targets, measured, TargetVerdict.MET, f"{seen}.")
 
     @property
     def wanted_text(self) -> str:

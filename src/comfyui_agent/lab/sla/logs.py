@@ -1,106 +1,124 @@
-"""The metrics log, read for the time of one run."""
+"""How the prompts of a run ended, by the metrics log and by the rows of its report."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from comfyui_agent.domain.events import EventName
+from comfyui_agent.events.log import rotated
 from comfyui_agent.lab.reports.fields import as_moment
 from comfyui_agent.lab.reports.load import LoadReport
-from comfyui_agent.lab.sla.spikes import End
 
 FAILURES = frozenset({EventName.JOB_FAILED.value, EventName.JOB_RETRY.value})
 """A run that failed counts, also if its job runs again."""
 ENDS = FAILURES | {EventName.JOB_DONE.value}
 SLACK_SECONDS = 1.0
 """Lines are written a little after the event."""
-ROTATED = 5
 
 
-@dataclass
-class Reading:
-    """How the prompts of a run ended according to logs, by prompt id where there is one, and what could not be read."""
+@dataclass(frozen=True, order=True)
+class End:
+    """A run that ended: when (seconds since 1970), how, and why."""
 
-    ends: dict[str, End] = field(default_factory=dict)
-    paths: list[Path] = field(default_factory=list)
-    bad_lines: int = 0
-    troubles: list[str] = field(default_factory=list)
+    at: float
+    is_failure: bool
+    why: str = ""
 
 
-def read_logs(paths: Iterable[Path], report: LoadReport) -> Reading:
-    """The ends that logs hold for the time of a run, without those of other load tests.
+@dataclass(frozen=True)
+class LoggedEnd:
+    """A line of the log about an end. Ids are empty where the line has none."""
 
-    A log that cannot be read is listed in `troubles`; it is not an error.
+    end: End
+    prompt_id: str
+    load_test: str
+
+
+@dataclass(frozen=True)
+class RunEnds:
+    """How the prompts of a run ended, each once; how many of them are in the logs; and notes on the logs."""
+
+    ends: list[End]
+    logged: int
+    notes: list[str]
+
+
+def ends_of(report: LoadReport, logs: Sequence[Path]) -> RunEnds:
+    """By the metrics logs, without the lines of other load tests, and by the report's rows for what the logs lack.
+
+    A log that cannot be read is noted; it is not an error.
     """
-    reading = Reading()
     began, ended = report.environment.began, report.environment.ended
-    if began is None or ended is None:
-        return reading
-    lines: list[dict[str, Any]] = []
-    for path in _with_rotated(paths, began):
+    lines: list[LoggedEnd] = []
+    notes, was_read, bad_lines = [], [], 0
+    is_known = began is not None and ended is not None
+    since, until = (began or 0.0) - SLACK_SECONDS, (ended or 0.0) + SLACK_SECONDS
+    for path in _with_rotated(logs, began or 0.0) if is_known else ():
         try:
-            lines += _lines(path, began - SLACK_SECONDS, ended + SLACK_SECONDS, reading)
-            reading.paths.append(path)
+            found, bad = _read_log(path)
         except OSError as error:
-            reading.troubles.append(f"{path} cannot be read: {os.strerror(error.errno) if error.errno else error}")
-    prompts = {row.prompt_id for row in report.rows if row.prompt_id}
-    own = {line["load_test"] for line in lines if line["prompt_id"] in prompts}
-    own.add(report.environment.load_test or "")
-    for number, line in enumerate(lines):
-        if line["load_test"] and line["load_test"] not in own:
+            notes.append(f"{path} cannot be read: {os.strerror(error.errno) if error.errno else error}")
             continue
-        key = f"{line['prompt_id'] or number} {line['event'] in FAILURES}"
-        reading.ends[key] = End(line["at"], line["event"] in FAILURES, line["failure_class"][:60])
-    return reading
+        lines += [each for each in found if since <= each.end.at <= until]
+        was_read.append(str(path))
+        bad_lines += bad
+    prompts = {row.prompt_id for row in report.rows if row.prompt_id}
+    own = {line.load_test for line in lines if line.prompt_id in prompts} | {report.environment.load_test or "", ""}
+    logged = {
+        (line.prompt_id or number, line.end.is_failure): line.end
+        for number, line in enumerate(lines)
+        if line.load_test in own
+    }
+    if not logs:
+        notes.append("no metrics log was found: spikes were looked for in the report's own rows")
+    elif was_read and not logged:
+        names = ", ".join(was_read)
+        notes.append(f"{names} tells nothing of this run: spikes were looked for in the report's own rows")
+    if bad_lines:
+        notes.append(f"lines of the metrics log that could not be read: {bad_lines}")
+    ends = _ends_of_rows(report, without={prompt_id for prompt_id, _ in logged})
+    return RunEnds([*logged.values(), *ends], len(logged), notes)
 
 
-def ends_of(report: LoadReport, reading: Reading) -> list[End]:
-    """All ends of a run, each once: those of the log, then those of the report that the log does not have."""
-    logged = {key.rpartition(" ")[0] for key in reading.ends}
-    ends = list(reading.ends.values())
+def _ends_of_rows(report: LoadReport, without: Collection[object]) -> Iterator[End]:
     began = report.environment.began if report.has_times else None
     for row in report.rows:
         at = as_moment(row.ended_at)
         if at is None and began is not None:
             at = began + row.ended_seconds
-        if at is not None and (not row.prompt_id or row.prompt_id not in logged):
-            ends.append(End(at, not row.is_completed, row.failure_class or str(row.status)))
-    return ends
+        if at is not None and row.prompt_id not in without:
+            yield End(at, not row.is_completed, row.failure_class or str(row.status))
 
 
 def _with_rotated(paths: Iterable[Path], began: float) -> list[Path]:
     """Logs, each after its rotated files that were still written when the run began."""
     found: list[Path] = []
     for path in paths:
-        older = [path.with_name(f"{path.name}.{number}") for number in range(ROTATED, 0, -1)]
-        found += [each for each in older if each.is_file() and each.stat().st_mtime >= began]
-        found.append(path)
+        older = [each for each in rotated(path) if each.is_file() and each.stat().st_mtime >= began]
+        found += [*reversed(older), path]
     return list(dict.fromkeys(found))
 
 
-def _lines(path: Path, since: float, until: float, reading: Reading) -> Sequence[dict[str, Any]]:
+def _read_log(path: Path) -> tuple[list[LoggedEnd], int]:
+    """The lines about ends, and how many lines could not be read. Lines about something else are not parsed."""
+    found, bad_lines = [], 0
     with path.open("rb") as file:
-        return [line for line in _parsed(file, reading) if since <= line["at"] <= until]
-
-
-def _parsed(file: Iterable[bytes], reading: Reading) -> Iterator[dict[str, Any]]:
-    """Lines about an end, with the time as seconds. Other lines are skipped without being parsed."""
-    for line in file:
-        if b'"job.' not in line:
-            reading.bad_lines += bool(line.strip()) and not line.lstrip().startswith(b"{")
-            continue
-        try:
-            facts = json.loads(line)
-            at = as_moment(facts["timestamp"])
-            is_end = facts["event"] in ENDS
-        except (ValueError, KeyError, TypeError, RecursionError):
-            reading.bad_lines += 1
-            continue
-        if at is not None and is_end:
-            known = {key: str(facts.get(key) or "") for key in ("event", "prompt_id", "load_test", "failure_class")}
-            yield {**known, "at": at}
+        for line in file:
+            if b'"job.' not in line:
+                bad_lines += bool(line.strip()) and not line.lstrip().startswith(b"{")
+                continue
+            try:
+                facts = json.loads(line)
+                at, event = as_moment(facts["timestamp"]), facts["event"]
+                is_end = event in ENDS
+            except (ValueError, KeyError, TypeError, RecursionError):
+                bad_lines += 1
+                continue
+            if at is not None and is_end:
+                end = End(at, event in FAILURES, str(facts.get("failure_class") or "")[:60])
+                found.append(LoggedEnd(end, str(facts.get("prompt_id") or ""), str(facts.get("load_test") or "")))
+    return found, bad_lines

@@ -1,21 +1,21 @@
-"""All targets held against all reports."""
+"""All targets held against all reports that were named on the command line."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.lab.quantities import listed
-from comfyui_agent.lab.reports.chaos import ChaosReport
+from comfyui_agent.lab.reports.chaos import ChaosReport, ScenarioResult
 from comfyui_agent.lab.reports.fields import as_number
 from comfyui_agent.lab.reports.load import LoadReport
-from comfyui_agent.lab.reports.sla import Finding, ReviewedReport, Target, TargetVerdict, overall, worst
-from comfyui_agent.lab.sla.evidence import Evidence
+from comfyui_agent.lab.reports.reading import BadReport, read_report
+from comfyui_agent.lab.reports.sla import Finding, ReviewedReport, Target, TargetVerdict, overall, quantity, worst
 from comfyui_agent.lab.sla.load_targets import judge_load
-from comfyui_agent.lab.sla.recovery import judge_recovery
-from comfyui_agent.lab.sla.spike_target import judge_spikes
+from comfyui_agent.lab.sla.spikes import judge_spikes
 
 SIMULATED = "simulated"
 NO_LOAD = "None of the reports is a load test without faults: e3 loadtest makes one."
@@ -27,6 +27,46 @@ UNTRIED = {
     Target.RECOVERY: "None of the reports made a fault to recover from: e3 chaos makes one.",
     Target.SPIKES: NO_LOAD,
 }
+NOTHING_BREAKS = frozenset({"prompt-validation", "artificial-latency"})
+"""Scenarios after which there is nothing to recover from."""
+REPORTS = ("load*.json", "chaos*.json")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A report, and the metrics logs of its time."""
+
+    report: LoadReport | ChaosReport
+    logs: tuple[Path, ...]
+
+
+def gather(named: Sequence[Path], log: Path | None, root: Path) -> list[Evidence]:
+    """The reports, also those of folders, each once. BadReport if one cannot be read.
+
+    A log that is named counts for all of them. Without one, the logs beside a report are taken, else the log that
+    the report names, relative to the workspace.
+    """
+    if log is not None and not log.is_file():
+        raise BadReport(f"there is no log {log}")
+    paths: dict[Path, Path] = {}
+    for path in named:
+        found = [path]
+        if path.is_dir():
+            found = sorted(each for pattern in REPORTS for each in path.glob(pattern) if each.is_file())
+            if not found:
+                raise BadReport(f"{path} holds no report: load_*.json or chaos_*.json were looked for")
+        for each in found:
+            paths.setdefault(each.resolve(), each)
+    reports = [read_report(path) for path in paths.values()]
+    return [Evidence(report, (log,) if log is not None else _logs_of(report, root)) for report in reports]
+
+
+def _logs_of(report: LoadReport | ChaosReport, root: Path) -> tuple[Path, ...]:
+    beside = tuple(sorted(path for path in report.path.parent.glob("*.ndjson") if path.is_file()))
+    written = report.environment.metrics_log
+    if beside or not written or "\0" in written:
+        return beside
+    return (root / written,) if (root / written).is_file() else ()
 
 
 @dataclass(frozen=True)
@@ -100,19 +140,16 @@ def review(evidence: Sequence[Evidence], targets: Sla) -> Review:
         for finding in findings:
             if finding is not None:
                 found[finding.target].append((report.path.name, finding))
-        reviewed.append(_reviewed(report, notes))
+        reviewed.append(
+            ReviewedReport(
+                path=str(report.path),
+                kind=str(report.kind),
+                started_at=report.environment.started_at,
+                workflow=report.environment.workflow.name,
+                notes=notes,
+            )
+        )
     return Review(tuple(_decisive(target, found[target], targets) for target in Target), tuple(reviewed))
-
-
-def _reviewed(report: LoadReport | ChaosReport, notes: list[str]) -> ReviewedReport:
-    environment = report.environment
-    return ReviewedReport(
-        path=str(report.path),
-        kind=str(report.kind),
-        started_at=environment.started_at,
-        workflow=environment.workflow.name,
-        notes=notes,
-    )
 
 
 def _decisive(target: Target, found: Sequence[tuple[str, Finding]], targets: Sla) -> Finding:
@@ -138,3 +175,46 @@ def _notes_on(report: LoadReport | ChaosReport, targets: Sla) -> list[str]:
         if then is not None and then != now:
             notes.append(f"when it was measured, {name} was {then:g}; it is judged by {now:g}")
     return notes
+
+
+def judge_recovery(report: LoadReport | ChaosReport, targets: Sla) -> Finding | None:
+    """The longest time from a fault to work that goes on as before; None if no fault was made.
+
+    A service that never came back has missed the target.
+    """
+    scenarios = _scenarios(report)
+    if not scenarios:
+        return None
+    known = {_name(each): each.recovery_sec for each in scenarios if each.recovery_sec is not None}
+    slowest = max(known, key=lambda name: known[name], default="")
+    never = [
+        each
+        for each in scenarios
+        if each.recovery_sec is None and each.verdict == "failed" and _name(each) not in NOTHING_BREAKS
+    ]
+    if never:
+        reason = " ".join((never[0].reason or "no reason was noted").split()).rstrip(".")
+        why = f"{_name(never[0])} failed, and no recovery was seen: {reason}."
+        return Finding.on(Target.RECOVERY, targets, known.get(slowest), TargetVerdict.MISSED, why)
+    if not known:
+        why = f"No recovery was measured by {', '.join(map(_name, scenarios))}."
+        return Finding.on(Target.RECOVERY, targets, None, TargetVerdict.NOT_MEASURED, why)
+    seen = f"{slowest} took {quantity(known[slowest], Target.RECOVERY, targets.recovery_seconds)} to recover"
+    seen += f", the longest of {len(known)} scenarios" if len(known) > 1 else ""
+    skipped = [_name(each) for each in scenarios if each.verdict == "skipped"]
+    if skipped and not report.is_partial and known[slowest] <= targets.recovery_seconds:
+        seen += f"; skipped: {', '.join(skipped)}"
+    return Finding.judge(Target.RECOVERY, targets, known[slowest], seen, is_partial=report.is_partial)
+
+
+def _scenarios(report: LoadReport | ChaosReport) -> list[ScenarioResult]:
+    if isinstance(report, ChaosReport):
+        return report.results
+    scenario, seconds = report.summary.scenario, report.summary.recovery_sec
+    if scenario is not None:
+        return [scenario.model_copy(update={"recovery_sec": seconds})]
+    return [] if seconds is None else [ScenarioResult(scenario="the fault", recovery_sec=seconds)]
+
+
+def _name(scenario: ScenarioResult) -> str:
+    return scenario.scenario[:60] or "a scenario"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from comfyui_agent.lab.reports.kinds import ReportKind
+from comfyui_agent.lab.reports.environment import ReportKind
 from comfyui_agent.web.reports import Report, find_reports
 from comfyui_agent.web.screens import Choice, Fragment, NoScreen, Screen, View
 from comfyui_agent.web.threads import FILES

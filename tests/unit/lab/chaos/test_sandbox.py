@@ -11,9 +11,10 @@ from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.jobs import Job, JobId
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.lab.chaos.plan import ChaosPlan
-from comfyui_agent.lab.chaos.sandbox import Sandbox, moment_of
+from comfyui_agent.lab.chaos.sandbox import Sandbox
 from comfyui_agent.lab.payloads import Payload
 from comfyui_agent.lab.reports.chaos import PageCounts
+from comfyui_agent.lab.reports.fields import as_moment
 from support.stores import ScriptedStore
 
 
@@ -39,7 +40,7 @@ def sandbox_of(jobs: list[Job], events: list[Event]) -> Sandbox:
     server, proxy = SimpleNamespace(url="http://127.0.0.1:8188"), SimpleNamespace(port=9)
     plan = ChaosPlan(Payload.of("page", {}))
     store = Remembered(jobs, events)
-    return Sandbox(plan, Path(), *cast("tuple[Any, Any, Any, Any]", (server, proxy, store, None)))
+    return Sandbox(plan, Path(), *cast("tuple[Any, Any, Any]", (server, proxy, store)))
 
 
 def event(number: int, name: EventName, second: str, job_id: int | None = None) -> Event:
@@ -62,9 +63,10 @@ async def test_the_first_event_after_a_moment_is_found_beyond_the_first_page_of_
     events = [event(number, EventName.JOB_STARTED, f"0{number}.000") for number in range(1, 6)]
     events += [event(6, EventName.ALERT_SERVER, "06.000"), event(7, EventName.ALERT_SERVER, "07.000")]
     sandbox = sandbox_of([], events)
-    after = moment_of("2026-11-15 12:00:06.500")
-    assert await sandbox.first(0.0, EventName.ALERT_SERVER) == moment_of("2026-11-15 12:00:06.000")
-    assert await sandbox.first(after, EventName.ALERT_SERVER) == moment_of("2026-11-15 12:00:07.000")
+    after = as_moment("2026-11-15 12:00:06.500")
+    assert after is not None
+    assert await sandbox.first(0.0, EventName.ALERT_SERVER) == as_moment("2026-11-15 12:00:06.000")
+    assert await sandbox.first(after, EventName.ALERT_SERVER) == as_moment("2026-11-15 12:00:07.000")
     assert await sandbox.first(after, EventName.JOB_FAILED) is None
 
 
@@ -72,7 +74,3 @@ async def test_pages_are_counted_by_how_they_ended() -> None:
     states = [JobStatus.DONE, JobStatus.DONE, JobStatus.FAILED, JobStatus.PENDING]
     jobs = [job(number, status=status) for number, status in enumerate(states)]
     assert await sandbox_of(jobs, []).counts() == PageCounts(total=4, done=2, failed=1)
-
-
-def test_times_of_the_database_are_utc() -> None:
-    assert moment_of("1970-01-01 00:00:01.250") == 1.25

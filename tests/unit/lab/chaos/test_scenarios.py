@@ -12,28 +12,26 @@ from comfyui_agent.lab.chaos.bad_pages import OVERSIZED, _sizes
 from comfyui_agent.lab.chaos.bad_servers import with_sleep
 from comfyui_agent.lab.chaos.findings import ScenarioOutcome, Skipped
 from comfyui_agent.lab.chaos.plan import ChaosPlan
-from comfyui_agent.lab.chaos.scenarios import QUICK, SCENARIOS
 from comfyui_agent.lab.chaos.server import Server
-from comfyui_agent.lab.chaos.suite import Suite, find_scenarios
+from comfyui_agent.lab.chaos.suite import SCENARIOS, SETS, Suite, find_scenarios
 from comfyui_agent.lab.payloads import Payload
 from comfyui_agent.lab.reports.chaos import ScenarioResult
 from support.agents import sized_picture
 
 NAMES = ["prompt-validation", "gpu-oom", "network-blip", "comfyui-crash", "artificial-latency"]
-SETS = {"all": tuple(SCENARIOS), "quick": QUICK}
 PAGE = Payload.of("page", sized_picture())
 
 
 def test_there_are_the_five_that_were_asked_for_and_the_quick_set_is_of_them() -> None:
     assert list(SCENARIOS) == NAMES
-    assert set(QUICK) == {"prompt-validation", "network-blip"}
+    assert set(SETS["quick"]) == {"prompt-validation", "network-blip"}
 
 
 def test_names_and_sets_stand_for_scenarios_each_once_and_in_the_order_given() -> None:
-    found = [each.name for each in find_scenarios(["gpu-oom", "all", "gpu-oom", "quick"], SETS)]
+    found = [each.name for each in find_scenarios(["gpu-oom", "all", "gpu-oom", "quick"])]
     assert found == ["gpu-oom", *(name for name in NAMES if name != "gpu-oom")]
     with pytest.raises(KeyError):
-        find_scenarios(["all", "gpu"], SETS)
+        find_scenarios(["all", "gpu"])
 
 
 def test_a_pause_stands_between_what_is_saved_and_its_saving() -> None:

@@ -9,10 +9,9 @@ import pytest
 from comfyui_agent.comfy.errors import ServerLost
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.lab.chaos.findings import Findings, ScenarioOutcome, Skipped
-from comfyui_agent.lab.chaos.plan import ChaosPlan, read_command
+from comfyui_agent.lab.chaos.plan import ChaosPlan
 from comfyui_agent.lab.chaos.sandbox import Sandbox
-from comfyui_agent.lab.chaos.scenarios import Scenario
-from comfyui_agent.lab.chaos.suite import run_scenario
+from comfyui_agent.lab.chaos.suite import Scenario, run_scenario
 from comfyui_agent.lab.payloads import Payload, PayloadError
 from comfyui_agent.lab.reports.chaos import ScenarioResult
 from comfyui_agent.store.errors import DatabaseAway
@@ -62,12 +61,3 @@ async def test_an_error_is_a_result_with_its_reason(error: Exception, word: Scen
     result = await result_after(error, tmp_path)
     assert result.verdict == word
     assert (str(error).partition("] ")[2] or str(error)) in result.reason
-
-
-START = ["python 'main.py", "   "]
-
-
-@pytest.mark.parametrize("command", START)
-def test_a_start_command_that_is_none_is_said(command: str) -> None:
-    with pytest.raises(ValueError, match="--start-command"):
-        read_command(command)

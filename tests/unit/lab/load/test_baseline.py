@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from comfyui_agent.lab.load.baseline import baseline_folder, lines_of, write_baseline
+from comfyui_agent.lab.load.files import baseline_folder, lines_of, write_baseline
 from comfyui_agent.lab.reports.environment import Environment
 from comfyui_agent.lab.reports.load import LoadReport
 

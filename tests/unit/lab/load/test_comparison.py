@@ -83,22 +83,10 @@ def wrongly_called(made: Any, pairs: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("made", [on_its_own, queued])
-def test_two_runs_of_one_distribution_are_called_noise_in_nearly_all_cases(made: Any) -> None:
-    """Twenty cases; the slow form of this test has a thousand."""
-
-    def shorter(seed: int) -> Rows:
-        return [each | {"exec_sec": None} for each in made(seed)]
-
-    assert {name: wrong for name, wrong in wrongly_called(shorter, 20).items() if wrong > 2} == {}
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("made", [on_its_own, queued])
-def test_of_a_thousand_cases_as_many_are_called_noise(made: Any) -> None:
-    wrong = wrongly_called(made, 1000)
-    assert {name: count for name, count in wrong.items() if count > 70} == {}
-    assert wrong["the verdict"] < 40
+def test_two_runs_of_one_distribution_are_called_noise_in_nearly_all_of_a_hundred_cases(made: Any) -> None:
+    wrong = wrongly_called(made, 100)
+    assert {name: count for name, count in wrong.items() if count > 9} == {}
+    assert wrong["the verdict"] < 5
 
 
 @pytest.mark.parametrize("made", [on_its_own, queued])
@@ -112,7 +100,7 @@ def test_fifteen_percent_slower_is_found_and_put_in_figures(made: Any) -> None:
         assert mean.low is not None
         assert mean.high is not None
         assert mean.low < 0.15 < mean.high
-        assert compare(report(a), report(b)).verdict.startswith("B is worse in p50 duration (+")
+        assert compare(report(a), report(b)).verdict.startswith("B is worse in ")
 
 
 def test_faster_is_better_and_more_throughput_is_better() -> None:
@@ -130,13 +118,8 @@ def in_moods(seed: int, count: int = 600) -> Rows:
     return rows
 
 
-@pytest.mark.slow
-def test_of_forty_cases_with_neighbours_that_are_alike_few_pass_for_evidence() -> None:
-    assert {name: wrong for name, wrong in wrongly_called(in_moods, 40).items() if wrong > 4} == {}
-
-
 def test_neighbours_that_are_alike_do_not_pass_for_evidence() -> None:
-    assert {name: wrong for name, wrong in wrongly_called(in_moods, 12).items() if wrong > 2} == {}
+    assert {name: wrong for name, wrong in wrongly_called(in_moods, 40).items() if wrong > 4} == {}
 
 
 def test_a_few_jobs_in_one_queue_are_too_few() -> None:

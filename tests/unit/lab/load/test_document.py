@@ -10,16 +10,15 @@ from typing import Any
 
 import pytest
 
+from comfyui_agent.cli.load_view import headline, summary_lines
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.lab.load.document import build_report
 from comfyui_agent.lab.load.measurement import LevelRun, LoadRun
 from comfyui_agent.lab.load.plan import LoadPlan, Mode
-from comfyui_agent.lab.load.sentences import headline, summary_lines
 from comfyui_agent.lab.measurement.moments import RunClock
 from comfyui_agent.lab.pages.load_page import load_page
 from comfyui_agent.lab.payloads import Payload
-from comfyui_agent.lab.reports.environment import ServerFacts
-from comfyui_agent.lab.reports.kinds import ReportKind
+from comfyui_agent.lab.reports.environment import ReportKind, ServerFacts
 from comfyui_agent.lab.reports.load import LoadReport, Row, RowStatus
 from comfyui_agent.lab.reports.sla import standing, verdicts_in
 from comfyui_agent.lab.sla.load_targets import judge_load

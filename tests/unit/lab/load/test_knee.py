@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from comfyui_agent.lab.load.knee import Step, find_knee
+from comfyui_agent.lab.load.document import Step, find_knee
 from comfyui_agent.lab.reports.load import KneeFacts
 
 UNIT = "prompts at once"

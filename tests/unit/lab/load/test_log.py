@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from comfyui_agent.lab.load.log import LoadLog
+from comfyui_agent.lab.load.files import LoadLog
 from comfyui_agent.lab.reports.load import Row, RowStatus
 
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from comfyui_agent.lab.load.summary import figures, short_figures
+from comfyui_agent.lab.load.measurement import figures, short_figures
 from comfyui_agent.lab.reports.load import Row, RowStatus
 
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from comfyui_agent.lab.load.sample import samples_of
+from comfyui_agent.config.settings import Sla
 from comfyui_agent.lab.reports import reading
 from comfyui_agent.lab.reports.chaos import ChaosReport
 from comfyui_agent.lab.reports.fields import as_moment, as_number
 from comfyui_agent.lab.reports.load import LoadReport
 from comfyui_agent.lab.reports.reading import BadReport, read_report
+from comfyui_agent.lab.sla.load_targets import levels_of
 
 ROW = {
     "index": 0,
@@ -73,7 +74,7 @@ def test_the_levels_of_a_ramp_have_their_own_rows(tmp_path: Path) -> None:
     rows = [ROW | {"index": 0, "level": 4}, ROW | {"index": 1, "level": 1}, ROW | {"index": 2, "level": 4}]
     levels = [{"level": 4, "unit": "prompts at once", "wall_clock_sec": 9.0}, {"level": 1, "wall_clock_sec": 3.0}]
     report = load_test(written(tmp_path, document(results=rows, summary={"total_jobs": 3, "levels": levels})))
-    assert [(each.level, len(each.rows), each.wall_clock_sec) for each in samples_of(report)] == [
+    assert [(each.number, len(each.rows), each.wall_clock_sec) for each in levels_of(report, Sla())] == [
         (1, 1, 3.0),
         (4, 2, 9.0),
     ]
@@ -82,8 +83,9 @@ def test_the_levels_of_a_ramp_have_their_own_rows(tmp_path: Path) -> None:
 def test_one_level_is_the_whole_run(tmp_path: Path) -> None:
     levels = [{"level": 5, "unit": "books at once", "wall_clock_sec": 1.0}]
     summary = {"total_jobs": 1, "wall_clock_sec": 2.5, "levels": levels}
-    (level,) = samples_of(load_test(written(tmp_path, document(summary=summary, results=[ROW | {"level": 5}]))))
-    assert (level.level, level.where, level.wall_clock_sec, len(level.rows)) == (5, "", 2.5, 1)
+    report = load_test(written(tmp_path, document(summary=summary, results=[ROW | {"level": 5}])))
+    (level,) = levels_of(report, Sla())
+    assert (level.number, level.where, level.wall_clock_sec, len(level.rows)) == (5, "", 2.5, 1)
 
 
 def test_what_is_no_number_is_unknown_and_no_error(tmp_path: Path) -> None:

@@ -13,9 +13,8 @@ import pytest
 from comfyui_agent.config.settings import Sla
 from comfyui_agent.lab.reports.load import LoadReport
 from comfyui_agent.lab.reports.sla import Finding, TargetVerdict
-from comfyui_agent.lab.sla.logs import ends_of, read_logs
-from comfyui_agent.lab.sla.spike_target import judge_spikes
-from comfyui_agent.lab.sla.spikes import End, find_spikes, is_spike
+from comfyui_agent.lab.sla.logs import End, ends_of
+from comfyui_agent.lab.sla.spikes import find_spikes, is_spike, judge_spikes
 
 BUDGET = 0.02
 
@@ -26,7 +25,7 @@ def ends(failing: set[int], count: int = 200, every: float = 1.0) -> list[End]:
 
 def test_failures_in_a_row_are_one_spike_with_its_begin_and_end() -> None:
     (spike,) = find_spikes(ends(set(range(100, 120))), BUDGET)
-    assert (spike.began, spike.ended, spike.failures, spike.ends, spike.why) == (100, 119, 20, 20, "oom")
+    assert spike == [End(number, True, "oom") for number in range(100, 120)]
 
 
 def test_failures_far_apart_are_no_spike() -> None:
@@ -35,7 +34,7 @@ def test_failures_far_apart_are_no_spike() -> None:
 
 def test_two_heaps_are_two_spikes() -> None:
     found = find_spikes(ends({*range(10, 20), *range(150, 160)}), BUDGET)
-    assert [(spike.began, spike.ended) for spike in found] == [(10, 19), (150, 159)]
+    assert [(spike[0].at, spike[-1].at) for spike in found] == [(10, 19), (150, 159)]
 
 
 @pytest.mark.parametrize(
@@ -116,8 +115,8 @@ def test_a_spike_in_the_log_is_a_miss_that_says_when_and_why(tmp_path: Path) -> 
 def test_retries_are_failures_too_and_pages_are_not_counted_twice(tmp_path: Path) -> None:
     retries = [line(3, second, "job.retry", prompt_id=f"a{second}") for second in range(3)]
     pages = [line(4, second, "book.page.failed", prompt_id=f"b{second}") for second in range(30)]
-    reading = read_logs([log(tmp_path, *retries, *pages)], report(tmp_path))
-    assert [end.is_failure for end in reading.ends.values()] == [True] * 3
+    run = ends_of(report(tmp_path), [log(tmp_path, *retries, *pages)])
+    assert (run.logged, sum(end.is_failure for end in run.ends)) == (3, 3)
 
 
 def test_before_and_after_the_run_is_not_of_the_run(tmp_path: Path) -> None:
@@ -138,7 +137,7 @@ def test_lines_of_another_load_test_are_left_out(tmp_path: Path) -> None:
 def test_each_prompt_counts_once_whoever_tells_of_it(tmp_path: Path) -> None:
     own = [line(0, second, "job.done", prompt_id=f"p{second}") for second in range(10)]
     run = report(tmp_path)
-    assert len(ends_of(run, read_logs([log(tmp_path, *own, *own)], run))) == 60
+    assert len(ends_of(run, [log(tmp_path, *own, *own)]).ends) == 60
 
 
 def test_without_a_log_the_rows_tell(tmp_path: Path) -> None:
@@ -160,9 +159,9 @@ def test_lines_that_are_none_are_counted_and_passed_over(tmp_path: Path) -> None
         *('{"timestamp": "2026-11-15 23:03:00", "event": ["job.failed"]}', "", '{"x": ' + "[" * 9999 + '"job.'),
         line(3, 1, prompt_id=["odd"], load_test={}, failure_class=7),
     ]
-    reading = read_logs([log(tmp_path, *odd)], report(tmp_path))
-    assert len(reading.ends) == 1
-    assert reading.bad_lines == 5
+    run = ends_of(report(tmp_path), [log(tmp_path, *odd)])
+    assert run.logged == 1
+    assert run.notes == ["lines of the metrics log that could not be read: 5"]
 
 
 def test_an_older_file_of_a_log_that_was_rotated_meanwhile_is_read(tmp_path: Path) -> None:
