@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
 
 from comfyui_agent import __version__
 from comfyui_agent.web import openapi, probes, site
-from comfyui_agent.web.access import scraper
 from comfyui_agent.web.api import batches, books, event_routes, job_results, jobs, reports, servers, workflows
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.guard import Guard
@@ -24,12 +23,9 @@ def create_app(context: Context) -> FastAPI:
         default_response_class=JsonAnswer,
     )
     app.state.context = context
-    for module in (jobs, job_results, batches, books, servers, workflows, reports, event_routes):
+    routes = (jobs, job_results, batches, books, servers, workflows, reports, event_routes)
+    for module in (*routes, probes, openapi, site):
         app.include_router(module.router)
-    app.include_router(probes.router)
-    app.include_router(probes.metrics_router, dependencies=[Depends(scraper)])
-    app.include_router(openapi.router)
-    app.include_router(site.router)
     add_handlers(app)
     openapi.describe(app)
     app.add_middleware(Guard, gate=context.gate, limits=context.limits)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
@@ -13,9 +14,9 @@ from markupsafe import Markup
 
 from comfyui_agent import __version__
 from comfyui_agent.comfy.server_names import name_of
-from comfyui_agent.domain.badges import BADGES, WITHOUT_ATTENTION
+from comfyui_agent.domain.badges import BADGES, SERVER_MARKS, WITHOUT_ATTENTION
 from comfyui_agent.domain.pace import duration_of
-from comfyui_agent.domain.texts import attention, counted
+from comfyui_agent.domain.texts import attention, counted, whole
 from comfyui_agent.web.outputs import version_of
 from comfyui_agent.web.screens import Fragment, Screen, View
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 TEMPLATES = HERE / "templates"
 ASSETS = HERE / "assets"
+LONGEST_JSON = 20_000
 UNITS = ("bytes", "KB", "MB", "GB", "TB")
 
 
@@ -42,11 +44,13 @@ def environment() -> Environment:
     made.globals |= {
         "asset": asset,
         "version": __version__,
-        "badges": {str(state): (badge.mark, badge.word) for state, badge in badges},
+        "badges": {str(state): badge for state, badge in badges},
+        "server_marks": SERVER_MARKS,
         "now": lambda: datetime.now(timezone.utc).isoformat(),
     }
     made.filters |= {
         "ago": ago,
+        "json_text": json_text,
         "seconds": seconds,
         "bytes": in_bytes,
         "number": number,
@@ -148,6 +152,11 @@ def in_bytes(value: float | None) -> str:
             return f"{value:.0f} {unit}" if unit in ("bytes", "KB") else f"{value:.1f} {unit}"
         value /= 1024
     raise AssertionError
+
+
+def json_text(value: Any) -> str:
+    """A value as indented JSON, cut where it is very long."""
+    return whole(json.dumps(value, indent=2, ensure_ascii=False, default=str), LONGEST_JSON)
 
 
 def number(value: int | None) -> str:

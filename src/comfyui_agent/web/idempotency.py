@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from fastapi import Header
 from fastapi.responses import Response
@@ -57,15 +58,17 @@ async def once(
     made: str,
     make: Callable[[str], Awaitable[Answer]],
     find: Callable[[str], Awaitable[Answer | None]],
-    address: Callable[[Answer], str],
 ) -> Response:
     """Make something under a name that is known before; or answer as the first time, if the key was there before.
 
     `find` looks for what was made by a process that died before it could note its answer.
     """
 
+    def location(answer: Answer) -> str:
+        return f"/api/v1/{request.route}/{quote(str(answer['id']), safe='')}"
+
     async def created(answer: Answer) -> Response:
-        return await RENDERING.run(JsonAnswer, answer, CREATED, headers={"Location": address(answer)})
+        return await RENDERING.run(JsonAnswer, answer, CREATED, headers={"Location": location(answer)})
 
     if request.key is None:
         return await created(await make(made))
@@ -82,7 +85,7 @@ async def once(
         match begun:
             case Repeated():
                 answer = json.loads(begun.answer)
-                return JsonAnswer(answer, begun.status, headers={REPLAYED: "true", "Location": address(answer)})
+                return JsonAnswer(answer, begun.status, headers={REPLAYED: "true", "Location": location(answer)})
             case Busy():
                 detail = "a request with this Idempotency-Key is being answered now"
                 remedy = "Send it again in a moment: it gets the same answer."

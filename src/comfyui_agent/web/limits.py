@@ -1,16 +1,20 @@
-"""How much one caller may ask for: requests per minute, wrong tokens, and open jobs."""
+"""How much one caller may ask for: requests per minute and at once, wrong tokens, and open jobs."""
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import math
 import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING
+from contextlib import ExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Literal
+from weakref import WeakValueDictionary
 
+from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.tokens import Role
 from comfyui_agent.store import operations as ops
+from comfyui_agent.usecases.actor import Actor
 from comfyui_agent.web.problems import Problem
 
 if TYPE_CHECKING:
@@ -24,13 +28,23 @@ OPEN_FACTOR = 10
 QUOTA_RETRY_SECONDS = 60
 MOST_WRONG_TOKENS = 10
 WRONG_TOKEN_SECONDS = 60.0
+AUDIT_SECONDS = 60.0
+MOST_AUDITED = 100
+OTHERS = "other addresses"
+AT_ONCE = 8
+LONGEST_PAUSE = 2.0
 
 
 class WrongTokens:
-    """Counts wrong tokens by address. A right token is always admitted, whatever the count."""
+    """Counts wrong tokens by address. A right token is always admitted, whatever the count.
 
-    def __init__(self) -> None:
+    The audit trail gets one row a minute for each address: a row for each token would let strangers fill the database.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._times: OrderedDict[str, list[float]] = OrderedDict()
+        self._unwritten: Counter[str] = Counter()
 
     def count(self, address: str) -> float:
         """Count one more. Returns how many seconds to wait if there were too many before, else 0."""
@@ -42,7 +56,20 @@ class WrongTokens:
         self._times.move_to_end(address)
         while len(self._times) > MOST_CALLERS:
             self._times.popitem(last=False)
+        is_known = address in self._unwritten or len(self._unwritten) < MOST_AUDITED
+        self._unwritten[address if is_known else OTHERS] += 1
         return 0.0
+
+    async def keep_auditing(self) -> None:
+        while True:
+            await asyncio.sleep(AUDIT_SECONDS)
+            await self.audit()
+
+    async def audit(self) -> None:
+        counted, self._unwritten = self._unwritten, Counter()
+        for address, count in counted.items():
+            message = f"{count:,} wrong token{'s' if count != 1 else ''} within a minute"
+            await Actor("unknown", address).audit(self._store, EventName.AUDIT_LOGIN_FAILED, message=message)
 
 
 class TokenBuckets:
@@ -77,15 +104,8 @@ class RequestLimits:
             if most
         }
 
-    def count_change(self, caller: Caller) -> None:
-        """Count a request that may change something. Problem 429 if there were too many."""
-        self._count("changes", caller)
-
-    def count_read(self, caller: Caller) -> None:
-        """Count any other request. Problem 429 if there were too many."""
-        self._count("reads", caller)
-
-    def _count(self, what: str, caller: Caller) -> None:
+    def count(self, what: Literal["changes", "reads"], caller: Caller) -> None:
+        """Count a request that may change something, or any other. Problem 429 if there were too many."""
         key, factor = (caller.scope, 1) if caller.token is not None else (caller.address, OPEN_FACTOR)
         bucket = self._buckets.get((what, factor))
         wait = bucket.take(key) if bucket is not None else 0.0
@@ -108,7 +128,7 @@ class OpenJobQuota:
         self._most = most
         self._reserved: Counter[int] = Counter()
 
-    @contextlib.asynccontextmanager
+    @asynccontextmanager
     async def room(self, caller: Caller, count: int) -> AsyncIterator[None]:
         """Reserve room for `count` jobs while they are queued. Problem 429 if there is none."""
         if caller.token is None or caller.role is Role.ADMIN or not self._most or not count:
@@ -134,3 +154,38 @@ class OpenJobQuota:
             "Queue fewer, wait until some have ended, or cancel some; whoever runs E3 can raise ui.open_jobs_per_user.",
             headers={"Retry-After": str(QUOTA_RETRY_SECONDS)},
         )
+
+
+class Turns:
+    """At most `at_once` turns at a time for each caller. Others wait in the order in which they came."""
+
+    def __init__(self, at_once: int = AT_ONCE) -> None:
+        self._at_once = at_once
+        self._semaphores: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def turn(self, caller: str) -> AsyncIterator[Callable[[], None]]:
+        """Wait for a turn. The block gets a function that ends the turn early."""
+        semaphore = self._semaphores.setdefault(caller, asyncio.Semaphore(self._at_once))
+        await semaphore.acquire()
+        with ExitStack() as turn:
+            turn.callback(semaphore.release)
+            yield turn.close
+
+
+class TimeShare:
+    """One turn at a time. All turns together take at most one part in `parts` of the time."""
+
+    def __init__(self, parts: int) -> None:
+        self._parts = parts
+        self._busy = asyncio.Lock()
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        await self._busy.acquire()
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            pause = min(LONGEST_PAUSE, (time.monotonic() - began) * (self._parts - 1))
+            asyncio.get_running_loop().call_later(pause, self._busy.release)

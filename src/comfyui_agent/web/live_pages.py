@@ -16,6 +16,7 @@ from comfyui_agent.store.store import Store
 from comfyui_agent.web.access import EVERYONE
 from comfyui_agent.web.fleet_view import FleetView
 from comfyui_agent.web.html import render_fragment, with_sentence
+from comfyui_agent.web.problems import short_of
 from comfyui_agent.web.screens import Build, Fragment, NoScreen, View
 from comfyui_agent.web.threads import RENDERING
 
@@ -35,10 +36,6 @@ CALLER_SHARE = 4
 AT_A_TIME = 0.1
 LEAST_COST = 0.005
 BEHIND_SECONDS = 10.0
-
-
-class TooManyWatchers(Exception):
-    """Too many pages are open."""
 
 
 @dataclass
@@ -107,9 +104,9 @@ class LivePages:
         return time.monotonic() - began
 
     def watch(self, view: View, build: Build, caller: str = EVERYONE) -> AsyncGenerator[bytes, None]:
-        """Stream a page as server-sent events: first all parts, then what changes. Raises TooManyWatchers."""
+        """Stream a page as server-sent events: first all parts, then what changes. Problem 503 if too many are open."""
         if shortage := self._shortage(view, caller):
-            raise TooManyWatchers(shortage)
+            raise short_of(shortage, "Close some, or try again in 10 s.", seconds=10)
         return self._stream(view, build, caller)
 
     def _shortage(self, view: View, caller: str) -> str:

@@ -69,19 +69,19 @@ class ResultFile:
 
 
 @dataclass(frozen=True)
-class Shown:
-    """The addresses of a result. They change with the file, so that browsers can cache them for ever."""
+class Result:
+    """A result file that can be fetched."""
 
     number: int
-    """The number of the result in its job, from 1."""
-    url: str
-    thumbnail: str
-    """Empty if the result is no picture."""
-    media_type: str
     name: str
+    url: str
+    """It changes with the file, so that browsers can cache it for ever, like `thumbnail`."""
+    thumbnail: str | None
+    """None if the result is no picture."""
+    media_type: str
 
     def thumbnail_at(self, width: int) -> str:
-        return self.thumbnail.replace(f"?width={USUAL_WIDTH}&", f"?width={width}&")
+        return (self.thumbnail or "").replace(f"?width={USUAL_WIDTH}&", f"?width={width}&")
 
 
 def version_of(job: Job) -> str:
@@ -119,7 +119,7 @@ class Outputs:
             raise NotShown(f"{printable(result.path.name)} is no picture")
         return result.path
 
-    def shown(self, job: Job, most: int | None = None) -> list[Shown]:
+    def shown(self, job: Job, most: int | None = None) -> list[Result]:
         """The results that may be served, in order, at most `most`. It checks each file."""
         numbered = ((number, self._known(recorded)) for number, recorded in enumerate(job.outputs, start=1))
         shown = (_shown(job, number, result) for number, result in numbered if result is not None)
@@ -206,7 +206,7 @@ def _gone(name: str) -> NotShown:
     return NotShown(f"{printable(name)} is not there any more")
 
 
-def _shown(job: Job, number: int, result: ResultFile) -> Shown:
+def _shown(job: Job, number: int, file: ResultFile) -> Result:
     url = f"/api/v1/jobs/{job.id}/results/{number}"
-    thumbnail = f"{url}/thumbnail?width={USUAL_WIDTH}&v={result.version}" if result.is_picture else ""
-    return Shown(number, f"{url}?v={result.version}", thumbnail, result.media_type, result.path.name)
+    thumbnail = f"{url}/thumbnail?width={USUAL_WIDTH}&v={file.version}" if file.is_picture else None
+    return Result(number, file.path.name, f"{url}?v={file.version}", thumbnail, file.media_type)

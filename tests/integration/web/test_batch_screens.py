@@ -16,15 +16,16 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.batches import BatchKind, NewBatch
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.jobs import Job, NewJob
-from comfyui_agent.domain.tokens import Role
+from comfyui_agent.domain.tokens import Role, Token
 from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.store import Store
-from comfyui_agent.web.addresses import view_of
+from comfyui_agent.web.access import Caller
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.html import render_fragment, render_page
 from comfyui_agent.web.outputs import Outputs
 from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
+from comfyui_agent.web.site import view_of
 from support.batched import fall, land, lease_of
 from support.stores import SERVER, SqliteDatabase
 
@@ -48,6 +49,9 @@ class Fleet:
         return []
 
 
+SHARED = Token(1, "studio", Role.USER, "hash", "2026-01-01 00:00:00.000", is_shared=True)
+
+
 @dataclass
 class House:
     """A database with a page in front of it."""
@@ -57,7 +61,7 @@ class House:
     context: Context
 
     async def look(self, page: str, role: Role = Role.ADMIN) -> tuple[Screen, View]:
-        address, view = view_of(self.context, role, page)
+        address, view = view_of(self.context, Caller(role, SHARED), page)
         return await address.build(view), view
 
     async def page(self, page: str, role: Role = Role.ADMIN) -> str:

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from comfyui_agent.store.errors import DatabaseAway
-from comfyui_agent.web import addresses, live_pages
+from comfyui_agent.web import live_pages, site
 from comfyui_agent.web.screens import NoScreen, Screen, View
 from support.web import Frame, Keys, Served, Stream, check_problem, eventually, served, watching
 
@@ -133,14 +133,14 @@ async def test_what_cannot_be_shown_any_more_is_said_and_what_can_again_is_shown
     house: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     errors: list[Exception] = []
-    pattern, queue = next((pattern, each) for pattern, each in addresses.PATTERNS if each.path == "/queue")
+    pattern, queue = next((pattern, each) for pattern, each in site.PATTERNS if each.path == "/queue")
 
     async def build(view: View) -> Screen:
         if errors:
             raise errors[-1]
         return await queue.build(view)
 
-    monkeypatch.setattr(addresses, "PATTERNS", [(pattern, replace(queue, build=build))])
+    monkeypatch.setattr(site, "PATTERNS", [(pattern, replace(queue, build=build))])
     async with watching(house, "/stream?page=/queue%3Fq%3Dseen-again") as stream:
         await first(stream)
         for error, event, words in (

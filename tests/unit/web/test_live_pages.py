@@ -13,7 +13,8 @@ import pytest
 from comfyui_agent.domain.tokens import Role
 from comfyui_agent.store.errors import DatabaseAway
 from comfyui_agent.web import live_pages
-from comfyui_agent.web.live_pages import LivePages, TooManyWatchers
+from comfyui_agent.web.live_pages import LivePages
+from comfyui_agent.web.problems import Problem
 from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
 
 FIRST = b": a page of E3\nretry: 1000\n\n"
@@ -261,7 +262,7 @@ async def test_more_pages_than_can_be_served_are_refused_before_anything_is_sent
     streams = [rendering.watch(view(), world.build) for _ in range(2)]
     for stream in streams:
         await anext(stream)
-    with pytest.raises(TooManyWatchers):
+    with pytest.raises(Problem):
         rendering.watch(view(), world.build)
     for stream in streams:
         await stream.aclose()
@@ -320,7 +321,7 @@ async def test_more_kinds_of_pages_than_can_be_served_are_refused_but_not_one_th
     monkeypatch.setattr(live_pages, "MOST_TOPICS", 1)
     first = rendering.watch(view(), world.build)
     await anext(first)
-    with pytest.raises(TooManyWatchers):
+    with pytest.raises(Problem):
         rendering.watch(view("/books"), world.build)
     again = rendering.watch(view(), world.build)
     assert await anext(again) == FIRST
@@ -336,14 +337,14 @@ async def test_one_caller_leaves_pages_and_kinds_of_pages_for_others(
     streams = [rendering.watch(view(f"/{number}"), world.build, "token 1") for number in range(2)]
     for stream in streams:
         await anext(stream)
-    with pytest.raises(TooManyWatchers, match="too many different pages of yours are open: 2"):
+    with pytest.raises(Problem, match="too many different pages of yours are open: 2"):
         rendering.watch(view("/2"), world.build, "token 1")
     streams += [rendering.watch(view("/0"), world.build, "token 1") for _ in range(2)]
     late = rendering.watch(view("/0"), world.build, "token 1")
     for stream in streams[2:]:
         await anext(stream)
     assert await anext(late, None) is None, "others came first"
-    with pytest.raises(TooManyWatchers, match="too many of your pages are open: 4"):
+    with pytest.raises(Problem, match="too many of your pages are open: 4"):
         rendering.watch(view("/0"), world.build, "token 1")
     streams.append(rendering.watch(view("/2"), world.build, "token 2"))
     assert await anext(streams[-1]) == FIRST

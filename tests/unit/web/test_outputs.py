@@ -16,7 +16,7 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.web import outputs as showing
 from comfyui_agent.web import thumbnail_cache
-from comfyui_agent.web.outputs import ATTACHMENT, NotShown, Outputs, Shown
+from comfyui_agent.web.outputs import ATTACHMENT, NotShown, Outputs, Result
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 100
 HTML = b"<!doctype html><script>alert(1)</script>"
@@ -105,7 +105,7 @@ def test_what_a_browser_could_run_is_handed_out_only_to_be_saved(outputs: Output
     found = outputs.find(job_with(f"jobs/finished/image/{name}"), 1)
     assert (found.media_type, found.is_inline, found.is_picture) == (ATTACHMENT, False, False)
     [shown] = outputs.shown(job_with(f"jobs/finished/image/{name}"))
-    assert (shown.media_type, shown.thumbnail, shown.thumbnail_at(640)) == (ATTACHMENT, "", "")
+    assert (shown.media_type, shown.thumbnail, shown.thumbnail_at(640)) == (ATTACHMENT, None, "")
 
 
 def test_and_only_from_among_the_results(outputs: Outputs, root: Path) -> None:
@@ -121,15 +121,15 @@ def test_results_are_listed_in_order_with_addresses_of_their_own(outputs: Output
     job = job_with(*(f"jobs/finished/image/{name}" for name in ("a.png", "gone.png", "a_3.mp4")))
     first, third = outputs.shown(job)
     version = outputs.find(job, 1).version
-    assert first == Shown(
+    assert first == Result(
         1,
+        "a.png",
         f"/api/v1/jobs/7/results/1?v={version}",
         f"/api/v1/jobs/7/results/1/thumbnail?width=320&v={version}",
         "image/png",
-        "a.png",
     )
     assert first.thumbnail_at(1280) == f"/api/v1/jobs/7/results/1/thumbnail?width=1280&v={version}"
-    assert (third.number, third.media_type, third.thumbnail, third.name) == (3, "video/mp4", "", "a_3.mp4")
+    assert (third.number, third.media_type, third.thumbnail, third.name) == (3, "video/mp4", None, "a_3.mp4")
     assert outputs.shown(job, most=1) == [first]
 
 

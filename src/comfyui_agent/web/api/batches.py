@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Query, Request
@@ -21,7 +22,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.sweep_planner import Defined, Planner
 from comfyui_agent.engine.withdrawal import take_back
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.job_pages import BadCursor, JobFilter
+from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.usecases import batches as usecases
 from comfyui_agent.usecases.sweeps import plan_sweep, queue_sweep
 from comfyui_agent.web.api.models import (
@@ -33,7 +34,6 @@ from comfyui_agent.web.api.models import (
     ResultPage,
     SweepPlan,
 )
-from comfyui_agent.web.api.openapi_responses import AsInteger, file_answers, problems
 from comfyui_agent.web.api.responses import (
     MOST_BYTES,
     PREFIX,
@@ -45,17 +45,17 @@ from comfyui_agent.web.api.responses import (
     Here,
     Limit,
     User,
-    address_of_batch,
     batch_named,
     listed,
     maker_of,
     shown_batch,
-    shown_result,
 )
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.idempotency import IdempotentRequest, Key, once
+from comfyui_agent.web.openapi import AsInteger, file_answers, problems
 from comfyui_agent.web.problems import JsonAnswer, Problem
 from comfyui_agent.web.submissions import check_bytes
+from comfyui_agent.web.sweep_planning import CallersPlanner
 from comfyui_agent.web.threads import FILES, RENDERING
 
 MOST_WITH_JOBS = 1_000
@@ -109,10 +109,7 @@ async def list_batches(
 async def page_of_batches(
     context: Context, kind: BatchKind | None, limit: int, cursor: str | None, noun: str
 ) -> dict[str, Any]:
-    try:
-        page = await context.store.run(ops.batch_page, kind, cursor, limit)
-    except BadCursor as error:
-        raise Problem(404, str(error), "Begin without a cursor.") from None
+    page = await context.store.run(ops.batch_page, kind, cursor, limit)
     return {noun: [shown_batch(batch) for batch in page.batches], "next": page.cursor}
 
 
@@ -126,7 +123,7 @@ async def create(
     context: Here, by: By, caller: User, request: Request, said: NewSweepSaid, key: Key = None
 ) -> Response:
     """Queue a workflow for every combination of some values. It is yours: other users cannot change it."""
-    planner = context.planning.for_caller(caller.scope, request)
+    planner = CallersPlanner(context.planning, caller.scope, request)
     if said.dry_run:
         return JsonAnswer(_shown_plan(await _plan(context, said, planner)))
 
@@ -144,7 +141,7 @@ async def create(
 
     wanted = IdempotentRequest(key=key, route="batches", body=said.model_dump(mode="json", exclude_unset=True))
     batch_id = mint_batch_id(said.name or said.workflow, "sweep")
-    return await once(context, caller, wanted, batch_id, make, find, address_of_batch)
+    return await once(context, caller, wanted, batch_id, make, find)
 
 
 async def _plan(context: Context, said: NewSweepSaid, planner: Planner, batch_id: str = "") -> Defined:
@@ -212,10 +209,7 @@ def _whole(shown: dict[str, Any], jobs: list[Job] | None) -> JsonAnswer:
 async def results(context: Here, _: User, batch_id: BatchId, limit: Limit = 100, cursor: Cursor = None) -> Any:
     """The members of a batch in their order, each with its settings and its results."""
     batch = await batch_named(context, batch_id)
-    try:
-        page = await context.store.run(ops.job_page, JobFilter(batch_id=batch.id), cursor, limit, most_bytes=MOST_BYTES)
-    except BadCursor as error:
-        raise Problem(404, str(error), "Begin without a cursor.") from None
+    page = await context.store.run(ops.job_page, JobFilter(batch_id=batch.id), cursor, limit, most_bytes=MOST_BYTES)
 
     def shown() -> JsonAnswer:
         found = [_member(context, batch, job) for job in page.jobs]
@@ -234,7 +228,7 @@ def _member(context: Context, batch: Batch, job: Job) -> dict[str, Any]:
         "failure_class": job.failure_class,
         "reason": (job.error_trace or "").partition("\n")[0] or None if is_failed else None,
         "settings": settings_of(job, batch),
-        "results": [shown_result(each) for each in context.outputs.shown(job)],
+        "results": list(map(asdict, context.outputs.shown(job))),
     }
 
 

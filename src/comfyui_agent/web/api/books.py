@@ -16,7 +16,6 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.usecases.books import RequestedBook, queue_book, read_book, regenerate_pages
 from comfyui_agent.web.api.batches import page_of_batches
 from comfyui_agent.web.api.models import BookPageShown, BookShown, Regenerated
-from comfyui_agent.web.api.openapi_responses import AsInteger, problems
 from comfyui_agent.web.api.responses import (
     MOST_BYTES,
     PREFIX,
@@ -26,13 +25,13 @@ from comfyui_agent.web.api.responses import (
     Here,
     Limit,
     User,
-    address_of_batch,
     batch_named,
     maker_of,
     shown_batch,
 )
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.idempotency import IdempotentRequest, Key, once
+from comfyui_agent.web.openapi import AsInteger, problems
 from comfyui_agent.web.problems import JsonAnswer, Problem
 from comfyui_agent.web.submissions import check_bytes
 from comfyui_agent.web.threads import RENDERING, REQUESTS
@@ -45,6 +44,12 @@ router = APIRouter(tags=["books"])
 BookId = Annotated[str, Path(min_length=1, max_length=300, description="The id of a book.")]
 After = Annotated[int, Query(ge=0, le=1_000_000, description="Only pages behind it: `next` of the answer before.")]
 PageNumber = Annotated[int, Path(ge=1, le=1_000_000, description="The number of a page, from 1.")]
+
+REGENERATING: dict[str, Any] = {
+    "status_code": 202,
+    "response_model": Regenerated,
+    "responses": problems(404, 409, sends=True),
+}
 
 
 class PagesSaid(BaseModel):
@@ -102,7 +107,7 @@ async def create(context: Here, by: By, caller: User, said: BookFile, key: Key =
 
     request = IdempotentRequest(key=key, route="books", body=said.model_dump(mode="json", exclude_unset=True))
     book_id = said.book_id or mint_batch_id(said.title or "book", "book")
-    return await once(context, caller, request, book_id, make, find, address_of_batch)
+    return await once(context, caller, request, book_id, make, find)
 
 
 @router.get(f"{PREFIX}/books/{{book_id}}", response_model=BookShown, responses=problems(404, 409))
@@ -126,15 +131,8 @@ async def _book(context: Context, book_id: str) -> Batch:
     return await batch_named(context, book_id, BatchKind.BOOK)
 
 
-@router.post(
-    f"{PREFIX}/books/{{book_id}}/regenerate",
-    status_code=202,
-    response_model=Regenerated,
-    responses=problems(404, 409, sends=True),
-)
-@router.post(
-    "/books/{book_id}/regenerate", status_code=202, response_model=Regenerated, responses=problems(404, 409, sends=True)
-)
+@router.post(f"{PREFIX}/books/{{book_id}}/regenerate", **REGENERATING)
+@router.post("/books/{book_id}/regenerate", **REGENERATING)
 async def regenerate(context: Here, by: By, book_id: BookId, said: Annotated[PagesSaid | None, Body()] = None) -> Any:
     """Render the failed pages of a book again: all of them, or those that are named.
 
@@ -146,19 +144,8 @@ async def regenerate(context: Here, by: By, book_id: BookId, said: Annotated[Pag
     return {"book_id": book.id, "pages": pages}
 
 
-@router.post(
-    f"{PREFIX}/admin/books/{{book_id}}/regenerate-page/{{page}}",
-    status_code=202,
-    response_model=Regenerated,
-    responses=problems(404, 409, sends=True),
-    include_in_schema=False,
-)
-@router.post(
-    "/admin/books/{book_id}/regenerate-page/{page}",
-    status_code=202,
-    response_model=Regenerated,
-    responses=problems(404, 409, sends=True),
-)
+@router.post(f"{PREFIX}/admin/books/{{book_id}}/regenerate-page/{{page}}", include_in_schema=False, **REGENERATING)
+@router.post("/admin/books/{book_id}/regenerate-page/{page}", **REGENERATING)
 async def regenerate_page(
     context: Here, by: ByAdmin, book_id: BookId, page: PageNumber, said: Annotated[PageSaid | None, Body()] = None
 ) -> Any:

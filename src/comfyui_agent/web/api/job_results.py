@@ -9,8 +9,8 @@ from fastapi.responses import FileResponse, Response
 
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.engine.live_runs import read_preview
-from comfyui_agent.web.api.openapi_responses import file_answer, file_answers, problems
 from comfyui_agent.web.api.responses import PREFIX, FileAnswer, Here, Name, User, find_job
+from comfyui_agent.web.openapi import file_answer, file_answers, problems
 from comfyui_agent.web.outputs import NotShown, ResultFile, version_of
 from comfyui_agent.web.problems import Problem
 from comfyui_agent.web.threads import FILES

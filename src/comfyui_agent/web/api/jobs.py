@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -17,11 +18,10 @@ from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.intake.job_file import JobFile
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.job_pages import BadCursor, JobFilter, JobPage
+from comfyui_agent.store.job_pages import JobFilter, JobPage
 from comfyui_agent.usecases import jobs as usecases
 from comfyui_agent.usecases.job_files import retry_jobs
-from comfyui_agent.web.api.job_models import Changed, JobPageShown, JobRemoved, JobRow, JobShown
-from comfyui_agent.web.api.openapi_responses import AsInteger, problems
+from comfyui_agent.web.api.job_models import Changed, GivenShown, JobPageShown, JobRemoved, JobRow, JobShown, LiveFacts
 from comfyui_agent.web.api.responses import (
     MOST_BYTES,
     PREFIX,
@@ -32,18 +32,16 @@ from comfyui_agent.web.api.responses import (
     Limit,
     Name,
     User,
-    address_of_job,
+    fields_of,
     find_job,
     listed,
     maker_of,
-    shown_result,
     whole_job,
 )
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.idempotency import IdempotentRequest, Key, once
-from comfyui_agent.web.job_lookup import job_named
+from comfyui_agent.web.openapi import AsInteger, problems
 from comfyui_agent.web.problems import JsonAnswer, Problem, ended_early
-from comfyui_agent.web.sent_workflow import sending_of
 from comfyui_agent.web.threads import FILES, RENDERING
 
 MOST_NAMES = 10_000
@@ -133,17 +131,10 @@ async def list_jobs(
         attention=attention,
     )
     async with context.long_lists.turn() if limit > LONG_LIST else nullcontext():
-        return await _list(context, request, wanted, cursor, limit)
-
-
-async def _list(context: Context, request: Request, wanted: JobFilter, cursor: str | None, limit: int) -> JsonAnswer:
-    await _check_there(request)
-    try:
+        await _check_there(request)
         page = await context.store.run(ops.job_page, wanted, cursor, limit, most_bytes=MOST_BYTES)
-    except BadCursor as error:
-        raise Problem(404, str(error), "Begin without a cursor.") from None
-    await _check_there(request)
-    return await RENDERING.run(_page, page)
+        await _check_there(request)
+        return await RENDERING.run(_page, page)
 
 
 async def _check_there(request: Request) -> None:
@@ -172,7 +163,7 @@ async def submit(context: Here, by: By, caller: User, said: NewJobSaid, key: Key
         job = await context.store.run(ops.find_job_by_name, name)
         return None if job is None or job.digest != usecases.digest_of_request(body) else job.as_json()
 
-    return await once(context, caller, request, name, make, find, address_of_job)
+    return await once(context, caller, request, name, make, find)
 
 
 @router.post("/retry", status_code=202, response_model=Changed, responses=problems(409, sends=True))
@@ -202,30 +193,19 @@ async def show(context: Here, _: User, name: Name) -> Any:
     """One job: its state, its results, every run and what went wrong."""
     job = await find_job(context, name)
     attempts = await context.store.run(ops.list_attempts, job.id)
-    sending = await sending_of(context, job, attempts)
-    live = next((run for run in await context.fleet.live() if run.job_id == job.id), None)
-    preview = f"{PREFIX}/jobs/{job.id}/preview?v={live.preview}" if live is not None and live.preview else None
-    facts = await whole_job(context, job)
-    return JsonAnswer(
-        facts
-        | await maker_of(context, job)
-        | {
-            "attempts": [attempt.as_json() for attempt in attempts],
-            "models": sending.models,
-            "given": [{"name": each.name, "place": each.place, "value": each.value} for each in sending.given],
-            "results": [shown_result(each) for each in await FILES.run(context.outputs.shown, job)],
-            "live": None
-            if live is None
-            else {
-                "stage": live.stage,
-                "server": live.server,
-                "node_type": live.node_type,
-                "step": live.step,
-                "steps": live.steps,
-                "preview": preview,
-            },
-        }
-    )
+    sending = await context.submissions.sending(job, attempts)
+    run = next((run for run in await context.fleet.live() if run.job_id == job.id), None)
+    live = None if run is None else fields_of(LiveFacts, run)
+    if live is not None:
+        live["preview"] = f"{PREFIX}/jobs/{job.id}/preview?v={live['preview']}" if live["preview"] else None
+    more = {
+        "attempts": [attempt.as_json() for attempt in attempts],
+        "models": sending.models,
+        "given": [fields_of(GivenShown, each) for each in sending.given],
+        "results": list(map(asdict, await FILES.run(context.outputs.shown, job))),
+        "live": live,
+    }
+    return JsonAnswer(await whole_job(context, job) | await maker_of(context, job) | more)
 
 
 @router.put("/{name}/priority", response_model=JobRow, responses=problems(404, 409, sends=True))
@@ -282,7 +262,7 @@ async def workflow_of(context: Here, _: User, name: Name) -> dict[str, Any]:
     template = await context.store.run(ops.find_template, job.template_hash) if job.template_hash else None
     if template is None:
         raise Problem(409, f"{job.config_name} has no template of its own", f"Its workflow is {job.workflow_id}.")
-    sending = await sending_of(context, job, await context.store.run(ops.list_attempts, job.id))
+    sending = await context.submissions.sending(job, await context.store.run(ops.list_attempts, job.id))
     return {
         "workflow_id": job.workflow_id,
         "prompt": template.graph(),
@@ -297,13 +277,11 @@ async def _meant(context: Context, by: By, said: FailedSaid) -> tuple[list[Job],
     if not said.failed:
         return await _named(context, said.names)
     found: list[Job] = []
-    cursor: str | None = None
-    while len(found) < MOST_AT_ONCE:
-        page = await context.store.run(ops.job_page, JobFilter(attention=True), cursor, 1_000)
+    cursor: str | None = ""
+    while cursor is not None and len(found) < MOST_AT_ONCE:
+        page = await context.store.run(ops.job_page, JobFilter(attention=True), cursor or None, 1_000)
         found += [job for job in page.jobs if by.may_change(job)]
         cursor = page.cursor
-        if cursor is None:
-            break
     return found, []
 
 
@@ -311,7 +289,7 @@ async def _named(context: Context, names: list[str]) -> tuple[list[Job], list[st
     found: dict[int, Job] = {}
     unknown = []
     for name in dict.fromkeys(names):
-        job = await job_named(context.store, name)
+        job = await context.job_named(name)
         if job is None:
             unknown.append(name)
         else:

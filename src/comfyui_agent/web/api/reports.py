@@ -10,8 +10,8 @@ from fastapi.responses import FileResponse, Response
 
 from comfyui_agent.domain.texts import is_whole
 from comfyui_agent.web.api.models import ReportList
-from comfyui_agent.web.api.openapi_responses import file_answers, problems
 from comfyui_agent.web.api.responses import PREFIX, FileAnswer, Here, User
+from comfyui_agent.web.openapi import file_answers, problems
 from comfyui_agent.web.problems import Problem
 from comfyui_agent.web.reports import NoReport, find_reports, report_file
 from comfyui_agent.web.threads import FILES

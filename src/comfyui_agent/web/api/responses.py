@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
-from urllib.parse import quote
 
 from fastapi import Depends, Path, Query, Request
 from fastapi.responses import FileResponse
+from pydantic import BaseModel
 from starlette.types import Message, Receive, Scope, Send
 
 from comfyui_agent.batches.batch_summary import sentence
@@ -14,13 +15,11 @@ from comfyui_agent.batches.members import effective_inputs
 from comfyui_agent.batches.name_lookup import NoBatch, SeveralBatches, find_batch
 from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.tokens import Role
 from comfyui_agent.store import operations as ops
 from comfyui_agent.usecases.actor import Actor
 from comfyui_agent.web.access import Caller, admin, caller
-from comfyui_agent.web.actor import actor_for
 from comfyui_agent.web.context import Context
-from comfyui_agent.web.job_lookup import job_named
-from comfyui_agent.web.outputs import Shown
 from comfyui_agent.web.problems import Problem, not_found
 
 PREFIX = "/api/v1"
@@ -36,6 +35,19 @@ def context_of(request: Request) -> Context:
 Here = Annotated[Context, Depends(context_of)]
 User = Annotated[Caller, Depends(caller)]
 Admin = Annotated[Caller, Depends(admin)]
+
+
+def actor_for(context: Context, caller: Caller) -> Actor:
+    """The caller as use cases know them: their rights, quota and lowest priority come from their token."""
+    floor = context.workspace.settings.user_priority_floor
+    return Actor(
+        name=caller.actor,
+        address=caller.address or None,
+        token_id=caller.token.id if caller.token is not None else None,
+        rights=caller.rights,
+        lowest_priority=None if caller.role is Role.ADMIN else floor,
+        room=partial(context.quota.room, caller),
+    )
 
 
 async def actor_of(context: Here, caller: User) -> Actor:
@@ -83,7 +95,7 @@ class FileAnswer(FileResponse):
 
 
 async def find_job(context: Context, name: str) -> Job:
-    found = await job_named(context.store, name)
+    found = await context.job_named(name)
     if found is None:
         raise not_found("job", name, f"{PREFIX}/jobs")
     return found
@@ -124,20 +136,6 @@ async def maker_of(context: Context, found: Job | Batch) -> dict[str, str | None
     return {"created_by_name": await context.store.run(ops.token_name, found.created_by)}
 
 
-def shown_result(result: Shown) -> dict[str, Any]:
-    return {
-        "number": result.number,
-        "name": result.name,
-        "url": result.url,
-        "thumbnail": result.thumbnail or None,
-        "media_type": result.media_type,
-    }
-
-
-def address_of_job(answer: dict[str, Any]) -> str:
-    return f"{PREFIX}/jobs/{answer['id']}"
-
-
-def address_of_batch(answer: dict[str, Any]) -> str:
-    noun = "books" if answer["kind"] == BatchKind.BOOK.value else "batches"
-    return f"{PREFIX}/{noun}/{quote(answer['id'], safe='')}"
+def fields_of(model: type[BaseModel], found: object) -> dict[str, Any]:
+    """What a model has of an object's attributes."""
+    return {name: getattr(found, name) for name in model.model_fields if hasattr(found, name)}

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from comfyui_agent.batches.members import effective_inputs, settings_of
 from comfyui_agent.domain.badges import BADGES
 from comfyui_agent.domain.batches import Batch
-from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.jobs import Job, JobId
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter
-from comfyui_agent.web.pages.batch_pace import stands
-from comfyui_agent.web.pages.cells import batch_here, jobs_here, live_by_job, looks, maker, short_label, shown
-from comfyui_agent.web.pages.comparison import compare_part, compared_here
+from comfyui_agent.web.context import LONGEST_ID
+from comfyui_agent.web.pages.cells import batch_here, jobs_here, live_by_job, looks, maker, short_label, shown, stands
 from comfyui_agent.web.pages.grid_view import ON_A_SHEET, GridView, grid_view_of
 from comfyui_agent.web.pages.queue import ATTENTION
-from comfyui_agent.web.screens import Choice, Fragment, NoScreen, Screen, View
+from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
+from comfyui_agent.web.threads import FILES
 
 ON_A_LIST = 60
+MOST_COMPARED = 2
+UNSET = "not set"
 STATES = {
-    **{status.value: str(badge) for status, badge in BADGES.items()},
-    "attention": str(BADGES[JobStatus.FAILED]),
-    "aside": "◌ Cancelled or dismissed",
+    **{status.value: badge.word for status, badge in BADGES.items()},
+    "attention": BADGES[JobStatus.FAILED].word,
+    "aside": "Cancelled or dismissed",
 }
 
 
@@ -40,15 +43,15 @@ class Slot:
 async def build(view: View) -> Screen:
     batch = await batch_here(view)
     live = await live_by_job(view)
-    compared = await compared_here(view, batch)
+    compared = await _compared(view, batch)
     grid = grid_view_of(view, batch)
     layout = {key: name for key, name in vars(grid.wanted).items() if name}
     fragments = [
         Fragment("batch-actions", {"batch": batch, "layout": layout}),
-        Fragment("batch-tabs", {"batch": batch, "tabs": _tabs(view, batch)}),
+        Fragment("batch-tabs", {"batch": batch}),
     ]
     if view.asked("compare"):
-        fragments.append(await compare_part(view, batch, compared, live))
+        fragments.append(await _comparison(view, batch, compared, live))
     values: dict[str, Any] = {
         "batch": batch,
         "about": _about(batch, await maker(view, batch)),
@@ -97,26 +100,8 @@ async def _list(view: View, batch: Batch, live: dict[int, LiveRun]) -> Fragment:
     )
     page = await jobs_here(view, wanted, ON_A_LIST, "its first page")
     cells = [(job, live.get(job.id), short_label(batch, job)) for job in page.jobs]
-    values = {"cells": cells, "word": STATES[status].partition(" ")[2], **view.pager(page.cursor)}
+    values = {"cells": cells, "word": STATES[status], **view.pager(page.cursor)}
     return Fragment("batch-list", values, tuple(looks(job, run) for job, run, _ in cells))
-
-
-def _tabs(view: View, batch: Batch) -> list[Choice]:
-    """Tabs for all members, and for those in each state, with their counts."""
-    asked = view.asked("status")
-    clean = {"cursor": None, "compare": None, "page": None, "row": None, "column": None, "from": None}
-    counts = {
-        "attention": batch.attention,
-        "processing": batch.processing,
-        "pending": batch.pending,
-        "done": batch.done,
-        "aside": batch.failed - batch.attention,
-    }
-    tabs = [Choice(f"All {batch.total:,}", view.link(status=None, **clean), not asked)]
-    for state, count in counts.items():
-        if count or asked == state:
-            tabs.append(Choice(f"{STATES[state]} {count:,}", view.link(status=state, **clean), asked == state))
-    return tabs
 
 
 def _about(batch: Batch, made_by: str) -> list[tuple[str, str]]:
@@ -135,3 +120,44 @@ def _about(batch: Batch, made_by: str) -> list[tuple[str, str]]:
 def _listed(values: Sequence[Any]) -> str:
     first = ", ".join(shown(value) for value in values[:8])
     return f"{first} … {shown(values[-1])} ({len(values):,} values)" if len(values) > 8 else first
+
+
+async def _compared(view: View, batch: Batch) -> list[Job]:
+    """The members of this batch that the query names, as `12,15` or one by one; at most two."""
+    named = [name for key, value in view.query if key == "compare" for name in value.split(",")]
+    ids = dict.fromkeys(int(name) for name in named if name.isascii() and name.isdigit() and len(name) < LONGEST_ID)
+    found = [await view.context.store.run(ops.find_job_by_id, JobId(each)) for each in list(ids)[:MOST_COMPARED]]
+    return [job for job in found if job is not None and job.batch_id == batch.id]
+
+
+async def _comparison(view: View, batch: Batch, jobs: Sequence[Job], live: Mapping[int, LiveRun]) -> Fragment:
+    settings = [settings_of(job, batch) or effective_inputs(job, batch) for job in jobs]
+    names = list(dict.fromkeys(name for each in settings for name in each))
+    differing = [
+        name for name in names if any(each.get(name, UNSET) != settings[0].get(name, UNSET) for each in settings)
+    ]
+    values = {
+        "sides": [
+            {
+                "job": job,
+                "live": live.get(job.id),
+                "letter": letter,
+                "label": short_label(batch, job),
+                "result": await _result(view, job),
+                "differs": [(name, shown(each.get(name, UNSET))) for name in differing],
+            }
+            for job, letter, each in zip(jobs, "AB", settings, strict=False)
+        ],
+        "differing": differing,
+        "same": [(name, shown(settings[0][name])) for name in names if name not in differing],
+        "close": view.link(compare=None),
+        "swap": view.link(compare=",".join(str(job.id) for job in reversed(jobs))) if len(jobs) > 1 else "",
+    }
+    return Fragment("compare", values, tuple(looks(job, live.get(job.id)) for job in jobs), "batch_compare.html")
+
+
+async def _result(view: View, job: Job) -> Any:
+    """The first result of a job, if it can be shown."""
+    if job.status is not JobStatus.DONE:
+        return None
+    return next(iter(await FILES.run(view.context.outputs.shown, job, 1)), None)

@@ -13,8 +13,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.web.explanations import explain
-from comfyui_agent.web.pages.batch_pace import stands
-from comfyui_agent.web.pages.cells import batch_here, live_by_job, looks, maker
+from comfyui_agent.web.pages.cells import batch_here, live_by_job, looks, maker, stands
 from comfyui_agent.web.screens import Fragment, Screen, View
 
 ON_A_SCREEN = 60

@@ -8,16 +8,14 @@ from time import strptime
 from typing import Any
 
 from comfyui_agent.batches.batch_summary import sentence
-from comfyui_agent.domain.badges import SERVER_MARKS
 from comfyui_agent.domain.jobs import Job
-from comfyui_agent.domain.pace import rate_of
-from comfyui_agent.domain.texts import counted
+from comfyui_agent.domain.pace import duration_of, rate_of
+from comfyui_agent.domain.texts import attention, counted
 from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.engine.server_reports import ServerReport
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.overview import Overview
+from comfyui_agent.store.overview import KEPT_COUNTED, Overview
 from comfyui_agent.web.pages.cells import live_by_job
-from comfyui_agent.web.queue_summary import has_agent, queue_sentence
 from comfyui_agent.web.screens import Fragment, Screen, View
 
 MOST_RUNNING = 8
@@ -40,15 +38,15 @@ async def build(view: View) -> Screen:
         "batches": [(batch, sentence(batch)) for batch in found.batches[:MOST_BATCHES]],
         "more": len(found.batches) > MOST_BATCHES,
     }
-    attention, results = {"jobs": found.failed, "counts": found.counts}, {"jobs": found.done, "counts": found.counts}
+    needy, results = {"jobs": found.failed, "counts": found.counts}, {"jobs": found.done, "counts": found.counts}
     target = view.context.workspace.settings.sla.images_per_minute
     fragments = (
         Fragment("overview-notice", {"notice": _notice(found, reports, agents)}),
         Fragment("overview-counts", {"found": found}),
         Fragment("overview-running", running),
-        Fragment("overview-attention", attention, (_key(found.failed), found.counts.attention)),
+        Fragment("overview-attention", needy, (_key(found.failed), found.counts.attention)),
         Fragment("overview-batches", batches),
-        Fragment("overview-servers", {"reports": reports, "marks": SERVER_MARKS}),
+        Fragment("overview-servers", {"reports": reports}),
         Fragment("overview-pace", {"finding": _finding(found, target), "pace": _pace(found, target)}),
         Fragment("overview-results", results, (_key(found.done), found.counts.done)),
     )
@@ -100,3 +98,35 @@ def _pace(found: Overview, target: float) -> dict[str, Any]:
         "failed": [minute.failed for minute in complete],
         "target": target,
     }
+
+
+def queue_sentence(found: Overview, reports: Sequence[ServerReport], agents: int) -> str:
+    """How much is done, what needs attention, and how long the rest takes."""
+    counts = found.counts
+    if not counts.total:
+        return "Nothing is queued yet."
+    needy = f", {attention(counts.attention)}" if counts.attention else ""
+    return f"{counts.done:,} of {counts.total:,} done{needy}{_outlook(found, reports, agents)}."
+
+
+def _outlook(found: Overview, reports: Sequence[ServerReport], agents: int) -> str:
+    kept = f", {found.kept:,}{' or more' if found.kept == KEPT_COUNTED else ''} paused" if found.kept else ""
+    left = max(0, found.counts.pending + found.counts.processing - found.kept)
+    if not left:
+        return kept
+    if not has_agent(found, agents):
+        return f"{kept}, {left:,} wait for an agent"
+    working = sum(report.state == "up" for report in reports)
+    if reports and not working:
+        gone = "; ".join(f"{lost.name} has not answered since {lost.time} UTC" for lost in found.lost)
+        return f"{kept}, {left:,} wait for a server{f' ({gone})' if gone else ''}"
+    kept += "".join(f", {lost.words}" for lost in found.lost)
+    servers = f" on {counted(working, 'server')}" if working else ""
+    if not found.per_minute:
+        return f"{kept}, {left:,} to come{servers}"
+    return f"{kept}, about {duration_of(left / found.per_minute * 60)} left{servers}"
+
+
+def has_agent(found: Overview, agents: int) -> bool:
+    """Whether an agent works: one of this machine, or one elsewhere that holds a lease."""
+    return bool(agents) or any((job.lease_expires_at or "") > found.at for job in found.processing)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from comfyui_agent.comfy.server_names import name_of
-from comfyui_agent.domain.badges import BADGES
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import DEFAULT_PRIORITY, Job
 from comfyui_agent.domain.rows import parsed
@@ -44,13 +42,18 @@ async def build(view: View) -> Screen:
     }
     rows = tuple((looks(job, live.get(job.id)), job.priority, job.workflow_id) for job in page.jobs)
     fragments = (
-        Fragment("queue-tabs", {"tabs": _tabs(view, counts, asked["status"]), "asked": asked}),
+        Fragment("queue-tabs", {"counts": counts, "asked": asked}),
         Fragment("queue-list", jobs, (rows, page.cursor, lowest)),
     )
+    try:
+        workflows = list(await view.context.submissions.recipes())
+    except Problem:
+        workflows = []
+    servers = await view.context.fleet.known()
     values = {
         "asked": asked,
-        "workflows": await _workflows(view, asked["workflow"]),
-        "servers": [(url, name_of(url) or url) for url in await _servers(view, asked["server"])],
+        "workflows": sorted(filter(None, {*workflows, asked["workflow"]})),
+        "servers": list(filter(None, dict.fromkeys([*servers, asked["server"]]))),
         "classes": [each.value for each in FailureClass],
     }
     return Screen("queue.html", "Queue", _sentence(counts, asked["q"]), fragments, values, "queue")
@@ -71,23 +74,6 @@ def _wanted(asked: dict[str, str]) -> JobFilter:
         job_type=asked["type"] or None,
         failure_class=asked["class"] or None,
     )
-
-
-def _tabs(view: View, counts: Counts, current: str) -> list[dict[str, Any]]:
-    """A tab for each state, with how many jobs are in it."""
-    states = [
-        ("", "All", counts.total),
-        ("processing", str(BADGES[JobStatus.PROCESSING]), counts.processing),
-        ("pending", str(BADGES[JobStatus.PENDING]), counts.pending),
-        ("attention", str(BADGES[JobStatus.FAILED]), counts.attention),
-        ("done", str(BADGES[JobStatus.DONE]), counts.done),
-        ("aside", "◌ Cancelled or dismissed", counts.failed - counts.attention),
-    ]
-    return [
-        {"status": status, "label": label, "count": count, "url": view.link(status=status or None, cursor=None)}
-        for status, label, count in states
-        if count or status != "aside" or current == status
-    ]
 
 
 def _sentence(counts: Counts, search: str) -> str:
@@ -116,15 +102,3 @@ async def _lowest(store: Store, page: JobPage) -> int:
     first = await store.run(ops.job_page, JobFilter(status=JobStatus.PENDING), None, 1)
     seen += [job.priority for job in first.jobs if isinstance(job.priority, int)]
     return min(seen, default=DEFAULT_PRIORITY)
-
-
-async def _workflows(view: View, current: str) -> list[str]:
-    try:
-        known = list(await view.context.submissions.recipes())
-    except Problem:
-        known = []
-    return sorted({*known, *([current] if current else [])})
-
-
-async def _servers(view: View, current: str) -> list[str]:
-    return list(dict.fromkeys([*await view.context.fleet.known(), *([current] if current else [])]))
