@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
@@ -21,7 +20,6 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
 from comfyui_agent.store.tokens import Access
-from comfyui_agent.web import limits
 from comfyui_agent.web.limits import WrongTokens
 from comfyui_agent.web.problems import Problem
 from comfyui_agent.web.proxies import Proxies, check_direct
@@ -115,21 +113,11 @@ class Gate:
         )
 
     async def check(self, secret: str, address: str) -> Caller:
-        """Return the caller who has this token."""
         token = matching(secret[:LONGEST_TOKEN], (await self._known()).tokens)
         if token is not None:  # even if others behind the same address have sent wrong ones
             _check_valid(token)
             return self._noted_use(Caller(token.role, token, address=address))
-        wait = self.wrong_tokens.count(address)
-        if wait > 0:
-            seconds = math.ceil(wait)
-            raise Problem(
-                429,
-                f"{limits.MOST_WRONG_TOKENS} wrong tokens came from {address} within "
-                f"{limits.WRONG_TOKEN_SECONDS:.0f} s",
-                f"Wait {seconds} s, or send a right one.",
-                headers={"Retry-After": str(seconds)},
-            )
+        self.wrong_tokens.count(address)
         raise _unauthorized("this token is not known here", "See e3 token ls; make another with e3 token create.")
 
     async def log_in(self, secret: str, request: Request) -> tuple[Caller, str]:

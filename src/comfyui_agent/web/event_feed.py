@@ -148,7 +148,6 @@ class EventFeed:
             after = events[-1].id
 
     async def close(self) -> None:
-        """End every stream."""
         self._is_closed = True
         for listener in self._listeners:
             listener.wakes.set()

@@ -50,6 +50,9 @@ class IdempotentRequest(BaseModel):
         text = json.dumps(self.body, sort_keys=True, ensure_ascii=True)
         return hashlib.sha256(f"{self.route} {text}".encode()).hexdigest()
 
+    def headers(self, answer: Answer) -> dict[str, str]:
+        return {"Location": f"/api/v1/{self.route}/{quote(str(answer['id']), safe='')}"}
+
 
 async def once(
     context: Context,
@@ -63,29 +66,19 @@ async def once(
 
     `find` looks for what was made by a process that died before it could note its answer.
     """
-
-    def location(answer: Answer) -> str:
-        return f"/api/v1/{request.route}/{quote(str(answer['id']), safe='')}"
-
-    async def created(answer: Answer) -> Response:
-        return await RENDERING.run(JsonAnswer, answer, CREATED, headers={"Location": location(answer)})
-
     if request.key is None:
-        return await created(await make(made))
+        answer = await make(made)
+        return await RENDERING.run(JsonAnswer, answer, CREATED, headers=request.headers(answer))
     keys = request.key, f"{caller.scope} {request.route}"
-
-    async def finish(answer: Answer) -> Response:
-        await context.store.run(ops.finish_request, *keys, CREATED, await RENDERING.run(json.dumps, answer))
-        return await created(answer)
-
     with _answering(context, keys) as is_alone:
         worker, host = context.lock.worker, context.lock.host
         await bury_dead(context.store, host)
         begun = await context.store.run(ops.begin_request, *keys, request.digest, worker, made, host, is_alone=is_alone)
+        found: Answer | None = None
         match begun:
             case Repeated():
                 answer = json.loads(begun.answer)
-                return JsonAnswer(answer, begun.status, headers={REPLAYED: "true", "Location": location(answer)})
+                return JsonAnswer(answer, begun.status, headers={REPLAYED: "true", **request.headers(answer)})
             case Busy():
                 detail = "a request with this Idempotency-Key is being answered now"
                 remedy = "Send it again in a moment: it gets the same answer."
@@ -94,18 +87,17 @@ async def once(
                 detail = "this Idempotency-Key was sent before with another request"
                 raise Problem(409, detail, "Use a new key for a new wish.")
             case TakenOver():
-                found = await find(begun.made)
-                if found is not None:
-                    return await finish(found)
                 made = begun.made
+                found = await find(made)
             case Begun():
                 pass
         try:
-            answer = await make(made)
+            answer = await make(made) if found is None else found
         except (Problem, UseCaseError):  # nothing was made; after any other error, the next request finds out
             await context.store.run(ops.drop_request, *keys)
             raise
-        return await finish(answer)
+        await context.store.run(ops.finish_request, *keys, CREATED, await RENDERING.run(json.dumps, answer))
+        return await RENDERING.run(JsonAnswer, answer, CREATED, headers=request.headers(answer))
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
+from itertools import product
 from typing import TYPE_CHECKING, Literal
 from weakref import WeakValueDictionary
 
@@ -15,7 +16,7 @@ from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.tokens import Role
 from comfyui_agent.store import operations as ops
 from comfyui_agent.usecases.actor import Actor
-from comfyui_agent.web.problems import Problem
+from comfyui_agent.web.problems import Problem, too_many
 
 if TYPE_CHECKING:
     from comfyui_agent.config.settings import Ui
@@ -46,19 +47,20 @@ class WrongTokens:
         self._times: OrderedDict[str, list[float]] = OrderedDict()
         self._unwritten: Counter[str] = Counter()
 
-    def count(self, address: str) -> float:
-        """Count one more. Returns how many seconds to wait if there were too many before, else 0."""
+    def count(self, address: str) -> None:
+        """Count one more. Problem 429 if there were too many before."""
         now = time.monotonic()
         recent = [at for at in self._times.get(address, ()) if at > now - WRONG_TOKEN_SECONDS]
         if len(recent) >= MOST_WRONG_TOKENS:
-            return WRONG_TOKEN_SECONDS - (now - recent[0])
+            detail = f"{MOST_WRONG_TOKENS} wrong tokens came from {address} within {WRONG_TOKEN_SECONDS:.0f} s"
+            seconds = math.ceil(WRONG_TOKEN_SECONDS - (now - recent[0]))
+            raise too_many(detail, f"Wait {seconds} s, or send a right one.", seconds)
         self._times[address] = [*recent, now]
         self._times.move_to_end(address)
         while len(self._times) > MOST_CALLERS:
             self._times.popitem(last=False)
         is_known = address in self._unwritten or len(self._unwritten) < MOST_AUDITED
         self._unwritten[address if is_known else OTHERS] += 1
-        return 0.0
 
     async def keep_auditing(self) -> None:
         while True:
@@ -99,25 +101,18 @@ class RequestLimits:
         self._limits = {"changes": settings.changes_per_minute, "reads": settings.reads_per_minute}
         self._buckets = {
             (what, factor): TokenBuckets(most * factor)
-            for what, most in self._limits.items()
-            for factor in (1, OPEN_FACTOR)
-            if most
+            for (what, most), factor in product(self._limits.items(), (1, OPEN_FACTOR))
         }
 
     def count(self, what: Literal["changes", "reads"], caller: Caller) -> None:
         """Count a request that may change something, or any other. Problem 429 if there were too many."""
         key, factor = (caller.scope, 1) if caller.token is not None else (caller.address, OPEN_FACTOR)
-        bucket = self._buckets.get((what, factor))
-        wait = bucket.take(key) if bucket is not None else 0.0
-        if not wait:
+        seconds = math.ceil(self._buckets[what, factor].take(key)) if self._limits[what] else 0
+        if not seconds:
             return
-        seconds = math.ceil(wait)
-        raise Problem(
-            429,
-            f"{caller.actor} has asked for more than {self._limits[what] * factor:,} {what} a minute",
-            f"Wait {seconds} s, and ask less often; whoever runs E3 can raise ui.{what}_per_minute.",
-            headers={"Retry-After": str(seconds)},
-        )
+        detail = f"{caller.actor} has asked for more than {self._limits[what] * factor:,} {what} a minute"
+        remedy = f"Wait {seconds} s, and ask less often; whoever runs E3 can raise ui.{what}_per_minute."
+        raise too_many(detail, remedy, seconds)
 
 
 class OpenJobQuota:
@@ -147,13 +142,14 @@ class OpenJobQuota:
                 del self._reserved[token_id]
 
     def _full(self, known: int, count: int) -> Problem:
-        return Problem(
-            429,
+        detail = (
             f"{count:,} more {'job' if count == 1 else 'jobs'} would be too many: {known:,} of your token have not "
-            f"ended, and at most {self._most:,} may wait or render at a time",
-            "Queue fewer, wait until some have ended, or cancel some; whoever runs E3 can raise ui.open_jobs_per_user.",
-            headers={"Retry-After": str(QUOTA_RETRY_SECONDS)},
+            f"ended, and at most {self._most:,} may wait or render at a time"
         )
+        remedy = (
+            "Queue fewer, wait until some have ended, or cancel some; whoever runs E3 can raise ui.open_jobs_per_user."
+        )
+        return too_many(detail, remedy, QUOTA_RETRY_SECONDS)
 
 
 class Turns:

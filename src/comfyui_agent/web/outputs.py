@@ -6,7 +6,6 @@ import hashlib
 import os
 import stat
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import islice
 from pathlib import Path, PurePath
 
@@ -15,7 +14,6 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.texts import printable
 from comfyui_agent.pictures.thumbnails import NoThumbnail
-from comfyui_agent.web.threads import FILES
 from comfyui_agent.web.thumbnail_cache import ThumbnailCache
 
 WIDTHS = (160, 320, 640, 1280)
@@ -42,7 +40,6 @@ MEDIA_TYPES = {
     "m4a": "audio/mp4",
     "glb": "model/gltf-binary",
 }
-MOST_REMEMBERED = 20_000
 OPENING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -99,7 +96,6 @@ class Outputs:
         self._thumbnails = ThumbnailCache(workspace.thumbnails)
         self._own_folders = workspace.own_folders
         self._own_files = workspace.own_files
-        self._check_once = lru_cache(MOST_REMEMBERED)(lambda recorded, _identity: self._check(recorded))
 
     def find(self, job: Job, number: int) -> ResultFile:
         """Find a job's result by its number from 1, with links resolved. Raises NotShown. It reads the file's head."""
@@ -107,10 +103,6 @@ class Outputs:
             count = f"{len(job.outputs)} result{'' if len(job.outputs) == 1 else 's'}" if job.outputs else "no result"
             raise NotShown(f"{job.config_name} has {count}: there is no number {number}")
         return self._check(job.outputs[number - 1])
-
-    async def file(self, job: Job, number: int) -> ResultFile:
-        """`find` in a thread."""
-        return await FILES.run(self.find, job, number)
 
     def grid(self, recorded: str) -> Path:
         """The picture of a batch's grid, from the path in its row. Raises NotShown."""
@@ -140,10 +132,8 @@ class Outputs:
             raise NotShown(f"the thumbnail of {printable(result.path.name)} cannot be made: {error.strerror}") from None
 
     def _known(self, recorded: str) -> ResultFile | None:
-        """The result, or None if it is not served. A file that did not change is not read again."""
         try:
-            facts = (self._root / recorded).stat()
-            return self._check_once(recorded, (facts.st_dev, facts.st_ino, facts.st_mtime_ns, facts.st_size))
+            return self._check(recorded)
         except (OSError, ValueError):  # not served, not there, or no valid path
             return None
 
@@ -199,7 +189,12 @@ def _read_head(path: Path) -> tuple[str, os.stat_result]:
         raise NotShown(f"{name} cannot be read: {error.strerror}") from None
     if not stat.S_ISREG(facts.st_mode):
         raise NotShown(f"{name} is not a file")
-    return MEDIA_TYPES.get(recognise(head, "").extension, ATTACHMENT), facts
+    return media_type_of(head), facts
+
+
+def media_type_of(head: bytes) -> str:
+    """The media type by the first bytes of a file."""
+    return MEDIA_TYPES.get(recognise(head, "").extension, ATTACHMENT)
 
 
 def _gone(name: str) -> NotShown:

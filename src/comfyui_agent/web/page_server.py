@@ -11,7 +11,9 @@ from functools import partial
 from typing import Any, cast
 
 import uvicorn
+from fastapi import FastAPI
 
+from comfyui_agent import __version__
 from comfyui_agent.clock import SYSTEM_CLOCK
 from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.workspace import Workspace
@@ -20,16 +22,18 @@ from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.liveness import BEAT_SECONDS, registered
 from comfyui_agent.store.store import Store
-from comfyui_agent.web.app import create_app
+from comfyui_agent.web import openapi, probes, site
+from comfyui_agent.web.api import batches, books, event_routes, job_results, jobs, reports, servers, workflows
 from comfyui_agent.web.connections import HEAD_SECONDS, Connection, ConnectionLimits, raise_limit
 from comfyui_agent.web.context import Context
-from comfyui_agent.web.listen_address import Listening, is_loopback
+from comfyui_agent.web.guard import Guard
+from comfyui_agent.web.listen_address import BACKLOG, Listening, is_loopback
+from comfyui_agent.web.problems import JsonAnswer, add_handlers
 
 log = logging.getLogger(__name__)
 
 CLOSING_SECONDS = 0.4
 INDEX_PAUSE = 1.0
-BACKLOG = 512
 
 
 def _is_logged(record: logging.LogRecord) -> bool:
@@ -38,6 +42,27 @@ def _is_logged(record: logging.LogRecord) -> bool:
 
 
 logging.getLogger("uvicorn.error").addFilter(_is_logged)
+
+
+def create_app(context: Context) -> FastAPI:
+    """Every route, behind the guard."""
+    app = FastAPI(
+        title="E3, the ComfyUI Agent",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        default_response_class=JsonAnswer,
+    )
+    app.state.context = context
+    routes = (jobs, job_results, batches, books, servers, workflows, reports, event_routes)
+    for module in (*routes, probes, openapi, site):
+        app.include_router(module.router)
+    add_handlers(app)
+    openapi.describe(app)
+    app.add_middleware(Guard, gate=context.gate, limits=context.limits)
+    return app
 
 
 class _Server(uvicorn.Server):
@@ -110,7 +135,6 @@ async def _keep_indexing(context: Context) -> None:
 
 
 async def _keep_beating(context: Context) -> None:
-    """Show other machines that this process lives."""
     while True:
         await asyncio.sleep(BEAT_SECONDS)
         with contextlib.suppress(StoreError):

@@ -133,6 +133,11 @@ def ended_early() -> Problem:
     return Problem(400, "the request ended early", "Send it again.")
 
 
+def too_many(detail: str, remedy: str, seconds: int) -> Problem:
+    """429 with Retry-After."""
+    return Problem(429, detail, remedy, headers={"Retry-After": str(seconds)})
+
+
 def short_of(detail: str, remedy: str = "", *, seconds: int = 5) -> Problem:
     """503 for something that is short at the moment, with Retry-After."""
     return Problem(503, detail, remedy or f"Try again in {seconds} s.", headers={"Retry-After": str(seconds)})
@@ -152,12 +157,14 @@ def problem_of(error: Exception, request: Request) -> Problem:
         case Problem():
             return error
         case HTTPException():
+            path = request.scope["path"][:200]  # request.url would trust the Host header
+            found = {404: f"there is nothing at {path}", 405: f"{request.method[:20]} is not possible at {path}"}
             headers = dict(error.headers or {}) | _allowed(request, error.status_code)
-            return Problem(error.status_code, _detail(request, error), headers=headers)
+            return Problem(error.status_code, found.get(error.status_code, str(error.detail)), headers=headers)
         case RequestValidationError():
-            found = [(_key(each["loc"]), str(each["msg"])) for each in error.errors()[:MOST_ERRORS]]
-            detail = "; ".join(f"{key}: {message}" if key else message for key, message in found[:3])
-            return Problem(422, detail, "See /docs for what may be sent.", errors=found)
+            errors = [(_key(each["loc"]), str(each["msg"])) for each in error.errors()[:MOST_ERRORS]]
+            detail = "; ".join(f"{key}: {message}" if key else message for key, message in errors[:3])
+            return Problem(422, detail, "See /docs for what may be sent.", errors=errors)
         case UseCaseError():
             return from_use_case(error)
         case BadCursor():
@@ -169,18 +176,8 @@ def problem_of(error: Exception, request: Request) -> Problem:
             remedy = "Try again in a moment." if is_passing else "See e3 doctor."
             return Problem(503, str(error), remedy, headers={"Retry-After": "2"} if is_passing else None)
         case _:
-            path = request.scope["path"]
-            log.error("%s %.200s failed", request.method, path, exc_info=error)
+            log.error("%s %.200s failed", request.method, request.scope["path"], exc_info=error)
             return Problem(500, f"{type(error).__name__} while answering")
-
-
-def _detail(request: Request, error: HTTPException) -> str:
-    path = request.scope["path"][:200]  # request.url would trust the Host header
-    if error.status_code == 404:
-        return f"there is nothing at {path}"
-    if error.status_code == 405:
-        return f"{request.method[:20]} is not possible at {path}"
-    return str(error.detail)
 
 
 def _allowed(request: Request, status: int) -> dict[str, str]:

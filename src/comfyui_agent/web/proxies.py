@@ -32,7 +32,8 @@ class Proxies:
     def client_of(self, request: HTTPConnection) -> str:
         """The client's address: the last hop that is no trusted proxy."""
         address = _peer(request)
-        for hop in reversed(_hops(request.headers)):
+        hops = [hop.strip() for value in request.headers.getlist("x-forwarded-for") for hop in value.split(",")]
+        for hop in reversed(hops):
             if not self.trusts(address) or _address(hop) is None:
                 break
             address = hop
@@ -105,10 +106,6 @@ def host_of(authority: str) -> str:
 
 def _peer(request: HTTPConnection) -> str:
     return request.client.host if request.client else ""
-
-
-def _hops(headers: Headers) -> list[str]:
-    return [hop.strip() for value in headers.getlist("x-forwarded-for") for hop in value.split(",")]
 
 
 def _decoded(value: str) -> str:

@@ -54,8 +54,6 @@ class Report:
 
 @dataclass(frozen=True)
 class _File:
-    """A file whose name is that of a report."""
-
     path: Path
     relative: PurePosixPath
     kind: ReportKind

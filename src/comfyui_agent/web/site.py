@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import parse_qs, parse_qsl, quote, unquote
 
 from fastapi import APIRouter, Query, Request
@@ -15,7 +15,8 @@ from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.ownership import ALL
 from comfyui_agent.domain.tokens import SESSION_SECONDS, Role
 from comfyui_agent.web.access import Caller, caller, check_role, cookie_of, while_admitted
-from comfyui_agent.web.api.responses import FileAnswer, Here, User, actor_for
+from comfyui_agent.web.api.parameters import Here, User, actor_for
+from comfyui_agent.web.api.responses import FileAnswer
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.html import ASSETS, environment, render_page
 from comfyui_agent.web.pages import admin, batch, batches, book, job, new, overview, queue, reports, servers
@@ -26,7 +27,7 @@ from comfyui_agent.web.threads import RENDERING
 router = APIRouter(include_in_schema=False)
 LONGEST = 2_000
 MOST_PARAMETERS = 40
-LONGEST_FORM = 4_000
+COOKIE: dict[str, Any] = {"httponly": True, "samesite": "strict"}
 FOR_EVER = "public, max-age=31536000, immutable"
 ASSET_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 ASSET_NAMES = frozenset(path.relative_to(ASSETS).as_posix() for path in ASSETS.rglob("*") if path.suffix in ASSET_TYPES)
@@ -58,7 +59,7 @@ ADDRESSES = (
     Address("/reports", reports.build, parameters=frozenset({"kind"})),
     Address("/new", new.build, Role.USER, frozenset({"kind", "workflow"})),
     Address("/admin", admin.build, Role.ADMIN, frozenset({"class", "cursor"})),
-    Address("/admin/books/{book_id}", admin.build_book, Role.ADMIN, frozenset({"from"})),
+    Address("/admin/books/{book_id}", book.build_for_admins, Role.ADMIN, frozenset({"from"})),
 )
 PATTERNS = [(compile_path(address.path)[0], address) for address in ADDRESSES]
 
@@ -137,14 +138,7 @@ async def login(request: Request, context: Here) -> Response:
     await actor_for(context, who).audit(context.store, EventName.AUDIT_LOGIN)
     response = RedirectResponse(target, 303)
     is_secure = context.gate.proxies.is_https(request) or request.headers.get("origin", "").lower().startswith("https:")
-    response.set_cookie(
-        cookie_of(request, is_secure=is_secure),
-        secret,
-        SESSION_SECONDS,
-        httponly=True,
-        samesite="strict",
-        secure=is_secure,
-    )
+    response.set_cookie(cookie_of(request, is_secure=is_secure), secret, SESSION_SECONDS, secure=is_secure, **COOKIE)
     return response
 
 
@@ -158,9 +152,7 @@ async def logout(request: Request, context: Here) -> Response:
     await context.gate.log_out(request)
     response = RedirectResponse("/login", 303)
     for is_secure in (False, True):
-        response.delete_cookie(
-            cookie_of(request, is_secure=is_secure), httponly=True, samesite="strict", secure=is_secure
-        )
+        response.delete_cookie(cookie_of(request, is_secure=is_secure), secure=is_secure, **COOKIE)
     return response
 
 
@@ -179,7 +171,7 @@ def _login(target: str, problem: str) -> str:
 
 
 async def _form(request: Request) -> dict[str, str]:
-    body = (await request.body())[:LONGEST_FORM].decode("utf-8", "replace")
+    body = (await request.body()).decode("utf-8", "replace")
     try:
         found = parse_qs(body, max_num_fields=10)
     except ValueError:

@@ -86,8 +86,6 @@ class Planning:
 
 @dataclass(frozen=True)
 class CallersPlanner:
-    """Plans for one request."""
-
     planning: Planning
     scope: str
     request: Request

@@ -38,7 +38,6 @@ class ThumbnailCache:
         self._turns = Turns(at_once=1)
         self._hopeless: dict[Path, str] = {}
         self._made = 0
-        self._pruning = threading.Lock()
 
     async def get(self, source: Path, version: str, width: int) -> Path:
         """Return the thumbnail of a picture, made now if it is missing. Raises NoThumbnail, or OSError."""
@@ -64,8 +63,6 @@ class ThumbnailCache:
 
     def prune(self) -> None:
         """Remove the least recently used thumbnails if there are too many, and leftovers of killed processes."""
-        if not self._pruning.acquire(blocking=False):
-            return
         try:
             found = sorted(_all_in(self.folder))
             files, total = len(found), sum(size for _, size, _ in found)
@@ -78,8 +75,6 @@ class ThumbnailCache:
                 files, total = files - 1, total - size
         except OSError as error:
             log.warning("old thumbnails could not be removed: %s", error)
-        finally:
-            self._pruning.release()
 
     def _target(self, source: Path, version: str, width: int) -> Path:
         key = b"\0".join([os.fsencode(source), version.encode(), str(width).encode()])

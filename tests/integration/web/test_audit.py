@@ -17,8 +17,8 @@ from comfyui_agent.domain.tokens import Role
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import DatabaseFull
 from comfyui_agent.web import limits
-from comfyui_agent.web.app import create_app
 from comfyui_agent.web.guard import UNSAFE
+from comfyui_agent.web.page_server import create_app
 from support.batches import document
 from support.stores import intercept
 from support.web import Answer, Served, bearer, check_problem, routes_of, served, watching

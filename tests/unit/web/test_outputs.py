@@ -147,16 +147,6 @@ def test_an_address_changes_with_the_file_and_only_then(outputs: Outputs, root: 
     assert after.media_type == "image/jpeg"
 
 
-def test_a_result_that_was_looked_at_is_not_read_again(
-    outputs: Outputs, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(root / "jobs/finished/image/a.png")
-    job = job_with("jobs/finished/image/a.png")
-    before = outputs.shown(job)
-    monkeypatch.setattr(showing, "_read_head", lambda path: pytest.fail(f"{path} was read again"))
-    assert outputs.shown(job) == before
-
-
 def test_a_link_within_the_results_is_followed(outputs: Outputs, root: Path) -> None:
     real = write(root / "jobs/finished/image/real.png")
     (root / "jobs/finished/image/link.png").symlink_to("real.png")

@@ -12,7 +12,8 @@ from comfyui_agent.domain.tokens import Role, seconds_in
 from comfyui_agent.store import operations as ops
 from comfyui_agent.web.access import while_admitted
 from comfyui_agent.web.api.models import AuditPage, AuditRow, CountsShown, Me, StatusShown
-from comfyui_agent.web.api.responses import PREFIX, Admin, Here, Limit, User, fields_of
+from comfyui_agent.web.api.parameters import PREFIX, Admin, Here, Limit, User
+from comfyui_agent.web.api.responses import fields_of
 from comfyui_agent.web.openapi import problems
 from comfyui_agent.web.pages.overview import queue_sentence
 

@@ -10,7 +10,8 @@ from comfyui_agent.comfy.server_names import NoServer, find_server
 from comfyui_agent.usecases.actor import Actor
 from comfyui_agent.usecases.servers import ServerChange, change_server
 from comfyui_agent.web.api.models import RunShown, ServerHalted, ServerShown
-from comfyui_agent.web.api.responses import PREFIX, ByAdmin, Here, User, fields_of
+from comfyui_agent.web.api.parameters import PREFIX, ByAdmin, Here, User
+from comfyui_agent.web.api.responses import fields_of
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.openapi import problems
 from comfyui_agent.web.problems import Problem

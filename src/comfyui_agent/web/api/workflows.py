@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path
 
 from comfyui_agent.config.workflow_places import describe
 from comfyui_agent.web.api.models import WorkflowList, WorkflowWhole
-from comfyui_agent.web.api.responses import PREFIX, Here, User
+from comfyui_agent.web.api.parameters import PREFIX, Here, User
 from comfyui_agent.web.openapi import problems
 
 router = APIRouter(prefix=f"{PREFIX}/workflows", tags=["workflows"])

@@ -1,4 +1,4 @@
-"""The pages for admins: everything that needs attention with raw errors, and a book with its debug facts."""
+"""The page for admins: everything that needs attention with raw errors, alerts, servers, tokens and changes."""
 
 from __future__ import annotations
 
@@ -6,19 +6,14 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from comfyui_agent.batches.members import settings_of
-from comfyui_agent.batches.regeneration import page_of
 from comfyui_agent.domain.attempts import Attempt
-from comfyui_agent.domain.batches import BatchKind
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.texts import counted
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.web.explanations import explain
-from comfyui_agent.web.html import json_text
-from comfyui_agent.web.pages.book import actions, pager, pages_here, title_of
-from comfyui_agent.web.pages.cells import batch_here, jobs_here, live_by_job, looks, stands
+from comfyui_agent.web.pages.cells import jobs_here, looks
 from comfyui_agent.web.pages.servers import servers_part
 from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
 
@@ -46,7 +41,7 @@ async def build(view: View) -> Screen:
         )
         for number, (job, runs) in enumerate(zip(page.jobs, attempts, strict=True))
     ]
-    troubles = {"rows": rows, "is_whole": page.is_whole, **view.pager(page.cursor)}
+    troubles = {"rows": rows, "is_whole": page.is_whole, "cursor": page.cursor}
     listed = (tuple(job.id for job in page.jobs), page.cursor)
     alerts = await store.run(ops.alerts, DAY)
     changes = await store.run(ops.audit_trail, most=CHANGES)
@@ -74,20 +69,3 @@ def _errors(job: Job, attempts: Sequence[Attempt]) -> list[Any]:
     """The recorded errors of the last attempts, oldest first."""
     found = [attempt.as_json() for attempt in attempts if attempt.error][-SHOWN:]
     return found or [{"failure_class": job.failure_class, "error_trace": job.error_trace}]
-
-
-async def build_book(view: View) -> Screen:
-    book = await batch_here(view, BatchKind.BOOK)
-    live = await live_by_job(view)
-    pages = await pages_here(view, book)
-    first, last = (page_of(pages[0]) - 1, page_of(pages[-1])) if pages else (0, 0)
-    known = await view.context.store.run(ops.book_pages, book.id, after=first, until=last)
-    rows = {row["page"]: row for row in known}
-    fragments = [await actions(view, book)]
-    for job in pages:
-        run, row = live.get(job.id), rows.get(page_of(job), {})
-        values = {"book": book, "job": job, "live": run, "page": page_of(job), "row": row}
-        key = (looks(job, run), job.metadata, json_text(row))
-        fragments.append(Fragment(f"page-{page_of(job)}", values, key, "admin_page.html"))
-    shown = {"book": book, "pages": [(page_of(job), settings_of(job, book)) for job in pages], **pager(view, book)}
-    return Screen("admin_book.html", title_of(book), await stands(view, book), tuple(fragments), shown, "admin")

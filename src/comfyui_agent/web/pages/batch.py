@@ -15,7 +15,7 @@ from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.web.context import LONGEST_ID
-from comfyui_agent.web.pages.cells import batch_here, jobs_here, live_by_job, looks, maker, short_label, shown, stands
+from comfyui_agent.web.pages.cells import batch_here, jobs_here, live_by_job, looks, maker, short_label, stands
 from comfyui_agent.web.pages.grid_view import ON_A_SHEET, GridView, grid_view_of
 from comfyui_agent.web.pages.queue import ATTENTION
 from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
@@ -52,11 +52,8 @@ async def build(view: View) -> Screen:
     ]
     if view.asked("compare"):
         fragments.append(await _comparison(view, batch, compared, live))
-    values: dict[str, Any] = {
-        "batch": batch,
-        "about": _about(batch, await maker(view, batch)),
-        "picked": [job.id for job in compared],
-    }
+    picked = [job.id for job in compared]
+    values: dict[str, Any] = {"batch": batch, "maker": await maker(view, batch), "picked": picked}
     if view.asked("status"):
         fragments.append(await _list(view, batch, live))
         values |= {"grid": None, "slots": {}, "loose": []}
@@ -100,26 +97,8 @@ async def _list(view: View, batch: Batch, live: dict[int, LiveRun]) -> Fragment:
     )
     page = await jobs_here(view, wanted, ON_A_LIST, "its first page")
     cells = [(job, live.get(job.id), short_label(batch, job)) for job in page.jobs]
-    values = {"cells": cells, "word": STATES[status], **view.pager(page.cursor)}
+    values = {"cells": cells, "word": STATES[status], "cursor": page.cursor}
     return Fragment("batch-list", values, tuple(looks(job, run) for job, run, _ in cells))
-
-
-def _about(batch: Batch, made_by: str) -> list[tuple[str, str]]:
-    axes = batch.metadata.get("axes")
-    facts = [("Id", batch.id), ("Made by", made_by), ("Workflow", str(batch.metadata.get("workflow") or ""))]
-    for axis in axes if isinstance(axes, list) else []:
-        if isinstance(axis, dict) and isinstance(axis.get("values"), list):
-            facts.append((str(axis.get("name")), _listed(axis["values"])))
-    inputs = batch.metadata.get("inputs")
-    for name, value in inputs.items() if isinstance(inputs, dict) else ():
-        facts.append((str(name), shown(value)))
-    facts.append(("Folder", str(batch.metadata.get("folder") or "")))
-    return facts
-
-
-def _listed(values: Sequence[Any]) -> str:
-    first = ", ".join(shown(value) for value in values[:8])
-    return f"{first} … {shown(values[-1])} ({len(values):,} values)" if len(values) > 8 else first
 
 
 async def _compared(view: View, batch: Batch) -> list[Job]:
@@ -133,31 +112,18 @@ async def _compared(view: View, batch: Batch) -> list[Job]:
 async def _comparison(view: View, batch: Batch, jobs: Sequence[Job], live: Mapping[int, LiveRun]) -> Fragment:
     settings = [settings_of(job, batch) or effective_inputs(job, batch) for job in jobs]
     names = list(dict.fromkeys(name for each in settings for name in each))
+    sides = [
+        {
+            "job": job,
+            "live": live.get(job.id),
+            "label": short_label(batch, job),
+            "results": await FILES.run(view.context.outputs.shown, job, 1) if job.status is JobStatus.DONE else [],
+            "settings": each,
+        }
+        for job, each in zip(jobs, settings, strict=True)
+    ]
     differing = [
         name for name in names if any(each.get(name, UNSET) != settings[0].get(name, UNSET) for each in settings)
     ]
-    values = {
-        "sides": [
-            {
-                "job": job,
-                "live": live.get(job.id),
-                "letter": letter,
-                "label": short_label(batch, job),
-                "result": await _result(view, job),
-                "differs": [(name, shown(each.get(name, UNSET))) for name in differing],
-            }
-            for job, letter, each in zip(jobs, "AB", settings, strict=False)
-        ],
-        "differing": differing,
-        "same": [(name, shown(settings[0][name])) for name in names if name not in differing],
-        "close": view.link(compare=None),
-        "swap": view.link(compare=",".join(str(job.id) for job in reversed(jobs))) if len(jobs) > 1 else "",
-    }
+    values = {"sides": sides, "names": names, "differing": differing}
     return Fragment("compare", values, tuple(looks(job, live.get(job.id)) for job in jobs), "batch_compare.html")
-
-
-async def _result(view: View, job: Job) -> Any:
-    """The first result of a job, if it can be shown."""
-    if job.status is not JobStatus.DONE:
-        return None
-    return next(iter(await FILES.run(view.context.outputs.shown, job, 1)), None)

@@ -59,7 +59,7 @@ async def _list(view: View, kind: BatchKind | None) -> tuple[list[Batch], tuple[
         }
         key = (batch.id, values["mark"], values["sentence"], tuple(looks(job, run) for job, run in members))
         rows.append(Fragment(f"batch-{number}", values, key, "batch_row.html"))
-    values = {"rows": rows, "kind": kind.value if kind else "", **view.pager(page.cursor)}
+    values = {"rows": rows, "kind": kind.value if kind else "", "cursor": page.cursor}
     listed = (tuple(batch.id for batch in page.batches), page.cursor)
     return page.batches, (Fragment("batches", values, listed, "batch_rows.html"), *rows)
 

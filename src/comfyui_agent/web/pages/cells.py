@@ -9,7 +9,7 @@ from typing import Any
 from comfyui_agent.batches.batch_summary import sentence
 from comfyui_agent.batches.members import label_of, settings_of
 from comfyui_agent.domain.batches import Batch, BatchKind
-from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.jobs import DEFAULT_PRIORITY, Job
 from comfyui_agent.domain.pace import ENOUGH
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import counted
@@ -17,10 +17,9 @@ from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import BadCursor, JobFilter, JobPage
 from comfyui_agent.store.store import Store
-from comfyui_agent.web.html import parsed
+from comfyui_agent.web.html import parsed, shown
 from comfyui_agent.web.screens import NoScreen, View
 
-LONGEST_VALUE = 600
 LOOKED_AT = 40
 LEAST_PATIENCE = 60.0
 PATIENCE = 5.0
@@ -52,6 +51,12 @@ async def maker(view: View, made: Job | Batch) -> str:
     return await view.context.store.run(ops.token_name, made.created_by) or f"token {made.created_by}"
 
 
+async def lowest_priority(view: View) -> int:
+    """The lowest priority of the jobs that wait. A job below it runs next."""
+    first = await view.context.store.run(ops.job_page, JobFilter(status=JobStatus.PENDING), None, 1)
+    return next((job.priority for job in first.jobs if isinstance(job.priority, int)), DEFAULT_PRIORITY)
+
+
 async def live_by_job(view: View) -> dict[int, LiveRun]:
     return {run.job_id: run for run in await view.context.fleet.live()}
 
@@ -79,12 +84,6 @@ def short_label(batch: Batch, job: Job) -> str:
 def _varies(axis: Any) -> bool:
     is_axis = isinstance(axis, dict) and isinstance(axis.get("name"), str) and isinstance(axis.get("values"), list)
     return is_axis and len(axis["values"]) > 1
-
-
-def shown(value: Any) -> str:
-    """A value as people write it."""
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
 
 
 async def stands(view: View, batch: Batch) -> str:

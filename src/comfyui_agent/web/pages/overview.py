@@ -9,7 +9,7 @@ from typing import Any
 
 from comfyui_agent.batches.batch_summary import sentence
 from comfyui_agent.domain.jobs import Job
-from comfyui_agent.domain.pace import duration_of, rate_of
+from comfyui_agent.domain.pace import duration_of
 from comfyui_agent.domain.texts import attention, counted
 from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.engine.server_reports import ServerReport
@@ -34,20 +34,18 @@ async def build(view: View) -> Screen:
         "live": live,
         "count": found.counts.processing,
     }
-    batches = {
-        "batches": [(batch, sentence(batch)) for batch in found.batches[:MOST_BATCHES]],
-        "more": len(found.batches) > MOST_BATCHES,
-    }
+    notice = {"counts": found.counts, "reports": reports, "has_agent": has_agent(found, agents)}
+    batches = [(batch, sentence(batch)) for batch in found.batches[:MOST_BATCHES]]
     needy, results = {"jobs": found.failed, "counts": found.counts}, {"jobs": found.done, "counts": found.counts}
-    target = view.context.workspace.settings.sla.images_per_minute
+    pace = _pace(found, view.context.workspace.settings.sla.images_per_minute)
     fragments = (
-        Fragment("overview-notice", {"notice": _notice(found, reports, agents)}),
+        Fragment("overview-notice", notice),
         Fragment("overview-counts", {"found": found}),
         Fragment("overview-running", running),
         Fragment("overview-attention", needy, (_key(found.failed), found.counts.attention)),
-        Fragment("overview-batches", batches),
+        Fragment("overview-batches", {"batches": batches}),
         Fragment("overview-servers", {"reports": reports}),
-        Fragment("overview-pace", {"finding": _finding(found, target), "pace": _pace(found, target)}),
+        Fragment("overview-pace", {"found": found, "pace": pace}),
         Fragment("overview-results", results, (_key(found.done), found.counts.done)),
     )
     summary = queue_sentence(found, reports, agents)
@@ -61,32 +59,6 @@ def _waits(run: LiveRun | None) -> bool:
 
 def _key(jobs: Sequence[Job]) -> Hashable:
     return tuple((job.id, job.fence, job.run_count, job.end_time) for job in jobs)
-
-
-def _notice(found: Overview, reports: Sequence[ServerReport], agents: int) -> tuple[str, str] | None:
-    """Why nothing is rendered, and the command that helps."""
-    waiting = found.counts.pending + found.counts.processing
-    if not has_agent(found, agents):
-        jobs = f", and {counted(waiting, 'job waits', 'jobs wait')}" if waiting else ""
-        return f"No agent works here{jobs}. Start one from a terminal in the workspace:", "e3 run"
-    if reports and all(report.stats is None for report in reports):
-        return "No server answers. See that ComfyUI runs and that its address is right; this says more:", "e3 doctor"
-    return None
-
-
-def _finding(found: Overview, target: float) -> str:
-    """What the plot shows, as a sentence."""
-    failed = f", {found.failed_last_hour:,} failed" if found.failed_last_hour else ""
-    hour = f"{counted(found.done_last_hour, 'image')} in the last hour{failed}"
-    if not found.done_last_hour and not found.failed_last_hour:
-        return "Nothing has ended in the last hour"
-    if not found.done_last_five:
-        return f"{hour}; none in the last 5 minutes"
-    rate = rate_of(found.per_minute / 60)
-    if target <= 0:
-        return f"{rate} now; {hour}"
-    side = "above" if found.per_minute >= target else "below"
-    return f"{rate} now, {side} the target of {target:g}; {hour}"
 
 
 def _pace(found: Overview, target: float) -> dict[str, Any]:

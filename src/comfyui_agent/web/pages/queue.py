@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from comfyui_agent.domain.failures import FailureClass
-from comfyui_agent.domain.jobs import DEFAULT_PRIORITY, Job
+from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.rows import parsed
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import attention
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.job_pages import JobFilter, JobPage
+from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.store.records import Counts
-from comfyui_agent.store.store import Store
-from comfyui_agent.web.pages.cells import jobs_here, live_by_job, looks
+from comfyui_agent.web.pages.cells import jobs_here, live_by_job, looks, lowest_priority
 from comfyui_agent.web.problems import Problem
 from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
 
@@ -31,14 +30,13 @@ async def build(view: View) -> Screen:
     page = await jobs_here(view, _wanted(asked), AT_ONCE, "/queue")
     counts = await store.run(ops.count_jobs)
     live = await live_by_job(view)
-    lowest = await _lowest(store, page)
+    lowest = await lowest_priority(view)
     jobs: dict[str, Any] = {
         "page": page,
         "live": {job.id: live.get(job.id) for job in page.jobs},
         "notes": {job.id: _note(job) for job in page.jobs},
         "asked": asked,
         "lowest": lowest,
-        **view.pager(page.cursor),
     }
     rows = tuple((looks(job, live.get(job.id)), job.priority, job.workflow_id) for job in page.jobs)
     fragments = (
@@ -94,11 +92,3 @@ def _note(job: Job) -> str:
     metadata = parsed(job.metadata)
     values = metadata.get("combination") if isinstance(metadata, dict) else None
     return ", ".join(f"{name} {value}" for name, value in values.items())[:LONGEST] if isinstance(values, dict) else ""
-
-
-async def _lowest(store: Store, page: JobPage) -> int:
-    """The lowest priority of the jobs that wait. A job below it runs next."""
-    seen = [job.priority for job in page.jobs if job.status is JobStatus.PENDING and isinstance(job.priority, int)]
-    first = await store.run(ops.job_page, JobFilter(status=JobStatus.PENDING), None, 1)
-    seen += [job.priority for job in first.jobs if isinstance(job.priority, int)]
-    return min(seen, default=DEFAULT_PRIORITY)
