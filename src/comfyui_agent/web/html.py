@@ -7,7 +7,7 @@ import json
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -20,9 +20,6 @@ from comfyui_agent.domain.rows import parsed as parsed_json
 from comfyui_agent.domain.texts import attention, counted, whole
 from comfyui_agent.web.outputs import version_of
 from comfyui_agent.web.screens import Fragment, Screen, View
-
-if TYPE_CHECKING:
-    from comfyui_agent.web.problems import Problem
 
 HERE = Path(__file__).parent
 TEMPLATES = HERE / "templates"
@@ -78,11 +75,6 @@ def render_page(screen: Screen, view: View) -> str:
 def render_fragment(fragment: Fragment, view: View) -> str:
     values = {**fragment.values, **_who(view), "id": fragment.id}
     return environment().get_template(fragment.template_name).render(values).strip()
-
-
-def render_problem(problem: Problem) -> str:
-    template = environment().get_template("problem.html")
-    return template.render(problem=problem, title=problem.title, is_login=problem.status == 401)
 
 
 def with_sentence(screen: Screen) -> tuple[Fragment, ...]:

@@ -71,8 +71,6 @@ class LivePages:
         self._fleet = fleet
         self._topics: dict[View, _Topic] = {}
         self._is_closed = False
-        self.rendered = 0
-        """How many parts were rendered so far."""
 
     @property
     def watchers(self) -> int:
@@ -179,7 +177,6 @@ class LivePages:
                 continue
             found = {"id": fragment.id, "html": render_fragment(fragment, topic.view)}
             sent = json.dumps(found, ensure_ascii=False).encode("utf-8", "backslashreplace")
-            self.rendered += 1
             if before is not None and before.sent == sent:
                 before.key = fragment.key
             else:

@@ -208,9 +208,11 @@ def shown(request: Request, problem: Problem) -> Response:
         )
     if not wants_page(request):
         return JsonAnswer(problem.as_json(), problem.status, headers=problem.headers, media_type=MEDIA_TYPE)
-    from comfyui_agent.web.html import render_problem
+    from comfyui_agent.web.html import environment
 
-    return HTMLResponse(in_bytes(render_problem(problem)), problem.status, headers=problem.headers)
+    values = {"problem": problem, "title": problem.title, "is_login": problem.status == 401}
+    page = environment().get_template("problem.html").render(values)
+    return HTMLResponse(in_bytes(page), problem.status, headers=problem.headers)
 
 
 def in_bytes(page: str) -> bytes:
