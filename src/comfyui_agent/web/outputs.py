@@ -56,11 +56,6 @@ class ResultFile:
     version: str
 
     @property
-    def is_inline(self) -> bool:
-        """Whether a browser may show it. Otherwise it is sent as an attachment."""
-        return self.media_type != ATTACHMENT
-
-    @property
     def is_picture(self) -> bool:
         return self.media_type.startswith("image/")
 

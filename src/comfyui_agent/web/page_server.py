@@ -13,7 +13,6 @@ from typing import Any, cast
 import uvicorn
 from fastapi import FastAPI
 
-from comfyui_agent import __version__
 from comfyui_agent.clock import SYSTEM_CLOCK
 from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.workspace import Workspace
@@ -47,8 +46,6 @@ logging.getLogger("uvicorn.error").addFilter(_is_logged)
 def create_app(context: Context) -> FastAPI:
     """Every route, behind the guard."""
     app = FastAPI(
-        title="E3, the ComfyUI Agent",
-        version=__version__,
         docs_url=None,
         redoc_url=None,
         openapi_url=None,

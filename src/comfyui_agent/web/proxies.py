@@ -21,13 +21,10 @@ class Proxies:
     """Reads forwarding headers from trusted proxies only. Without any, only the connection itself counts."""
 
     def __init__(self, ui: Ui) -> None:
+        self.are_set = bool(ui.trusted_proxies)
         self._networks = [ipaddress.ip_network(each, strict=False) for each in ui.trusted_proxies]
         self._user_header = ui.proxy_user_header
         self._hosts = {name.lower() for name in ui.proxy_hosts}
-
-    @property
-    def are_set(self) -> bool:
-        return bool(self._networks)
 
     def client_of(self, request: HTTPConnection) -> str:
         """The client's address: the last hop that is no trusted proxy."""

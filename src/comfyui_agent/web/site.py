@@ -53,7 +53,7 @@ ADDRESSES = (
     Address("/jobs/{name}", job.build, is_owned=True),
     Address("/batches", batches.build, parameters=frozenset({"kind", "cursor"})),
     Address("/batches/{batch_id}", batch.build, parameters=BATCH, is_owned=True),
-    Address("/books", batches.build_books, parameters=frozenset({"cursor"})),
+    Address("/books", batches.build, parameters=frozenset({"cursor"})),
     Address("/books/{book_id}", book.build, parameters=frozenset({"from"}), is_owned=True),
     Address("/servers", servers.build),
     Address("/reports", reports.build, parameters=frozenset({"kind"})),

@@ -95,7 +95,7 @@ def reason(outputs: Outputs, *recorded: str, number: int = 1) -> str:
 def test_a_medium_is_told_by_its_bytes_whatever_its_name(outputs: Outputs, root: Path, media_type: str) -> None:
     path = write(root / "jobs/finished/image/odd.txt", MEDIA[media_type])
     found = outputs.find(job_with("jobs/finished/image/odd.txt"), 1)
-    assert (found.path, found.media_type, found.is_inline) == (path.resolve(), media_type, True)
+    assert (found.path, found.media_type) == (path.resolve(), media_type)
 
 
 @pytest.mark.parametrize("name", ["page.html", "page.png", "drawing.svg", "facts.json", "words.txt", "empty.png"])
@@ -103,7 +103,7 @@ def test_what_a_browser_could_run_is_handed_out_only_to_be_saved(outputs: Output
     data = {"drawing.svg": b"<svg xmlns='http://www.w3.org/2000/svg'/>", "empty.png": b""}.get(name, HTML)
     write(root / "jobs/finished/image" / name, data)
     found = outputs.find(job_with(f"jobs/finished/image/{name}"), 1)
-    assert (found.media_type, found.is_inline, found.is_picture) == (ATTACHMENT, False, False)
+    assert (found.media_type, found.is_picture) == (ATTACHMENT, False)
     [shown] = outputs.shown(job_with(f"jobs/finished/image/{name}"))
     assert (shown.media_type, shown.thumbnail, shown.thumbnail_at(640)) == (ATTACHMENT, None, "")
 

@@ -130,7 +130,7 @@ async def create(
 
 async def _plan(context: Context, said: NewSweepSaid, planner: Planner, batch_id: str = "") -> Defined:
     default = context.workspace.settings.default_priority
-    wish = SweepRequest(
+    wanted = SweepRequest(
         workflow=await context.submissions.workflow(said.workflow),
         sets=said.set,
         inputs=said.inputs,
@@ -142,7 +142,7 @@ async def _plan(context: Context, said: NewSweepSaid, planner: Planner, batch_id
         skip_bad=said.skip_bad,
         batch_id=batch_id,
     )
-    return await plan_sweep(context.workspace, wish, _no_lists, planner, bounds=BOUNDS)
+    return await plan_sweep(context.workspace, wanted, _no_lists, planner, bounds=BOUNDS)
 
 
 def _no_lists(name: str) -> Sequence[str]:

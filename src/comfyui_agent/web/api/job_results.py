@@ -12,7 +12,7 @@ from comfyui_agent.engine.live_runs import read_preview
 from comfyui_agent.web.api.parameters import PREFIX, Here, NamedJob, User
 from comfyui_agent.web.api.responses import FileAnswer
 from comfyui_agent.web.openapi import file_answer, file_answers, problems
-from comfyui_agent.web.outputs import NotShown, ResultFile, media_type_of, version_of
+from comfyui_agent.web.outputs import ATTACHMENT, NotShown, ResultFile, media_type_of, version_of
 from comfyui_agent.web.problems import Problem
 from comfyui_agent.web.threads import FILES
 
@@ -38,7 +38,7 @@ async def result(context: Here, _: User, job: NamedJob, number: Number, v: Versi
     except NotShown as error:
         raise Problem(404, str(error), f"See {PREFIX}/jobs/{job.id}.") from None
     headers = {"Cache-Control": _kept(job, found, v), "Content-Security-Policy": "sandbox; default-src 'none'"}
-    kind = "inline" if found.is_inline else "attachment"
+    kind = "attachment" if found.media_type == ATTACHMENT else "inline"
     return FileAnswer(
         found.path,
         media_type=found.media_type,

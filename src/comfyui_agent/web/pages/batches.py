@@ -22,20 +22,15 @@ IN_A_STRIP = 8
 
 
 async def build(view: View) -> Screen:
-    asked = view.asked("kind")
+    """All batches, those of one kind, or all books."""
+    noun, nouns = ("book", "books") if view.path == "/books" else ("batch", "batches")
+    asked = "book" if noun == "book" else view.asked("kind")
     if asked and asked not in set(BatchKind):
         raise NoScreen(f"there are no batches of the kind {asked[:40]!r}: see /batches")
-    kind = BatchKind(asked) if asked else None
-    batches, fragments = await _list(view, kind)
-    nothing = "No batch of this kind." if kind else "No batches yet."
-    summary = _summary(batches, "batch", "batches") if batches else nothing
-    return Screen("batches.html", "Batches", summary, fragments, section="batches")
-
-
-async def build_books(view: View) -> Screen:
-    books, fragments = await _list(view, BatchKind.BOOK)
-    summary = _summary(books, "book", "books") if books else "No books yet."
-    return Screen("batches.html", "Books", summary, fragments, section="books")
+    batches, fragments = await _list(view, BatchKind(asked) if asked else None)
+    nothing = "No batch of this kind." if view.asked("kind") else f"No {nouns} yet."
+    summary = _summary(batches, noun, nouns) if batches else nothing
+    return Screen("batches.html", nouns.capitalize(), summary, fragments, section=nouns)
 
 
 async def _list(view: View, kind: BatchKind | None) -> tuple[list[Batch], tuple[Fragment, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable
+from itertools import pairwise, takewhile
 from typing import Any
 
 from comfyui_agent.batches.batch_summary import sentence
@@ -113,13 +114,8 @@ async def pace_of(store: Store, batch: Batch) -> float | None:
     jobs = [job for job in await at_the_front(store, batch, LOOKED_AT) if job.status is JobStatus.DONE]
     patience = max([LEAST_PATIENCE, *(PATIENCE * (job.duration or 0.0) for job in jobs)])
     moments = sorted((ended.timestamp() for job in jobs if (ended := parsed(job.end_time))), reverse=True)
-    lately: list[float] = []
-    before = time.time()
-    for moment in moments:
-        if before - moment > patience:
-            break
-        lately.append(moment)
-        before = moment
+    steps = takewhile(lambda step: step[0] - step[1] <= patience, pairwise([time.time(), *moments]))
+    lately = [moment for _, moment in steps]
     if len(lately) < ENOUGH:
         return None
     return (len(lately) - 1) / max(0.001, lately[0] - lately[-1])
