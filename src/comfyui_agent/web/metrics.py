@@ -133,6 +133,7 @@ class Metrics(Collector):
         self.counters = EventCounters(self._registry, self._servers)
         self._gauges: list[GaugeMetricFamily] = []
         self._registry.register(self)
+        self._look: asyncio.Task[None] | None = None
         self._reports: list[ServerReport] = []
         self._looked_at = -math.inf
 
@@ -155,16 +156,19 @@ class Metrics(Collector):
         return generate_latest(self._registry)
 
     async def servers(self, patience: float) -> list[ServerReport]:
-        """The newest reports that arrive within `patience` seconds; while they do not, older ones."""
+        """The newest reports that arrive within `patience` seconds; while a server hangs, older ones."""
+        if self._look is None or self._look.done():
+            self._look = asyncio.create_task(self._look_at_servers())
+        await asyncio.wait({self._look}, timeout=patience)
+        return self._reports if time.monotonic() - self._looked_at < BELIEVED_SECONDS else []
+
+    async def _look_at_servers(self) -> None:
         try:
-            self._reports = await asyncio.wait_for(self._fleet.reports(), patience)
+            self._reports = await self._fleet.reports()
             self._looked_at = time.monotonic()
-        except asyncio.TimeoutError:
-            pass
         except Exception as error:
             is_known = isinstance(error, StoreError)
             log.warning("the servers are left out of the metrics: %s", error, exc_info=not is_known)
-        return self._reports if time.monotonic() - self._looked_at < BELIEVED_SECONDS else []
 
     async def _read_database(self) -> Gauges | None:
         try:

@@ -120,7 +120,7 @@ def _files(workspace: Workspace) -> Iterator[_File]:
 
 
 def _paths(root: Path) -> Iterator[Path]:
-    """Every file below the folders of reports, where no link leads there."""
+    """Everything below the folders of reports, where no link leads there."""
     for top in (OBSERVED, PROFILED):
         if (root / top).resolve() != root / top:
             continue
@@ -128,7 +128,7 @@ def _paths(root: Path) -> Iterator[Path]:
             if len(Path(folder).relative_to(root).parts) >= DEEPEST - 1:
                 folders.clear()
             folders.sort(reverse=True)
-            yield from (Path(folder, name) for name in sorted(names, reverse=True))
+            yield from (Path(folder, name) for name in sorted([*folders, *names], reverse=True))
 
 
 def _page_of(document: _File, pages: Mapping[PurePosixPath, _File]) -> _File | None:

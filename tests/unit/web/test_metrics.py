@@ -317,6 +317,24 @@ async def test_while_a_server_hangs_the_last_reports_stand_for_a_while(monkeypat
     assert (await scrape(metrics)).of("e3_server_state", server=FIRST, state="down") == 1
 
 
+async def test_hanging_servers_are_asked_once_not_at_every_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 0.01)
+    fleet = Fleet(silence=asyncio.Event())
+    asked = 0
+    answer = fleet.reports
+
+    async def reports() -> list[ServerReport]:
+        nonlocal asked
+        asked += 1
+        return await answer()
+
+    monkeypatch.setattr(fleet, "reports", reports)
+    metrics = Metrics(Memory(), fleet)
+    for _ in range(4):
+        await scrape(metrics)
+    assert asked == 1
+
+
 @pytest.mark.parametrize("error", [DatabaseAway("no room"), ValueError("whatever a server sends")])
 async def test_servers_that_cannot_be_looked_at_are_left_out_and_the_log_says_why(
     error: Exception, caplog: pytest.LogCaptureFixture
