@@ -16,7 +16,7 @@ from comfyui_agent.domain.events import EventName
 from comfyui_agent.domain.tokens import Role
 from comfyui_agent.store import operations as ops
 from comfyui_agent.usecases.actor import Actor
-from comfyui_agent.web.problems import Problem, too_many
+from comfyui_agent.web.problems import too_many
 
 if TYPE_CHECKING:
     from comfyui_agent.config.settings import Ui
@@ -75,8 +75,6 @@ class WrongTokens:
 
 
 class TokenBuckets:
-    """A token bucket for each key."""
-
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._size = float(per_minute)
         self._clock = clock
@@ -134,22 +132,17 @@ class OpenJobQuota:
         try:
             known = await self._store.run(ops.open_jobs_of, token_id, self._most)
             if known + self._reserved[token_id] > self._most:
-                raise self._full(known, count)
+                detail = (
+                    f"{count:,} more {'job' if count == 1 else 'jobs'} would be too many: {known:,} of your token have "
+                    f"not ended, and at most {self._most:,} may wait or render at a time"
+                )
+                remedy = "Queue fewer, wait until some have ended, or cancel some; whoever runs E3 can raise "
+                raise too_many(detail, f"{remedy}ui.open_jobs_per_user.", QUOTA_RETRY_SECONDS)
             yield
         finally:
             self._reserved[token_id] -= count
             if not self._reserved[token_id]:
                 del self._reserved[token_id]
-
-    def _full(self, known: int, count: int) -> Problem:
-        detail = (
-            f"{count:,} more {'job' if count == 1 else 'jobs'} would be too many: {known:,} of your token have not "
-            f"ended, and at most {self._most:,} may wait or render at a time"
-        )
-        remedy = (
-            "Queue fewer, wait until some have ended, or cancel some; whoever runs E3 can raise ui.open_jobs_per_user."
-        )
-        return too_many(detail, remedy, QUOTA_RETRY_SECONDS)
 
 
 class Turns:

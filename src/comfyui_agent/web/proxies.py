@@ -95,7 +95,6 @@ def check_direct(headers: Headers) -> None:
 
 
 def host_of(authority: str) -> str:
-    """The host in `host:port`."""
     if authority.startswith("["):
         return authority.partition("]")[0] + "]"
     return authority.partition(":")[0]

@@ -39,7 +39,6 @@ class Report:
     name: str
     kind: ReportKind
     written_at: str
-    """UTC text."""
     finding: str
     needs_attention: bool
     page: str | None

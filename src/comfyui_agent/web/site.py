@@ -102,7 +102,6 @@ async def screen(request: Request) -> Response:
 
 
 def _address(request: Request) -> str:
-    """The address as the browser shows it."""
     path, query = request.scope["raw_path"].decode("ascii"), request.scope["query_string"].decode("ascii", "replace")
     return f"{path}?{query}" if query else path
 

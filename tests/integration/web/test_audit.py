@@ -254,6 +254,8 @@ async def test_commands_that_steer_are_in_the_trail_with_the_user_of_the_machine
     async def e3(*arguments: str) -> Any:
         return await asyncio.to_thread(call_e3, *arguments, "-C", str(house.workspace.root))
 
+    await house.job("page-fox")
+    assert (await house.post("/api/v1/jobs/page-fox/cancel")).status == 202
     before = await house.store.run(ops.newest_event)
     fox, _ = [await house.job(name) for name in ("cli-fox", "cli-hare")]
     sweep = ("sweep", "picture", "--set", "color=1")

@@ -52,7 +52,6 @@ async def whole_job(context: Context, job: Job) -> dict[str, Any]:
 
 
 def listed(job: Job) -> dict[str, Any]:
-    """A job in a list."""
     return job.as_json() | {"is_shortened": job.is_shortened}
 
 

@@ -19,7 +19,6 @@ from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
 AT_ONCE = 50
 LONGEST = 200
 FILTERS = ("q", "status", "workflow", "server", "class", "type", "batch")
-"""The query parameters."""
 ATTENTION = {"attention": True, "aside": False}
 """Failed jobs that need attention, and those that were cancelled or dismissed."""
 
