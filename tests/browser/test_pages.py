@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, expect
 
 from browser.scene import DONE, OF, Scene, build_scene
 from browser.tour import HEAVIEST, STOPS, Seen, is_blank, small, walk
-from comfyui_agent.web.addresses import ADDRESSES, find
+from comfyui_agent.web.site import ADDRESSES, find
 from support.agents import AgentWorkspace
 from support.browser import Site, Visit
 

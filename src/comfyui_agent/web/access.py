@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from fastapi import Request
 
-from comfyui_agent.comfy.tasks import end_tasks
+from comfyui_agent.comfy.tasks import BackgroundTasks
 from comfyui_agent.config.settings import Ui
 from comfyui_agent.domain.ownership import Rights, rights_of
 from comfyui_agent.domain.tokens import LoginSession, Role, Token, hash_of, matching, mint_session, proxy_hash
@@ -21,7 +20,6 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
 from comfyui_agent.store.tokens import Access
-from comfyui_agent.web import limits
 from comfyui_agent.web.limits import WrongTokens
 from comfyui_agent.web.problems import Problem
 from comfyui_agent.web.proxies import Proxies, check_direct
@@ -69,26 +67,21 @@ class Caller:
 class Gate:
     """Finds out who sends a request, by tokens and sessions, and counts wrong tokens."""
 
-    def __init__(
-        self, store: Store, ui: Ui, *, serves_loopback: bool, on_wrong_token: Callable[[str], None] = lambda _: None
-    ) -> None:
-        """`on_wrong_token` is called with the address that sent one."""
+    def __init__(self, store: Store, ui: Ui, *, serves_loopback: bool) -> None:
         self._store = store
         self._serves_loopback = serves_loopback
         self._new_role = Role(ui.proxy_user_role)
         self.proxies = Proxies(ui)
-        self._on_wrong_token = on_wrong_token
         self._access = Access(is_closed=True)
         self._version = -1
         self._read_at = 0.0
         self._reading: asyncio.Task[None] | None = None
-        self._wrong_tokens = WrongTokens()
+        self.wrong_tokens = WrongTokens(store)
         self._noted: dict[tuple[int, str], float] = {}
-        self._uses: set[tuple[int, str]] = set()
-        self._noting: asyncio.Task[None] | None = None
+        self._background = BackgroundTasks("noting when a token was used")
 
     async def close(self) -> None:
-        await end_tasks([self._noting] if self._noting else [])
+        await self._background.stop()
 
     async def is_open(self) -> bool:
         """Whether no token is needed, because only this machine can connect."""
@@ -120,22 +113,11 @@ class Gate:
         )
 
     async def check(self, secret: str, address: str) -> Caller:
-        """Return the caller who has this token."""
         token = matching(secret[:LONGEST_TOKEN], (await self._known()).tokens)
         if token is not None:  # even if others behind the same address have sent wrong ones
             _check_valid(token)
             return self._noted_use(Caller(token.role, token, address=address))
-        wait = self._wrong_tokens.count(address)
-        if wait > 0:
-            seconds = math.ceil(wait)
-            raise Problem(
-                429,
-                f"{limits.MOST_WRONG_TOKENS} wrong tokens came from {address} within "
-                f"{limits.WRONG_TOKEN_SECONDS:.0f} s",
-                f"Wait {seconds} s, or send a right one.",
-                headers={"Retry-After": str(seconds)},
-            )
-        self._on_wrong_token(address)
+        self.wrong_tokens.count(address)
         raise _unauthorized("this token is not known here", "See e3 token ls; make another with e3 token create.")
 
     async def log_in(self, secret: str, request: Request) -> tuple[Caller, str]:
@@ -143,14 +125,17 @@ class Gate:
         caller = await self.check(secret, self.proxies.client_of(request))
         assert caller.token is not None
         check_role(caller, Role.READ)
-        await self._end_session(request)
+        await self.log_out(request)
         cookie = mint_session()
         await self._store.run(ops.begin_session, hash_of(cookie), caller.token.id)
         await self._read()
         return caller, cookie
 
     async def log_out(self, request: Request) -> None:
-        await self._end_session(request)
+        """End the browser's session, if it has one."""
+        cookie = session_of(request)
+        if cookie:
+            await self._store.run(ops.end_session, hash_of(cookie[:LONGEST_TOKEN]))
         await self._read()
 
     async def still_admits(self, caller: Caller) -> bool:
@@ -178,11 +163,6 @@ class Gate:
             await self._read()
         _check_valid(token)
         return self._noted_use(Caller(token.role, token, address=address))
-
-    async def _end_session(self, request: Request) -> None:
-        cookie = session_of(request)
-        if cookie:
-            await self._store.run(ops.end_session, hash_of(cookie[:LONGEST_TOKEN]))
 
     async def _known(self) -> Access:
         """Return the current tokens and sessions; while the database cannot be read, the last known ones."""
@@ -212,18 +192,14 @@ class Gate:
             if len(self._noted) >= MOST_NOTED:
                 self._noted.clear()
             self._noted[use] = moment
-            self._uses.add(use)
-            if self._noting is None or self._noting.done():
-                self._noting = asyncio.create_task(self._note_uses())
+            self._background.start(self._note(use))
         return caller
 
-    async def _note_uses(self) -> None:
-        while self._uses:
-            uses, self._uses = self._uses, set()
-            try:
-                await self._store.run(ops.note_uses, uses)
-            except StoreError as error:
-                log.info("when tokens were used could not be noted: %s", error)
+    async def _note(self, use: tuple[int, str]) -> None:
+        try:
+            await self._store.run(ops.note_uses, {use})
+        except StoreError as error:
+            log.info("when tokens were used could not be noted: %s", error)
 
 
 def now() -> str:
@@ -293,7 +269,7 @@ async def scraper(request: Request) -> Caller:
     gate: Gate = context.gate
     found = await gate.admit(request)
     if request.method in READING:  # the guard has counted changes already
-        context.limits.count_read(found)
+        context.limits.count("reads", found)
     return found
 
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -33,27 +32,25 @@ MOST_SPARE = 64
 SHORTAGE = "e3.shortage"
 ENOUGH = 65_536
 
-if os.name == "nt":  # pragma: no cover - it has no such limits
 
-    def raise_limit() -> None:
-        """Do nothing: there is no limit to raise."""
+def raise_limit() -> None:
+    """Raise the process's limit of open files as far as it is allowed. Windows has none."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
 
-    def most_connections() -> int:
-        return MOST
-else:
-    import resource
-
-    def raise_limit() -> None:
-        """Raise the process's limit of open files as far as it is allowed."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
         if soft != resource.RLIM_INFINITY and soft < wanted:
-            with contextlib.suppress(OSError, ValueError):
-                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
-    def most_connections() -> int:
-        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        return MOST if soft == resource.RLIM_INFINITY else max(LEAST, min(MOST, soft // SHARE))
+
+def most_connections() -> int:
+    try:
+        import resource
+    except ImportError:  # pragma: no cover - Windows
+        return MOST
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return MOST if soft == resource.RLIM_INFINITY else max(LEAST, min(MOST, soft // SHARE))
 
 
 class ConnectionLimits:
@@ -62,31 +59,24 @@ class ConnectionLimits:
     def __init__(self, is_shared: Callable[[str], bool] = is_loopback) -> None:
         """`is_shared` tells addresses behind which many people may be, such as a proxy on this machine."""
         self._is_shared = is_shared
-        self._open: dict[str, dict[Connection, None]] = {}
-        self._count = 0
+        self._open: dict[Connection, str] = {}
         self._spare: dict[Connection, None] = {}
 
     def add(self, connection: Connection, address: str) -> str:
         """Count a connection. Returns what is short if it is above the limits; a hanging one is cut to make room."""
-        own = self._open.get(address, {})
+        own = [each for each, known in self._open.items() if known == address]
         most = most_connections()
         share = max(LEAST // 2, most * 3 // 4)
         if len(own) >= (share if self._is_shared(address) else min(share, PER_ADDRESS)) and not _cut_hanging(own):
             return self._add_spare(connection, f"too many connections from {address}: {len(own)} are open")
-        if self._count >= most and not any(_cut_hanging(each) for each in list(self._open.values())):
-            return self._add_spare(connection, f"too many connections: {self._count} are open")
-        self._open.setdefault(address, {})[connection] = None
-        self._count += 1
+        if len(self._open) >= most and not _cut_hanging(self._open):
+            return self._add_spare(connection, f"too many connections: {len(self._open)} are open")
+        self._open[connection] = address
         return ""
 
-    def remove(self, connection: Connection, address: str) -> None:
+    def remove(self, connection: Connection) -> None:
+        self._open.pop(connection, None)
         self._spare.pop(connection, None)
-        own = self._open.get(address, {})
-        if connection in own:
-            del own[connection]
-            self._count -= 1
-            if not own:
-                del self._open[address]
 
     def _add_spare(self, connection: Connection, shortage: str) -> str:
         self._spare[connection] = None
@@ -95,7 +85,7 @@ class ConnectionLimits:
         return shortage
 
 
-def _cut_hanging(connections: dict[Connection, None]) -> bool:
+def _cut_hanging(connections: Iterable[Connection]) -> bool:
     """Cut one connection whose client reads nothing. Returns whether there was one."""
     hanging = next((each for each in connections if each.is_hanging), None)
     if hanging is not None:
@@ -109,7 +99,6 @@ class Connection(H11Protocol):
     def __init__(self, *args: Any, limits: ConnectionLimits, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._limits = limits
-        self._address = ""
         self._shortage = ""
         self._ahead = 0
         self._head_timer: asyncio.TimerHandle | None = None
@@ -124,14 +113,13 @@ class Connection(H11Protocol):
 
     def cut(self) -> None:
         """Close at once and drop what was not sent."""
-        self._limits.remove(self, self._address)
+        self._limits.remove(self)
         self.transport.abort()
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=1, low=0)  # so that pause_writing comes as soon as the client lags
-        self._address = self.client[0] if self.client else ""
-        self._shortage = self._limits.add(self, self._address)
+        self._shortage = self._limits.add(self, self.client[0] if self.client else "")
         if self._shortage:
             self.app_state = {**self.app_state, SHORTAGE: self._shortage}
         self._start_head_timer()
@@ -144,7 +132,7 @@ class Connection(H11Protocol):
             self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._limits.remove(self, self._address)
+        self._limits.remove(self)
         self._stop_head_timer()
         self._stop_read_timer()
         super().connection_lost(exc)

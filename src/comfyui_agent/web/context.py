@@ -3,47 +3,51 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from comfyui_agent.web.fair_turns import TimeShare
-
-if TYPE_CHECKING:
-    from comfyui_agent.config.workspace import Workspace
-    from comfyui_agent.store.agent_lock import AgentLock
-    from comfyui_agent.store.store import Store
-    from comfyui_agent.web.access import Gate
-    from comfyui_agent.web.audit_trail import AuditTrail
-    from comfyui_agent.web.event_feed import EventFeed
-    from comfyui_agent.web.fleet_view import FleetView
-    from comfyui_agent.web.limits import OpenJobQuota, RequestLimits
-    from comfyui_agent.web.live_pages import LivePages
-    from comfyui_agent.web.metrics import Metrics
-    from comfyui_agent.web.outputs import Outputs
-    from comfyui_agent.web.submissions import Submissions
-    from comfyui_agent.web.sweep_planning import Planning
+from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.jobs import Job, JobId
+from comfyui_agent.store import operations as ops
+from comfyui_agent.store.agent_lock import AgentLock
+from comfyui_agent.store.store import Store
+from comfyui_agent.web.access import Gate
+from comfyui_agent.web.event_feed import EventFeed
+from comfyui_agent.web.fleet_view import FleetView
+from comfyui_agent.web.limits import OpenJobQuota, RequestLimits, TimeShare
+from comfyui_agent.web.live_pages import LivePages
+from comfyui_agent.web.metrics import Metrics
+from comfyui_agent.web.outputs import Outputs
+from comfyui_agent.web.submissions import Submissions
+from comfyui_agent.web.sweep_planning import Planning
 
 LIST_SHARE = 4
+LONGEST_ID = 19
 
 
-@dataclass
 class Context:
     """One object of each kind, made when the page starts."""
 
-    store: Store
-    workspace: Workspace
-    lock: AgentLock
-    gate: Gate
-    fleet: FleetView
-    outputs: Outputs
-    metrics: Metrics
-    event_feed: EventFeed
-    submissions: Submissions
-    live_pages: LivePages
-    limits: RequestLimits
-    quota: OpenJobQuota
-    audit: AuditTrail
-    planning: Planning
-    long_lists: TimeShare = field(default_factory=lambda: TimeShare(LIST_SHARE))
-    under_way: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """How many requests with an Idempotency-Key are being answered, by key and scope."""
+    def __init__(self, store: Store, workspace: Workspace, lock: AgentLock, *, serves_loopback: bool) -> None:
+        ui = workspace.settings.ui
+        self.store = store
+        self.workspace = workspace
+        self.lock = lock
+        self.gate = Gate(store, ui, serves_loopback=serves_loopback)
+        self.fleet = FleetView(store, workspace)
+        self.outputs = Outputs(workspace)
+        self.metrics = Metrics(store, self.fleet)
+        self.event_feed = EventFeed(store, self.metrics.counters.count)
+        self.submissions = Submissions(store, workspace)
+        self.live_pages = LivePages(store, self.fleet)
+        self.limits = RequestLimits(ui)
+        self.quota = OpenJobQuota(store, ui.open_jobs_per_user)
+        self.planning = Planning()
+        self.long_lists = TimeShare(LIST_SHARE)
+        self.under_way: Counter[tuple[str, str]] = Counter()
+        """How many requests with an Idempotency-Key are being answered, by key and scope."""
+
+    async def job_named(self, name: str) -> Job | None:
+        """A job by its id, else by its name. Digits are an id first: the page links to ids."""
+        found = None
+        if name.isascii() and name.isdigit() and len(name) < LONGEST_ID:
+            found = await self.store.run(ops.find_job_by_id, JobId(int(name)))
+        return found or await self.store.run(ops.find_job_by_name, name)

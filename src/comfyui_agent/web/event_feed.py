@@ -15,6 +15,7 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.store import Store
 from comfyui_agent.web.access import EVERYONE
+from comfyui_agent.web.problems import short_of
 
 log = logging.getLogger(__name__)
 
@@ -26,10 +27,6 @@ HEARTBEAT = 10.0
 MOST_LISTENERS = 400
 CALLER_SHARE = 4
 """One token may hold one part in this many of the streams."""
-
-
-class TooManyListeners(Exception):
-    """Too many streams of events are open."""
 
 
 class _Listener:
@@ -91,10 +88,10 @@ class EventFeed:
         """Stream every event after the id `after`, or from now on, with a comment in quiet times.
 
         The stream ends when the listener is too slow or the server stops. A client that comes back with its last id
-        misses nothing. Raises TooManyListeners.
+        misses nothing. Problem 503 if too many are open.
         """
         if shortage := self._shortage(caller):
-            raise TooManyListeners(shortage)
+            raise short_of(shortage, "Close some, or try again in 10 s.", seconds=10)
 
         def is_wanted(event: Event) -> bool:
             return (batch_id is None or event.batch_id == batch_id) and (with_audit or not event.is_audit)
@@ -151,7 +148,6 @@ class EventFeed:
             after = events[-1].id
 
     async def close(self) -> None:
-        """End every stream."""
         self._is_closed = True
         for listener in self._listeners:
             listener.wakes.set()

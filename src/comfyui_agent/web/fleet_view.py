@@ -7,9 +7,9 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from comfyui_agent.comfy.server_names import address_of, name_of
+from comfyui_agent.comfy.tasks import end_tasks
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.engine.live_runs import LiveRun, read_live, want_previews
 from comfyui_agent.engine.server_reports import ServerReport, look_at
@@ -68,7 +68,8 @@ class FleetView:
 
     async def look_at_live(self) -> None:
         folder = self._workspace.locks
-        runs, agents = await FILES.run(lambda: (read_live(folder), _workers(folder)))
+        runs = await FILES.run(read_live, folder)
+        agents = sum(not name.endswith(PART) for name in await FILES.run(living, folder))
         if self._watchers:
             await FILES.run(want_previews, folder)
         if (runs, agents) != (self._live, self._agents):
@@ -130,10 +131,4 @@ class FleetView:
         self._reports = reports
 
     async def close(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
-
-
-def _workers(folder: Path) -> int:
-    return sum(not name.endswith(PART) for name in living(folder))
+        await end_tasks([self._looking] if self._looking else [])

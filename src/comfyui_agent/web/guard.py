@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncIterator, Callable
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -12,17 +11,13 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from comfyui_agent.domain.tokens import Role
-from comfyui_agent.store.errors import StoreError
 from comfyui_agent.web.access import Gate, check_role
 from comfyui_agent.web.connections import SHORTAGE
-from comfyui_agent.web.fair_turns import TimeShare, Turns
-from comfyui_agent.web.limits import RequestLimits
-from comfyui_agent.web.problems import Problem, ended_early, from_store, short_of, shown
+from comfyui_agent.web.limits import RequestLimits, TimeShare, Turns
+from comfyui_agent.web.problems import Problem, ended_early, problem_of, short_of, shown
 from comfyui_agent.web.proxies import check_direct
 from comfyui_agent.web.request_body import RequestBody, check_json
 from comfyui_agent.web.threads import REQUESTS
-
-log = logging.getLogger(__name__)
 
 LARGEST_BODY = 4 * 1024 * 1024
 SMALL_BODY = 64 * 1024
@@ -93,17 +88,11 @@ class Guard:
                 check_origin(headers)
                 receive.replay(await self._body(scope, headers, receive))
             await self._app(scope, receive, send)
-            return
-        except Problem as error:
-            problem = error
-        except StoreError as error:  # the tokens could not be read
-            problem = from_store(error)
-        except Exception as error:
-            log.error("%s %.200s failed", scope["method"], scope["path"], exc_info=error)
-            problem = Problem(500, f"{type(error).__name__} while answering")
-        if not send.has_begun:
-            await receive.drain()
-            await shown(Request(scope), problem)(scope, receive, send)
+        except Exception as error:  # noqa: BLE001 - it is logged there
+            problem = problem_of(error, Request(scope))
+            if not send.has_begun:
+                await receive.drain()
+                await shown(Request(scope), problem)(scope, receive, send)
 
     async def _body(self, scope: Scope, headers: Headers, receive: Receive) -> bytes:
         """Read the body after the caller was admitted. A large one waits for a turn and is checked in a thread."""
@@ -112,7 +101,7 @@ class Guard:
             return await body.read(LARGEST_FORM)
         caller = await self._gate.admit(Request(scope))
         check_role(caller, Role.USER)
-        self._limits.count_change(caller)
+        self._limits.count("changes", caller)
         if await body.fits(SMALL_BODY):
             content = await body.read(SMALL_BODY)
             check_json(headers, content)

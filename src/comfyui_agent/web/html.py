@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from comfyui_agent import __version__
 from comfyui_agent.comfy.server_names import name_of
-from comfyui_agent.domain.badges import BADGES, WITHOUT_ATTENTION
-from comfyui_agent.domain.pace import duration_of
-from comfyui_agent.domain.texts import attention, counted
+from comfyui_agent.domain.badges import BADGES, SERVER_MARKS, WITHOUT_ATTENTION
+from comfyui_agent.domain.pace import duration_of, rate_of
+from comfyui_agent.domain.rows import parsed as parsed_json
+from comfyui_agent.domain.texts import attention, counted, whole
 from comfyui_agent.web.outputs import version_of
 from comfyui_agent.web.screens import Fragment, Screen, View
-
-if TYPE_CHECKING:
-    from comfyui_agent.web.problems import Problem
 
 HERE = Path(__file__).parent
 TEMPLATES = HERE / "templates"
 ASSETS = HERE / "assets"
+LONGEST_JSON = 20_000
+LONGEST_VALUE = 600
 UNITS = ("bytes", "KB", "MB", "GB", "TB")
 
 
@@ -42,25 +43,18 @@ def environment() -> Environment:
     made.globals |= {
         "asset": asset,
         "version": __version__,
-        "badges": {str(state): (badge.mark, badge.word) for state, badge in badges},
+        "badges": {str(state): badge for state, badge in badges},
+        "server_marks": SERVER_MARKS,
+        "lasted": lasted,
         "now": lambda: datetime.now(timezone.utc).isoformat(),
     }
-    made.filters |= {
-        "ago": ago,
-        "seconds": seconds,
-        "bytes": in_bytes,
-        "number": number,
-        "counted": counted,
-        "attention": attention,
-        "server_name": name_of,
-        "first_line": first_line,
-        "result_version": version_of,
-    }
+    filters = (ago, attention, counted, error_message, first_line, json_text, number, seconds, shown)
+    made.filters |= {each.__name__: each for each in filters}
+    made.filters |= {"bytes": in_bytes, "rate": rate_of, "result_version": version_of, "server_name": name_of}
     return made
 
 
 def render_page(screen: Screen, view: View) -> str:
-    """Render the whole page with its fragments."""
     parts = {each.id: each for each in with_sentence(screen)}
 
     def fragment(name: str) -> Markup:
@@ -81,11 +75,6 @@ def render_page(screen: Screen, view: View) -> str:
 def render_fragment(fragment: Fragment, view: View) -> str:
     values = {**fragment.values, **_who(view), "id": fragment.id}
     return environment().get_template(fragment.template_name).render(values).strip()
-
-
-def render_problem(problem: Problem) -> str:
-    template = environment().get_template("problem.html")
-    return template.render(problem=problem, title=problem.title, is_login=problem.status == 401)
 
 
 def with_sentence(screen: Screen) -> tuple[Fragment, ...]:
@@ -134,6 +123,14 @@ def parsed(moment: str | None) -> datetime | None:
     return found.replace(tzinfo=timezone.utc) if found is not None and found.tzinfo is None else found
 
 
+def lasted(begin: str | None, end: str | None, word: str = "") -> str:
+    """`Waited 12.0 s`. Empty if a moment is not known."""
+    began, ended = parsed(begin), parsed(end)
+    if began is None or ended is None or ended < began:
+        return ""
+    return f"{word} {seconds((ended - began).total_seconds())}".strip()
+
+
 def seconds(value: float | None) -> str:
     if value is None:
         return ""
@@ -143,11 +140,21 @@ def seconds(value: float | None) -> str:
 def in_bytes(value: float | None) -> str:
     if value is None:
         return ""
-    for unit in UNITS:
-        if value < 1024 or unit == UNITS[-1]:
-            return f"{value:.0f} {unit}" if unit in ("bytes", "KB") else f"{value:.1f} {unit}"
-        value /= 1024
-    raise AssertionError
+    unit = 0
+    while value >= 1024 and unit < len(UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.{int(unit > 1)}f} {UNITS[unit]}"
+
+
+def json_text(value: Any) -> str:
+    """A value as indented JSON, cut where it is very long."""
+    return whole(json.dumps(value, indent=2, ensure_ascii=False, default=str), LONGEST_JSON)
+
+
+def shown(value: Any) -> str:
+    """A value as people write it."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
 
 
 def number(value: int | None) -> str:
@@ -156,3 +163,9 @@ def number(value: int | None) -> str:
 
 def first_line(text: str | None) -> str:
     return (text or "").partition("\n")[0]
+
+
+def error_message(error: str | None) -> str:
+    """The message in the recorded error of an attempt."""
+    found = parsed_json(error)
+    return str(found.get("message", "") if isinstance(found, dict) else found or "")

@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from fastapi import Header
 from fastapi.responses import Response
@@ -49,6 +50,9 @@ class IdempotentRequest(BaseModel):
         text = json.dumps(self.body, sort_keys=True, ensure_ascii=True)
         return hashlib.sha256(f"{self.route} {text}".encode()).hexdigest()
 
+    def headers(self, answer: Answer) -> dict[str, str]:
+        return {"Location": f"/api/v1/{self.route}/{quote(str(answer['id']), safe='')}"}
+
 
 async def once(
     context: Context,
@@ -57,32 +61,24 @@ async def once(
     made: str,
     make: Callable[[str], Awaitable[Answer]],
     find: Callable[[str], Awaitable[Answer | None]],
-    address: Callable[[Answer], str],
 ) -> Response:
     """Make something under a name that is known before; or answer as the first time, if the key was there before.
 
     `find` looks for what was made by a process that died before it could note its answer.
     """
-
-    async def created(answer: Answer) -> Response:
-        return await RENDERING.run(JsonAnswer, answer, CREATED, headers={"Location": address(answer)})
-
     if request.key is None:
-        return await created(await make(made))
+        answer = await make(made)
+        return await RENDERING.run(JsonAnswer, answer, CREATED, headers=request.headers(answer))
     keys = request.key, f"{caller.scope} {request.route}"
-
-    async def finish(answer: Answer) -> Response:
-        await context.store.run(ops.finish_request, *keys, CREATED, await RENDERING.run(json.dumps, answer))
-        return await created(answer)
-
     with _answering(context, keys) as is_alone:
         worker, host = context.lock.worker, context.lock.host
         await bury_dead(context.store, host)
         begun = await context.store.run(ops.begin_request, *keys, request.digest, worker, made, host, is_alone=is_alone)
+        found: Answer | None = None
         match begun:
             case Repeated():
                 answer = json.loads(begun.answer)
-                return JsonAnswer(answer, begun.status, headers={REPLAYED: "true", "Location": address(answer)})
+                return JsonAnswer(answer, begun.status, headers={REPLAYED: "true", **request.headers(answer)})
             case Busy():
                 detail = "a request with this Idempotency-Key is being answered now"
                 remedy = "Send it again in a moment: it gets the same answer."
@@ -91,18 +87,17 @@ async def once(
                 detail = "this Idempotency-Key was sent before with another request"
                 raise Problem(409, detail, "Use a new key for a new wish.")
             case TakenOver():
-                found = await find(begun.made)
-                if found is not None:
-                    return await finish(found)
                 made = begun.made
+                found = await find(made)
             case Begun():
                 pass
         try:
-            answer = await make(made)
+            answer = await make(made) if found is None else found
         except (Problem, UseCaseError):  # nothing was made; after any other error, the next request finds out
             await context.store.run(ops.drop_request, *keys)
             raise
-        return await finish(answer)
+        await context.store.run(ops.finish_request, *keys, CREATED, await RENDERING.run(json.dumps, answer))
+        return await RENDERING.run(JsonAnswer, answer, CREATED, headers=request.headers(answer))
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from comfyui_agent.store.store import Store
 from comfyui_agent.web.access import EVERYONE
 from comfyui_agent.web.fleet_view import FleetView
 from comfyui_agent.web.html import render_fragment, with_sentence
+from comfyui_agent.web.problems import short_of
 from comfyui_agent.web.screens import Build, Fragment, NoScreen, View
 from comfyui_agent.web.threads import RENDERING
 
@@ -33,18 +34,12 @@ MOST_TOPICS = 200
 CALLER_SHARE = 4
 """One token may hold one part in this many of the watchers and topics."""
 AT_A_TIME = 0.1
-LEAST_COST = 0.005
 BEHIND_SECONDS = 10.0
-
-
-class TooManyWatchers(Exception):
-    """Too many pages are open."""
 
 
 @dataclass
 class _Part:
     key: Hashable | None
-    html: str
     sent: bytes
 
 
@@ -60,20 +55,12 @@ class _Watcher:
 
 @dataclass
 class _Topic:
-    """One view that someone has open."""
-
     view: View
     build: Build
     parts: dict[str, _Part] = field(default_factory=dict)
     watchers: set[_Watcher] = field(default_factory=set)
     seen: tuple[int, int] = (-1, -1)
     rendered_at: float = -math.inf
-    cost: float = 0.0
-    """How many seconds the last rendering took."""
-
-    def urgency(self) -> float:
-        """Grows with watchers and with waiting time, and shrinks with the cost of rendering."""
-        return (time.monotonic() - self.rendered_at) * len(self.watchers) / max(self.cost, LEAST_COST)
 
 
 class LivePages:
@@ -84,8 +71,6 @@ class LivePages:
         self._fleet = fleet
         self._topics: dict[View, _Topic] = {}
         self._is_closed = False
-        self.rendered = 0
-        """How many parts were rendered so far."""
 
     @property
     def watchers(self) -> int:
@@ -97,19 +82,18 @@ class LivePages:
             await asyncio.sleep(max(TICK - spent, spent * (SHARE - 1), 0.01))
 
     async def _render_due(self) -> float:
-        """Render what is due for a moment, the most urgent first. Returns how long that took."""
+        """Render what is due for a moment, what has waited longest first. Returns how long that took."""
         began = time.monotonic()
-        for topic in sorted(filter(self._is_due, self._topics.values()), key=_Topic.urgency, reverse=True):
+        for topic in sorted(filter(self._is_due, self._topics.values()), key=lambda topic: topic.rendered_at):
             await self._refresh(topic)
-            topic.cost = time.monotonic() - topic.rendered_at
             if time.monotonic() - began > AT_A_TIME:
                 break
         return time.monotonic() - began
 
     def watch(self, view: View, build: Build, caller: str = EVERYONE) -> AsyncGenerator[bytes, None]:
-        """Stream a page as server-sent events: first all parts, then what changes. Raises TooManyWatchers."""
+        """Stream a page as server-sent events: first all parts, then what changes. Problem 503 if too many are open."""
         if shortage := self._shortage(view, caller):
-            raise TooManyWatchers(shortage)
+            raise short_of(shortage, "Close some, or try again in 10 s.", seconds=10)
         return self._stream(view, build, caller)
 
     def _shortage(self, view: View, caller: str) -> str:
@@ -191,13 +175,12 @@ class LivePages:
             before = topic.parts.get(fragment.id)
             if before is not None and fragment.key is not None and before.key == fragment.key:
                 continue
-            html = render_fragment(fragment, topic.view)
-            self.rendered += 1
-            if before is not None and before.html == html:
+            found = {"id": fragment.id, "html": render_fragment(fragment, topic.view)}
+            sent = json.dumps(found, ensure_ascii=False).encode("utf-8", "backslashreplace")
+            if before is not None and before.sent == sent:
                 before.key = fragment.key
-                continue
-            sent = json.dumps({"id": fragment.id, "html": html}, ensure_ascii=False)
-            changed[fragment.id] = _Part(fragment.key, html, sent.encode("utf-8", "backslashreplace"))
+            else:
+                changed[fragment.id] = _Part(fragment.key, sent)
         return changed
 
     def _send_error(self, topic: _Topic, event: str, message: str) -> None:
@@ -206,7 +189,6 @@ class LivePages:
             watcher.wakes.set()
 
     async def close(self) -> None:
-        """Say goodbye to every open page."""
         self._is_closed = True
         for topic in self._topics.values():
             for watcher in topic.watchers:

@@ -8,7 +8,7 @@ import math
 import time
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -21,13 +21,12 @@ from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.server_states import ServerState
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import printable, whole
+from comfyui_agent.engine.server_reports import ServerReport
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
-from comfyui_agent.store.gauges import Gauges as Readings
+from comfyui_agent.store.gauges import Gauges
 from comfyui_agent.store.store import Store
-
-if TYPE_CHECKING:
-    from comfyui_agent.engine.server_reports import ServerReport
+from comfyui_agent.web.fleet_view import FleetView
 
 log = logging.getLogger(__name__)
 
@@ -56,12 +55,6 @@ UNFINISHED = tuple(status.value for status in BatchStatus if not status.has_ende
 
 # Without a `_created` line for every series.
 disable_created_metrics()  # type: ignore[no-untyped-call]
-
-
-class Fleet(Protocol):
-    async def reports(self) -> list[ServerReport]: ...
-
-    async def agents(self) -> int: ...
 
 
 class Names:
@@ -100,20 +93,10 @@ class EventCounters:
         self._failures = counter("e3_failures", "Jobs that failed, by class", "class", CLASSES)
         self._retries = counter("e3_retries", "Runs that failed and are repeated, by class", "class", CLASSES)
         self._alerts = counter("e3_alerts", "Alerts for a person to see", "alert", ALERTS)
-        self._durations = Histogram(
-            "e3_job_duration_seconds",
-            "Seconds of execution of jobs that are done",
-            ["workflow", "server"],
-            buckets=DURATIONS,
-            registry=registry,
-        )
-        self._waits = Histogram(
-            "e3_job_wait_seconds",
-            "Seconds from the submission of a job to each of its starts",
-            ["workflow"],
-            buckets=WAITS,
-            registry=registry,
-        )
+        lasts, labels = "Seconds of execution of jobs that are done", ["workflow", "server"]
+        self._durations = Histogram("e3_job_duration_seconds", lasts, labels, buckets=DURATIONS, registry=registry)
+        waits = "Seconds from the submission of a job to each of its starts"
+        self._waits = Histogram("e3_job_wait_seconds", waits, ["workflow"], buckets=WAITS, registry=registry)
 
     def count(self, event: Event) -> None:
         """Count an event. Call it once for every event, in order. It never raises."""
@@ -139,37 +122,31 @@ class EventCounters:
         return pair
 
 
-class Gauges(Collector):
-    """The gauges of one scrape. A server that is gone leaves no series behind."""
-
-    def __init__(self) -> None:
-        self.families: list[GaugeMetricFamily] = []
-
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        return self.families
-
-
-class Metrics:
+class Metrics(Collector):
     """Exports counters and gauges, even while the database cannot be read or a server hangs."""
 
-    def __init__(self, store: Store, fleet: Fleet) -> None:
+    def __init__(self, store: Store, fleet: FleetView) -> None:
         self._store = store
         self._fleet = fleet
         self._registry = CollectorRegistry()
         self._servers = Names(MOST_SERVERS)
         self.counters = EventCounters(self._registry, self._servers)
-        self._gauges = Gauges()
-        self._registry.register(self._gauges)
+        self._gauges: list[GaugeMetricFamily] = []
+        self._registry.register(self)
         self._look: asyncio.Task[None] | None = None
         self._reports: list[ServerReport] = []
         self._looked_at = -math.inf
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """The gauges of this scrape: a server that is gone leaves no series behind."""
+        return self._gauges
 
     async def exposition(self) -> bytes:
         """All metrics in the text format of `CONTENT_TYPE`."""
         readings, reports, agents = await asyncio.gather(
             self._read_database(), self.servers(PATIENCE), self._fleet.agents()
         )
-        self._gauges.families = [
+        self._gauges = [
             _gauge("e3_build_info", "The version of E3 that answers", {(__version__,): 1}, "version"),
             _gauge("e3_agents", "Agents alive that work this workspace's queue off", {(): agents}),
             _gauge("e3_database_up", "Whether the database can be read", {(): readings is not None}),
@@ -189,21 +166,18 @@ class Metrics:
         try:
             self._reports = await self._fleet.reports()
             self._looked_at = time.monotonic()
-        except StoreError as error:
-            log.warning("the servers are left out of the metrics: %s", error)
-        except Exception:
-            log.exception("the servers could not be looked at")
+        except Exception as error:
+            is_known = isinstance(error, StoreError)
+            log.warning("the servers are left out of the metrics: %s", error, exc_info=not is_known)
 
-    async def _read_database(self) -> Readings | None:
+    async def _read_database(self) -> Gauges | None:
         try:
             return await asyncio.wait_for(self._store.run(ops.read_gauges), PATIENCE)
-        except asyncio.TimeoutError:
-            log.warning("the database did not answer within %g s: it is left out of the metrics", PATIENCE)
-        except StoreError as error:
-            log.warning("the database is left out of the metrics: %s", error)
+        except (asyncio.TimeoutError, StoreError) as error:
+            log.warning("the database is left out of the metrics: %s", error or f"no answer within {PATIENCE:g} s")
         return None
 
-    def _of_database(self, readings: Readings) -> Iterator[GaugeMetricFamily]:
+    def _of_database(self, readings: Gauges) -> Iterator[GaugeMetricFamily]:
         jobs: Values = {(status.value,): getattr(readings.counts, status.value) for status in JobStatus}
         batches: Values = {(status,): readings.unfinished_batches.get(status, 0) for status in UNFINISHED}
         if self.counters.last_id is None:

@@ -1,17 +1,19 @@
-"""The OpenAPI document, and the page that shows it."""
+"""The OpenAPI document, the page that shows it, and the answers that routes declare for it."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse, Response
+from pydantic import BeforeValidator
 
 from comfyui_agent import __version__
 from comfyui_agent.web.api.models import ProblemShown
 from comfyui_agent.web.html import environment
-from comfyui_agent.web.problems import JsonAnswer
+from comfyui_agent.web.problems import MEDIA_TYPE, TITLES, JsonAnswer
 
 DESCRIPTION = """Everything that the command line can do with the queue, over HTTP.
 
@@ -25,6 +27,10 @@ DOCS_POLICY = (
 
 BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 """Pydantic writes bounds of a number with a BeforeValidator under its own names. These are those of JSON Schema."""
+
+PROBLEM = {"schema": {"$ref": "#/components/schemas/ProblemShown"}}
+ALWAYS = (401, 403, 422, 429, 503)
+SENDING = (400, 408, 413, 415)
 
 router = APIRouter(include_in_schema=False)
 
@@ -58,20 +64,38 @@ def describe(app: FastAPI) -> None:
             for path in made["paths"].values():
                 for operation in path.values():
                     operation["security"] = [{}, {"token": []}]
-            _name_bounds(made)
-            app.openapi_schema = made
+            app.openapi_schema = json.loads(json.dumps(made), object_hook=_name_bounds)
         return app.openapi_schema
 
     app.openapi = document  # type: ignore[method-assign]
 
 
-def _name_bounds(part: Any) -> None:
-    if isinstance(part, list):
-        for each in part:
-            _name_bounds(each)
-    elif isinstance(part, dict):
-        if part.get("type") in ("integer", "number"):
-            for written in BOUNDS.keys() & part.keys():
-                part[BOUNDS[written]] = part.pop(written)
-        for each in part.values():
-            _name_bounds(each)
+def _name_bounds(part: dict[str, Any]) -> dict[str, Any]:
+    is_number = part.get("type") in ("integer", "number")
+    return {BOUNDS.get(key, key): value for key, value in part.items()} if is_number else part
+
+
+def problems(*statuses: int, sends: bool = False) -> dict[int | str, dict[str, Any]]:
+    """The problems that a route may answer with, with those that every route may."""
+    found = sorted({*ALWAYS, *statuses, *(SENDING if sends else ())})
+    return {status: {"description": TITLES[status], "content": {MEDIA_TYPE: PROBLEM}} for status in found}
+
+
+def file_answer(*kinds: str) -> dict[str, Any]:
+    """An answer that is a file."""
+    schema = {"schema": {"type": "string", "format": "binary"}}
+    return {"description": "The file", "content": dict.fromkeys(kinds, schema)}
+
+
+def file_answers(*kinds: str) -> dict[int | str, dict[str, Any]]:
+    """The answers of a route that serves a file, whole or in ranges."""
+    whole = file_answer(*kinds)
+    return {200: whole, 206: whole | {"description": "A part of the file"}, **problems(400, 404, 416)}
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+AsInteger = BeforeValidator(_whole)
+"""For strict models: a whole number in JSON is 3 or 3.0, but not "3" or true."""

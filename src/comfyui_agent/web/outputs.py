@@ -6,7 +6,6 @@ import hashlib
 import os
 import stat
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import islice
 from pathlib import Path, PurePath
 
@@ -15,7 +14,6 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.texts import printable
 from comfyui_agent.pictures.thumbnails import NoThumbnail
-from comfyui_agent.web.threads import FILES
 from comfyui_agent.web.thumbnail_cache import ThumbnailCache
 
 WIDTHS = (160, 320, 640, 1280)
@@ -42,7 +40,6 @@ MEDIA_TYPES = {
     "m4a": "audio/mp4",
     "glb": "model/gltf-binary",
 }
-MOST_REMEMBERED = 20_000
 OPENING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -59,29 +56,24 @@ class ResultFile:
     version: str
 
     @property
-    def is_inline(self) -> bool:
-        """Whether a browser may show it. Otherwise it is sent as an attachment."""
-        return self.media_type != ATTACHMENT
-
-    @property
     def is_picture(self) -> bool:
         return self.media_type.startswith("image/")
 
 
 @dataclass(frozen=True)
-class Shown:
-    """The addresses of a result. They change with the file, so that browsers can cache them for ever."""
+class Result:
+    """A result file that can be fetched."""
 
     number: int
-    """The number of the result in its job, from 1."""
-    url: str
-    thumbnail: str
-    """Empty if the result is no picture."""
-    media_type: str
     name: str
+    url: str
+    """It changes with the file, so that browsers can cache it for ever, like `thumbnail`."""
+    thumbnail: str | None
+    """None if the result is no picture."""
+    media_type: str
 
     def thumbnail_at(self, width: int) -> str:
-        return self.thumbnail.replace(f"?width={USUAL_WIDTH}&", f"?width={width}&")
+        return (self.thumbnail or "").replace(f"?width={USUAL_WIDTH}&", f"?width={width}&")
 
 
 def version_of(job: Job) -> str:
@@ -99,7 +91,6 @@ class Outputs:
         self._thumbnails = ThumbnailCache(workspace.thumbnails)
         self._own_folders = workspace.own_folders
         self._own_files = workspace.own_files
-        self._check_once = lru_cache(MOST_REMEMBERED)(lambda recorded, _identity: self._check(recorded))
 
     def find(self, job: Job, number: int) -> ResultFile:
         """Find a job's result by its number from 1, with links resolved. Raises NotShown. It reads the file's head."""
@@ -108,10 +99,6 @@ class Outputs:
             raise NotShown(f"{job.config_name} has {count}: there is no number {number}")
         return self._check(job.outputs[number - 1])
 
-    async def file(self, job: Job, number: int) -> ResultFile:
-        """`find` in a thread."""
-        return await FILES.run(self.find, job, number)
-
     def grid(self, recorded: str) -> Path:
         """The picture of a batch's grid, from the path in its row. Raises NotShown."""
         result = self._check(recorded)
@@ -119,7 +106,7 @@ class Outputs:
             raise NotShown(f"{printable(result.path.name)} is no picture")
         return result.path
 
-    def shown(self, job: Job, most: int | None = None) -> list[Shown]:
+    def shown(self, job: Job, most: int | None = None) -> list[Result]:
         """The results that may be served, in order, at most `most`. It checks each file."""
         numbered = ((number, self._known(recorded)) for number, recorded in enumerate(job.outputs, start=1))
         shown = (_shown(job, number, result) for number, result in numbered if result is not None)
@@ -140,10 +127,8 @@ class Outputs:
             raise NotShown(f"the thumbnail of {printable(result.path.name)} cannot be made: {error.strerror}") from None
 
     def _known(self, recorded: str) -> ResultFile | None:
-        """The result, or None if it is not served. A file that did not change is not read again."""
         try:
-            facts = (self._root / recorded).stat()
-            return self._check_once(recorded, (facts.st_dev, facts.st_ino, facts.st_mtime_ns, facts.st_size))
+            return self._check(recorded)
         except (OSError, ValueError):  # not served, not there, or no valid path
             return None
 
@@ -199,14 +184,19 @@ def _read_head(path: Path) -> tuple[str, os.stat_result]:
         raise NotShown(f"{name} cannot be read: {error.strerror}") from None
     if not stat.S_ISREG(facts.st_mode):
         raise NotShown(f"{name} is not a file")
-    return MEDIA_TYPES.get(recognise(head, "").extension, ATTACHMENT), facts
+    return media_type_of(head), facts
+
+
+def media_type_of(head: bytes) -> str:
+    """The media type by the first bytes of a file."""
+    return MEDIA_TYPES.get(recognise(head, "").extension, ATTACHMENT)
 
 
 def _gone(name: str) -> NotShown:
     return NotShown(f"{printable(name)} is not there any more")
 
 
-def _shown(job: Job, number: int, result: ResultFile) -> Shown:
+def _shown(job: Job, number: int, file: ResultFile) -> Result:
     url = f"/api/v1/jobs/{job.id}/results/{number}"
-    thumbnail = f"{url}/thumbnail?width={USUAL_WIDTH}&v={result.version}" if result.is_picture else ""
-    return Shown(number, f"{url}?v={result.version}", thumbnail, result.media_type, result.path.name)
+    thumbnail = f"{url}/thumbnail?width={USUAL_WIDTH}&v={file.version}" if file.is_picture else None
+    return Result(number, file.path.name, f"{url}?v={file.version}", thumbnail, file.media_type)

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, cast
 
 import uvicorn
+from fastapi import FastAPI
 
 from comfyui_agent.clock import SYSTEM_CLOCK
 from comfyui_agent.comfy.tasks import end_tasks
@@ -20,26 +21,18 @@ from comfyui_agent.store.agent_lock import AgentLock
 from comfyui_agent.store.errors import StoreError
 from comfyui_agent.store.liveness import BEAT_SECONDS, registered
 from comfyui_agent.store.store import Store
-from comfyui_agent.web.access import Gate
-from comfyui_agent.web.app import create_app
-from comfyui_agent.web.audit_trail import AuditTrail
+from comfyui_agent.web import openapi, probes, site
+from comfyui_agent.web.api import batches, books, event_routes, job_results, jobs, reports, servers, workflows
 from comfyui_agent.web.connections import HEAD_SECONDS, Connection, ConnectionLimits, raise_limit
 from comfyui_agent.web.context import Context
-from comfyui_agent.web.event_feed import EventFeed
-from comfyui_agent.web.fleet_view import FleetView
-from comfyui_agent.web.limits import OpenJobQuota, RequestLimits
-from comfyui_agent.web.listen_address import Listening, is_loopback
-from comfyui_agent.web.live_pages import LivePages
-from comfyui_agent.web.metrics import Metrics
-from comfyui_agent.web.outputs import Outputs
-from comfyui_agent.web.submissions import Submissions
-from comfyui_agent.web.sweep_planning import Planning
+from comfyui_agent.web.guard import Guard
+from comfyui_agent.web.listen_address import BACKLOG, Listening, is_loopback
+from comfyui_agent.web.problems import JsonAnswer, add_handlers
 
 log = logging.getLogger(__name__)
 
 CLOSING_SECONDS = 0.4
 INDEX_PAUSE = 1.0
-BACKLOG = 512
 
 
 def _is_logged(record: logging.LogRecord) -> bool:
@@ -48,6 +41,25 @@ def _is_logged(record: logging.LogRecord) -> bool:
 
 
 logging.getLogger("uvicorn.error").addFilter(_is_logged)
+
+
+def create_app(context: Context) -> FastAPI:
+    """Every route, behind the guard."""
+    app = FastAPI(
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        default_response_class=JsonAnswer,
+    )
+    app.state.context = context
+    routes = (jobs, job_results, batches, books, servers, workflows, reports, event_routes)
+    for module in (*routes, probes, openapi, site):
+        app.include_router(module.router)
+    add_handlers(app)
+    openapi.describe(app)
+    app.add_middleware(Guard, gate=context.gate, limits=context.limits)
+    return app
 
 
 class _Server(uvicorn.Server):
@@ -80,31 +92,9 @@ async def serving(store: Store, workspace: Workspace, listening: Listening) -> A
     raise_limit()
     lock = AgentLock(workspace.locks, is_page=True)
     async with registered(store, lock):
-        context = _context(store, workspace, lock, listening.host)
+        context = Context(store, workspace, lock, serves_loopback=is_loopback(listening.host))
         async with _background(context), _answering(context, listening):
             yield context
-
-
-def _context(store: Store, workspace: Workspace, lock: AgentLock, host: str) -> Context:
-    fleet = FleetView(store, workspace)
-    ui, audit = workspace.settings.ui, AuditTrail(store)
-    metrics = Metrics(store, fleet)
-    return Context(
-        store=store,
-        workspace=workspace,
-        lock=lock,
-        gate=Gate(store, ui, serves_loopback=is_loopback(host), on_wrong_token=audit.count_failed_login),
-        fleet=fleet,
-        outputs=Outputs(workspace),
-        metrics=metrics,
-        event_feed=EventFeed(store, metrics.counters.count),
-        submissions=Submissions(workspace),
-        live_pages=LivePages(store, fleet),
-        limits=RequestLimits(ui),
-        quota=OpenJobQuota(store, ui.open_jobs_per_user),
-        audit=audit,
-        planning=Planning(),
-    )
 
 
 @contextlib.asynccontextmanager
@@ -115,7 +105,7 @@ async def _background(context: Context) -> AsyncIterator[None]:
         context.event_feed.follow(),
         context.live_pages.keep_rendering(),
         context.fleet.keep_fresh(),
-        context.audit.keep_merging(),
+        context.gate.wrong_tokens.keep_auditing(),
         _keep_indexing(context),
         _keep_beating(context),
     )
@@ -127,7 +117,7 @@ async def _background(context: Context) -> AsyncIterator[None]:
         await context.fleet.close()
         await context.submissions.background.stop()
         await context.gate.close()
-        await context.audit.write_failed_logins()
+        await context.gate.wrong_tokens.audit()
 
 
 async def _keep_indexing(context: Context) -> None:
@@ -142,7 +132,6 @@ async def _keep_indexing(context: Context) -> None:
 
 
 async def _keep_beating(context: Context) -> None:
-    """Show other machines that this process lives."""
     while True:
         await asyncio.sleep(BEAT_SECONDS)
         with contextlib.suppress(StoreError):

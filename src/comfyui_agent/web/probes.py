@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
+from comfyui_agent.store.store import Store
+from comfyui_agent.web.access import Gate, scraper
+from comfyui_agent.web.api.parameters import Here
 from comfyui_agent.web.metrics import CONTENT_TYPE
 from comfyui_agent.web.problems import Problem
-
-if TYPE_CHECKING:
-    from comfyui_agent.store.store import Store
-    from comfyui_agent.web.access import Gate
-    from comfyui_agent.web.context import Context
 
 PATIENCE = 1.5
 """Seconds. A probe that takes longer than two counts as failed."""
 
 router = APIRouter(tags=["operations"])
-"""Open to everyone: an orchestrator has no token."""
-metrics_router = APIRouter(tags=["operations"])
-"""For every role."""
+"""Probes are open to everyone: an orchestrator has no token."""
 Database: TypeAlias = Literal["ok", "cannot be read", "does not answer"]
 
 
@@ -55,10 +51,9 @@ async def healthz() -> Health:
     response_model=Readiness,
     responses={503: {"model": Readiness, "description": "The database cannot be read, or no server answers"}},
 )
-async def readyz(request: Request) -> Response:
+async def readyz(context: Here, request: Request) -> Response:
     """200 if the database can be read and at least one server answers, else 503; within 2 s. Details are for callers
     with a token, once there are some."""
-    context: Context = request.app.state.context
     database, reports, is_admitted = await asyncio.gather(
         _check_database(context.store), context.metrics.servers(PATIENCE), _is_admitted(context.gate, request)
     )
@@ -76,15 +71,15 @@ async def _is_admitted(gate: Gate, request: Request) -> bool:
     return True
 
 
-@metrics_router.get(
+@router.get(
     "/metrics",
+    dependencies=[Depends(scraper)],
     summary="Metrics for Prometheus",
     response_class=Response,
     responses={200: {"content": {CONTENT_TYPE: {"schema": {"type": "string"}}}}},
 )
-async def metrics(request: Request) -> Response:
+async def metrics(context: Here) -> Response:
     """In the classic text format. Any token will do."""
-    context: Context = request.app.state.context
     return Response(await context.metrics.exposition(), media_type=CONTENT_TYPE)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,14 @@ from starlette.exceptions import HTTPException
 
 from comfyui_agent.domain.texts import is_whole
 from comfyui_agent.store.errors import DatabaseAway, DatabaseFull, StoreClosed, StoreError
+from comfyui_agent.store.job_pages import BadCursor
 from comfyui_agent.usecases.errors import Invalid, NotAllowed, NotFound, TooLarge, UseCaseError
+from comfyui_agent.web.screens import NoScreen
 
 if TYPE_CHECKING:
     from comfyui_agent.web.context import Context
+
+log = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 LONGEST = 2_000
@@ -123,16 +128,14 @@ def from_use_case(error: UseCaseError) -> Problem:
     return Problem(status, error.message, error.remedy or again, errors=found)
 
 
-def from_store(error: StoreError) -> Problem:
-    """503 for a database that cannot be used, with Retry-After if that passes by itself."""
-    is_passing = isinstance(error, (DatabaseAway, DatabaseFull, StoreClosed))
-    remedy = "Try again in a moment." if is_passing else "See e3 doctor."
-    return Problem(503, str(error), remedy, headers={"Retry-After": "2"} if is_passing else None)
-
-
 def ended_early() -> Problem:
     """400 for a client that disconnected before it was answered."""
     return Problem(400, "the request ended early", "Send it again.")
+
+
+def too_many(detail: str, remedy: str, seconds: int) -> Problem:
+    """429 with Retry-After."""
+    return Problem(429, detail, remedy, headers={"Retry-After": str(seconds)})
 
 
 def short_of(detail: str, remedy: str = "", *, seconds: int = 5) -> Problem:
@@ -141,37 +144,40 @@ def short_of(detail: str, remedy: str = "", *, seconds: int = 5) -> Problem:
 
 
 def add_handlers(app: FastAPI) -> None:
-    @app.exception_handler(Problem)
-    async def _problem(request: Request, error: Problem) -> Response:
-        return shown(request, error)
+    async def answer(request: Request, error: Exception) -> Response:
+        return shown(request, problem_of(error, request))
 
-    @app.exception_handler(HTTPException)
-    async def _http(request: Request, error: HTTPException) -> Response:
-        headers = dict(error.headers or {}) | _allowed(request, error.status_code)
-        return shown(request, Problem(error.status_code, _detail(request, error), headers=headers))
-
-    @app.exception_handler(RequestValidationError)
-    async def _invalid(request: Request, error: RequestValidationError) -> Response:
-        found = [(_key(each["loc"]), str(each["msg"])) for each in error.errors()[:MOST_ERRORS]]
-        detail = "; ".join(f"{key}: {message}" if key else message for key, message in found[:3])
-        return shown(request, Problem(422, detail, "See /docs for what may be sent.", errors=found))
-
-    @app.exception_handler(UseCaseError)
-    async def _refused(request: Request, error: UseCaseError) -> Response:
-        return shown(request, from_use_case(error))
-
-    @app.exception_handler(StoreError)
-    async def _store(request: Request, error: StoreError) -> Response:
-        return shown(request, from_store(error))
+    for kind in (Problem, HTTPException, RequestValidationError, UseCaseError, StoreError, BadCursor, NoScreen):
+        app.add_exception_handler(kind, answer)
 
 
-def _detail(request: Request, error: HTTPException) -> str:
-    path = request.scope["path"][:200]  # request.url would trust the Host header
-    if error.status_code == 404:
-        return f"there is nothing at {path}"
-    if error.status_code == 405:
-        return f"{request.method[:20]} is not possible at {path}"
-    return str(error.detail)
+def problem_of(error: Exception, request: Request) -> Problem:
+    """What an error becomes for the client."""
+    match error:
+        case Problem():
+            return error
+        case HTTPException():
+            path = request.scope["path"][:200]  # request.url would trust the Host header
+            found = {404: f"there is nothing at {path}", 405: f"{request.method[:20]} is not possible at {path}"}
+            headers = dict(error.headers or {}) | _allowed(request, error.status_code)
+            return Problem(error.status_code, found.get(error.status_code, str(error.detail)), headers=headers)
+        case RequestValidationError():
+            errors = [(_key(each["loc"]), str(each["msg"])) for each in error.errors()[:MOST_ERRORS]]
+            detail = "; ".join(f"{key}: {message}" if key else message for key, message in errors[:3])
+            return Problem(422, detail, "See /docs for what may be sent.", errors=errors)
+        case UseCaseError():
+            return from_use_case(error)
+        case BadCursor():
+            return Problem(404, str(error), "Begin without a cursor.")
+        case NoScreen():
+            return Problem(404, str(error), "Begin at the overview.")
+        case StoreError():  # 503; with Retry-After if that passes by itself
+            is_passing = isinstance(error, (DatabaseAway, DatabaseFull, StoreClosed))
+            remedy = "Try again in a moment." if is_passing else "See e3 doctor."
+            return Problem(503, str(error), remedy, headers={"Retry-After": "2"} if is_passing else None)
+        case _:
+            log.error("%s %.200s failed", request.method, request.scope["path"], exc_info=error)
+            return Problem(500, f"{type(error).__name__} while answering")
 
 
 def _allowed(request: Request, status: int) -> dict[str, str]:
@@ -202,9 +208,11 @@ def shown(request: Request, problem: Problem) -> Response:
         )
     if not wants_page(request):
         return JsonAnswer(problem.as_json(), problem.status, headers=problem.headers, media_type=MEDIA_TYPE)
-    from comfyui_agent.web.html import render_problem
+    from comfyui_agent.web.html import environment
 
-    return HTMLResponse(in_bytes(render_problem(problem)), problem.status, headers=problem.headers)
+    values = {"problem": problem, "title": problem.title, "is_login": problem.status == 401}
+    page = environment().get_template("problem.html").render(values)
+    return HTMLResponse(in_bytes(page), problem.status, headers=problem.headers)
 
 
 def in_bytes(page: str) -> bytes:

@@ -21,18 +21,16 @@ class Proxies:
     """Reads forwarding headers from trusted proxies only. Without any, only the connection itself counts."""
 
     def __init__(self, ui: Ui) -> None:
+        self.are_set = bool(ui.trusted_proxies)
         self._networks = [ipaddress.ip_network(each, strict=False) for each in ui.trusted_proxies]
         self._user_header = ui.proxy_user_header
         self._hosts = {name.lower() for name in ui.proxy_hosts}
 
-    @property
-    def are_set(self) -> bool:
-        return bool(self._networks)
-
     def client_of(self, request: HTTPConnection) -> str:
         """The client's address: the last hop that is no trusted proxy."""
         address = _peer(request)
-        for hop in reversed(_hops(request.headers)):
+        hops = [hop.strip() for value in request.headers.getlist("x-forwarded-for") for hop in value.split(",")]
+        for hop in reversed(hops):
             if not self.trusts(address) or _address(hop) is None:
                 break
             address = hop
@@ -97,7 +95,6 @@ def check_direct(headers: Headers) -> None:
 
 
 def host_of(authority: str) -> str:
-    """The host in `host:port`."""
     if authority.startswith("["):
         return authority.partition("]")[0] + "]"
     return authority.partition(":")[0]
@@ -105,10 +102,6 @@ def host_of(authority: str) -> str:
 
 def _peer(request: HTTPConnection) -> str:
     return request.client.host if request.client else ""
-
-
-def _hops(headers: Headers) -> list[str]:
-    return [hop.strip() for value in headers.getlist("x-forwarded-for") for hop in value.split(",")]
 
 
 def _decoded(value: str) -> str:

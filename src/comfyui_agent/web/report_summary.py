@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -33,18 +35,9 @@ class ReportLine:
 
 def line_of_document(kind: ReportKind, text: str) -> ReportLine:
     """What the beginning of a JSON report says. A file that is no such report is a line, too."""
-    head = read_head(text)
+    readers = {ReportKind.LOAD: _load, ReportKind.CHAOS: _chaos, ReportKind.PROFILE: _profile}
     try:
-        match kind:
-            case ReportKind.LOAD:
-                load = LoadReport.model_validate({**head, "results": []})
-                return _line(*_load(load), load.environment.began)
-            case ReportKind.CHAOS:
-                chaos = ChaosReport.model_validate(head)
-                return _line(*_chaos(chaos), chaos.environment.began)
-            case ReportKind.PROFILE:
-                profile = ProfileReport.model_validate(head)
-                return _line(*_profile(profile), profile.environment.began)
+        return readers[kind](read_head(text))
     except ValidationError:
         return ReportLine(NO_SUMMARY, needs_attention=True)
 
@@ -59,10 +52,11 @@ def _line(text: str, needs_attention: bool = False, began: float | None = None) 
     return ReportLine(printable(whole(" ".join(text.split()), LONGEST)), needs_attention, began)
 
 
-def _load(report: LoadReport) -> tuple[str, bool]:
-    summary = report.summary
+def _load(head: Mapping[str, Any]) -> ReportLine:
+    report = LoadReport.model_validate({**head, "results": []})
+    summary, began = report.summary, report.environment.began
     if "completed" not in summary.model_fields_set:
-        return NO_SUMMARY, True
+        return ReportLine(NO_SUMMARY, True, began)
     counts = {"failed": summary.failed, "timed out": summary.timeouts, "from the cache": summary.cached_jobs}
     text = f"{summary.completed:,} of {summary.total_jobs:,} completed"
     text += "".join(f", {count:,} {what}" for what, count in counts.items() if count)
@@ -78,14 +72,16 @@ def _load(report: LoadReport) -> tuple[str, bool]:
     text += f"; {scenario.scenario} {scenario.verdict}" if scenario is not None else ""
     text += "; stopped in the middle" if summary.partial else ""
     if scenario is not None:
-        return text, scenario.verdict == "failed"
-    return text, summary.completed < summary.total_jobs or TargetVerdict.MISSED in verdicts.values()
+        return _line(text, scenario.verdict == "failed", began)
+    is_missed = TargetVerdict.MISSED in verdicts.values()
+    return _line(text, summary.completed < summary.total_jobs or is_missed, began)
 
 
-def _chaos(report: ChaosReport) -> tuple[str, bool]:
-    summary = report.summary
+def _chaos(head: Mapping[str, Any]) -> ReportLine:
+    report = ChaosReport.model_validate(head)
+    summary, began = report.summary, report.environment.began
     if "passed" not in summary.model_fields_set:
-        return NO_SUMMARY, True
+        return ReportLine(NO_SUMMARY, True, began)
     text = f"{summary.passed} of {summary.total} scenarios passed"
     text += f", {summary.skipped} skipped" if summary.skipped else ""
     recovery = summary.recovery_sec
@@ -93,10 +89,11 @@ def _chaos(report: ChaosReport) -> tuple[str, bool]:
     failed = [each for each in report.results if each.verdict == "failed"]
     text += f"; {failed[0].scenario}: {failed[0].reason}" if failed else ""
     text += "; stopped in the middle" if summary.partial else ""
-    return text, bool(summary.failed) or summary.verdict == "failed"
+    return _line(text, bool(summary.failed) or summary.verdict == "failed", began)
 
 
-def _profile(report: ProfileReport) -> tuple[str, bool]:
+def _profile(head: Mapping[str, Any]) -> ReportLine:
+    report = ProfileReport.model_validate(head)
     known = {"warm": report.duration_sec, "cold": report.cold_duration_sec}
     times = [f"{short_seconds(value)} {word}" for word, value in known.items() if value is not None]
     text = f"{report.workflow.name or 'A workflow'}: {', '.join(times) or 'nothing was measured'}"
@@ -105,4 +102,5 @@ def _profile(report: ProfileReport) -> tuple[str, bool]:
         text += f"; node {node.node_id} ({node.class_type}) takes {(node.share or 0) * 100:.0f} % of a warm run"
     peak = report.peak_vram_mb
     text += f"; {peak:,.0f} MB video memory at most" if peak else ""
-    return text + ("; stopped in the middle" if report.partial else ""), not times
+    text += "; stopped in the middle" if report.partial else ""
+    return _line(text, not times, report.environment.began)

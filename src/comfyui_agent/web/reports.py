@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from comfyui_agent.config.workspace import Workspace
@@ -20,7 +21,8 @@ from comfyui_agent.web.report_summary import ReportLine, line_of_document, line_
 OBSERVED = PurePosixPath("infra/observability")
 PROFILED = PurePosixPath("infra/comfyui/profiling")
 ENDINGS = (".json", ".html")
-DEEPEST = 6
+DEEPEST = 8
+"""Parts of a path in the workspace."""
 MOST_ENTRIES = 10_000
 HEAD = 256 * 1024
 WRITTEN = re.compile(r"\d{4}-\d\d-\d\dT\d{6}Z")
@@ -37,7 +39,6 @@ class Report:
     name: str
     kind: ReportKind
     written_at: str
-    """UTC text."""
     finding: str
     needs_attention: bool
     page: str | None
@@ -52,8 +53,6 @@ class Report:
 
 @dataclass(frozen=True)
 class _File:
-    """A file whose name is that of a report."""
-
     path: Path
     relative: PurePosixPath
     kind: ReportKind
@@ -99,7 +98,7 @@ def _kind_of(relative: PurePosixPath) -> ReportKind | None:
     name = relative.name
     if not is_whole(str(relative)):
         return None
-    if relative.suffix not in ENDINGS or name.startswith(".") or len(relative.parts) > len(OBSERVED.parts) + DEEPEST:
+    if relative.suffix not in ENDINGS or name.startswith(".") or len(relative.parts) > DEEPEST:
         return None
     if relative.is_relative_to(PROFILED) and relative.parent != PROFILED:
         return ReportKind.PROFILE
@@ -110,35 +109,25 @@ def _kind_of(relative: PurePosixPath) -> ReportKind | None:
 
 def _files(workspace: Workspace) -> Iterator[_File]:
     root = workspace.root.resolve()
-    left = MOST_ENTRIES
+    for path in islice(_paths(root), MOST_ENTRIES):
+        relative = PurePosixPath(path.relative_to(root).as_posix())
+        kind = _kind_of(relative)
+        with contextlib.suppress(OSError):  # gone meanwhile
+            facts = path.lstat()
+            if kind is not None and stat.S_ISREG(facts.st_mode):
+                yield _File(path, relative, kind, facts.st_mtime, facts.st_size)
+
+
+def _paths(root: Path) -> Iterator[Path]:
+    """Everything below the folders of reports, where no link leads there."""
     for top in (OBSERVED, PROFILED):
-        folders = [top]
-        while folders and left > 0:
-            folder = folders.pop()
-            for entry in _entries(root, folder):
-                left -= 1
-                relative = folder / entry.name
-                if entry.is_dir(follow_symlinks=False) and len(relative.parts) < len(OBSERVED.parts) + DEEPEST:
-                    folders.append(relative)
-                kind = _kind_of(relative)
-                if kind is not None and entry.is_file(follow_symlinks=False):
-                    with contextlib.suppress(OSError):  # gone meanwhile
-                        facts = entry.stat(follow_symlinks=False)
-                        yield _File(root / relative, relative, kind, facts.st_mtime, facts.st_size)
-                if left <= 0:
-                    break
-
-
-def _entries(root: Path, folder: PurePosixPath) -> list[os.DirEntry[str]]:
-    """The entries of a folder; none if its path leads through a link."""
-    path = root / folder
-    try:
-        if path.resolve() != path:
-            return []
-        with os.scandir(path) as found:
-            return sorted(found, key=lambda entry: entry.name, reverse=True)
-    except (OSError, RuntimeError):
-        return []
+        if (root / top).resolve() != root / top:
+            continue
+        for folder, folders, names in os.walk(root / top):
+            if len(Path(folder).relative_to(root).parts) >= DEEPEST - 1:
+                folders.clear()
+            folders.sort(reverse=True)
+            yield from (Path(folder, name) for name in sorted([*folders, *names], reverse=True))
 
 
 def _page_of(document: _File, pages: Mapping[PurePosixPath, _File]) -> _File | None:

@@ -26,8 +26,6 @@ MOST_DEPTH = 60
 
 
 class RequestBody:
-    """The body of a request while it is received."""
-
     def __init__(self, headers: Headers, receive: Receive) -> None:
         length = headers.get("content-length", "")
         self._announced = int(length) if length.isdigit() else 0

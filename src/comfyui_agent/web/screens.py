@@ -58,13 +58,6 @@ class View:
         query = urlencode(kept, safe=",")
         return quote(self.path) + (f"?{query}" if query else "")
 
-    def pager(self, cursor: str | None) -> dict[str, str]:
-        """Links for a list in pages: to the next page, and back to the first."""
-        return {
-            "next": self.link(cursor=cursor) if cursor else "",
-            "first": self.link(cursor=None) if self.asked("cursor") else "",
-        }
-
 
 @dataclass(frozen=True)
 class Fragment:
@@ -82,15 +75,6 @@ class Fragment:
     @property
     def template_name(self) -> str:
         return self.template or f"{self.id.replace('-', '_')}.html"
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One of several links, such as a tab or a filter."""
-
-    label: str
-    href: str
-    is_chosen: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,31 +1,90 @@
-"""The routes of the web page: screens, their streams, login, and assets."""
+"""The routes of the web page: screens and who may see them, their streams, login, and assets."""
 
 from __future__ import annotations
 
 import contextlib
-from typing import Annotated
-from urllib.parse import parse_qs, quote
+from dataclasses import dataclass
+from typing import Annotated, Any
+from urllib.parse import parse_qs, parse_qsl, quote, unquote
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import compile_path
 
 from comfyui_agent.domain.events import EventName
-from comfyui_agent.domain.tokens import SESSION_SECONDS
-from comfyui_agent.web.access import caller, check_role, cookie_of, while_admitted
-from comfyui_agent.web.actor import actor_for
-from comfyui_agent.web.addresses import ADDRESSES, view_of
-from comfyui_agent.web.api.responses import FileAnswer, Here, User
+from comfyui_agent.domain.ownership import ALL
+from comfyui_agent.domain.tokens import SESSION_SECONDS, Role
+from comfyui_agent.web.access import Caller, caller, check_role, cookie_of, while_admitted
+from comfyui_agent.web.api.parameters import Here, User, actor_for
+from comfyui_agent.web.api.responses import FileAnswer
+from comfyui_agent.web.context import Context
 from comfyui_agent.web.html import ASSETS, environment, render_page
-from comfyui_agent.web.live_pages import TooManyWatchers
-from comfyui_agent.web.problems import Problem, in_bytes, short_of, wants_page
-from comfyui_agent.web.screens import NoScreen
+from comfyui_agent.web.pages import admin, batch, batches, book, job, new, overview, queue, reports, servers
+from comfyui_agent.web.problems import Problem, in_bytes, wants_page
+from comfyui_agent.web.screens import Build, NoScreen, View
 from comfyui_agent.web.threads import RENDERING
 
 router = APIRouter(include_in_schema=False)
-LONGEST_FORM = 4_000
+LONGEST = 2_000
+MOST_PARAMETERS = 40
+COOKIE: dict[str, Any] = {"httponly": True, "samesite": "strict"}
 FOR_EVER = "public, max-age=31536000, immutable"
 ASSET_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 ASSET_NAMES = frozenset(path.relative_to(ASSETS).as_posix() for path in ASSETS.rglob("*") if path.suffix in ASSET_TYPES)
+
+
+@dataclass(frozen=True)
+class Address:
+    """A path and the function that builds its screen."""
+
+    path: str
+    build: Build
+    role: Role = Role.READ
+    parameters: frozenset[str] = frozenset()
+    """The query parameters that the screen depends on. Others are dropped, so that they make no other view."""
+    is_owned: bool = False
+    """Whether the screen shows one thing that someone made, and so depends on the viewer's rights."""
+
+
+BATCH = frozenset({"page", "row", "column", "from", "x", "y", "pages", "status", "cursor", "compare"})
+ADDRESSES = (
+    Address("/", overview.build),
+    Address("/queue", queue.build, parameters=frozenset({*queue.FILTERS, "cursor"})),
+    Address("/jobs/{name}", job.build, is_owned=True),
+    Address("/batches", batches.build, parameters=frozenset({"kind", "cursor"})),
+    Address("/batches/{batch_id}", batch.build, parameters=BATCH, is_owned=True),
+    Address("/books", batches.build, parameters=frozenset({"cursor"})),
+    Address("/books/{book_id}", book.build, parameters=frozenset({"from"}), is_owned=True),
+    Address("/servers", servers.build),
+    Address("/reports", reports.build, parameters=frozenset({"kind"})),
+    Address("/new", new.build, Role.USER, frozenset({"kind", "workflow"})),
+    Address("/admin", admin.build, Role.ADMIN, frozenset({"class", "cursor"})),
+    Address("/admin/books/{book_id}", book.build_for_admins, Role.ADMIN, frozenset({"from"})),
+)
+PATTERNS = [(compile_path(address.path)[0], address) for address in ADDRESSES]
+
+
+def find(path: str) -> tuple[Address, dict[str, str]]:
+    """Return the address of a path and its path parameters. NoScreen if there is none."""
+    for pattern, address in PATTERNS:
+        match = pattern.match(path)
+        if match is not None:
+            return address, match.groupdict()
+    raise NoScreen(f"there is no page {path[:200]}")
+
+
+def view_of(context: Context, who: Caller, page: str) -> tuple[Address, View]:
+    """The view of an address as a browser shows it, with its query. NoScreen, or Problem 403 if it is not for them."""
+    path, _, query = page[:LONGEST].partition("?")
+    path = unquote(path)
+    address, names = find(path)
+    try:
+        parameters = parse_qsl(query, max_num_fields=MOST_PARAMETERS)
+    except ValueError:
+        raise NoScreen("too much stands behind the question mark") from None
+    known = tuple(each for each in parameters if each[0] in address.parameters)
+    check_role(who, address.role)
+    return address, View(context, who.role, path, names, known, who.rights if address.is_owned else ALL)
 
 
 async def screen(request: Request) -> Response:
@@ -37,17 +96,12 @@ async def screen(request: Request) -> Response:
         if problem.status == 401 and wants_page(request):
             return RedirectResponse(f"/login?next={quote(page, safe='')}", 303)
         raise
-    try:
-        address, view = view_of(request.app.state.context, who.role, page, who.rights)
-        check_role(who, address.role)
-        built = await address.build(view)
-    except NoScreen as error:
-        raise Problem(404, str(error), "Begin at the overview.") from None
+    address, view = view_of(request.app.state.context, who, page)
+    built = await address.build(view)
     return HTMLResponse(in_bytes(await RENDERING.run(render_page, built, view)))
 
 
 def _address(request: Request) -> str:
-    """The address as the browser shows it."""
     path, query = request.scope["raw_path"].decode("ascii"), request.scope["query_string"].decode("ascii", "replace")
     return f"{path}?{query}" if query else path
 
@@ -59,16 +113,9 @@ for each in ADDRESSES:
 @router.get("/stream")
 async def stream(context: Here, who: User, page: Annotated[str, Query(max_length=2000)]) -> Response:
     """Stream the changes of a page as server-sent events."""
-    try:
-        address, view = view_of(context, who.role, page, who.rights)
-        check_role(who, address.role)
-        await address.build(view)
-    except NoScreen as error:
-        raise Problem(404, str(error), "Begin at the overview.") from None
-    try:
-        parts = context.live_pages.watch(view, address.build, who.scope)
-    except TooManyWatchers as error:
-        raise short_of(str(error), "Close some, or try again in 10 s.", seconds=10) from None
+    address, view = view_of(context, who, page)
+    await address.build(view)
+    parts = context.live_pages.watch(view, address.build, who.scope)
     return StreamingResponse(while_admitted(context.gate, who, parts), media_type="text/event-stream")
 
 
@@ -83,21 +130,14 @@ async def login(request: Request, context: Here) -> Response:
     target = _local(form.get("next", "/"))
     try:
         who, secret = await context.gate.log_in(form.get("token", "").strip(), request)
-        context.limits.count_change(who)
+        context.limits.count("changes", who)
     except Problem as problem:
         message = f"{problem.detail[:1].upper()}{problem.detail[1:]}. {problem.remedy}"
         return HTMLResponse(_login(target, message), problem.status, headers=problem.headers)
     await actor_for(context, who).audit(context.store, EventName.AUDIT_LOGIN)
     response = RedirectResponse(target, 303)
     is_secure = context.gate.proxies.is_https(request) or request.headers.get("origin", "").lower().startswith("https:")
-    response.set_cookie(
-        cookie_of(request, is_secure=is_secure),
-        secret,
-        SESSION_SECONDS,
-        httponly=True,
-        samesite="strict",
-        secure=is_secure,
-    )
+    response.set_cookie(cookie_of(request, is_secure=is_secure), secret, SESSION_SECONDS, secure=is_secure, **COOKIE)
     return response
 
 
@@ -105,15 +145,13 @@ async def login(request: Request, context: Here) -> Response:
 async def logout(request: Request, context: Here) -> Response:
     with contextlib.suppress(Problem):  # nobody is logged in
         who = await context.gate.admit(request)
-        context.limits.count_change(who)
+        context.limits.count("changes", who)
         if who.session:
             await actor_for(context, who).audit(context.store, EventName.AUDIT_LOGOUT)
     await context.gate.log_out(request)
     response = RedirectResponse("/login", 303)
     for is_secure in (False, True):
-        response.delete_cookie(
-            cookie_of(request, is_secure=is_secure), httponly=True, samesite="strict", secure=is_secure
-        )
+        response.delete_cookie(cookie_of(request, is_secure=is_secure), secure=is_secure, **COOKIE)
     return response
 
 
@@ -132,7 +170,7 @@ def _login(target: str, problem: str) -> str:
 
 
 async def _form(request: Request) -> dict[str, str]:
-    body = (await request.body())[:LONGEST_FORM].decode("utf-8", "replace")
+    body = (await request.body()).decode("utf-8", "replace")
     try:
         found = parse_qs(body, max_num_fields=10)
     except ValueError:

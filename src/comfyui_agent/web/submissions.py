@@ -1,21 +1,26 @@
-"""What the routes that queue something share: the intake, the workflows, and work that goes on in the background."""
+"""What the routes that queue something share: intake, workflows, prompts of jobs, and work in the background."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from comfyui_agent.batches.members import effective_inputs
 from comfyui_agent.comfy.tasks import BackgroundTasks
 from comfyui_agent.config.validation import Complaints
 from comfyui_agent.config.workflows import NoWorkflow, Workflow, Workflows
 from comfyui_agent.config.workspace import Workspace
+from comfyui_agent.domain.attempts import Attempt
+from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.prompts import Graph
 from comfyui_agent.domain.recipes import Recipe
+from comfyui_agent.domain.sent_prompt import Sending, describe
+from comfyui_agent.store import operations as ops
+from comfyui_agent.store.store import Store
 from comfyui_agent.usecases.intake import Intake
+from comfyui_agent.web.api.models import WorkflowShown
 from comfyui_agent.web.problems import Problem
-from comfyui_agent.web.threads import REQUESTS
-
-log = logging.getLogger(__name__)
+from comfyui_agent.web.threads import FILES, REQUESTS
 
 MOST_BYTES = 128 * 1024**2
 
@@ -23,7 +28,8 @@ MOST_BYTES = 128 * 1024**2
 class Submissions:
     """One for all requests. Looking at workflows does not wait for what is being read."""
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, store: Store, workspace: Workspace) -> None:
+        self._store = store
         self.intake = Intake(workspace, REQUESTS)
         self.drawing = asyncio.Semaphore(1)
         """Grids are drawn one after another: each takes a process and its memory."""
@@ -38,18 +44,25 @@ class Submissions:
             await self._refresh()
             return dict(self._workflows.recipes)
 
-    async def workflows(self) -> list[tuple[str, Recipe | None, str]]:
-        """Every workflow: its id, its recipe, and why it cannot be used, or an empty text."""
+    async def workflows(self) -> list[WorkflowShown]:
+        """Every workflow, also those that cannot be used."""
         async with self._turn:
             await self._refresh()
             return await REQUESTS.run(lambda: [self._look_at(each) for each in self._workflows.known()])
 
-    def _look_at(self, workflow_id: str) -> tuple[str, Recipe | None, str]:
+    def _look_at(self, workflow_id: str) -> WorkflowShown:
         try:
-            return workflow_id, self._workflows.find(workflow_id).recipe, ""
+            recipe, problem = self._workflows.find(workflow_id).recipe, None
         except NoWorkflow as error:
             problem = self._workspace.without_root(str(error))
-            return workflow_id, self._workflows.recipes.get(workflow_id), problem
+            recipe = self._workflows.recipes.get(workflow_id) or Recipe(workflow_id, "")
+        return WorkflowShown(
+            workflow_id=workflow_id,
+            description=recipe.description,
+            required_inputs=list(recipe.required_inputs),
+            defaults=dict(recipe.defaults),
+            problem=problem,
+        )
 
     async def workflow(self, workflow_id: str) -> Workflow:
         """A workflow by its id; 404 if it cannot be used."""
@@ -67,6 +80,26 @@ class Submissions:
         except Complaints as error:
             message = self._workspace.without_root(str(error))
             raise Problem(409, message, "Mend the file workflows.yaml of the workspace.") from None
+
+    async def sending(self, job: Job, attempts: Sequence[Attempt]) -> Sending:
+        """The prompt that was sent for a job, or that would be."""
+        batch = await self._store.run(ops.find_batch, job.batch_id) if job.batch_id else None
+        try:
+            recipe = (await self.recipes()).get(job.workflow_id)
+        except Problem:
+            recipe = None
+        names = recipe.names if recipe else {}
+        return describe(job, effective_inputs(job, batch), attempts, await self._graph(job), names)
+
+    async def _graph(self, job: Job) -> Graph:
+        """The template of a job, else the current one of its workflow."""
+        template = await self._store.run(ops.find_template, job.template_hash) if job.template_hash else None
+        if template is not None:
+            return await FILES.run(template.graph)
+        try:
+            return (await self.workflow(job.workflow_id)).graph
+        except Problem:
+            return {}
 
 
 def check_bytes(size: int, members: str, command: str) -> None:

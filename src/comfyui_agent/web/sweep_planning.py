@@ -15,7 +15,7 @@ from fastapi import Request
 from comfyui_agent.engine.sweep_planner import CheckCancelled
 from comfyui_agent.pools import Pool
 from comfyui_agent.web.access import EVERYONE
-from comfyui_agent.web.fair_turns import Turns
+from comfyui_agent.web.limits import Turns
 from comfyui_agent.web.problems import Problem, ended_early, short_of
 
 T = TypeVar("T")
@@ -36,9 +36,6 @@ class Planning:
         self._thread = Pool("e3-plan", 1)
         self._turns = Turns(at_once=1)
         self._waiting: Counter[str] = Counter()
-
-    def for_caller(self, scope: str, request: Request) -> CallersPlanner:
-        return CallersPlanner(self, scope, request)
 
     async def run(self, work: Callable[[CheckCancelled], T], scope: str, request: Request) -> T:
         """Do the work. Problem if too many wait already, if it takes too long, or if the caller is gone."""
@@ -89,8 +86,6 @@ class Planning:
 
 @dataclass(frozen=True)
 class CallersPlanner:
-    """Plans for one request."""
-
     planning: Planning
     scope: str
     request: Request

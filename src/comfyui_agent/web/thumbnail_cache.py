@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import logging
@@ -10,11 +9,10 @@ import os
 import struct
 import threading
 import time
-from concurrent.futures import Future
-from dataclasses import dataclass
 from pathlib import Path
 
 from comfyui_agent.pictures.thumbnails import UNNAMED, NoThumbnail, make_thumbnail
+from comfyui_agent.web.limits import Turns
 from comfyui_agent.web.threads import FILES, THUMBNAILS
 
 log = logging.getLogger(__name__)
@@ -30,15 +28,6 @@ MOST_HOPELESS = 1000
 SUFFIX = ".webp"
 
 
-@dataclass
-class _Work:
-    """A thumbnail that is being made or queued, and how many clients wait for it."""
-
-    future: Future[None]
-    made: asyncio.Future[None]
-    waiting: int = 0
-
-
 class ThumbnailCache:
     """Thumbnails by source, version and width. Several processes may share the folder, and anyone may empty it."""
 
@@ -46,89 +35,55 @@ class ThumbnailCache:
         self.folder = folder
         self._most_bytes = most_bytes
         self._most_files = most_files
-        self._works: dict[Path, _Work] = {}
+        self._turns = Turns(at_once=1)
         self._hopeless: dict[Path, str] = {}
         self._made = 0
-        self._pruning = threading.Lock()
 
     async def get(self, source: Path, version: str, width: int) -> Path:
-        """Return the thumbnail of a picture, made now if it is missing. Raises NoThumbnail, or OSError.
-
-        A thumbnail that nobody waits for any more when its turn comes is not made.
-        """
+        """Return the thumbnail of a picture, made now if it is missing. Raises NoThumbnail, or OSError."""
         target = self._target(source, version, width)
-        if target in self._hopeless:
-            raise NoThumbnail(self._hopeless[target])
-        if await FILES.run(_use, target):
-            return target
-        work = self._works.get(target) or self._begin(source, target, width)
-        work.waiting += 1
-        try:
-            await asyncio.shield(work.made)
-        finally:
-            work.waiting -= 1
-            if not work.waiting and work.future.cancel():
-                self._forget(target, work)
+        async with self._turns.turn(str(target)):  # all who ask for the same one wait for the first
+            if target in self._hopeless:
+                raise NoThumbnail(self._hopeless[target])
+            if not await FILES.run(_use, target):
+                await self._make(source, target, width)
         return target
+
+    async def _make(self, source: Path, target: Path, width: int) -> None:
+        try:
+            await THUMBNAILS.run(_make_once, source, target, width)
+        except NoThumbnail as error:
+            if len(self._hopeless) >= MOST_HOPELESS:
+                self._hopeless.clear()
+            self._hopeless[target] = str(error)
+            raise
+        if self._made % PRUNED_EVERY == 0:
+            threading.Thread(target=self.prune, name="prune thumbnails", daemon=True).start()
+        self._made += 1
 
     def prune(self) -> None:
         """Remove the least recently used thumbnails if there are too many, and leftovers of killed processes."""
-        if not self._pruning.acquire(blocking=False):
-            return
         try:
             found = sorted(_all_in(self.folder))
-            files, size = len(found), sum(each.size for each in found)
-            if files <= self._most_files and size <= self._most_bytes:
+            files, total = len(found), sum(size for _, size, _ in found)
+            if files <= self._most_files and total <= self._most_bytes:
                 return
-            for each in found:
-                if files <= KEPT_SHARE * self._most_files and size <= KEPT_SHARE * self._most_bytes:
+            for _, size, path in found:
+                if files <= KEPT_SHARE * self._most_files and total <= KEPT_SHARE * self._most_bytes:
                     break
-                each.path.unlink(missing_ok=True)
-                files, size = files - 1, size - each.size
+                path.unlink(missing_ok=True)
+                files, total = files - 1, total - size
         except OSError as error:
             log.warning("old thumbnails could not be removed: %s", error)
-        finally:
-            self._pruning.release()
 
     def _target(self, source: Path, version: str, width: int) -> Path:
         key = b"\0".join([os.fsencode(source), version.encode(), str(width).encode()])
         digest = hashlib.sha256(key).hexdigest()
         return self.folder / digest[:2] / f"{digest}{SUFFIX}"
 
-    def _begin(self, source: Path, target: Path, width: int) -> _Work:
-        future = THUMBNAILS.submit(_make_once, source, target, width)
-        work = self._works[target] = _Work(future, asyncio.wrap_future(future))
-        work.made.add_done_callback(lambda _: self._end(target, work))
-        return work
 
-    def _end(self, target: Path, work: _Work) -> None:
-        self._forget(target, work)
-        if work.made.cancelled():
-            return
-        error = work.made.exception()
-        if isinstance(error, NoThumbnail):
-            if len(self._hopeless) >= MOST_HOPELESS:
-                self._hopeless.clear()
-            self._hopeless[target] = str(error)
-        elif error is None:
-            if self._made % PRUNED_EVERY == 0:
-                threading.Thread(target=self.prune, name="prune thumbnails", daemon=True).start()
-            self._made += 1
-
-    def _forget(self, target: Path, work: _Work) -> None:
-        if self._works.get(target) is work:
-            del self._works[target]
-
-
-@dataclass(frozen=True, order=True)
-class _Kept:
-    accessed_at: float
-    size: int
-    path: Path
-
-
-def _all_in(folder: Path) -> list[_Kept]:
-    """List every thumbnail, and remove unfinished files that are old."""
+def _all_in(folder: Path) -> list[tuple[float, int, Path]]:
+    """List when each thumbnail was used, its size and its path. Unfinished files that are old are removed."""
     found = []
     for part in folder.iterdir() if folder.is_dir() else ():
         with contextlib.suppress(NotADirectoryError, FileNotFoundError), os.scandir(part) as entries:
@@ -136,7 +91,7 @@ def _all_in(folder: Path) -> list[_Kept]:
                 with contextlib.suppress(FileNotFoundError):
                     facts = entry.stat(follow_symlinks=False)
                     if entry.name.endswith(SUFFIX):
-                        found.append(_Kept(facts.st_atime, facts.st_size, Path(entry.path)))
+                        found.append((facts.st_atime, facts.st_size, Path(entry.path)))
                     elif entry.name.endswith(UNNAMED) and facts.st_mtime < time.time() - FORGOTTEN_SECONDS:
                         Path(entry.path).unlink(missing_ok=True)
     return found

@@ -17,7 +17,7 @@ from fastapi import Request
 from comfyui_agent.domain.tokens import Role, hash_of, proxy_hash
 from comfyui_agent.store import operations as ops
 from comfyui_agent.web import page_server
-from comfyui_agent.web.app import create_app
+from comfyui_agent.web.page_server import create_app
 from comfyui_agent.web.problems import Problem, shown
 from support.web import FORM, TLS, Answer, Served, bearer, check_problem, served, watching
 from support.workspaces import call_e3
@@ -199,7 +199,7 @@ async def test_when_a_token_was_used_is_known(house: Served) -> None:
     cookie = await house.log_in(secret)
     for headers in (bearer(secret), cookie, cookie):
         assert (await house.get("/api/v1/me", headers=headers)).status == 200
-    await house.context.gate._noting  # type: ignore[misc]
+    await asyncio.gather(*house.context.gate._background._tasks)
     [known] = await house.store.run(ops.list_tokens)
     assert known.last_used_at is not None
 

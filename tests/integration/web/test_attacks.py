@@ -116,7 +116,7 @@ async def test_a_list_whose_reader_left_meanwhile_is_not_encoded(
         return await really(*given, **more)
 
     intercept(monkeypatch, house.store, ops.job_page, job_page)
-    monkeypatch.setattr(jobs, "_page", lambda page: pages.append(page) or JsonAnswer({}))
+    monkeypatch.setattr(jobs, "JsonAnswer", lambda page: pages.append(page) or JsonAnswer({}))
     with connected(house.url) as client:
         client.sendall(LIST)
         await asyncio.wait_for(reading.wait(), 10)

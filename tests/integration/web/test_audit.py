@@ -16,9 +16,9 @@ from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.tokens import Role
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import DatabaseFull
-from comfyui_agent.web import audit_trail
-from comfyui_agent.web.app import create_app
+from comfyui_agent.web import limits
 from comfyui_agent.web.guard import UNSAFE
+from comfyui_agent.web.page_server import create_app
 from support.batches import document
 from support.stores import intercept
 from support.web import Answer, Served, bearer, check_problem, routes_of, served, watching
@@ -186,17 +186,17 @@ async def test_wrong_tokens_of_a_minute_are_one_row_for_each_address(
         check_problem(await house.get("/api/v1/me", headers=bearer("e3_wrong")), 401)
     assert (await form(house, "/login", "e3_wrong_too")).status == 401
     assert await rows(house, before) == []
-    monkeypatch.setattr(audit_trail, "MOST_ADDRESSES", 2)
+    monkeypatch.setattr(limits, "MOST_AUDITED", 2)
     for address in ("10.0.0.1", "10.0.0.2", "10.0.0.3"):
-        house.context.audit.count_failed_login(address)
-    await house.context.audit.write_failed_logins()
+        house.context.gate.wrong_tokens.count(address)
+    await house.context.gate.wrong_tokens.audit()
     found = [(row.name, row.address, row.message) for row in await rows(house, before)]
     assert found == [
         ("audit.login.failed", "127.0.0.1", "4 wrong tokens within a minute"),
         ("audit.login.failed", "10.0.0.1", "1 wrong token within a minute"),
         ("audit.login.failed", "other addresses", "2 wrong tokens within a minute"),
     ]
-    await house.context.audit.write_failed_logins()
+    await house.context.gate.wrong_tokens.audit()
     assert len(await rows(house, before)) == 3, "they are told once"
 
 
@@ -254,6 +254,8 @@ async def test_commands_that_steer_are_in_the_trail_with_the_user_of_the_machine
     async def e3(*arguments: str) -> Any:
         return await asyncio.to_thread(call_e3, *arguments, "-C", str(house.workspace.root))
 
+    await house.job("page-fox")
+    assert (await house.post("/api/v1/jobs/page-fox/cancel")).status == 202
     before = await house.store.run(ops.newest_event)
     fox, _ = [await house.job(name) for name in ("cli-fox", "cli-hare")]
     sweep = ("sweep", "picture", "--set", "color=1")

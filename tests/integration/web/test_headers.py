@@ -156,10 +156,10 @@ async def test_a_result_that_could_run_something_is_handed_out_to_be_saved(galle
 async def test_a_file_that_goes_away_while_it_is_asked_for_is_not_found(
     gallery: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def found(*_: object) -> ResultFile:
+    def found(*_: object) -> ResultFile:
         return ResultFile(gallery.workspace.root / "gone.png", "image/png", "1")
 
-    monkeypatch.setattr(gallery.context.outputs, "file", found)
+    monkeypatch.setattr(gallery.context.outputs, "find", found)
     said = check_problem(await gallery.get("/api/v1/jobs/painted/results/1"), 404)
     assert str(gallery.workspace.root) not in str(said)
 

@@ -24,9 +24,9 @@ import pytest_asyncio
 
 from comfyui_agent.store import operations as ops
 from comfyui_agent.web import guard, limits
-from comfyui_agent.web.app import create_app
 from comfyui_agent.web.guard import LARGEST_BODY, LARGEST_FORM, UNSAFE
 from comfyui_agent.web.html import ASSETS
+from comfyui_agent.web.page_server import create_app
 from comfyui_agent.web.request_body import MOST_DEPTH
 from support.batched import queue
 from support.sampling import some

@@ -22,7 +22,7 @@ from comfyui_agent.engine.live_files import LiveFile
 from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.agent_lock import AgentLock
-from comfyui_agent.web.addresses import ADDRESSES
+from comfyui_agent.web.site import ADDRESSES
 from support.stores import broken, wish
 from support.web import Served, bearer, served, watching
 

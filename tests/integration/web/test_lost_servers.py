@@ -14,9 +14,9 @@ from comfyui_agent.domain.server_states import LostServer, StuckPrompt
 from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.engine.server_reports import ServerReport
 from comfyui_agent.store import operations as ops
+from comfyui_agent.web.html import environment
 from comfyui_agent.web.pages.job import _sentence
-from comfyui_agent.web.pages.servers import card_of
-from comfyui_agent.web.queue_summary import queue_sentence
+from comfyui_agent.web.pages.overview import queue_sentence
 from support.stores import broken
 from support.web import SERVER, Served, served
 
@@ -71,6 +71,11 @@ def test_a_server_is_stuck_while_it_has_the_prompt_that_does_not_end() -> None:
     stuck = [StuckPrompt("p1", SERVER, "no sign of life", SINCE)]
     judged = report.judged({}, stuck)
     assert (judged.state, judged.as_json()["stuck_since"]) == ("stuck", SINCE)
-    assert card_of(judged, []).words == "Stuck since 2026-11-15 12:03:11 UTC"
+    shown = (
+        environment()
+        .get_template("servers_list.html")
+        .render(id="servers", servers=[(judged, [])], stuck_remedy="Restart it", is_admin=False)
+    )
+    assert "Stuck since 2026-11-15 12:03:11 UTC" in shown
     assert replace(report, prompts=frozenset()).judged({}, stuck).state == "up"
     assert report.judged({}, [replace(stuck[0], server="http://other")]).state == "up"

@@ -16,8 +16,8 @@ from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.tokens import Role
 from comfyui_agent.store import operations as ops
-from comfyui_agent.web.app import create_app
 from comfyui_agent.web.guard import UNSAFE
+from comfyui_agent.web.page_server import create_app
 from support.batched import queue
 from support.batches import document
 from support.stores import wish

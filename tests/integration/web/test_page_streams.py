@@ -13,8 +13,8 @@ import pytest
 import pytest_asyncio
 
 from comfyui_agent.store.errors import DatabaseAway
-from comfyui_agent.web import addresses, live_pages
-from comfyui_agent.web.screens import NoScreen, Screen, View
+from comfyui_agent.web import live_pages, site
+from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
 from support.web import Frame, Keys, Served, Stream, check_problem, eventually, served, watching
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -69,17 +69,28 @@ async def test_a_page_on_which_nothing_happens_comes_to_rest(house: Served) -> N
         assert rested
 
 
-async def test_a_part_is_rendered_once_for_everyone_who_looks_at_the_same_page(house: Served) -> None:
+async def test_a_part_is_rendered_once_for_everyone_who_looks_at_the_same_page(
+    house: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts_rendered: list[str] = []
+    render = live_pages.render_fragment
+
+    def render_and_count(fragment: Fragment, view: View) -> str:
+        parts_rendered.append(fragment.id)
+        return render(fragment, view)
+
+    monkeypatch.setattr(live_pages, "render_fragment", render_and_count)
+
     async def rendered(count: int, name: str) -> int:
         async with AsyncExitStack() as stack:
             streams = [await stack.enter_async_context(watching(house, QUEUE)) for _ in range(count)]
             seen = [await first(stream) for stream in streams]
             assert all(parts.keys() == seen[0].keys() for parts in seen)
-            before = house.context.live_pages.rendered
+            parts_rendered.clear()
             await house.job(name)
             heard = [await until_told(stream, name) for stream in streams]
             assert len({frame.data for frames in heard for frame in frames[-1:]}) == 1
-            return house.context.live_pages.rendered - before
+            return len(parts_rendered)
 
     alone, together = await rendered(1, "seen-by-one"), await rendered(30, "seen-by-thirty")
     assert 0 < together <= 3 * alone
@@ -133,14 +144,14 @@ async def test_what_cannot_be_shown_any_more_is_said_and_what_can_again_is_shown
     house: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     errors: list[Exception] = []
-    pattern, queue = next((pattern, each) for pattern, each in addresses.PATTERNS if each.path == "/queue")
+    pattern, queue = next((pattern, each) for pattern, each in site.PATTERNS if each.path == "/queue")
 
     async def build(view: View) -> Screen:
         if errors:
             raise errors[-1]
         return await queue.build(view)
 
-    monkeypatch.setattr(addresses, "PATTERNS", [(pattern, replace(queue, build=build))])
+    monkeypatch.setattr(site, "PATTERNS", [(pattern, replace(queue, build=build))])
     async with watching(house, "/stream?page=/queue%3Fq%3Dseen-again") as stream:
         await first(stream)
         for error, event, words in (

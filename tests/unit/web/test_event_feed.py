@@ -11,7 +11,8 @@ import pytest
 from comfyui_agent.domain.events import Event
 from comfyui_agent.store.errors import DatabaseAway
 from comfyui_agent.web import event_feed
-from comfyui_agent.web.event_feed import EventFeed, TooManyListeners, as_sent
+from comfyui_agent.web.event_feed import EventFeed, as_sent
+from comfyui_agent.web.problems import Problem
 from support.stores import ScriptedStore
 from support.web import eventually
 
@@ -240,11 +241,11 @@ async def test_one_caller_leaves_streams_for_others(memory: Memory, monkeypatch:
     told = await begun(memory)
     first = told.listen(None, caller="token 1")
     await anext(first)
-    with pytest.raises(TooManyListeners, match="too many of your streams of events are open: 1"):
+    with pytest.raises(Problem, match="too many of your streams of events are open: 1"):
         told.listen(None, caller="token 1")
     others = [told.listen(None, caller=f"token {number}") for number in range(2, 6)]
     assert [await anext(each, None) for each in others] == [FIRST] * 3 + [None]
-    with pytest.raises(TooManyListeners, match="too many streams of events are open: 4"):
+    with pytest.raises(Problem, match="too many streams of events are open: 4"):
         told.listen(None, caller="token 9")
     for stream in (first, *others):
         await stream.aclose()

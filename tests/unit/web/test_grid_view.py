@@ -48,19 +48,19 @@ def test_a_small_matrix_is_on_one_screen_with_its_headings() -> None:
 def test_other_axes_make_pages_that_are_chosen_one_by_one() -> None:
     batch = batch_of({"model": 2, "prompt": 3, "cfg": 2, "seed": 2})
     found = window(batch, "?page=5")
-    assert [(axis.name, [choice.is_chosen for choice in axis.choices]) for axis in found.axes] == [
+    assert [(name, [is_chosen for _, _, is_chosen in values]) for name, values in found.axes.items()] == [
         ("model", [False, True]),
         ("prompt", [False, True, False]),
     ]
     assert found.indexes == tuple(range(16, 20))
-    elsewhere = found.axes[0].choices[0].href
-    assert window(batch, elsewhere).indexes == tuple(range(4, 8)), "the same prompt of the other model"
+    _, elsewhere, _ = found.axes["model"][0]
+    assert window(batch, f"?page={elsewhere}").indexes == tuple(range(4, 8)), "the same prompt of the other model"
 
 
 def test_people_lay_it_out_in_another_way() -> None:
     batch = batch_of({"cfg": 2, "seed": 3})
-    turned = next(choice for choice in window(batch).layouts if not choice.is_chosen)
-    found = window(batch, turned.href)
+    [(x, y)] = [(x, y) for x, y, is_chosen in window(batch).layouts if not is_chosen]
+    found = window(batch, f"?x={x}&y={y}")
     assert (found.columns, found.indexes) == (("cfg = 0", "cfg = 1"), (0, 3, 1, 4, 2, 5))
     assert (found.wanted.x, found.wanted.y) == ("cfg", "seed")
 

@@ -216,7 +216,7 @@ async def test_nothing_is_read_of_whoever_is_not_let_in_or_has_asked_too_often(i
     gate: Any = Gate(is_open)
     limits = RequestLimits(Ui(changes_per_minute=1))
     for _ in range(OPEN_FACTOR):
-        limits.count_change(Caller(Role.ADMIN))
+        limits.count("changes", Caller(Role.ADMIN))
     with pytest.raises(Problem) as refused:
         await Guard(Behind(), gate, limits)._body({"type": "http", "path": "/api", "headers": []}, Headers({}), never)
     assert refused.value.status == status

@@ -1,7 +1,8 @@
-"""Token buckets: so many at once, so many a minute, for each caller."""
+"""What one caller may ask for: so many at once, so many a minute, so many open jobs."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from comfyui_agent.config.settings import Ui
 from comfyui_agent.domain.tokens import Role, Token
 from comfyui_agent.web import limits
 from comfyui_agent.web.access import Caller
-from comfyui_agent.web.limits import OPEN_FACTOR, OpenJobQuota, RequestLimits, TokenBuckets
+from comfyui_agent.web.limits import AT_ONCE, OPEN_FACTOR, OpenJobQuota, RequestLimits, TokenBuckets, Turns
 from comfyui_agent.web.problems import Problem
 from support.stores import ScriptedStore
 
@@ -47,36 +48,36 @@ def test_buckets_of_many_callers_stay_few(monkeypatch: pytest.MonkeyPatch) -> No
 def test_changes_and_reads_are_counted_apart_and_each_token_for_itself() -> None:
     counted = RequestLimits(Ui(changes_per_minute=2, reads_per_minute=3))
     for _ in range(2):
-        counted.count_change(caller(1, Role.ADMIN))
+        counted.count("changes", caller(1, Role.ADMIN))
     for _ in range(3):
-        counted.count_read(caller())
-    counted.count_change(caller(2))
+        counted.count("reads", caller())
+    counted.count("changes", caller(2))
     with pytest.raises(Problem) as found:
-        counted.count_change(caller(1, Role.ADMIN, "another address"))
+        counted.count("changes", caller(1, Role.ADMIN, "another address"))
     assert found.value.status == 429
     assert int(found.value.headers["Retry-After"]) == 30
     assert "token 1 (studio)" in found.value.detail
     assert "2 changes a minute" in found.value.detail
     assert "ui.changes_per_minute" in found.value.remedy
     with pytest.raises(Problem, match="3 reads a minute"):
-        counted.count_read(caller())
+        counted.count("reads", caller())
 
 
 def test_without_tokens_each_address_has_ten_times_as_much() -> None:
     counted = RequestLimits(Ui(changes_per_minute=1))
     everyone = Caller(Role.ADMIN, address=HOST)
     for _ in range(OPEN_FACTOR):
-        counted.count_change(everyone)
-    counted.count_change(Caller(Role.ADMIN, address="::1"))
+        counted.count("changes", everyone)
+    counted.count("changes", Caller(Role.ADMIN, address="::1"))
     with pytest.raises(Problem, match="10 changes a minute"):
-        counted.count_change(everyone)
+        counted.count("changes", everyone)
 
 
 def test_zero_is_no_limit() -> None:
     counted = RequestLimits(Ui(changes_per_minute=0, reads_per_minute=0))
     for _ in range(1000):
-        counted.count_change(caller())
-        counted.count_read(Caller(Role.ADMIN))
+        counted.count("changes", caller())
+        counted.count("reads", Caller(Role.ADMIN))
 
 
 class Memory(ScriptedStore):
@@ -101,3 +102,31 @@ async def test_room_that_is_kept_by_one_request_is_not_there_for_the_next() -> N
     async with quota.room(caller(), 4):
         pass
     assert not quota._reserved
+
+
+async def test_an_address_has_so_many_turns_at_once_and_keeps_no_other_waiting() -> None:
+    turns, may, begun = Turns(), asyncio.Event(), []
+
+    async def ask(address: str) -> None:
+        async with turns.turn(address):
+            begun.append(address)
+            await may.wait()
+
+    asking = [asyncio.ensure_future(ask("a")) for _ in range(AT_ONCE + 5)]
+    asking.append(asyncio.ensure_future(ask("b")))
+    await asyncio.sleep(0)
+    assert (begun.count("a"), begun.count("b")) == (AT_ONCE, 1)
+    may.set()
+    await asyncio.gather(*asking)
+    assert begun.count("a") == AT_ONCE + 5
+    assert not turns._semaphores
+
+
+async def test_a_turn_can_be_ended_early_and_only_once() -> None:
+    turns = Turns(at_once=1)
+    async with turns.turn("a") as end:
+        end()
+        end()
+        async with turns.turn("a"):
+            assert turns._semaphores["a"].locked()
+    assert not turns._semaphores

@@ -16,7 +16,7 @@ from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.web import outputs as showing
 from comfyui_agent.web import thumbnail_cache
-from comfyui_agent.web.outputs import ATTACHMENT, NotShown, Outputs, Shown
+from comfyui_agent.web.outputs import ATTACHMENT, NotShown, Outputs, Result
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 100
 HTML = b"<!doctype html><script>alert(1)</script>"
@@ -95,7 +95,7 @@ def reason(outputs: Outputs, *recorded: str, number: int = 1) -> str:
 def test_a_medium_is_told_by_its_bytes_whatever_its_name(outputs: Outputs, root: Path, media_type: str) -> None:
     path = write(root / "jobs/finished/image/odd.txt", MEDIA[media_type])
     found = outputs.find(job_with("jobs/finished/image/odd.txt"), 1)
-    assert (found.path, found.media_type, found.is_inline) == (path.resolve(), media_type, True)
+    assert (found.path, found.media_type) == (path.resolve(), media_type)
 
 
 @pytest.mark.parametrize("name", ["page.html", "page.png", "drawing.svg", "facts.json", "words.txt", "empty.png"])
@@ -103,9 +103,9 @@ def test_what_a_browser_could_run_is_handed_out_only_to_be_saved(outputs: Output
     data = {"drawing.svg": b"<svg xmlns='http://www.w3.org/2000/svg'/>", "empty.png": b""}.get(name, HTML)
     write(root / "jobs/finished/image" / name, data)
     found = outputs.find(job_with(f"jobs/finished/image/{name}"), 1)
-    assert (found.media_type, found.is_inline, found.is_picture) == (ATTACHMENT, False, False)
+    assert (found.media_type, found.is_picture) == (ATTACHMENT, False)
     [shown] = outputs.shown(job_with(f"jobs/finished/image/{name}"))
-    assert (shown.media_type, shown.thumbnail, shown.thumbnail_at(640)) == (ATTACHMENT, "", "")
+    assert (shown.media_type, shown.thumbnail, shown.thumbnail_at(640)) == (ATTACHMENT, None, "")
 
 
 def test_and_only_from_among_the_results(outputs: Outputs, root: Path) -> None:
@@ -121,15 +121,15 @@ def test_results_are_listed_in_order_with_addresses_of_their_own(outputs: Output
     job = job_with(*(f"jobs/finished/image/{name}" for name in ("a.png", "gone.png", "a_3.mp4")))
     first, third = outputs.shown(job)
     version = outputs.find(job, 1).version
-    assert first == Shown(
+    assert first == Result(
         1,
+        "a.png",
         f"/api/v1/jobs/7/results/1?v={version}",
         f"/api/v1/jobs/7/results/1/thumbnail?width=320&v={version}",
         "image/png",
-        "a.png",
     )
     assert first.thumbnail_at(1280) == f"/api/v1/jobs/7/results/1/thumbnail?width=1280&v={version}"
-    assert (third.number, third.media_type, third.thumbnail, third.name) == (3, "video/mp4", "", "a_3.mp4")
+    assert (third.number, third.media_type, third.thumbnail, third.name) == (3, "video/mp4", None, "a_3.mp4")
     assert outputs.shown(job, most=1) == [first]
 
 
@@ -145,16 +145,6 @@ def test_an_address_changes_with_the_file_and_only_then(outputs: Outputs, root: 
     assert after.url != before.url
     assert after.thumbnail != before.thumbnail
     assert after.media_type == "image/jpeg"
-
-
-def test_a_result_that_was_looked_at_is_not_read_again(
-    outputs: Outputs, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(root / "jobs/finished/image/a.png")
-    job = job_with("jobs/finished/image/a.png")
-    before = outputs.shown(job)
-    monkeypatch.setattr(showing, "_read_head", lambda path: pytest.fail(f"{path} was read again"))
-    assert outputs.shown(job) == before
 
 
 def test_a_link_within_the_results_is_followed(outputs: Outputs, root: Path) -> None:

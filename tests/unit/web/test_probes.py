@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 
 from comfyui_agent.comfy.answers import SystemStats
@@ -24,7 +24,7 @@ from comfyui_agent.store.errors import DatabaseAway
 from comfyui_agent.store.gauges import Gauges
 from comfyui_agent.store.records import Counts
 from comfyui_agent.web import probes
-from comfyui_agent.web.access import Caller, scraper
+from comfyui_agent.web.access import Caller
 from comfyui_agent.web.limits import RequestLimits
 from comfyui_agent.web.metrics import CONTENT_TYPE, Metrics
 from comfyui_agent.web.problems import Problem, add_handlers
@@ -100,7 +100,6 @@ async def world() -> AsyncIterator[World]:
         limits=RequestLimits(Settings().ui),
     )
     app.include_router(probes.router)
-    app.include_router(probes.metrics_router, dependencies=[Depends(scraper)])
     add_handlers(app)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
         yield World(client, store, fleet, gate)

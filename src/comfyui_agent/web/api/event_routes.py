@@ -11,17 +11,15 @@ from comfyui_agent import __version__
 from comfyui_agent.domain.tokens import Role, seconds_in
 from comfyui_agent.store import operations as ops
 from comfyui_agent.web.access import while_admitted
-from comfyui_agent.web.api.models import AuditPage, AuditRow, Me, StatusShown
-from comfyui_agent.web.api.openapi_responses import problems
-from comfyui_agent.web.api.responses import PREFIX, Admin, Here, Limit, User
-from comfyui_agent.web.event_feed import TooManyListeners
-from comfyui_agent.web.problems import short_of
-from comfyui_agent.web.queue_summary import queue_sentence
+from comfyui_agent.web.api.models import AuditPage, AuditRow, CountsShown, Me, StatusShown
+from comfyui_agent.web.api.parameters import PREFIX, Admin, Here, Limit, User
+from comfyui_agent.web.api.responses import fields_of
+from comfyui_agent.web.openapi import problems
+from comfyui_agent.web.pages.overview import queue_sentence
 
 router = APIRouter(prefix=PREFIX, tags=["watching"])
 LARGEST_ID = 2**53
 SINCE = r"^([1-9][0-9]{0,2}[mhd]|[1-9][0-9]?w)$"
-COUNTED = ("pending", "processing", "done", "failed", "attention")
 STREAM = {"description": "Server-sent events", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
 
 
@@ -40,12 +38,8 @@ async def events(
     Whoever comes back with the id of the last event misses nothing.
     """
     is_id = last is not None and last.isascii() and last.isdigit() and len(last) < 17
-    try:
-        stream = context.event_feed.listen(
-            int(last) if last and is_id else after, batch, who.scope, with_audit=who.role is Role.ADMIN
-        )
-    except TooManyListeners as error:
-        raise short_of(str(error), "Close some, or try again in 10 s.", seconds=10) from None
+    begin = int(last) if last and is_id else after
+    stream = context.event_feed.listen(begin, batch, who.scope, with_audit=who.role is Role.ADMIN)
     return StreamingResponse(while_admitted(context.gate, who, stream), media_type="text/event-stream")
 
 
@@ -55,13 +49,10 @@ async def status(context: Here, _: User) -> Any:
     found = await context.store.run(ops.read_overview)
     agents = await context.fleet.agents()
     reports = await context.fleet.reports()
-    return {
+    return fields_of(StatusShown, found) | {
         "sentence": queue_sentence(found, reports, agents),
-        "counts": {name: getattr(found.counts, name) for name in COUNTED},
-        "done_last_hour": found.done_last_hour,
-        "failed_last_hour": found.failed_last_hour,
+        "counts": fields_of(CountsShown, found.counts),
         "images_per_minute": found.per_minute,
-        "queue_age_seconds": found.queue_age_seconds,
         "agents": agents,
         "version": __version__,
     }

@@ -5,95 +5,54 @@ from __future__ import annotations
 from typing import Any
 
 from pydantic import BaseModel, Field
+from pydantic.dataclasses import dataclass
+from pydantic.json_schema import SkipJsonSchema
 
-from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.attempts import Attempt
+from comfyui_agent.domain.jobs import Job
+from comfyui_agent.web.outputs import Result
 
 Moment = str | None
 """UTC, `YYYY-MM-DD HH:MM:SS.mmm`."""
 
 
-class JobRow(BaseModel):
+@dataclass(frozen=True, kw_only=True)
+class JobRow(Job):
     """A row of `jobs`; columns that hold JSON are given as what it says."""
 
-    id: int
-    config_name: str
-    job_type: str
-    workflow_id: str
     priority: Any = Field(
         description="Lower runs earlier. A whole number, unless someone wrote something else by hand."
     )
-    status: JobStatus
-    retries_attempted: int
-    run_count: int
     retry_limit: Any
-    start_time: Moment
-    end_time: Moment
     duration: float | None = Field(description="Seconds of execution at the server.")
-    error_trace: str | None
     metadata: Any
-    worker_id: str | None
-    lease_expires_at: Moment
-    failure_class: str | None
-    next_attempt_at: Moment
-    server: str | None
-    prompt_id: str | None
-    batch_id: str | None
     batch_index: Any
-    outputs: list[str] = Field(description="Paths of the results, relative to the workspace.")
-    needs_regeneration: bool
-    created_at: Moment
-    file_path: str | None
-    output_node: str | None
+    outputs: tuple[str, ...] = Field(description="Paths of the results, relative to the workspace.")
     timeout_seconds: Any
-    template_hash: str | None
     inputs: Any
-    hold: str | None
-    fence: int
-    strikes: int
-    avoids: str | None
-    source: str | None
-    digest: str | None
     resubmit: Any
     pictures: Any
     reserved: Any
-    written: str | None
     dismissed_at: Moment = Field(description="Since when it needs no attention although it failed.")
-    lost_at: Moment
     created_by: int | None = Field(description="The id of the token that made it; null: a file, or the command line.")
+    is_shortened: SkipJsonSchema[bool] = False
 
 
+@dataclass(frozen=True, kw_only=True)
 class JobListed(JobRow):
     """A row in a list: inputs, metadata and pictures above 4 KB are null, a long error_trace is cut."""
 
     is_shortened: bool = Field(description="Whether something was left out: the job by its name has all.")
 
 
-class AttemptRow(BaseModel):
+@dataclass(frozen=True, kw_only=True)
+class AttemptRow(Attempt):
     """One run of a job."""
 
-    id: int
-    number: int
-    server: str | None
-    prompt_id: str | None
-    worker_id: str | None
-    started_at: Moment
-    running_seconds: float | None
-    ended_at: Moment
-    outcome: str | None
     error: Any
     sent: Any = Field(
         description="What was filled in for the server, by place: the model that `auto` became, for instance."
     )
-
-
-class Result(BaseModel):
-    """A result file that can be fetched."""
-
-    number: int
-    name: str
-    url: str
-    thumbnail: str | None
-    media_type: str
 
 
 class LiveFacts(BaseModel):
@@ -115,6 +74,7 @@ class GivenShown(BaseModel):
     value: Any
 
 
+@dataclass(frozen=True, kw_only=True)
 class JobShown(JobRow):
     """A job with its runs, its results, and what it does now."""
 
@@ -138,7 +98,7 @@ class Refused(BaseModel):
 
 
 class Changed(BaseModel):
-    """What became of a wish about several jobs."""
+    """What became of a request about several jobs."""
 
     changed: list[str]
     refused: list[Refused]

@@ -9,9 +9,10 @@ from fastapi.responses import FileResponse, Response
 
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.engine.live_runs import read_preview
-from comfyui_agent.web.api.openapi_responses import file_answer, file_answers, problems
-from comfyui_agent.web.api.responses import PREFIX, FileAnswer, Here, Name, User, find_job
-from comfyui_agent.web.outputs import NotShown, ResultFile, version_of
+from comfyui_agent.web.api.parameters import PREFIX, Here, NamedJob, User
+from comfyui_agent.web.api.responses import FileAnswer
+from comfyui_agent.web.openapi import file_answer, file_answers, problems
+from comfyui_agent.web.outputs import ATTACHMENT, NotShown, ResultFile, media_type_of, version_of
 from comfyui_agent.web.problems import Problem
 from comfyui_agent.web.threads import FILES
 
@@ -30,15 +31,14 @@ Number = Annotated[int, Path(ge=1, le=9_999, description="Which of its results, 
     response_class=FileResponse,
     responses=file_answers("image/*", "video/*", "audio/*", "model/*", "application/octet-stream"),
 )
-async def result(context: Here, _: User, name: Name, number: Number, v: Version = None) -> Response:
+async def result(context: Here, _: User, job: NamedJob, number: Number, v: Version = None) -> Response:
     """A result file."""
-    job = await find_job(context, name)
     try:
-        found = await context.outputs.file(job, number)
+        found = await FILES.run(context.outputs.find, job, number)
     except NotShown as error:
         raise Problem(404, str(error), f"See {PREFIX}/jobs/{job.id}.") from None
     headers = {"Cache-Control": _kept(job, found, v), "Content-Security-Policy": "sandbox; default-src 'none'"}
-    kind = "inline" if found.is_inline else "attachment"
+    kind = "attachment" if found.media_type == ATTACHMENT else "inline"
     return FileAnswer(
         found.path,
         media_type=found.media_type,
@@ -48,23 +48,18 @@ async def result(context: Here, _: User, name: Name, number: Number, v: Version 
     )
 
 
-@router.get(
-    "/{name}/results/{number}/thumbnail",
-    response_class=FileResponse,
-    responses=file_answers("image/webp"),
-)
+@router.get("/{name}/results/{number}/thumbnail", response_class=FileResponse, responses=file_answers("image/webp"))
 async def thumbnail(
     context: Here,
     _: User,
-    name: Name,
+    job: NamedJob,
     number: Number,
     width: Annotated[int, Query(ge=1, le=4096, description="In pixels; the next larger of 160, 320, 640, 1280.")] = 320,
     v: Version = None,
 ) -> Response:
     """A small picture of a result, made once."""
-    job = await find_job(context, name)
     try:
-        found = await context.outputs.file(job, number)
+        found = await FILES.run(context.outputs.find, job, number)
         path = await context.outputs.thumbnail(found, width)
     except NotShown as error:
         raise Problem(404, str(error), f"See {PREFIX}/jobs/{job.id}.") from None
@@ -72,12 +67,11 @@ async def thumbnail(
 
 
 @router.get("/{name}/preview", response_class=Response, responses={200: file_answer("image/*"), **problems(404, 409)})
-async def preview(context: Here, _: User, name: Name) -> Response:
+async def preview(context: Here, _: User, job: NamedJob) -> Response:
     """The newest picture of unfinished work, while it renders and someone looks."""
-    job = await find_job(context, name)
     data = await FILES.run(read_preview, context.workspace.locks, job.id)
-    kind = None if data is None else _picture_kind(data)
-    if data is None or kind is None:
+    kind = media_type_of(data or b"")
+    if data is None or not kind.startswith("image/"):
         raise Problem(409, f"there is no preview of {job.config_name!r} now", f"See {PREFIX}/jobs/{job.id}.")
     return Response(data, media_type=kind)
 
@@ -85,11 +79,3 @@ async def preview(context: Here, _: User, name: Name) -> Response:
 def _kept(job: Job, found: ResultFile, version: str | None) -> str:
     """How long a browser may keep it: for ever, where the address is of this very file."""
     return FOR_EVER if version in (found.version, version_of(job)) else NOT_LONG
-
-
-def _picture_kind(data: bytes) -> str | None:
-    if data.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if data.startswith(b"\x89PNG"):
-        return "image/png"
-    return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None

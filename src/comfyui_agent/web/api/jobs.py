@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from comfyui_agent.config.settings import Priority
 from comfyui_agent.domain.batches import mint_batch_id
@@ -17,33 +18,16 @@ from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.intake.job_file import JobFile
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.job_pages import BadCursor, JobFilter, JobPage
+from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.usecases import jobs as usecases
 from comfyui_agent.usecases.job_files import retry_jobs
-from comfyui_agent.web.api.job_models import Changed, JobPageShown, JobRemoved, JobRow, JobShown
-from comfyui_agent.web.api.openapi_responses import AsInteger, problems
-from comfyui_agent.web.api.responses import (
-    MOST_BYTES,
-    PREFIX,
-    By,
-    ByAdmin,
-    Cursor,
-    Here,
-    Limit,
-    Name,
-    User,
-    address_of_job,
-    find_job,
-    listed,
-    maker_of,
-    shown_result,
-    whole_job,
-)
+from comfyui_agent.web.api.job_models import Changed, GivenShown, JobPageShown, JobRemoved, JobRow, JobShown, LiveFacts
+from comfyui_agent.web.api.parameters import PREFIX, By, ByAdmin, Cursor, Here, Limit, NamedJob, Said, User
+from comfyui_agent.web.api.responses import MOST_BYTES, fields_of, listed, maker_of, whole_job
 from comfyui_agent.web.context import Context
 from comfyui_agent.web.idempotency import IdempotentRequest, Key, once
-from comfyui_agent.web.job_lookup import job_named
+from comfyui_agent.web.openapi import AsInteger, problems
 from comfyui_agent.web.problems import JsonAnswer, Problem, ended_early
-from comfyui_agent.web.sent_workflow import sending_of
 from comfyui_agent.web.threads import FILES, RENDERING
 
 MOST_NAMES = 10_000
@@ -68,9 +52,7 @@ class NewJobSaid(JobFile):
     )
 
 
-class PrioritySaid(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
+class PrioritySaid(Said):
     priority: Annotated[Priority, AsInteger] = Field(description="Lower runs earlier.")
 
 
@@ -79,18 +61,14 @@ JobNames = Annotated[
 ]
 
 
-class NamesSaid(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
+class NamesSaid(Said):
     names: JobNames
 
 
-class FailedSaid(BaseModel):
+class FailedSaid(Said):
     """Which jobs: by name, or all that need attention: failed, not cancelled, not dismissed."""
 
-    model_config = ConfigDict(
-        extra="forbid", strict=True, json_schema_extra={"oneOf": [{"required": ["names"]}, {"required": ["failed"]}]}
-    )
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["names"]}, {"required": ["failed"]}]})
 
     names: JobNames = Field(default=[])
     failed: bool = Field(default=False, json_schema_extra={"const": True})
@@ -133,27 +111,18 @@ async def list_jobs(
         attention=attention,
     )
     async with context.long_lists.turn() if limit > LONG_LIST else nullcontext():
-        return await _list(context, request, wanted, cursor, limit)
-
-
-async def _list(context: Context, request: Request, wanted: JobFilter, cursor: str | None, limit: int) -> JsonAnswer:
-    await _check_there(request)
-    try:
+        await _check_there(request)
         page = await context.store.run(ops.job_page, wanted, cursor, limit, most_bytes=MOST_BYTES)
-    except BadCursor as error:
-        raise Problem(404, str(error), "Begin without a cursor.") from None
-    await _check_there(request)
-    return await RENDERING.run(_page, page)
+        await _check_there(request)
+        return await RENDERING.run(
+            lambda: JsonAnswer({"jobs": [*map(listed, page.jobs)], "next": page.cursor, "is_whole": page.is_whole})
+        )
 
 
 async def _check_there(request: Request) -> None:
     """Stop if the caller is gone."""
     if await request.is_disconnected():
         raise ended_early()
-
-
-def _page(page: JobPage) -> JsonAnswer:
-    return JsonAnswer({"jobs": list(map(listed, page.jobs)), "next": page.cursor, "is_whole": page.is_whole})
 
 
 @router.post("", status_code=201, response_model=JobRow, responses=problems(404, 409, sends=True))
@@ -172,7 +141,7 @@ async def submit(context: Here, by: By, caller: User, said: NewJobSaid, key: Key
         job = await context.store.run(ops.find_job_by_name, name)
         return None if job is None or job.digest != usecases.digest_of_request(body) else job.as_json()
 
-    return await once(context, caller, request, name, make, find, address_of_job)
+    return await once(context, caller, request, name, make, find)
 
 
 @router.post("/retry", status_code=202, response_model=Changed, responses=problems(409, sends=True))
@@ -198,72 +167,55 @@ async def dismiss_several(context: Here, by: By, said: FailedSaid) -> Any:
 
 
 @router.get("/{name}", response_model=JobShown, responses=problems(404))
-async def show(context: Here, _: User, name: Name) -> Any:
+async def show(context: Here, _: User, job: NamedJob) -> Any:
     """One job: its state, its results, every run and what went wrong."""
-    job = await find_job(context, name)
     attempts = await context.store.run(ops.list_attempts, job.id)
-    sending = await sending_of(context, job, attempts)
-    live = next((run for run in await context.fleet.live() if run.job_id == job.id), None)
-    preview = f"{PREFIX}/jobs/{job.id}/preview?v={live.preview}" if live is not None and live.preview else None
-    facts = await whole_job(context, job)
-    return JsonAnswer(
-        facts
-        | await maker_of(context, job)
-        | {
-            "attempts": [attempt.as_json() for attempt in attempts],
-            "models": sending.models,
-            "given": [{"name": each.name, "place": each.place, "value": each.value} for each in sending.given],
-            "results": [shown_result(each) for each in await FILES.run(context.outputs.shown, job)],
-            "live": None
-            if live is None
-            else {
-                "stage": live.stage,
-                "server": live.server,
-                "node_type": live.node_type,
-                "step": live.step,
-                "steps": live.steps,
-                "preview": preview,
-            },
-        }
-    )
+    sending = await context.submissions.sending(job, attempts)
+    run = next((run for run in await context.fleet.live() if run.job_id == job.id), None)
+    live = None if run is None else fields_of(LiveFacts, run)
+    if live is not None:
+        live["preview"] = f"{PREFIX}/jobs/{job.id}/preview?v={live['preview']}" if live["preview"] else None
+    more = {
+        "attempts": [attempt.as_json() for attempt in attempts],
+        "models": sending.models,
+        "given": [fields_of(GivenShown, each) for each in sending.given],
+        "results": list(map(asdict, await FILES.run(context.outputs.shown, job))),
+        "live": live,
+    }
+    return JsonAnswer(await whole_job(context, job) | await maker_of(context, job) | more)
 
 
 @router.put("/{name}/priority", response_model=JobRow, responses=problems(404, 409, sends=True))
-async def set_priority(context: Here, by: By, name: Name, said: PrioritySaid) -> Any:
+async def set_priority(context: Here, by: By, job: NamedJob, said: PrioritySaid) -> Any:
     """Let a job run earlier or later; the next prompt that is handed out follows it. Users: down to their floor."""
-    job = await usecases.set_priority(context.store, by, await find_job(context, name), said.priority)
-    return JsonAnswer(job.as_json())
+    return JsonAnswer((await usecases.set_priority(context.store, by, job, said.priority)).as_json())
 
 
 @router.post("/{name}/retry", status_code=202, response_model=JobRow, responses=problems(404, 409))
-async def retry_one(context: Here, by: By, name: Name) -> Any:
+async def retry_one(context: Here, by: By, job: NamedJob) -> Any:
     """Submit a failed job again, a cancelled one included. A job file that is still there is read anew."""
-    job = await find_job(context, name)
     [answer] = await retry_jobs(context.store, context.submissions.intake, by, [job])
     return await _accepted(context, job, answer.problem, "See the job for how it stands.")
 
 
 @router.post("/{name}/cancel", status_code=202, response_model=JobRow, responses=problems(404, 409))
-async def cancel_one(context: Here, by: By, name: Name) -> Any:
+async def cancel_one(context: Here, by: By, job: NamedJob) -> Any:
     """Cancel a job that waits or renders. Its prompt is taken back; no other is touched."""
-    job = await find_job(context, name)
     [answer] = await usecases.cancel_jobs(context.store, by, [job])
     return await _accepted(context, job, answer.problem, "There is nothing to cancel.")
 
 
 @router.post("/{name}/dismiss", status_code=202, response_model=JobRow, responses=problems(404, 409))
-async def dismiss_one(context: Here, by: By, name: Name) -> Any:
+async def dismiss_one(context: Here, by: By, job: NamedJob) -> Any:
     """Put a failed job out of what needs attention. It stays in the history; a retry brings it back."""
-    job = await find_job(context, name)
     [answer] = await usecases.dismiss_jobs(context.store, by, [job])
     problem = f"it {usecases.STATES[job.status]}" if answer.problem else ""
     return await _accepted(context, job, problem, "Only failed jobs can be dismissed.")
 
 
 @router.post("/{name}/remove", response_model=JobRemoved, responses=problems(404, 409))
-async def remove_one(context: Here, by: ByAdmin, name: Name) -> Any:
+async def remove_one(context: Here, by: ByAdmin, job: NamedJob) -> Any:
     """Remove an ended job and its runs from the database. Its results stay on disk. For admins."""
-    job = await find_job(context, name)
     [answer] = await usecases.remove_jobs(context.store, context.workspace, by, [job])
     if answer.problem:
         raise Problem(409, f"{answer.name}: {answer.problem}", "Cancel it first, or wait until it has ended.")
@@ -271,18 +223,17 @@ async def remove_one(context: Here, by: ByAdmin, name: Name) -> Any:
 
 
 @router.get("/{name}/workflow", responses=problems(404, 409))
-async def workflow_of(context: Here, _: User, name: Name) -> dict[str, Any]:
+async def workflow_of(context: Here, _: User, job: NamedJob) -> dict[str, Any]:
     """The template of a job, in ComfyUI's API format, the values that go into it by place, and what was sent.
 
     `sent` has what was filled in for the server with the last run, by place; `filled` is the whole prompt as it was
     sent. While nothing was, `sent` is null, and `filled` is what would be sent: the model for `auto` and names of files
     are not known yet.
     """
-    job = await find_job(context, name)
     template = await context.store.run(ops.find_template, job.template_hash) if job.template_hash else None
     if template is None:
         raise Problem(409, f"{job.config_name} has no template of its own", f"Its workflow is {job.workflow_id}.")
-    sending = await sending_of(context, job, await context.store.run(ops.list_attempts, job.id))
+    sending = await context.submissions.sending(job, await context.store.run(ops.list_attempts, job.id))
     return {
         "workflow_id": job.workflow_id,
         "prompt": template.graph(),
@@ -297,13 +248,11 @@ async def _meant(context: Context, by: By, said: FailedSaid) -> tuple[list[Job],
     if not said.failed:
         return await _named(context, said.names)
     found: list[Job] = []
-    cursor: str | None = None
-    while len(found) < MOST_AT_ONCE:
-        page = await context.store.run(ops.job_page, JobFilter(attention=True), cursor, 1_000)
+    cursor: str | None = ""
+    while cursor is not None and len(found) < MOST_AT_ONCE:
+        page = await context.store.run(ops.job_page, JobFilter(attention=True), cursor or None, 1_000)
         found += [job for job in page.jobs if by.may_change(job)]
         cursor = page.cursor
-        if cursor is None:
-            break
     return found, []
 
 
@@ -311,7 +260,7 @@ async def _named(context: Context, names: list[str]) -> tuple[list[Job], list[st
     found: dict[int, Job] = {}
     unknown = []
     for name in dict.fromkeys(names):
-        job = await job_named(context.store, name)
+        job = await context.job_named(name)
         if job is None:
             unknown.append(name)
         else:
@@ -330,4 +279,5 @@ async def _accepted(context: Context, job: Job, problem: str, remedy: str) -> Js
     """The job as it is after a change; 409 if there was a problem."""
     if problem:
         raise Problem(409, f"{job.config_name}: {problem}", remedy)
-    return JsonAnswer((await find_job(context, str(job.id))).as_json(), 202)
+    found = await context.store.run(ops.find_job_by_id, job.id)
+    return JsonAnswer((found or job).as_json(), 202)

@@ -8,7 +8,8 @@ from pydantic import BaseModel, Field
 
 from comfyui_agent.domain.batches import BatchKind, BatchStatus
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.web.api.job_models import JobListed, Moment, Result
+from comfyui_agent.web.api.job_models import JobListed, Moment
+from comfyui_agent.web.outputs import Result
 
 
 class BatchShown(BaseModel):

@@ -9,9 +9,10 @@ from fastapi import APIRouter, Path
 from fastapi.responses import FileResponse, Response
 
 from comfyui_agent.domain.texts import is_whole
-from comfyui_agent.web.api.models import ReportList
-from comfyui_agent.web.api.openapi_responses import file_answers, problems
-from comfyui_agent.web.api.responses import PREFIX, FileAnswer, Here, User
+from comfyui_agent.web.api.models import ReportList, ReportShown
+from comfyui_agent.web.api.parameters import PREFIX, Here, User
+from comfyui_agent.web.api.responses import FileAnswer, fields_of
+from comfyui_agent.web.openapi import file_answers, problems
 from comfyui_agent.web.problems import Problem
 from comfyui_agent.web.reports import NoReport, find_reports, report_file
 from comfyui_agent.web.threads import FILES
@@ -25,26 +26,15 @@ POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 async def list_reports(context: Here, _: User) -> Any:
     """Load tests, profiles and chaos runs of this workspace, the newest first."""
     found = await FILES.run(find_reports, context.workspace)
-    return {
-        "reports": [
-            {
-                "path": each.path,
-                "kind": each.kind.label,
-                "written_at": each.written_at,
-                "finding": each.finding,
-                "url": f"{PREFIX}/reports/{quote(each.path)}",
-            }
-            for each in found
-            if is_whole(each.path)
-        ]
-    }
+    shown = [
+        fields_of(ReportShown, each) | {"kind": each.kind.label, "url": f"{PREFIX}/reports/{quote(each.path)}"}
+        for each in found
+        if is_whole(each.path)
+    ]
+    return {"reports": shown}
 
 
-@router.get(
-    "/{path:path}",
-    response_class=FileResponse,
-    responses=file_answers("text/html", "application/json"),
-)
+@router.get("/{path:path}", response_class=FileResponse, responses=file_answers("text/html", "application/json"))
 async def report(context: Here, _: User, path: Annotated[str, Path(min_length=1, max_length=1000)]) -> Response:
     """One report, as its page or as JSON."""
     try:

@@ -1,60 +1,24 @@
-"""Jobs and batches as the API shows them, and finding those that a request names."""
+"""Jobs, batches and files as the API shows them."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-from urllib.parse import quote
+from typing import Any
 
-from fastapi import Depends, Path, Query, Request
 from fastapi.responses import FileResponse
+from pydantic import BaseModel
+from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
 from comfyui_agent.batches.batch_summary import sentence
 from comfyui_agent.batches.members import effective_inputs
-from comfyui_agent.batches.name_lookup import NoBatch, SeveralBatches, find_batch
-from comfyui_agent.domain.batches import Batch, BatchKind
+from comfyui_agent.domain.batches import Batch
 from comfyui_agent.domain.jobs import Job
 from comfyui_agent.store import operations as ops
-from comfyui_agent.usecases.actor import Actor
-from comfyui_agent.web.access import Caller, admin, caller
-from comfyui_agent.web.actor import actor_for
 from comfyui_agent.web.context import Context
-from comfyui_agent.web.job_lookup import job_named
-from comfyui_agent.web.outputs import Shown
-from comfyui_agent.web.problems import Problem, not_found
+from comfyui_agent.web.problems import Problem
 
-PREFIX = "/api/v1"
 MOST_BYTES = 2 * 1024 * 1024
 """A page of a list ends before its texts take more."""
-
-
-def context_of(request: Request) -> Context:
-    found: Context = request.app.state.context
-    return found
-
-
-Here = Annotated[Context, Depends(context_of)]
-User = Annotated[Caller, Depends(caller)]
-Admin = Annotated[Caller, Depends(admin)]
-
-
-async def actor_of(context: Here, caller: User) -> Actor:
-    return actor_for(context, caller)
-
-
-async def admin_actor_of(context: Here, caller: Admin) -> Actor:
-    return actor_for(context, caller)
-
-
-By = Annotated[Actor, Depends(actor_of)]
-"""For routes that change something: the caller as use cases know them."""
-ByAdmin = Annotated[Actor, Depends(admin_actor_of)]
-Name = Annotated[str, Path(min_length=1, max_length=300, description="The config_name of a job, or its id.")]
-BatchId = Annotated[
-    str, Path(min_length=1, max_length=300, description="The id of a batch, or its name if one has it.")
-]
-Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many.")]
-Cursor = Annotated[str | None, Query(max_length=1000, description="Where to go on: `next` of the answer before.")]
 
 
 class FileAnswer(FileResponse):
@@ -66,11 +30,10 @@ class FileAnswer(FileResponse):
         async def sending(message: Message) -> None:
             nonlocal has_begun
             if message["type"] == "http.response.start" and message["status"] >= 400:
-                known = {name.decode(): value.decode() for name, value in message["headers"]}
-                headers = {name: value for name, value in known.items() if name == "content-range"}
+                size = Headers(raw=message["headers"]).get("content-range")
                 detail = "the file has no such part, or the header Range is none"
                 remedy = "Ask for bytes that it has, or for all of it."
-                raise Problem(message["status"], detail, remedy, headers=headers)
+                raise Problem(message["status"], detail, remedy, headers={"content-range": size} if size else {})
             has_begun = True
             await send(message)
 
@@ -79,24 +42,7 @@ class FileAnswer(FileResponse):
         except (OSError, RuntimeError):
             if has_begun:
                 raise
-            raise Problem(404, "the file is not there any more", f"See {PREFIX}/jobs.") from None
-
-
-async def find_job(context: Context, name: str) -> Job:
-    found = await job_named(context.store, name)
-    if found is None:
-        raise not_found("job", name, f"{PREFIX}/jobs")
-    return found
-
-
-async def batch_named(context: Context, name: str, kind: BatchKind | None = None) -> Batch:
-    try:
-        return await find_batch(context.store, name, kind)
-    except SeveralBatches as error:
-        raise Problem(409, error.message, error.remedy) from None
-    except NoBatch:
-        listing = "books" if kind is BatchKind.BOOK else "batches"
-        raise not_found(kind.value if kind else "batch", name, f"{PREFIX}/{listing}") from None
+            raise Problem(404, "the file is not there any more", "See /api/v1/jobs.") from None
 
 
 async def whole_job(context: Context, job: Job) -> dict[str, Any]:
@@ -106,17 +52,12 @@ async def whole_job(context: Context, job: Job) -> dict[str, Any]:
 
 
 def listed(job: Job) -> dict[str, Any]:
-    """A job in a list."""
     return job.as_json() | {"is_shortened": job.is_shortened}
 
 
 def shown_batch(batch: Batch) -> dict[str, Any]:
-    return batch.as_json() | {
-        "attention": batch.attention,
-        "sentence": sentence(batch),
-        "is_paused": batch.is_paused,
-        "created_by": batch.created_by,
-    }
+    more = {"attention": batch.attention, "is_paused": batch.is_paused, "created_by": batch.created_by}
+    return batch.as_json() | more | {"sentence": sentence(batch)}
 
 
 async def maker_of(context: Context, found: Job | Batch) -> dict[str, str | None]:
@@ -124,20 +65,6 @@ async def maker_of(context: Context, found: Job | Batch) -> dict[str, str | None
     return {"created_by_name": await context.store.run(ops.token_name, found.created_by)}
 
 
-def shown_result(result: Shown) -> dict[str, Any]:
-    return {
-        "number": result.number,
-        "name": result.name,
-        "url": result.url,
-        "thumbnail": result.thumbnail or None,
-        "media_type": result.media_type,
-    }
-
-
-def address_of_job(answer: dict[str, Any]) -> str:
-    return f"{PREFIX}/jobs/{answer['id']}"
-
-
-def address_of_batch(answer: dict[str, Any]) -> str:
-    noun = "books" if answer["kind"] == BatchKind.BOOK.value else "batches"
-    return f"{PREFIX}/{noun}/{quote(answer['id'], safe='')}"
+def fields_of(model: type[BaseModel], found: object) -> dict[str, Any]:
+    """What a model has of an object's attributes."""
+    return {name: getattr(found, name) for name in model.model_fields if hasattr(found, name)}

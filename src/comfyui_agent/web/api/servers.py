@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
@@ -10,17 +9,17 @@ from fastapi import APIRouter, Path
 from comfyui_agent.comfy.server_names import NoServer, find_server
 from comfyui_agent.usecases.actor import Actor
 from comfyui_agent.usecases.servers import ServerChange, change_server
-from comfyui_agent.web.api.models import ServerHalted, ServerShown
-from comfyui_agent.web.api.openapi_responses import problems
-from comfyui_agent.web.api.responses import PREFIX, ByAdmin, Here, User
+from comfyui_agent.web.api.models import RunShown, ServerHalted, ServerShown
+from comfyui_agent.web.api.parameters import PREFIX, ByAdmin, Here, User
+from comfyui_agent.web.api.responses import fields_of
 from comfyui_agent.web.context import Context
+from comfyui_agent.web.openapi import problems
 from comfyui_agent.web.problems import Problem
 
 router = APIRouter(prefix=f"{PREFIX}/servers", tags=["servers"])
 ServerName = Annotated[
     str, Path(min_length=1, max_length=300, description="A server as it is listed, or a part that no other has.")
 ]
-RUN_KEYS = ("job_id", "config_name", "stage", "node_type", "step", "steps")
 
 
 @router.get("", response_model=list[ServerShown], responses=problems())
@@ -28,8 +27,7 @@ async def list_servers(context: Here, _: User) -> Any:
     """State, version, devices, memory and queue of each server, and what of ours is there."""
     runs = await context.fleet.live()
     return [
-        report.as_json()
-        | {"runs": [{key: asdict(run)[key] for key in RUN_KEYS} for run in runs if run.server == report.url]}
+        report.as_json() | {"runs": [fields_of(RunShown, run) for run in runs if run.server == report.url]}
         for report in await context.fleet.reports()
     ]
 

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Path
 
 from comfyui_agent.config.workflow_places import describe
 from comfyui_agent.web.api.models import WorkflowList, WorkflowWhole
-from comfyui_agent.web.api.openapi_responses import problems
-from comfyui_agent.web.api.responses import PREFIX, Here, User
+from comfyui_agent.web.api.parameters import PREFIX, Here, User
+from comfyui_agent.web.openapi import problems
 
 router = APIRouter(prefix=f"{PREFIX}/workflows", tags=["workflows"])
 
@@ -17,17 +17,7 @@ router = APIRouter(prefix=f"{PREFIX}/workflows", tags=["workflows"])
 @router.get("", response_model=WorkflowList, responses=problems(409))
 async def list_workflows(context: Here, _: User) -> Any:
     """Every workflow that `workflows.yaml` names, and every template in the folder of workflows."""
-    found = [
-        {
-            "workflow_id": workflow_id,
-            "description": recipe.description if recipe else "",
-            "required_inputs": list(recipe.required_inputs) if recipe else [],
-            "defaults": dict(recipe.defaults) if recipe else {},
-            "problem": problem or None,
-        }
-        for workflow_id, recipe, problem in await context.submissions.workflows()
-    ]
-    return {"workflows": found}
+    return {"workflows": await context.submissions.workflows()}
 
 
 @router.get("/{workflow_id}", response_model=WorkflowWhole, responses=problems(404, 409))

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from comfyui_agent.batches.members import effective_inputs, settings_of
 from comfyui_agent.domain.badges import BADGES
 from comfyui_agent.domain.batches import Batch
-from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.jobs import Job, JobId
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter
-from comfyui_agent.web.pages.batch_pace import stands
-from comfyui_agent.web.pages.cells import batch_here, jobs_here, live_by_job, looks, maker, short_label, shown
-from comfyui_agent.web.pages.comparison import compare_part, compared_here
+from comfyui_agent.web.context import LONGEST_ID
+from comfyui_agent.web.pages.cells import batch_here, jobs_here, live_by_job, looks, maker, short_label, stands
 from comfyui_agent.web.pages.grid_view import ON_A_SHEET, GridView, grid_view_of
 from comfyui_agent.web.pages.queue import ATTENTION
-from comfyui_agent.web.screens import Choice, Fragment, NoScreen, Screen, View
+from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
+from comfyui_agent.web.threads import FILES
 
 ON_A_LIST = 60
+MOST_COMPARED = 2
+UNSET = "not set"
 STATES = {
-    **{status.value: str(badge) for status, badge in BADGES.items()},
-    "attention": str(BADGES[JobStatus.FAILED]),
-    "aside": "◌ Cancelled or dismissed",
+    **{status.value: badge.word for status, badge in BADGES.items()},
+    "attention": BADGES[JobStatus.FAILED].word,
+    "aside": "Cancelled or dismissed",
 }
 
 
@@ -40,20 +43,17 @@ class Slot:
 async def build(view: View) -> Screen:
     batch = await batch_here(view)
     live = await live_by_job(view)
-    compared = await compared_here(view, batch)
+    compared = await _compared(view, batch)
     grid = grid_view_of(view, batch)
     layout = {key: name for key, name in vars(grid.wanted).items() if name}
     fragments = [
         Fragment("batch-actions", {"batch": batch, "layout": layout}),
-        Fragment("batch-tabs", {"batch": batch, "tabs": _tabs(view, batch)}),
+        Fragment("batch-tabs", {"batch": batch}),
     ]
     if view.asked("compare"):
-        fragments.append(await compare_part(view, batch, compared, live))
-    values: dict[str, Any] = {
-        "batch": batch,
-        "about": _about(batch, await maker(view, batch)),
-        "picked": [job.id for job in compared],
-    }
+        fragments.append(await _comparison(view, batch, compared, live))
+    picked = [job.id for job in compared]
+    values: dict[str, Any] = {"batch": batch, "maker": await maker(view, batch), "picked": picked}
     if view.asked("status"):
         fragments.append(await _list(view, batch, live))
         values |= {"grid": None, "slots": {}, "loose": []}
@@ -97,41 +97,33 @@ async def _list(view: View, batch: Batch, live: dict[int, LiveRun]) -> Fragment:
     )
     page = await jobs_here(view, wanted, ON_A_LIST, "its first page")
     cells = [(job, live.get(job.id), short_label(batch, job)) for job in page.jobs]
-    values = {"cells": cells, "word": STATES[status].partition(" ")[2], **view.pager(page.cursor)}
+    values = {"cells": cells, "word": STATES[status], "cursor": page.cursor}
     return Fragment("batch-list", values, tuple(looks(job, run) for job, run, _ in cells))
 
 
-def _tabs(view: View, batch: Batch) -> list[Choice]:
-    """Tabs for all members, and for those in each state, with their counts."""
-    asked = view.asked("status")
-    clean = {"cursor": None, "compare": None, "page": None, "row": None, "column": None, "from": None}
-    counts = {
-        "attention": batch.attention,
-        "processing": batch.processing,
-        "pending": batch.pending,
-        "done": batch.done,
-        "aside": batch.failed - batch.attention,
-    }
-    tabs = [Choice(f"All {batch.total:,}", view.link(status=None, **clean), not asked)]
-    for state, count in counts.items():
-        if count or asked == state:
-            tabs.append(Choice(f"{STATES[state]} {count:,}", view.link(status=state, **clean), asked == state))
-    return tabs
+async def _compared(view: View, batch: Batch) -> list[Job]:
+    """The members of this batch that the query names, as `12,15` or one by one; at most two."""
+    named = [name for key, value in view.query if key == "compare" for name in value.split(",")]
+    ids = dict.fromkeys(int(name) for name in named if name.isascii() and name.isdigit() and len(name) < LONGEST_ID)
+    found = [await view.context.store.run(ops.find_job_by_id, JobId(each)) for each in list(ids)[:MOST_COMPARED]]
+    return [job for job in found if job is not None and job.batch_id == batch.id]
 
 
-def _about(batch: Batch, made_by: str) -> list[tuple[str, str]]:
-    axes = batch.metadata.get("axes")
-    facts = [("Id", batch.id), ("Made by", made_by), ("Workflow", str(batch.metadata.get("workflow") or ""))]
-    for axis in axes if isinstance(axes, list) else []:
-        if isinstance(axis, dict) and isinstance(axis.get("values"), list):
-            facts.append((str(axis.get("name")), _listed(axis["values"])))
-    inputs = batch.metadata.get("inputs")
-    for name, value in inputs.items() if isinstance(inputs, dict) else ():
-        facts.append((str(name), shown(value)))
-    facts.append(("Folder", str(batch.metadata.get("folder") or "")))
-    return facts
-
-
-def _listed(values: Sequence[Any]) -> str:
-    first = ", ".join(shown(value) for value in values[:8])
-    return f"{first} … {shown(values[-1])} ({len(values):,} values)" if len(values) > 8 else first
+async def _comparison(view: View, batch: Batch, jobs: Sequence[Job], live: Mapping[int, LiveRun]) -> Fragment:
+    settings = [settings_of(job, batch) or effective_inputs(job, batch) for job in jobs]
+    names = list(dict.fromkeys(name for each in settings for name in each))
+    sides = [
+        {
+            "job": job,
+            "live": live.get(job.id),
+            "label": short_label(batch, job),
+            "results": await FILES.run(view.context.outputs.shown, job, 1) if job.status is JobStatus.DONE else [],
+            "settings": each,
+        }
+        for job, each in zip(jobs, settings, strict=True)
+    ]
+    differing = [
+        name for name in names if any(each.get(name, UNSET) != settings[0].get(name, UNSET) for each in settings)
+    ]
+    values = {"sides": sides, "names": names, "differing": differing}
+    return Fragment("compare", values, tuple(looks(job, live.get(job.id)) for job in jobs), "batch_compare.html")

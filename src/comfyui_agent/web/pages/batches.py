@@ -14,37 +14,23 @@ from comfyui_agent.domain.texts import attention, counted
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import BadCursor
 from comfyui_agent.store.store import Store
-from comfyui_agent.web.pages.batch_pace import newest_results
-from comfyui_agent.web.pages.cells import live_by_job, looks
-from comfyui_agent.web.screens import Choice, Fragment, NoScreen, Screen, View
+from comfyui_agent.web.pages.cells import live_by_job, looks, newest_results
+from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
 
 ON_A_PAGE = 20
 IN_A_STRIP = 8
-KINDS = {
-    BatchKind.SWEEP: "Sweeps",
-    BatchKind.BOOK: "Books",
-    BatchKind.BURST: "Bursts",
-    BatchKind.FILES: "Files",
-}
 
 
 async def build(view: View) -> Screen:
-    asked = view.asked("kind")
+    """All batches, those of one kind, or all books."""
+    noun, nouns = ("book", "books") if view.path == "/books" else ("batch", "batches")
+    asked = "book" if noun == "book" else view.asked("kind")
     if asked and asked not in set(BatchKind):
         raise NoScreen(f"there are no batches of the kind {asked[:40]!r}: see /batches")
-    kind = BatchKind(asked) if asked else None
-    batches, fragments = await _list(view, kind)
-    kinds = [Choice("All", "?", kind is None)]
-    kinds += [Choice(label, f"?kind={each.value}", each is kind) for each, label in KINDS.items()]
-    nothing = "No batch of this kind." if kind else "No batches yet."
-    summary = _summary(batches, "batch", "batches") if batches else nothing
-    return Screen("batches.html", "Batches", summary, fragments, {"kinds": kinds}, "batches")
-
-
-async def build_books(view: View) -> Screen:
-    books, fragments = await _list(view, BatchKind.BOOK)
-    summary = _summary(books, "book", "books") if books else "No books yet."
-    return Screen("batches.html", "Books", summary, fragments, {"kinds": []}, "books")
+    batches, fragments = await _list(view, BatchKind(asked) if asked else None)
+    nothing = "No batch of this kind." if view.asked("kind") else f"No {nouns} yet."
+    summary = _summary(batches, noun, nouns) if batches else nothing
+    return Screen("batches.html", nouns.capitalize(), summary, fragments, section=nouns)
 
 
 async def _list(view: View, kind: BatchKind | None) -> tuple[list[Batch], tuple[Fragment, ...]]:
@@ -68,7 +54,7 @@ async def _list(view: View, kind: BatchKind | None) -> tuple[list[Batch], tuple[
         }
         key = (batch.id, values["mark"], values["sentence"], tuple(looks(job, run) for job, run in members))
         rows.append(Fragment(f"batch-{number}", values, key, "batch_row.html"))
-    values = {"rows": rows, "kind": kind.value if kind else "", **view.pager(page.cursor)}
+    values = {"rows": rows, "kind": kind.value if kind else "", "cursor": page.cursor}
     listed = (tuple(batch.id for batch in page.batches), page.cursor)
     return page.batches, (Fragment("batches", values, listed, "batch_rows.html"), *rows)
 

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable
+from itertools import pairwise, takewhile
 from typing import Any
 
+from comfyui_agent.batches.batch_summary import sentence
 from comfyui_agent.batches.members import label_of, settings_of
 from comfyui_agent.domain.batches import Batch, BatchKind
-from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.jobs import DEFAULT_PRIORITY, Job
+from comfyui_agent.domain.pace import ENOUGH
+from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.texts import counted
 from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import BadCursor, JobFilter, JobPage
+from comfyui_agent.store.store import Store
+from comfyui_agent.web.html import parsed, shown
 from comfyui_agent.web.screens import NoScreen, View
 
-LONGEST_VALUE = 600
+LOOKED_AT = 40
+LEAST_PATIENCE = 60.0
+PATIENCE = 5.0
+"""A pause of this many renderings ends the time over which the pace is measured."""
 
 
 async def batch_here(view: View, kind: BatchKind | None = None) -> Batch:
@@ -39,6 +50,12 @@ async def maker(view: View, made: Job | Batch) -> str:
     if made.created_by is None:
         return ""
     return await view.context.store.run(ops.token_name, made.created_by) or f"token {made.created_by}"
+
+
+async def lowest_priority(view: View) -> int:
+    """The lowest priority of the jobs that wait. A job below it runs next."""
+    first = await view.context.store.run(ops.job_page, JobFilter(status=JobStatus.PENDING), None, 1)
+    return next((job.priority for job in first.jobs if isinstance(job.priority, int)), DEFAULT_PRIORITY)
 
 
 async def live_by_job(view: View) -> dict[int, LiveRun]:
@@ -70,7 +87,47 @@ def _varies(axis: Any) -> bool:
     return is_axis and len(axis["values"]) > 1
 
 
-def shown(value: Any) -> str:
-    """A value as people write it."""
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
+async def stands(view: View, batch: Batch) -> str:
+    """Such as `412 of 900 done, 3 need attention, about 41 min left on 2 servers.`"""
+    left = batch.pending + batch.processing
+    if batch.status.has_ended or batch.is_paused or not left:
+        return f"{sentence(batch)}."
+    live = await view.context.fleet.live()
+    servers = {run.server for run in live if run.batch_id == batch.id}
+    if not servers and not await view.context.fleet.agents():
+        remedy = "run e3 burst again" if batch.kind is BatchKind.BURST else "start one with e3 run"
+        return f"{sentence(batch)}. No agent works here: {remedy}."
+    pace = await pace_of(view.context.store, batch)
+    text = sentence(batch, pace)
+    if pace and servers:
+        text += f" on {counted(len(servers), 'server')}"
+    elif not pace and batch.processing:
+        text += f", {batch.processing} rendering"
+    return f"{text}."
+
+
+async def pace_of(store: Store, batch: Batch) -> float | None:
+    """Results per second, from the members that ended last. None if there are too few.
+
+    It changes only when a result arrives, so that the sentence does not change in between.
+    """
+    jobs = [job for job in await at_the_front(store, batch, LOOKED_AT) if job.status is JobStatus.DONE]
+    patience = max([LEAST_PATIENCE, *(PATIENCE * (job.duration or 0.0) for job in jobs)])
+    moments = sorted((ended.timestamp() for job in jobs if (ended := parsed(job.end_time))), reverse=True)
+    steps = takewhile(lambda step: step[0] - step[1] <= patience, pairwise([time.time(), *moments]))
+    lately = [moment for _, moment in steps]
+    if len(lately) < ENOUGH:
+        return None
+    return (len(lately) - 1) / max(0.001, lately[0] - lately[-1])
+
+
+async def at_the_front(store: Store, batch: Batch, most: int) -> list[Job]:
+    """The members around the one that is rendered now: members run in order."""
+    last = min(batch.total, batch.ended + batch.processing)
+    return await store.run(ops.members_at, batch.id, range(max(0, last - most), last))
+
+
+async def newest_results(store: Store, batch: Batch, most: int) -> list[Job]:
+    """The newest members with a result, newest first."""
+    jobs = [job for job in await at_the_front(store, batch, 2 * most) if job.status is JobStatus.DONE and job.outputs]
+    return sorted(jobs, key=lambda job: (job.end_time or "", job.id), reverse=True)[:most]

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import permutations
 
 from comfyui_agent.batches.grids import NoGrid, combinations_of, layout_of
 from comfyui_agent.batches.sweep_request import GridAxes
 from comfyui_agent.domain.batches import Batch
 from comfyui_agent.domain.grid_layout import CellPlace, GridLayout, axis_label
-from comfyui_agent.web.screens import Choice, View
+from comfyui_agent.web.screens import View
 
 MOST_CELLS = 600
 ON_A_SHEET = 120
 MOST_COLUMNS = 60
 VALUES_SHOWN = 12
-
-
-@dataclass(frozen=True)
-class Axis:
-    """An axis that makes pages, with links to the values near the one that is shown."""
-
-    name: str
-    choices: tuple[Choice, ...]
 
 
 @dataclass(frozen=True)
@@ -42,8 +36,10 @@ class GridView:
     columns: tuple[str, ...] = ()
     rows: tuple[str, ...] = ()
     corner: str = ""
-    axes: tuple[Axis, ...] = ()
-    layouts: tuple[Choice, ...] = ()
+    axes: Mapping[str, Sequence[tuple[str, int, bool]]] = field(default_factory=dict)
+    """The axes that make pages: labels of values near the shown one, their pages, and which is shown."""
+    layouts: Sequence[tuple[str, str, bool]] = ()
+    """Each pair of axes that can be columns and rows, and which is shown."""
     wanted: GridAxes = field(default_factory=GridAxes)
     problem: str = ""
 
@@ -61,24 +57,15 @@ class GridView:
 
 def grid_view_of(view: View, batch: Batch) -> GridView:
     """The part of a batch that the query asks for, or the first."""
-    wanted = GridAxes(view.asked("x"), view.asked("y"))
-    problem = ""
+    wanted, problem = GridAxes(view.asked("x"), view.asked("y")), ""
+    layout: GridLayout | None = None
     try:
         layout = layout_of(batch, wanted)
     except NoGrid:
-        problem = "There is no such axis: this is how its grid is laid out."
-        wanted = GridAxes()
-        layout = _usual(batch)
-    if layout is None:
-        return _sheet(view, batch, problem)
-    return _matrix(view, batch, layout, wanted, problem)
-
-
-def _usual(batch: Batch) -> GridLayout | None:
-    try:
-        return layout_of(batch, GridAxes())
-    except NoGrid:  # a row that was edited by hand
-        return None
+        wanted, problem = GridAxes(), "There is no such axis: this is how its grid is laid out."
+        with suppress(NoGrid):  # a row that was edited by hand
+            layout = layout_of(batch, wanted)
+    return _matrix(view, batch, layout, wanted, problem) if layout else _sheet(view, batch, problem)
 
 
 def _sheet(view: View, batch: Batch, problem: str) -> GridView:
@@ -119,8 +106,8 @@ def _matrix(view: View, batch: Batch, layout: GridLayout, wanted: GridAxes, prob
         columns=tuple(columns[left:right]),
         rows=tuple(rows[top:bottom]),
         corner=layout.corner,
-        axes=_axes(view, layout, page),
-        layouts=_layouts(view, batch, layout),
+        axes=_axes(layout, page),
+        layouts=_layouts(batch, layout),
         wanted=wanted,
         problem=problem,
     )
@@ -135,38 +122,28 @@ def _part(what: str, first: int, last: int, of: int) -> str:
     return f"{what} {first + 1:,} to {last:,} of {of:,}" if last - first < of else ""
 
 
-def _axes(view: View, layout: GridLayout, page: int) -> tuple[Axis, ...]:
-    """The axes that make pages. Of many values, those around the shown one and both ends are offered."""
+def _axes(layout: GridLayout, page: int) -> dict[str, list[tuple[str, int, bool]]]:
     chosen = layout.chosen(page)
-    found = []
+    found: dict[str, list[tuple[str, int, bool]]] = {}
     for number, axis in enumerate(layout.others):
-        here = chosen[number]
-        choices = []
-        for value in _near(here, len(axis.values)):
+        choices = found.setdefault(axis.name, [])
+        for value in _near(chosen[number], len(axis.values)):
             there = layout.page([*chosen[:number], value, *chosen[number + 1 :]])
             label = axis_label(axis, value).removeprefix(f"{axis.name} = ")
-            choices.append(Choice(label, view.link(page=there + 1, compare=None), value == here))
-        found.append(Axis(axis.name, tuple(choices)))
-    return tuple(found)
+            choices.append((label, there + 1, value == chosen[number]))
+    return found
 
 
 def _near(here: int, count: int) -> Sequence[int]:
+    """All values, or of many those around one and both ends."""
     if count <= VALUES_SHOWN:
         return range(count)
     first = min(max(0, here - VALUES_SHOWN // 2), count - VALUES_SHOWN)
     return sorted({0, *range(first, first + VALUES_SHOWN), count - 1})
 
 
-def _layouts(view: View, batch: Batch, layout: GridLayout) -> tuple[Choice, ...]:
-    """Other layouts: each pair of axes, in both directions."""
+def _layouts(batch: Batch, layout: GridLayout) -> list[tuple[str, str, bool]]:
     combinations = combinations_of(batch)
     varying = [axis.name for axis in combinations.axes if len(axis.values) > 1] if combinations else []
-    pairs = [(x, y) for x in varying for y in varying if x != y] if 1 < len(varying) <= 4 else []
-    return tuple(
-        Choice(
-            f"{y} \\ {x}",
-            view.link(x=x, y=y, page=None, row=None, column=None, compare=None),
-            (x, y) == (layout.x, layout.y),
-        )
-        for x, y in pairs
-    )
+    pairs = permutations(varying, 2) if len(varying) <= 4 else ()
+    return [(x, y, (x, y) == (layout.x, layout.y)) for x, y in pairs]

@@ -15,7 +15,6 @@ from comfyui_agent.domain.seeds import draw_seeds
 from comfyui_agent.web.problems import Problem
 from comfyui_agent.web.screens import NoScreen, Screen, View
 
-KINDS = {"one": "One picture", "sweep": "A sweep", "book": "A book"}
 SENTENCES = {
     "one": "One picture from a workflow.",
     "sweep": "A picture for every combination of some values.",
@@ -24,14 +23,6 @@ SENTENCES = {
 LONG = 40
 MOST_FIELDS = 60
 PROMPTS = ("prompt", "text", "positive")
-VALUES = (
-    ("1, 2, 3", "these three"),
-    ("1..4", "1, 2, 3 and 4"),
-    ("0.1..0.5:0.1", "in steps of 0.1"),
-    ("a fox | a cat, grey", "texts; between bars a comma is a letter"),
-    ("true, false", "on and off"),
-    ("random:4", "four seeds, which are written down"),
-)
 
 
 @dataclass(frozen=True)
@@ -50,21 +41,19 @@ class Field:
 
 async def build(view: View) -> Screen:
     kind = view.asked("kind", "one")
-    if kind not in KINDS:
-        raise NoScreen(f"there is nothing to make of the kind {kind[:100]!r}: it is one of {', '.join(KINDS)}")
+    if kind not in SENTENCES:
+        raise NoScreen(f"there is nothing to make of the kind {kind[:100]!r}: it is one of {', '.join(SENTENCES)}")
     trouble, workflow = "", None
-    known: list[tuple[str, str]] = []
+    known: list[str] = []
     try:
-        usable = [each for each in await view.context.submissions.workflows() if not each[2]]
-        known = [(name, recipe.description if recipe else "") for name, recipe, _ in usable]
-        asked = view.asked("workflow") or next((name for name, _ in known), "")
+        known = [each.workflow_id for each in await view.context.submissions.workflows() if not each.problem]
+        asked = view.asked("workflow") or next(iter(known), "")
         workflow = await view.context.submissions.workflow(asked) if asked else None
     except Problem as problem:
         trouble = f"{problem.detail[:1].upper()}{problem.detail[1:]}. {problem.remedy}"
     fields = _fields(workflow) if workflow is not None else []
     values = {
         "kind": kind,
-        "kinds": KINDS,
         "known": known,
         "trouble": trouble,
         "workflow": workflow.recipe if workflow else None,
@@ -72,7 +61,6 @@ async def build(view: View) -> Screen:
         "required": [field for field in fields if field.is_required],
         "others": [field for field in fields if not field.is_required],
         "prompts": [field.name for field in fields if field.kind == "long"],
-        "values": VALUES,
         "default_priority": view.context.workspace.settings.default_priority,
     }
     return Screen("new.html", "New", SENTENCES[kind], values=values, section="new")

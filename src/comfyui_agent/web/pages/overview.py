@@ -8,16 +8,14 @@ from time import strptime
 from typing import Any
 
 from comfyui_agent.batches.batch_summary import sentence
-from comfyui_agent.domain.badges import SERVER_MARKS
 from comfyui_agent.domain.jobs import Job
-from comfyui_agent.domain.pace import rate_of
-from comfyui_agent.domain.texts import counted
+from comfyui_agent.domain.pace import duration_of
+from comfyui_agent.domain.texts import attention, counted
 from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.engine.server_reports import ServerReport
 from comfyui_agent.store import operations as ops
-from comfyui_agent.store.overview import Overview
+from comfyui_agent.store.overview import KEPT_COUNTED, Overview
 from comfyui_agent.web.pages.cells import live_by_job
-from comfyui_agent.web.queue_summary import has_agent, queue_sentence
 from comfyui_agent.web.screens import Fragment, Screen, View
 
 MOST_RUNNING = 8
@@ -36,20 +34,18 @@ async def build(view: View) -> Screen:
         "live": live,
         "count": found.counts.processing,
     }
-    batches = {
-        "batches": [(batch, sentence(batch)) for batch in found.batches[:MOST_BATCHES]],
-        "more": len(found.batches) > MOST_BATCHES,
-    }
-    attention, results = {"jobs": found.failed, "counts": found.counts}, {"jobs": found.done, "counts": found.counts}
-    target = view.context.workspace.settings.sla.images_per_minute
+    notice = {"counts": found.counts, "reports": reports, "has_agent": has_agent(found, agents)}
+    batches = [(batch, sentence(batch)) for batch in found.batches[:MOST_BATCHES]]
+    needy, results = {"jobs": found.failed, "counts": found.counts}, {"jobs": found.done, "counts": found.counts}
+    pace = _pace(found, view.context.workspace.settings.sla.images_per_minute)
     fragments = (
-        Fragment("overview-notice", {"notice": _notice(found, reports, agents)}),
+        Fragment("overview-notice", notice),
         Fragment("overview-counts", {"found": found}),
         Fragment("overview-running", running),
-        Fragment("overview-attention", attention, (_key(found.failed), found.counts.attention)),
-        Fragment("overview-batches", batches),
-        Fragment("overview-servers", {"reports": reports, "marks": SERVER_MARKS}),
-        Fragment("overview-pace", {"finding": _finding(found, target), "pace": _pace(found, target)}),
+        Fragment("overview-attention", needy, (_key(found.failed), found.counts.attention)),
+        Fragment("overview-batches", {"batches": batches}),
+        Fragment("overview-servers", {"reports": reports}),
+        Fragment("overview-pace", {"found": found, "pace": pace}),
         Fragment("overview-results", results, (_key(found.done), found.counts.done)),
     )
     summary = queue_sentence(found, reports, agents)
@@ -65,32 +61,6 @@ def _key(jobs: Sequence[Job]) -> Hashable:
     return tuple((job.id, job.fence, job.run_count, job.end_time) for job in jobs)
 
 
-def _notice(found: Overview, reports: Sequence[ServerReport], agents: int) -> tuple[str, str] | None:
-    """Why nothing is rendered, and the command that helps."""
-    waiting = found.counts.pending + found.counts.processing
-    if not has_agent(found, agents):
-        jobs = f", and {counted(waiting, 'job waits', 'jobs wait')}" if waiting else ""
-        return f"No agent works here{jobs}. Start one from a terminal in the workspace:", "e3 run"
-    if reports and all(report.stats is None for report in reports):
-        return "No server answers. See that ComfyUI runs and that its address is right; this says more:", "e3 doctor"
-    return None
-
-
-def _finding(found: Overview, target: float) -> str:
-    """What the plot shows, as a sentence."""
-    failed = f", {found.failed_last_hour:,} failed" if found.failed_last_hour else ""
-    hour = f"{counted(found.done_last_hour, 'image')} in the last hour{failed}"
-    if not found.done_last_hour and not found.failed_last_hour:
-        return "Nothing has ended in the last hour"
-    if not found.done_last_five:
-        return f"{hour}; none in the last 5 minutes"
-    rate = rate_of(found.per_minute / 60)
-    if target <= 0:
-        return f"{rate} now; {hour}"
-    side = "above" if found.per_minute >= target else "below"
-    return f"{rate} now, {side} the target of {target:g}; {hour}"
-
-
 def _pace(found: Overview, target: float) -> dict[str, Any]:
     """The values of the plot, without the current minute, which is incomplete."""
     complete = found.minutes[:-1]
@@ -100,3 +70,35 @@ def _pace(found: Overview, target: float) -> dict[str, Any]:
         "failed": [minute.failed for minute in complete],
         "target": target,
     }
+
+
+def queue_sentence(found: Overview, reports: Sequence[ServerReport], agents: int) -> str:
+    """How much is done, what needs attention, and how long the rest takes."""
+    counts = found.counts
+    if not counts.total:
+        return "Nothing is queued yet."
+    needy = f", {attention(counts.attention)}" if counts.attention else ""
+    return f"{counts.done:,} of {counts.total:,} done{needy}{_outlook(found, reports, agents)}."
+
+
+def _outlook(found: Overview, reports: Sequence[ServerReport], agents: int) -> str:
+    kept = f", {found.kept:,}{' or more' if found.kept == KEPT_COUNTED else ''} paused" if found.kept else ""
+    left = max(0, found.counts.pending + found.counts.processing - found.kept)
+    if not left:
+        return kept
+    if not has_agent(found, agents):
+        return f"{kept}, {left:,} wait for an agent"
+    working = sum(report.state == "up" for report in reports)
+    if reports and not working:
+        gone = "; ".join(f"{lost.name} has not answered since {lost.time} UTC" for lost in found.lost)
+        return f"{kept}, {left:,} wait for a server{f' ({gone})' if gone else ''}"
+    kept += "".join(f", {lost.words}" for lost in found.lost)
+    servers = f" on {counted(working, 'server')}" if working else ""
+    if not found.per_minute:
+        return f"{kept}, {left:,} to come{servers}"
+    return f"{kept}, about {duration_of(left / found.per_minute * 60)} left{servers}"
+
+
+def has_agent(found: Overview, agents: int) -> bool:
+    """Whether an agent works: one of this machine, or one elsewhere that holds a lease."""
+    return bool(agents) or any((job.lease_expires_at or "") > found.at for job in found.processing)

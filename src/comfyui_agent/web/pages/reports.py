@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from comfyui_agent.domain.texts import counted
 from comfyui_agent.lab.reports.environment import ReportKind
-from comfyui_agent.web.reports import Report, find_reports
-from comfyui_agent.web.screens import Choice, Fragment, NoScreen, Screen, View
+from comfyui_agent.web.reports import find_reports
+from comfyui_agent.web.screens import Fragment, NoScreen, Screen, View
 from comfyui_agent.web.threads import FILES
 
 KINDS = {"load": ReportKind.LOAD, "chaos": ReportKind.CHAOS, "profile": ReportKind.PROFILE}
-WORDS = {"load": "Load tests", "chaos": "Chaos", "profile": "Profiles"}
 
 
 async def build(view: View) -> Screen:
@@ -19,15 +17,7 @@ async def build(view: View) -> Screen:
         raise NoScreen(f"there are no reports of the kind {asked[:40]!r}: see /reports")
     every = await FILES.run(find_reports, view.context.workspace)
     found = [report for report in every if not asked or report.kind is KINDS[asked]]
-    kinds = [Choice("All", "?", not asked)]
-    kinds += [Choice(word, f"?kind={kind}", kind == asked) for kind, word in WORDS.items()]
-    fragment = Fragment("reports", {"reports": found}, tuple(found), "reports_list.html")
-    return Screen("reports.html", "Reports", sentence_of(found), (fragment,), {"kinds": kinds}, "reports")
-
-
-def sentence_of(found: Sequence[Report]) -> str:
-    if not found:
-        return "No reports yet."
     failed = sum(report.needs_attention for report in found)
-    words = f"{len(found)} report{'s' if len(found) > 1 else ''}"
-    return f"{words}, {failed or 'none'} need{'s' if failed < 2 else ''} attention."
+    sentence = f"{counted(len(found), 'report')}, {failed or 'none'} need{'s' if failed < 2 else ''} attention."
+    fragment = Fragment("reports", {"reports": found}, tuple(found), "reports_list.html")
+    return Screen("reports.html", "Reports", sentence if found else "No reports yet.", (fragment,), section="reports")

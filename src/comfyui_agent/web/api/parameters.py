@@ -1,0 +1,102 @@
+"""What the routes take: who asks, and the jobs and batches that a request names."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+from fastapi import Depends, Path, Query, Request
+from pydantic import BaseModel, ConfigDict
+
+from comfyui_agent.batches.name_lookup import NoBatch, SeveralBatches, find_batch
+from comfyui_agent.domain.batches import Batch, BatchKind
+from comfyui_agent.domain.jobs import Job
+from comfyui_agent.domain.tokens import Role
+from comfyui_agent.usecases.actor import Actor
+from comfyui_agent.web.access import Caller, admin, caller
+from comfyui_agent.web.context import Context
+from comfyui_agent.web.problems import Problem, not_found
+
+PREFIX = "/api/v1"
+
+
+class Said(BaseModel):
+    """The body of a request. Unknown keys and values of other types are refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def context_of(request: Request) -> Context:
+    found: Context = request.app.state.context
+    return found
+
+
+Here = Annotated[Context, Depends(context_of)]
+User = Annotated[Caller, Depends(caller)]
+Admin = Annotated[Caller, Depends(admin)]
+
+
+def actor_for(context: Context, caller: Caller) -> Actor:
+    """The caller as use cases know them: their rights, quota and lowest priority come from their token."""
+    floor = context.workspace.settings.user_priority_floor
+    return Actor(
+        name=caller.actor,
+        address=caller.address or None,
+        token_id=caller.token.id if caller.token is not None else None,
+        rights=caller.rights,
+        lowest_priority=None if caller.role is Role.ADMIN else floor,
+        room=partial(context.quota.room, caller),
+    )
+
+
+async def actor_of(context: Here, caller: User) -> Actor:
+    return actor_for(context, caller)
+
+
+async def admin_actor_of(context: Here, caller: Admin) -> Actor:
+    return actor_for(context, caller)
+
+
+async def job_of(
+    context: Here,
+    name: Annotated[str, Path(min_length=1, max_length=300, description="The config_name of a job, or its id.")],
+) -> Job:
+    found = await context.job_named(name)
+    if found is None:
+        raise not_found("job", name, f"{PREFIX}/jobs")
+    return found
+
+
+async def batch_of(
+    context: Here,
+    batch_id: Annotated[
+        str, Path(min_length=1, max_length=300, description="The id of a batch, or its name if one has it.")
+    ],
+) -> Batch:
+    return await _batch(context, batch_id, None)
+
+
+async def book_of(
+    context: Here, book_id: Annotated[str, Path(min_length=1, max_length=300, description="The id of a book.")]
+) -> Batch:
+    return await _batch(context, book_id, BatchKind.BOOK)
+
+
+async def _batch(context: Context, name: str, kind: BatchKind | None) -> Batch:
+    try:
+        return await find_batch(context.store, name, kind)
+    except SeveralBatches as error:
+        raise Problem(409, error.message, error.remedy) from None
+    except NoBatch:
+        what, listing = ("book", "books") if kind else ("batch", "batches")
+        raise not_found(what, name, f"{PREFIX}/{listing}") from None
+
+
+# Routes take who asks before what they ask about: whoever is not admitted learns nothing.
+By = Annotated[Actor, Depends(actor_of)]
+ByAdmin = Annotated[Actor, Depends(admin_actor_of)]
+NamedJob = Annotated[Job, Depends(job_of)]
+NamedBatch = Annotated[Batch, Depends(batch_of)]
+NamedBook = Annotated[Batch, Depends(book_of)]
+Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many.")]
+Cursor = Annotated[str | None, Query(max_length=1000, description="Where to go on: `next` of the answer before.")]
