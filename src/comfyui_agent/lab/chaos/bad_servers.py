@@ -140,15 +140,15 @@ async def artificial_latency(sandbox: Sandbox, findings: Findings) -> None:
     count = sandbox.plan.amount(4, 10)
     await sandbox.queue(await sandbox.healthy(1))  # which loads the model
     sandbox.start_agent()
-    await sandbox.until_all_ended()
+    ended = await sandbox.until_all_ended()
     before = await sandbox.queue(await sandbox.healthy(count))
-    await sandbox.until_all_ended()
+    ended = ended and await sandbox.until_all_ended()
     quick = await _p95(sandbox, before)
     pause = 0.5 if sandbox.plan.is_quick else 1.0
     pause = round(min(max(pause, quick or 0.0), LONGEST_PAUSE), 1)  # as long as a page itself: more than chance
     findings.begin(time.time(), f"every page takes {pause:g} s longer from now on")
     after = await sandbox.queue(await _slowed(sandbox, count, pause))
-    await findings.check_all_end(sandbox)
+    await findings.check_all_end(sandbox, so_far=ended)
     sandbox.proxy.heal()
     slow = await _p95(sandbox, after)
     last = max((moment for moment, _ in await sandbox.finished()), default=None)

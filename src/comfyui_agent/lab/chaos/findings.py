@@ -49,9 +49,9 @@ class Findings(ScenarioResult):
         seconds = moment - (self._fault_at if self._fault_at is not None else moment)
         self.stages.append(Stage(stage=name, seconds=round(seconds, 3), ts=utc_text(moment), what=what))
 
-    async def check_all_end(self, sandbox: Sandbox) -> bool:
-        """Wait for the end of every page, and check that they did end."""
-        has_ended = await sandbox.until_all_ended()
+    async def check_all_end(self, sandbox: Sandbox, *, so_far: bool = True) -> bool:
+        """Wait for the end of every page, and check that they did end; `so_far` says whether earlier ones did."""
+        has_ended = so_far and await sandbox.until_all_ended()
         counts = await sandbox.counts()
         left = counts.total - counts.done - counts.failed
         seen = f"{left} of {counts.total} did not" + ("" if sandbox.is_agent_alive else "; the agent is gone")
