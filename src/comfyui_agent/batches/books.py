@@ -21,7 +21,7 @@ from comfyui_agent.domain.kinds import folder_of, job_type_of
 from comfyui_agent.domain.placement import NoSuchPlace
 from comfyui_agent.domain.recipes import Recipe
 from comfyui_agent.domain.sizes import bytes_of, too_large
-from comfyui_agent.store.port import parsed_object
+from comfyui_agent.store.rows import parsed_object
 
 SEEDS = ("seed", "noise_seed")
 

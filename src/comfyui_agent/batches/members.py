@@ -6,7 +6,7 @@ from typing import Any
 
 from comfyui_agent.domain.batches import Batch
 from comfyui_agent.domain.jobs import Job
-from comfyui_agent.store.port import parsed_object
+from comfyui_agent.store.rows import parsed_object
 
 
 def effective_inputs(job: Job, batch: Batch | None) -> dict[str, Any]:

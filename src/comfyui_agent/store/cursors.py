@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from comfyui_agent.store.port import time_text
+from comfyui_agent.store.rows import time_text
 
 Key = int | float | str | bytes | datetime | None
 """What rows are ordered by. People write values of other types into a database, too."""

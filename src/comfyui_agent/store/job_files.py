@@ -15,11 +15,12 @@ from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import json_text, whole
 from comfyui_agent.store.event_log import add_event, note_ending
-from comfyui_agent.store.grid_files import holder_of
-from comfyui_agent.store.job_commands import facts_of, keep_template
+from comfyui_agent.store.grids import holder_of
+from comfyui_agent.store.job_commands import facts_of, keep_templates
 from comfyui_agent.store.operation import command, query, transition
 from comfyui_agent.store.outcomes import LONGEST_TRACE
-from comfyui_agent.store.port import Row, Session, text
+from comfyui_agent.store.port import Session
+from comfyui_agent.store.rows import record, text
 
 SUBMITTED = (FileVerdict.ACCEPTED, FileVerdict.UPDATED, FileVerdict.RESUBMITTED)
 
@@ -28,7 +29,7 @@ SUBMITTED = (FileVerdict.ACCEPTED, FileVerdict.UPDATED, FileVerdict.RESUBMITTED)
 def file_jobs(session: Session, files: Sequence[ReadFile]) -> list[Disposition]:
     """Take in files, all or none. Returns what became of each, in their order. No name may occur twice."""
     names = json_text([filed.job.config_name for filed in files])
-    known = {row["config_name"]: _known(row) for row in session.rows("known_jobs", names=names)}
+    known = {row["config_name"]: record(KnownJob, row) for row in session.rows("known_jobs", names=names)}
     owners = _owners(session, {filed.job.file_path for filed in files if filed.job.file_path})
     claimed: dict[str, str] = {}
     dispositions: list[Disposition] = []
@@ -51,17 +52,6 @@ def file_jobs(session: Session, files: Sequence[ReadFile]) -> list[Disposition]:
         dispositions.append(Disposition(verdict, _reason(verdict, filed, row), row.source if row else None))
     _insert(session, new)
     return dispositions
-
-
-def _known(row: Row) -> KnownJob:
-    return KnownJob(
-        JobId(row["id"]),
-        JobStatus(row["status"]),
-        text(row["source"]),
-        text(row["digest"]),
-        bool(row["resubmit"]),
-        row["failure_class"] == FailureClass.CANCELLED.value,
-    )
 
 
 def _reason(verdict: FileVerdict, filed: ReadFile, row: KnownJob | None) -> str:
@@ -144,16 +134,14 @@ def note_file_changed(session: Session, job_id: JobId) -> None:
 
 def _renew(session: Session, job_id: JobId, filed: ReadFile) -> None:
     """Give the row what its file says now, and withdraw prompts of what it said before."""
-    if filed.job.template is not None:
-        keep_template(session, filed.job.template)
+    keep_templates(session, [filed.job.template])
     _note(session, [(job_id, filed)])
     session.run("renew_job", id=job_id, job=json_text(_facts(filed)))
     session.run("withdraw_attempts", job_id=job_id)
 
 
 def _insert(session: Session, files: Sequence[ReadFile]) -> None:
-    for template in {filed.job.template.hash: filed.job.template for filed in files if filed.job.template}.values():
-        keep_template(session, template)
+    keep_templates(session, (filed.job.template for filed in files))
     rows = session.rows("insert_jobs", jobs=json_text([_facts(filed) for filed in files]))
     ids = {row["config_name"]: JobId(row["id"]) for row in rows}
     _note(session, [(ids[filed.job.config_name], filed) for filed in files])

@@ -10,8 +10,9 @@ from comfyui_agent.domain.prompts import PromptId
 from comfyui_agent.domain.retry_policy import Tally
 from comfyui_agent.store.errors import LeaseLost
 from comfyui_agent.store.operation import query, transition
-from comfyui_agent.store.port import Row, Session, number, text, whole_number
+from comfyui_agent.store.port import Row, Session
 from comfyui_agent.store.records import Lease, Leased, Window
+from comfyui_agent.store.rows import record, text
 
 LONGEST_BACKOFF = 24 * 3600.0
 
@@ -68,48 +69,23 @@ def _next(session: Session, window: Window, most: int) -> list[Row]:
 
 def _leave_server(session: Session, job_id: int) -> None:
     """Close the run at a lost server. If it was being executed, it may have brought the server down: a strike."""
-    run = session.one("leave_server", id=job_id)
-    if run is not None and run["was_running"]:
+    if session.value("leave_server", id=job_id):
         session.run("strike_job", id=job_id)
 
 
 def _take(session: Session, job_id: int, worker: str, server: str, prompt_id: PromptId, seconds: float) -> Leased:
-    job = session.one("take_job", id=job_id, worker=worker, server=server, prompt_id=prompt_id, seconds=seconds)
+    run = {"server": server, "prompt_id": prompt_id, "worker": worker}
+    job = session.one("take_job", id=job_id, seconds=seconds, **run)
     assert job is not None
-    attempt = session.one(
-        "open_attempt", job_id=job_id, number=job["run_count"], server=server, prompt_id=prompt_id, worker=worker
-    )
-    assert attempt is not None
+    attempt_id = session.value("open_attempt", job_id=job_id, number=job["run_count"], **run)
     session.run("note_started", job_id=job_id)
-    return leased_from(job, attempt["id"])
+    return leased_from(job, attempt_id)
 
 
 def leased_from(job: Row, attempt_id: int) -> Leased:
-    """A lease from the row of its job. People write rows by hand: values of other types are converted."""
-    return Leased(
-        lease=Lease(JobId(job["id"]), job["fence"], AttemptId(attempt_id)),
-        config_name=text(job["config_name"]) or "",
-        job_type=text(job["job_type"]) or "",
-        workflow_id=text(job["workflow_id"]) or "",
-        template_hash=text(job["template_hash"]),
-        inputs=text(job["inputs"]),
-        server=job["server"],
-        prompt_id=job["prompt_id"],
-        tally=Tally(
-            whole_number(job["retries_attempted"]) or 0,
-            whole_number(job["strikes"]) or 0,
-            whole_number(job["retry_limit"]),
-        ),
-        last_failure=text(job["failure_class"]),
-        file_path=text(job["file_path"]),
-        output_node=text(job["output_node"]),
-        timeout_seconds=number(job["timeout_seconds"]),
-        avoids=frozenset((text(job["avoids"]) or "").split()),
-        source=text(job["source"]),
-        digest=text(job["digest"]),
-        pictures=text(job["pictures"]),
-        batch_id=text(job["batch_id"]),
-    )
+    """A lease from the row of its job."""
+    lease = Lease(JobId(job["id"]), job["fence"], AttemptId(attempt_id))
+    return record(Leased, job, lease=lease, tally=record(Tally, job), last_failure=text(job["failure_class"]))
 
 
 @transition
@@ -136,9 +112,7 @@ def prove(session: Session, lease: Lease, seconds: float) -> None:
 
 @transition
 def note_running(session: Session, lease: Lease, seconds: float) -> None:
-    session.run(
-        "note_running", attempt_id=lease.attempt_id, fence=lease.fence, seconds=round(seconds, 3), sent=lease.sent
-    )
+    session.run("note_running", **vars(lease), seconds=round(seconds, 3))
 
 
 @transition

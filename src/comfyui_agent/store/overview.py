@@ -1,4 +1,4 @@
-"""The state of the queue at one moment, for the first screen."""
+"""The state of the queue at one moment: for the first screen, and a few figures for metrics."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from comfyui_agent.domain.jobs import Job
 from comfyui_agent.domain.server_states import LostServer
 from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.store.batches import batch_from
+from comfyui_agent.store.event_log import newest_event
 from comfyui_agent.store.job_pages import JobFilter, job_page
-from comfyui_agent.store.job_queries import count_jobs, job_from
+from comfyui_agent.store.job_queries import count_jobs
 from comfyui_agent.store.operation import query
-from comfyui_agent.store.port import Session, time_text
+from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Counts
+from comfyui_agent.store.rows import record, time_text
 from comfyui_agent.store.server_states import lost_servers
 
 MINUTES = 60
@@ -106,14 +108,10 @@ class _Endings:
 
 @query
 def read_overview(session: Session) -> Overview:
-    row = session.one("now")
-    assert row is not None
-    now: datetime = row["now"]
+    now: datetime = session.value("now")
     rows = session.rows("endings", since=_bucket(now - timedelta(minutes=MINUTES)), until=now)
     jobs = {(each["at"], each["status"]): each["jobs"] for each in rows if isinstance(each["at"], datetime)}
     ended = _Endings(now, jobs)
-    waiting = session.one("longest_waiting", most=PRIORITIES_LOOKED_AT)
-    seconds = waiting["seconds"] if waiting is not None else None
     return Overview(
         at=time_text(now),
         counts=count_jobs(session),
@@ -123,14 +121,41 @@ def read_overview(session: Session) -> Overview:
         done_last_hour=ended.since(MINUTES, JobStatus.DONE),
         failed_last_hour=ended.since(MINUTES, JobStatus.FAILED),
         minutes=ended.by_minute(),
-        queue_age_seconds=max(0.0, seconds) if seconds is not None else None,
-        kept=int((session.one("kept_back", most=KEPT_COUNTED) or {"jobs": 0})["jobs"]),
+        queue_age_seconds=_queue_age(session),
+        kept=session.value("kept_back", most=KEPT_COUNTED),
         processing=job_page(session, JobFilter(status=JobStatus.PROCESSING), None, RENDERING).jobs,
-        failed=[job_from(each) for each in session.rows("newest_failures", most=FAILURES)],
-        done=[job_from(each) for each in session.rows("newest_results", most=RESULTS, looked_at=NEWEST_LOOKED_AT)],
+        failed=[record(Job, each) for each in session.rows("newest_failures", most=FAILURES)],
+        done=[record(Job, each) for each in session.rows("newest_results", most=RESULTS, looked_at=NEWEST_LOOKED_AT)],
         batches=[batch_from(session, each) for each in session.rows("open_batches", most=BATCHES)],
         lost=lost_servers(session),
     )
+
+
+@dataclass(frozen=True)
+class Gauges:
+    """Figures of one moment. None of them counts over all jobs."""
+
+    counts: Counts
+    queue_age_seconds: float
+    """The longest wait of a job that may run, 0 if there is none."""
+    unfinished_batches: Mapping[str, int]
+    """How many there are, by status."""
+    newest_event: int
+
+
+@query
+def read_gauges(session: Session) -> Gauges:
+    return Gauges(
+        counts=count_jobs(session),
+        queue_age_seconds=_queue_age(session) or 0.0,
+        unfinished_batches={row["status"]: row["batches"] for row in session.rows("unfinished_by_status")},
+        newest_event=newest_event(session),
+    )
+
+
+def _queue_age(session: Session) -> float | None:
+    seconds = session.value("longest_waiting", most=PRIORITIES_LOOKED_AT)
+    return None if seconds is None else max(0.0, seconds)
 
 
 def _bucket(moment: datetime) -> datetime:

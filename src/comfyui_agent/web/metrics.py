@@ -23,7 +23,7 @@ from comfyui_agent.domain.states import JobStatus
 from comfyui_agent.domain.texts import printable, whole
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.errors import StoreError
-from comfyui_agent.store.gauges import Gauges as Readings
+from comfyui_agent.store.overview import Gauges as Readings
 from comfyui_agent.store.store import Store
 
 if TYPE_CHECKING:

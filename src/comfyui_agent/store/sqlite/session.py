@@ -9,8 +9,8 @@ from typing import Any
 
 import apsw
 
-from comfyui_agent.store.port import TIME_LENGTH, TIMES_KEPT, Row, time_text
-from comfyui_agent.store.queries import load_queries
+from comfyui_agent.store.port import Row, Session, load_queries
+from comfyui_agent.store.rows import TIME_LENGTH, TIMES_KEPT, time_text
 
 QUERIES = load_queries(Path(__file__).parent / "queries")
 
@@ -29,7 +29,7 @@ TEXTS = (  # noqa: SIM905 - a list of words
 ).split()
 
 
-class SqliteSession:
+class SqliteSession(Session):
     """Runs named queries. Rows come back as mappings from column to value, times as `datetime` in UTC."""
 
     def __init__(self, database: apsw.Connection) -> None:
@@ -64,10 +64,6 @@ class SqliteSession:
             )
             if column == "config_name" and self.database.changes():
                 self.database.execute("DELETE FROM about WHERE key = 'names_indexed'")  # it is made anew
-
-    def one(self, query: str, **values: Any) -> Row | None:
-        found = self.rows(query, **values)
-        return found[0] if found else None
 
     def run(self, query: str, **values: Any) -> int:
         self.database.execute(QUERIES[query], values).close()

@@ -1,5 +1,5 @@
 -- name: known_jobs
-SELECT id, config_name, status, source, digest, resubmit, failure_class FROM jobs
+SELECT id, config_name, status, source, digest, resubmit, failure_class IS 'cancelled' AS is_cancelled FROM jobs
 WHERE config_name IN (SELECT value FROM json_each(:names));
 
 -- name: owners_of_paths

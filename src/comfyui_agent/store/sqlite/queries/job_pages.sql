@@ -166,10 +166,13 @@ WHERE (:status IS NULL OR status = :status)
 LIMIT :most;
 
 -- name: names_indexed
--- The last indexed id, the newest id, and the last id that was ever given. Someone may have reset the ids by hand.
-SELECT (SELECT CAST(value AS INTEGER) FROM about WHERE key = 'names_indexed') AS indexed,
-    (SELECT max(id) FROM jobs) AS newest,
-    (SELECT seq FROM sqlite_sequence WHERE name = 'jobs') AS given;
+-- The last indexed id and the newest id. The index counts as empty if its last id was never given: someone has reset
+-- the ids by hand.
+SELECT coalesce((
+        SELECT CAST(value AS INTEGER) FROM about
+        WHERE key = 'names_indexed'
+            AND CAST(value AS INTEGER) <= (SELECT seq FROM sqlite_sequence WHERE name = 'jobs')), :first) AS indexed,
+    (SELECT max(id) FROM jobs) AS newest;
 
 -- name: forget_names
 INSERT INTO job_names (job_names) VALUES ('delete-all');
