@@ -32,9 +32,8 @@ from comfyui_agent.store.cursors import CursorPlace, cursor_of
 from comfyui_agent.store.job_pages import JobFilter
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Leased, Window
-from comfyui_agent.store.sqlite.brief import add_brief_views
 from comfyui_agent.store.sqlite.migrator import MIGRATIONS
-from comfyui_agent.store.sqlite.session import QUERIES
+from comfyui_agent.store.sqlite.session import QUERIES, add_brief_views
 from comfyui_agent.store.store import Store
 from support.batched import FOX, queue
 from support.stores import HOST, LEASE_SECONDS, SERVER, WORKER, Database, broken, lease, lease_one

@@ -45,7 +45,9 @@ class SqliteSession(Session):
         try:
             for values_of_row in cursor:
                 if len(values_of_row) != len(columns):  # the first time, or someone has added a column by hand
-                    columns, times = self._describe(query, cursor)
+                    columns = tuple(column[0] for column in cursor.get_description())
+                    times = tuple(column for column in columns if column in TIMES)
+                    self._columns[query] = columns, times
                 row = dict(zip(columns, values_of_row, strict=True))
                 for column in times:
                     if row[column] is not None:
@@ -69,11 +71,11 @@ class SqliteSession(Session):
         self.database.execute(QUERIES[query], values).close()
         return self.database.changes()
 
-    def _describe(self, query: str, cursor: apsw.Cursor) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The columns of a query, and those of them that hold times."""
-        columns = tuple(column[0] for column in cursor.get_description())
-        self._columns[query] = columns, tuple(column for column in columns if column in TIMES)
-        return self._columns[query]
+
+def add_brief_views(database: apsw.Connection) -> None:
+    """Make the views of jobs and batches for lists. They belong to the connection."""
+    for query in ("add_brief_jobs", "add_brief_batches"):
+        database.execute(QUERIES[query])
 
 
 @lru_cache(TIMES_KEPT)
