@@ -6,11 +6,11 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from functools import cached_property
 from typing import Any
 
 from comfyui_agent.domain.suggestions import suggest
+from comfyui_agent.domain.text_enum import TextEnum
 from comfyui_agent.domain.values import MOST_DIGITS, Token, shortened
 
 NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?")
@@ -27,7 +27,7 @@ class BadValue(ValueError):
     """A value that its place does not take. The message is one line: where, why, and what fits."""
 
 
-class Kind(str, Enum):
+class Kind(TextEnum):
     INT = "INT"
     FLOAT = "FLOAT"
     STRING = "STRING"

@@ -10,7 +10,7 @@ from copy import deepcopy
 from typing import Any
 
 from comfyui_agent.domain.batches import mint_batch_id
-from comfyui_agent.domain.prompts import mint_prompt_ids, natural_order
+from comfyui_agent.domain.prompts import mint_prompt_id, natural_order
 from comfyui_agent.nodes.core.batch_state import (
     LOG,
     BatchState,
@@ -88,7 +88,7 @@ class IterationStateManager:
         batch = BatchState(
             mint_batch_id(plan.name, "batch"), len(plan.combinations), plan.combinations, plan.name, plan.mode
         )
-        batch.prompt_ids = list(mint_prompt_ids(batch.total))
+        batch.prompt_ids = [mint_prompt_id() for _ in range(batch.total)]
         if json_data.get("prompt_id"):
             batch.prompt_ids[0] = str(json_data["prompt_id"])
         batch.grid_options, batch.sources, batch.reporters = dict(plan.grid_options), dict(plan.sources), plan.reporters
