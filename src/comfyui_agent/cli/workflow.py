@@ -11,8 +11,7 @@ from comfyui_agent.cli.completion import workflow_names
 from comfyui_agent.cli.output import fail, on_terminal, one_line, print_json, print_rows
 from comfyui_agent.cli.workflows import workflows_of
 from comfyui_agent.cli.workspace import HERE, AsJson, ConfigOption, Folder, workspace_at
-from comfyui_agent.config.workflow_places import describe, names_of, open_places
-from comfyui_agent.config.workflows import NoWorkflow, Workflow, read_template
+from comfyui_agent.config.workflows import NoWorkflow, Workflow, describe, names_of, open_places, read_template
 from comfyui_agent.config.workspace import Workspace
 from comfyui_agent.domain.binding import Places
 from comfyui_agent.domain.jobs import Template

@@ -12,8 +12,8 @@ from comfyui_agent.domain.jobs import Job, Template
 from comfyui_agent.domain.node_classes import MODEL_ENDINGS
 from comfyui_agent.domain.placement import NoSuchPlace, place, split_place
 from comfyui_agent.domain.prompts import Graph, class_of, inputs_of, natural_order
-from comfyui_agent.domain.rows import parsed
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.texts import parsed
 
 OF_GRAPH = "graph"
 """The key in `Attempt.sent` that is no place: the hash of the graph with the job's values."""

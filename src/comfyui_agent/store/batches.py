@@ -18,7 +18,7 @@ from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.errors import BatchTaken
 from comfyui_agent.store.event_log import add_event
 from comfyui_agent.store.job_commands import facts_of, keep_templates, submit_jobs
-from comfyui_agent.store.operation import command, query, transition
+from comfyui_agent.store.operation import Operation, OperationKind, command, query, statement, transition
 from comfyui_agent.store.port import Row, Session
 from comfyui_agent.store.rows import record, text
 from comfyui_agent.store.store import Store
@@ -171,9 +171,7 @@ def retry_batch(session: Session, batch_id: str, *, with_cancelled: bool = False
     return session.run("retry_members", id=batch_id, with_cancelled=int(with_cancelled))
 
 
-@command
-def dismiss_batch(session: Session, batch_id: str) -> int:
-    return session.run("dismiss_members", id=batch_id)
+dismiss_batch: Operation[[str], int] = statement("dismiss_batch", "id", kind=OperationKind.COMMAND)
 
 
 @command
@@ -210,9 +208,7 @@ def resubmit_jobs(
     return resubmitted
 
 
-@transition
-def free_turns(session: Session) -> int:
-    return session.run("free_turns")
+free_turns: Operation[[], int] = statement("free_turns")
 
 
 @query

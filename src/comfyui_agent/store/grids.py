@@ -12,7 +12,7 @@ from comfyui_agent.domain.batches import Batch, BatchStatus
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.event_log import add_event
-from comfyui_agent.store.operation import transition
+from comfyui_agent.store.operation import Operation, statement, transition
 from comfyui_agent.store.port import Row, Session
 
 PAGE = ".html"
@@ -47,9 +47,7 @@ def settle_grid(
     return True
 
 
-@transition
-def release_grids(session: Session, worker: str) -> None:
-    session.run("release_grids", worker=worker)
+release_grids: Operation[[str], int] = statement("release_grids", "worker")
 
 
 @transition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from comfyui_agent.store.operation import transition
+from comfyui_agent.store.operation import Operation, statement, transition
 from comfyui_agent.store.port import Session
 
 KEPT_DAYS = 7
@@ -68,11 +68,5 @@ def begin_request(
     return TakenOver(row["made"])
 
 
-@transition
-def finish_request(session: Session, key: str, scope: str, status: int, answer: str) -> None:
-    session.run("finish_request", key=key, scope=scope, status=status, answer=answer)
-
-
-@transition
-def drop_request(session: Session, key: str, scope: str) -> None:
-    session.run("drop_request", key=key, scope=scope)
+finish_request: Operation[[str, str, int, str], int] = statement("finish_request", "key", "scope", "status", "answer")
+drop_request: Operation[[str, str], int] = statement("drop_request", "key", "scope")

@@ -17,7 +17,7 @@ from comfyui_agent.domain.texts import json_text, whole
 from comfyui_agent.store.event_log import add_event, note_ending
 from comfyui_agent.store.grids import holder_of
 from comfyui_agent.store.job_commands import facts_of, keep_templates
-from comfyui_agent.store.operation import command, query, transition
+from comfyui_agent.store.operation import Operation, command, query, statement, transition
 from comfyui_agent.store.outcomes import LONGEST_TRACE
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.rows import record, text
@@ -187,9 +187,7 @@ def file_of_job(session: Session, job_id: JobId) -> tuple[str | None, str | None
     return (None, None) if row is None else (text(row["source"]), text(row["digest"]))
 
 
-@transition
-def note_file_moved(session: Session, name: str, source: str, target: str) -> None:
-    session.run("follow_file", name=name, source=source, target=target)
+note_file_moved: Operation[[str, str, str], int] = statement("note_file_moved", "name", "source", "target")
 
 
 @query

@@ -9,7 +9,7 @@ from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.prompts import PromptId
 from comfyui_agent.domain.retry_policy import Tally
 from comfyui_agent.store.errors import LeaseLost
-from comfyui_agent.store.operation import query, transition
+from comfyui_agent.store.operation import Operation, query, statement, transition
 from comfyui_agent.store.port import Row, Session
 from comfyui_agent.store.records import Lease, Leased, Window
 from comfyui_agent.store.rows import record, text
@@ -115,6 +115,4 @@ def note_running(session: Session, lease: Lease, seconds: float) -> None:
     session.run("note_running", **vars(lease), seconds=round(seconds, 3))
 
 
-@transition
-def release_jobs(session: Session, worker: str) -> int:
-    return session.run("release_jobs", worker=worker)
+release_jobs: Operation[[str], int] = statement("release_jobs", "worker")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.leases import leased_from
-from comfyui_agent.store.operation import query, transition
+from comfyui_agent.store.operation import Operation, query, statement, transition
 from comfyui_agent.store.outcomes import undelivered
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Leased, OpenAttempt
@@ -48,18 +48,8 @@ def owned_prompts(session: Session) -> frozenset[str]:
     return frozenset(row["prompt_id"] for row in session.rows("owned_prompts"))
 
 
-@transition
-def put_back_unattended(session: Session, host: str) -> int:
-    """Make jobs wait again that are processing without a run at a server and without a living agent."""
-    return session.run("put_back_unattended", host=host)
-
-
-@transition
-def put_back_orphans(session: Session, host: str) -> int:
-    """Make every job wait again whose lease ran out or whose agent is dead. Its prompt is still taken over."""
-    return session.run("put_back_orphans", host=host)
-
-
-@transition
-def recount(session: Session) -> None:
-    session.run("recount")
+put_back_unattended: Operation[[str], int] = statement("put_back_unattended", "host")
+"""Makes jobs wait again that are processing without a run at a server and without a living agent."""
+put_back_orphans: Operation[[str], int] = statement("put_back_orphans", "host")
+"""Makes every job wait again whose lease ran out or whose agent is dead. Its prompt is still taken over."""
+recount: Operation[[], int] = statement("recount")

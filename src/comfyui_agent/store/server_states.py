@@ -8,7 +8,7 @@ from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.server_states import STUCK_REMEDY, LostServer, ServerInState, ServerState, StuckPrompt
 from comfyui_agent.domain.texts import json_text
 from comfyui_agent.store.event_log import add_event
-from comfyui_agent.store.operation import command, query
+from comfyui_agent.store.operation import Operation, OperationKind, command, query, statement
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.rows import record
 
@@ -65,9 +65,7 @@ def note_stuck(session: Session, server: str, prompt_id: str, reason: str) -> bo
     return True
 
 
-@command
-def forget_stuck(session: Session, prompt_id: str) -> None:
-    session.run("forget_stuck", prompt_id=prompt_id)
+forget_stuck: Operation[[str], int] = statement("forget_stuck", "prompt_id", kind=OperationKind.COMMAND)
 
 
 @query

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from comfyui_agent.domain.events import Event, EventName
 from comfyui_agent.domain.tokens import IDLE_SECONDS, PROXY, SESSION_SECONDS, LoginSession, Role, Token, proxy_hash
 from comfyui_agent.store.event_log import add_event
-from comfyui_agent.store.operation import query, transition
+from comfyui_agent.store.operation import Operation, query, statement, transition
 from comfyui_agent.store.port import Session
 from comfyui_agent.store.rows import record, text
 
@@ -102,9 +102,7 @@ def begin_session(session: Session, hash_: str, token_id: int) -> None:
     _prune(session)
 
 
-@transition
-def end_session(session: Session, hash_: str) -> None:
-    session.run("end_session", hash=hash_)
+end_session: Operation[[str], int] = statement("end_session", "hash")
 
 
 @transition

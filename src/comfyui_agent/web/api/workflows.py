@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
 
-from comfyui_agent.config.workflow_places import describe
+from comfyui_agent.config.workflows import describe
 from comfyui_agent.web.api.models import WorkflowList, WorkflowWhole
 from comfyui_agent.web.api.openapi_responses import problems
 from comfyui_agent.web.api.responses import PREFIX, Here, User

@@ -13,9 +13,9 @@ from comfyui_agent.domain.badges import BADGES, badge_of
 from comfyui_agent.domain.batches import Batch, BatchKind
 from comfyui_agent.domain.jobs import DEFAULT_PRIORITY, Job
 from comfyui_agent.domain.prompts import Graph
-from comfyui_agent.domain.rows import parsed
 from comfyui_agent.domain.sizes import bytes_of
 from comfyui_agent.domain.states import JobStatus
+from comfyui_agent.domain.texts import parsed
 from comfyui_agent.engine.live_runs import LiveRun
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter

@@ -8,9 +8,8 @@ from comfyui_agent.comfy.server_names import name_of
 from comfyui_agent.domain.badges import BADGES
 from comfyui_agent.domain.failures import FailureClass
 from comfyui_agent.domain.jobs import DEFAULT_PRIORITY, Job
-from comfyui_agent.domain.rows import parsed
 from comfyui_agent.domain.states import JobStatus
-from comfyui_agent.domain.texts import attention
+from comfyui_agent.domain.texts import attention, parsed
 from comfyui_agent.store import operations as ops
 from comfyui_agent.store.job_pages import JobFilter, JobPage
 from comfyui_agent.store.records import Counts

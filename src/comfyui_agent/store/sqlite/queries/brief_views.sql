@@ -2,7 +2,7 @@
 -- too many bytes, texts are cut. `is_shortened` says whether something was left out.
 
 -- name: add_brief_jobs
-CREATE TEMP VIEW brief_jobs AS
+CREATE TEMP VIEW IF NOT EXISTS brief_jobs AS
 SELECT id, config_name, job_type, workflow_id, priority, status, retries_attempted, run_count, retry_limit, start_time,
     end_time, duration,
     iif(octet_length(error_trace) > 2048, substr(error_trace, 1, 2048), error_trace) AS error_trace,
@@ -22,7 +22,7 @@ SELECT id, config_name, job_type, workflow_id, priority, status, retries_attempt
 FROM jobs;
 
 -- name: add_brief_batches
-CREATE TEMP VIEW brief_batches AS
+CREATE TEMP VIEW IF NOT EXISTS brief_batches AS
 SELECT id, name, kind, status, generation, grid, iif(octet_length(metadata) > 16384, NULL, metadata) AS metadata,
     created_at, completed_at, iif(octet_length(reason) > 2048, substr(reason, 1, 2048), reason) AS reason, is_paused,
     is_serial, wants_grid, grid_generation, grid_problem, created_by
