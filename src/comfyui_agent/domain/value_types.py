@@ -62,7 +62,8 @@ def type_of(value: Any, definition: Mapping[str, Any] | None, input_name: str) -
     An input for uploads is a STRING: it may name files that the server does not have yet.
     """
     declared, options = _declared(definition, input_name)
-    node = _name_of(definition)
+    name = definition.get("name") if isinstance(definition, Mapping) else None
+    node = _listable(name) if isinstance(name, str) else ""
     if isinstance(declared, str) and declared in ("INT", "FLOAT"):
         return ValueType(Kind(declared), (), _bound(options.get("min")), _bound(options.get("max")), node)
     if isinstance(declared, str) and declared in ("STRING", "BOOLEAN"):
@@ -71,7 +72,7 @@ def type_of(value: Any, definition: Mapping[str, Any] | None, input_name: str) -
     if isinstance(offered, (list, tuple)):
         if any(isinstance(key, str) and key.endswith(UPLOAD) and options[key] for key in options):
             return ValueType(Kind.STRING, node=node)
-        choices = tuple(choice for choice in offered if _is_choice(choice))
+        choices = tuple(each for each in offered if isinstance(each, (str, bool)) or _bound(each) is not None)
         if choices or not offered:
             return ValueType(Kind.COMBO, choices, node=node)
     return ValueType(_kind_of(value))
@@ -119,11 +120,6 @@ def _declared(definition: Any, input_name: str) -> tuple[Any, Mapping[Any, Any]]
     return None, {}
 
 
-def _name_of(definition: Any) -> str:
-    name = definition.get("name") if isinstance(definition, Mapping) else None
-    return _listable(name) if isinstance(name, str) else ""
-
-
 def _kind_of(value: Any) -> Kind:
     """The kind by the template's value. A text that is one placeholder may become any type."""
     if isinstance(value, bool):
@@ -139,10 +135,6 @@ def _bound(value: Any) -> float | None:
     """A bound, or None if it is no number or beyond all numbers of MOST_DIGITS."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return value if is_number and abs(value) < 10**MOST_DIGITS else None
-
-
-def _is_choice(value: Any) -> bool:
-    return isinstance(value, (str, bool)) or _bound(value) is not None
 
 
 def _chosen(text: str, type_: ValueType, where: str) -> Any:

@@ -41,36 +41,23 @@ def lease_jobs(
     ids = prompt_ids[: max(least, window.size - load["open"])]
     if not ids or load["suspects"] or load["is_halted"]:
         return []
+    query = "next_jobs" if window.batch_id is None else "next_jobs_of_batch"
     leased: list[Leased] = []
     while len(leased) < len(ids):
-        for row in _next(session, window, len(ids) - len(leased)):
+        for row in session.rows(query, **vars(window), most=len(ids) - len(leased)):
             if row["strikes"] and (load["open"] or leased):
                 return leased
             if row["is_serial"] and session.one("turn_is_taken", batch_id=row["batch_id"], server=window.server):
                 session.run("hold_for_turn", batch_id=row["batch_id"])
                 break  # look again, without the other members of that batch
-            if row["is_lost"]:
-                _leave_server(session, row["id"])
+            if row["is_lost"] and session.value("leave_server", id=row["id"]):
+                session.run("strike_job", id=row["id"])  # executed there, it may have brought that server down
             leased.append(_take(session, row["id"], worker, window.server, ids[len(leased)], seconds))
             if row["strikes"]:
                 return leased
         else:
             break
     return leased
-
-
-def _next(session: Session, window: Window, most: int) -> list[Row]:
-    """The next jobs for a server, in order."""
-    facts = {"server": window.server, "is_only": window.is_only, "one_page": window.one_page, "most": most}
-    if window.batch_id is None:
-        return session.rows("next_jobs", **facts)
-    return session.rows("next_jobs_of_batch", batch_id=window.batch_id, **facts)
-
-
-def _leave_server(session: Session, job_id: int) -> None:
-    """Close the run at a lost server. If it was being executed, it may have brought the server down: a strike."""
-    if session.value("leave_server", id=job_id):
-        session.run("strike_job", id=job_id)
 
 
 def _take(session: Session, job_id: int, worker: str, server: str, prompt_id: PromptId, seconds: float) -> Leased:
