@@ -129,10 +129,7 @@ class Workspace:
         return frozenset(folders), frozenset(files), frozenset(_key(folder.resolve()) for folder in is_open)
 
     def check_result(self, path: Path) -> None:
-        """ValueError if no result may lie at a resolved path. The innermost known folder decides.
-
-        Names are compared without case, as some file systems do.
-        """
+        """ValueError if no result may lie at a resolved path. The innermost known folder decides, whatever its case."""
         if any(path.is_relative_to(folder) for folder in self._real_named):
             return
         folders, files, is_open = self._closed

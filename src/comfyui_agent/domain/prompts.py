@@ -80,10 +80,7 @@ def makes_one_picture(graph: Graph) -> bool:
 
 
 def avoiding_cache(graph: Graph, token: str) -> dict[str, Any]:
-    """A copy of a graph that the server's cache does not answer.
-
-    Each node gets an input that it does not declare. Servers hide it from the node, but compare it with earlier runs.
-    """
+    """A copy of a graph that the server's cache does not answer: each node gets an input that it does not declare."""
     fresh = {}
     for node_id, node in graph.items():
         inputs = {**inputs_of(graph, node_id), "e3_attempt": token}

@@ -58,10 +58,7 @@ def filled_in(plain: Graph, sent: Graph) -> dict[str, Any]:
 def describe(
     job: Job, inputs: Mapping[str, Any], attempts: Sequence[Attempt], graph: Graph, names: Mapping[str, str]
 ) -> Sending:
-    """The prompt of the last recorded run, or the prompt that would be sent.
-
-    `inputs` are the job's values by place, `names` the names of places.
-    """
+    """The prompt of the last recorded run, or the one that would be sent. `inputs` and `names` are by place."""
     if job.status is JobStatus.FAILED and not job.template_hash and not attempts:
         return Sending({}, (), (), None)  # it was rejected before it became a prompt
     plain = _placed(graph, inputs)

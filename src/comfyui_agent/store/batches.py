@@ -96,10 +96,7 @@ def newest_batches(session: Session, *, kind: BatchKind | None = None, limit: in
 
 @query
 def members_after(session: Session, batch_id: str, after: Job | None, most: int, *, is_whole: bool) -> list[Job]:
-    """At most `most` members behind one of them, in their order. Members without a place come in the last part.
-
-    Large values are left out, unless the members are wanted whole.
-    """
+    """At most `most` members behind one of them, in their order. Those without a place come last."""
     keys = {"after": -1, "after_id": 0}
     if after is not None:
         if after.batch_index is None:
@@ -150,11 +147,7 @@ def batch_from(session: Session, row: Row) -> Batch:
 def book_pages(
     session: Session, book_id: str, *, after: float = -math.inf, until: float = math.inf, most_bytes: int | None = None
 ) -> list[dict[str, Any]]:
-    """Pages of a book between two numbers.
-
-    With `most_bytes`, each page has an equal share for its failures and its metadata. Longer failures are cut to the
-    newest one, longer metadata is left out.
-    """
+    """Pages of a book between two numbers. With `most_bytes`, failures are cut and metadata left out where too long."""
     count = session.value("count_of_pages", id=book_id, after=after, until=until)
     share = None if most_bytes is None else most_bytes // max(1, count) // 2
     found = []

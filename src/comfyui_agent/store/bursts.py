@@ -46,10 +46,8 @@ def _where(row: Row) -> dict[str, str]:
 def begin_burst(
     session: Session, batch_id: str, worker: str, requests: Sequence[tuple[JobId, ItemRequest]], lowest: int
 ) -> int:
-    """Begin a burst and carry out what its state file asks for. Returns by how many steps it is below the largest size.
-
-    A burst that did not end by itself was killed: the next one is a step smaller.
-    """
+    """Begin a burst and carry out what its state file asks for. Returns how many steps it is below the largest size."""
+    # A burst that did not end by itself was killed: the next one is a step smaller.
     known = _known(session, batch_id)
     level = max(0, min(lowest, (whole_number(known.get("level")) or 0) + (1 if known.get("worker") else 0)))
     _keep(session, batch_id, level=level, worker=worker)

@@ -48,10 +48,7 @@ def alerts(session: Session, seconds: float, most: int = 50) -> list[Event]:
 def audit_trail(
     session: Session, *, seconds: float | None = None, actor: str = "", before: int | None = None, most: int = 50
 ) -> list[Event]:
-    """Changes that people asked for, newest first: of the last seconds, by actors that contain a text, before an event.
-
-    None and an empty text do not restrict.
-    """
+    """Changes that people asked for, newest first: of the last seconds, by actors with a text, before an event."""
     rows = session.rows("audit_trail", seconds=seconds, actor=actor or None, before=before, most=most)
     return [_event(row) for row in rows]
 

@@ -17,10 +17,7 @@ from comfyui_agent.store.port import Session
 
 @command
 def submit_jobs(session: Session, jobs: Sequence[NewJob], *, are_told: bool = True) -> list[JobId | None]:
-    """Accept jobs, all or none. Returns their ids, None for a name that is taken.
-
-    Events tell of the jobs, unless the caller does so later.
-    """
+    """Accept jobs, all or none, and record that unless the caller does. Returns ids, None for a name that is taken."""
     keep_templates(session, (job.template for job in jobs))
     rows = session.rows("insert_jobs", jobs=json_text([facts_of(job) for job in jobs]))
     ids = {row["config_name"]: JobId(row["id"]) for row in rows}

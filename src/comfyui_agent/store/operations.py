@@ -1,8 +1,4 @@
-"""Every operation of the store in one namespace: `await store.run(operations.submit_jobs, jobs)`.
-
-In the modules below, `@query` reads, `@transition` writes what an agent records, `@command` writes what somebody asked
-for and wakes the agents.
-"""
+"""Every operation of the store in one namespace: `await store.run(operations.submit_jobs, jobs)`."""
 
 from comfyui_agent.store.batch_endings import *
 from comfyui_agent.store.batches import *

@@ -85,14 +85,12 @@ class OpenAttempt:
 
 @dataclass(frozen=True)
 class Window:
-    """What one server may be given: at most `size` prompts over all agents together.
-
-    `is_only`: there is no other server, so jobs that avoid this one may run on it.
-    """
+    """What one server may be given: at most `size` prompts over all agents together."""
 
     server: str
     size: int
     is_only: bool = False
+    """There is no other server, so jobs that avoid this one may run on it."""
     batch_id: str | None = None
     """Only jobs of this batch."""
     one_page: bool = False

@@ -33,10 +33,7 @@ def adopt_attempt(session: Session, attempt: OpenAttempt, worker: str, seconds: 
 
 @transition
 def withdraw_attempt(session: Session, attempt: OpenAttempt, words: str = "") -> list[str] | None:
-    """Close a run whose result nobody wants, with words on what became of its prompt.
-
-    Returns the files that were noted for it and never delivered; None if the run was not closed.
-    """
+    """Close a run whose result nobody wants. Returns its claimed and undelivered files; None if it was not closed."""
     error = json_text({"kind": FailureClass.CANCELLED.value, "message": words}) if words else None
     if not session.run("withdraw_attempt", attempt_id=attempt.attempt_id, error=error):
         return None

@@ -85,10 +85,7 @@ def revoke_token(session: Session, token_id: int) -> bool:
 
 @transition
 def open_access(session: Session, *, revoke: bool) -> list[Token]:
-    """Let everyone on this machine in without a token. Returns the valid tokens.
-
-    While there are valid tokens, this does nothing unless they may be revoked.
-    """
+    """Let everyone on this machine in, unless there are valid tokens and `revoke` is not set. Returns those tokens."""
     valid = [token for token in list_tokens(session) if token.revoked_at is None]
     if revoke or not valid:
         for query in ("revoke_tokens", "end_sessions", "open_access"):

@@ -17,10 +17,7 @@ OPERATIONS = 100_000
 
 
 def compact_file(path: Path, wait: Patience) -> Compacted:
-    """Compact a database that nobody uses. If this is interrupted, the database stays as it was.
-
-    DatabaseFull if there is no room for a second copy.
-    """
+    """Compact a database that nobody uses. Interrupted, it stays as it was. DatabaseFull if there is no room."""
     before = path.stat().st_size + log_bytes(path)
     try:
         database = connect(path, wait=wait, create=False)

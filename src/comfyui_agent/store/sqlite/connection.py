@@ -29,10 +29,7 @@ def connect(
     vfs: str | None = None,
     create: bool = True,
 ) -> apsw.Connection:
-    """A connection whose commits are durable. While another process writes, `wait` decides whether to wait.
-
-    `vet` checks the database before anything in it is changed.
-    """
+    """A connection whose commits are durable. `wait` decides whether to wait for other writers, `vet` checks first."""
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     database = apsw.Connection(str(path), flags=flags, vfs=vfs, statementcachesize=200)
     try:

@@ -44,10 +44,7 @@ class SqliteDriver:
     def open(
         cls, path: Path, *, create: bool = True, vfs: str | None = None, give_up: Callable[[], bool] = lambda: False
     ) -> SqliteDriver:
-        """Open a database and bring it to the newest version. DatabaseUnusable if that is not possible.
-
-        With `create`, a database that cannot be written is refused at once.
-        """
+        """Open a database and bring it to the newest version. With `create`, it must be writable."""
         find_or_make_room(path, create)
         with _our_words(path):
             opened = partial(connect, path, vet=partial(migrator.refuse_strangers, path=path), vfs=vfs, create=create)
