@@ -72,10 +72,6 @@ def _count(default: int) -> Any:
     return Field(default=default, ge=0, le=10_000_000, description=f"a whole number, 0 for no limit, such as {default}")
 
 
-def _switch() -> Any:
-    return _setting(True, "true or false")
-
-
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -117,7 +113,7 @@ class Books(_Section):
     """Pages of books."""
 
     retry_limit: Whole = _between("a whole number", 3, 0, 1000)
-    parallel_pages: bool = _switch()
+    parallel_pages: bool = _setting(True, "true or false")
 
 
 class Ui(_Section):
@@ -125,8 +121,8 @@ class Ui(_Section):
 
     host: str = _setting("127.0.0.1", "an address of this machine, such as 127.0.0.1")
     port: Whole = _between("a port", 8190, 1, 65535)
-    previews: bool = _switch()
-    enabled: bool = _switch()
+    previews: bool = _setting(True, "true or false")
+    enabled: bool = _setting(True, "true or false")
     """Whether `e3 run` serves the page."""
     tls_cert: str = _setting("", "a file with the certificate and its chain (PEM), such as tls/e3.pem")
     tls_key: str = _setting("", "the file with its key (PEM), such as tls/e3.key")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from comfyui_agent.domain.attempts import AttemptId
 from comfyui_agent.domain.jobs import JobId
@@ -91,10 +92,12 @@ def _pairs(rows: list[Row]) -> frozenset[tuple[JobId, int]]:
     return frozenset((JobId(row["id"]), row["fence"]) for row in rows)
 
 
-def prove(session: Session, lease: Lease, seconds: float) -> None:
-    """Prolong one lease. LeaseLost if it is no longer this worker's."""
-    if not session.run("prove_lease", id=lease.job_id, fence=lease.fence, seconds=seconds):
+def change_leased(session: Session, query: str, lease: Lease, **values: Any) -> Row:
+    """Change a job by a query that takes its id and fence. LeaseLost if the job is no longer this worker's."""
+    row = session.one(query, id=lease.job_id, fence=lease.fence, **values)
+    if row is None:
         raise LeaseLost(f"job {lease.job_id} is no longer this worker's")
+    return row
 
 
 @transition

@@ -16,12 +16,12 @@ from comfyui_agent.domain.failures import Failure, FailureClass
 from comfyui_agent.domain.jobs import JobId
 from comfyui_agent.domain.retry_policy import GiveUp, Retry
 from comfyui_agent.domain.texts import json_text, whole
-from comfyui_agent.store.errors import FileTaken, LeaseLost
+from comfyui_agent.store.errors import FileTaken
 from comfyui_agent.store.event_log import add_event, note_ending
 from comfyui_agent.store.grids import holder_of
-from comfyui_agent.store.leases import prove
+from comfyui_agent.store.leases import change_leased
 from comfyui_agent.store.operation import query, transition
-from comfyui_agent.store.port import Row, Session
+from comfyui_agent.store.port import Session
 from comfyui_agent.store.records import Lease
 from comfyui_agent.store.rows import paths_in
 
@@ -32,7 +32,7 @@ LONGEST_TEXT = 8_000
 @transition
 def claim_files(session: Session, lease: Lease, paths: Sequence[str], seconds: float) -> list[str]:
     """Prove the lease and claim files before they exist. Returns those it had. FileTaken if one is another's."""
-    prove(session, lease, seconds)
+    change_leased(session, "prove_lease", lease, seconds=seconds)
     ours = []
     for path in paths:
         owner = session.one("owner_of_file", path=path)
@@ -75,7 +75,7 @@ def complete_job(session: Session, lease: Lease, outputs: Sequence[str], duratio
     """Record the result of a job. Returns other files of the job that nothing refers to any more."""
     listed = json_text(list(outputs))
     note_ending(session, Event(EventName.JOB_DONE, job_id=lease.job_id), duration=duration, is_timed=True)
-    _changed(session.one("complete_job", **_keys(lease), outputs=listed, duration=duration), lease)
+    change_leased(session, "complete_job", lease, outputs=listed, duration=duration)
     session.run("end_attempt", **vars(lease), outcome=DONE, error=None)
     return _disclaim(session, lease.job_id, set(outputs))
 
@@ -84,7 +84,7 @@ def complete_job(session: Session, lease: Lease, outputs: Sequence[str], duratio
 def requeue_job(session: Session, lease: Lease, failure: Failure, again: Retry, *, avoid_server: bool = False) -> None:
     """End a run as failed. The job runs again."""
     facts = {"charged": again.charged, "strike": again.strike, "wait": again.after_seconds, "avoid": avoid_server}
-    job = _changed(session.one("requeue_job", **_keys(lease), **_error(failure), **facts), lease)
+    job = change_leased(session, "requeue_job", lease, **_error(failure), **facts)
     _end_attempt(session, lease, failure)
     add_event(session, _event(EventName.JOB_RETRY, lease, failure), **job)
 
@@ -97,8 +97,7 @@ def wait_for_server(
 
     `executed`: how long the prompt had been executed, 0 if it was not. `is_held`: the job waits for this server alone.
     """
-    facts = {"away": round(away, 3), "is_held": is_held}
-    job = _changed(session.one("wait_for_server", **_keys(lease), **_error(failure), **facts), lease)
+    job = change_leased(session, "wait_for_server", lease, **_error(failure), away=round(away, 3), is_held=is_held)
     session.run("note_executed", attempt_id=lease.attempt_id, seconds=round(executed, 3))
     add_event(session, _event(EventName.JOB_RETRY, lease, failure), **job)
 
@@ -107,10 +106,10 @@ def wait_for_server(
 def fail_job(session: Session, lease: Lease, failure: Failure, over: GiveUp) -> list[str]:
     """End a run and its job as failed. Returns files that were claimed and not delivered."""
     is_poison = over.kind is FailureClass.POISON
-    note_ending(session, replace(_event(EventName.JOB_FAILED, lease, failure), failure_class=over.kind), is_timed=True)
+    ending = replace(_event(EventName.JOB_FAILED, lease, failure), failure_class=over.kind.value)
+    note_ending(session, ending, is_timed=True)
     facts = _error(failure) | {"failure_class": over.kind.value, "strike": is_poison}
-    job = session.one("fail_job", **_keys(lease), **facts, needs_regeneration=over.needs_regeneration)
-    job = _changed(job, lease)
+    job = change_leased(session, "fail_job", lease, **facts, needs_regeneration=over.needs_regeneration)
     _end_attempt(session, lease, failure)
     if is_poison:
         add_event(session, Event(EventName.ALERT_POISON, job_id=lease.job_id, message=failure.message), **job)
@@ -120,8 +119,7 @@ def fail_job(session: Session, lease: Lease, failure: Failure, over: GiveUp) -> 
 @transition
 def return_unsent(session: Session, lease: Lease) -> None:
     """Undo a lease of which nothing reached the server. The run is not counted."""
-    if not session.run("unsend_job", **_keys(lease)):
-        raise LeaseLost(f"job {lease.job_id} is no longer this worker's")
+    change_leased(session, "unsend_job", lease)
     session.run("forget_attempt", attempt_id=lease.attempt_id)
 
 
@@ -130,7 +128,7 @@ def refuse_job(session: Session, lease: Lease, failure: Failure) -> None:
     """Fail a job that cannot be made into a prompt. The run is not counted."""
     return_unsent(session, lease)
     note_ending(session, _event(EventName.JOB_FAILED, lease, failure))
-    _changed(session.one("refuse_job", **_keys(lease), **_error(failure)), lease)
+    change_leased(session, "refuse_job", lease, **_error(failure))
 
 
 def undelivered(session: Session, job_id: JobId) -> list[str]:
@@ -167,19 +165,9 @@ def _cut(value: str | tuple[str, ...]) -> str | list[str]:
     return kept[::-1]
 
 
-def _keys(lease: Lease) -> dict[str, int]:
-    return {"id": lease.job_id, "fence": lease.fence}
-
-
 def _event(name: EventName, lease: Lease, failure: Failure) -> Event:
     return Event(name, job_id=lease.job_id, failure_class=failure.kind.value, message=failure.message)
 
 
 def _error(failure: Failure) -> dict[str, Any]:
     return {"error_trace": whole(failure.trace(), LONGEST_TRACE), "failure_class": failure.kind.value}
-
-
-def _changed(row: Row | None, lease: Lease) -> Row:
-    if row is None:
-        raise LeaseLost(f"job {lease.job_id} is no longer this worker's")
-    return row
